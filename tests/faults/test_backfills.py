@@ -1,4 +1,4 @@
-"""Slices of ``backfill_points.py``, ``backfill_schedules.py`` and ``backfill_races.py``, and that they find what is not safe."""
+"""Slices of the scripts that cut, kill and race backfills, and that they find what is not safe."""
 
 from __future__ import annotations
 
