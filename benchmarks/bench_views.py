@@ -35,10 +35,10 @@ number = [0]
 
 
 def reading(v: float) -> float:
-    """A function of a row that takes some microseconds."""
+    """A function of a row that takes some five microseconds."""
     number[0] += 1
     x = v
-    for _ in range(40):
+    for _ in range(100):
         x = math.sin(x) + math.log1p(abs(x))
     return x
 

@@ -258,6 +258,16 @@ def test_two_refreshes_at_once_do_the_work_once(tables: TableConnection) -> None
     assert sorted(calls) == list(range(50, 400))
 
 
+def test_a_refresh_runs_on_spark(tables: TableConnection, spark: object) -> None:  # noqa: ARG001 (it is to be there)
+    source = tables.create_table("src", [{"v": v} for v in range(100, 160)])
+    query = source.search(None).where("v % 2 = 0").select({"v": "v", "third": cube})
+    view = tables.create_materialized_view("mv", query)
+    view.refresh(executor="spark", task_size=16)
+    source.update("v < 103", {"v": 104})
+    assert view.refresh(executor="spark").rows_refreshed == 3
+    assert sorted(row["third"] for row in rows_of(view)) == sorted([104**3] * 3 + [v**3 for v in range(104, 160, 2)])
+
+
 def test_tables_of_a_connection(tables: TableConnection, tmp_path: Path) -> None:
     first = tables.create_table("a", pa.table({"x": [1]}))
     assert of_lance(first).has_stable_row_ids
