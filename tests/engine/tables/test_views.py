@@ -258,7 +258,7 @@ def test_two_refreshes_at_once_do_the_work_once(tables: TableConnection) -> None
     assert sorted(calls) == list(range(50, 400))
 
 
-def test_a_refresh_runs_on_spark(tables: TableConnection, spark: object) -> None:  # noqa: ARG001 (it is to be there)
+def test_a_refresh_runs_on_spark(tables: TableConnection, spark: object) -> None:
     source = tables.create_table("src", [{"v": v} for v in range(100, 160)])
     query = source.search(None).where("v % 2 = 0").select({"v": "v", "third": cube})
     view = tables.create_materialized_view("mv", query)
