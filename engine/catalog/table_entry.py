@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from ..chunk import SORBET_VERSION
 from ..errors import NotFoundError, UnsupportedError, WriteError
-from ..lance import Batches, TableRows, TableSnapshot, UserTable, is_spark_frame, rows_of
+from ..lance import Batches, ComputedTable, TableRows, TableSnapshot, UserTable, is_spark_frame, rows_of
 from ..locations import located
 from ..recordings import Lease
 from .entries import Entry, EntryId, EntryKind, EntryRow, hidden_row
@@ -273,7 +273,7 @@ class TableEntry(Entry):
             )
         return self.snapshot().provider(self._catalog.ctx if session is None else session)
 
-    def _table(self) -> UserTable:
+    def _table(self) -> ComputedTable:
         try:
             row = self._row()
         except NotFoundError:

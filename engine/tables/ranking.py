@@ -147,7 +147,7 @@ def vector_column(schema: pa.Schema, name: str | None) -> str:
     if len(found) != 1:
         told = f"there are several columns of vectors, {', '.join(found)}" if found else "there is no column of vectors"
         raise UsageError(told, hint="Name one, as vector_column_name=." if found else None)
-    return found[0]
+    return str(found[0])
 
 
 def vector_of(query: Any, column: str, type_: pa.DataType) -> pa.Array:

@@ -5,9 +5,6 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Any, Final, Literal
 
-import numpy as np
-import pyarrow as pa
-
 from ..errors import UnsupportedCallError, UsageError
 from ..lance import SearchedTable
 from ..locations import located
@@ -20,8 +17,6 @@ _VECTOR_KINDS: Final = ("IVF_FLAT", "IVF_PQ", "IVF_HNSW_SQ", "IVF_HNSW_PQ")
 _SCALAR_KINDS: Final = ("BTREE", "BITMAP", "LABEL_LIST")
 _HEAP: Final = 1024 * 1024 * 1024
 
-Query = list[Any] | pa.Array | pa.ChunkedArray | np.ndarray | str
-
 
 class TableSearch(ViewRefresh):
     """A Lance table that is searched, beside what its columns are filled by: see :class:`~.table.Table`."""
@@ -32,7 +27,7 @@ class TableSearch(ViewRefresh):
 
     def search(
         self,
-        query: Query | None = None,
+        query: Any = None,
         vector_column_name: str | None = None,
         query_type: Literal["vector", "fts", "hybrid", "auto"] = "auto",
         ordering_field_name: str | None = None,
@@ -45,8 +40,8 @@ class TableSearch(ViewRefresh):
         Parameters
         ----------
         query
-            None: all rows, in the table's order. Numbers: the rows whose vectors are nearest, with ``_distance``. Text:
-            the rows that have words of it, with ``_score``.
+            None: all rows, in the table's order. Numbers, in a list or an array: the rows whose vectors are nearest,
+            with ``_distance``. Text: the rows that have words of it, with ``_score``.
         vector_column_name
             The column of vectors; by default the only one.
         query_type
@@ -68,7 +63,7 @@ class TableSearch(ViewRefresh):
         if ordering_field_name is not None:
             raise UnsupportedCallError(f"ordering_field_name={ordering_field_name!r} is of another engine")
         is_text = isinstance(query, str)
-        kind = query_type
+        kind: str = query_type
         if kind == "auto":
             kind = "fts" if is_text else "vector"
             if query is None:
