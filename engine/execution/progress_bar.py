@@ -30,15 +30,20 @@ _PERIOD: Final = 0.25
 """Seconds between two pictures in a notebook, each of which is sent to a browser, and kept."""
 
 
-def facts_of(state: ProgressState | None) -> str:
-    """Splits done, bytes read, chunks made, and the rate.
+def facts_of(state: ProgressState | None, *, of_rows: bool = False) -> str:
+    """Splits done, bytes read, chunks made, and the rate; with ``of_rows`` sizes are numbers of rows.
 
     >>> facts_of(ProgressState(3, 5, 63_000_000, 104_000_000, 126, 70_000_000, 2.0))
     '3/5 splits  63.0/104.0 MB  126 chunks  31.5 MB/s'
+    >>> facts_of(ProgressState(3, 5, 1800, 3000, 0, 0, 2.0), of_rows=True)
+    '3/5 tasks  1,800/3,000 rows  900 rows/s'
     """
     if state is None:
         return "starting"
     rate = state.bytes_done / state.seconds if state.seconds > 0 else 0.0
+    if of_rows:
+        tasks = f"{state.splits_done}/{state.splits_total} tasks"
+        return f"{tasks}  {state.bytes_done:,}/{state.bytes_total:,} rows  {rate:,.0f} rows/s"
     return (
         f"{state.splits_done}/{state.splits_total} splits  {part_of_size(state.bytes_done, state.bytes_total)}  "
         f"{state.chunks:,} chunks  {size(rate)}/s"
@@ -46,8 +51,12 @@ def facts_of(state: ProgressState | None) -> str:
 
 
 class _Facts(ProgressColumn):
+    def __init__(self, *, of_rows: bool) -> None:
+        super().__init__()
+        self._of_rows = of_rows
+
     def render(self, task: RichTask) -> Text:
-        return Text(facts_of(task.fields["state"]), no_wrap=True)
+        return Text(facts_of(task.fields["state"], of_rows=self._of_rows), no_wrap=True)
 
 
 class ProgressBar:
@@ -56,7 +65,7 @@ class ProgressBar:
     A ``ProgressListener``; used as a context manager around the run. Nothing is drawn in the first ``delay`` seconds.
     """
 
-    def __init__(self, label: str, *, quiet: bool = False, delay: float = 0.0) -> None:
+    def __init__(self, label: str, *, quiet: bool = False, delay: float = 0.0, of_rows: bool = False) -> None:
         self._total = 0
         console = Console(stderr=True)
         self._drawn = console.is_terminal and not quiet
@@ -65,7 +74,7 @@ class ProgressBar:
             SpinnerColumn(),
             TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=True, ratio=1)),
             BarColumn(bar_width=8),
-            _Facts(),
+            _Facts(of_rows=of_rows),
             TimeRemainingColumn(),
             console=console,
             transient=True,
@@ -117,8 +126,9 @@ class _Display(Protocol):
 class NotebookBar:
     """Draws a run below the cell of a notebook, and leaves a line on it there. A ``ProgressListener``."""
 
-    def __init__(self, label: str, delay: float = _SHORTEST) -> None:
+    def __init__(self, label: str, delay: float = _SHORTEST, *, of_rows: bool = False) -> None:
         self._label = label
+        self._of_rows = of_rows
         self._delay = delay
         self._state: ProgressState | None = None
         self._handle: _Display | None = None
@@ -160,10 +170,13 @@ class NotebookBar:
         part = state.bytes_done / state.bytes_total if state is not None and state.bytes_total else 0.0
         passed = duration(time.monotonic() - self._began)
         drawn = f'<div class="bar"><span class="track">{bar(part)}</span></div>'
-        return panel(self._label, [], drawn, f"<p>{shown(facts_of(state))}  {passed}</p>")
+        return panel(self._label, [], drawn, f"<p>{shown(facts_of(state, of_rows=self._of_rows))}  {passed}</p>")
 
     def _last_line(self, word: str) -> str:
-        made = "" if self._state is None else counted(self._state.chunks, "chunk")
+        done = self._state
+        made = (
+            "" if done is None else counted(done.bytes_done, "row") if self._of_rows else counted(done.chunks, "chunk")
+        )
         return panel("", [f"{self._label}: {word} {duration(time.monotonic() - self._began)}", made])
 
     def _draw(self, picture: str) -> None:
@@ -181,7 +194,10 @@ def in_notebook() -> bool:
 
 
 @contextmanager
-def drawn(label: str) -> Iterator[ProgressListener]:
+def drawn(label: str, *, of_rows: bool = False) -> Iterator[ProgressListener]:
     """A bar for as long as the block runs, where this process is seen: in a notebook, or on a terminal."""
-    with NotebookBar(label) if in_notebook() else ProgressBar(label, delay=_SHORTEST) as made:
+    made: NotebookBar | ProgressBar = (
+        NotebookBar(label, of_rows=of_rows) if in_notebook() else ProgressBar(label, delay=_SHORTEST, of_rows=of_rows)
+    )
+    with made:
         yield made

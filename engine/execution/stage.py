@@ -41,11 +41,13 @@ Progress = ProgressListener | bool | None
 
 
 @contextlib.contextmanager
-def progress_shown(progress: Progress, label: str = "chunkmill") -> Iterator[ProgressListener | None]:
+def progress_shown(
+    progress: Progress, label: str = "chunkmill", *, of_rows: bool = False
+) -> Iterator[ProgressListener | None]:
     """The listener that ``progress`` stands for, drawn for as long as the block runs.
 
     None draws a bar in an interactive session and in a notebook, and nothing elsewhere. On standard error, where that
-    is no terminal, none is drawn, either.
+    is no terminal, none is drawn, either. With ``of_rows`` the sizes of tasks are numbers of rows.
 
     Raises ``TypeError`` for what is no listener.
     """
@@ -57,7 +59,7 @@ def progress_shown(progress: Progress, label: str = "chunkmill") -> Iterator[Pro
             return
         from .progress_bar import drawn
 
-        with drawn(label) as bar:
+        with drawn(label, of_rows=of_rows) as bar:
             yield bar
     elif hasattr(progress, "advanced"):
         yield progress

@@ -331,7 +331,7 @@ class ComputedColumns:
         planned = _Planned(column, udf, where, reader, target, selection.fragments)
 
         def running() -> BackfillJobResult:
-            with progress_shown(more.get("progress"), f"{self.name}.{column}") as listener:
+            with progress_shown(more.get("progress"), f"{self.name}.{column}", of_rows=True) as listener:
                 shown = replace(options, run=replace(run, progress=listener))
                 return self._run(job, planned, shown, config, is_saved=_enable_job_tracker_saves)
 
