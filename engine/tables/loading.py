@@ -1,6 +1,6 @@
 """Columns that are loaded: values of another source, joined by a primary key.
 
-The source is read by tasks, which cut it into parts by a hash of the key; each part is sorted and written to scratch.
+The source is read by tasks, which write its values to scratch, and its keys in parts by a hash; each part is sorted.
 Then it goes on as a backfill does: tasks read the keys of fragments, find the values in the parts, and write files of
 the columns, which the driver commits. The driver holds nothing of the source.
 """
@@ -27,6 +27,8 @@ from .checkpoints import COMPUTED, WrittenFile
 from .counts import RunCounts
 from .definitions import Definition
 from .hashed_source import (
+    FILE,
+    ROW,
     HashedSource,
     check_keys,
     duplicates_in,
@@ -184,25 +186,24 @@ def partitioned(
     nulls, rows = (sum(told[name] for told in cut) for name in ("nulls", "rows"))
     if nulls:
         warnings.warn(f"{nulls} rows of the source have no {pk!r}, and are ignored", UserWarning, stacklevel=2)
-    schema = pa.schema([source.schema.field(name) for name in names])
-    runs: list[list[str]] = [[] for _ in range(parts)]
-    for part, name in (one for told in cut for one in told["runs"]):
-        runs[part].append(name)
-    ordered = _told_by(
-        SortBody(schema, tuple(tuple(sorted(names)) for names in runs)), [size // parts] * parts, staging, run, table
-    )
+    files = {values: number for number, values in enumerate(sorted({one[2] for told in cut for one in told["runs"]}))}
+    runs: list[list[tuple[str, int]]] = [[] for _ in range(parts)]
+    for part, name, values in (one for told in cut for one in told["runs"]):
+        runs[part].append((name, files[values]))
+    body = SortBody(source.schema.field(pk), tuple(tuple(sorted(own)) for own in runs))
+    ordered = _told_by(body, [size // parts] * parts, staging, run, table)
     doubled = sum(told["duplicates"] for told in ordered)
     if doubled:
         raise UsageError(
             f"Source dataset contains {doubled} duplicate primary key values in column {pk!r}. "
             "Deduplicate the source before loading."
         )
-    return HashedSource(staging.location, parts, sum(told["bytes"] for told in cut) // max(rows, 1))
+    return HashedSource(staging.location, parts, tuple(files), sum(told["bytes"] for told in cut) // max(rows, 1))
 
 
 @dataclass(frozen=True)
 class CutBody:
-    """The stage that reads a source and writes its rows by the parts that they are in."""
+    """The stage that reads a source and writes its values, and its keys by the parts that they are in."""
 
     source: ColumnSource
     columns: tuple[str, ...]
@@ -215,46 +216,49 @@ class CutBody:
         return f"piece {first.number} of {first.place}"
 
     def run(self, task: TaskRun) -> Generator[pa.RecordBatch, None, dict[str, Any]]:
-        """Write a file for each part that rows of the task are in."""
+        """Write files of values, and for each a file for each part that its keys are in."""
         key = self.columns[0]
-        held: dict[int, list[pa.Table]] = {}
-        runs: list[tuple[int, str]] = []
+        held: list[pa.RecordBatch] = []
+        runs: list[tuple[int, str, str]] = []
         nulls = rows = size = total = 0
 
         def keep() -> None:
-            for part, tables in held.items():
-                name = f"{task.name}-{part:05d}-{len(runs)}.run"
-                task.folder.put(name, written(pa.concat_tables(tables)), durable=False)
-                runs.append((part, name))
+            table = pa.Table.from_batches(held)
+            values = f"{task.name}-{len(runs)}.values"
+            task.folder.put(values, written(table.drop_columns([key])), durable=False)
+            keys = table.column(key).combine_chunks()
+            numbers = part_of(hashes_of(keys), self.parts)
+            order = np.argsort(numbers, kind="stable")
+            bounds = np.searchsorted(numbers[order], np.arange(self.parts + 1))
+            index = pa.table([keys.take(pa.array(order)), pa.array(order)], [key, ROW])
+            for part in np.unique(numbers).tolist():
+                begin, end = int(bounds[part]), int(bounds[part + 1])
+                name = f"{values}-{part:05d}.run"
+                task.folder.put(name, written(index.slice(begin, end - begin)), durable=False)
+                runs.append((part, name, values))
             held.clear()
 
         for piece in self.groups[task.index]:
             for batch in self.source.read(piece, self.columns):
-                valid = batch.column(key).is_valid()
-                known = batch.filter(valid)
+                known = batch.filter(batch.column(key).is_valid())
                 nulls += batch.num_rows - known.num_rows
-                numbers = part_of(hashes_of(known.column(key)), self.parts)
-                order = np.argsort(numbers, kind="stable")
-                bounds = np.searchsorted(numbers[order], np.arange(self.parts + 1))
-                taken = known.take(pa.array(order))
-                for part in np.unique(numbers).tolist():
-                    begin, end = int(bounds[part]), int(bounds[part + 1])
-                    held.setdefault(part, []).append(pa.Table.from_batches([taken.slice(begin, end - begin)]))
-                rows, size, total = rows + taken.num_rows, size + taken.nbytes, total + taken.nbytes
+                rows, size, total = rows + known.num_rows, size + known.nbytes, total + known.nbytes
+                held += [known] if known.num_rows else []
                 if size >= _TASK_BYTES:
                     keep()
                     size = 0
-        keep()
+        if held:
+            keep()
         yield from ()
         return {"runs": runs, "nulls": nulls, "rows": rows, "bytes": total}
 
 
 @dataclass(frozen=True)
 class SortBody:
-    """The stage that makes sorted parts of what was cut."""
+    """The stage that makes sorted parts of keys. ``runs`` are files of a part, with the numbers of their values'."""
 
-    schema: pa.Schema
-    runs: tuple[tuple[str, ...], ...]
+    key: pa.Field
+    runs: tuple[tuple[tuple[str, int], ...], ...]
 
     def label(self, index: int) -> str:
         """The number of a part."""
@@ -262,9 +266,11 @@ class SortBody:
 
     def run(self, task: TaskRun) -> Generator[pa.RecordBatch, None, dict[str, Any]]:
         """Sort a part, and count keys that it has twice."""
-        tables = [self.schema.empty_table()]
-        tables += [opened(task.location, name) for name in self.runs[task.index]]
-        part = sorted_part(tables, self.schema.names[0])
+        tables = [pa.schema([self.key, (ROW, pa.int64()), (FILE, pa.int64())]).empty_table()]
+        for name, number in self.runs[task.index]:
+            table = opened(task.location, name)
+            tables.append(table.append_column(FILE, pa.array(np.full(table.num_rows, number))))
+        part = sorted_part(tables, self.key.name)
         task.folder.put(HashedSource.name_of(task.index), written(part), durable=False)
         yield from ()
         return {"duplicates": duplicates_in(part)}
