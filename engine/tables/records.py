@@ -27,7 +27,8 @@ def record_of(kind: type[R], data: Any) -> R:
     """
     if not isinstance(data, dict):
         raise ValueError(f"it is {type(data).__name__}, and no object")
-    hints = _hints(kind)
+    of: Any = kind
+    hints = _hints(of)
     if unknown := sorted(map(str, data.keys() - hints.keys())):
         raise ValueError(f"it has a field {unknown[0][:40]!r}")
     values = {name: _value(hints[name], value, name) for name, value in data.items()}
