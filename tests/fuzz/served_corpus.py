@@ -169,6 +169,8 @@ class Corpus:
         method = self._methods[f"/{SERVICE}/GetWriteAccessGrant"]
         request = method.request(key=key, supported_upload_methods=[2]).SerializeToString()
         reply = self._served.by_grpc(method, [request], self._served.bearing("write"))
+        if reply.status:
+            raise RuntimeError(f"an upload is answered with {reply.status}, {reply.text}")
         granted = method.response.FromString(reply.messages[0]).grant.multipart_request
         _, headers, _ = self._served.put(granted.part_requests[0].url, b"a part", {})
         return granted.upload_token, headers["etag"]

@@ -26,7 +26,7 @@ from chunkmill.engine.rrd import RrdWriter, StoreEntry
 SECRET: Final = "a secret outside of the lake"
 TOO_LATE: Final = 4
 """The status of a call that its client gave up."""
-_PATIENCE: Final = 20.0
+_PATIENCE: Final = 60.0
 _STATUS: Final = re.compile(rb"grpc-status: ?(\d+)")
 _MESSAGE: Final = re.compile(rb"grpc-message: ?([^\r]*)")
 
