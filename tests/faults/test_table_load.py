@@ -7,9 +7,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from table_load import History, Writer
 
 
+@pytest.mark.slow
 def test_all_who_use_a_table_at_once_see_versions_of_it() -> None:
     script = str(Path(__file__).with_name("table_load.py"))
     command = [sys.executable, script, "--minutes", "0.05", "--age", "1", "--writers", "2", "--readers", "1"]

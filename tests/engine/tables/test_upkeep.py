@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -215,12 +213,4 @@ def test_maintenance_of_a_catalog_does_the_same(tmp_path: Path) -> None:
     assert len(table._lance.at().fragments) == 1
     assert table.plan_backfill("double").stale_rows == 0 and not table.plan_backfill("double").has_work
     entry.do_maintenance(cleanup_before=datetime.now(UTC), unsafe_allow_recent_cleanup=True)
-    assert versions(table) == [table.version]
-
-
-def test_the_command_line_keeps_a_table_up(table: Table) -> None:
-    table.backfill("double")
-    command = [sys.executable, "-m", "chunkmill", "tables", "optimize", table.uri, "--older-than", "0s"]
-    told = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert told.stdout.startswith("t: ") and "versions removed" in told.stdout
     assert versions(table) == [table.version]
