@@ -53,7 +53,7 @@ def chart(series: Sequence[tuple[float, float]], end: float, kills: Sequence[flo
         f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img">'
         f'<line class="axis" x1="{LEFT}" x2="{WIDTH}" y1="{y(0):.1f}" y2="{y(0):.1f}"/>{lines}'
         f'<polyline class="line" points="{points}"/>'
-        f'<text x="{LEFT - 6}" y="12" text-anchor="end">{top:,.4g}</text>'
+        f'<text x="{LEFT - 6}" y="12" text-anchor="end">{top:,.0f}</text>'
         f'<text x="{LEFT - 6}" y="{y(0):.1f}" text-anchor="end">0</text>'
         f'<text x="{LEFT}" y="{HEIGHT - 3}">0 s</text>'
         f'<text x="{WIDTH}" y="{HEIGHT - 3}" text-anchor="end">{end:,.0f} s</text></svg>'

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -41,6 +42,11 @@ def test_functions_are_small(path: Path) -> None:
 @pytest.mark.parametrize("path", python_files(*CODE_FOLDERS), ids=label)
 def test_names_say_what_a_module_is(path: Path) -> None:
     assert not {*path.relative_to(REPOSITORY).with_suffix("").parts} & VAGUE_NAMES
+
+
+def test_no_two_test_files_have_one_name() -> None:
+    names = Counter(path.name for path in python_files("tests") if path.name.startswith("test_"))
+    assert [name for name, count in names.items() if count > 1] == []
 
 
 def test_nothing_reads_as_unfinished() -> None:
