@@ -11,6 +11,7 @@ import sys
 import time
 import uuid
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from chunkmill.engine.errors import JobFailedError
 from chunkmill.engine.folders import Folder
 from chunkmill.engine.locations import located
 from chunkmill.engine.objects import storage_options
-from chunkmill.engine.tables import UDF, Skip, Table, udf
+from chunkmill.engine.tables import UDF, Skip, Table, TableReference, connect, udf
 from click.testing import CliRunner
 from s3_server import CREDENTIALS
 
@@ -196,3 +197,51 @@ def test_a_policy_that_skips_leaves_records_in_the_store(table: Table) -> None:
     job = table.backfill("inverse", udf=inverse).job_id
     assert table.get_failed_row_addresses(job, "inverse") == [0, 1 << 32]
     assert [row for row, value in enumerate(table.to_arrow()["inverse"].to_pylist()) if value is None] == [0, 10]
+
+
+def test_a_view_in_a_store_follows_its_source(bucket: str) -> None:
+    calls: list[int] = []
+
+    @udf(version="1")
+    def square(a: int) -> int:
+        calls.append(a)
+        return a * a
+
+    tables = connect(f"{bucket}/tables", executor="inline")
+    source = tables.create_table("numbers", [{"a": n} for n in range(6)])
+    view = tables.create_materialized_view(
+        "even", source.search(None).where("a % 2 = 0").select({"a": "a", "sq": square})
+    )
+    assert tables.table_names() == ["even", "numbers"]
+    assert view.refresh().rows_refreshed == 3
+    source.add([{"a": 8}])
+    source.update("a = 2", {"a": 10})
+    source.delete("a = 0")
+    source.optimize()
+    calls.clear()
+    assert view.plan_refresh().total_rows_pending == 2
+    assert (view.refresh().rows_refreshed, sorted(calls)) == (2, [8, 10])
+    assert sorted(view.to_arrow()["sq"].to_pylist()) == [16, 64, 100]
+    assert not view.plan_refresh().has_work
+    assert TableReference(f"{bucket}/tables", "even").open().count_rows() == 3
+    tables.drop_table("even")
+    assert tables.table_names() == ["numbers"]
+
+
+def test_a_table_in_a_store_is_searched_and_kept(bucket: str) -> None:
+    tables = connect(f"{bucket}/tables", executor="inline")
+    schema = pa.schema([("id", pa.int64()), ("words", pa.string()), ("vector", pa.list_(pa.float32(), 4))])
+    rows = [{"id": n, "words": f"robot {n}", "vector": [float(n)] * 4} for n in range(300)]
+    table = tables.create_table("things", rows, schema=schema)
+    table.create_index(num_partitions=2, num_sub_vectors=2)
+    table.create_fts_index("words")
+    table.create_scalar_index("id")
+    table.add([{"id": 300, "words": "robot new", "vector": [300.0] * 4}])
+    near = table.search([299.9] * 4).nprobes(2).refine_factor(20).limit(2).to_arrow()
+    assert near["id"].to_pylist() == [300, 299]
+    assert table.search("new", query_type="fts").to_arrow()["id"].to_pylist() == [300]
+    table.update("id = 1", {"words": "other"})
+    before = len(lance.dataset(table.uri, storage_options=storage_options(located(table.uri))).versions())
+    stats = table.optimize(cleanup_older_than=timedelta(0))
+    assert stats.old_versions >= before - 1
+    assert table.search("other", query_type="fts").to_arrow()["id"].to_pylist() == [1]
