@@ -215,6 +215,8 @@ def test_values_by_name_are_those_of_the_column(client: CatalogClient) -> None:
     ]
     table.append(i=[2, 3], l=[None, []])
     assert table.reader().count() == 5
+    with pytest.raises(pa.ArrowException):
+        table.append(m=[("k", 1.5)])
     with pytest.raises(KeyError, match="Column zz does not exist in schema"):
         table.append(zz=1)
 

@@ -91,10 +91,14 @@ def test_a_backfill_that_is_waited_for_a_while_ends_by_ctrl_c_too(tmp_path: Path
     lance.write_dataset(pa.table({"a": range(500)}), tmp_path / "t.lance", enable_stable_row_ids=True)
     table = Table(str(tmp_path / "t.lance"), executor="inline")
     table.add_columns({"d": slow})
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # commands that ran in this process left theirs
     interrupt = threading.Timer(0.5, signal.pthread_kill, [threading.main_thread().ident, signal.SIGINT])
     interrupt.start()
-    with pytest.raises(KeyboardInterrupt, match="Run the same again"):
-        table.backfill("d", timeout=timedelta(minutes=5))
+    try:
+        with pytest.raises(KeyboardInterrupt, match="Run the same again"):
+            table.backfill("d", timeout=timedelta(minutes=5))
+    finally:
+        signal.signal(signal.SIGINT, before or signal.default_int_handler)
     assert [job.status for job in table.jobs()] == ["FAILED"]
     assert not [one for one in threading.enumerate() if one.name.startswith("chunkmill-job")]
 
