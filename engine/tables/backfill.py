@@ -19,7 +19,9 @@ from .checkpoints import WrittenFile
 from .counts import RunCounts
 from .declared import declare, settle
 from .fragment_work import FragmentWork
+from .jobs import DONE, RUNNING, JobTable
 from .planning import WHOLE, SelectedFragment, Window, selection_of
+from .provenance import job_digits, job_of
 from .targets import OTHER_FUNCTION, FilledColumns
 
 _MOST_ROUNDS: Final = 20
@@ -47,6 +49,8 @@ class BackfillRun:
     recompute_stale: bool = False
     check: Callable[[Mapping[int, WrittenFile]], None] = lambda _: None
     """What raises where files must not be committed."""
+    jobs: JobTable | None = None
+    """Those of the table: a file that was taken over from one that still runs counts as filled by that."""
 
     def __call__(
         self,
@@ -189,7 +193,7 @@ class BackfillRun:
                     hint="Nothing of that was committed. Run the backfill again.",
                 )
             there = newest.by_id
-            had = _having(newest, target, files)
+            had = self._own(files, _having(newest, target, files))
             same = {
                 id_
                 for id_ in files.keys() & there.keys() - had
@@ -201,10 +205,10 @@ class BackfillRun:
                 made = self.table.replace({id_: files[id_].name for id_ in same}, newest.version, f"job {self.job}")
             except WriteError:
                 if same <= _having(self.table.at(), target, files):
-                    return had | same  # it was committed, though nobody could say so
+                    return had | self._own(files, same)  # it was committed, though nobody could say so
                 raise
             if made is not None:
-                return had | same
+                return had | self._own(files, same)
             time.sleep(random.uniform(0, min(_LONGEST_WAIT, 0.005 * 2 ** min(number, 6))))  # noqa: S311 (it is a wait)
         raise WriteError(
             f"others write to {self.table.place} all the time, and {target.name!r} could not be committed",
@@ -217,6 +221,15 @@ class BackfillRun:
         """Raise ``UsageError`` where a column is not what it was when the job began."""
         if before.columns != now.columns or before.inputs != now.inputs:
             raise UsageError(f"{before.name!r} was changed while it was computed", path=self.table.place)
+
+    def _own(self, files: Mapping[int, WrittenFile], fragments: set[int]) -> set[int]:
+        """Those of some fragments whose files are not of another job that runs or is done, which counts them itself."""
+        writers = {id_: job_of(files[id_].name) for id_ in fragments}
+        if self.jobs is None or set(writers.values()) <= {job_digits(self.job)}:
+            return fragments
+        known = [one for one in self.jobs.all() if one.job_id != self.job]
+        others = {job_digits(one.job_id) for one in known if one.status in (RUNNING, DONE)}
+        return {id_ for id_, writer in writers.items() if writer not in others}
 
 
 def _having(reader: FragmentReader, target: FilledColumns, files: Mapping[int, WrittenFile]) -> set[int]:

@@ -141,6 +141,7 @@ class ColumnLoads(ComputedColumns):
             self._workers(concurrency, run),
             checked_task_size(task_size),
             None if on_missing == "error" else commit_granularity or 0,
+            jobs=self._jobs,
         )
         config = {"source": source, "pk": pk, "on_missing": on_missing, "executor": run.executor}
 

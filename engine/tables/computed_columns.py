@@ -352,6 +352,7 @@ class ComputedColumns:
             planned.where,
             options.window,
             options.recompute_stale,
+            jobs=self._jobs,
         )
         launched, target = datetime.now(UTC), planned.target
         version = planned.reader.version

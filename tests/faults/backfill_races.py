@@ -213,7 +213,8 @@ def beside_compaction(world: World) -> None:
     def compact() -> None:
         for target in (2 * PER_FILE, 4 * PER_FILE):
             time.sleep(0.05)
-            opened(world.uri).optimize.compact_files(target_rows_per_fragment=target, num_threads=1)
+            with contextlib.suppress(OSError):  # Lance's conflict with a commit of the backfill: the next one joins all
+                opened(world.uri).optimize.compact_files(target_rows_per_fragment=target, num_threads=1)
 
     at_once(world, lambda: filled(world, "c"), compact)
 
