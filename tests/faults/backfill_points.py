@@ -14,16 +14,11 @@ digest. Prints ``N passed, M failed``, and a command for each failure.
 
 from __future__ import annotations
 
-import argparse
 import os
-import shutil
 import sys
-import tempfile
-import time
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -32,8 +27,7 @@ from chunkmill.engine import faults
 from chunkmill.engine.errors import ChunkmillError
 from chunkmill.engine.tables import Table, skip_on_error, udf
 from chunkmill.engine.tables.checkpoints import FragmentCheckpoints
-from fault_runs import reached, warm_up
-from point_cases import Attempt, cut_story, point_cases, told
+from point_cases import cut_story, try_points
 
 KINDS: Final = ("kill", "exception", "enospc", "torn")
 POINTS: Final = (
@@ -225,29 +219,7 @@ def run(case: Case | None, root: Path, clean: Counter[str] | None = None) -> lis
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line; gives its exit code."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--every", type=int, default=1)
-    parser.add_argument("--points", help="with commas")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--case", help="with commas")
-    options = parser.parse_args(arguments)
-    scratch, began = Path(tempfile.mkdtemp(prefix="chunkmill-backfills-")), time.monotonic()
-    warm_up()
-    try:
-        if wrong := run(None, scratch / "clean"):
-            print("the story fails by itself: " + "\n".join(wrong))
-            return 1
-        clean = calls_of(scratch / "clean")
-        counts = reached(scratch / "clean" / "log")
-
-        def tried() -> Iterator[Attempt]:
-            for at, case in enumerate(point_cases(options, counts, POINTS, KINDS)):
-                yield str(case), case.point, partial(run, case, scratch / str(at), clean)
-                shutil.rmtree(scratch / str(at))
-
-        return told("backfill_points.py", "point", options.seed, began, tried())
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
+    return try_points(Path(__file__), __doc__, arguments, POINTS, KINDS, run, calls_of)
 
 
 if __name__ == "__main__":

@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import argparse
 import random
+import shutil
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 from catalog_points import Case
 from chunkmill.engine import faults
-from fault_runs import forked, reached, waited
+from fault_runs import forked, reached, waited, warm_up
 
 Attempt = tuple[str, str, Callable[[], list[str]]]
 """A case to be tried: its text, what it counts for, and the call that gives what went wrong."""
+
+T = TypeVar("T")
 
 
 def cut_story(case: Case | None, root: Path, driver: Callable[[], int], attempts: int) -> list[str]:
@@ -67,3 +73,41 @@ def told(script: str, what: str, seed: int, began: float, tried: Iterable[Attemp
     print(f"cases of each {what}: {dict(ran)}")
     print(f"{passed} passed, {failed} failed; seed {seed}, {time.monotonic() - began:.0f} s")
     return 1 if failed else 0
+
+
+def try_points(
+    script: Path,
+    about: str | None,
+    arguments: Sequence[str] | None,
+    points: Sequence[str],
+    kinds: Sequence[str],
+    run: Callable[[Case | None, Path, T | None], list[str]],
+    clean: Callable[[Path], T],
+) -> int:
+    """The command line of a script that cuts a story; gives its exit code.
+
+    ``run`` plays the story in a folder, and is given what ``clean`` tells of one that nothing has cut.
+    """
+    parser = argparse.ArgumentParser(description=(about or "").partition("\n")[0])
+    parser.add_argument("--every", type=int, default=1)
+    parser.add_argument("--points", help="with commas")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--case", help="with commas")
+    options = parser.parse_args(arguments)
+    scratch, began = Path(tempfile.mkdtemp(prefix="chunkmill-points-")), time.monotonic()
+    warm_up()
+    try:
+        if wrong := run(None, scratch / "clean", None):
+            print("the story fails by itself: " + "\n".join(wrong))
+            return 1
+        expected = clean(scratch / "clean")
+        counts = reached(scratch / "clean" / "log")
+
+        def tried() -> Iterator[Attempt]:
+            for at, case in enumerate(point_cases(options, counts, points, kinds)):
+                yield str(case), case.point, partial(run, case, scratch / str(at), expected)
+                shutil.rmtree(scratch / str(at))
+
+        return told(script.name, "point", options.seed, began, tried())
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)

@@ -13,16 +13,11 @@ command for each failure.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
-import shutil
 import sys
-import tempfile
-import time
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -31,8 +26,7 @@ from chunkmill.engine import faults
 from chunkmill.engine.catalog import CatalogClient, EntryId, retention
 from chunkmill.engine.errors import ChunkmillError
 from chunkmill.engine.lance import UserTable
-from fault_runs import reached, warm_up
-from point_cases import Attempt, cut_story, point_cases, told
+from point_cases import cut_story, try_points
 
 KINDS: Final = ("kill", "exception", "enospc")
 POINTS: Final = tuple(point for point in faults.POINTS if point.startswith("lance.") and point != "lance.fragments")
@@ -158,31 +152,15 @@ def run(case: Case | None, root: Path, states: Sequence[State] | None) -> list[s
     return cut_story(case, root, driver, ATTEMPTS)
 
 
+def states_of(root: Path) -> list[State]:
+    """What a story has told of the states of its tables."""
+    states: list[State] = json.loads((root / "states.json").read_text())
+    return states
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line; gives its exit code."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--every", type=int, default=1)
-    parser.add_argument("--points", help="with commas")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--case", help="with commas")
-    options = parser.parse_args(arguments)
-    scratch, began = Path(tempfile.mkdtemp(prefix="chunkmill-tables-")), time.monotonic()
-    warm_up()
-    try:
-        if wrong := run(None, scratch / "clean", None):
-            print("the story fails by itself: " + "\n".join(wrong))
-            return 1
-        states: list[State] = json.loads((scratch / "clean" / "states.json").read_text())
-        counts = reached(scratch / "clean" / "log")
-
-        def tried() -> Iterator[Attempt]:
-            for at, case in enumerate(point_cases(options, counts, POINTS, KINDS)):
-                yield str(case), case.point, partial(run, case, scratch / str(at), states)
-                shutil.rmtree(scratch / str(at))
-
-        return told("table_points.py", "point", options.seed, began, tried())
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
+    return try_points(Path(__file__), __doc__, arguments, POINTS, KINDS, run, states_of)
 
 
 if __name__ == "__main__":
