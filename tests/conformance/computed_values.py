@@ -14,7 +14,6 @@ are. Prints what is wrong with its seed, and ends with 1 then.
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import itertools
 import os
@@ -31,6 +30,7 @@ import lance
 import pyarrow as pa
 from chunkmill.engine.tables import UDF, Table, UnpackedUDF
 from made_columns import KINDS, TYPES, Recipe, made_function, mixed, value_of
+from seeded_cases import compare_seeds
 
 BLOB: Final = pa.field("blob", pa.large_binary(), metadata={"lance-encoding:blob": "true"})
 _GONE: Final = -2
@@ -378,23 +378,7 @@ def compared(seed: int, executor: str = "inline") -> list[str]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line; gives its exit code."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--count", type=int, default=300)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--executor", default="inline")
-    options = parser.parse_args(arguments)
-    failed = 0
-    for seed in range(options.seed, options.seed + options.count):
-        try:
-            wrong = compared(seed, options.executor)
-        except Exception as error:
-            error.add_note(f"seed {seed}")
-            raise
-        failed += bool(wrong)
-        for text in wrong:
-            print(text, flush=True)
-    print(f"{options.count - failed} cases as the functions say, {failed} not")
-    return int(failed > 0)
+    return compare_seeds(__doc__, arguments, compared, "cases as the functions say")
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ columns and their files are what they were. Prints what is wrong with its seed, 
 
 from __future__ import annotations
 
-import argparse
 import os
 import random
 import sys
@@ -28,6 +27,7 @@ from chunkmill.engine.errors import JobFailedError, UsageError
 from chunkmill.engine.tables import Table
 from computed_values import State, same
 from made_columns import TYPES, mixed, value_of
+from seeded_cases import compare_seeds
 
 KEYS: Final[Mapping[str, pa.DataType]] = {
     name: TYPES[name]
@@ -201,23 +201,7 @@ def compared(seed: int, executor: str = "inline") -> list[str]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line; gives its exit code."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--count", type=int, default=300)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--executor", default="inline")
-    options = parser.parse_args(arguments)
-    failed = 0
-    for seed in range(options.seed, options.seed + options.count):
-        try:
-            wrong = compared(seed, options.executor)
-        except Exception as error:
-            error.add_note(f"seed {seed}")
-            raise
-        failed += bool(wrong)
-        for text in wrong:
-            print(text, flush=True)
-    print(f"{options.count - failed} cases as their sources say, {failed} not")
-    return int(failed > 0)
+    return compare_seeds(__doc__, arguments, compared, "cases as their sources say")
 
 
 if __name__ == "__main__":
