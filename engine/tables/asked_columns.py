@@ -63,6 +63,8 @@ class AskedColumns:
 
     def finished(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """A batch of what was read, with the functions' columns."""
+        if batch.schema.names == [*self.columns]:
+            return batch
         arrays = []
         for name, one in self.columns.items():
             if isinstance(one, UDF):

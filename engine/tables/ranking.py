@@ -102,21 +102,23 @@ def ranked(
     reranker: Reranker,
     window: tuple[int, int],
 ) -> pa.Table:
-    """The rows of a ranking, the best first: SQL expressions, the ids of the rows, and a score.
+    """The rows of a ranking, the best first: SQL expressions, a score, and, where two are made one, the rows' ids.
 
     ``window`` are the number of rows that are wanted, and of those before them.
     """
     most, skipped = window
+    if near is not None and words is not None:  # by name alone: an id nobody needs is a fifth of a search for words
+        expressions = {**expressions, ROW_ID: ROW_ID}
     found = []
     for one, score in ((near, DISTANCE), (words, SCORE)):
         if one is not None:
             asked = one.ask(max(most + skipped, 1))
-            found.append(_scanned(reader, {**expressions, ROW_ID: ROW_ID, score: score}, where, asked))
+            found.append(_scanned(reader, {**expressions, score: score}, where, asked))
     if len(found) == 1:
         return found[0].slice(skipped, most)
     assert words is not None
     fused = reranker.rerank_hybrid(words.text, *found)
-    missing = [name for name in (*expressions, ROW_ID, RELEVANCE) if name not in fused.column_names]
+    missing = [name for name in (*expressions, RELEVANCE) if name not in fused.column_names]
     if missing:
         raise UsageError(f"the reranker gave no column {missing[0]!r}", hint="It is to give the rows as it gets them.")
     return fused.slice(skipped, most)

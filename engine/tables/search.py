@@ -188,8 +188,10 @@ class TableQuery:
             missing = "vector(…)" if self.near is None else "text(…)"
             raise UsageError("a hybrid search is one for a vector and for words", hint=f"Add .{missing}.")
         window = (RANKED_ROWS if self.most is None else self.most, self.skipped)
-        expressions = {name: one for name, one in asked.expressions.items() if name not in (*SCORES, ROW_ID)}
+        expressions = {name: one for name, one in asked.expressions.items() if name not in SCORES}
         found = ranked(reader, expressions, self.condition, self.near, self.words, self.reranker, window)
+        if found.column_names == [*asked.columns]:
+            return found
         batches = [asked.finished(batch) for batch in found.combine_chunks().to_batches()]
         return pa.Table.from_batches(batches, asked.finished_schema(found.schema))
 
