@@ -228,7 +228,7 @@ class FragmentReader:
 
     def expressed_schema(self, expressions: Mapping[str, str]) -> pa.Schema:
         """The columns that :meth:`expressed` gives."""
-        with self._table.reading(), asking("; ".join(expressions.values())):
+        with self._table.reading(), asking("; ".join(expressions.values()), "expression"):
             return self._dataset.scanner(columns=dict(expressions), blob_handling="all_binary").projected_schema
 
     def new_file(self, name: str, schema: pa.Schema) -> ColumnFile:
@@ -324,7 +324,7 @@ class ComputedTable(UserTable):
         """Add columns with the values of SQL expressions of the others. Raises ``UsageError`` for a bad one."""
 
         def added(dataset: Any) -> None:
-            with asking(", ".join(expressions.values())):
+            with asking(", ".join(expressions.values()), "expression"):
                 dataset.add_columns(dict(expressions))
 
         self._changing_columns(added, "Invalid input, ")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from typing import Any, Final
 
@@ -22,7 +23,8 @@ _FUNCTION_KEYS = ("udf", "virtual_column")
 
 def added(table: ComputedTable, transforms: Any) -> list[tuple[str, UDF]]:
     """Add the columns of ``Table.add_columns``, and give those of functions, one for each function."""
-    schema = table.at().schema
+    reader = table.at()
+    schema = reader.schema
     found: list[tuple[str, UDF]] = []
     if isinstance(transforms, (UDF, UnpackedUDF)):
         udf, prefix = (transforms.udf, transforms.prefix) if isinstance(transforms, UnpackedUDF) else (transforms, "")
@@ -44,6 +46,9 @@ def added(table: ComputedTable, transforms: Any) -> list[tuple[str, UDF]]:
         names.append(name)
         if isinstance(given, str):
             _check_name(name)
+            # It may be SQL over a column that another step of these adds.
+            with suppress(UsageError) if any(other in given for other, _ in steps) else nullcontext():
+                schema = schema.append(reader.expressed_schema({name: given}).field(name))
             steps.append((name, given))
             continue
         udf = single_function(name, given)
@@ -237,8 +242,19 @@ def _runs(
 
 
 def target_of(schema: pa.Schema, column: str, definition: Definition, udf: UDF) -> FunctionColumns:
-    """The columns that this function fills, a column among them. Raises ``UsageError`` where it does not go with it."""
+    """The columns that this function fills, a column among them. Raises ``UsageError`` where it does not go with it.
+
+    A function without inputs of its own is called with the column's, where it is the column's, or the table lacks
+    columns of its parameters' names.
+    """
     check_argument("udf", udf, UDF)
+    if (
+        definition.inputs is not None
+        and udf.has_own_names
+        and (udf.digest == definition.digest or not set(udf.inputs or ()) <= set(schema.names))
+    ):
+        with suppress(UsageError):  # it takes fewer or more
+            udf = udf.with_inputs(definition.inputs)
     columns = definition.columns_in(schema)
     fields = tuple(schema.field(name) for name in columns)
     types = [udf.data_type] if udf.outputs is None else [field.type for field in udf.outputs]
@@ -248,6 +264,7 @@ def target_of(schema: pa.Schema, column: str, definition: Definition, udf: UDF) 
     if missing := [name for name in inputs if name not in schema.names]:
         raise UsageError(
             f"UDF {udf.name!r} expects input columns {missing} which are not found in table schema. "
-            f"Available columns: {schema.names}"
+            f"Available columns: {schema.names}",
+            hint=f"Pass {udf.name}.with_inputs([…]) with the names of columns.",
         )
     return FunctionColumns(column, fields, tuple(dict.fromkeys(inputs)), udf)

@@ -40,6 +40,7 @@ from .planning import (
     tasks_of,
     warn_of_mismatch,
 )
+from .row_progress import rows_shown
 from .staleness import stale_rows
 from .targets import FunctionColumns
 
@@ -146,7 +147,8 @@ class ComputedColumns:
         columns
             The column, or a list of one. Of those that one function gives, any stands for all.
         udf
-            A function in the place of the one that the column's definition names.
+            A function in the place of the one that the column's definition names. Where its parameters are not called
+            as columns are, it is called with the inputs of the column.
         where
             An SQL condition on the rows. By default those without a value; and all rows of a fragment whose values are
             of another version of the function, or of inputs that were computed anew since. ``"1=1"`` is all.
@@ -332,7 +334,9 @@ class ComputedColumns:
 
         def running() -> BackfillJobResult:
             with progress_shown(more.get("progress"), f"{self.name}.{column}", of_rows=True) as listener:
-                shown = replace(options, run=replace(run, progress=listener))
+                rows = sum(one.rows for one in selection.fragments)
+                steps = sum(one.fragment.rows for one in selection.fragments)
+                shown = replace(options, run=rows_shown(replace(run, progress=listener), rows, steps))
                 return self._run(job, planned, shown, config, is_saved=_enable_job_tracker_saves)
 
         return _Prepared(job, column, running)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -22,6 +22,7 @@ from .checkpoints import COMPUTED, CheckpointStore, Computed, WrittenFile
 from .counts import RunCounts
 from .isolation import MOST_KILLERS, CalledRows, batches_at_hand, killed_by, rows_that_kill
 from .planning import Piece, SelectedFragment, task_rows_of, tasks_of
+from .row_progress import RowProgress
 from .targets import FilledColumns
 
 _QUICKLY_JOINED: Final = 64 << 20
@@ -104,7 +105,9 @@ class FragmentWork:
         if whole:
             # Another stage of Spark takes 0.2 s; putting 64 MiB together takes less than that.
             small = sum(self.store.of(piece.key).size() for (piece,) in whole) <= _QUICKLY_JOINED
-            run = replace(self.run, executor="inline") if small and not is_careful else None
+            run = replace(self.run, progress=None)  # these rows were told of when they were computed
+            if small and not is_careful:
+                run = replace(run, executor="inline")
             files |= written_files(self.stage(staging, whole, is_careful=is_careful, run=run))
         for one in todo:
             if not self.target.keeps_others and files[one.fragment.id].computed < one.rows:
@@ -131,13 +134,9 @@ class FragmentWork:
             return list(dealt(pieces, lambda piece: piece.span[1] - piece.span[0], task_rows))
         return tasks_of(pieces, task_rows)
 
-    @contextmanager
-    def staging(self) -> Iterator[Staging]:
+    def staging(self) -> AbstractContextManager[Staging]:
         """A folder for the files of a stage."""
-        home = located(self.home or self.table.place) / COMPUTED
-        Folder.at(home).make()
-        with Staging.beside(home / "run") as staging:
-            yield staging
+        return staging_in(self.home or self.table.place)
 
     @property
     def store(self) -> CheckpointStore:
@@ -175,8 +174,7 @@ class FragmentWork:
         """
         body = self.body(Packed(tasks), is_careful=is_careful, seconds=seconds)
         numbered = [
-            Task(number, body.label(number), sum(piece.span[1] - piece.span[0] for piece in pieces))
-            for number, pieces in enumerate(tasks)
+            Task(number, body.label(number), sum(piece.rows for piece in pieces)) for number, pieces in enumerate(tasks)
         ]
         run = self.run if run is None else run
         if is_careful:  # what was announced is looked for when the stage is over
@@ -193,7 +191,20 @@ class FragmentWork:
         if any(note.kind == "ended" for note in ran.notes):
             raise SessionError("workers ended in the stage, and tries at their tasks found that", transient=True)
         ran.outcomes()  # each has told how it ended
-        return [note.data for note in ran.notes if note.kind == "piece"]
+        told = [note.data for note in ran.notes if note.kind == "piece"]
+        if isinstance(run.progress, RowProgress):
+            all_ = (piece for pieces in tasks for piece in pieces)
+            run.progress.passed(sum(piece.rows for piece in all_) - sum(piece.rows for piece in _left(tasks, told)))
+        return told
+
+
+@contextmanager
+def staging_in(place: str) -> Iterator[Staging]:
+    """A folder for the files of a stage, in that of the table at a place."""
+    home = located(place) / COMPUTED
+    Folder.at(home).make()
+    with Staging.beside(home / "run") as staging:
+        yield staging
 
 
 def written_files(told: Sequence[dict[str, Any]]) -> dict[int, WrittenFile]:

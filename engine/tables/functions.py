@@ -110,6 +110,13 @@ class UDF:
         send_modules_beside(self.function)
         return dict(vars(self))
 
+    @property
+    def has_own_names(self) -> bool:
+        """Whether it is called with the columns of its parameters' names, and not with others that were given."""
+        return self.inputs is not None and self.inputs == tuple(
+            parameter.name for parameter in self.signature.parameters if parameter.required
+        )
+
     def with_inputs(self, inputs: Sequence[str]) -> UDF:
         """The same function, called with these columns, by position.
 

@@ -108,6 +108,14 @@ class Piece:
     is_whole: bool
     only: Offsets | None = field(default=None, compare=False)
 
+    @property
+    def rows(self) -> int:
+        """The number of rows that are looked at."""
+        first, end = self.span
+        if self.only is None:
+            return end - first
+        return bisect_left(self.only, end) - bisect_left(self.only, first)
+
     @classmethod
     def whole(cls, one: SelectedFragment | Piece) -> Piece:
         """All of a fragment, whose file is written."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, Final
@@ -20,8 +21,9 @@ from ..lance import ComputedTable, FragmentReader, ViewTable
 from .batching import Batching
 from .checkpoints import CheckpointStore
 from .counts import RunCounts
-from .fragment_work import FragmentWork
+from .fragment_work import FragmentWork, staging_in
 from .planning import Piece, task_rows_of
+from .row_progress import rows_shown
 from .targets import FunctionColumns
 from .view_changes import ViewChange, change_of, identity_of, tokens_of
 from .view_definition import ViewDefinition
@@ -115,12 +117,14 @@ class RefreshRun:
         counts.skipped.clear()
         if not change.coming:
             return []
+        steps = sum(piece.rows for piece in self._pieces(versions, change, None)) * max(1, len(versions.functions))
+        run = rows_shown(self.run, change.rows, steps)
         for target in versions.functions:
             work = FragmentWork(
                 self.source,
                 self.job,
                 self.batching_of(target),
-                self.run,
+                run,
                 self.workers,
                 self.task_rows or target.udf.task_size,
                 versions.after,
@@ -130,7 +134,7 @@ class RefreshRun:
             )
             pieces = self._pieces(versions, change, target)
             work.checkpointed(pieces)
-        told = self._assembled(versions, change)
+        told = self._assembled(versions, change, replace(run, progress=None) if versions.functions else run)
         counts.errors += [name for one in told for name in one["errors"]]
         for target in versions.functions:
             skipped = sum((Counter(one["skipped"][target.name]) for one in told), Counter[str]())
@@ -170,10 +174,10 @@ class RefreshRun:
     def _task_rows(self, change: ViewChange) -> int:
         return task_rows_of(self.task_rows, change.rows, self.workers)
 
-    def _assembled(self, versions: ViewVersions, change: ViewChange) -> list[dict[str, Any]]:
+    def _assembled(self, versions: ViewVersions, change: ViewChange, run: RunOptions) -> list[dict[str, Any]]:
         """The tidings of the tasks that have written the rows."""
         pieces = self._pieces(versions, change, None)
-        tasks = list(dealt(pieces, _size, self._task_rows(change)))
+        tasks = list(dealt(pieces, lambda piece: max(piece.rows, 1), self._task_rows(change)))
         body = ViewBody(
             self.view,
             versions.reader.schema,
@@ -185,8 +189,11 @@ class RefreshRun:
             self.most,
             self.job,
         )
-        numbered = [Task(number, body.label(number), sum(map(_size, own))) for number, own in enumerate(tasks)]
-        ran = Stage(body, numbered, destination=self.view.place).run(replace(self.run, progress=None))
+        numbered = [
+            Task(number, body.label(number), sum(piece.rows for piece in own)) for number, own in enumerate(tasks)
+        ]
+        with nullcontext() if run.progress is None else staging_in(self.view.place) as staging:
+            ran = Stage(body, numbered, staging, destination=self.view.place).run(run)
         warn_of(ran.notes, set())
         raise_failure(ran.notes)
         ran.outcomes()
@@ -225,7 +232,3 @@ def _opened(source: ComputedTable, version: int) -> FragmentReader | None:
         return source.at(version)
     except (NotFoundError, ReadError):
         return None
-
-
-def _size(piece: Piece) -> int:
-    return piece.span[1] - piece.span[0] if piece.only is None else max(len(piece.only), 1)

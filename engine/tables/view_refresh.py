@@ -276,7 +276,7 @@ class ViewRefresh(ColumnLoads):
         def running() -> RefreshJobResult:
             launched = datetime.now(UTC)
             with (
-                progress_shown(kwargs.get("progress"), self.name) as listener,
+                progress_shown(kwargs.get("progress"), self.name, of_rows=True) as listener,
                 kept(self._jobs, job, "REFRESH", self.name, config) as counts,
                 announced(JobTable(versions.source.place, self.name), job, self.name, config, versions.oldest),
                 _alone(self.uri),
