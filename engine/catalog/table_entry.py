@@ -16,9 +16,9 @@ import pyarrow as pa
 
 from ..chunk import SORBET_VERSION
 from ..errors import NotFoundError, UnsupportedError, WriteError
+from ..execution import Lease
 from ..lance import Batches, ComputedTable, TableRows, TableSnapshot, UserTable, is_spark_frame, rows_of
 from ..locations import located
-from ..recordings import Lease
 from .entries import Entry, EntryId, EntryKind, EntryRow, hidden_row
 from .table_names import check_table_name
 from .table_upkeep import maintain_table, table_of

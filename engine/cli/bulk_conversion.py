@@ -14,10 +14,9 @@ from typing import Final
 
 from ...readers import detect_format
 from ..errors import writing
-from ..execution import PlannedRecording, RunOptions, executor_name, scratch_folder, write_recordings
+from ..execution import Lease, PlannedRecording, RunOptions, executor_name, scratch_folder, write_recordings
 from ..ingest import LandedFile, file_at
 from ..locations import Location, exists
-from ..recordings import Lease
 from ..reports import RunReport
 from ..spark import Terminated
 from ..stream import plan_recording

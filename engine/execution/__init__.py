@@ -38,6 +38,7 @@ if TYPE_CHECKING:
         write_recordings,
     )
     from .iterating import iterated_chunks
+    from .lease import Holder, Lease, lease_holder
     from .progress_bar import ProgressBar
     from .quarantine import QuarantineTable
     from .reporting import ProgressListener, ProgressState, Ran, RunStart, told
@@ -68,6 +69,7 @@ _HOMES = {
     ".frame_rows": "COLUMNS Place WITHOUT_PAYLOAD batches_of ddl_of frame_row noting_task payload_rows",
     ".groups": "Group Outputs PlannedRecording STAGE_BYTES STAGE_TASKS is_of_all run_groups write_recordings",
     ".iterating": "iterated_chunks",
+    ".lease": "Holder Lease lease_holder",
     ".quarantine": "QuarantineTable",
     ".progress_bar": "ProgressBar",
     ".reporting": "ProgressListener ProgressState Ran RunStart told",
@@ -91,6 +93,8 @@ __all__ = [
     "EXECUTORS",
     "Folder",
     "Group",
+    "Holder",
+    "Lease",
     "LocalFolder",
     "Note",
     "Outputs",
@@ -154,6 +158,7 @@ __all__ = [
     "is_of_all",
     "iterated_chunks",
     "lazy_chunk",
+    "lease_holder",
     "neighbours",
     "noting_task",
     "order_key",

@@ -10,14 +10,14 @@ from typing import Any, Final
 
 from ...readers import all_suffixes, checked_options
 from ..errors import UsageError
-from ..execution import RunOptions, executor_name
+from ..execution import Lease, RunOptions, executor_name
 from ..inputs import SourceOptions
 from ..limits import MIB
 from ..locations import Location, located
 from ..objects import ObjectUrl
 from ..optimisation import OptimizationProfile
 from ..pipelines import Pipeline, load_pipeline
-from ..recordings import Lease, RecordingsFolder, StoreWriter, check_no_catalog
+from ..recordings import RecordingsFolder, StoreWriter, check_no_catalog
 from ..stream import LazyChunkStream, PlaceholderSource
 from ..units import seconds_of
 from .batch import BatchOptions, BatchRunner

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from ..errors import ReadError, ReadWarning, SessionError, SourceMissingError, WriteError
-from ..execution import RunOptions
+from ..execution import Lease, RunOptions
 from ..locations import Location
-from ..recordings import Lease, StoreWriter, compact_store
+from ..recordings import StoreWriter, compact_store
 from ..spark import Terminated, give_up_start, interruptible, raise_in_thread
 from ..units import size
 from .batch import BatchRunner

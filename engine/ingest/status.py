@@ -17,9 +17,10 @@ from typing import Final, TypeVar
 
 from ...readers import all_suffixes
 from ..errors import ChunkmillError, ReadError, ReadWarning, SourceMissingError
+from ..execution import Holder, lease_holder
 from ..locations import Location
 from ..objects import ObjectUrl, is_url
-from ..recordings import Holder, RecordingsFolder, RecordingsVersion, lease_holder
+from ..recordings import RecordingsFolder, RecordingsVersion
 from .checkpoint import Checkpoint, IngestIdentity, home_of
 from .files import LandedFile
 from .landing import Listing

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from .compaction import MIN_SHARD, CompactionReport, compact_store
     from .entries import BASE_LAYER, IndexRange, Key, RecordingEntry, entries_in, key_of, removal_of
     from .folder import RecordingsFolder, StoreReader, manifest_bytes
-    from .lease import Holder, Lease, lease_holder
     from .live import LiveEntries
     from .schemas import NewLayer, SchemaFiles, SchemaUnion, join_schemas, join_types
     from .summaries import LayerSummary, properties_of, summaries_of, summarised, summary_of, with_summary
@@ -37,7 +36,6 @@ _HOMES = {
     ".compaction": "CompactionReport MIN_SHARD compact_store",
     ".entries": "BASE_LAYER IndexRange Key RecordingEntry entries_in key_of removal_of",
     ".folder": "RecordingsFolder StoreReader manifest_bytes",
-    ".lease": "Holder Lease lease_holder",
     ".live": "LiveEntries",
     ".schemas": "NewLayer SchemaFiles SchemaUnion join_schemas join_types",
     ".summaries": "LayerSummary properties_of summaries_of summarised summary_of with_summary",
@@ -56,12 +54,10 @@ __all__ = [
     "BASE_LAYER",
     "Commit",
     "CompactionReport",
-    "Holder",
     "InPlace",
     "IndexRange",
     "Key",
     "LayerSummary",
-    "Lease",
     "LiveEntries",
     "MIN_SHARD",
     "NewLayer",
@@ -84,7 +80,6 @@ __all__ = [
     "join_schemas",
     "join_types",
     "key_of",
-    "lease_holder",
     "make_times",
     "manifest_bytes",
     "name_of",

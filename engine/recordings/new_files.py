@@ -16,11 +16,10 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from ..errors import ReadError, SourceMissingError, WriteError, writing
-from ..execution import Folder, LocalFolder, PartChunk, Shard, Staging, neighbours, sync_folder
+from ..execution import Folder, Holder, LocalFolder, PartChunk, Shard, Staging, neighbours, sync_folder
 from ..faults import reach
 from ..rrd import MESSAGE_HEADER_SIZE, StoreEntry
 from .folder import RecordingsFolder
-from .lease import Holder
 from .versions import RecordingsVersion
 
 MOST_CHUNKS: Final = 100_000

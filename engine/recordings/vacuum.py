@@ -8,10 +8,9 @@ from dataclasses import replace
 from typing import Final
 
 from ..errors import UsageError, writing
-from ..execution import Folder, abandoned_runs
+from ..execution import Folder, Lease, abandoned_runs
 from ..faults import reach
 from .folder import RecordingsFolder
-from .lease import Lease
 from .new_files import announced_runs, withdraw_all
 from .versions import RecordingsVersion, TableRef
 

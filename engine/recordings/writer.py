@@ -18,12 +18,11 @@ import pyarrow.compute as pc
 
 from ..chunk import Chunk, ChunkHeader, Schema, is_property
 from ..errors import ChunkmillError, CommitUnknownError, ReadError, ReadWarning, UsageError, WriteError, writing
-from ..execution import SHARD_BYTES, PartChunk, Staging
+from ..execution import SHARD_BYTES, Lease, PartChunk, Staging
 from ..faults import reach
 from ..rrd import NEVER_CHANGES, ChunkTable, StoreEntry, VerifiedPayload, digest_of, keeping_open
 from .entries import BASE_LAYER, Key, RecordingEntry, key_of, moved_to, removal_of, rows_of, still, table_of
 from .folder import RecordingsFolder, manifest_bytes, table_of_parts
-from .lease import Lease
 from .live import LiveEntries
 from .new_files import NewFiles, SweptError, put_durably
 from .schemas import SchemaFiles

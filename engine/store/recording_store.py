@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import SourceMissingError
-from ..execution import Progress, RunOptions, executor_for, progress_shown
+from ..execution import Lease, Progress, RunOptions, executor_for, progress_shown
 from ..locations import Location
 from ..optimisation import OptimizationProfile
 from ..query import AnswerColumns, QueriedSegment, Query, SegmentLayers
@@ -16,7 +16,6 @@ from ..recordings import (
     BASE_LAYER,
     MIN_SHARD,
     CompactionReport,
-    Lease,
     LiveEntries,
     RecordingEntry,
     RecordingsFolder,

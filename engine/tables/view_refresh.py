@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
-import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -14,8 +11,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from ..errors import PinnedViewError, UnsupportedCallError, UsageError
-from ..execution import RunOptions, executor_name, is_gone, progress_shown, this_process
-from ..folders import Folder
+from ..execution import Lease, RunOptions, executor_name, progress_shown
 from ..lance import IS_SET, SOURCE_ROW, FragmentReader, ViewTable, by_fragment
 from ..locations import located
 from .admission import TaskNeeds, admit
@@ -45,8 +41,7 @@ _KNOWN: Final = frozenset(
         "task_size",
     }
 )
-_WAIT_SECONDS: Final = 0.05
-_LOCK: Final = "refresh.lock"
+_LEASE: Final = "refresh"
 
 
 @dataclass(frozen=True)
@@ -160,8 +155,9 @@ class ViewRefresh(ColumnLoads):
         those of new rows are added. A change of a function of the view has all rows computed anew.
 
         Guarantee: all of that is one commit: a reader sees the view as it was before, or as it is then. A refresh that
-        is cut has done nothing, and the next one goes on with what was computed. Of two at once the second waits for
-        the first, and then does what is left.
+        is cut has done nothing, and the next one goes on with what was computed. Of two at once, also on two hosts,
+        the second waits for the first, and then does what is left. One on another host of which nothing is heard for
+        half a minute is taken for dead, which is logged; should it live, its commit does not go on top of this one's.
 
         Parameters
         ----------
@@ -250,6 +246,7 @@ class ViewRefresh(ColumnLoads):
             )
         _check_options(concurrency, max_rows_per_fragment, intra_applier_concurrency, kwargs)
         versions = self._versions(src_version)
+        wanted = src_version if versions.definition.is_stable else versions.after.version
         run = RunOptions(executor=executor_name(kwargs.get("executor") or self._executor))
         for target in versions.functions:
             admit(target.udf.name, TaskNeeds.of(target.udf), run, check=check, strict=strict)
@@ -269,7 +266,7 @@ class ViewRefresh(ColumnLoads):
             self._workers(concurrency, run),
             checked_task_size(kwargs.get("task_size")),
             max_rows_per_fragment,
-            lambda: self._versions(versions.after.version),
+            lambda: self._versions(wanted),  # a view that another refreshed meanwhile does not go back
         )
         config = {"src_version": versions.after.version, "executor": run.executor}
 
@@ -279,7 +276,7 @@ class ViewRefresh(ColumnLoads):
                 progress_shown(kwargs.get("progress"), self.name, of_rows=True) as listener,
                 kept(self._jobs, job, "REFRESH", self.name, config) as counts,
                 announced(JobTable(versions.source.place, self.name), job, self.name, config, versions.oldest),
-                _alone(self.uri),
+                Lease.take(located(self.uri) / COMPUTED, f"refresh of {self.name}", name=_LEASE, queue=True),
             ):
                 versions.source.check_version(versions.oldest)
                 change = replace(refreshing, run=replace(run, progress=listener))(counts)
@@ -357,32 +354,3 @@ def _check_options(
         warn_ignored("intra_applier_concurrency")
     if more.get("task_shuffle_diversity") is not None:
         warn_ignored("task_shuffle_diversity")
-
-
-@contextmanager
-def _alone(place: str) -> Iterator[None]:
-    """A block in which no other process of this host refreshes the view at a place.
-
-    What other hosts do is not waited for, as nobody here knows whether they live: of two commits one goes first.
-    """
-    folder, own = Folder.at(located(place) / COMPUTED), this_process()
-    folder.make()
-    while not folder.create(_LOCK, json.dumps(own).encode()):
-        try:
-            holder = json.loads(folder.get(_LOCK))
-            is_far, is_dead = holder["host"] != own["host"], is_gone(holder)
-        except FileNotFoundError:
-            continue
-        except (KeyError, TypeError, ValueError):
-            is_far, is_dead = False, True
-        if is_far:
-            yield
-            return
-        if is_dead:
-            folder.delete([_LOCK])
-        else:
-            time.sleep(_WAIT_SECONDS)
-    try:
-        yield
-    finally:
-        folder.delete([_LOCK])

@@ -36,12 +36,12 @@ from unittest.mock import patch
 
 from chunkmill.engine import Ingest
 from chunkmill.engine.errors import ChunkmillError
+from chunkmill.engine.execution.lease import Lease
 from chunkmill.engine.folders import LocalFolder
 from chunkmill.engine.ingest.quarantine import FileQuarantine
 from chunkmill.engine.locations import located
 from chunkmill.engine.recordings import vacuum
 from chunkmill.engine.recordings.folder import RecordingsFolder
-from chunkmill.engine.recordings.lease import Lease
 from chunkmill.engine.store import ChunkStore, RecordingStore
 from chunkmill.readers import RrdReader
 from fault_content import content_of, digest_of_path, kept_content, rrd_contents

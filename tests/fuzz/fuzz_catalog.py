@@ -28,7 +28,8 @@ from chunkmill.engine.catalog.entries import MOST_CHARACTERS_OF_A_NAME
 from chunkmill.engine.catalog.entry_log import EntryLog
 from chunkmill.engine.chunk import Chunk, ComponentColumn, TimeColumn
 from chunkmill.engine.errors import ReadError, UsageError
-from chunkmill.engine.recordings import Holder, RecordingsFolder, SchemaFiles, new_files, times_in
+from chunkmill.engine.execution import Holder
+from chunkmill.engine.recordings import RecordingsFolder, SchemaFiles, new_files, times_in
 from chunkmill.engine.recordings.new_files import announced_runs
 from chunkmill.engine.rrd import RrdWriter, StoreEntry
 from hypothesis import given, seed, settings

@@ -24,12 +24,12 @@ from typing import Any, Final
 import pyarrow as pa
 
 from ...errors import ReadError, WriteError
-from ...execution import RunOptions, Stage, Task, dealt, query_executor, raise_failure, warn_of
+from ...execution import Lease, RunOptions, Stage, Task, dealt, query_executor, raise_failure, warn_of
 from ...faults import reach
 from ...folders import Folder
 from ...lance import IndexTable, SearchIndex, TextIndex, VectorIndex
 from ...objects import is_url
-from ...recordings import Lease, LiveEntries, RecordingEntry, RecordingsFolder, VersionFiles
+from ...recordings import LiveEntries, RecordingEntry, RecordingsFolder, VersionFiles
 from ...rrd import digest_of
 from .elements import Elements, ElementsBody, Numbered
 

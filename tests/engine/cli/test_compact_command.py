@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from chunkmill.engine.chunk import Chunk, ComponentColumn, TimeColumn
 from chunkmill.engine.cli.commands import commands
-from chunkmill.engine.recordings.lease import Lease
+from chunkmill.engine.execution.lease import Lease
 from chunkmill.engine.store import RecordingStore
 from chunkmill.engine.stream import LazyChunkStream
 from click.testing import CliRunner, Result

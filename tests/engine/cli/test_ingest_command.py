@@ -18,8 +18,8 @@ import pytest
 from chunkmill.engine import RecordingStore
 from chunkmill.engine.cli.commands import commands
 from chunkmill.engine.cli.start import choice
+from chunkmill.engine.execution.lease import Lease
 from chunkmill.engine.ingest.checkpoint import Checkpoint
-from chunkmill.engine.recordings.lease import Lease
 from click.testing import CliRunner, Result
 
 MAIN = [sys.executable, "-c", "from chunkmill.engine.cli import main; main()"]

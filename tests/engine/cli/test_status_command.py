@@ -17,8 +17,8 @@ from pathlib import Path
 import pytest
 from chunkmill.engine.cli import ingest_display
 from chunkmill.engine.cli.commands import status
+from chunkmill.engine.execution.lease import Lease
 from chunkmill.engine.ingest import Ingest
-from chunkmill.engine.recordings.lease import Lease
 from click.testing import CliRunner, Result
 
 

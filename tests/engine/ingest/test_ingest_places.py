@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from chunkmill.engine import Ingest, RecordingStore
 from chunkmill.engine.errors import PipelineError, ReadError, SourceMissingError, UsageError, WriteError
+from chunkmill.engine.execution.lease import Lease
 from chunkmill.engine.ingest import Outcome
 from chunkmill.engine.ingest.checkpoint import Checkpoint
-from chunkmill.engine.recordings.lease import Lease
 from chunkmill.readers import RrdReader
 from landed_files import bytes_at, outcomes, rrd_at, run_once
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 from chunkmill.engine.errors import ReadError, SourceMissingError
+from chunkmill.engine.execution.lease import Lease
 from chunkmill.engine.ingest import FileResult, Ingest, LandedFile, Outcome
 from chunkmill.engine.ingest.quarantine import FileQuarantine
 from chunkmill.engine.ingest.status import IngestStatus, StatusReader
-from chunkmill.engine.recordings.lease import Lease
 from ingest_stores import MadeStore
 
 

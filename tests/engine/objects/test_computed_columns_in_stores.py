@@ -5,11 +5,14 @@ The store has a process of its own: Lance does not let other threads run while i
 
 from __future__ import annotations
 
+import logging
+import os
 import socket
 import subprocess
 import sys
 import time
 import uuid
+from collections import Counter
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -19,15 +22,18 @@ import lance
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import view_host
 from chunkmill.engine.cli.commands import commands
 from chunkmill.engine.errors import JobFailedError
+from chunkmill.engine.execution import Lease
 from chunkmill.engine.folders import Folder
 from chunkmill.engine.locations import located
 from chunkmill.engine.objects import storage_options
-from chunkmill.engine.tables import UDF, Skip, Table, TableReference, connect, udf
+from chunkmill.engine.tables import UDF, NativeTable, Skip, Table, TableConnection, TableReference, connect, udf
 from click.testing import CliRunner
 from s3_server import CREDENTIALS
 
+ROWS = 12
 EVERY_BATCH = {"checkpoint_size": 2, "batch_checkpoint_flush_interval_seconds": 0}
 
 
@@ -245,3 +251,63 @@ def test_a_table_in_a_store_is_searched_and_kept(bucket: str) -> None:
     stats = table.optimize(cleanup_older_than=timedelta(0))
     assert stats.old_versions >= before - 1
     assert table.search("other", query_type="fts").to_arrow()["id"].to_pylist() == [1]
+
+
+@pytest.fixture(params=["folder", "store"])
+def tables_of_hosts(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TableConnection:
+    """Tables in a folder, or in an object store; this process is one of the host ``here``."""
+    place = str(tmp_path / "lake") if request.param == "folder" else f"{request.getfixturevalue('bucket')}/lake"
+    monkeypatch.setenv("CALLS", str(tmp_path / "calls"))
+    monkeypatch.setattr(socket, "gethostname", lambda: "here")
+    monkeypatch.setitem(Lease.take.__func__.__kwdefaults__, "ttl_seconds", view_host.TTL)  # type: ignore[attr-defined]
+    return connect(place, executor="inline")
+
+
+def view_of_hosts(tables: TableConnection) -> NativeTable:
+    source = tables.create_table("src", [{"v": v} for v in range(ROWS)])
+    return tables.create_materialized_view("mv", source.search(None).select({"v": "v", "sq": view_host.watched}))
+
+
+def elsewhere(tables: TableConnection, *pace: float) -> subprocess.Popen[str]:
+    """A process of another host that refreshes the view, and has called the function."""
+    before = len(calls())
+    process = subprocess.Popen(
+        [sys.executable, view_host.__file__, tables.uri, "mv", *map(str, pace)],
+        env={**os.environ, "HOST": "there"},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    while len(calls()) == before:
+        assert process.poll() is None
+        time.sleep(0.02)
+    return process
+
+
+def calls() -> list[int]:
+    file = Path(os.environ["CALLS"])
+    return list(map(int, file.read_text().split())) if file.exists() else []
+
+
+def test_one_host_computes_and_the_other_waits_and_a_dead_one_is_taken_over(
+    tables_of_hosts: TableConnection, caplog: pytest.LogCaptureFixture
+) -> None:
+    tables = tables_of_hosts
+    view = view_of_hosts(tables)
+    other = elsewhere(tables, 0.1)
+    assert view.refresh().rows_refreshed == 0
+    assert other.communicate() == (f"{ROWS}\n", None)
+    assert sorted(calls()) == list(range(ROWS))
+    assert "no sign of life" not in caplog.text
+
+    tables.open_table("src").add([{"v": v} for v in range(ROWS, 2 * ROWS)])
+    dead = elsewhere(tables, 0.0, 5)
+    dead.communicate()
+    began = time.monotonic()
+    with caplog.at_level(logging.WARNING):
+        assert view.refresh().rows_refreshed == ROWS
+    assert time.monotonic() - began < 20
+    assert "on there, since" in caplog.text and "has given no sign of life for 1 s" in caplog.text
+    assert set(Counter(calls()).values()) <= {1, 2}, "what the dead one kept is not computed again"
+    assert len(calls()) <= 2 * ROWS + 1
+    rows = view.to_arrow().to_pylist()
+    assert sorted((row["v"], row["sq"]) for row in rows) == [(v, v * v) for v in range(2 * ROWS)]

@@ -5,10 +5,10 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+from chunkmill.engine.execution.lease import Lease
 from chunkmill.engine.ingest import Ingest
 from chunkmill.engine.ingest.status import StatusReader
 from chunkmill.engine.locations import located
-from chunkmill.engine.recordings.lease import Lease
 
 
 def test_an_ingestion_into_a_bucket_is_told_with_its_checkpoint(bucket: str, tmp_path: Path, data: Path) -> None:

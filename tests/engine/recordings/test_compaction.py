@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from chunkmill.engine.errors import CommitUnknownError, ReadError, ReadWarning, UsageError, WriteError
 from chunkmill.engine.execution import ProgressState
+from chunkmill.engine.execution.lease import Lease
 from chunkmill.engine.execution.stage import RunOptions
 from chunkmill.engine.recordings import compaction
 from chunkmill.engine.recordings.compaction import compact_store
-from chunkmill.engine.recordings.lease import Lease
 from chunkmill.engine.recordings.new_files import NewFiles
 from chunkmill.engine.reports import RunReport
 from chunkmill.engine.rrd import StoreEntry

@@ -19,11 +19,11 @@ from chunkmill.engine.errors import (
     UsageError,
     WriteError,
 )
+from chunkmill.engine.execution.lease import Lease
 from chunkmill.engine.folders import LocalFolder
 from chunkmill.engine.optimisation import collect
 from chunkmill.engine.recordings import Commit, StoreWriter
 from chunkmill.engine.recordings.folder import RecordingsFolder
-from chunkmill.engine.recordings.lease import Lease
 from chunkmill.engine.recordings.versions import FORMAT, VersionFiles
 from chunkmill.engine.store import ChunkStore, OptimizationProfile, RecordingStore
 from chunkmill.engine.stream import LazyChunkStream

@@ -13,13 +13,13 @@ from pathlib import Path
 
 import pytest
 from chunkmill.engine.errors import WriteError
-from chunkmill.engine.recordings.lease import Holder, Lease, lease_holder
+from chunkmill.engine.execution.lease import Holder, Lease, lease_holder
 
 _HOLD = """
 import sys, time
 from pathlib import Path
 from chunkmill.engine.errors import WriteError
-from chunkmill.engine.recordings.lease import Lease
+from chunkmill.engine.execution.lease import Lease
 home, start = Path(sys.argv[1]), float(sys.argv[2])
 while time.time() < start:
     pass
@@ -259,7 +259,7 @@ def test_a_released_lease_is_not_held(tmp_path: Path) -> None:
 
 def test_a_late_comer_with_an_old_number_gives_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Between its look and its step two others have held the lease; the number it creates is free again."""
-    from chunkmill.engine.recordings import lease as module
+    from chunkmill.engine.execution import lease as module
 
     gone = replace(elsewhere(), released=1.0)
     write(tmp_path, gone, 5)
@@ -284,7 +284,7 @@ def test_a_late_comer_with_an_old_number_gives_way(tmp_path: Path, monkeypatch: 
 def test_a_damaged_file_delays_but_does_not_block(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes
 ) -> None:
-    monkeypatch.setattr("chunkmill.engine.recordings.lease._PATIENCE", 0.1)
+    monkeypatch.setattr("chunkmill.engine.execution.lease._PATIENCE", 0.1)
     write(tmp_path, elsewhere()).write_bytes(content)
     assert lease_holder(tmp_path) is None
     with Lease.take(tmp_path) as lease:
@@ -298,7 +298,7 @@ def test_a_damaged_file_delays_but_does_not_block(
 def test_no_field_of_a_file_breaks_anything(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: dict[str, object]
 ) -> None:
-    monkeypatch.setattr("chunkmill.engine.recordings.lease._PATIENCE", 0.1)
+    monkeypatch.setattr("chunkmill.engine.execution.lease._PATIENCE", 0.1)
     fields = json.loads(replace(Holder.here("ingest", 0.1), namespace="elsewhere").to_bytes())
     path = write(tmp_path, elsewhere())
     path.write_text(json.dumps({**fields, **change}))

@@ -1,9 +1,10 @@
-"""One at a time: the leases of a store.
+"""One at a time: the leases of a store, and of what else lies in a folder.
 
 ::
 
     store/lease/00000007.json             who compacts or vacuums, since when, renewed when; the highest number holds it
     store/lease/<query>/00000007.json     who runs an ingestion query
+    view.lance/_computed/lease/refresh/00000007.json    who refreshes a view
 
 Commits need none.
 
@@ -14,14 +15,13 @@ over from
 
 - a holder that released it, or whose process is known to be dead (same host and process namespace): at once;
 - one elsewhere whose file was not rewritten while it was watched for its ``ttl_seconds`` (by this host's steady clock:
-  what clocks of other hosts say is not compared with anything);
+  what clocks of other hosts say is not compared with anything), which is logged;
 - a file that holds nothing of the kind, after being watched as well.
 
 A process on this host that is alive but stopped keeps its lease; whoever stopped it can end it.
 
 A lease keeps two from doing the same work, and tells the second whom to ask. It does not protect the data: a process
-can be suspended between :meth:`Lease.check` and what it does next. That is what the order of versions does
-(:mod:`.versions`).
+can be suspended between :meth:`Lease.check` and what it does next. That is what the order of versions does.
 """
 
 from __future__ import annotations
@@ -42,8 +42,9 @@ from typing import Any, Final, NamedTuple, Self
 
 from .. import faults
 from ..errors import ReadError, SourceMissingError, WriteError, writing
-from ..execution import Folder, LocalFolder, is_gone, pid_namespace, this_process
+from ..folders import Folder, LocalFolder
 from ..locations import Location
+from .staging import is_gone, pid_namespace, this_process
 
 FORMAT: Final = 1
 LONGEST_TTL: Final = 600.0
@@ -166,6 +167,7 @@ _KEPT: Final = 8
 """How many earlier numbers stay: a listing that others change meanwhile is sure to show one of them."""
 _ATTEMPTS: Final = 100
 _PATIENCE: Final = 30.0
+_TURN: Final = 0.05
 _CLOCK: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 logger = logging.getLogger("chunkmill.lease")
@@ -194,13 +196,21 @@ class Lease:
 
     @classmethod
     def take(
-        cls, home: Location, holder: str = "ingest", *, name: str = "", ttl_seconds: float = 30.0, wait: bool = True
+        cls,
+        home: Location,
+        holder: str = "ingest",
+        *,
+        name: str = "",
+        ttl_seconds: float = 30.0,
+        wait: bool = True,
+        queue: bool = False,
     ) -> Lease:
         """Take a lease of the store ``home``, in the name of ``holder``: a word for what it is going to do.
 
         ``name`` is that of an ingestion query, by default the lease is that of upkeep. Waits up to the ttl of a holder
         on another host, to see whether that is alive; with ``wait=False`` it takes it for alive. Raises a transient
-        ``WriteError`` that names the holder where there is one, and another where the folder cannot be written.
+        ``WriteError`` that names the holder where there is one, and another where the folder cannot be written. With
+        ``queue=True`` it waits for a holder that is alive, too, until that is done.
         """
         if ttl_seconds <= 0:
             raise ValueError(f"a lease lasts longer than {ttl_seconds} seconds")
@@ -209,7 +219,9 @@ class Lease:
             folder.make()
         for _ in range(_ATTEMPTS):
             before = _newest(folder, home)
-            if before is not None:
+            if before is not None and queue:
+                before = _waited_for_turn(folder, home, before)
+            elif before is not None:
                 _wait_for_end(folder, home, before, wait=wait)
             number = 1 if before is None else before.number + 1
             mine = Holder.here(holder, ttl_seconds)
@@ -380,6 +392,23 @@ def _wait_for_end(folder: Folder, home: Location, before: _Found, *, wait: bool)
         if now.data != before.data:
             raise _refusal(home, now.holder)
     logger.warning("%s: %s has given no sign of life for %.0f s", home, holder or "a writer", patience)
+
+
+def _waited_for_turn(folder: Folder, home: Location, before: _Found) -> _Found | None:
+    """The newest file of a lease once it may be taken over, however long others have it."""
+    until: float | None = None
+    now: _Found | None = before
+    while now is not None and (now.holder is None or not (now.holder.is_released or now.holder.is_dead)):
+        is_here = now.holder is not None and now.holder.is_here
+        patience = _PATIENCE if now.holder is None else now.holder.patience
+        if until is None or now.data != before.data:
+            before, until = now, _now() + patience
+        elif not is_here and _now() >= until:
+            logger.warning("%s: %s has given no sign of life for %.0f s", home, now.holder or "a writer", patience)
+            return now
+        time.sleep(_TURN if is_here else min(patience / 20, 1.0))
+        now = _newest(folder, home)
+    return now
 
 
 def _refusal(home: Location, holder: Holder | None) -> WriteError:
