@@ -35,7 +35,8 @@ def row_changes(before: FragmentReader, after: FragmentReader, columns: Sequence
     """The changes of rows from one version to another, as far as some columns are concerned.
 
     A row that was written anew counts as changed, whatever its values are. Fragments with the same files are not looked
-    at; a compaction, which moves rows, changes none.
+    at; a compaction, which moves rows, changes none. Lance says of each row which version wrote it last, but not where
+    a fragment got another file by an update of columns that tells no rows: all of its rows count then.
     """
     is_known = before.field_ids(columns) == after.field_ids(columns)
     then, now = before.by_id, after.by_id
@@ -52,6 +53,10 @@ def row_changes(before: FragmentReader, after: FragmentReader, columns: Sequence
     is_changed = is_old.copy()
     if is_known:
         is_changed[is_old] = old_versions[at[is_old]] != new.versions[is_old]
+        fragments = new.places >> _ROW_BITS
+        in_place = [id_ for id_ in there - set(alike) if then[id_].rows == now[id_].rows]
+        silent = np.setdiff1d(np.array(in_place, np.uint64), fragments[is_changed])
+        is_changed |= is_old & np.isin(fragments, silent)
     is_there = np.zeros(len(old_ids), np.bool_)
     is_there[at[is_old]] = True
     places = by_fragment(new.places[is_changed | ~is_old])

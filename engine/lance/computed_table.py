@@ -231,6 +231,10 @@ class FragmentReader:
         with self._table.reading(), asking("; ".join(expressions.values()), "expression"):
             return self._dataset.scanner(columns=dict(expressions), blob_handling="all_binary").projected_schema
 
+    def check(self, expressions: Iterable[str]) -> None:
+        """Raise ``UsageError`` for what is no SQL on this version."""
+        self.expressed_schema({str(number): one for number, one in enumerate(expressions)})
+
     def new_file(self, name: str, schema: pa.Schema) -> ColumnFile:
         """A file that gets some columns of a fragment."""
         return ColumnFile(self._table, name, schema, self._dataset.data_storage_version)

@@ -38,10 +38,13 @@ class ViewTable(ComputedTable):
     """The Lance table of a view."""
 
     def source_rows(self, reader: FragmentReader) -> tuple[RowIds, RowIds]:
-        """The ids of the source's rows that a version of the view has, and the addresses of its own, in order."""
+        """The ids of the source's rows that a version of the view has, and the addresses of its own, in order.
+
+        A row that was added by something else has none, which is told as the last number there is.
+        """
         ids, places = [np.empty(0, np.uint64)], [np.empty(0, np.uint64)]
         for batch in reader.expressed({"id": SOURCE_ROW, "at": "_rowaddr"}, rows=_ROWS_OF_A_BATCH):
-            ids.append(batch.column("id").to_numpy().view(np.uint64))
+            ids.append(batch.column("id").fill_null(-1).to_numpy().view(np.uint64))
             places.append(batch.column("at").to_numpy())
         return np.concatenate(ids), np.concatenate(places)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from ..errors import UsageError
@@ -17,6 +18,9 @@ from .sources import source_of
 
 class ColumnLoads(ComputedColumns):
     """A Lance table's columns that are loaded, beside those that are computed: see :class:`~.table.Table`."""
+
+    def check_own(self, columns: Sequence[str]) -> None:
+        """Raise ``UsageError`` for columns that are made by other means alone: those of a view."""
 
     def load_columns(
         self,
@@ -125,6 +129,7 @@ class ColumnLoads(ComputedColumns):
             raise UsageError("columns must be non-empty")
         if on_missing not in ON_MISSING:
             raise UsageError(f"on_missing must be one of {{'carry', 'null', 'error'}}, got {on_missing!r}")
+        self.check_own(columns)
         given = source_of(source, source_format)
         reader = self._lance.at()
         target, new = load_target(reader.schema, given, pk, columns, on_missing)

@@ -216,11 +216,13 @@ def versions_of(
 ) -> ViewVersions:
     """A view as it is, and the version of its source that is wanted.
 
-    Where the version of the source of which it is cannot be read any more, or is of another table, it is made anew.
+    Where the version of the source of which it is cannot be read any more, or is of another table, it is made anew; and
+    where it has another number of rows than then.
     """
     state = definition.state
     before = None
-    if state is not None and dict(state.functions) == tokens_of(functions):
+    rows = sum(one.rows - one.deleted for one in reader.fragments)
+    if state is not None and dict(state.functions) == tokens_of(functions) and state.rows in (None, rows):
         before = after if state.version == after.version else _opened(source, state.version)
         if before is not None and identity_of(before) != state.identity:
             before = None

@@ -77,12 +77,13 @@ class Table(TableSearch):
         TypeError
             ``data`` is nothing that has rows.
         ValueError
-            There is no such mode, or values don't go with the type of their column.
+            The table is a view, there is no such mode, or values don't go with the type of their column.
         WriteError
             Columns are not the table's, or have other types. Nothing was written.
         """
         if mode not in ("append", "overwrite"):
             raise UsageError(f"mode is append or overwrite, not {mode!r}")
+        self.check_rows()
         rows = rows_of(_of_mappings(data, self.schema), {}, lambda: self.schema)
         if rows is None or (rows.is_empty and mode == "append"):
             return
@@ -112,18 +113,20 @@ class Table(TableSearch):
         values_sql
             SQL over the columns of the row as it was, by the columns that get what it gives.
 
-        Raises ``ValueError`` where there is no such column, a value does not go with its type, SQL is none, or neither
-        or both of ``values`` and ``values_sql`` are given.
+        Raises ``ValueError`` where there is no such column, it is one that a view makes, a value does not go with its
+        type, SQL is none, or neither or both of ``values`` and ``values_sql`` are given.
         """
         if bool(values) == bool(values_sql):
             raise UsageError("update() takes either values or values_sql")
+        self.check_own([*(values or ()), *(values_sql or ())])
         schema = self._lance.at().schema
         if unknown := [name for name in values_sql or () if name not in schema.names]:
             raise UsageError(f"there is no column {unknown[0]!r}", hint=f"There are: {', '.join(schema.names)}.")
         self._lance.set_values(values_sql or assignments(schema, values or {}), where)
 
     def delete(self, where: str) -> None:
-        """Remove the rows in which an SQL condition is true."""
+        """Remove the rows in which an SQL condition is true. Raises ``ValueError`` for a view."""
+        self.check_rows()
         self._lance.delete(where)
 
     # --- columns

@@ -13,7 +13,7 @@ import pyarrow as pa
 from ..lance import Fragment, FragmentReader, ViewTable, by_fragment, row_changes
 from .checkpoints import Offsets
 from .provenance import token_of
-from .targets import FunctionColumns
+from .targets import FunctionColumns, quoted
 from .view_definition import ViewDefinition, ViewState
 
 RowNumbers = npt.NDArray[np.uint64]
@@ -54,25 +54,34 @@ def change_of(
 ) -> ViewChange:
     """The change that brings a version of the view to a version of its source.
 
-    ``before`` is the version of which its rows are; None where it is to be made anew.
+    ``before`` is the version of which its rows are; None where it is to be made anew. Raises ``UsageError`` where the
+    source has no longer what is asked for.
     """
+    inputs = (quoted(name) for one in functions for name in one.inputs)
+    after.check([*definition.expressions.values(), *inputs, *([definition.condition] if definition.condition else ())])
     ids, places = view.source_rows(reader)
-    state = ViewState(after.version, identity_of(after), tokens_of(functions))
+
+    def made(going: RowNumbers, coming: tuple[ComingRows, ...]) -> ViewChange:
+        rows = len(places) - len(going) + sum(one.rows for one in coming)
+        return ViewChange(
+            ViewState(after.version, identity_of(after), tokens_of(functions), rows), places, going, coming
+        )
+
     matching = None
     if definition.is_cut:
         matching = _matching(after, definition)
     if before is None:
         coming = _whole(after, definition.condition) if matching is None else _at(after, matching[1])
-        return ViewChange(state, places, places, coming)
+        return made(places, coming)
     needed = definition.needs(after.schema, [one.inputs for one in functions])
     changes = row_changes(before, after, needed)
     renewed = np.concatenate([changes.changed, changes.new])
     if matching is None:
         is_going = np.isin(ids, np.concatenate([changes.gone, renewed]))
-        return ViewChange(state, places, places[is_going], _of(after, changes.places, definition.condition))
+        return made(places[is_going], _of(after, changes.places, definition.condition))
     is_going = ~np.isin(ids, matching[0]) | np.isin(ids, renewed)
     is_coming = ~np.isin(matching[0], ids[~is_going])
-    return ViewChange(state, places, places[is_going], _at(after, matching[1][is_coming]))
+    return made(places[is_going], _at(after, matching[1][is_coming]))
 
 
 def placeholders(reader: FragmentReader, definition: ViewDefinition, schema: pa.Schema) -> Iterator[pa.RecordBatch]:

@@ -37,12 +37,14 @@ _KEPT: Final = (b"lance-encoding:", b"ARROW:extension:")
 class ViewState:
     """The version of the source of which a view's rows are, what tells it from another of that number,
 
-    and the tokens of the functions that gave the values, by their columns.
+    and the tokens of the functions that gave the values, by their columns. ``rows`` are those that the view had then:
+    if it has others by now, somebody else changed it.
     """
 
     version: int
     identity: str
     functions: Mapping[str, str]
+    rows: int | None = None
 
 
 @dataclass(frozen=True)

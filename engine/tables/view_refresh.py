@@ -307,6 +307,14 @@ class ViewRefresh(ColumnLoads):
                 hint="Make another view, of another query.",
             )
 
+    def check_rows(self) -> None:
+        """Raise ``UsageError`` for a view, whose rows come and go by its refreshes alone."""
+        if ViewDefinition.of(self._lance.at().schema) is not None:
+            raise UsageError(
+                f"the rows of the view {self.name!r} are made by its refreshes alone",
+                hint="Change those of its source, and refresh it.",
+            )
+
     def _target(self, reader: FragmentReader, column: str, udf: UDF | None) -> FunctionColumns:
         self.check_own([column])
         return super()._target(reader, column, udf)

@@ -20,7 +20,10 @@ from chunkmill.engine.errors import (
     UnsupportedCallError,
     UsageError,
 )
+from chunkmill.engine.execution import Lease
+from chunkmill.engine.locations import located
 from chunkmill.engine.tables import Table, TableConnection, TableReference, connect, connect_async, udf
+from chunkmill.engine.tables.checkpoints import COMPUTED
 
 calls: list[int] = []
 
@@ -172,14 +175,70 @@ def test_columns_of_the_query_are_the_views_own(tables: TableConnection) -> None
         lambda: view.backfill("sq"),
         lambda: view.drop_columns(["v"]),
         lambda: view.alter_columns({"path": "id", "rename": "number"}),
+        lambda: view.update("id = 0", {"v": 7}),
+        lambda: view.load_columns("none.parquet", "id", ["v"]),
     ):
         with pytest.raises(UsageError, match="columns of the view"):
+            change()
+    for change in (lambda: view.delete("id = 0"), lambda: view.add([{"id": 7}]), lambda: view.add([], "overwrite")):
+        with pytest.raises(UsageError, match="the rows of the view 'mv' are made by its refreshes alone"):
             change()
     view.add_columns({"twice": cube.with_inputs(["sq"])})
     view.backfill("twice")
     source.add([{"id": 9, "v": 2}])
     view.refresh()
     assert [row["twice"] for row in rows_of(view)] == [1, 729, 4096, 15_625, None]
+
+
+def test_rows_that_another_tool_took_from_a_view_or_gave_it_are_made_good(tables: TableConnection) -> None:
+    source, view = made(tables)
+    view.refresh()
+    wanted = rows_of(view)
+    of_lance(view).delete("id = 2")
+    assert view.plan_refresh().total_rows_pending == 4
+    view.refresh()
+    assert rows_of(view) == wanted and not view.plan_refresh().has_work
+    of_lance(view).insert(pa.table({"id": [77]}))
+    view.refresh()
+    assert rows_of(view) == wanted
+    source.add([{"id": 9, "v": 2}])
+    assert view.refresh().rows_refreshed == 1
+
+
+def test_values_that_another_tool_wrote_in_place_are_followed(tables: TableConnection) -> None:
+    source, view = made(tables)
+    view.refresh()
+    dataset = of_lance(source)
+    new = pa.table({"_rowid": pa.array([2], pa.uint64()), "v": [10]})
+    fragment, fields = dataset.get_fragments()[0].update_columns(new)
+    update = lance.LanceOperation.Update(updated_fragments=[fragment], fields_modified=fields)
+    lance.LanceDataset.commit(source.uri, update, read_version=dataset.version)
+    assert view.refresh().rows_refreshed == 4
+    assert [row["sq"] for row in rows_of(view)] == [1, 100, 16, 25]
+
+
+@pytest.mark.parametrize("column", ["id", "v"])
+def test_a_source_that_lacks_what_is_asked_for_fails_the_refresh(tables: TableConnection, column: str) -> None:
+    """``id`` is in the condition, and ``v`` is an input of the function."""
+    source = tables.create_table("src", [{"id": id_, "v": id_, "w": 0} for id_ in range(3)])
+    view = tables.create_materialized_view("mv", source.search(None).where("id < 2").select({"w": "w", "sq": square}))
+    view.refresh()
+    source.alter_columns({"path": column, "rename": "other"})
+    for call in (view.plan_refresh, view.refresh):
+        with pytest.raises((UsageError, JobFailedError), match=f'No field named "?{column}'):
+            call()
+    source.alter_columns({"path": "other", "rename": column})
+    assert view.refresh().rows_refreshed == 0
+
+
+def test_a_refresh_does_not_bring_a_view_back_to_what_it_found_first(tables: TableConnection) -> None:
+    source, view = made(tables)
+    lease = Lease.take(located(view.uri) / COMPUTED, name="refresh")  # as of another refresh, which is not done
+    waiting = view.refresh_async()
+    source.add([{"id": 9, "v": 2}])
+    lease.release()
+    waiting.result(60)
+    assert rows_of(view)[-1]["sq"] == 4 and not view.plan_refresh().has_work
 
 
 def test_a_source_that_was_replaced_makes_the_view_anew(tables: TableConnection) -> None:
