@@ -19,6 +19,7 @@ _NUMBERS: Final = 2**64 - 1
 """What the number of a version and the one in its file's name are together."""
 _SETTLED_NS: Final = 1_000_000_000
 """A folder's time is coarse: after this long, a later change is sure to give it another one."""
+_OF_INDEXES: Final = ("LanceError(Index)", "already exists", "cannot train")
 State = tuple[int, int, int]
 """The number of a version, and the inode and the time of its file."""
 FolderState = tuple[int, int]
@@ -116,8 +117,6 @@ def _refusals() -> Iterator[None]:
     except (KeyError, OSError, OverflowError, RuntimeError, TypeError, ValueError) as error:
         said = shortened(error)
         of_lance = isinstance(error, (OSError, RuntimeError))
-        if is_conflict(error) or (
-            of_lance and not any(word in said for word in ("LanceError(Index)", "already exists"))
-        ):
+        if is_conflict(error) or (of_lance and not any(word in said for word in _OF_INDEXES)):
             raise
         raise UsageError(f"there cannot be such an index: {said.removeprefix('Invalid user input: ')}") from None

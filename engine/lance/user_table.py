@@ -20,6 +20,7 @@ from ..faults import reach
 from ..folders import Folder
 from ..locations import Location
 from ..rrd import check_file
+from .blob_columns import blobs_as_bytes
 from .place import LancePlace, shortened
 from .snapshot import PRIMARY_KEY, TableSnapshot
 
@@ -128,7 +129,7 @@ class UserTable(LancePlace):
         import lance
 
         def appended(dataset: Any) -> None:
-            reader = rows.under(dataset.schema)
+            reader = rows.under(blobs_as_bytes(dataset.schema))
             lance.write_dataset(reader, dataset, mode="append", storage_options=self._options)
 
         self._commit(appended, rows)
@@ -138,7 +139,7 @@ class UserTable(LancePlace):
         import lance
 
         def overwritten(dataset: Any) -> None:
-            reader = rows.replacing(dataset.schema)
+            reader = rows.replacing(blobs_as_bytes(dataset.schema))
             reader = pa.RecordBatchReader.from_batches(_with_primary_key(reader.schema), reader)
             lance.write_dataset(
                 reader, dataset, mode="overwrite", storage_options=self._options, enable_stable_row_ids=True
@@ -160,9 +161,9 @@ class UserTable(LancePlace):
             merge = self._merge(dataset).when_not_matched_insert_all()
             with _each_key_once():
                 if is_primary:
-                    merge.conflict_retries(_MOST_MERGES).execute(rows.under(dataset.schema))
+                    merge.conflict_retries(_MOST_MERGES).execute(rows.under(blobs_as_bytes(dataset.schema)))
                 else:
-                    transaction, _ = merge.execute_uncommitted(rows.under(dataset.schema))
+                    transaction, _ = merge.execute_uncommitted(rows.under(blobs_as_bytes(dataset.schema)))
                     reach("lance.merge")
                     _commit_after_all(dataset, transaction)
 
@@ -182,7 +183,7 @@ class UserTable(LancePlace):
         """
 
         def merged(dataset: Any) -> None:
-            merge, changes = self._merge(dataset), rows.among(dataset.schema)
+            merge, changes = self._merge(dataset), rows.among(blobs_as_bytes(dataset.schema))
             missing = [key for key in keys_of(dataset.schema) if key not in changes.schema.names]
             if missing:
                 raise UsageError(f"the rows lack {', '.join(missing)} of the key of {self._name}")

@@ -246,6 +246,12 @@ def test_what_no_vector_index_can_be_is_refused(arguments: dict[str, Any], text:
     assert table.version == version
 
 
+def test_an_index_of_vectors_that_are_all_null_is_refused(tmp_path: Path) -> None:
+    nulls = pa.table({"vector": pa.nulls(9, pa.list_(pa.float32(), 4))})
+    with pytest.raises(UsageError, match="with 0 vectors"):
+        connect(str(tmp_path)).create_table("nulls", nulls).create_index(index_type="IVF_FLAT", num_partitions=1)
+
+
 def test_every_parameter_of_an_index_of_words_reaches_lance(tmp_path: Path) -> None:
     texts = ["The Dogs ran", "a dög-house", "extraordinarily long", "les chiens"]
     lance.write_dataset(pa.table({"id": range(4), "note": texts}), tmp_path / "t.lance", enable_stable_row_ids=True)

@@ -241,6 +241,31 @@ def test_a_refresh_does_not_bring_a_view_back_to_what_it_found_first(tables: Tab
     assert rows_of(view)[-1]["sq"] == 4 and not view.plan_refresh().has_work
 
 
+@udf
+def size(blob: bytes | None) -> int | None:
+    return None if blob is None else len(blob)
+
+
+def test_a_table_of_blobs_takes_rows_and_has_views(tables: TableConnection) -> None:
+    blob = pa.field("blob", pa.large_binary(), metadata={"lance-encoding:blob": "true"})
+    schema = pa.schema([pa.field("id", pa.int64()), blob])
+    given = [{"id": 0, "blob": b"a"}, {"id": 1, "blob": None}, {"id": 2, "blob": b"x" * 100_000}]
+    source = tables.create_table("src", given, schema=schema)
+    query = source.search(None).select({"id": "id", "blob": "blob", "size": size})
+    view = tables.create_materialized_view("mv", query)
+    view.refresh()
+    source.add([{"id": 3, "blob": b"abc"}])
+    source.delete("id = 0")
+    assert view.refresh().rows_refreshed == 1
+    assert source.to_arrow().to_pylist() == [*given[1:], {"id": 3, "blob": b"abc"}]
+    assert [row["blob"] for row in rows_of(view)] == [None, b"x" * 100_000, b"abc"]
+    assert [row["size"] for row in rows_of(view)] == [None, 100_000, 3]
+        (None, None),
+        (b"x" * 100_000, 100_000),
+        (b"abc", 3),
+    ]
+
+
 def test_a_source_that_was_replaced_makes_the_view_anew(tables: TableConnection) -> None:
     _, view = made(tables)
     view.refresh()
