@@ -243,7 +243,7 @@ class DatasetView:
         """
         from .segment_rows import followed
 
-        return followed(self, tables, name, index, columns, fill_latest_at=fill_latest_at)
+        return followed(self, tables, name, index, columns, contents=self._contents, fill_latest_at=fill_latest_at)
 
     def layers(self) -> SegmentTables:
         """The layers of its segments."""

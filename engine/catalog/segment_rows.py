@@ -59,11 +59,13 @@ def followed(
     index: str | None,
     columns: Sequence[str] | None,
     *,
+    contents: Sequence[str] | None,
     fill_latest_at: bool,
 ) -> NativeTable:
-    """The table of :meth:`DatasetView.rows_table`, made or brought up to date."""
+    """The table of :meth:`DatasetView.rows_table`, made or brought up to date. ``contents`` are the view's entities."""
     schema = _schema_of(view, index, columns, fill_latest_at=fill_latest_at)
-    query = json.dumps([str(view.dataset.id), index, None if columns is None else list(columns), fill_latest_at])
+    given = [None if one is None else list(one) for one in (columns, contents)]
+    query = json.dumps([str(view.dataset.id), index, *given, fill_latest_at])
     table = ViewTable(tables.place_of(name), name)
     table.create(schema.with_metadata({_QUERY: query, _SEGMENTS: "{}"}))
     for _ in range(_MOST_ROUNDS):

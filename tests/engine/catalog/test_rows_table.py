@@ -98,5 +98,7 @@ def test_columns_that_layers_bring_later_are_added(
     assert rows(table, "rerun_segment_id", "frame", "/lidar:value")[2:4] == [("s1", 1, None), ("s1", 2, [5])]
     with pytest.raises(UsageError, match="does not hold these rows"):
         view.rows_table(tables, "all", "frame", fill_latest_at=True)
+    with pytest.raises(UsageError, match="does not hold these rows"):
+        dataset.filter_contents("/lidar").rows_table(tables, "all", "frame")
     with pytest.raises(UsageError, match="no columns"):
         view.rows_table(tables, "other", "frame", columns=["/nothing"])
