@@ -332,7 +332,7 @@ def left_over(folder: Path) -> list[str]:
     named = {f"data/{file.path}" for one in fragments for file in one.files}
     named |= {one.deletion_file.path(one.id) for one in fragments if one.deletion_file is not None}
     there = {str(file.relative_to(folder)) for file in folder.rglob("*") if file.is_file()}
-    kept = ("_versions/", "_transactions/", "_indices/", "_computed/jobs/", "_computed/errors/")
+    kept = ("_versions/", "_transactions/", "_indices/", "_computed/jobs/", "_computed/errors/", "_computed/lease/")
     wrong = sorted(one for one in there - named if not one.startswith(kept))
     wrong += [f"{len(versions)} versions" for versions in [dataset.versions()] if len(versions) != 1]
     indexes = {path.name for path in (folder / "_indices").glob("*")}

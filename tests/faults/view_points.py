@@ -26,6 +26,7 @@ from typing import Any, Final
 from catalog_points import Case
 from chunkmill.engine import faults
 from chunkmill.engine.errors import ChunkmillError
+from chunkmill.engine.execution import lease_holder
 from chunkmill.engine.tables import TableConnection, connect, skip_on_error, udf
 from point_cases import cut_story, try_points
 
@@ -203,7 +204,8 @@ def wrong_at_the_end(root: Path, clean: Counter[str] | None) -> list[str]:
             wrong.append(f"computed again: {dict(again)}")
     left = []
     for home in (root / "lake").glob("*.lance/_computed"):
-        left += [path.name for path in home.iterdir() if path.name.startswith(".") or path.suffix == ".lock"]
+        left += [path.name for path in home.iterdir() if path.name.startswith(".")]
+        left += [str(holder) for holder in [lease_holder(home, "refresh")] if holder is not None]
         left += [path.name for path in (home / "checkpoints").glob("*")]
         left += [path.name for path in (home / "jobs").glob("*") if path.suffix != ".json"]
     return [*wrong, f"{left} is left"] if left else wrong
