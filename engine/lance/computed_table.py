@@ -110,7 +110,7 @@ class FragmentReader:
         """The number of rows of a fragment in which ``where`` is true. Raises ``UsageError`` for a bad one."""
         if where is None:
             return fragment.rows - fragment.deleted
-        with self._table.reading(), asking(where):
+        with self._table.reading(), asking(self, where=where):
             return int(self._dataset.get_fragment(fragment.id).count_rows(f"({where})"))
 
     def size_of(self, fragment: Fragment) -> int:
@@ -138,7 +138,7 @@ class FragmentReader:
         if span is not None and span != (0, fragment.rows):
             conditions = [f"{_ADDRESS} >= {base + span[0]} AND {_ADDRESS} < {base + span[1]}", *conditions]
         wanted = dict(columns) if isinstance(columns, Mapping) else list(columns)
-        with self._table.reading(), asking(where):
+        with self._table.reading(), asking(self, where=where):
             batches = self._dataset.scanner(
                 columns=wanted,
                 filter=" AND ".join(conditions) or None,
@@ -210,8 +210,7 @@ class FragmentReader:
         ``_rowid`` and ``_rowaddr`` are columns, too. ``fragments`` are the numbers of those that are read;
         batches have at most ``rows`` rows. Raises ``UsageError`` for what is no SQL on this table.
         """
-        told = "; ".join([*expressions.values(), *([] if where is None else [where])])
-        with self._table.reading(), asking(told):
+        with self._table.reading(), asking(self, *expressions.values(), where=where):
             yield from self._dataset.scanner(
                 columns=dict(expressions),
                 filter=where,
@@ -228,7 +227,7 @@ class FragmentReader:
 
     def expressed_schema(self, expressions: Mapping[str, str]) -> pa.Schema:
         """The columns that :meth:`expressed` gives."""
-        with self._table.reading(), asking("; ".join(expressions.values()), "expression"):
+        with self._table.reading(), asking(self, *expressions.values()):
             return self._dataset.scanner(columns=dict(expressions), blob_handling="all_binary").projected_schema
 
     def check(self, expressions: Iterable[str]) -> None:
@@ -239,10 +238,11 @@ class FragmentReader:
         """A file that gets some columns of a fragment."""
         return ColumnFile(self._table, name, schema, self._dataset.data_storage_version)
 
-    def scanned(self, told: str, **options: Any) -> pa.Table:
-        """The rows that a scan of Lance's gives. What it says of SQL that was ``told`` is a ``UsageError``."""
-        with self._table.reading(), asking(told, "query"):
-            return self._dataset.scanner(blob_handling="all_binary", **options).to_table()
+    def scanned(self, columns: Mapping[str, str], where: str | None, **options: Any) -> pa.Table:
+        """The rows that a scan of Lance's gives. What it says of SQL is a ``UsageError``."""
+        with self._table.reading(), asking(self, *columns.values(), where=where):
+            found = self._dataset.scanner(columns=dict(columns), filter=where, blob_handling="all_binary", **options)
+            return found.to_table()
 
 
 class ColumnFile:
@@ -328,7 +328,7 @@ class ComputedTable(UserTable):
         """Add columns with the values of SQL expressions of the others. Raises ``UsageError`` for a bad one."""
 
         def added(dataset: Any) -> None:
-            with asking(", ".join(expressions.values()), "expression"):
+            with asking(dataset, *expressions.values()):
                 dataset.add_columns(dict(expressions))
 
         self._changing_columns(added, "Invalid input, ")
@@ -361,7 +361,7 @@ class ComputedTable(UserTable):
         """Remove the rows in which ``where`` is true."""
 
         def deleted(dataset: Any) -> None:
-            with asking(where):
+            with asking(dataset, where=where):
                 dataset.delete(where)
 
         self._commit(deleted)
@@ -370,7 +370,7 @@ class ComputedTable(UserTable):
         """Set columns to SQL expressions, in the rows in which ``where`` is true (None: all). Raises ``UsageError``."""
 
         def updated(dataset: Any) -> None:
-            with asking(", ".join((*expressions.values(), *([] if where is None else [where]))), "update"):
+            with asking(dataset, *expressions.values(), where=where):
                 dataset.update(dict(expressions), where)
 
         self._commit(updated)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+import re
+from typing import TYPE_CHECKING, Final, Protocol
+
+import pyarrow as pa
 
 from ..errors import UsageError
 from .place import shortened
@@ -21,26 +24,71 @@ _BAD_SQL: Final = (
     "Cast error",
     "This feature is not implemented",
 )
+_TOKEN: Final = re.compile(r"'(?:[^']|'')*'|`[^`]*`|\"((?:[^\"]|\"\")*)\"|;|--|/\*")
+"""Texts and names between quotes, the latter as a group, and what would end an expression."""
+_NO_FIELD: Final = re.compile(r"No field named (.+?)\.(?: Did you mean (.+?)\?| Valid fields are .*|$)")
+_PREFIX: Final = re.compile(r"^(?:Invalid user input: |Schema error: )+")
+_NAME: Final = re.compile(r"`[^`]*`|_\w+")
+_HINT: Final = "Write it as SQL over the table's columns."
 
 
-class asking:  # noqa: N801 (reads as a word: `with asking(where):`)
-    """In the block, what Lance says of an expression is a ``UsageError``."""
+class HasSchema(Protocol):
+    """What has columns."""
 
-    def __init__(self, expression: str | None, kind: str = "condition") -> None:
-        self._expression = expression
-        self._kind = kind
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns."""
+        ...
+
+
+class asking:  # noqa: N801 (reads as a word: `with asking(reader, where):`)
+    """In the block, what Lance says of SQL over the columns of ``source`` is a ``UsageError``.
+
+    Raises one, too, for SQL of which Lance would take a part, and for a column between double quotes, which is text to
+    it: a condition would be true in all rows, or in none.
+    """
+
+    def __init__(self, source: HasSchema, *expressions: str, where: str | None = None) -> None:
+        self._source = source
+        self._where = where
+        self._expressions = expressions if where is None else (*expressions, where)
 
     def __enter__(self) -> None:
-        pass
+        for expression in self._expressions:
+            for token in _TOKEN.finditer(expression):
+                name, said = token[1], token[0]
+                if said in (";", "--", "/*"):
+                    raise UsageError(
+                        f"{self._told([expression])}: it goes on after {said!r}",
+                        hint="Write one expression of SQL, without comments.",
+                    )
+                if name is not None and name in self._source.schema.names:
+                    raise UsageError(
+                        f"{self._told([expression])}: {said} would be text, and not the column",
+                        hint=f"Write `{name}` for the column, and '{name}' for text.",
+                    )
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._expression is None or not isinstance(error, (OSError, ValueError)) or isinstance(error, UsageError):
+        if not self._expressions or not isinstance(error, (OSError, ValueError)) or isinstance(error, UsageError):
             return
         said = shortened(error)
-        if any(word in said for word in _BAD_SQL):
+        if "INVERTED index" in said:
             raise UsageError(
-                f"{self._expression!r} is no {self._kind} on this table: {said}",
-                hint="Write it as SQL over the table's columns.",
+                "no column has an index of words", hint="Make one, create_fts_index(column), or name fts_columns=."
             ) from None
+        if not any(word in said for word in _BAD_SQL):
+            return
+        told = [one for one in self._expressions if not _NAME.fullmatch(one)]
+        reason, hint = _PREFIX.sub("", said), _HINT
+        if missing := _NO_FIELD.search(said):
+            name = missing[1].strip('"')
+            told = [one for one in told if name.lower() in one.lower()]
+            meant = f"; did you mean {missing[2]}?" if missing[2] else ""
+            reason, hint = f"there is no column {name!r}{meant}", f"There are: {', '.join(self._source.schema.names)}."
+        raise UsageError(f"{self._told(told)}: {reason}" if told else reason, hint=hint) from None
+
+    def _told(self, expressions: list[str]) -> str:
+        kind = "condition" if expressions == [self._where] else "expression"
+        return f"{', '.join(expressions)!r} is no {kind} on this table"

@@ -128,9 +128,8 @@ def _scanned(
     reader: FragmentReader, columns: Mapping[str, str], where: str | None, asked: Mapping[str, Any]
 ) -> pa.Table:
     return reader.scanned(
-        "; ".join([*columns.values(), *([] if where is None else [where])]),
-        columns=dict(columns),
-        filter=where,
+        columns,
+        where,
         prefilter=where is not None,
         disable_scoring_autoprojection=True,
         **asked,
