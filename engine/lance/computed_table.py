@@ -230,9 +230,10 @@ class FragmentReader:
         with self._table.reading(), asking(self, *expressions.values()):
             return self._dataset.scanner(columns=dict(expressions), blob_handling="all_binary").projected_schema
 
-    def check(self, expressions: Iterable[str]) -> None:
+    def check(self, expressions: Iterable[str], where: str | None = None) -> None:
         """Raise ``UsageError`` for what is no SQL on this version."""
-        self.expressed_schema({str(number): one for number, one in enumerate(expressions)})
+        named = {str(number): one for number, one in enumerate((_ADDRESS, *expressions))}
+        list(self.expressed(named, where, limit=0))
 
     def new_file(self, name: str, schema: pa.Schema) -> ColumnFile:
         """A file that gets some columns of a fragment."""

@@ -33,7 +33,7 @@ _HINT: Final = "Write it as SQL over the table's columns."
 
 
 class HasSchema(Protocol):
-    """What has columns."""
+    """A version of a table, or another thing that has columns."""
 
     @property
     def schema(self) -> pa.Schema:
@@ -78,6 +78,8 @@ class asking:  # noqa: N801 (reads as a word: `with asking(reader, where):`)
             raise UsageError(
                 "no column has an index of words", hint="Make one, create_fts_index(column), or name fts_columns=."
             ) from None
+        if "request at least one column" in said:
+            raise UsageError("what is asked for names no column of the table", hint="Ask for one, too.") from None
         if not any(word in said for word in _BAD_SQL):
             return
         told = [one for one in self._expressions if not _NAME.fullmatch(one)]

@@ -49,7 +49,7 @@ class SearchedTable(ComputedTable):
         began = time.time_ns()
         with self.reading():
             reader = None
-            if kept is not None:
+            if kept is not None and (folder is not None or not isinstance(self._location, Path)):
                 state = self._state_of(int(kept[2].latest_version))
                 reader = kept[1] if state is not None and state == kept[0] else None
             if reader is None:
@@ -119,4 +119,7 @@ def _refusals() -> Iterator[None]:
         of_lance = isinstance(error, (OSError, RuntimeError))
         if is_conflict(error) or (of_lance and not any(word in said for word in _OF_INDEXES)):
             raise
-        raise UsageError(f"there cannot be such an index: {said.removeprefix('Invalid user input: ')}") from None
+        if isinstance(error, TypeError) and len(error.args) > 1:
+            said = "".join(map(str, error.args))  # Lance gives its text in pieces
+        said = said.removeprefix("Invalid user input: ").removeprefix("LanceError(Index): ")
+        raise UsageError(f"there cannot be such an index: {said}") from None

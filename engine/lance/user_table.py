@@ -97,6 +97,8 @@ class UserTable(LancePlace):
         Raises ``UsageError`` where Lance has no such columns, or Arrow could not read them back.
         """
         for field in schema:
+            if not field.name or "`" in field.name:
+                raise UsageError(f"{self._name} cannot have a column called {field.name!r}: SQL could not name it")
             self._check_readable(field)
         try:
             return self._made(_with_primary_key(schema), enable_stable_row_ids=True)
@@ -349,6 +351,8 @@ class UserTable(LancePlace):
         """A version as Lance gives it."""
         import lance
 
+        if isinstance(self._location, Path) and self._location.is_file():  # Lance takes seconds to say that
+            raise NotFoundError("this is a file, and no Lance table", path=self.place)
         try:
             return lance.dataset(self._address, version=version, storage_options=self._options)
         except ValueError as error:

@@ -18,6 +18,7 @@ from .provenance import COMPUTED_BY, token_of
 from .staleness import note_fresh
 from .targets import FunctionColumns
 
+_ROW: Final = "_rowid"
 _FUNCTION_KEYS = ("udf", "virtual_column")
 
 
@@ -48,7 +49,7 @@ def added(table: ComputedTable, transforms: Any) -> list[tuple[str, UDF]]:
             _check_name(name)
             # It may be SQL over a column that another step of these adds.
             with suppress(UsageError) if any(other in given for other, _ in steps) else nullcontext():
-                schema = schema.append(reader.expressed_schema({name: given}).field(name))
+                schema = schema.append(reader.expressed_schema({name: given, _ROW: _ROW}).field(name))
             steps.append((name, given))
             continue
         udf = single_function(name, given)

@@ -6,14 +6,14 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any, cast
 
 import pyarrow as pa
 
 from ..errors import FunctionResultError, UsageError
-from .results import array_of_values, as_type, raise_for_row
+from .results import ROW, array_of_values, as_type, raise_for_row
 from .signatures import FunctionKind
 
 
@@ -78,6 +78,8 @@ def _called_for_rows(call: Callable[..., Any], columns: Sequence[list[Any]], tim
                 values.extend(timed(call, row) for row in zip(*columns, strict=True))
     except Exception as error:
         error.add_note(f"In row {len(values):,} of a batch of {len(columns[0]):,}.")
+        with suppress(Exception):  # a class without room for attributes
+            setattr(error, ROW, len(values))
         raise
     return values
 

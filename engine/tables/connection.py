@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection
 from functools import partial
+from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
@@ -15,7 +16,7 @@ from ..lance import ComputedTable, ViewTable
 from ..locations import Location, located
 from .definitions import remember
 from .search import TableQuery
-from .table import NativeTable
+from .table import ROWS, NativeTable
 from .view_changes import placeholders
 from .view_definition import view_of
 
@@ -30,7 +31,7 @@ def connect(uri: str, *, udf_modules: Collection[str] = (), executor: str | None
     ----------
     uri
         A folder, or a URL of an object store; nothing need be there. An address ``db://`` is of a service that this
-        project does not offer: an ``UnsupportedCallError``.
+        project does not offer: an ``UnsupportedCallError``. That of a file, or of a table, is a ``UsageError``.
     udf_modules, executor
         As :class:`~.table.Table` takes them.
 
@@ -62,6 +63,14 @@ class TableConnection:
                 hint="Connect to the folder, or to the object store, in which the tables lie.",
             )
         self._location = located(uri)
+        if isinstance(self._location, Path) and self._location.is_file():
+            raise UsageError("this is a file, and no folder of tables", path=str(self._location))
+        if isinstance(self._location, Path) and (self._location / "_versions").is_dir():
+            raise UsageError(
+                "this is a table, and not the folder that it lies in",
+                path=str(self._location),
+                hint=f"Connect to {self._location.parent}, or open it as Table({str(uri)!r}).",
+            )
         self.uri = str(self._location)
         self._modules = tuple(udf_modules)
         self._executor = executor
@@ -239,7 +248,7 @@ def _as_table(data: Any, schema: pa.Schema | None) -> pa.Table:
     elif not isinstance(data, pa.Table) and type(data).__module__.partition(".")[0] == "pandas":
         data = pa.Table.from_pandas(data, schema, preserve_index=False)
     if not isinstance(data, pa.Table):
-        raise TypeError(f"rows of a table are Arrow's, dicts or pandas', not {type(data).__name__}")
+        raise TypeError(f"{ROWS}, not {type(data).__name__}")
     return data if schema is None else data.select(schema.names).cast(schema)
 
 

@@ -23,6 +23,7 @@ from ..locations import located
 from ..spark import Terminated, cancel_jobs_while, interruptible, raise_in_thread
 from .checkpoints import COMPUTED
 from .counts import RunCounts
+from .policies import ROW_NOTE
 from .records import parsed, record_of
 
 RUNNING: Final = "RUNNING"
@@ -344,7 +345,8 @@ def kept(
             raise type(error)(told) from None
         if isinstance(error, UsageError) or not isinstance(error, Exception):
             raise
-        raise JobFailedError(f"job {job} failed: {type(error).__name__}: {error}", hint=_KEPT) from error
+        row = next((f". {note[:-1]}" for note in getattr(error, "__notes__", ()) if note.startswith(ROW_NOTE)), "")
+        raise JobFailedError(f"job {job} failed: {type(error).__name__}: {error}{row}", hint=_KEPT) from error
     ended(None)
 
 

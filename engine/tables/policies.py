@@ -14,6 +14,7 @@ from typing import Any, Final, Literal, Protocol, TypeAlias
 import pyarrow as pa
 
 from ..errors import SkipThresholdExceededError, UsageError
+from .results import ROW
 
 Backoff = Literal["exponential", "fixed", "linear"]
 
@@ -177,6 +178,8 @@ def fail_fast() -> list[Policy]:
 _MOST_TEXT: Final = 4_000
 _MOST_FRAMES: Final = 12
 _ATTEMPTS: Final = "__chunkmill_attempts__"
+ROW_NOTE: Final = "It is the row where _rowaddr = "
+"""The beginning of an error's note of the row of the table for which a function failed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,6 +294,8 @@ def _span(
             with contextlib.suppress(Exception):  # a class without room for attributes
                 setattr(error, _ATTEMPTS, (attempt, max(attempt, most), depth))
             if not isinstance(policy, Skip) or not batch.num_rows:
+                if isinstance(row := getattr(error, ROW, None), int) and row < len(addresses):
+                    error.add_note(f"{ROW_NOTE}{addresses[row]}.")
                 raise
             if batch.num_rows == 1:
                 return pa.nulls(1, udf.data_type), [RowFailure.of(error, int(addresses[0]), policy=at)]

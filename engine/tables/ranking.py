@@ -107,6 +107,10 @@ def ranked(
     ``window`` are the number of rows that are wanted, and of those before them.
     """
     most, skipped = window
+    if taken := [name for name in SCORES if name in reader.schema.names]:
+        raise UsageError(
+            f"the column {taken[0]!r} has the name of a score", hint="Give it another, to search the table."
+        )
     if near is not None and words is not None:  # by name alone: an id nobody needs is a fifth of a search for words
         expressions = {**expressions, ROW_ID: ROW_ID}
     found = []

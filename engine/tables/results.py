@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Sequence
 from itertools import chain
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
 import numpy as np
 import pyarrow as pa
@@ -73,6 +73,10 @@ def as_type(result: Any, data_type: pa.DataType, name: str) -> pa.Array:
     raise FunctionResultError(f"UDF {name!r} returned an array of {made.type}, and its column is of {data_type}")
 
 
+ROW: Final = "__chunkmill_row__"
+"""The attribute of an error that says in which row of its batch a function failed."""
+
+
 def raise_for_row(values: Sequence[Any], data_type: pa.DataType, name: str, error: Exception) -> NoReturn:
     """Raise ``FunctionResultError`` that names the first of ``values`` of which ``error`` came."""
     for row, value in enumerate(values):
@@ -80,7 +84,9 @@ def raise_for_row(values: Sequence[Any], data_type: pa.DataType, name: str, erro
             array_of_values([value], data_type)
         except (pa.ArrowException, TypeError, ValueError, OverflowError) as found:
             said = f"UDF {name!r} returned {_described(value)} for row {row:,} of the batch, which is no {data_type}"
-            raise FunctionResultError(f"{said}: {_first_line(found)}") from found
+            wrong = FunctionResultError(f"{said}: {_first_line(found)}")
+            setattr(wrong, ROW, row)
+            raise wrong from found
     raise FunctionResultError(f"UDF {name!r} returned no values of {data_type}: {_first_line(error)}") from error
 
 

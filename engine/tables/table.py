@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import pyarrow as pa
 
@@ -84,7 +84,10 @@ class Table(TableSearch):
         if mode not in ("append", "overwrite"):
             raise UsageError(f"mode is append or overwrite, not {mode!r}")
         self.check_rows()
-        rows = rows_of(_of_mappings(data, self.schema), {}, lambda: self.schema)
+        try:
+            rows = rows_of(_of_mappings(data, self.schema), {}, lambda: self.schema)
+        except TypeError as error:
+            raise TypeError(f"{ROWS}, not {type(data).__name__}") from error
         if rows is None or (rows.is_empty and mode == "append"):
             return
         if mode == "append":
@@ -209,6 +212,10 @@ class Table(TableSearch):
     def cleanup_checkpoints(self) -> dict[str, int]:
         """Remove checkpoints, and files that hold whole fragments, which no run would use any more."""
         return cleaned_checkpoints(self._lance, self._jobs)
+
+
+ROWS: Final = "rows are a list of mappings of names to values, Arrow's, or a DataFrame's"
+"""What an error says of that which has none."""
 
 
 class NativeTable(Table):

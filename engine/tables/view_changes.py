@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from ..errors import UsageError
 from ..lance import Fragment, FragmentReader, ViewTable, by_fragment, row_changes
 from .checkpoints import Offsets
 from .provenance import token_of
@@ -58,7 +59,13 @@ def change_of(
     source has no longer what is asked for.
     """
     inputs = (quoted(name) for one in functions for name in one.inputs)
-    after.check([*definition.expressions.values(), *inputs, *([definition.condition] if definition.condition else ())])
+    try:
+        after.check([*definition.expressions.values(), *inputs], definition.condition)
+    except UsageError as error:
+        raise UsageError(
+            f"{definition.source_name!r} has no longer what the view asks for: {error.message}",
+            hint="Add such columns to it, or make another view.",
+        ) from None
     ids, places = view.source_rows(reader)
 
     def made(going: RowNumbers, coming: tuple[ComingRows, ...]) -> ViewChange:

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from ..errors import PinnedViewError, UnsupportedCallError, UsageError
+from ..errors import NotFoundError, PinnedViewError, UnsupportedCallError, UsageError
 from ..execution import Lease, RunOptions, executor_name, progress_shown
 from ..lance import IS_SET, SOURCE_ROW, FragmentReader, ViewTable, by_fragment
 from ..locations import located
@@ -330,6 +330,12 @@ class ViewRefresh(ColumnLoads):
         if definition is None:
             raise UsageError("Destination dataset must have view metadata.", hint=f"{self.name!r} is no view.")
         source = definition.source_table(located(self.uri))
+        if not source.versions():
+            raise NotFoundError(
+                f"the table of which {self.name!r} is a view is gone",
+                path=source.place,
+                hint="Bring it back to refresh the view; the view's rows stay as they are.",
+            )
         after = source.at(src_version)
         if not definition.is_stable and after.version != definition.version:
             raise PinnedViewError(

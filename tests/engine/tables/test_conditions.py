@@ -78,3 +78,10 @@ def test_columns_of_a_query_that_are_not_there_are_told(table: Table) -> None:
 def test_a_search_for_words_without_an_index_says_how_one_is_made(table: Table) -> None:
     with pytest.raises(UsageError, match=r"no column has an index of words\. Make one, create_fts_index\(column\)"):
         table.search("wet road").to_arrow()
+
+
+def test_constants_alone_are_no_query_and_may_be_columns(table: Table) -> None:
+    with pytest.raises(UsageError, match=r"names no column of the table\. Ask for one"):
+        table.search(None).select({"one": "1"}).to_arrow()
+    table.add_columns({"one": "1"})
+    assert set(table.to_arrow()["one"].to_pylist()) == {1}

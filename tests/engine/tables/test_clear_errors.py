@@ -1,0 +1,122 @@
+"""What users of tables do wrong, and what they are told: at once, and what to do."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import lance
+import pyarrow as pa
+import pytest
+from chunkmill.engine.errors import JobFailedError, NotFoundError, UsageError
+from chunkmill.engine.tables import Table, TableConnection, connect, udf
+
+
+@udf
+def inverse(v: int) -> float:
+    return 1 / (v - 3)
+
+
+@udf
+def wrong(v: int) -> int:
+    return "three" if v == 3 else v
+
+
+@udf
+def square(v: int) -> int:
+    return v * v
+
+
+@pytest.fixture
+def tables(tmp_path: Path) -> TableConnection:
+    return connect(str(tmp_path), executor="inline")
+
+
+@pytest.fixture
+def source(tables: TableConnection) -> Table:
+    return tables.create_table("src", [{"id": n, "v": n, "w": n} for n in range(5)])
+
+
+@pytest.fixture
+def view(tables: TableConnection, source: Table) -> Table:
+    query = source.search(None).where("id > 1").select({"v": "v", "ww": "w * 2", "sq": square})
+    view = tables.create_materialized_view("mv", query)
+    view.refresh()
+    return view
+
+
+@pytest.mark.parametrize(("function", "error"), [(inverse, ZeroDivisionError), (wrong, Exception)])
+def test_a_function_that_fails_says_for_which_row(source: Table, function: Any, error: type[Exception]) -> None:
+    source.delete("id = 0")
+    source.add_columns({"c": function})
+    with pytest.raises(JobFailedError, match=r"It is the row where _rowaddr = 3\. What was committed") as caught:
+        source.backfill("c", checkpoint_size=2)
+    assert isinstance(caught.value.__cause__, error)
+    assert source.search(None).where("_rowaddr = 3").to_arrow()["v"].to_pylist() == [3]
+
+
+def test_columns_that_are_added_to_a_view_are_its_users(view: Table) -> None:
+    view.add_columns({"mine": "v + 1"})
+    view.update("v = 2", {"mine": 7})
+    assert sorted(view.to_arrow()["mine"].to_pylist()) == [4, 5, 7]
+
+
+@pytest.mark.parametrize("call", [lambda view: view.refresh(), lambda view: view.plan_refresh()])
+def test_a_view_whose_source_is_gone_says_so(
+    tables: TableConnection, view: Table, call: Callable[[Table], Any]
+) -> None:
+    tables.drop_table("src")
+    with pytest.raises(NotFoundError, match=r"src\.lance: the table of which 'mv' is a view is gone\. Bring it back"):
+        call(view)
+    assert view.count_rows() == 3
+
+
+def test_what_is_no_rows_is_told(tables: TableConnection, source: Table) -> None:
+    for call in (source.add, lambda data: tables.create_table("new", data)):
+        for data in ({"v": [1]}, 5):
+            with pytest.raises(TypeError, match=r"rows are a list of mappings .*, not (dict|int)"):
+                call(data)
+    assert tables.table_names() == ["src"]
+
+
+def test_places_that_are_no_folder_of_tables_are_told(tmp_path: Path, source: Table) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UsageError, match="this is a file, and no folder of tables"):
+        connect(str(tmp_path / "file"))
+    with pytest.raises(UsageError, match=r"this is a table, .* Connect to .*, or open it as Table\("):
+        connect(source.uri)
+    with pytest.raises(NotFoundError, match="this is a file, and no Lance table"):
+        Table(str(tmp_path / "file")).count_rows()
+
+
+def test_a_search_of_a_table_that_was_dropped_says_that_it_is_gone(source: Table) -> None:
+    assert source.search(None).to_arrow().num_rows == 5
+    shutil.rmtree(source.uri)
+    with pytest.raises(NotFoundError, match="there is no Lance table here"):
+        source.search(None).to_arrow()
+
+
+@pytest.mark.parametrize("name", ["", "a`b"])
+def test_columns_that_sql_cannot_name_are_refused(tables: TableConnection, name: str) -> None:
+    with pytest.raises(UsageError, match="cannot have a column called"):
+        tables.create_table("t", pa.table({name: [1]}))
+    assert tables.table_names() == []
+
+
+def test_a_column_with_the_name_of_a_score_cannot_be_ranked_beside_it(tmp_path: Path) -> None:
+    vectors = pa.array([[1.0, 0.0]], pa.list_(pa.float32(), 2))
+    lance.write_dataset(pa.table({"_distance": [1], "vector": vectors}), tmp_path / "t.lance")
+    table = Table(str(tmp_path / "t.lance"))
+    assert table.search(None).to_arrow()["_distance"].to_pylist() == [1]
+    with pytest.raises(UsageError, match="'_distance' has the name of a score"):
+        table.search([1.0, 0.0]).to_arrow()
+
+
+def test_an_index_that_cannot_be_is_told_in_one_sentence(source: Table) -> None:
+    source.add_columns({"vector": "[1.0, 2.0]"})
+    with pytest.raises(
+        UsageError, match=r"there cannot be such an index: BTREE/BITMAP index column vector must be int, "
+    ):
+        source.create_scalar_index("vector")
