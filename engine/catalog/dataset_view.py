@@ -235,11 +235,12 @@ class DatasetView:
             As :meth:`reader` takes them.
         columns
             The columns beside the segment's id and the index; by default all. Those that layers bring later are added.
+            In the table a name has ``_`` for each dot, as Lance has no names with dots.
 
         Raises
         ------
         ValueError
-            There are no such columns, or the table holds something else.
+            There are no such columns, two would have one name, or the table holds something else.
         """
         from .segment_rows import followed
 

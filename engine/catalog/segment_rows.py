@@ -107,24 +107,38 @@ def layer_tokens(view: ViewedSegments) -> dict[str, str]:
 def _schema_of(
     view: ViewedSegments, index: str | None, columns: Sequence[str] | None, *, fill_latest_at: bool
 ) -> pa.Schema:
-    """The columns: the segment, the index, and those that are asked for, by default all."""
+    """The columns of the table: the segment, the index, and those that are asked for, by default all."""
     found: pa.Schema = view.reader(index, fill_latest_at=fill_latest_at).schema()
     names = found.names if columns is None else [SEGMENT_ID, *([] if index is None else [index]), *columns]
     if missing := [one for one in names if one not in found.names]:
         raise UsageError(f"there are no columns {missing}", hint=f"There are: {', '.join(found.names)}.")
-    return pa.schema([pa.field(one, found.field(one).type) for one in dict.fromkeys(names)])
+    wanted = dict.fromkeys(names)
+    by_name: dict[str, str] = {}
+    for one in wanted:
+        other = by_name.setdefault(_in_table(one), one)
+        if other != one:
+            raise UsageError(
+                f"{other!r} and {one!r} would both be called {_in_table(one)!r} in the table",
+                hint="Choose one of them by columns=.",
+            )
+    return pa.schema([pa.field(_in_table(one), found.field(one).type) for one in wanted])
+
+
+def _in_table(column: str) -> str:
+    """The name of a column of a dataset in a table: Lance has none with dots."""
+    return column.replace(".", "_")
 
 
 def _rows_of(
     view: ViewedSegments, segments: Sequence[str], schema: pa.Schema, index: str | None, *, fill_latest_at: bool
 ) -> Iterator[pa.RecordBatch]:
     frame = view.filter_segments(segments).reader(index, fill_latest_at=fill_latest_at)
-    there = set(frame.schema().names)
+    there = {_in_table(name): name for name in frame.schema().names}
     for found in frame.execute_stream():
         batch: pa.RecordBatch = found.to_pyarrow()
         rows = batch.num_rows
         columns = [
-            batch.column(field.name).cast(field.type) if field.name in there else pa.nulls(rows, field.type)
+            batch.column(there[field.name]).cast(field.type) if field.name in there else pa.nulls(rows, field.type)
             for field in schema
         ]
         yield pa.RecordBatch.from_arrays(columns, schema=schema)

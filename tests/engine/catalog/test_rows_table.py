@@ -102,3 +102,22 @@ def test_columns_that_layers_bring_later_are_added(
         dataset.filter_contents("/lidar").rows_table(tables, "all", "frame")
     with pytest.raises(UsageError, match="no columns"):
         view.rows_table(tables, "other", "frame", columns=["/nothing"])
+
+
+def named(entity: str, *components: str) -> Chunk:
+    values = [(ComponentDescriptor(one), pa.array([[n]], pa.list_(pa.int64()))) for n, one in enumerate(components)]
+    return Chunk.build(entity, {"frame": pa.array([1])}, values)
+
+
+def test_columns_with_dots_get_names_that_tables_have(
+    dataset: DatasetEntry, tables: TableConnection, write: Callable[..., str]
+) -> None:
+    dataset.register([write("s0", "gps", named("/gps", "geo.msg.Fix:message"))], layer_name="gps").wait()
+    view = dataset.filter_contents("/gps")
+    view.rows_table(tables, "gps", "frame")
+    dataset.register([write("s1", "more", named("/gps", "geo.msg.Fix:message"))], layer_name="gps").wait()
+    table = view.rows_table(tables, "gps", "frame", columns=None)
+    assert rows(table, "rerun_segment_id", "/gps:geo_msg_Fix:message") == [("s0", [0]), ("s1", [0])]
+    dataset.register([write("s2", "twice", named("/gps", "geo_msg.Fix:message"))], layer_name="gps").wait()
+    with pytest.raises(UsageError, match=r"would both be called '/gps:geo_msg_Fix:message' in the table\. Choose one"):
+        view.rows_table(tables, "gps", "frame")
