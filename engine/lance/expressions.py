@@ -80,8 +80,8 @@ class asking:  # noqa: N801 (reads as a word: `with asking(reader, where):`)
             ) from None
         if "request at least one column" in said:
             raise UsageError("what is asked for names no column of the table", hint="Ask for one, too.") from None
-        if not any(word in said for word in _BAD_SQL):
-            return
+        if "Lance file" in said or not any(word in said for word in _BAD_SQL):
+            return  # a file is damaged
         told = [one for one in self._expressions if not _NAME.fullmatch(one)]
         reason, hint = _PREFIX.sub("", said), _HINT
         if missing := _NO_FIELD.search(said):

@@ -19,6 +19,7 @@ from ..objects import ObjectUrl, reading_object, storage_options, writing_object
 
 _OS_ERROR: Final = re.compile(r"\(os error (\d+)\)")
 _BUILT_AT: Final = re.compile(r", \S+\.rs:\d+:\d+.*", re.DOTALL)
+_SOURCE_LINE: Final = re.compile(r", \S+\.rs:\d+:\d+")
 _S3A: Final = re.compile(r"^s3a://")
 _PANIC: Final = "PanicException"
 """What Lance raises, as no ``Exception``, where bytes of a damaged table break an assumption of its."""
@@ -111,7 +112,7 @@ class LancePlace:
                 raise
             if self._url is not None and ("Error performing" in str(error) or "Generic " in str(error)):
                 with of_store(self.place):
-                    raise OSError(str(error)) from None
+                    raise OSError(_SOURCE_LINE.sub("", str(error))) from None
             raise failure(error) from (None if is_panic else error)
 
     def _unwritten(self, error: BaseException) -> WriteError:

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from ..errors import AlreadyExistsError, NotFoundError, UnsupportedCallError, UsageError
+from ..errors import AlreadyExistsError, NotFoundError, UnsupportedCallError, UsageError, WriteError
 from ..folders import Folder
 from ..lance import ComputedTable, ViewTable
 from ..locations import Location, located
@@ -137,9 +137,21 @@ class TableConnection:
         return self._table(name)
 
     def drop_table(self, name: str) -> None:
-        """Remove a table, or a view, with all its files. Raises ``NotFoundError`` where there is none."""
+        """Remove a table, or a view, with all its files.
+
+        Raises ``NotFoundError`` where there is none, and ``WriteError`` where files cannot be removed.
+        """
         self.open_table(name)
-        Folder.at(self.place_of(name)).remove()
+        place = self.place_of(name)
+        Folder.at(place / "_versions").remove()  # what is cut leaves no table that lacks files
+        if not self._is_table(place.name):
+            Folder.at(place).remove()
+        if Folder.at(place).exists():
+            raise WriteError(
+                f"the table {name!r} cannot be removed, or files of it",
+                path=str(place),
+                hint="See that its folder and the one around it may be written, and remove what is left.",
+            )
 
     def create_materialized_view(self, name: str, query: TableQuery) -> NativeTable:
         """Make a view: a table of the rows that a query asks for, which :meth:`~.table.Table.refresh` fills.

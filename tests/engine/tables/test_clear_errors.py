@@ -10,7 +10,7 @@ from typing import Any
 import lance
 import pyarrow as pa
 import pytest
-from chunkmill.engine.errors import JobFailedError, NotFoundError, UsageError
+from chunkmill.engine.errors import JobFailedError, NotFoundError, ReadError, UsageError, WriteError
 from chunkmill.engine.tables import Table, TableConnection, connect, udf
 
 
@@ -96,6 +96,26 @@ def test_a_search_of_a_table_that_was_dropped_says_that_it_is_gone(source: Table
     shutil.rmtree(source.uri)
     with pytest.raises(NotFoundError, match="there is no Lance table here"):
         source.search(None).to_arrow()
+
+
+def test_a_damaged_file_is_no_fault_of_a_condition(source: Table) -> None:
+    (file,) = Path(source.uri, "data").iterdir()
+    file.write_bytes(bytes(file.stat().st_size))
+    for call in (lambda: source.search(None).where("v > 1").to_arrow(), lambda: source.count_rows("v > 1")):
+        with pytest.raises(ReadError, match="table 'src' cannot be read"):
+            call()
+
+
+def test_a_table_that_cannot_be_removed_is_told(
+    tables: TableConnection, source: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr(shutil, "rmtree", lambda path, ignore_errors: None)  # as in a folder that is read-only
+        with pytest.raises(WriteError, match=r"src\.lance: the table 'src' cannot be removed, or files of it"):
+            tables.drop_table("src")
+    assert source.count_rows() == 5
+    tables.drop_table("src")
+    assert tables.table_names() == []
 
 
 @pytest.mark.parametrize("name", ["", "a`b"])
