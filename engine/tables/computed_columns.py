@@ -112,7 +112,7 @@ class ComputedColumns:
             where=selection.where,
             udf_mismatch=selection.udf_mismatch,
             srcfiles_mismatch=selection.srcfiles_mismatch,
-            stale_rows=sum(stale_rows(reader, target.columns, fragment) for fragment in fragments[slice(*window)]),
+            stale_rows=sum(stale_rows(reader, target.columns, fragments[slice(*window)])),
         )
 
     def backfill(

@@ -16,7 +16,7 @@ from ..lance import Fragment, FragmentReader
 from .checkpoints import Offsets
 from .provenance import token_of
 from .staleness import stale_condition, stale_rows
-from .targets import ALL, NEVER, OTHER_FUNCTION, OTHER_INPUTS, FilledColumns, read_easily
+from .targets import KNOWN, OTHER_FUNCTION, OTHER_INPUTS, FilledColumns, read_easily
 
 Window = tuple[int, int | None]
 """The fragments of a table that are looked at: from the first to the one after the last."""
@@ -137,24 +137,23 @@ def selection_of(
     """
     if recompute_stale and where is not None:
         raise UsageError("where names the rows to compute, and recompute_stale others: give one of them")
-    chosen: list[SelectedFragment] = []
-    by_function = by_inputs = False
-    for fragment in reader.fragments[slice(*window)]:
-        state = target.state_of(fragment)
-        by_function |= state == OTHER_FUNCTION
-        by_inputs |= state == OTHER_INPUTS
-        if where is not None:
-            wanted: str | None = where
-        elif state in (OTHER_FUNCTION, OTHER_INPUTS, ALL):
-            wanted = None
-        else:
-            wanted = None if state == NEVER else target.is_null
-            stale = stale_condition(reader, target.columns, fragment) if recompute_stale else None
-            if wanted is not None and stale is not None and stale_rows(reader, target.columns, fragment):
-                wanted = f"({wanted}) OR ({stale})"
-        rows = reader.count(fragment, wanted)
-        if rows:
-            chosen.append(SelectedFragment(fragment, wanted, _key(target, fragment, wanted, reader.schema), rows))
+    fragments = reader.fragments[slice(*window)]
+    states = [target.state_of(fragment) for fragment in fragments]
+    by_function, by_inputs = OTHER_FUNCTION in states, OTHER_INPUTS in states
+    wanted = (
+        [target.is_null if state == KNOWN else None for state in states] if where is None else [where] * len(states)
+    )
+    if recompute_stale:
+        stale = stale_rows(reader, target.columns, fragments)
+        wanted = [
+            f"({one}) OR ({stale_condition(reader, target.columns, fragment)})" if one is not None and rows else one
+            for fragment, one, rows in zip(fragments, wanted, stale, strict=True)
+        ]
+    chosen = [
+        SelectedFragment(fragment, one, _key(target, fragment, one, reader.schema), rows)
+        for fragment, one, rows in zip(fragments, wanted, reader.counts(fragments, wanted), strict=True)
+        if rows
+    ]
     told = where if where is not None else None if by_function or by_inputs else read_easily(target.is_null)
     return RowSelection(told, tuple(chosen), by_function, by_inputs)
 

@@ -44,12 +44,16 @@ def stale_condition(reader: FragmentReader, columns: Sequence[str], fragment: Fr
     return f"{_CHANGED} AND ({has_value(columns)})" if reader.has_stable_ids else has_value(columns)
 
 
-def stale_rows(reader: FragmentReader, columns: Sequence[str], fragment: Fragment) -> int:
-    """The number of stale rows of a fragment."""
-    condition = stale_condition(reader, columns, fragment)
-    if condition is None or (condition.startswith(_CHANGED) and not reader.count(fragment, _CHANGED)):
-        return 0  # known without a look at the values
-    return reader.count(fragment, condition)
+def stale_rows(reader: FragmentReader, columns: Sequence[str], fragments: Sequence[Fragment]) -> list[int]:
+    """The numbers of stale rows of fragments."""
+    conditions = {one.id: stale_condition(reader, columns, one) for one in fragments}
+    asked = [one for one in fragments if (condition := conditions[one.id]) and condition.startswith(_CHANGED)]
+    for one, changed in zip(asked, reader.counts(asked, [_CHANGED] * len(asked)), strict=True):
+        if not changed:  # known without a look at the values
+            conditions[one.id] = None
+    asked = [one for one in fragments if conditions[one.id] is not None]
+    found = dict(zip([one.id for one in asked], reader.counts(asked, [conditions[o.id] for o in asked]), strict=True))
+    return [found.get(one.id, 0) for one in fragments]
 
 
 def groups_of(schema: pa.Schema) -> list[tuple[str, ...]]:

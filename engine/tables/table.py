@@ -52,8 +52,7 @@ class Table(TableSearch):
 
     def count_rows(self, filter: str | None = None) -> int:  # noqa: A002 (the page's name)
         """The number of rows, of those in which an SQL condition is true."""
-        reader = self._lance.at()
-        return sum(reader.count(fragment, filter) for fragment in reader.fragments)
+        return self._lance.at().count_all(filter)
 
     def to_arrow(self) -> pa.Table:
         """All rows of the newest version."""

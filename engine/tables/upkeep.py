@@ -50,7 +50,11 @@ def joined(table: ComputedTable) -> None:
     table.extend_indexes()  # Lance joins no fragments of which an index covers some
     reader = table.at()
     fresh = {
-        columns: {one.id for one in reader.fragments if not stale_rows(reader, columns, one)}
+        columns: {
+            one.id
+            for one, stale in zip(reader.fragments, stale_rows(reader, columns, reader.fragments), strict=True)
+            if not stale
+        }
         for columns in groups_of(reader.schema)
     }
 

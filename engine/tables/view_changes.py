@@ -125,8 +125,8 @@ def _matching(after: FragmentReader, definition: ViewDefinition) -> tuple[RowNum
 
 
 def _whole(after: FragmentReader, where: str | None) -> tuple[ComingRows, ...]:
-    counted = ((one, after.count(one, where)) for one in after.fragments)
-    return tuple(ComingRows(one, None, rows) for one, rows in counted if rows)
+    counts = after.counts(after.fragments, [where] * len(after.fragments))
+    return tuple(ComingRows(one, None, rows) for one, rows in zip(after.fragments, counts, strict=True) if rows)
 
 
 def _at(after: FragmentReader, places: RowNumbers) -> tuple[ComingRows, ...]:
