@@ -17,7 +17,8 @@ os.environ.setdefault("LANCE_LOG", "warn,lance_table::transaction=error")
 if TYPE_CHECKING:
     from .blob_columns import is_blob
     from .changed_rows import RowChanges, by_fragment, row_changes
-    from .computed_table import OFFSET, ColumnFile, ComputedTable, Fragment, FragmentReader
+    from .computed_table import ComputedTable
+    from .fragments import OFFSET, ColumnFile, Fragment, FragmentReader
     from .index_table import ENTRY, INSTANCE, IndexTable, SearchIndex, TextIndex, VectorIndex, found_in
     from .searched_table import SearchedTable
     from .snapshot import TableSnapshot
@@ -28,7 +29,8 @@ if TYPE_CHECKING:
 
 _HOMES = {
     ".blob_columns": "is_blob",
-    ".computed_table": "ColumnFile ComputedTable Fragment FragmentReader OFFSET",
+    ".computed_table": "ComputedTable",
+    ".fragments": "ColumnFile Fragment FragmentReader OFFSET",
     ".index_table": "ENTRY INSTANCE IndexTable SearchIndex TextIndex VectorIndex found_in",
     ".changed_rows": "RowChanges by_fragment row_changes",
     ".searched_table": "SearchedTable",

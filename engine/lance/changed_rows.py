@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from .computed_table import Fragment, FragmentReader
+from .fragments import Fragment, FragmentReader
 
 Offsets = npt.NDArray[np.uint32]
 RowIds = npt.NDArray[np.uint64]

@@ -144,7 +144,7 @@ class IndexTable(LancePlace):
                 self._address,
                 schema=schema,
                 mode="append",
-                storage_options=self._options,
+                storage_options=self.storage_options,
                 enable_stable_row_ids=True,
             )
             return [json.dumps(fragment.to_json()) for fragment in made]
@@ -171,7 +171,8 @@ class IndexTable(LancePlace):
             if added:
                 fragments = [lance.FragmentMetadata.from_json(fragment) for fragment in added]
                 operation = lance.LanceOperation.Append(fragments)
-                lance.LanceDataset.commit(self._address, operation, read_version=number, storage_options=self._options)
+                options = self.storage_options
+                lance.LanceDataset.commit(self._address, operation, read_version=number, storage_options=options)
                 dataset = self._next(number := number + 1)
             if retrain or not _has_index(dataset):
                 index.make(dataset, anew=True)
@@ -185,7 +186,7 @@ class IndexTable(LancePlace):
     def search(self, version: int, index: SearchIndex, *query: Any, dead: Sequence[int]) -> pa.Table:
         """The rows that are found in a version, those of some layers left out."""
         with self.reading():
-            dataset = _kept(self._address, version, tuple((self._options or {}).items()))
+            dataset = _kept(self._address, version, tuple((self.storage_options or {}).items()))
             return index.found(dataset, *query, f"NOT ({_of(dead)})" if dead else None)  # type: ignore[call-arg]
 
     def statistics(self, version: int) -> str:
@@ -212,7 +213,7 @@ class IndexTable(LancePlace):
     def _opened(self, version: int | None = None) -> Any:
         import lance
 
-        return lance.dataset(self._address, version=version, storage_options=self._options)
+        return lance.dataset(self._address, version=version, storage_options=self.storage_options)
 
     def _next(self, number: int) -> Any:
         """The newest version, which is of that number unless others write."""

@@ -94,8 +94,13 @@ class LancePlace:
         return _S3A.sub("s3://", self.place)
 
     @property
-    def _options(self) -> dict[str, str] | None:
+    def storage_options(self) -> dict[str, str] | None:
+        """The options with which Lance opens the object store."""
         return None if self._url is None else storage_options(self._url)
+
+    def file_address(self, name: str) -> str:
+        """The address of a file of rows."""
+        return f"{self._address}/data/{name}"
 
     @contextmanager
     def _translated(self, of_store: Callable[[str], AbstractContextManager[None]], failure: Failure) -> Iterator[None]:

@@ -11,7 +11,8 @@ from typing import Any, Final
 
 from ..errors import ChunkmillError, UsageError
 from ..locations import Location
-from .computed_table import ComputedTable, FragmentReader
+from .computed_table import ComputedTable
+from .fragments import FragmentReader
 from .place import shortened
 from .user_table import is_conflict
 

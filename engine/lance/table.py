@@ -37,7 +37,7 @@ class LanceTable(LancePlace):
         import lance
 
         with self.reading():
-            dataset = lance.dataset(self._address, storage_options=self._options)
+            dataset = lance.dataset(self._address, storage_options=self.storage_options)
         if not set(self.schema) <= set(dataset.schema):
             raise self._damaged(ValueError("it has other columns"))
         return dataset
@@ -60,7 +60,7 @@ class LanceTable(LancePlace):
         if not is_there:
             self.make()
         with self.writing():
-            lance.write_dataset(rows, self._address, mode="append", storage_options=self._options)
+            lance.write_dataset(rows, self._address, mode="append", storage_options=self.storage_options)
 
     def merge(self, dataset: Any, key: str, rows: pa.Table) -> None:
         """Put rows in place of those of the same ``key``, and add the others: on top of this version or not at all."""

@@ -132,7 +132,7 @@ class UserTable(LancePlace):
 
         def appended(dataset: Any) -> None:
             reader = rows.under(blobs_as_bytes(dataset.schema))
-            lance.write_dataset(reader, dataset, mode="append", storage_options=self._options)
+            lance.write_dataset(reader, dataset, mode="append", storage_options=self.storage_options)
 
         self._commit(appended, rows)
 
@@ -144,7 +144,7 @@ class UserTable(LancePlace):
             reader = rows.replacing(blobs_as_bytes(dataset.schema))
             reader = pa.RecordBatchReader.from_batches(_with_primary_key(reader.schema), reader)
             lance.write_dataset(
-                reader, dataset, mode="overwrite", storage_options=self._options, enable_stable_row_ids=True
+                reader, dataset, mode="overwrite", storage_options=self.storage_options, enable_stable_row_ids=True
             )
 
         self._commit(overwritten, rows)
@@ -304,7 +304,7 @@ class UserTable(LancePlace):
                 self._address,
                 schema=_with_primary_key(rows.schema) if replacing else None,
                 mode="overwrite" if replacing else "append",
-                storage_options=self._options,
+                storage_options=self.storage_options,
                 enable_stable_row_ids=True,
             )
             return [json.dumps(fragment.to_json()) for fragment in made]
@@ -317,7 +317,8 @@ class UserTable(LancePlace):
         operation = lance.LanceOperation.Append(_fragments(written))
         try:
             with self.writing():
-                lance.LanceDataset.commit(self._address, operation, read_version=version, storage_options=self._options)
+                options = self.storage_options
+                lance.LanceDataset.commit(self._address, operation, read_version=version, storage_options=options)
             reach("lance.commit")
         except WriteError as error:
             if not is_conflict(error.__cause__):
@@ -341,7 +342,7 @@ class UserTable(LancePlace):
                 self._address,
                 operation,
                 read_version=dataset.version,
-                storage_options=self._options,
+                storage_options=self.storage_options,
                 enable_stable_row_ids=True,
             )
 
@@ -354,7 +355,7 @@ class UserTable(LancePlace):
         if isinstance(self._location, Path) and self._location.is_file():  # Lance takes seconds to say that
             raise NotFoundError("this is a file, and no Lance table", path=self.place)
         try:
-            return lance.dataset(self._address, version=version, storage_options=self._options)
+            return lance.dataset(self._address, version=version, storage_options=self.storage_options)
         except ValueError as error:
             if "was not found" not in str(error):
                 raise

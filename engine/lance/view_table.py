@@ -20,7 +20,8 @@ from ..errors import WriteError
 from ..faults import reach
 from ..folders import Folder
 from .changed_rows import Offsets, by_fragment
-from .computed_table import ComputedTable, FragmentReader
+from .computed_table import ComputedTable
+from .fragments import FragmentReader
 from .user_table import DELETIONS, is_conflict
 
 SOURCE_ROW: Final = "__source_row_id"
@@ -57,7 +58,7 @@ class ViewTable(ComputedTable):
                 pa.RecordBatchReader.from_batches(schema, rows),
                 self._address,
                 mode="append",
-                storage_options=self._options,
+                storage_options=self.storage_options,
                 enable_stable_row_ids=True,
                 max_rows_per_file=_ROWS_OF_A_FRAGMENT if most is None else most,
             )
@@ -99,7 +100,7 @@ class ViewTable(ComputedTable):
                     self._address,
                     LanceOperation.Merge(list(fragments.values()), _with_metadata(dataset.lance_schema, metadata)),
                     read_version=version,
-                    storage_options=self._options,
+                    storage_options=self.storage_options,
                     max_retries=0,
                     commit_message=told,
                 )
