@@ -143,9 +143,9 @@ class RefreshRun:
         rows = sum(one["rows"] for one in told)
         if rows != change.rows:
             raise WriteError(
-                f"{rows:,} rows were written, and not {change.rows:,}",
+                f"the condition was true in {change.rows:,} rows, and then in {rows:,}",
                 path=self.view.place,
-                hint="This is a fault of chunkmill; nothing was committed.",
+                hint="Nothing was committed. A view's condition has to say the same each time, as random() does not.",
             )
         return [fragment for one in told for fragment in one["fragments"]]
 

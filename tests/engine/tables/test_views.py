@@ -21,6 +21,7 @@ from chunkmill.engine.errors import (
     UsageError,
 )
 from chunkmill.engine.execution import Lease
+from chunkmill.engine.lance import FragmentReader
 from chunkmill.engine.locations import located
 from chunkmill.engine.tables import Table, TableConnection, TableReference, connect, connect_async, udf
 from chunkmill.engine.tables.checkpoints import COMPUTED
@@ -326,6 +327,15 @@ def test_what_no_view_does_is_refused(tables: TableConnection) -> None:
         with pytest.raises(UsageError):
             tables.create_materialized_view("other", query)
     assert tables.table_names() == ["mv", "src"]
+
+
+def test_a_condition_that_says_something_else_each_time_is_told_of(
+    tables: TableConnection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, view = made(tables)
+    monkeypatch.setattr(FragmentReader, "count", lambda *_: 3)  # of four
+    with pytest.raises(JobFailedError, match="has to say the same each time"):
+        view.refresh()
 
 
 def test_two_refreshes_at_once_do_the_work_once(tables: TableConnection) -> None:
