@@ -153,12 +153,12 @@ class TableEntry(Entry):
         if rows is not None and not rows.is_empty:
             table.upsert(rows, self._alone)
 
-    def update_rows(self, batches: Batches) -> None:
+    def update_rows(self, batches: Batches | None = None, **named_params: Any) -> None:
         """Put values into the rows with the same key, in one commit, and add none.
 
         The rows that are given have the key of :meth:`upsert`, and those columns that are to change; rows of the table
-        keep their other values. A row whose key is not there is left out. Takes ``batches``, and raises, as
-        :meth:`upsert` does, and
+        keep their other values. A row whose key is not there is left out. Takes and raises what
+        :meth:`append` does, and
 
         Raises
         ------
@@ -166,7 +166,7 @@ class TableEntry(Entry):
             The rows lack a field of the key.
         """
         table = self._table()
-        rows = self._rows_of(table, batches, {})
+        rows = self._rows_of(table, batches, named_params, is_whole=False)
         if rows is not None and not rows.is_empty:
             table.update(rows)
 
@@ -285,8 +285,10 @@ class TableEntry(Entry):
 
         write_frame(table, frame, replacing=replacing)
 
-    def _rows_of(self, table: UserTable, batches: Batches | None, named: dict[str, Any]) -> TableRows | None:
-        return rows_of(batches, named, lambda: table.snapshot().schema)
+    def _rows_of(
+        self, table: UserTable, batches: Batches | None, named: dict[str, Any], *, is_whole: bool = True
+    ) -> TableRows | None:
+        return rows_of(batches, named, lambda: table.snapshot().schema, is_whole=is_whole)
 
     @contextmanager
     def _alone(self) -> Iterator[None]:

@@ -18,8 +18,12 @@ _EITHER: Final = "Cannot pass both batches and named parameters. Use one or the 
 _READ_BEFORE: Final = "the table was replaced while rows of a reader were written, and none were"
 
 
-def rows_of(batches: Batches | None, named: Mapping[str, Any], schema: Callable[[], pa.Schema]) -> TableRows | None:
+def rows_of(
+    batches: Batches | None, named: Mapping[str, Any], schema: Callable[[], pa.Schema], *, is_whole: bool = True
+) -> TableRows | None:
     """The rows that a call gives, or None where it gives none; ``schema`` is asked where it gives values by name.
+
+    By name they have all columns, null where none is given, or, unless ``is_whole``, those that are named.
 
     Raises
     ------
@@ -34,6 +38,7 @@ def rows_of(batches: Batches | None, named: Mapping[str, Any], schema: Callable[
         raise TypeError(_EITHER)
     if named:
         batch = _of_named(named, schema())
+        batch = batch if is_whole else batch.select(list(named))
         return TableRows(batch.schema, [batch])
     if batches is None:
         return None

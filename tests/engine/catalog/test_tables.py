@@ -269,11 +269,10 @@ def test_rows_are_updated_by_key_in_the_columns_that_are_given(client: CatalogCl
     flags = pa.table({"flag": [True, True], "id": pa.array([2, 9], pa.int32())})
     for form in (flags, flags.to_reader(), Stream(flags)):
         table.update_rows(form)
-        assert table.reader().sort(col("id")).to_pydict() == {
-            "id": [1, 2, 3],
-            "v": ["a", "b", "c"],
-            "flag": [False, True, False],
-        }
+        found = table.reader().sort(col("id")).to_pydict()
+        assert found == {"id": [1, 2, 3], "v": ["a", "b", "c"], "flag": [False, True, False]}
+    table.update_rows(id=[1, 9], v=["new", "none"])
+    assert table.reader().filter("id = 1").to_pylist() == [{"id": 1, "v": "new", "flag": False}]
     assert table.arrow_schema().remove_metadata() == schema.remove_metadata()
     version = table.snapshot().version
     wrong: list[tuple[Any, type[Exception], str]] = [
@@ -289,6 +288,7 @@ def test_rows_are_updated_by_key_in_the_columns_that_are_given(client: CatalogCl
     with pytest.raises(UsageError, match="requires join keys"):
         client.create_table("without", pa.schema([("id", pa.int32())])).update_rows(flags.select(["id"]))
     table.update_rows(flags.slice(0, 0))
+    table.update_rows()
     assert table.snapshot().version == version
 
 
