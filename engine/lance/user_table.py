@@ -107,7 +107,8 @@ class UserTable(LancePlace):
             if "LanceError(Schema)" not in said and "reserved name" not in said:
                 raise
             reason = said.removeprefix("LanceError(Schema): ")
-            raise UsageError(f"{self._name} cannot have these columns: {reason}") from None
+            hint = "Take other names, as rename_columns of a pyarrow Table gives them." if "`.`" in said else None
+            raise UsageError(f"{self._name} cannot have these columns: {reason}", hint=hint) from None
 
     def _check_readable(self, field: pa.Field) -> None:
         """Raise ``UsageError`` where Arrow could not read a field back, as one that says it is of another type."""

@@ -57,6 +57,8 @@ class TableQuery:
     is_hybrid: bool = False
     reranker: Reranker = field(default_factory=RankFusion)
     has_row_id: bool = False
+    vector_name: str | None = None
+    """The column of vectors that :meth:`vector` means; None: the only one."""
 
     def where(self, condition: str) -> TableQuery:
         """The rows in which an SQL condition is true, too; of a ranking, the best of these."""
@@ -88,7 +90,7 @@ class TableQuery:
         """The same with another vector, or, of a hybrid query, with the vector."""
         near = self.near
         schema = self.table.newest().schema
-        column = vector_column(schema, None) if near is None else near.column
+        column = vector_column(schema, self.vector_name) if near is None else near.column
         vector = vector_of(query, column, schema.field(column).type)
         return replace(self, near=NearRows(column, vector) if near is None else replace(near, vector=vector))
 

@@ -75,14 +75,17 @@ class TableSearch(ViewRefresh):
                 f"a query of query_type={kind!r} is {'text' if kind == 'fts' else 'a vector'}, not {query!r}"
             )
         near = words = None
-        if kind != "fts" and (query is None or not is_text):
+        if kind != "fts" and (query is None or not is_text or vector_column_name is not None):
             schema = self._searched.newest().schema
             column = vector_column(schema, vector_column_name)
+        if kind != "fts" and not is_text:
             near = None if query is None else NearRows(column, vector_of(query, column, schema.field(column).type))
         if kind != "vector":
             columns = word_columns(self._searched.newest().schema, fts_columns) if fts_columns else ()
             words = RowsWithWords(query if isinstance(query, str) else "", columns) if is_text or columns else None
-        return TableQuery(self._searched, near=near, words=words, is_hybrid=kind == "hybrid")
+        return TableQuery(
+            self._searched, near=near, words=words, is_hybrid=kind == "hybrid", vector_name=vector_column_name
+        )
 
     def create_index(
         self,

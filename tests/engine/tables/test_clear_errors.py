@@ -140,3 +140,28 @@ def test_an_index_that_cannot_be_is_told_in_one_sentence(source: Table) -> None:
         UsageError, match=r"there cannot be such an index: BTREE/BITMAP index column vector must be int, "
     ):
         source.create_scalar_index("vector")
+
+
+def test_a_hybrid_search_that_begins_with_words_looks_in_the_vectors_that_are_named(tables: TableConnection) -> None:
+    type_ = pa.list_(pa.float32(), 2)
+    columns = {
+        "near": pa.array([[0, 0], [9, 9]], type_),
+        "far": pa.array([[9, 9], [0, 0]], type_),
+        "note": ["wet", "wet"],
+    }
+    table = tables.create_table("t", pa.table(columns))
+    table.create_fts_index("note")
+    for name, first in (("near", [0, 0]), ("far", [9, 9])):
+        begun = table.search("wet", vector_column_name=name, query_type="hybrid").vector([0, 0])
+        both = table.search(query_type="hybrid", vector_column_name=name).vector([0, 0]).text("wet")
+        for query in (begun, both):
+            assert query.limit(1).to_arrow()["near"].to_pylist() == [first]
+    with pytest.raises(UsageError, match="there are several columns of vectors, near, far"):
+        table.search("wet", query_type="hybrid").vector([0, 0])
+    with pytest.raises(UsageError, match="there is no column 'nearest'"):
+        table.search("wet", vector_column_name="nearest", query_type="hybrid")
+
+
+def test_names_with_dots_are_refused_with_a_way_out(tables: TableConnection) -> None:
+    with pytest.raises(UsageError, match=r"cannot contain `\.`.* Take other names, as rename_columns"):
+        tables.create_table("t", pa.table({"observation.state": [1]}))
