@@ -396,6 +396,7 @@ def _wait_for_end(folder: Folder, home: Location, before: _Found, *, wait: bool)
 
 def _waited_for_turn(folder: Folder, home: Location, before: _Found) -> _Found | None:
     """The newest file of a lease once it may be taken over, however long others have it."""
+    logger.info("%s: waiting for %s", home, before.holder or "a writer")
     until: float | None = None
     now: _Found | None = before
     while now is not None and (now.holder is None or not (now.holder.is_released or now.holder.is_dead)):

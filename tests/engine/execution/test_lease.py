@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -192,6 +193,35 @@ def test_a_silent_writer_on_another_host_is_followed_after_its_time(tmp_path: Pa
     with Lease.take(tmp_path) as lease:
         assert 0.3 <= time.monotonic() - began < 5
         assert lease.number == 2
+
+
+def test_who_queues_waits_for_a_writer_of_this_host(tmp_path: Path) -> None:
+    first = Lease.take(tmp_path)
+    timer = threading.Timer(0.3, first.release)
+    timer.start()
+    with Lease.take(tmp_path, queue=True) as lease:
+        assert lease.number == 2 and first.holder.is_released
+    timer.join()
+
+
+def test_who_queues_waits_for_a_writer_elsewhere_as_long_as_that_is_heard_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    holder = elsewhere(1.0)
+    path = write(tmp_path, holder)
+
+    def heard() -> None:
+        for _ in range(8):
+            time.sleep(0.1)
+            path.with_suffix(".new").write_bytes(holder.renew().to_bytes())
+            path.with_suffix(".new").rename(path)
+
+    writer, began = threading.Thread(target=heard), time.monotonic()
+    writer.start()
+    with Lease.take(tmp_path, queue=True) as lease:
+        assert 1.2 <= time.monotonic() - began < 10 and lease.number == 2
+    assert "ada on robot7, since" in caplog.text and "has given no sign of life" in caplog.text
+    writer.join()
 
 
 def test_the_clock_of_another_host_does_not_matter(tmp_path: Path) -> None:
