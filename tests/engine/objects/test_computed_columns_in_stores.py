@@ -25,7 +25,6 @@ import pytest
 import view_host
 from chunkmill.engine.cli.commands import commands
 from chunkmill.engine.errors import JobFailedError
-from chunkmill.engine.execution import Lease
 from chunkmill.engine.folders import Folder
 from chunkmill.engine.locations import located
 from chunkmill.engine.objects import storage_options
@@ -33,7 +32,7 @@ from chunkmill.engine.tables import UDF, NativeTable, Skip, Table, TableConnecti
 from click.testing import CliRunner
 from s3_server import CREDENTIALS
 
-ROWS = 12
+ROWS = 6
 EVERY_BATCH = {"checkpoint_size": 2, "batch_checkpoint_flush_interval_seconds": 0}
 
 
@@ -259,7 +258,6 @@ def tables_of_hosts(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch:
     place = str(tmp_path / "lake") if request.param == "folder" else f"{request.getfixturevalue('bucket')}/lake"
     monkeypatch.setenv("CALLS", str(tmp_path / "calls"))
     monkeypatch.setattr(socket, "gethostname", lambda: "here")
-    monkeypatch.setitem(Lease.take.__func__.__kwdefaults__, "ttl_seconds", view_host.TTL)  # type: ignore[attr-defined]
     return connect(place, executor="inline")
 
 
@@ -293,19 +291,17 @@ def test_one_host_computes_and_the_other_waits_and_a_dead_one_is_taken_over(
 ) -> None:
     tables = tables_of_hosts
     view = view_of_hosts(tables)
-    other = elsewhere(tables, 0.1)
+    other = elsewhere(tables, 0.15)
     assert view.refresh().rows_refreshed == 0
     assert other.communicate() == (f"{ROWS}\n", None)
     assert sorted(calls()) == list(range(ROWS))
     assert "no sign of life" not in caplog.text
 
     tables.open_table("src").add([{"v": v} for v in range(ROWS, 2 * ROWS)])
-    dead = elsewhere(tables, 0.0, 5)
+    dead = elsewhere(tables, 0.0, 3)
     dead.communicate()
-    began = time.monotonic()
     with caplog.at_level(logging.WARNING):
         assert view.refresh().rows_refreshed == ROWS
-    assert time.monotonic() - began < 20
     assert "on there, since" in caplog.text and "has given no sign of life for 1 s" in caplog.text
     assert set(Counter(calls()).values()) <= {1, 2}, "what the dead one kept is not computed again"
     assert len(calls()) <= 2 * ROWS + 1

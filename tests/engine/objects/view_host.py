@@ -1,6 +1,8 @@
 """Refreshes a view as a process of another host would; prints how many rows it has computed.
 
-HOST=name CALLS=FILE python view_host.py CONNECTION VIEW [SECONDS_OF_A_CALL [ROWS_UNTIL_DEATH]]
+HOST=name CALLS=FILE python view_host.py CONNECTION VIEW SECONDS_OF_A_CALL [ROWS_UNTIL_DEATH]
+
+One that is to die is believed to live for a second.
 """
 
 from __future__ import annotations
@@ -15,9 +17,6 @@ from pathlib import Path
 from chunkmill import udf
 from chunkmill.engine.execution import Lease
 from chunkmill.engine.tables import connect
-
-TTL = 1.0
-"""The seconds for which a process of another host may be silent."""
 
 
 @udf(version="1")
@@ -40,18 +39,14 @@ def _pace() -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-def be_on(host: str) -> None:
-    """Let this process have the name of a host, and leases that last a second."""
-    socket.gethostname = lambda: host
-    Lease.take.__func__.__kwdefaults__["ttl_seconds"] = TTL  # type: ignore[attr-defined]
-
-
 def main() -> int:
     """Refresh the view once."""
     global _seconds, _left
     uri, view, *more = sys.argv[1:]
     _seconds, _left = (*map(float, more[:1]), 0.0)[0], (*map(int, more[1:]), -1)[0]
-    be_on(os.environ["HOST"])
+    socket.gethostname = lambda: os.environ["HOST"]
+    if _left > 0:
+        Lease.take.__func__.__kwdefaults__["ttl_seconds"] = 1.0  # type: ignore[attr-defined]
     tables = connect(uri, executor="inline", udf_modules=["view_host"])
     every = {"checkpoint_size": 1, "batch_checkpoint_flush_interval_seconds": 0}
     print(tables.open_table(view).refresh(**every).rows_refreshed)
