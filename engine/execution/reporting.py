@@ -20,7 +20,7 @@ from ..reports import EntityReport, RunReport, SizeHistogram, TaskReport
 from ..task_context import PHASES
 from .chunk_rows import Note, PartChunk
 from .commit import Extent
-from .staging import DONE_SUFFIX, PART_SUFFIX, Staging
+from .staging import AMOUNT_SUFFIX, DONE_SUFFIX, PART_SUFFIX, Staging
 from .transport import failure_from_dict
 from .work import Task
 
@@ -254,23 +254,27 @@ class _Watch:
 
     def look(self) -> None:
         """Count the parts and tell the listener."""
-        open_bytes = 0
+        open_bytes, amounts = 0, defaultdict[int, int](int)
         try:
             for name in self._staging.folder.names():
                 if name.endswith(DONE_SUFFIX):
                     if name not in self._done:
                         self._done[name] = json.loads(self._staging.folder.get(name) or b"{}")
+                elif name.endswith(AMOUNT_SUFFIX):
+                    task = int(name.partition("-")[0])
+                    amounts[task] = max(amounts[task], int(self._staging.folder.get(name)))
                 elif name.endswith(PART_SUFFIX + OPEN_SUFFIX):
                     open_bytes += self._staging.folder.size(name)
         except (OSError, ValueError, ReadError):
             return  # a file came or went while we looked; the next look sees it
         done = [d for d in self._done.values() if d]
         tasks = {d["task"] for d in done}
+        begun = sum(min(amount, self._sizes[task]) for task, amount in amounts.items() if task not in tasks)
         self._listener.advanced(
             ProgressState(
                 splits_done=len(tasks),
                 splits_total=len(self._sizes),
-                bytes_done=sum(self._sizes[t] for t in tasks),
+                bytes_done=sum(self._sizes[t] for t in tasks) + begun,
                 bytes_total=sum(self._sizes),
                 chunks=sum(d["chunks"] for d in done),
                 bytes_written=sum(d["bytes"] for d in done) + open_bytes,

@@ -32,7 +32,7 @@ from .chunk_rows import Note, RowWriter, parse_rows
 from .executors import executor_name
 from .quarantine import Quarantined, append_rows, rows_as_bytes, rows_from_bytes
 from .reporting import ProgressListener, Ran, RunStart, watching
-from .staging import DONE_SUFFIX, Staging
+from .staging import AMOUNT_SUFFIX, DONE_SUFFIX, Staging
 from .transport import failure_from_dict, failure_to_dict, is_transient
 from .work import Task
 
@@ -97,6 +97,10 @@ class TaskRun:
     def folder(self) -> Folder:
         """The folder for the files."""
         return Folder.at(self.location)
+
+    def tell(self, amount: int) -> None:
+        """Say how much of the task's size is done, for whoever watches the run."""
+        self.folder.put(f"{self.name}{AMOUNT_SUFFIX}", str(amount).encode(), durable=False)
 
 
 class Body(Protocol):

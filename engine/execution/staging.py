@@ -28,6 +28,8 @@ from ..spark import interruptible
 
 PART_SUFFIX = ".part"
 DONE_SUFFIX = ".done"
+AMOUNT_SUFFIX = ".amount"
+"""The end of the name of a file in which a task says how much of its size is done."""
 """What names end with in a staging folder: what a task wrote, and that it is done."""
 
 _MARK = ".chunkmill-"

@@ -10,7 +10,7 @@ import json
 import time
 from collections import Counter
 from collections.abc import Generator, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Final
 from uuid import uuid4
@@ -33,6 +33,8 @@ from .staleness import stale_condition
 from .targets import OTHER_FUNCTION, OTHER_INPUTS, FilledColumns, has_value
 
 ANNOUNCED: Final = "batch-"
+_TOLD_SECONDS: Final = 1.0
+"""How often a task tells how many rows it has computed."""
 _LOOKED_SECONDS: Final = 0.5
 """How often a task looks whether another has failed."""
 
@@ -72,12 +74,13 @@ class BackfillBody:
     def run(self, task: TaskRun) -> Generator[pa.RecordBatch, None, dict[str, Any]]:
         """Compute the pieces of a task, and tell of each what there is then."""
         staging = Staging(task.folder)
+        amount = _Amount(task)
         rows = 0
         ends = None if self.seconds is None else time.monotonic() + self.seconds
         for number, piece in enumerate(self.tasks[task.index]):
             if number and ends is not None and time.monotonic() > ends:
                 break
-            work = _PieceRun(self, piece, staging, ends)
+            work = _PieceRun(self, piece, staging, ends, amount)
             first, end = piece.span
             try:
                 told = work.whole() if piece.is_whole else work.part()
@@ -142,16 +145,35 @@ class _EndedWorkerError(Exception):
     """An earlier try at a task had this batch when its worker ended."""
 
 
+class _Amount:
+    """The rows that a task has computed, told from time to time."""
+
+    def __init__(self, task: TaskRun) -> None:
+        self._task = task
+        self._rows = 0
+        self._told = time.monotonic()
+
+    def add(self, rows: int) -> None:
+        """Count rows."""
+        self._rows += rows
+        now = time.monotonic()
+        if now - self._told >= _TOLD_SECONDS:
+            self._told = now
+            with suppress(OSError, WriteError):
+                self._task.tell(self._rows)
+
+
 class _PieceRun:
     """One piece in a task."""
 
-    def __init__(self, body: BackfillBody, piece: Piece, staging: Staging, ends: float | None) -> None:
+    def __init__(self, body: BackfillBody, piece: Piece, staging: Staging, ends: float | None, amount: _Amount) -> None:
         self._body = body
         self._piece = piece
         self._staging = staging
         self._reader = body.table.pinned(body.version, piece.fragment)
         self._checkpoints = body.checkpoints.of(piece.key, body.target.schema)
         self._ends = ends
+        self._amount = amount
         self._looked = 0.0
         self._over = self._is_begun = False
 
@@ -257,6 +279,7 @@ class _PieceRun:
                     failure = RowFailure.of(error, batch_index=number)
                     raise _CalledFunctionError(error, [failure.to_dict()]) from error
                 size.took(part.num_rows, time.perf_counter() - began)
+                self._amount.add(part.num_rows)
                 failures = tuple(failure.to_dict() for failure in failed)
                 if failures:
                     told += failures

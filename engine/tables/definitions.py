@@ -156,7 +156,7 @@ def _looked_up(definition: Definition, allowed: Iterable[str]) -> UDF:
         raise _unusable(
             definition,
             f"the module {_shown(definition.module)} is not in the list of those that may be imported for functions",
-            f"List it, as udf_modules=[{_shown(definition.module)}] or in {MODULES}",
+            f"List it, as udf_modules=[{_shown(definition.module)}], by --module or in {MODULES}",
         )
     found: object = module
     for name in path:

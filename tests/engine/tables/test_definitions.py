@@ -201,8 +201,9 @@ def test_a_module_that_is_not_listed_is_not_imported(package: Path) -> None:
             UsageError, match=r"'lake_functions.columns' is not in the list of those that may be imported"
         ) as e:
             resolve(made, allowed)
-        assert "udf_modules=['lake_functions.columns'] or in CHUNKMILL_UDF_MODULES; or pass the function itself" in str(
-            e.value
+        assert (
+            "udf_modules=['lake_functions.columns'], by --module or in CHUNKMILL_UDF_MODULES; or pass the function itself"
+            in str(e.value)
         )
     assert not (package / "columns.imported").exists()
     loaded()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +69,19 @@ def test_a_backfill_of_several_commits_is_told_of_as_one_run(tables: TableConnec
     table.backfill("half", commit_granularity=1, task_size=30, progress=told)
     told.check(300)
     assert len(set(told.rows)) > 2
+
+
+def test_a_task_tells_of_its_rows_before_it_is_done(tables: TableConnection) -> None:
+    @udf
+    def slow(v: int) -> int:
+        time.sleep(0.02)
+        return v
+
+    table, told = source_of(tables, 1), Told()
+    table.add_columns({"slow": slow})
+    table.backfill("slow", max_checkpoint_size=10, progress=told)
+    told.check(100)
+    assert any(0 < rows < 100 for rows, _ in told.rows)
 
 
 def test_a_backfill_with_a_condition_counts_the_rows_that_it_asks_for(tables: TableConnection) -> None:
