@@ -202,7 +202,7 @@ def test_a_module_that_is_not_listed_is_not_imported(package: Path) -> None:
         ) as e:
             resolve(made, allowed)
         assert (
-            "udf_modules=['lake_functions.columns'], by --module or in CHUNKMILL_UDF_MODULES; or pass the function itself"
+            "udf_modules=['lake_functions.columns'], by --module or in CHUNKMILL_UDF_MODULES; or pass the function"
             in str(e.value)
         )
     assert not (package / "columns.imported").exists()
