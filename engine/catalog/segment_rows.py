@@ -1,7 +1,8 @@
 """Rows of a dataset's segments, kept as a table that follows them: a source of views.
 
 The table's metadata say for each segment of which layers its rows are. Where these are others, the rows of that segment
-are read again, and take the place of those before, all segments in one commit.
+are read again, and take the place of those before, all segments in one commit. They say how many rows that is, too:
+where the table has another number by now, somebody else added some, or removed them, and all are read again.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from ..tables import NativeTable, TableConnection
 Places = npt.NDArray[np.uint64]
 _QUERY: Final = "chunkmill:rows:query"
 _SEGMENTS: Final = "chunkmill:rows:segments"
+_COUNT: Final = "chunkmill:rows:count"
 _MARKS: Final = ("layer", "added", "segment_version", "source_digest")
 """What tells a layer from one that took its place."""
 _MOST_ROUNDS: Final = 20
@@ -67,7 +69,7 @@ def followed(
     given = [None if one is None else list(one) for one in (columns, contents)]
     query = json.dumps([str(view.dataset.id), index, *given, fill_latest_at])
     table = ViewTable(tables.place_of(name), name)
-    table.create(schema.with_metadata({_QUERY: query, _SEGMENTS: "{}"}))
+    table.create(schema.with_metadata({_QUERY: query, _SEGMENTS: "{}", _COUNT: "0"}))
     for _ in range(_MOST_ROUNDS):
         reader = table.at()
         metadata = reader.schema.metadata or {}
@@ -77,16 +79,19 @@ def followed(
         if new:
             table.add_null_columns(new)
             continue
-        known: dict[str, str] = json.loads(metadata[_SEGMENTS.encode()])
+        there = sum(one.rows - one.deleted for one in reader.fragments)
+        is_own = metadata.get(_COUNT.encode()) == str(there).encode()
+        known: dict[str, str] = json.loads(metadata[_SEGMENTS.encode()]) if is_own else {}
         now = layer_tokens(view)
         changed = [segment for segment, token in now.items() if known.get(segment) != token]
-        if not changed and known.keys() <= now.keys():
+        if is_own and not changed and known.keys() <= now.keys():
             return tables.open_table(name)
-        rows = _rows_of(view, changed, reader.schema, index, fill_latest_at=fill_latest_at)
-        written = table.written_rows(rows, reader.schema, None) if changed else []
-        live, going = _places(reader, known.keys() - (now.keys() - set(changed)))
+        rows = _CountedRows(_rows_of(view, changed, reader.schema, index, fill_latest_at=fill_latest_at))
+        written = table.written_rows(iter(rows), reader.schema, None) if changed else []
+        live, going = _places(reader, known.keys() - (now.keys() - set(changed)) if is_own else None)
         reach("view.commit")
-        if table.change_rows(reader.version, going, live, written, {_SEGMENTS: json.dumps(now)}, "rows") is not None:
+        told = {_SEGMENTS: json.dumps(now), _COUNT: str(there - len(going) + rows.count)}
+        if table.change_rows(reader.version, going, live, written, told, "rows") is not None:
             return tables.open_table(name)
     raise WriteError(
         f"others change the table {name!r} all the time", path=table.place, hint="Try again.", transient=True
@@ -144,12 +149,26 @@ def _rows_of(
         yield pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def _places(reader: FragmentReader, segments: Collection[str]) -> tuple[Places, Places]:
-    """The addresses of all rows, and of those of some segments."""
+class _CountedRows:
+    """Batches, and the number of rows of those that were taken."""
+
+    def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:
+        self._batches = batches
+        self.count = 0
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        for batch in self._batches:
+            self.count += batch.num_rows
+            yield batch
+
+
+def _places(reader: FragmentReader, segments: Collection[str] | None) -> tuple[Places, Places]:
+    """The addresses of all rows, and of those of some segments (None: of all)."""
     live, going = [np.empty(0, np.uint64)], [np.empty(0, np.uint64)]
-    wanted = pa.array(sorted(segments), pa.string())
+    wanted = None if segments is None else pa.array(sorted(segments), pa.string())
     for batch in reader.expressed({"id": SEGMENT_ID, "at": "_rowaddr"}):
         places = batch.column("at").to_numpy()
         live.append(places)
-        going.append(places[np.asarray(pc.is_in(batch.column("id"), wanted), dtype=bool)])
+        is_going = ... if wanted is None else np.asarray(pc.is_in(batch.column("id"), wanted), dtype=bool)
+        going.append(places[is_going])
     return np.concatenate(live), np.concatenate(going)

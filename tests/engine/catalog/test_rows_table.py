@@ -87,6 +87,22 @@ def test_a_view_computes_the_segments_whose_layers_changed(
     assert sorted(called) == [10, 70, 80]
 
 
+def test_rows_that_others_took_from_the_table_or_gave_it_are_made_good(
+    dataset: DatasetEntry, tables: TableConnection
+) -> None:
+    view = dataset.filter_contents("/**")
+    table = view.rows_table(tables, "all", "frame")
+    wanted = rows(table, "rerun_segment_id", "frame")
+    for change in (
+        lambda: table.delete("rerun_segment_id = 's1'"),
+        lambda: table.add([{"rerun_segment_id": "s9", "frame": 7}]),
+        lambda: table.delete("true"),
+    ):
+        change()
+        assert rows(view.rows_table(tables, "all", "frame"), "rerun_segment_id", "frame") == wanted
+    assert view.rows_table(tables, "all", "frame").version == table.version
+
+
 def test_columns_that_layers_bring_later_are_added(
     dataset: DatasetEntry, tables: TableConnection, write: Callable[..., str]
 ) -> None:
