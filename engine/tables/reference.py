@@ -53,7 +53,7 @@ class TableReference:
         return replace(self, table_name=table_name, version=None)
 
     def open(self) -> NativeTable:
-        """The table. Raises ``NotFoundError`` where there is none."""
+        """The table, in its newest version, whatever ``version`` is. Raises ``NotFoundError`` where there is none."""
         return self.open_db().open_table(self.table_name)
 
     def open_checkpoint_store(self) -> CheckpointStore:
