@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..errors import UsageError, WriteError
+from ..errors import UsageError, WriteError, check_argument
 from ..faults import reach
 from ..lance import FragmentReader, ViewTable
 from ..query import SEGMENT_ID, SegmentLayers
@@ -65,6 +65,7 @@ def followed(
     fill_latest_at: bool,
 ) -> NativeTable:
     """The table of :meth:`DatasetView.rows_table`, made or brought up to date. ``contents`` are the view's entities."""
+    check_argument("tables", tables, TableConnection)
     schema = _schema_of(view, index, columns, fill_latest_at=fill_latest_at)
     given = [None if one is None else list(one) for one in (columns, contents)]
     query = json.dumps([str(view.dataset.id), index, *given, fill_latest_at])
@@ -74,7 +75,11 @@ def followed(
         reader = table.at()
         metadata = reader.schema.metadata or {}
         if metadata.get(_QUERY.encode()) != query.encode():
-            raise UsageError(f"the table {name!r} does not hold these rows of {view.dataset.name!r}", path=table.place)
+            raise UsageError(
+                f"the table {name!r} does not hold these rows of {view.dataset.name!r}",
+                path=table.place,
+                hint="Take another name, or drop it.",
+            )
         new = [field for field in schema if field.name not in reader.schema.names]
         if new:
             table.add_null_columns(new)
