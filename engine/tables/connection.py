@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
 
-from ..errors import AlreadyExistsError, NotFoundError, UnsupportedCallError, UsageError, WriteError
+from ..errors import AlreadyExistsError, NotFoundError, ReadError, UnsupportedCallError, UsageError, WriteError
 from ..folders import Folder
 from ..lance import ComputedTable, ViewTable
 from ..locations import Location, located
@@ -126,7 +127,8 @@ class TableConnection:
         elif not is_new and not exist_ok:
             raise self._taken(name)
         elif is_new and rows is not None and rows.num_rows:
-            table.append(_GivenRows(rows))
+            with _whole(table):
+                table.append(_GivenRows(rows))
         return self._table(name)
 
     def open_table(self, name: str) -> NativeTable:
@@ -184,7 +186,8 @@ class TableConnection:
         for udf in functions.values():
             remember(udf)
         none = pa.array([], pa.uint64()).to_numpy()
-        view.change_rows(view.at().version, none, none, view.written_rows(rows, schema, None), {}, "placeholders")
+        with _whole(view):
+            view.change_rows(view.at().version, none, none, view.written_rows(rows, schema, None), {}, "placeholders")
         return self._table(name)
 
     def _table(self, name: str) -> NativeTable:
@@ -229,6 +232,18 @@ class AsyncTableConnection:
     async def create_materialized_view(self, name: str, query: TableQuery) -> NativeTable:
         """Make a view; takes what :meth:`TableConnection.create_materialized_view` does."""
         return await asyncio.to_thread(self._connection.create_materialized_view, name, query)
+
+
+@contextmanager
+def _whole(table: ComputedTable) -> Iterator[None]:
+    """A block that fills a new table. Where it fails, the table goes again, unless somebody else wrote to it."""
+    try:
+        yield
+    except BaseException:
+        with suppress(OSError, ReadError):  # what it failed with counts
+            if len(table.versions()) == 1:
+                Folder.at(located(table.place)).remove()
+        raise
 
 
 class _GivenRows:

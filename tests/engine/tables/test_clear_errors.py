@@ -10,7 +10,8 @@ from typing import Any
 import lance
 import pyarrow as pa
 import pytest
-from chunkmill.engine.errors import JobFailedError, NotFoundError, ReadError, UsageError, WriteError
+from chunkmill.engine.errors import JobFailedError, NoSpaceError, NotFoundError, ReadError, UsageError, WriteError
+from chunkmill.engine.lance import ComputedTable, ViewTable
 from chunkmill.engine.tables import Table, TableConnection, connect, udf
 
 
@@ -165,3 +166,23 @@ def test_a_hybrid_search_that_begins_with_words_looks_in_the_vectors_that_are_na
 def test_names_with_dots_are_refused_with_a_way_out(tables: TableConnection) -> None:
     with pytest.raises(UsageError, match=r"cannot contain `\.`.* Take other names, as rename_columns"):
         tables.create_table("t", pa.table({"observation.state": [1]}))
+
+
+def test_a_table_that_could_not_be_filled_is_not_there(
+    tables: TableConnection, source: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any) -> None:
+        raise NoSpaceError("there is no space")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(ComputedTable, "append", full)
+        patched.setattr(ViewTable, "change_rows", full)
+        for make in (
+            lambda: tables.create_table("new", [{"v": 1}]),
+            lambda: tables.create_materialized_view("mv", source.search(None)),
+        ):
+            with pytest.raises(NoSpaceError):
+                make()
+    assert tables.table_names() == ["src"]
+    assert tables.create_table("new", [{"v": 1}]).count_rows() == 1
+    assert tables.create_materialized_view("mv", source.search(None)).count_rows() == 5
