@@ -28,6 +28,7 @@ _TOKEN: Final = re.compile(r"'(?:[^']|'')*'|`[^`]*`|\"((?:[^\"]|\"\")*)\"|;|--|/
 """Texts and names between quotes, the latter as a group, and what would end an expression."""
 _NO_FIELD: Final = re.compile(r"No field named (.+?)\.(?: Did you mean (.+?)\?| Valid fields are .*|$)")
 _PREFIX: Final = re.compile(r"^(?:Invalid user input: |Schema error: )+")
+_TIME: Final = re.compile(r"Received literal Utf8.* literal of type '(?:Timestamp|Date)")
 _NAME: Final = re.compile(r"`[^`]*`|_\w+")
 _HINT: Final = "Write it as SQL over the table's columns."
 
@@ -84,6 +85,8 @@ class asking:  # noqa: N801 (reads as a word: `with asking(reader, where):`)
             return  # a file is damaged
         told = [one for one in self._expressions if not _NAME.fullmatch(one)]
         reason, hint = _PREFIX.sub("", said), _HINT
+        if _TIME.search(said):
+            hint = "Write a time as timestamp '2026-01-31 12:00:00', and a day as date '2026-01-31'."
         if missing := _NO_FIELD.search(said):
             name = missing[1].strip('"')
             told = [one for one in told if name.lower() in one.lower()]

@@ -19,7 +19,8 @@ from .staleness import note_fresh
 from .targets import FunctionColumns
 
 _ROW: Final = "_rowid"
-_FUNCTION_KEYS = ("udf", "virtual_column")
+_FUNCTION_KEYS: Final = ("udf", "virtual_column")
+_ALTERED: Final = ("path", "rename", "nullable", "data_type", "udf", "input_columns", "virtual_column")
 
 
 def added(table: ComputedTable, transforms: Any) -> list[tuple[str, UDF]]:
@@ -77,7 +78,10 @@ def altered(
     schema = table.at().schema
     of_lance: list[Mapping[str, Any]] = []
     for one in alterations:
+        check_argument("alteration", one, Mapping)
         path = one.get("path")
+        if unknown := one.keys() - _ALTERED:
+            raise UsageError(f"a column has no {min(unknown)!r} to change", hint=f"Give {', '.join(_ALTERED)}.")
         if not isinstance(path, str):
             raise UsageError("alter_columns() needs the path of each column", hint='{"path": "a", "udf": function}')
         if path not in schema.names and "." not in path:
@@ -88,6 +92,8 @@ def altered(
         if not given:
             if "input_columns" in one:
                 raise UsageError("input_columns are those of a udf, and none is given")
+            if one.keys() == {"path"}:
+                raise UsageError(f"nothing of {path!r} is to be changed", hint=f"Give {', '.join(_ALTERED[1:])}.")
             _check_alone(schema, path)
             if "rename" in one and (takers := _takers(schema, [path])):
                 raise UsageError(f"{takers} are computed of {path!r}", hint="Give them other inputs first.")

@@ -266,6 +266,13 @@ class _GivenRows:
 
 
 def _as_table(data: Any, schema: pa.Schema | None) -> pa.Table:
+    try:
+        return _of_rows(data, schema)
+    except (pa.ArrowException, OverflowError) as error:
+        raise UsageError(f"rows do not go with the columns of the table, or with each other: {error}") from None
+
+
+def _of_rows(data: Any, schema: pa.Schema | None) -> pa.Table:
     if isinstance(data, pa.RecordBatch):
         data = pa.Table.from_batches([data])
     elif isinstance(data, pa.RecordBatchReader):

@@ -345,7 +345,14 @@ def kept(
             raise type(error)(told) from None
         if isinstance(error, UsageError) or not isinstance(error, Exception):
             raise
-        row = next((f". {note[:-1]}" for note in getattr(error, "__notes__", ()) if note.startswith(ROW_NOTE)), "")
+        row = next(
+            (
+                f"{'' if str(error).endswith('.') else '.'} {note[:-1]}"
+                for note in getattr(error, "__notes__", ())
+                if note.startswith(ROW_NOTE)
+            ),
+            "",
+        )
         raise JobFailedError(f"job {job} failed: {type(error).__name__}: {error}{row}", hint=_KEPT) from error
     ended(None)
 

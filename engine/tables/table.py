@@ -169,7 +169,8 @@ class Table(TableSearch):
 
         Raises ``ValueError`` for columns that are not there, or are computed together with others.
         """
-        self.check_own([str(one.get("path")) for one in alterations if not {"udf", "virtual_column"} & one.keys()])
+        of_lance = (one for one in alterations if not {"udf", "virtual_column"} & set(one))
+        self.check_own([str(one.get("path")) for one in of_lance if isinstance(one, Mapping)])
         altered(self._lance, alterations, self.sources())
 
     def drop_columns(self, columns: Sequence[str]) -> None:

@@ -186,3 +186,31 @@ def test_a_table_that_could_not_be_filled_is_not_there(
     assert tables.table_names() == ["src"]
     assert tables.create_table("new", [{"v": 1}]).count_rows() == 1
     assert tables.create_materialized_view("mv", source.search(None)).count_rows() == 5
+
+
+def test_rows_of_mixed_types_are_no_table(tables: TableConnection) -> None:
+    for rows, schema in (([{"x": 1}, {"x": "a"}], None), ([{"x": "a"}], pa.schema([("x", pa.int64())]))):
+        with pytest.raises(UsageError, match="rows do not go with the columns of the table, or with each other"):
+            tables.create_table("t", rows, schema=schema)
+    assert tables.table_names() == []
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "said"),
+    [
+        ("v", TypeError, "argument 'alteration': 'str' object is not an instance of 'Mapping'"),
+        ({"path": "v"}, UsageError, "nothing of 'v' is to be changed. Give rename, nullable, data_type, udf,"),
+        ({"path": "v", "renam": "x"}, UsageError, "a column has no 'renam' to change. Give path, rename,"),
+    ],
+)
+def test_alterations_that_are_none_are_told(source: Table, change: Any, error: type[Exception], said: str) -> None:
+    with pytest.raises(error, match=said):
+        source.alter_columns(change)
+
+
+def test_a_time_in_a_condition_says_how_it_is_written(tables: TableConnection) -> None:
+    times = pa.array([1_700_000_000, 1_800_000_000], pa.timestamp("s")).cast(pa.timestamp("ns"))
+    table = tables.create_table("t", pa.table({"at": times}))
+    with pytest.raises(UsageError, match=r"Write a time as timestamp '2026-01-31 12:00:00', and a day as date"):
+        table.count_rows("at > '2026-01-31'")
+    assert table.count_rows("at > timestamp '2026-01-31 12:00:00'") == 1
