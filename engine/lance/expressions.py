@@ -28,8 +28,9 @@ _TOKEN: Final = re.compile(r"'(?:[^']|'')*'|`[^`]*`|\"((?:[^\"]|\"\")*)\"|;|--|/
 """Texts and names between quotes, the latter as a group, and what would end an expression."""
 _NO_FIELD: Final = re.compile(r"No field named (.+?)\.(?: Did you mean (.+?)\?| Valid fields are .*|$)")
 _PREFIX: Final = re.compile(r"^(?:Invalid user input: |Schema error: )+")
+_PLAN: Final = re.compile(r"does not support logical expression (\w+)")
 _TIME: Final = re.compile(r"Received literal Utf8.* literal of type '(?:Timestamp|Date)")
-_NAME: Final = re.compile(r"`[^`]*`|_\w+")
+_NAME: Final = re.compile(r"`[^`]*`|[A-Za-z_]\w*")
 _HINT: Final = "Write it as SQL over the table's columns."
 
 
@@ -83,8 +84,10 @@ class asking:  # noqa: N801 (reads as a word: `with asking(reader, where):`)
             raise UsageError("what is asked for names no column of the table", hint="Ask for one, too.") from None
         if "Lance file" in said or not any(word in said for word in _BAD_SQL):
             return  # a file is damaged
-        told = [one for one in self._expressions if not _NAME.fullmatch(one)]
+        told = [one for one in self._expressions if one == self._where or not _NAME.fullmatch(one)]
         reason, hint = _PREFIX.sub("", said), _HINT
+        if plan := _PLAN.search(said):
+            reason = f"{plan[1]} is not of one row"
         if _TIME.search(said):
             hint = "Write a time as timestamp '2026-01-31 12:00:00', and a day as date '2026-01-31'."
         if missing := _NO_FIELD.search(said):

@@ -6,6 +6,7 @@ import inspect
 import uuid
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from types import FunctionType
 from typing import Any, Final, overload
@@ -91,9 +92,11 @@ class UDF:
         return f"UDF({self.name}({inputs}) -> {self.data_type}, {self.kind.value})"
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Call the function, or give a class the arguments of its constructor."""
+        """Call the function, or give a class the arguments of its constructor; ``TypeError`` for others than it has."""
         if not self.is_class or self.arguments is not None:
             return self._callable()(*args, **kwargs)
+        with suppress(ValueError):  # a class that does not tell its signature
+            inspect.signature(self.function).bind(*args, **kwargs)
         if self.version == self.digest and not is_plain((args, kwargs)):
             raise UsageError(
                 f"UDF {self.name!r} is made with arguments that are no plain values, of which no digest can be told",

@@ -85,3 +85,10 @@ def test_constants_alone_are_no_query_and_may_be_columns(table: Table) -> None:
         table.search(None).select({"one": "1"}).to_arrow()
     table.add_columns({"one": "1"})
     assert set(table.to_arrow()["one"].to_pylist()) == {1}
+
+
+def test_what_is_of_several_rows_is_told_without_the_insides_of_a_plan(table: Table) -> None:
+    with pytest.raises(
+        UsageError, match=r"^'max\(x\)' is no expression on this table: AggregateFunction is not of one row\."
+    ):
+        table.search(None).select({"id": "id", "most": "max(x)"}).to_arrow()

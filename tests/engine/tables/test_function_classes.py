@@ -253,3 +253,18 @@ def test_a_worker_makes_one_object_and_interrupts_rows(spark: SparkSession, tmp_
     made = [int(path.name.split()[0]) for path in tmp_path.iterdir()]
     assert len(made) == len({*made})
     assert pids <= {*made}
+
+
+def test_arguments_that_the_constructor_does_not_take_are_refused_at_once() -> None:
+    @udf
+    class Times:
+        def __init__(self, factor: int) -> None:
+            self.factor = factor
+
+        def __call__(self, a: int) -> int:
+            return a * self.factor
+
+    assert Times(factor=3).compute(pa.record_batch({"a": [2]})).to_pylist() == [6]
+    for call in (lambda: Times(), lambda: Times(1, 2), lambda: Times(factors=3)):
+        with pytest.raises(TypeError, match="argument"):
+            call()
