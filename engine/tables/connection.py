@@ -98,7 +98,7 @@ class TableConnection:
         Parameters
         ----------
         name
-            Letters, digits, ``_``, ``-`` and ``.``.
+            Up to 180 letters of ASCII, digits, ``_``, ``-`` and ``.``.
         data
             Its rows: a pyarrow Table, a RecordBatch or a reader, a list of dicts, a DataFrame of pandas.
         schema
@@ -195,8 +195,11 @@ class TableConnection:
 
     def place_of(self, name: str) -> Location:
         """The place of a table, whether it is there or not. Raises ``UsageError`` for what is no name."""
-        if not isinstance(name, str) or not name or name.startswith(".") or not set(name) <= _LETTERS:
-            raise UsageError(f"{name!r} is no name of a table", hint="Use letters, digits, _, - and .")
+        is_name = isinstance(name, str) and 0 < len(name) <= _LONGEST and not name.startswith(".")
+        if not is_name or not set(name) <= _LETTERS:
+            raise UsageError(
+                f"{name!r} is no name of a table", hint=f"Use up to {_LONGEST} letters, digits, _, - and ."
+            )
         return self._location / f"{name}{SUFFIX}"
 
     def _is_table(self, folder: str) -> bool:
@@ -286,4 +289,6 @@ def _of_rows(data: Any, schema: pa.Schema | None) -> pa.Table:
     return data if schema is None else data.select(schema.names).cast(schema)
 
 
+_LONGEST: Final = 180
+"""The most letters of a name, as of an entry of a catalog: a folder is called after it."""
 _LETTERS: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.")

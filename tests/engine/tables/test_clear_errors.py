@@ -214,3 +214,11 @@ def test_a_time_in_a_condition_says_how_it_is_written(tables: TableConnection) -
     with pytest.raises(UsageError, match=r"Write a time as timestamp '2026-01-31 12:00:00', and a day as date"):
         table.count_rows("at > '2026-01-31'")
     assert table.count_rows("at > timestamp '2026-01-31 12:00:00'") == 1
+
+
+@pytest.mark.parametrize("name", ["my table", "größe", 'a"b', "../up", ".hidden", "", "x" * 181, None])
+def test_names_that_no_folder_should_have_are_no_names_of_tables(tables: TableConnection, name: Any) -> None:
+    for call in (tables.open_table, tables.drop_table, lambda name: tables.create_table(name, [{"v": 1}])):
+        with pytest.raises(UsageError, match=r"is no name of a table. Use up to 180 letters, digits, _, - and \."):
+            call(name)
+    assert tables.create_table("x" * 180, [{"v": 1}]).count_rows() == 1
