@@ -63,7 +63,7 @@ class WriteRows:
         reader = pa.RecordBatchReader.from_batches(first.schema, chain([first], batches))
         rows = TableRows(first.schema, reader, converted=True)
         try:
-            yield from self.table.written(rows.under(self.schema), replacing=self.replacing)
+            yield from self.table.written(rows.under(self.schema), "overwrite" if self.replacing else "append")
         except Exception:
             if rows.failure is not None:
                 raise rows.failure from None

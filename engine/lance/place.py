@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -62,17 +62,21 @@ class LancePlace:
         except FileNotFoundError:
             return frozenset()
 
-    def _made(self, schema: pa.Schema, **options: Any) -> bool:
-        """Make a table without rows, unless there is one; give whether there was none.
+    def _made(self, schema: pa.Schema, written: Sequence[Any] = (), **options: Any) -> bool:
+        """Make a table of fragments that are written here, or none, unless there is one; give whether there was none.
 
-        Of two processes that let Lance make one, the second writes over the first and over its rows. So an empty table
-        is made aside, and the file of its version brought in by a write that fails where there is one already.
+        Of two processes that let Lance make one, the second writes over the first and over its rows. So the version
+        is made aside, and its file brought in by a write that fails where there is one already.
         """
         import lance
 
         made = False
         with self.writing(), TemporaryDirectory() as aside:
-            lance.write_dataset(schema.empty_table(), aside, mode="create", **options)
+            if written:
+                operation = lance.LanceOperation.Overwrite(schema, written)
+                lance.LanceDataset.commit(aside, operation, enable_v2_manifest_paths=True, **options)
+            else:
+                lance.write_dataset(schema.empty_table(), aside, mode="create", **options)
             # The version's file comes last: it names the others.
             for folder, files in (("_transactions", "*.txn"), ("_versions", "*.manifest")):
                 into = Folder.at(self._location / folder)

@@ -91,19 +91,23 @@ class UserTable(LancePlace):
         )
         self.label = name
 
-    def create(self, schema: pa.Schema) -> bool:
-        """Make the table, without rows, unless there is one; give whether there was none.
+    def create(self, schema: pa.Schema, rows: pa.Table | pa.RecordBatchReader | None = None) -> bool:
+        """Make the table with its rows, by default none, unless there is one; give whether there was none.
 
-        Raises ``UsageError`` where Lance has no such columns, or Arrow could not read them back.
+        It is there with all of them or not at all. Raises ``UsageError`` where Lance has no such columns, or Arrow
+        could not read them back.
         """
         for field in schema:
             if not field.name or "`" in field.name:
                 raise UsageError(f"{self._name} cannot have a column called {field.name!r}: SQL could not name it")
             self._check_readable(field)
         try:
-            return self._made(_with_primary_key(schema), enable_stable_row_ids=True)
+            written = [] if rows is None else _fragments(self.written(rows, "create"))
+            return self._made(_with_primary_key(schema), written, enable_stable_row_ids=True)
         except WriteError as error:
             said = "" if error.__cause__ is None else shortened(error.__cause__)
+            if "Dataset already exists" in said:
+                return False
             if "LanceError(Schema)" not in said and "reserved name" not in said:
                 raise
             reason = said.removeprefix("LanceError(Schema): ")
@@ -292,9 +296,10 @@ class UserTable(LancePlace):
             dataset = self._opened()
             return int(dataset.version), dataset.schema
 
-    def written(self, rows: pa.RecordBatchReader | pa.Table, *, replacing: bool) -> list[str]:
+    def written(self, rows: pa.RecordBatchReader | pa.Table, mode: str) -> list[str]:
         """Write rows into files that no version names, and give what the commit is to be told of each.
 
+        ``mode`` is ``append``, ``overwrite``, or ``create`` for a table that is not there yet.
         Files that no commit is told of go with a cleanup of the table.
         """
         from lance.fragment import write_fragments
@@ -303,8 +308,8 @@ class UserTable(LancePlace):
             made = write_fragments(
                 rows,
                 self._address,
-                schema=_with_primary_key(rows.schema) if replacing else None,
-                mode="overwrite" if replacing else "append",
+                schema=None if mode == "append" else _with_primary_key(rows.schema),
+                mode=mode,
                 storage_options=self.storage_options,
                 enable_stable_row_ids=True,
             )

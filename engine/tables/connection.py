@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Collection
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
 
-from ..errors import AlreadyExistsError, NotFoundError, ReadError, UnsupportedCallError, UsageError, WriteError
+from ..errors import AlreadyExistsError, NotFoundError, UnsupportedCallError, UsageError, WriteError
 from ..folders import Folder
 from ..lance import ComputedTable, ViewTable
 from ..locations import Location, located
@@ -121,14 +120,11 @@ class TableConnection:
         columns = schema if rows is None else rows.schema
         assert columns is not None
         table = ComputedTable(self.place_of(name), name)
-        is_new = table.create(columns)
+        is_new = table.create(columns, rows)
         if not is_new and mode == "overwrite":
             table.overwrite(_GivenRows(columns.empty_table() if rows is None else rows))
         elif not is_new and not exist_ok:
             raise self._taken(name)
-        elif is_new and rows is not None and rows.num_rows:
-            with _whole(table):
-                table.append(_GivenRows(rows))
         return self._table(name)
 
     def open_table(self, name: str) -> NativeTable:
@@ -181,13 +177,10 @@ class TableConnection:
         view = ViewTable(place, name)
         reader = query.table.at(definition.version)
         rows = placeholders(reader, definition, schema)  # a condition that is none is found before anything is made
-        if not view.create(schema):
+        if not view.create(schema, pa.RecordBatchReader.from_batches(schema, rows)):
             raise self._taken(name)
         for udf in functions.values():
             remember(udf)
-        none = pa.array([], pa.uint64()).to_numpy()
-        with _whole(view):
-            view.change_rows(view.at().version, none, none, view.written_rows(rows, schema, None), {}, "placeholders")
         return self._table(name)
 
     def _table(self, name: str) -> NativeTable:
@@ -235,18 +228,6 @@ class AsyncTableConnection:
     async def create_materialized_view(self, name: str, query: TableQuery) -> NativeTable:
         """Make a view; takes what :meth:`TableConnection.create_materialized_view` does."""
         return await asyncio.to_thread(self._connection.create_materialized_view, name, query)
-
-
-@contextmanager
-def _whole(table: ComputedTable) -> Iterator[None]:
-    """A block that fills a new table. Where it fails, the table goes again, unless somebody else wrote to it."""
-    try:
-        yield
-    except BaseException:
-        with suppress(OSError, ReadError):  # what it failed with counts
-            if len(table.versions()) == 1:
-                Folder.at(located(table.place)).remove()
-        raise
 
 
 class _GivenRows:

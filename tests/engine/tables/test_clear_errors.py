@@ -11,7 +11,7 @@ import lance
 import pyarrow as pa
 import pytest
 from chunkmill.engine.errors import JobFailedError, NoSpaceError, NotFoundError, ReadError, UsageError, WriteError
-from chunkmill.engine.lance import ComputedTable, ViewTable
+from chunkmill.engine.lance import UserTable
 from chunkmill.engine.tables import Table, TableConnection, connect, udf
 
 
@@ -168,15 +168,15 @@ def test_names_with_dots_are_refused_with_a_way_out(tables: TableConnection) -> 
         tables.create_table("t", pa.table({"observation.state": [1]}))
 
 
+@pytest.mark.parametrize("step", ["written", "_made"])
 def test_a_table_that_could_not_be_filled_is_not_there(
-    tables: TableConnection, source: Table, monkeypatch: pytest.MonkeyPatch
+    step: str, tables: TableConnection, source: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(*_: Any) -> None:
+    def full(*_: Any, **__: Any) -> None:
         raise NoSpaceError("there is no space")
 
     with monkeypatch.context() as patched:
-        patched.setattr(ComputedTable, "append", full)
-        patched.setattr(ViewTable, "change_rows", full)
+        patched.setattr(UserTable, step, full)
         for make in (
             lambda: tables.create_table("new", [{"v": 1}]),
             lambda: tables.create_materialized_view("mv", source.search(None)),
