@@ -1,6 +1,6 @@
-"""``chunkmill tables``: columns of Lance tables that functions compute: planned, filled, and what failed in that.
+"""``chunkmill tables``: columns of Lance tables that functions compute, and views: planned, filled, and what failed.
 
-As in ``commands``, click alone is imported. A JVM is started only where ``backfill`` runs on Spark.
+As in ``commands``, click alone is imported. A JVM is started only where ``backfill`` or ``refresh`` runs on Spark.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _WORK = together(_TABLE, click.argument("column"), _CATALOG, _WHERE, _FUNCTION, 
 
 @click.group(cls=CommandGroup)
 def tables() -> None:
-    """Fill columns of Lance tables that functions compute.
+    """Fill columns of Lance tables that functions compute, and refresh views.
 
     TABLE is the folder or URL of a table, or its name in the catalog that --catalog names.
     """
@@ -128,6 +128,46 @@ def backfill(
         click.echo(
             f"{found.name}.{column}: {counted(done.rows_processed, 'row')} computed{skipped} (job {result.job_id})"
         )
+
+
+@tables.command("refresh")
+@_TABLE
+@_CATALOG
+@_MODULES
+@click.option("--src-version", type=int, metavar="N", help="A version of the source. Default: the newest.")
+@click.option("--dry-run", is_flag=True, help="Show what would be done. Nothing is computed.")
+@click.option("--executor", type=EXECUTORS, help="Default: CHUNKMILL_EXECUTOR, or spark.")
+@_JSON
+@DEBUG
+@QUIET
+def refresh(
+    table: str,
+    catalog: str | None,
+    modules: Sequence[str],
+    src_version: int | None,
+    dry_run: bool,
+    executor: str | None,
+    as_json: bool,
+    debug: bool,
+    quiet: bool,
+) -> None:
+    """Bring TABLE, a view, to a version of its source, and wait for it.
+
+    An interrupt ends it: the view stays as it was, and the next run goes on from the checkpoints.
+    """
+    with reported(debug=debug), warnings_as_lines(table):
+        leave_out_what_nothing_needs()
+        view = _opened(table, catalog, modules)
+        if dry_run:
+            plan = view.plan_refresh(src_version=src_version)
+            text = f"{counted(plan.total_rows_pending, 'row')} to compute, {plan.stale_rows:,} to go"
+            told = text if plan.has_work else f"nothing to do, of {counted(plan.total_rows, 'row')}"
+            click.echo(json.dumps(asdict(plan), ensure_ascii=False) if as_json else f"{view.name}: {told}")
+            return
+        options: dict[str, Any] = {} if executor is None else {"executor": executor}
+        result = view.refresh(src_version=src_version, progress=not quiet, **options)
+        told = f"{view.name}: {counted(result.rows_refreshed, 'row')} computed (job {result.job_id})"
+        click.echo(json.dumps(asdict(result), default=str, ensure_ascii=False) if as_json else told)
 
 
 @tables.command("jobs")

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pytest
 from chunkmill.engine import RecordingStore, compare
 from chunkmill.engine.cli.commands import commands
-from chunkmill.engine.tables import Table
+from chunkmill.engine.tables import Table, connect
 from chunkmill.readers import RrdReader
 from click.testing import CliRunner, Result
 from command_calls import CALLS, MIDDLE
@@ -117,11 +117,14 @@ def recordings(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def add_table(folder: Path) -> None:
-    """A table of three rows, with a column that nobody has computed."""
+    """A table of three rows, with a column that nobody has computed, and a view of it with another."""
     lance.write_dataset(pa.table({"a": [0, 1, 2]}), folder / "numbers.lance", enable_stable_row_ids=True)
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(folder)
-        Table(str(folder / "numbers.lance")).add_columns({"doubled": importlib.import_module("doubling").double})
+        double = importlib.import_module("doubling").double
+        Table(str(folder / "numbers.lance")).add_columns({"doubled": double})
+        tables = connect(str(folder))
+        tables.create_materialized_view("view", tables.open_table("numbers").search(None).select({"twice": double}))
 
 
 @pytest.mark.parametrize("call", CALLS)
