@@ -75,7 +75,7 @@ def duck(source: Path, target: Path) -> None:
         found = db.sql(
             f"SELECT id, concat(t, '!') AS label, 2 * v AS twice, score(v) AS score FROM readings WHERE {WHERE}"
         )
-        lance.write_dataset(found.fetch_record_batch(100_000), target)
+        lance.write_dataset(found.to_arrow_reader(100_000), target)
 
 
 def measure(root: Path, rows: int, changed: float, round_: int) -> dict[str, tuple[float, float]]:
