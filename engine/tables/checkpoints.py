@@ -38,6 +38,8 @@ COMPUTED: Final = "_computed"
 _FAILURES: Final = b"failures"
 _ROWS: Final = ".arrow"
 _FILE: Final = ("file-", ".json")
+_READ_ONCE: Final = 32 << 20
+"""Bytes of checkpoints that stay in memory when they were read, as they are read twice."""
 
 Offsets = npt.NDArray[np.uint32]
 
@@ -98,6 +100,8 @@ class FragmentCheckpoints:
         self._folder = folder
         self._schema = schema
         self._made = False
+        self._known: dict[str, Computed] = {}
+        self._room = _READ_ONCE
 
     def spans(self) -> list[tuple[int, int, str]]:
         """The first and the last offset of each checkpoint, and its name, in their order."""
@@ -197,19 +201,24 @@ class FragmentCheckpoints:
             self._made = True
 
     def _read(self, name: str) -> Computed | None:
+        if name in self._known:  # a name has the digest of what it names
+            return self._known[name]
         data = self._checked(name, name[18 : -len(_ROWS)])
         if data is None:
             return None
         try:
             piece = _piece_of(data)
             span = (int(piece.offsets[0]), int(piece.offsets[-1]), name)
-            if span != _span_of(name) or (np.diff(piece.offsets.astype(np.int64)) <= 0).any():
+            if span != _span_of(name) or (piece.offsets[1:] <= piece.offsets[:-1]).any():
                 raise ValueError("it has other rows than its name says")
             if self._schema is not None and piece.values.schema != self._schema:
                 raise ValueError("it has other columns")
         except (KeyError, IndexError, TypeError, OSError, ValueError, pa.ArrowException) as error:
             self._damaged(name, error)
             return None
+        if len(data) <= self._room:
+            self._known[name] = piece
+            self._room -= len(data)
         return piece
 
     def _checked(self, name: str, digest: str) -> bytes | None:
