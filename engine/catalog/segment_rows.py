@@ -92,7 +92,9 @@ def followed(
         if is_own and not changed and known.keys() <= now.keys():
             return tables.open_table(name)
         rows = _CountedRows(_rows_of(view, changed, reader.schema, index, fill_latest_at=fill_latest_at))
-        written = table.written_rows(iter(rows), reader.schema, None) if changed else []
+        written = (
+            table.written(pa.RecordBatchReader.from_batches(reader.schema, iter(rows)), "append") if changed else []
+        )
         live, going = _places(reader, known.keys() - (now.keys() - set(changed)) if is_own else None)
         reach("view.commit")
         told = {_SEGMENTS: json.dumps(now), _COUNT: str(there - len(going) + rows.count)}

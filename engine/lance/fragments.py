@@ -298,6 +298,13 @@ class ColumnFile:
             del self._writer  # its upload is never completed
 
 
+def fragments_of(written: Sequence[str]) -> list[Any]:
+    """The fragments that ``UserTable.written`` told of."""
+    import lance
+
+    return [lance.FragmentMetadata.from_json(fragment) for fragment in written]
+
+
 def _width_of(types: Iterable[pa.DataType]) -> int | None:
     """The bytes that a row of such columns has; None where that depends on the row."""
     bits = 0

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from ..errors import ChunkmillError, UsageError
 from ..locations import Location
@@ -21,10 +21,17 @@ _NUMBERS: Final = 2**64 - 1
 _SETTLED_NS: Final = 1_000_000_000
 """A folder's time is coarse: after this long, a later change is sure to give it another one."""
 _OF_INDEXES: Final = ("LanceError(Index)", "already exists", "cannot train")
-State = tuple[int, int, int]
-"""The number of a version, and the inode and the time of its file."""
-FolderState = tuple[int, int]
-"""The inode and the time of the folder of versions."""
+FileState = tuple[int, int]
+"""The inode and the time of a file or folder."""
+
+
+class _Newest(NamedTuple):
+    """A version that was the newest, and what its file was. While the folder of versions is this, it still is."""
+
+    reader: FragmentReader
+    dataset: Any
+    file: FileState
+    folder: FileState | None
 
 
 class SearchedTable(ComputedTable):
@@ -32,11 +39,10 @@ class SearchedTable(ComputedTable):
 
     def __init__(self, place: Location, name: str) -> None:
         super().__init__(place, name)
-        self._kept: tuple[State, FragmentReader, Any] | None = None
-        self._settled: FolderState | None = None  # where it still is this, what is kept is the newest
+        self._kept: _Newest | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_kept": None, "_settled": None}
+        return {**self.__dict__, "_kept": None}
 
     def newest(self) -> FragmentReader:
         """The newest version: of a local table one object until there is a newer one, with its indexes in memory.
@@ -44,43 +50,32 @@ class SearchedTable(ComputedTable):
         A table that was made anew in its place is another. Where its folder is as it was, no version is asked for
         (50 of a search's 1,300 µs, benchmarks/bench_table_search.py).
         """
-        kept, folder = self._kept, self._folder_state()
-        if kept is not None and folder is not None and folder == self._settled:
-            return kept[1]
-        began = time.time_ns()
+        kept, folder = self._kept, self._state_of("")
+        if kept is not None and folder is not None and folder == kept.folder:
+            return kept.reader
+        settled = folder if folder is not None and time.time_ns() - folder[1] > _SETTLED_NS else None
         with self.reading():
-            reader = None
-            if kept is not None and (folder is not None or not isinstance(self._location, Path)):
-                state = self._state_of(int(kept[2].latest_version))
-                reader = kept[1] if state is not None and state == kept[0] else None
-            if reader is None:
-                dataset = self._opened()
-                self._check_deletions(dataset)
-                reader = FragmentReader(self, dataset)
-                state = self._state_of(reader.version)
-                self._kept = None if state is None else (state, reader, dataset)
-            self._settled = folder if folder is not None and began - folder[1] > _SETTLED_NS else None
+            if kept is not None and folder is not None:
+                version = int(kept.dataset.latest_version)
+                if version == kept.reader.version and self._state_of(_file_of(version)) == kept.file:
+                    self._kept = kept._replace(folder=settled)
+                    return kept.reader
+            dataset = self._opened()
+            self._check_deletions(dataset)
+            reader = FragmentReader(self, dataset)
+            file = self._state_of(_file_of(reader.version))
+            self._kept = None if file is None else _Newest(reader, dataset, file, settled)
             return reader
 
-    def _folder_state(self) -> FolderState | None:
-        """The state of the folder of versions; None where it cannot be told without Lance."""
+    def _state_of(self, name: str) -> FileState | None:
+        """The state of a file in the folder of versions, or of that; None where it cannot be told without Lance."""
         if not isinstance(self._location, Path):
             return None
         try:
-            status = os.stat(f"{self.place}/_versions")  # noqa: PTH116 (10 µs less)
+            status = os.stat(f"{self.place}/_versions/{name}")  # noqa: PTH116 (10 µs less)
         except OSError:
             return None
         return status.st_ino, status.st_mtime_ns
-
-    def _state_of(self, version: int) -> State | None:
-        """The state of a version; None where it cannot be told without Lance."""
-        if not isinstance(self._location, Path):
-            return None
-        try:
-            status = os.stat(f"{self.place}/_versions/{_NUMBERS - version:020}.manifest")  # noqa: PTH116
-        except OSError:
-            return None
-        return version, status.st_ino, status.st_mtime_ns
 
     def make_vector_index(self, column: str, kind: str, options: dict[str, Any]) -> None:
         """Make an index of vectors. Raises ``UsageError`` for what Lance refuses."""
@@ -102,6 +97,10 @@ class SearchedTable(ComputedTable):
                 make(dataset)
 
         self._commit(made)
+
+
+def _file_of(version: int) -> str:
+    return f"{_NUMBERS - version:020}.manifest"
 
 
 @contextmanager

@@ -21,6 +21,7 @@ from ..folders import Folder
 from ..locations import Location
 from ..rrd import check_file
 from .blob_columns import blobs_as_bytes
+from .fragments import fragments_of
 from .place import LancePlace, shortened
 from .snapshot import PRIMARY_KEY, TableSnapshot
 
@@ -32,6 +33,7 @@ _MOST_REBASES: Final = 20
 _MOST_MERGES: Final = 10
 _LONGEST_WAIT: Final = 0.5
 _ROWS_OF_A_BATCH: Final = 16_384
+_ROWS_OF_A_FILE: Final = 1 << 20
 DELETIONS: Final = "_deletions"
 _A_SECOND: Final = timedelta(seconds=1)
 _RESTORE: Final = "Restore the file, or the table from a copy."
@@ -102,7 +104,7 @@ class UserTable(LancePlace):
                 raise UsageError(f"{self._name} cannot have a column called {field.name!r}: SQL could not name it")
             self._check_readable(field)
         try:
-            written = [] if rows is None else _fragments(self.written(rows, "create"))
+            written = [] if rows is None else fragments_of(self.written(rows, "create"))
             return self._made(_with_primary_key(schema), written, enable_stable_row_ids=True)
         except WriteError as error:
             said = "" if error.__cause__ is None else shortened(error.__cause__)
@@ -296,8 +298,8 @@ class UserTable(LancePlace):
             dataset = self._opened()
             return int(dataset.version), dataset.schema
 
-    def written(self, rows: pa.RecordBatchReader | pa.Table, mode: str) -> list[str]:
-        """Write rows into files that no version names, and give what the commit is to be told of each.
+    def written(self, rows: pa.RecordBatchReader | pa.Table, mode: str, most: int | None = None) -> list[str]:
+        """Write rows into files of ``most`` rows that no version names; gives what the commit is to be told of each.
 
         ``mode`` is ``append``, ``overwrite``, or ``create`` for a table that is not there yet.
         Files that no commit is told of go with a cleanup of the table.
@@ -312,6 +314,7 @@ class UserTable(LancePlace):
                 mode=mode,
                 storage_options=self.storage_options,
                 enable_stable_row_ids=True,
+                max_rows_per_file=most or _ROWS_OF_A_FILE,
             )
             return [json.dumps(fragment.to_json()) for fragment in made]
 
@@ -320,7 +323,7 @@ class UserTable(LancePlace):
         import lance
 
         reach("lance.fragments")
-        operation = lance.LanceOperation.Append(_fragments(written))
+        operation = lance.LanceOperation.Append(fragments_of(written))
         try:
             with self.writing():
                 options = self.storage_options
@@ -341,7 +344,7 @@ class UserTable(LancePlace):
         import lance
 
         reach("lance.fragments")
-        operation = lance.LanceOperation.Overwrite(_with_primary_key(schema), _fragments(written))
+        operation = lance.LanceOperation.Overwrite(_with_primary_key(schema), fragments_of(written))
 
         def overwritten(dataset: Any) -> None:
             lance.LanceDataset.commit(
@@ -462,12 +465,6 @@ def _each_key_once() -> Iterator[None]:
         if "Ambiguous merge insert" in str(error):
             raise UsageError(shortened(error), hint="Nothing was written. Give each key once.") from None
         raise
-
-
-def _fragments(written: Sequence[str]) -> list[Any]:
-    import lance
-
-    return [lance.FragmentMetadata.from_json(fragment) for fragment in written]
 
 
 def keys_of(schema: pa.Schema) -> list[str]:

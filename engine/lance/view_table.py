@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -21,7 +21,7 @@ from ..faults import reach
 from ..folders import Folder
 from .changed_rows import Offsets, by_fragment
 from .computed_table import ComputedTable
-from .fragments import FragmentReader
+from .fragments import FragmentReader, fragments_of
 from .user_table import DELETIONS, is_conflict
 
 SOURCE_ROW: Final = "__source_row_id"
@@ -30,7 +30,6 @@ IS_SET: Final = "__is_set"
 """The column of a view that says whether a row has its values."""
 
 _ROWS_OF_A_BATCH: Final = 1 << 17
-_ROWS_OF_A_FRAGMENT: Final = 1 << 20
 
 RowIds = npt.NDArray[np.uint64]
 
@@ -48,21 +47,6 @@ class ViewTable(ComputedTable):
             ids.append(batch.column("id").fill_null(-1).to_numpy().view(np.uint64))
             places.append(batch.column("at").to_numpy())
         return np.concatenate(ids), np.concatenate(places)
-
-    def written_rows(self, rows: Iterator[pa.RecordBatch], schema: pa.Schema, most: int | None) -> list[str]:
-        """Write rows into fragments that no version names, of ``most`` rows each; gives what a commit is to be told."""
-        from lance.fragment import write_fragments
-
-        with self.writing():
-            made = write_fragments(
-                pa.RecordBatchReader.from_batches(schema, rows),
-                self._address,
-                mode="append",
-                storage_options=self.storage_options,
-                enable_stable_row_ids=True,
-                max_rows_per_file=_ROWS_OF_A_FRAGMENT if most is None else most,
-            )
-        return [json.dumps(fragment.to_json()) for fragment in made]
 
     def change_rows(
         self,
@@ -93,7 +77,7 @@ class ViewTable(ComputedTable):
                     dead = np.flatnonzero(is_gone).astype(np.uint32)
                     fragments[id_].deletion_file = self._deletion_file(id_, version, dead)
                 reach("view.deletions")
-                for id_, fragment in enumerate(_parsed(written), _next_id(dataset, fragments)):
+                for id_, fragment in enumerate(fragments_of(written), _next_id(dataset, fragments)):
                     fragment.id = id_
                     fragments[id_] = fragment
                 made = lance.LanceDataset.commit(
@@ -124,12 +108,6 @@ class ViewTable(ComputedTable):
         folder.make()
         folder.put(file.path(fragment).removeprefix(f"{DELETIONS}/"), sink.getvalue().to_pybytes())
         return file
-
-
-def _parsed(written: Sequence[str]) -> Iterator[Any]:
-    from lance import FragmentMetadata
-
-    return (FragmentMetadata.from_json(one) for one in written)
 
 
 def _next_id(dataset: Any, fragments: Mapping[int, Any]) -> int:

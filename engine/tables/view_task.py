@@ -60,7 +60,7 @@ class ViewBody:
                     yield batch
 
         told: dict[str, dict[int, list[dict[str, Any]]]] = {one.name: {} for one in self.functions}
-        written = self.view.written_rows(rows(), self.schema, self.most)
+        written = self.view.written(pa.RecordBatchReader.from_batches(self.schema, rows()), "append", self.most)
         reach("view.write")
         failures = {name: [one for found in own.values() for one in found] for name, own in told.items()}
         errors = [
