@@ -119,9 +119,9 @@ class _Registration:
             with self._threads(), contextlib.closing(self._groups()) as groups:
                 for found, staging in groups:
                     self._commit(writer, found, staging)
-            self._outcomes.tell_rest("cancelled")
+            self._outcomes.end("cancelled")
         except BaseException as error:  # noqa: BLE001 (told to who waits, as the thread has nobody else to tell)
-            self._outcomes.tell_rest(error)
+            self._outcomes.end(error)
 
     @contextlib.contextmanager
     def _threads(self) -> Iterator[None]:

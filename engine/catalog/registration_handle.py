@@ -47,6 +47,7 @@ class Outcomes:
         self._of: list[list[SegmentRegistrationResult] | None] = [None] * len(requests)
         self._order: list[SegmentRegistrationResult] = []
         self._left = len(requests)
+        self._is_over = False
         self.is_transient = True
         """Whether all errors are such that trying again may help."""
 
@@ -66,15 +67,18 @@ class Outcomes:
             self._left -= 1
             self._changed.notify_all()
 
-    def tell_rest(self, error: BaseException | str) -> None:
-        """Say why nothing more becomes of the files of which nothing was said."""
+    def end(self, error: BaseException | str) -> None:
+        """Say that all is done and put away, and why nothing became of the files of which nothing was said."""
         for at in range(len(self.requests)):
             self.tell(at, (), error)
+        with self._changed:
+            self._is_over = True
+            self._changed.notify_all()
 
     def at(self, number: int, until: float | None) -> SegmentRegistrationResult | None:
         """Result ``number`` in the order in which they come; None when there is none. Raises ``TimeoutError``."""
         with self._changed:
-            self._wait(lambda: len(self._order) > number or not self._left, until)
+            self._wait(lambda: len(self._order) > number or self._is_over, until)
             return self._order[number] if len(self._order) > number else None
 
     def all(self, until: float | None) -> list[SegmentRegistrationResult]:
@@ -84,7 +88,7 @@ class Outcomes:
     def by_file(self, until: float | None) -> list[list[SegmentRegistrationResult]]:
         """The results of each file, in the order of the request. Raises ``TimeoutError``."""
         with self._changed:
-            self._wait(lambda: not self._left, until)
+            self._wait(lambda: self._is_over, until)
             return [list(found or ()) for found in self._of]
 
     def _wait(self, ready: Callable[[], bool], until: float | None) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
+import time
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -215,6 +217,25 @@ def test_a_registration_can_be_cancelled(dataset: DatasetEntry, write: Write) ->
     handle.cancel()
     results = list(handle.iter_results(60))
     assert [result.is_success for result in results] == [bool(dataset.segment_ids())]
+
+
+@pytest.mark.parametrize("wait", ["wait", "results", "iter_results"])
+def test_who_waits_waits_until_all_is_put_away(
+    dataset: DatasetEntry, write: Write, monkeypatch: pytest.MonkeyPatch, wait: str
+) -> None:
+    path, put_away, beside = str(write("one")), threading.Event(), registration.Staging.beside
+
+    @contextlib.contextmanager
+    def slow(folder: Path) -> Iterator[Any]:
+        with beside(folder) as staging:
+            yield staging
+            time.sleep(0.2)
+        put_away.set()
+
+    monkeypatch.setattr(registration.Staging, "beside", slow)
+    told = getattr(dataset.register(path, copy=True, executor="inline"), wait)(60)
+    assert list(told) if wait == "iter_results" else told
+    assert put_away.is_set()
 
 
 # --- what is refused
