@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from ..errors import NotFoundError
 from .columns import (
     PROPERTIES,
     ComponentColumnDescriptor,
@@ -159,8 +160,8 @@ class Schema:
 
         Raises
         ------
-        LookupError
-            There is no such column.
+        NotFoundError
+            There is no such column. It is a ``LookupError``.
         ValueError
             The text is not a selector, or the argument has another type (then it is also a ``TypeError``).
         """
@@ -175,7 +176,7 @@ class Schema:
             )
         column = self.column_for(selector.entity_path, selector.component)
         if column is None:
-            raise LookupError(f"Could not find column for selector {selector}")
+            raise NotFoundError(f"Could not find column for selector {selector}")
         return column
 
     def __iter__(self) -> Iterator[IndexColumnDescriptor | ComponentColumnDescriptor]:

@@ -43,6 +43,8 @@ MOST_AT_ONCE: Final = 3 << 29
 FINE: Final = frozenset({0, 3, 5, 6, 7, 8, 9, 11, 12})
 """The statuses of requests that a client has made wrong."""
 _ENDLESS: Final = "WatchEvents"
+_MORE: Final = {_ENDLESS: TOO_LATE, "WriteTable": 13}
+"""Another status that a call may have: Rerun's server, too, has an internal one for rows of another schema."""
 _PATIENCE: Final = {_ENDLESS: 0.3, "DoGlobalMaintenance": 600.0}
 """Seconds that a client waits for calls that go on, or go over all that a run has made."""
 _TRACE: Final = re.compile(r"Traceback|File \"|\.py\b|line \d+|the server failed")
@@ -143,7 +145,7 @@ class Fuzz:
                 size = self.draw.choice((0, len(b"".join(request.messages)) + 1, 2**31, 2**32 - 1))
             reply = self._sent(request, "write", by_web=by_web, size=size)
             what = f"request {at}, {what}, {'web' if by_web else 'gRPC'}, size {size}"
-            more = {_ENDLESS: TOO_LATE}.get(request.name, _UNAUTHENTICATED if "Multipart" in request.name else 0)
+            more = _MORE.get(request.name, _UNAUTHENTICATED if "Multipart" in request.name else 0)
             if reply.status not in FINE | {more}:
                 self._complain(request, what, reply, "is none that it may have")
             self._judge(request, what, reply)

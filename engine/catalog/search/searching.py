@@ -82,10 +82,8 @@ class DatasetSearch:
 
         Raises
         ------
-        LookupError
-            There is no such component.
         NotFoundError
-            There is no such index.
+            There is no such component, or no such index. It is a ``LookupError``.
         ValueError
             The component holds no texts, or there is no such tokenizer.
         """
@@ -123,10 +121,8 @@ class DatasetSearch:
 
         Raises
         ------
-        LookupError
-            There is no such component.
         NotFoundError
-            There is no such index.
+            There is no such component, or no such index. It is a ``LookupError``.
         ValueError
             The component holds no vectors, or such of different lengths; or there is no such metric, or it does not go
             with them.
@@ -164,7 +160,7 @@ class DatasetSearch:
     def delete_search_indexes(self, column: AnyComponentColumn) -> list[IndexConfig]:
         """Delete the index of a component, if it has one; gives what there was. Its files go with later maintenance.
 
-        Raises ``LookupError`` where there is no such component.
+        Raises ``NotFoundError`` where there is no such component.
         """
         key = _key_of(column)
         gone = self._indexes().delete(*key)
@@ -225,7 +221,7 @@ class DatasetSearch:
         found = self.schema().column_for_selector(column)
         schema = self.arrow_schema()
         if found.name not in schema.names:
-            raise LookupError(f"Could not find column for selector {found.entity_path}:{found.component}")
+            raise NotFoundError(f"Could not find column for selector {found.entity_path}:{found.component}")
         return found, schema.field(found.name).type.value_type
 
     def _elements(
