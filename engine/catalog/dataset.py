@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
     from ..execution import DataFrame as SparkFrame
     from ..frames import QueryFrame
+    from ..tables import NativeTable, TableConnection
 
 
 class DatasetEntry(DeprecatedDatasetNames, DatasetSearch, HiddenDatasets):
@@ -230,6 +231,22 @@ class DatasetEntry(DeprecatedDatasetNames, DatasetSearch, HiddenDatasets):
             using_index_values=using_index_values,
             executor=executor,
         )
+
+    def rows_table(
+        self,
+        tables: TableConnection,
+        name: str,
+        index: str | None,
+        *,
+        columns: Sequence[str] | None = None,
+        fill_latest_at: bool = False,
+    ) -> NativeTable:
+        """A table of the rows of :meth:`reader`, which is made, or brought up to date: a source of views.
+
+        It is :meth:`DatasetView.rows_table` of all segments and entities, where the arguments are described.
+        """
+        view = DatasetView(self)
+        return view.rows_table(tables, name, index, columns=columns, fill_latest_at=fill_latest_at)
 
     def to_spark(
         self,

@@ -103,6 +103,15 @@ def test_rows_that_others_took_from_the_table_or_gave_it_are_made_good(
     assert view.rows_table(tables, "all", "frame").version == table.version
 
 
+def test_the_rows_of_a_whole_dataset_are_those_of_its_view(dataset: DatasetEntry, tables: TableConnection) -> None:
+    table = dataset.rows_table(tables, "whole", "frame", columns=["/camera:value"])
+    part = dataset.filter_segments("s1").rows_table(tables, "part", "frame", columns=["/camera:value"])
+    wanted = dataset.reader("frame").to_arrow_table().select(["rerun_segment_id", "frame", "/camera:value"])
+    assert table.to_arrow().to_pylist() == wanted.to_pylist()
+    assert part.to_arrow().to_pylist() == [row for row in wanted.to_pylist() if row["rerun_segment_id"] == "s1"]
+    assert dataset.rows_table(tables, "whole", "frame", columns=["/camera:value"]).version == table.version
+
+
 def test_columns_that_layers_bring_later_are_added(
     dataset: DatasetEntry, tables: TableConnection, write: Callable[..., str]
 ) -> None:
