@@ -20,11 +20,12 @@ if TYPE_CHECKING:
     from .computed_table import ComputedTable
     from .fragments import OFFSET, ColumnFile, Fragment, FragmentReader
     from .index_table import ENTRY, INSTANCE, IndexTable, SearchIndex, TextIndex, VectorIndex, found_in
+    from .new_columns import keys_of
     from .searched_table import SearchedTable
     from .snapshot import TableSnapshot
     from .table import LanceTable
     from .table_rows import Batches, TableRows, exact_array, is_spark_frame, rows_of
-    from .user_table import JoinedFragments, RowSource, UserTable, keys_of
+    from .user_table import JoinedFragments, RowSource, UserTable
     from .view_table import IS_SET, SOURCE_ROW, ViewTable
 
 _HOMES = {
@@ -33,11 +34,12 @@ _HOMES = {
     ".fragments": "ColumnFile Fragment FragmentReader OFFSET",
     ".index_table": "ENTRY INSTANCE IndexTable SearchIndex TextIndex VectorIndex found_in",
     ".changed_rows": "RowChanges by_fragment row_changes",
+    ".new_columns": "keys_of",
     ".searched_table": "SearchedTable",
     ".snapshot": "TableSnapshot",
     ".table": "LanceTable",
     ".table_rows": "Batches TableRows exact_array is_spark_frame rows_of",
-    ".user_table": "JoinedFragments RowSource UserTable keys_of",
+    ".user_table": "JoinedFragments RowSource UserTable",
     ".view_table": "IS_SET SOURCE_ROW ViewTable",
 }
 

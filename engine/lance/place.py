@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from ..errors import ChunkmillError, ReadError, WriteError, write_error
+from ..errors import ChunkmillError, ReadError, UsageError, WriteError, write_error
 from ..folders import Folder
 from ..locations import Location
 from ..objects import ObjectUrl, reading_object, storage_options, writing_object
@@ -21,6 +21,7 @@ _OS_ERROR: Final = re.compile(r"\(os error (\d+)\)")
 _BUILT_AT: Final = re.compile(r", \S+\.rs:\d+:\d+.*", re.DOTALL)
 _SOURCE_LINE: Final = re.compile(r", \S+\.rs:\d+:\d+")
 _S3A: Final = re.compile(r"^s3a://")
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 _PANIC: Final = "PanicException"
 """What Lance raises, as no ``Exception``, where bytes of a damaged table break an assumption of its."""
 
@@ -38,10 +39,18 @@ class LancePlace:
         What errors call it, such as ``the quarantine table``.
     unread, unwritten
         What to do about a table that is damaged, and about one that cannot be written.
+
+    Raises
+    ------
+    UsageError
+        The place has a control character, which Lance takes nowhere.
     """
 
     def __init__(self, place: Location, *, name: str, unread: str, unwritten: str) -> None:
         self.place = str(place)
+        if _CONTROL.search(self.place):
+            text = f"{name} cannot be at {self.place!r}: Lance takes no control characters in a path"
+            raise UsageError(text, hint="Choose another folder.")
         self._name = name
         self._unread = unread
         self._no_write = unwritten

@@ -22,10 +22,10 @@ from ..locations import Location
 from ..rrd import check_file
 from .blob_columns import blobs_as_bytes
 from .fragments import fragments_of
+from .new_columns import INDEX, columns_to_write, keys_of
 from .place import LancePlace, shortened
 from .snapshot import PRIMARY_KEY, TableSnapshot
 
-_INDEX: Final = b"rerun:is_table_index"
 _MOST_TRIES: Final = 100
 _MOST_OF_ONE_VERSION: Final = 3
 """Times that others are said to have come first, and did not: the file of a version says that it is another."""
@@ -99,13 +99,10 @@ class UserTable(LancePlace):
         It is there with all of them or not at all. Raises ``UsageError`` where Lance has no such columns, or Arrow
         could not read them back.
         """
-        for field in schema:
-            if not field.name or "`" in field.name:
-                raise UsageError(f"{self._name} cannot have a column called {field.name!r}: SQL could not name it")
-            self._check_readable(field)
+        columns = columns_to_write(schema, self._name)
         try:
             written = [] if rows is None else fragments_of(self.written(rows, "create"))
-            return self._made(_with_primary_key(schema), written, enable_stable_row_ids=True)
+            return self._made(columns, written, enable_stable_row_ids=True)
         except WriteError as error:
             said = "" if error.__cause__ is None else shortened(error.__cause__)
             if "Dataset already exists" in said:
@@ -115,16 +112,6 @@ class UserTable(LancePlace):
             reason = said.removeprefix("LanceError(Schema): ")
             hint = "Take other names, as rename_columns of a pyarrow Table gives them." if "`.`" in said else None
             raise UsageError(f"{self._name} cannot have these columns: {reason}", hint=hint) from None
-
-    def _check_readable(self, field: pa.Field) -> None:
-        """Raise ``UsageError`` where Arrow could not read a field back, as one that says it is of another type."""
-        try:
-            pa.ipc.read_schema(pa.schema([field]).serialize())
-        except (pa.ArrowException, OSError, UnicodeError) as error:
-            raise UsageError(
-                f"{self._name} cannot have the column {field.name!r}, which could not be read back: {shortened(error)}",
-                hint="Mend or leave out what its metadata says of its type, under ARROW:extension:name and :metadata.",
-            ) from None
 
     def snapshot(self, version: int | None = None) -> TableSnapshot:
         """A version, by default the newest."""
@@ -149,7 +136,7 @@ class UserTable(LancePlace):
 
         def overwritten(dataset: Any) -> None:
             reader = rows.replacing(blobs_as_bytes(dataset.schema))
-            reader = pa.RecordBatchReader.from_batches(_with_primary_key(reader.schema), reader)
+            reader = pa.RecordBatchReader.from_batches(columns_to_write(reader.schema, self._name), reader)
             lance.write_dataset(
                 reader, dataset, mode="overwrite", storage_options=self.storage_options, enable_stable_row_ids=True
             )
@@ -207,7 +194,7 @@ class UserTable(LancePlace):
         if not keys:
             raise UsageError(
                 f"{self._name} has no key: a merge insert operation requires join keys",
-                hint=f"Give the fields of its key the metadata {{{_INDEX.decode()!r}: 'true'}} when it is made.",
+                hint=f"Give the fields of its key the metadata {{{INDEX.decode()!r}: 'true'}} when it is made.",
             )
         self._check_deletions(dataset)
         return dataset.merge_insert(keys).when_matched_update_all()
@@ -310,7 +297,7 @@ class UserTable(LancePlace):
             made = write_fragments(
                 rows,
                 self._address,
-                schema=None if mode == "append" else _with_primary_key(rows.schema),
+                schema=None if mode == "append" else columns_to_write(rows.schema, self._name),
                 mode=mode,
                 storage_options=self.storage_options,
                 enable_stable_row_ids=True,
@@ -344,7 +331,7 @@ class UserTable(LancePlace):
         import lance
 
         reach("lance.fragments")
-        operation = lance.LanceOperation.Overwrite(_with_primary_key(schema), fragments_of(written))
+        operation = lance.LanceOperation.Overwrite(columns_to_write(schema, self._name), fragments_of(written))
 
         def overwritten(dataset: Any) -> None:
             lance.LanceDataset.commit(
@@ -465,28 +452,6 @@ def _each_key_once() -> Iterator[None]:
         if "Ambiguous merge insert" in str(error):
             raise UsageError(shortened(error), hint="Nothing was written. Give each key once.") from None
         raise
-
-
-def keys_of(schema: pa.Schema) -> list[str]:
-    """The names of the fields that are the key of a table."""
-    return [field.name for field in schema if (field.metadata or {}).get(_INDEX, b"").lower() == b"true"]
-
-
-def _with_primary_key(schema: pa.Schema) -> pa.Schema:
-    """The schema, with its key as Lance's, which may not be null."""
-    keys: Sequence[str] = keys_of(schema)
-    fields = [_without(field, PRIMARY_KEY) for field in schema]
-    if keys and not any(schema.field(key).nullable for key in keys):
-        fields = [
-            field.with_metadata({**field.metadata, PRIMARY_KEY: b"true"}) if field.name in keys else field
-            for field in fields
-        ]
-    return pa.schema(fields, schema.metadata)
-
-
-def _without(field: pa.Field, key: bytes) -> pa.Field:
-    metadata = {name: value for name, value in (field.metadata or {}).items() if name != key}
-    return field.with_metadata(metadata or None)
 
 
 def is_conflict(error: BaseException | None) -> bool:

@@ -116,7 +116,29 @@ def test_a_type_that_arrow_cannot_make_is_refused(tmp_path: Path, canary: Path) 
     for field in (odd, pa.field("odd", pa.list_(odd)), odd.with_metadata({b"ARROW:extension:name": b"arrow.uuid"})):
         with pytest.raises(UsageError, match="table 't' cannot have the column 'odd', which could not be read back"):
             client.create_table("t", pa.schema([("a", pa.int64()), field]))
+        good = client.create_table("good", pa.schema([("a", pa.int64())]))
+        with pytest.raises(UsageError, match="table 'good' cannot have the column 'odd', which could not be read back"):
+            good.overwrite(pa.schema([field]).empty_table())
+        good.append(a=[1])
+        assert client.get_table("good").to_arrow_reader().read_all().to_pylist() == [{"a": 1}]
+        good.delete()
     assert not client.tables() and not canary.exists()
+
+
+@pytest.mark.parametrize("text", [b"column", b"told_key", b"told_value", b"of_all", b"value_of_all", b"Zurich"])
+def test_text_that_is_none_is_refused(tmp_path: Path, text: bytes) -> None:
+    zoned = pa.field("column", pa.timestamp("us", tz="Europe/Zurich"), metadata={"told_key": "told_value"})
+    schema = pa.schema([("a", pa.int64()), pa.field("n", pa.list_(zoned))], metadata={"of_all": "value_of_all"})
+    raw = schema.serialize().to_pybytes()
+    bad = pa.ipc.read_schema(pa.py_buffer(raw.replace(text, text[:-1] + b"\xff")))
+    client = CatalogClient(tmp_path / "lake")
+    with pytest.raises(UsageError, match=r"table 't' cannot have .*, which are no UTF-8"):
+        client.create_table("t", bad)
+    assert not client.tables()
+    table = client.create_table("t", schema)
+    with pytest.raises((UsageError, UnicodeDecodeError)):
+        table.overwrite(bad.empty_table())
+    assert table.arrow_schema().field("n") == schema.field("n")
 
 
 def test_names_and_words_of_search_are_data(tmp_path: Path, canary: Path) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import lance
 import pyarrow as pa
 import pytest
+from chunkmill.engine.catalog import CatalogClient
 from chunkmill.engine.errors import JobFailedError, NoSpaceError, NotFoundError, ReadError, UsageError, WriteError
 from chunkmill.engine.lance import UserTable
 from chunkmill.engine.tables import Table, TableConnection, connect, udf
@@ -222,3 +223,28 @@ def test_names_that_no_folder_should_have_are_no_names_of_tables(tables: TableCo
         with pytest.raises(UsageError, match=r"is no name of a table. Use up to 180 letters, digits, _, - and \."):
             call(name)
     assert tables.create_table("x" * 180, [{"v": 1}]).count_rows() == 1
+
+
+@pytest.mark.parametrize("odd", ["a\nb", "a\x14b", "a\x7fb"])
+def test_a_folder_that_lance_cannot_name_is_refused(tmp_path: Path, odd: str) -> None:
+    with pytest.raises(UsageError, match="no control characters in a path"):
+        connect(str(tmp_path / odd), executor="inline").create_table("t", [{"x": 1}])
+    catalog = CatalogClient(tmp_path / odd)
+    with pytest.raises(UsageError, match="no control characters in a path"):
+        catalog.create_table("t", pa.schema([("x", pa.int64())]))
+    assert catalog.table_names() == []
+    with pytest.raises(UsageError, match="no control characters in a path"):
+        CatalogClient(tmp_path / "lake").register_table("t", tmp_path / odd / "t")
+
+
+def test_a_folder_may_have_all_other_characters(tmp_path: Path) -> None:
+    folder = tmp_path / "ä b#c?d%20e*f\\g~\"'"
+    table = connect(str(folder), executor="inline").create_table("t", [{"x": 1}])
+    table.add_columns({"y": square_of_x})
+    table.backfill("y")
+    assert table.to_arrow().to_pylist() == [{"x": 1, "y": 1}]
+
+
+@udf
+def square_of_x(x: int) -> int:
+    return x * x
