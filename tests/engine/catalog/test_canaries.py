@@ -135,10 +135,10 @@ def test_text_that_is_none_is_refused(tmp_path: Path, text: bytes) -> None:
     with pytest.raises(UsageError, match=r"table 't' cannot have .*, which are no UTF-8"):
         client.create_table("t", bad)
     assert not client.tables()
-    table = client.create_table("t", schema)
-    with pytest.raises((UsageError, UnicodeDecodeError)):
+    table = client.create_table("t", schema.remove(1))
+    with pytest.raises(UsageError, match="which are no UTF-8"):
         table.overwrite(bad.empty_table())
-    assert table.arrow_schema().field("n") == schema.field("n")
+    assert table.arrow_schema().names == ["a"]
 
 
 def test_names_and_words_of_search_are_data(tmp_path: Path, canary: Path) -> None:
