@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from .computed_table import ComputedTable
     from .fragments import OFFSET, ColumnFile, Fragment, FragmentReader
     from .index_table import ENTRY, INSTANCE, IndexTable, SearchIndex, TextIndex, VectorIndex, found_in
-    from .new_columns import keys_of
+    from .new_columns import UNNAMEABLE, keys_of
     from .searched_table import SearchedTable
     from .snapshot import TableSnapshot
     from .table import LanceTable
@@ -34,7 +34,7 @@ _HOMES = {
     ".fragments": "ColumnFile Fragment FragmentReader OFFSET",
     ".index_table": "ENTRY INSTANCE IndexTable SearchIndex TextIndex VectorIndex found_in",
     ".changed_rows": "RowChanges by_fragment row_changes",
-    ".new_columns": "keys_of",
+    ".new_columns": "UNNAMEABLE keys_of",
     ".searched_table": "SearchedTable",
     ".snapshot": "TableSnapshot",
     ".table": "LanceTable",
@@ -64,6 +64,7 @@ __all__ = [
     "TableRows",
     "TableSnapshot",
     "TextIndex",
+    "UNNAMEABLE",
     "UserTable",
     "VectorIndex",
     "ViewTable",

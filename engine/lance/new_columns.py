@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final
 
 import pyarrow as pa
 
-from ..errors import UsageError
+from ..errors import UsageError, WriteError
 from .place import shortened
 from .snapshot import PRIMARY_KEY
 
 INDEX: Final = b"rerun:is_table_index"
 """Metadata of the fields that are the key of a table."""
+
+UNNAMEABLE: Final = frozenset("`\0")
+"""What no name of a column has: the first ends it in SQL, and Arrow's schemas of C end at the second."""
 
 
 def keys_of(schema: pa.Schema) -> list[str]:
@@ -37,6 +41,20 @@ def columns_to_write(schema: pa.Schema, table: str) -> pa.Schema:
     return pa.schema(fields, schema.metadata)
 
 
+@contextmanager
+def refused_columns(table: str) -> Iterator[None]:
+    """A block in which Lance may refuse the columns of a ``table``, which raises ``UsageError``."""
+    try:
+        yield
+    except WriteError as error:
+        said = "" if error.__cause__ is None else shortened(error.__cause__)
+        if "LanceError(Schema)" not in said and "reserved name" not in said:
+            raise
+        reason = said.removeprefix("LanceError(Schema): ")
+        hint = "Take other names, as rename_columns of a pyarrow Table gives them." if "`.`" in said else None
+        raise UsageError(f"{table} cannot have these columns: {reason}", hint=hint) from None
+
+
 def _without(field: pa.Field, key: bytes) -> pa.Field:
     metadata = {name: value for name, value in (field.metadata or {}).items() if name != key}
     return field.with_metadata(metadata or None)
@@ -44,14 +62,16 @@ def _without(field: pa.Field, key: bytes) -> pa.Field:
 
 def _check(schema: pa.Schema, table: str) -> None:
     try:
-        for text in _bytes_in(schema):
+        for text in _texts_in(schema):
             text.decode()
+        named = [one.name for field in schema for one in _with_inner(field)]
     except UnicodeDecodeError as error:
         wrong = f"{table} cannot have the name, time zone or metadata {error.object[:60]!r}, which are no UTF-8"
         raise UsageError(wrong, hint="Encode bytes in metadata as base64.") from None
+    odd = next((n for n in schema.names if not n or set(n) & UNNAMEABLE), next((n for n in named if "\0" in n), None))
+    if odd is not None:
+        raise UsageError(f"{table} cannot have a column called {odd!r}: SQL could not name it")
     for field in schema:
-        if not field.name or "`" in field.name:
-            raise UsageError(f"{table} cannot have a column called {field.name!r}: SQL could not name it")
         try:
             pa.ipc.read_schema(pa.schema([field]).serialize())
         except (pa.ArrowException, OSError, UnicodeError) as error:
@@ -61,26 +81,26 @@ def _check(schema: pa.Schema, table: str) -> None:
             ) from None
 
 
-def _bytes_in(schema: pa.Schema) -> Iterator[bytes]:
-    """All texts in a schema. Raises ``UnicodeDecodeError`` for those that pyarrow decodes by itself."""
+def _texts_in(schema: pa.Schema) -> Iterator[bytes]:
+    """Time zones and metadata, at every depth. Raises ``UnicodeDecodeError`` where pyarrow decodes one by itself."""
     for key, value in (schema.metadata or {}).items():
         yield key
         yield value
-    for number in range(len(schema)):
-        yield from _bytes_of(schema.field(number))
+    for field in schema:
+        for one in _with_inner(field):
+            for key, value in (one.metadata or {}).items():
+                yield key
+                yield value
+            if pa.types.is_timestamp(one.type):
+                yield (one.type.tz or "").encode()
 
 
-def _bytes_of(field: pa.Field) -> Iterator[bytes]:
-    yield field.name.encode()
-    for key, value in (field.metadata or {}).items():
-        yield key
-        yield value
+def _with_inner(field: pa.Field) -> Iterator[pa.Field]:
+    yield field
     kind = field.type
     if isinstance(kind, pa.BaseExtensionType):
         kind = kind.storage_type
     if isinstance(kind, pa.DictionaryType):
-        kind = kind.value_type
-    if pa.types.is_timestamp(kind):
-        yield (kind.tz or "").encode()
+        yield from _with_inner(pa.field("values", kind.value_type))
     for number in range(kind.num_fields):
-        yield from _bytes_of(kind.field(number))
+        yield from _with_inner(kind.field(number))

@@ -22,7 +22,7 @@ from ..locations import Location
 from ..rrd import check_file
 from .blob_columns import blobs_as_bytes
 from .fragments import fragments_of
-from .new_columns import INDEX, columns_to_write, keys_of
+from .new_columns import INDEX, columns_to_write, keys_of, refused_columns
 from .place import LancePlace, shortened
 from .snapshot import PRIMARY_KEY, TableSnapshot
 
@@ -101,17 +101,13 @@ class UserTable(LancePlace):
         """
         columns = columns_to_write(schema, self._name)
         try:
-            written = [] if rows is None else fragments_of(self.written(rows, "create"))
-            return self._made(columns, written, enable_stable_row_ids=True)
+            with refused_columns(self._name):
+                written = [] if rows is None else fragments_of(self.written(rows, "create"))
+                return self._made(columns, written, enable_stable_row_ids=True)
         except WriteError as error:
-            said = "" if error.__cause__ is None else shortened(error.__cause__)
-            if "Dataset already exists" in said:
+            if error.__cause__ is not None and "Dataset already exists" in shortened(error.__cause__):
                 return False
-            if "LanceError(Schema)" not in said and "reserved name" not in said:
-                raise
-            reason = said.removeprefix("LanceError(Schema): ")
-            hint = "Take other names, as rename_columns of a pyarrow Table gives them." if "`.`" in said else None
-            raise UsageError(f"{self._name} cannot have these columns: {reason}", hint=hint) from None
+            raise
 
     def snapshot(self, version: int | None = None) -> TableSnapshot:
         """A version, by default the newest."""
@@ -141,7 +137,8 @@ class UserTable(LancePlace):
                 reader, dataset, mode="overwrite", storage_options=self.storage_options, enable_stable_row_ids=True
             )
 
-        self._commit(overwritten, rows)
+        with refused_columns(self._name):
+            self._commit(overwritten, rows)
 
     def upsert(self, rows: RowSource, alone: Callable[[], AbstractContextManager[object]]) -> None:
         """Put rows in the place of those with the same key, and add the others; columns that they lack are null.
@@ -342,7 +339,8 @@ class UserTable(LancePlace):
                 enable_stable_row_ids=True,
             )
 
-        self._commit(overwritten)
+        with refused_columns(self._name):
+            self._commit(overwritten)
 
     def _opened(self, version: int | None = None) -> Any:
         """A version as Lance gives it."""

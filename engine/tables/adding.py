@@ -10,7 +10,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from ..errors import UsageError, check_argument
-from ..lance import ComputedTable, is_blob
+from ..lance import UNNAMEABLE, ComputedTable, is_blob
 from .checking import check_against
 from .definitions import Definition, group_metadata, metadata_of, remember
 from .functions import UDF, UnpackedUDF
@@ -213,7 +213,7 @@ def _check_inputs(schema: pa.Schema, udf: UDF, outputs: Sequence[str]) -> None:
 
 
 def _check_name(name: str) -> None:
-    if not name or set(name) & set("`.") or name in _OF_LANCE:
+    if not name or set(name) & {".", *UNNAMEABLE} or name in _OF_LANCE:
         raise UsageError(
             f"a column cannot be called {name!r}", hint="Take a name without '.' and '`' that is not one of Lance's."
         )

@@ -113,7 +113,7 @@ def test_columns_are_names(table: Table, columns: Any) -> None:
         table.backfill(columns)
 
 
-@pytest.mark.parametrize("name", ["", "x.y", "x`y", "_rowid", "_rowaddr", "_row_created_at_version"])
+@pytest.mark.parametrize("name", ["", "x.y", "x`y", "x\0y", "_rowid", "_rowaddr", "_row_created_at_version"])
 def test_names_that_lance_could_not_read_are_refused(table: Table, name: str) -> None:
     for transform in (double, "a + 1"):
         with pytest.raises(UsageError, match="a column cannot be called"):

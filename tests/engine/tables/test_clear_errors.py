@@ -120,11 +120,22 @@ def test_a_table_that_cannot_be_removed_is_told(
     assert tables.table_names() == []
 
 
-@pytest.mark.parametrize("name", ["", "a`b"])
-def test_columns_that_sql_cannot_name_are_refused(tables: TableConnection, name: str) -> None:
-    with pytest.raises(UsageError, match="cannot have a column called"):
+@pytest.mark.parametrize("name", ["", "a`b", "a\0b", "a.b", "_rowid"])
+def test_columns_that_sql_cannot_name_are_refused(tables: TableConnection, tmp_path: Path, name: str) -> None:
+    told = "cannot have (a column called|these columns)"
+    with pytest.raises(UsageError, match=told):
         tables.create_table("t", pa.table({name: [1]}))
     assert tables.table_names() == []
+    table = CatalogClient(tmp_path / "lake").create_table("t", pa.schema([("x", pa.int64())]))
+    with pytest.raises(UsageError, match=told):
+        table.overwrite(pa.table({name: [1]}))
+    table.append(x=[1])
+    assert table.reader().to_pydict() == {"x": [1]}
+
+
+def test_a_field_of_a_struct_has_no_name_that_ends_early(tables: TableConnection) -> None:
+    with pytest.raises(UsageError, match="cannot have a column called"):
+        tables.create_table("t", pa.table({"a": [{"b\0c": 1}]}))
 
 
 def test_a_column_with_the_name_of_a_score_cannot_be_ranked_beside_it(tmp_path: Path) -> None:
