@@ -77,7 +77,7 @@ def write_frame(table: UserTable, frame: SparkFrame, *, replacing: bool) -> None
     """
     version, schema = table.version_and_schema()
     rows = TableRows(arrow_of(frame.schema), [], converted=True)
-    form = (rows.replacing(schema) if replacing else rows.under(schema)).schema
+    form = table.to_write(rows.replacing(schema).schema) if replacing else rows.under(schema).schema
     written = told_by_partitions(frame, WriteRows(table, form, replacing), "the DataFrame")
     if replacing:
         table.overwrite_written(written, form)

@@ -27,8 +27,8 @@ def keys_of(schema: pa.Schema) -> list[str]:
 def columns_to_write(schema: pa.Schema, table: str) -> pa.Schema:
     """The schema that Lance is given: with its key as Lance's, which may not be null.
 
-    Raises ``UsageError`` where SQL could not name a column of the ``table``, Arrow could not read it back, as one that
-    says that it is of another type, or a name, a time zone or metadata are no UTF-8.
+    Raises ``UsageError`` where SQL or Lance could not name a column of the ``table``, Arrow could not read it back, as
+    one that says that it is of another type, or a name, a time zone or metadata are no UTF-8.
     """
     _check(schema, table)
     keys = keys_of(schema)
@@ -50,9 +50,7 @@ def refused_columns(table: str) -> Iterator[None]:
         said = "" if error.__cause__ is None else shortened(error.__cause__)
         if "LanceError(Schema)" not in said and "reserved name" not in said:
             raise
-        reason = said.removeprefix("LanceError(Schema): ")
-        hint = "Take other names, as rename_columns of a pyarrow Table gives them." if "`.`" in said else None
-        raise UsageError(f"{table} cannot have these columns: {reason}", hint=hint) from None
+        raise UsageError(f"{table} cannot have these columns: {said.removeprefix('LanceError(Schema): ')}") from None
 
 
 def _without(field: pa.Field, key: bytes) -> pa.Field:
@@ -71,6 +69,10 @@ def _check(schema: pa.Schema, table: str) -> None:
     odd = next((n for n in schema.names if not n or set(n) & UNNAMEABLE), next((n for n in named if "\0" in n), None))
     if odd is not None:
         raise UsageError(f"{table} cannot have a column called {odd!r}: SQL could not name it")
+    dotted = next((name for name in schema.names if "." in name), None)
+    if dotted is not None:
+        hint = "Take other names, as rename_columns of a pyarrow Table gives them."
+        raise UsageError(f"{table} cannot have a column called {dotted!r}: names cannot contain `.`", hint=hint)
     for field in schema:
         try:
             pa.ipc.read_schema(pa.schema([field]).serialize())

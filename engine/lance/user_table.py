@@ -99,7 +99,7 @@ class UserTable(LancePlace):
         It is there with all of them or not at all. Raises ``UsageError`` where Lance has no such columns, or Arrow
         could not read them back.
         """
-        columns = columns_to_write(schema, self._name)
+        columns = self.to_write(schema)
         try:
             with refused_columns(self._name):
                 written = [] if rows is None else fragments_of(self.written(rows, "create"))
@@ -108,6 +108,10 @@ class UserTable(LancePlace):
             if error.__cause__ is not None and "Dataset already exists" in shortened(error.__cause__):
                 return False
             raise
+
+    def to_write(self, schema: pa.Schema) -> pa.Schema:
+        """The columns of a schema as they are written. Raises ``UsageError`` where the table cannot have them."""
+        return columns_to_write(schema, self._name)
 
     def snapshot(self, version: int | None = None) -> TableSnapshot:
         """A version, by default the newest."""
@@ -132,7 +136,7 @@ class UserTable(LancePlace):
 
         def overwritten(dataset: Any) -> None:
             reader = rows.replacing(blobs_as_bytes(dataset.schema))
-            reader = pa.RecordBatchReader.from_batches(columns_to_write(reader.schema, self._name), reader)
+            reader = pa.RecordBatchReader.from_batches(self.to_write(reader.schema), reader)
             lance.write_dataset(
                 reader, dataset, mode="overwrite", storage_options=self.storage_options, enable_stable_row_ids=True
             )
@@ -290,11 +294,11 @@ class UserTable(LancePlace):
         """
         from lance.fragment import write_fragments
 
-        with self.writing():
+        with refused_columns(self._name), self.writing():
             made = write_fragments(
                 rows,
                 self._address,
-                schema=None if mode == "append" else columns_to_write(rows.schema, self._name),
+                schema=None if mode == "append" else self.to_write(rows.schema),
                 mode=mode,
                 storage_options=self.storage_options,
                 enable_stable_row_ids=True,
@@ -328,7 +332,7 @@ class UserTable(LancePlace):
         import lance
 
         reach("lance.fragments")
-        operation = lance.LanceOperation.Overwrite(columns_to_write(schema, self._name), fragments_of(written))
+        operation = lance.LanceOperation.Overwrite(self.to_write(schema), fragments_of(written))
 
         def overwritten(dataset: Any) -> None:
             lance.LanceDataset.commit(
@@ -339,8 +343,7 @@ class UserTable(LancePlace):
                 enable_stable_row_ids=True,
             )
 
-        with refused_columns(self._name):
-            self._commit(overwritten)
+        self._commit(overwritten)
 
     def _opened(self, version: int | None = None) -> Any:
         """A version as Lance gives it."""

@@ -52,4 +52,8 @@ def test_tasks_of_spark_write_a_frame_in_one_commit(client: CatalogClient, spark
         table.append(spark.range(3).selectExpr("cast(null as bigint) as id"))
     with pytest.raises(UsageError, match="two columns"):
         table.append(spark.range(3).selectExpr("id", "id as id"))
+    with pytest.raises(UsageError, match=r"cannot have a column called 'a\.b'"):
+        table.overwrite(spark.range(3).selectExpr("id", "id as `a.b`"))
+    with pytest.raises(UsageError, match="reserved name"):
+        table.overwrite(spark.range(3).selectExpr("id", "id as _rowid"))
     assert lance.dataset(table.storage_url).version == version
