@@ -70,10 +70,11 @@ def check_message(message: pa.Message) -> bool:
 
 
 def check_file(data: bytes) -> None:
-    """Raise ``ValueError`` where the footer of an IPC file names blocks that lie beyond it.
+    """Raise ``ValueError`` where an IPC file names blocks beyond its end, or buffers beyond what may be believed.
 
-    pyarrow looks at the messages alone; other readers take memory for what a footer says. Blocks are those of
-    ``File.fbs`` of Arrow's format: an offset, the length of the head and that of the body.
+    pyarrow looks at the messages alone, and passes over the validity of columns without nulls; other readers take
+    memory for what a footer or a buffer says. Blocks are those of ``File.fbs`` of Arrow's format: an offset, the length
+    of the head and that of the body.
     """
     view = memoryview(data)
     try:
@@ -87,6 +88,7 @@ def check_file(data: bytes) -> None:
                 offset, head, body = _BLOCK.unpack_from(view, (vector or 0) + 4 + _BLOCK.size * i)
                 if min(offset, head, body) < 0 or offset + head + body > start:
                     raise ValueError("its footer names bytes beyond its end")
+                check_message(pa.ipc.read_message(view[offset : offset + head + body]))
     except (struct.error, TypeError) as error:
         raise ValueError("its footer is damaged") from error
 

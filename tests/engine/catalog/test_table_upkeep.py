@@ -51,6 +51,11 @@ def test_a_list_of_deleted_rows_with_one_bad_bit_is_told_where_lance_would_abort
     (place,) = (folder_of(table) / "_deletions").iterdir()
     assert len(rows(table)) == 50
     good = place.read_bytes()
+    unpacked = good.index(b"\xff" * 8, 256)  # before the validity, which pyarrow passes over
+    place.write_bytes(good[:unpacked] + (1 << 62).to_bytes(8, "little") + good[unpacked + 8 :])
+    os.utime(place, (1, 1))  # which is another time, whatever the clock has
+    with pytest.raises(ReadError, match="a list of deleted rows is damaged: its buffers declare"):
+        rows(table)
     footer = len(good) - 10 - int.from_bytes(good[-10:-6], "little")
     block = good.index((192).to_bytes(8, "little") + (192).to_bytes(4, "little"), footer)
     for at in (block + 5, block + 10, block + 21, footer + 100, 200):
