@@ -11,9 +11,11 @@ import re
 import subprocess
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.plugins import event_priority
+from mkdocs.structure.pages import Page
 
 _REPOSITORY = Path(__file__).resolve().parent.parent.parent
 _tree = tempfile.TemporaryDirectory(prefix="chunkmill-docs-")
@@ -34,6 +36,13 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
         config.repo_url = url
         config.repo_name = "/".join(url.rsplit("/", 2)[1:])
     return config
+
+
+def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
+    """Take the changelog from the repository's root, with its links to pages as seen from the folder of the pages."""
+    if page.file.src_uri != "changelog.md":
+        return markdown
+    return (_REPOSITORY / "CHANGELOG.md").read_text(encoding="utf-8").replace("](docs/", "](")
 
 
 def on_shutdown() -> None:

@@ -115,8 +115,11 @@ class Table(TableSearch):
         values_sql
             SQL over the columns of the row as it was, by the columns that get what it gives.
 
-        Raises ``ValueError`` where there is no such column, it is one that a view makes, a value does not go with its
-        type, SQL is none, or neither or both of ``values`` and ``values_sql`` are given.
+        Raises
+        ------
+        ValueError
+            A column is missing or is computed by a view, a value does not fit its column, the SQL is invalid, or
+            neither or both of ``values`` and ``values_sql`` are given.
         """
         if bool(values) == bool(values_sql):
             raise UsageError("update() takes either values or values_sql")

@@ -130,7 +130,10 @@ class TableSearch(ViewRefresh):
         m, ef_construction
             Of HNSW: edges of a node, and candidates for them.
 
-        Raises ``ValueError`` for what does not go with the column or with each other, by its name.
+        Raises
+        ------
+        ValueError
+            An argument does not fit the column or another argument. The message names it.
         """
         if index_type not in _VECTOR_KINDS:
             raise UsageError(f"index_type is one of {', '.join(_VECTOR_KINDS)}, not {index_type!r}")
@@ -208,7 +211,10 @@ class TableSearch(ViewRefresh):
         ordering_field_names, writer_heap_size, tokenizer_name
             Are of another engine: refused, unless they are what they are by default.
 
-        Raises ``ValueError`` for what does not go with a column, by its name.
+        Raises
+        ------
+        ValueError
+            An argument does not fit a column. The message names it.
         """
         for name, given, default in (
             ("ordering_field_names", ordering_field_names, None),
@@ -242,7 +248,10 @@ class TableSearch(ViewRefresh):
     ) -> None:
         """Index the values of a column, for conditions: BTREE, BITMAP for few different ones, LABEL_LIST for lists.
 
-        Raises ``ValueError`` for what does not go with the column, and, unless ``replace``, where there is an index.
+        Raises
+        ------
+        ValueError
+            An argument does not fit the column, or the index exists and ``replace`` is false.
         """
         if index_type not in _SCALAR_KINDS:
             raise UsageError(f"index_type is one of {', '.join(_SCALAR_KINDS)}, not {index_type!r}")

@@ -169,11 +169,14 @@ class ViewRefresh(ColumnLoads):
             Rows of a new fragment of the view; by default a million.
         concurrency
             The most tasks for which the work is cut; as many run at once as the session has cores.
-        intra_applier_concurrency, task_shuffle_diversity
-            Mean nothing on Spark, and are ignored with a warning.
-        _admission_check, _admission_strict, min_checkpoint_size, max_checkpoint_size, checkpoint_size, task_size
-            As :meth:`~.table.Table.backfill` takes them, and so are ``batch_checkpoint_flush_interval_seconds``,
-            ``job_id``, ``executor`` and ``progress``.
+        intra_applier_concurrency
+            Ignored with a warning: it has no meaning on Spark.
+        _admission_check, _admission_strict
+            As in :meth:`~.table.Table.backfill`.
+        **kwargs
+            ``min_checkpoint_size``, ``max_checkpoint_size``, ``checkpoint_size``, ``task_size``,
+            ``batch_checkpoint_flush_interval_seconds``, ``job_id``, ``executor`` and ``progress``, as in
+            :meth:`~.table.Table.backfill`. ``task_shuffle_diversity`` is ignored with a warning.
 
         Raises
         ------
