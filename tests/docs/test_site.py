@@ -71,7 +71,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pytest.importorskip("mkdocs", reason="mkdocs is not installed: pip install '.[docs]'")
     pytest.importorskip("material", reason="mkdocs-material is not installed: pip install '.[docs]'")
     folder = tmp_path_factory.mktemp("docs") / "site"
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(folder)]
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)]
     environment = {
         **os.environ,
         "CHUNKMILL_REPOSITORY_URL": "https://host.example/owner/chunkmill",

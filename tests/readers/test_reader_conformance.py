@@ -36,12 +36,14 @@ from chunkmill.readers import (
 )
 from click.testing import CliRunner, Result
 from comparison import cells
+from places import REPOSITORY
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-GUIDE = Path(__file__).resolve().parents[2] / "docs" / "own_reader.md"
-KINDS = ("mcap", "rrd", "parquet", "lerobot", "store", "jsonl")
+GUIDE = REPOSITORY / "docs" / "own_reader.md"
+OURS = tuple(FORMATS)
+"""The formats that come with chunkmill; the one of the guide is registered by a fixture."""
 LINES = [{"t": 1.5 + i / 10, "name": ("speed", "steering")[i % 3 == 0], "value": i * 0.5} for i in range(40)]
 
 
@@ -105,7 +107,7 @@ MAKERS: dict[str, Callable[[Path, Path], Any]] = {
 }
 
 
-@pytest.fixture(scope="module", params=KINDS)
+@pytest.fixture(scope="module", params=[*OURS, "jsonl"])
 def file(request: pytest.FixtureRequest, data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An input of each format."""
     path = tmp_path_factory.mktemp("drives") / f"drive.{request.param}"
@@ -294,6 +296,36 @@ def test_every_option_is_known_everywhere() -> None:
                 assert one.parse is not None, f"{one.name} is a word of the command line, and not of Spark's"
                 assert checked_options({one.keyword: None}) == {}
     assert set(all_suffixes()) == {s for row in FORMATS.values() for s in row.suffixes}
+
+
+def row_faults(row: Format) -> list[str]:
+    """What a row of the registry lacks outside of its own file: the checklist of CONTRIBUTING.md."""
+    word = row.title.split()[1]
+    wanted = [
+        (f"spark_names/pyspark_chunkmill_{row.name}.py", f'data_source_of("{row.name}")'),
+        ("docs/formats.md", f"`chunkmill.{row.name}`"),
+        ("docs/spark.md", f"`chunkmill.{row.name}`"),
+        ("docs/ingest.md", word),
+        ("README.md", f"\n| {word}"),
+        *(("docs/formats.md", f"`{suffix}`") for suffix in row.suffixes),
+    ]
+    faults = [] if row.name in MAKERS else [f"tests/readers/test_reader_conformance.py: no maker {row.name!r}"]
+    for name, text in wanted:
+        path = REPOSITORY / name
+        if not path.exists() or text not in path.read_text(encoding="utf-8"):
+            faults.append(f"{name}: no {text!r}")
+    return faults
+
+
+def test_a_format_is_known_wherever_formats_are_listed() -> None:
+    assert [fault for name in OURS for fault in row_faults(FORMATS[name])] == []
+
+
+def test_a_format_that_is_a_row_alone_is_noticed() -> None:
+    row = Format("csv", "a CSV file", FORMATS["jsonl"].file, (".csv",))
+    faults = row_faults(row)
+    places = ("spark_names", "docs/formats.md", "docs/spark.md", "docs/ingest.md", "README.md", "tests/readers")
+    assert [place for place in places if not any(fault.startswith(place) for fault in faults)] == []
 
 
 @pytest.mark.parametrize("name", ["drive.parq", "drive.PQ", "drive.parquet"])
