@@ -6,17 +6,16 @@ one, and the ``py`` blocks are asked of it by Rerun's SDK. What needs another pr
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from page_shell import PageShell
 from places import DATA, REPOSITORY
 
 PAGE = REPOSITORY / "docs" / "serving.md"
@@ -27,33 +26,18 @@ SERVER = re.compile(r"chunkmill serve (?!token)[^\n]+")
 SECONDS = 60.0
 
 
-class Reader:
-    """A user in a folder."""
+class Reader(PageShell):
+    """A user in a folder, with a server."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
+        super().__init__(folder, ("REDAP_TOKEN", "SSL_CERT_FILE"))
         self.server: subprocess.Popen[str] | None = None
-        self.environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
-        for name in ("REDAP_TOKEN", "SSL_CERT_FILE"):
-            self.environment.pop(name, None)
         with socket.create_server(("127.0.0.1", 0)) as listener:
             self.port = str(listener.getsockname()[1])
 
-    def run(self, text: str) -> str:
-        """Run commands, and give what they print."""
-        kept = self.folder / "environment"
-        done = self.process(["bash", "-ec", f"{text}\nenv -0 > {kept}"])
-        self.environment = dict(pair.split("=", 1) for pair in kept.read_text().split("\0") if pair)
-        return done
-
     def ask(self, text: str) -> str:
-        """Run a script of Python, and give what it prints."""
-        return self.process([sys.executable, "-W", "ignore", "-c", text.replace("51234", self.port)])
-
-    def process(self, words: list[str]) -> str:
-        done = subprocess.run(words, cwd=self.folder, env=self.environment, capture_output=True, text=True)
-        assert done.returncode == 0, f"{words[-1]}\n{done.stdout}\n{done.stderr}"
-        return done.stdout
+        """Run a script on the server's port."""
+        return super().ask(text.replace("51234", self.port))
 
     def serve(self, command: str) -> str:
         """Start a server in place of the one that runs, and give its log."""
