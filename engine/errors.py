@@ -296,6 +296,15 @@ class MissingExtraError(UsageError, ImportError):
     code = "chunkmill.extra"
 
 
+def extra_command(*extras: str) -> str:
+    """Return the command that installs extras of chunkmill, which is on no package index.
+
+    >>> extra_command("serve", "s3")
+    "pip install '.[serve,s3]' (in the clone of chunkmill)"
+    """
+    return f"pip install '.[{','.join(extras)}]' (in the clone of chunkmill)"
+
+
 class SessionError(ChunkmillError, RuntimeError):
     """A Spark session was lost while it ran, or could not do what it was asked for."""
 

@@ -14,7 +14,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import PurePosixPath
 from typing import Any, Final, NamedTuple
 
-from ..errors import MissingExtraError, ReadWarning, SourceMissingError, UsageError
+from ..errors import MissingExtraError, ReadWarning, SourceMissingError, UsageError, extra_command
 from .object_errors import reading_object, writing_object
 from .url import EXTRAS, ObjectUrl, is_usable_key
 
@@ -333,7 +333,7 @@ def _import(module: str, url: ObjectUrl) -> Any:
         raise MissingExtraError(
             f"{url.scheme}:// needs the package {module}, which is not installed",
             path=str(url),
-            hint=f"pip install 'chunkmill[{extra}]'",
+            hint=extra_command(extra),
         ) from error
 
 

@@ -20,15 +20,12 @@ from urllib.parse import urlsplit
 import pyarrow as pa
 
 from ..chunk import Chunk
-from ..errors import UsageError
+from ..errors import UsageError, extra_command
 from ..store import ChunkStore, LazyStore
 from ..stream import LazyChunkStream
 
 if TYPE_CHECKING:
     from uuid import UUID
-
-_EXTRA = '"chunkmill[viewer]"'
-_INSTALL = f"pip install {_EXTRA}"
 
 
 def rerun_sdk(wanted_by: str) -> Any:
@@ -41,7 +38,7 @@ def rerun_sdk(wanted_by: str) -> Any:
         import rerun.experimental
     except ModuleNotFoundError as error:
         if error.name == "rerun":
-            raise ImportError(f"{wanted_by} needs rerun-sdk: {_INSTALL}", name="rerun") from error
+            raise ImportError(f"{wanted_by} needs rerun-sdk: {extra_command('viewer')}", name="rerun") from error
         raise _too_old(wanted_by, str(error)) from error
     if not hasattr(rerun.RecordingStream, "send_chunks"):
         raise _too_old(wanted_by, f"this is {rerun.__version__}")
@@ -59,7 +56,7 @@ def chunk_api(wanted_by: str) -> Any:
 
 
 def _too_old(wanted_by: str, why: str) -> ImportError:
-    return ImportError(f"{wanted_by} needs rerun-sdk 0.33 or newer ({why}): pip install -U {_EXTRA}", name="rerun")
+    return ImportError(f"{wanted_by} needs rerun-sdk 0.33 or newer ({why}): pip install -U rerun-sdk", name="rerun")
 
 
 def send_chunks(
@@ -83,7 +80,7 @@ def send_chunks(
     Raises
     ------
     ImportError
-        rerun-sdk is not installed: ``pip install "chunkmill[viewer]"``.
+        rerun-sdk is not installed: install the extra ``viewer``.
     TypeError
         Something is not a chunk, or ``recording`` is not a recording stream.
     UsageError
@@ -149,7 +146,7 @@ class ViewerClient:
     Raises
     ------
     ImportError
-        rerun-sdk is not installed: ``pip install "chunkmill[viewer]"``.
+        rerun-sdk is not installed: install the extra ``viewer``.
     UsageError
         The URL is not one of a viewer.
     ConnectionError

@@ -33,7 +33,7 @@ class Server:
             dataset = server.client().create_dataset("drives")
 
     :meth:`client` gives one that reads and writes the folder itself, in this process or another. With a ``port`` the
-    catalog is served there, too, for Rerun's SDK and viewer, which open :meth:`url`; it needs ``chunkmill[serve]``.
+    catalog is served there, too, for Rerun's SDK and viewer, which open :meth:`url`; it needs the extra ``serve``.
 
     Parameters
     ----------

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from ...errors import MissingExtraError, UsageError
+from ...errors import MissingExtraError, UsageError, extra_command
 from ...locations import located
 from .methods import ProtocolError, Status
 
@@ -153,6 +153,6 @@ def _jwt() -> Any:
         import jwt
     except ImportError as error:
         raise MissingExtraError(
-            "tokens need the package PyJWT, which is not installed", hint="pip install 'chunkmill[serve]'"
+            "tokens need the package PyJWT, which is not installed", hint=extra_command("serve")
         ) from error
     return jwt

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any, Final
 
-from ...errors import MissingExtraError, UsageError
+from ...errors import MissingExtraError, UsageError, extra_command
 from ...limits import MIB
 from .entry_events import MOST_WATCHERS
 from .methods import Kind, Method, ProtocolError
@@ -73,7 +73,7 @@ def start(
     except ImportError as error:
         raise MissingExtraError(
             "serving a catalog needs the packages grpcio and uvicorn; one is not installed",
-            hint="pip install 'chunkmill[serve]'",
+            hint=extra_command("serve"),
         ) from error
     listener = _listening(host, port)
     reception = Reception(access or Access())

@@ -10,7 +10,7 @@ import urllib.error
 import urllib.request
 from typing import Final
 
-from ...errors import MissingExtraError, UsageError
+from ...errors import MissingExtraError, UsageError, extra_command
 from .web import Page
 
 _PATHS: Final = ("index.html", "re_viewer.js", "re_viewer_bg.wasm", "favicon.ico", "apple-touch-icon.png", "sw.js")
@@ -41,7 +41,7 @@ def viewer_pages() -> dict[str, Page]:
         It has no page.
     """
     if importlib.util.find_spec("rerun") is None:
-        raise MissingExtraError("the viewer's page is in rerun-sdk", hint="pip install 'chunkmill[serve,viewer]'")
+        raise MissingExtraError("the viewer's page is in rerun-sdk", hint=extra_command("serve", "viewer"))
     with subprocess.Popen(  # noqa: S603 (this interpreter, and a script of ours)
         [sys.executable, "-c", _SCRIPT], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
     ) as process:

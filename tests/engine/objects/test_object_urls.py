@@ -63,6 +63,6 @@ def test_a_missing_package_is_an_import_error_that_names_the_extra(
 ) -> None:
     monkeypatch.setitem(sys.modules, package, None)
     monkeypatch.setenv("AWS_MISSING_EXTRA", package)
-    with pytest.raises(ImportError, match=rf"pip install 'chunkmill\[{extra}\]'") as caught:
+    with pytest.raises(ImportError, match=rf"pip install '\.\[{extra}\]'") as caught:
         bucket_of(ObjectUrl.of(url))
     assert isinstance(caught.value, MissingExtraError)

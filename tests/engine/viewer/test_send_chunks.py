@@ -119,4 +119,4 @@ def test_without_rerun_the_extra_is_named(call: str) -> None:
         f"try:\n    {call}\nexcept ImportError as error:\n    print(error)\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert 'needs rerun-sdk: pip install "chunkmill[viewer]"' in done.stdout
+    assert "needs rerun-sdk: pip install '.[viewer]' (in the clone" in done.stdout
