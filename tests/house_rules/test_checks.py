@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from run import STARTED_BY_OTHERS
 from source_tree import REPOSITORY, tracked_files
 
 PLANTED = {
@@ -82,3 +83,18 @@ def test_an_unknown_check_is_an_error() -> None:
     done = subprocess.run([str(REPOSITORY / ".ci" / "checks"), "planted"], capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert "planted" in done.stderr
+
+
+def test_every_long_check_is_listed_with_a_line() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.run"], cwd=REPOSITORY, capture_output=True, text=True, check=True
+    )
+    lines = [line.split(maxsplit=1) for line in done.stdout.splitlines() if line.startswith("  ")]
+    assert len(lines) > 50
+    assert [name for name, *text in lines if not text] == []
+    folders = [REPOSITORY / "benchmarks", *(REPOSITORY / "tests").iterdir()]
+    programs = {path.stem for folder in folders for path in folder.glob("*.py")}
+    assert programs > STARTED_BY_OTHERS
+    assert not {name for name, *_ in lines} & STARTED_BY_OTHERS
+    command = [sys.executable, "-m", "tests.run", "faults", "planted"]
+    assert subprocess.run(command, cwd=REPOSITORY, capture_output=True, check=False).returncode == 2
