@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Iterator, Set
 from graphlib import CycleError, TopologicalSorter
 
 import pytest
 from source_tree import (
     PACKAGE,
+    SOURCE_FOLDERS,
     annotation_lines,
     foreign_imports,
     imports_in_strings,
@@ -156,13 +157,15 @@ def is_within(module: str, part: str) -> bool:
     return module == part or module.startswith(part + ".")
 
 
-@pytest.mark.parametrize("name", sorted(modules()))
-def test_imports_point_down(name: str) -> None:
+def imports_from_above(name: str) -> list[str]:
     part = part_of(name)
     allowed = (part, *FOUNDATION, *MAY_IMPORT.get(part, ()))
     named = {t for t in imports_in_strings(name) if not any(is_within(t, up) for up in NAMED_FROM_BELOW.get(name, ()))}
-    above = sorted(target for target in imports(name) | named if not any(is_within(target, a) for a in allowed))
-    assert not above, f"{name} must not know {above}"
+    return sorted(target for target in imports(name) | named if not any(is_within(target, a) for a in allowed))
+
+
+def test_imports_point_down() -> None:
+    assert {name: above for name in sorted(modules()) if (above := imports_from_above(name))} == {}
 
 
 def test_every_part_has_its_place() -> None:
@@ -178,13 +181,20 @@ def test_no_circle_between_modules() -> None:
         pytest.fail(f"modules import each other: {' -> '.join(error.args[1])}")
 
 
-@pytest.mark.parametrize("path", python_files("engine", "lenses", "readers"), ids=module_name)
-def test_libraries_stay_home(path) -> None:
-    for library in {name.partition(".")[0] for name in foreign_imports(path)} & HOME_OF_LIBRARY.keys():
-        homes = HOME_OF_LIBRARY[library]
-        assert any(is_within(module_name(path), home) for home in homes), f"{library} belongs to {homes or 'tests'}"
+def libraries() -> Iterator[tuple[str, str]]:
+    """Every module with each library that it imports."""
+    for path in python_files(*SOURCE_FOLDERS):
+        for library in sorted({name.partition(".")[0] for name in foreign_imports(path)}):
+            yield module_name(path), library
 
 
-@pytest.mark.parametrize("path", python_files("engine", "lenses", "readers"), ids=module_name)
-def test_own_modules_are_imported_relatively(path) -> None:
-    assert not {n for n in foreign_imports(path) if n.partition(".")[0] in {"chunkmill", "engine", "lenses", "readers"}}
+def test_libraries_stay_home() -> None:
+    assert [
+        f"{module} imports {library}, which belongs to {HOME_OF_LIBRARY[library] or 'tests'}"
+        for module, library in libraries()
+        if library in HOME_OF_LIBRARY and not any(is_within(module, home) for home in HOME_OF_LIBRARY[library])
+    ] == []
+
+
+def test_own_modules_are_imported_relatively() -> None:
+    assert [pair for pair in libraries() if pair[1] in {"chunkmill", *SOURCE_FOLDERS}] == []

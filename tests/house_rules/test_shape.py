@@ -7,7 +7,6 @@ import re
 from collections import Counter
 from pathlib import Path
 
-import pytest
 from source_tree import CODE_FOLDERS, REPOSITORY, SOURCE_FOLDERS, nodes, python_files, tracked_files
 
 MOST_LINES_OF_A_FILE = 800
@@ -23,25 +22,31 @@ def label(path: Path) -> str:
     return str(path.relative_to(REPOSITORY))
 
 
-@pytest.mark.parametrize("path", python_files(*CODE_FOLDERS), ids=label)
-def test_files_are_small(path: Path) -> None:
-    lines = len(path.read_text(encoding="utf-8").splitlines())
-    assert lines <= MOST_LINES_OF_A_FILE, "what two things live in it?"
+def test_files_are_small() -> None:
+    sizes = {label(path): len(path.read_text(encoding="utf-8").splitlines()) for path in python_files(*CODE_FOLDERS)}
+    assert {name: size for name, size in sizes.items() if size > MOST_LINES_OF_A_FILE} == {}, "two things in one file?"
 
 
-@pytest.mark.parametrize("path", python_files(*SOURCE_FOLDERS), ids=label)
-def test_functions_are_small(path: Path) -> None:
-    for node in nodes(path):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            documented = ast.get_docstring(node) is not None
-            first = node.body[0].end_lineno if documented else node.lineno
-            lines = (node.end_lineno or 0) - (first or 0)
-            assert lines <= MOST_LINES_OF_A_FUNCTION, f"{node.name} has {lines} lines below its docstring"
+def lines_below_docstring(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    documented = ast.get_docstring(function) is not None
+    first = function.body[0].end_lineno if documented else function.lineno
+    return (function.end_lineno or 0) - (first or 0)
 
 
-@pytest.mark.parametrize("path", python_files(*CODE_FOLDERS), ids=label)
-def test_names_say_what_a_module_is(path: Path) -> None:
-    assert not {*path.relative_to(REPOSITORY).with_suffix("").parts} & VAGUE_NAMES
+def test_functions_are_small() -> None:
+    sizes = {
+        f"{label(path)}: {node.name}": lines_below_docstring(node)
+        for path in python_files(*SOURCE_FOLDERS)
+        for node in nodes(path)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    }
+    assert {name: size for name, size in sizes.items() if size > MOST_LINES_OF_A_FUNCTION} == {}
+
+
+def test_names_say_what_a_module_is() -> None:
+    files = python_files(*CODE_FOLDERS)
+    vague = [path for path in files if {*path.relative_to(REPOSITORY).with_suffix("").parts} & VAGUE_NAMES]
+    assert [label(path) for path in vague] == []
 
 
 def test_no_two_test_files_have_one_name() -> None:
