@@ -6,6 +6,7 @@
     ├── ReadError            a file is not what it claims to be          (RuntimeError)
     │   ├── UnreachableError   a catalog's place cannot be read            (ConnectionError)
     │   ├── UnsupportedError   a version or encoding nobody here reads
+    │   ├── ForeignFileError   a table names files outside its folder
     │   └── SourceMissingError the path does not exist                   (FileNotFoundError, ValueError)
     ├── WriteError           the destination cannot be written           (RuntimeError)
     │   ├── NoSpaceError       the disk (or quota) is full
@@ -119,6 +120,12 @@ class UnsupportedError(ReadError):
     """A version, encoding or compression that this release does not read."""
 
     code = "chunkmill.unsupported"
+
+
+class ForeignFileError(ReadError):
+    """A Lance table names files outside its own folder, in places that are not allowed."""
+
+    code = "chunkmill.foreign_file"
 
 
 class SourceMissingError(ReadError, FileNotFoundError, ValueError):

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Final
 from urllib.parse import unquote, urlsplit
 
 from .errors import UsageError
 from .objects import ObjectUrl, bucket_of, is_url
+
+_S3A: Final = re.compile(r"^s3[an]://")
 
 Location = Path | ObjectUrl
 """A place that can be read or written. Both have ``name``, ``stem``, ``suffix``, ``parent`` and ``/``."""
@@ -29,6 +33,27 @@ def located(location: str | os.PathLike[str]) -> Location:
     if url.scheme == "file" and url.netloc in ("", "localhost"):
         return Path(unquote(url.path))
     return ObjectUrl.of(text)
+
+
+def true_place(location: str | os.PathLike[str]) -> str:
+    """The place that ``location`` names as a text to compare with others: local links are followed, and ``..`` is gone.
+
+    Raises ``UsageError`` for a URL of another kind.
+
+    >>> true_place("s3a://fleet/lake/"), true_place("s3://fleet/lake")
+    ('s3:/fleet/lake', 's3:/fleet/lake')
+    """
+    found = located(location)
+    return os.path.realpath(found) if isinstance(found, Path) else os.path.normpath(_S3A.sub("s3://", str(found)))
+
+
+def is_below(place: str, folder: str) -> bool:
+    """Whether a place is a folder, or in it; both as :func:`true_place` gives them.
+
+    >>> is_below("/lake/x", "/lake"), is_below("/lakes", "/lake")
+    (True, False)
+    """
+    return place == folder or place.startswith(f"{folder.rstrip('/')}/")
 
 
 def reading_location(location: str | os.PathLike[str]) -> Location:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import importlib.metadata
 import importlib.util
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -33,7 +34,7 @@ from .entry_log import SYSTEM_TABLE, CatalogVersion, EntryLog
 from .maintenance import CatalogFault, faults_of, remove_deleted
 from .retention import a_week_ago
 from .system_table import EntriesTable
-from .table_creation import created_table, registered_table
+from .table_creation import created_table, created_table_at, registered_table
 from .table_entry import TableEntry
 from .table_names import check_table_name
 from .table_upkeep import maintain_tables, remove_abandoned
@@ -79,6 +80,9 @@ class CatalogClient(DeprecatedClientNames):
     semantics
         The rules of queries in which engines differ: ``contract``, or ``rerun-0.33`` to compare with that release of
         Rerun row by row. By default those that ``CHUNKMILL_CATALOG_SEMANTICS`` names, or else ``contract``.
+    allow
+        Folders, beside the catalog's own, in which files of registered tables and those that their blobs name may be. A
+        table with others is a ``ForeignFileError``.
 
     Raises
     ------
@@ -97,6 +101,7 @@ class CatalogClient(DeprecatedClientNames):
         token: str | None = None,
         addr: str | None = None,
         semantics: str | QuerySemantics | None = None,
+        allow: Collection[str] = (),
     ) -> None:
         if addr is not None:
             warn_renamed("addr", "url")
@@ -106,10 +111,21 @@ class CatalogClient(DeprecatedClientNames):
         self._url = os.fspath(place or "")
         _check_address(self._url, token)
         self._semantics = QuerySemantics.of(semantics)
-        self._log = EntryLog(located(self._url.removeprefix(_EMBEDDED)))
+        self._log = EntryLog(located(self._url.removeprefix(_EMBEDDED)), allow)
         self._context: CatalogContext | None = None
         self._log.check_reachable()
         self._log.read()
+
+    def for_clients(self, readable: Collection[str] | None) -> CatalogClient:
+        """Give one that a server can answer its clients by: tables have files below the catalog and these folders.
+
+        None: anywhere. No blobs of theirs are read from files outside.
+        """
+        made = copy.copy(self)
+        log = made._log = copy.copy(self._log)  # noqa: SLF001 (the parts of its own kind)
+        log.gate = self._log.gate_of(readable, ())
+        made._context = None  # noqa: SLF001 (as above)
+        return made
 
     @property
     def url(self) -> str:
@@ -301,13 +317,23 @@ class CatalogClient(DeprecatedClientNames):
         AlreadyExistsError
             An entry has this name.
         ValueError
-            SQL has no such name without quotes, the URL is relative, or Lance has no such columns.
+            SQL has no such name without quotes, the URL is relative or one of the catalog's own folders, or Lance has
+            no such columns.
         WriteError
             The table cannot be written there.
         """
         check_table_name(name)
         check_argument("schema", schema, pa.Schema)
         return self._table_of(created_table(self._log, name, schema, url))
+
+    def create_table_at(self, name: str, schema: pa.Schema, url: str | os.PathLike[str]) -> TableEntry:
+        """Make a table right at ``url``, as the call of Rerun's protocol does; takes and raises what others do.
+
+        Raises ``AlreadyExistsError``, too, where there is a table.
+        """
+        check_table_name(name)
+        check_argument("schema", schema, pa.Schema)
+        return self._table_of(created_table_at(self._log, name, schema, url))
 
     def register_table(self, name: str, url: str | os.PathLike[str]) -> TableEntry:
         """Give a name to a table of Lance, which stays where it is; writes go there, too.
@@ -318,10 +344,12 @@ class CatalogClient(DeprecatedClientNames):
             An entry has this name.
         NotFoundError
             There is no table of Lance at ``url``.
+        ForeignFileError
+            It has files outside its own folder, in places that are not allowed.
         ReadError
             It cannot be read.
         ValueError
-            SQL has no such name without quotes, or the URL is relative.
+            SQL has no such name without quotes, the URL is relative, or the place is one of the catalog's own folders.
         """
         check_table_name(name)
         return self._table_of(registered_table(self._log, name, url))

@@ -38,7 +38,8 @@ from ..errors import (
 )
 from ..execution import Folder, LocalFolder, sync_folder
 from ..faults import reach
-from ..locations import Location
+from ..lance import Gate
+from ..locations import Location, located
 from ..recordings import (
     RecordingsFolder,
     StoreReader,
@@ -59,6 +60,11 @@ _LONGEST_WAIT: Final = 0.25
 _POINTS: Final = ("entry.draft", "entry.publish")
 _HOW: Final = "client.create_dataset(…) makes the first entry."
 
+SECRETS: Final = ".serve"
+"""The folder with what signs the tokens of a server."""
+OWN_FOLDERS: Final = ("catalog", "datasets", SECRETS, ".serve-secret")
+"""What a catalog has in its folder for itself, where nobody else makes or registers a table. The last is a file: the
+secret of a server, where it was before it moved into the folder before it."""
 GOING: Final = 0
 """The time of deletion of what is being removed."""
 
@@ -148,13 +154,25 @@ class CatalogVersion:
 class EntryLog:
     """The entries of the catalog at ``root``, and every change of them. It may be used by any number of threads."""
 
-    def __init__(self, root: Location) -> None:
+    def __init__(self, root: Location, allow: Collection[str] = ()) -> None:
         self.root = root
+        self.gate = self.gate_of(allow, allow)
+        """Where files of tables may be."""
         self.folder = Folder.at(root)
         self._versions = versions_of_catalog(self.folder)
         self._files = VersionFiles(self._versions, str(root), _HOW, _POINTS)
         self._last: tuple[Mapping[str, Any] | None, CatalogVersion] = (None, CatalogVersion(0, {}))
         self._readers: dict[str, StoreReader] = {}
+
+    def gate_of(self, folders: Collection[str] | None, blobs: Collection[str]) -> Gate:
+        """A gate for tables in the catalog's folder and in others (None: anywhere), and for files that blobs name."""
+        allowed = None if folders is None else (str(self.root), *(str(located(folder)) for folder in folders))
+        return Gate(
+            allowed,
+            tuple(str(self.root / name) for name in OWN_FOLDERS),
+            tuple(str(located(folder)) for folder in blobs),
+            has_views_of_others=False,
+        )
 
     def check_reachable(self) -> None:
         """Raise ``UnreachableError`` where the place cannot be listed, or is something else than a catalog."""

@@ -69,7 +69,7 @@ def followed(
     schema = _schema_of(view, index, columns, fill_latest_at=fill_latest_at)
     given = [None if one is None else list(one) for one in (columns, contents)]
     query = json.dumps([str(view.dataset.id), index, *given, fill_latest_at])
-    table = ViewTable(tables.place_of(name), name)
+    table = ViewTable(tables.place_of(name), name, tables.gate)
     table.create(schema.with_metadata({_QUERY: query, _SEGMENTS: "{}", _COUNT: "0"}))
     for _ in range(_MOST_ROUNDS):
         reader = table.at()

@@ -16,13 +16,14 @@ from ..errors import AlreadyExistsError, UsageError, WriteError
 from ..faults import reach
 from ..folders import Folder
 from ..lance import UserTable
-from ..locations import Location, located
+from ..locations import Location, is_below, located, true_place
 from ..objects import is_url
 from .entries import EntryId, EntryKind, EntryRow
-from .entry_log import EntryLog
+from .entry_log import OWN_FOLDERS, EntryLog
 
 TABLES: Final = "tables"
 """The folder in a catalog's own in which are the tables that have no other place."""
+_OF_TABLES: Final = (TABLES, "uploads")
 _LONGEST_CREATION: Final = timedelta(days=1)
 """Within which a table that was made gets its entry, or never: much less than after which it would be removed."""
 
@@ -32,33 +33,59 @@ def created_table(log: EntryLog, name: str, schema: pa.Schema, url: str | os.Pat
     _check_free(log, name)
     id_ = EntryId.new()
     place = log.root / TABLES / str(id_) if url is None else absolute_place(url) / str(id_)
-    with new_table(place, name, schema):
+    _check_place(log, place)
+    with _new_table(place, name, schema):
         reach("lance.create")
         if age_of_table(id_) > _LONGEST_CREATION:
             raise WriteError(f"making table {name!r} took too long", path=str(place), hint="Try again.", transient=True)
         return _entry(log, id_, name, place)
 
 
+def created_table_at(log: EntryLog, name: str, schema: pa.Schema, url: str | os.PathLike[str]) -> EntryRow:
+    """Make a table right at a place, and then its entry."""
+    place = absolute_place(url)
+    _check_place(log, place)
+    _check_free(log, name)
+    with _new_table(place, name, schema):
+        return _entry(log, EntryId.new(), name, place)
+
+
 @contextmanager
-def new_table(place: Location, name: str, schema: pa.Schema) -> Iterator[None]:
+def _new_table(place: Location, name: str, schema: pa.Schema) -> Iterator[None]:
     """A block in which a table that was just made gets its entry. Where that is refused, the table goes again.
 
     Raises ``AlreadyExistsError`` where there is a table already.
     """
+    folder = Folder.at(place)
+    was_there = folder.exists()
     if not UserTable(place, name).create(schema):
         raise AlreadyExistsError(f"Table storage already exists at location: {place}")
     try:
         yield
     except (AlreadyExistsError, UsageError):
-        Folder.at(place).remove()
+        for made in (folder.sub("_versions"), folder.sub("_transactions")) if was_there else (folder,):
+            made.remove()
         raise
 
 
 def registered_table(log: EntryLog, name: str, url: str | os.PathLike[str]) -> EntryRow:
     """The entry of a table that is there."""
     place = absolute_place(url)
-    UserTable(place, name).snapshot()
+    _check_place(log, place)
+    UserTable(place, name, log.gate).snapshot().check_blobs()
     return _entry(log, EntryId.new(), name, place)
+
+
+def _check_place(log: EntryLog, place: Location) -> None:
+    """Raise ``UsageError`` for the catalog's folder, what it is in, and the folders that it has for itself."""
+    real, root = true_place(place), true_place(log.root)
+    own = (*(true_place(log.root / name) for name in OWN_FOLDERS), *(true_place(log.root / one) for one in _OF_TABLES))
+    if is_below(root, real) or any(is_below(real, one) for one in own[: len(OWN_FOLDERS)]) or real in own:
+        raise UsageError(
+            "a table cannot be in a folder that the catalog has for itself",
+            path=str(place),
+            hint="Choose a folder of its own, beside the catalog's, or leave the place out.",
+        )
 
 
 def _entry(log: EntryLog, id_: EntryId, name: str, place: Location) -> EntryRow:

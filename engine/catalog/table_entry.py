@@ -86,7 +86,8 @@ class TableEntry(Entry):
         """
         from ..tables import Table
 
-        return Table(self._table().place, self.name, udf_modules=udf_modules, executor=executor)
+        table = self._table()
+        return Table(table.place, self.name, udf_modules=udf_modules, executor=executor, allow=table.gate)
 
     def append(self, batches: Batches | None = None, **named_params: Any) -> None:
         """Add rows, in one commit. Columns that they lack are null. Without any rows, nothing is done.

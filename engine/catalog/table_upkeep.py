@@ -18,7 +18,7 @@ from .table_creation import TABLES, age_of_table
 
 def table_of(log: EntryLog, row: EntryRow) -> ComputedTable:
     """The table of an entry."""
-    return ComputedTable(located(log.place(row)), row.name)
+    return ComputedTable(located(log.place(row)), row.name, log.gate)
 
 
 def maintain_table(table: ComputedTable, *, compact: bool, cleanup_before: datetime | None, allow_recent: bool) -> None:

@@ -22,6 +22,18 @@ DRAFT: Final = ".draft"
 _KEY: Final = re.compile(r"[\w-][\w.+ =@-]*(/[\w-][\w.+ =@-]*)*", re.ASCII)
 _LONGEST_KEY: Final = 512
 _LONGEST_NAME: Final = 200
+_RECORDING: Final = re.compile(rb"RRF[0-2]")
+_OF_TABLE: Final = re.compile(
+    r"""(.+/)?[^/]+\.lance/(tree/[^/]+/)?(
+        _versions/\d+\.manifest | data/[\w-]+\.lance | _indices/[\w-]+/[\w-]+\.(lance|idx)
+      | _versions/latest_version_hint\.json | data/[\w-]+/\w+\.blob | _transactions/[\w-]+\.txn
+      | _deletions/[\w-]+\.(arrow|bin) | _refs/(tags|branches)/[\w.-]+\.json
+    )""",
+    re.VERBOSE | re.ASCII,
+)
+"""The keys of the files of Lance's tables."""
+_OF_LANCE: Final = (".lance", ".manifest", ".idx")
+_END_OF_LANCE: Final = b"LANC"
 _SYNCED: Final = 64 * MIB
 _KEPT_FREE: Final = 64 * MIB
 
@@ -58,7 +70,7 @@ class Uploads:
         check_new(place)
         folder = self.with_space_for(size)
         with writing(str(place)):
-            return NewUpload(folder / f".{uuid.uuid4().hex}{DRAFT}", place)
+            return NewUpload(folder / f".{uuid.uuid4().hex}{DRAFT}", place, key)
 
     def with_space_for(self, size: int | None) -> Path:
         """The folder of uploads, which is made. Raises ``NoSpaceError`` where so many bytes don't fit."""
@@ -93,12 +105,34 @@ def _exists() -> AlreadyExistsError:
     return AlreadyExistsError("cannot issue write access grant: object already exists")
 
 
-class NewUpload:
-    """A file that is being uploaded; end it by :meth:`publish` or :meth:`discard`."""
+def _check_content(key: str, draft: Path) -> None:
+    """Raise ``UsageError`` for a file that is neither an RRD nor one of a table of Lance.
 
-    def __init__(self, draft: Path, place: Path) -> None:
+    What a table's files say is looked at when the table is registered, and each time that it is opened.
+    """
+    with draft.open("rb") as file:
+        head = file.read(len(_END_OF_LANCE))
+        file.seek(max(0, draft.stat().st_size - len(_END_OF_LANCE)))
+        tail = file.read()
+    is_of_table = _OF_TABLE.fullmatch(key) is not None
+    if _RECORDING.fullmatch(head) or (is_of_table and (tail == _END_OF_LANCE or not key.endswith(_OF_LANCE))):
+        return
+    raise UsageError(
+        f"the upload {key[:100]!r} is not taken: it begins with {head!r}, and is no RRD",
+        hint="Recordings are uploaded as RRDs, and tables of Lance file by file below NAME.lance/.",
+    )
+
+
+class NewUpload:
+    """A file that is being uploaded; end it by :meth:`publish` or :meth:`discard`.
+
+    One with a ``key`` is published only if it is an RRD, or a file of a table of Lance.
+    """
+
+    def __init__(self, draft: Path, place: Path, key: str | None = None) -> None:
         self._draft = draft
         self._place = place
+        self._key = key
         self._file = draft.open("xb", buffering=0)
         self.size = 0
         self._unsynced = 0
@@ -123,6 +157,8 @@ class NewUpload:
         ------
         AlreadyExistsError
             The name is taken by now.
+        UsageError
+            It is none of the files that are taken.
         CommitUnknownError
             It has its name, and it is not known whether that outlives a crash.
         WriteError
@@ -132,6 +168,8 @@ class NewUpload:
             os.fsync(self._file.fileno())
             self._file.close()
             reach("upload.whole", self._draft)
+            if self._key is not None:
+                _check_content(self._key, self._draft)
             self._place.parent.mkdir(parents=True, exist_ok=True)
             try:
                 os.link(self._draft, self._place)  # as a rename, but it replaces nothing

@@ -41,7 +41,7 @@ _SECRET = click.option(
     "--secret-file",
     type=click.Path(dir_okay=False, path_type=Path),
     envvar="CHUNKMILL_SERVE_SECRET_FILE",
-    help="The file that signs tokens. Default: .serve-secret in the folder of LAKE.",
+    help="The file that signs tokens. Default: .serve/secret in the folder of LAKE.",
 )
 
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from .changed_rows import RowChanges, by_fragment, row_changes
     from .computed_table import ComputedTable
     from .fragments import OFFSET, ColumnFile, Fragment, FragmentReader
+    from .gate import Gate
     from .index_table import ENTRY, INSTANCE, IndexTable, SearchIndex, TextIndex, VectorIndex, found_in
     from .new_columns import UNNAMEABLE, keys_of
     from .searched_table import SearchedTable
@@ -32,6 +33,7 @@ _HOMES = {
     ".blob_columns": "is_blob",
     ".computed_table": "ComputedTable",
     ".fragments": "ColumnFile Fragment FragmentReader OFFSET",
+    ".gate": "Gate",
     ".index_table": "ENTRY INSTANCE IndexTable SearchIndex TextIndex VectorIndex found_in",
     ".changed_rows": "RowChanges by_fragment row_changes",
     ".new_columns": "UNNAMEABLE keys_of",
@@ -50,6 +52,7 @@ __all__ = [
     "ENTRY",
     "Fragment",
     "FragmentReader",
+    "Gate",
     "INSTANCE",
     "IS_SET",
     "IndexTable",

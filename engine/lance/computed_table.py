@@ -88,7 +88,7 @@ class ComputedTable(UserTable):
         def described(dataset: Any) -> None:
             dataset.update_field_metadata({name: dict(entries) for name, entries in changes.items()})
 
-        self._commit(described)
+        self._commit(described, reads=False)
 
     def delete(self, where: str) -> None:
         """Remove the rows in which ``where`` is true."""

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from .blob_columns import blobs_as_bytes
 from .expressions import asking
+from .gate import outer_columns
 from .place import LancePlace
 
 if TYPE_CHECKING:
@@ -52,6 +53,14 @@ class FragmentReader:
         self._table = table
         self._dataset = dataset
         self.schema = blobs_as_bytes(dataset.schema)
+        self._outer = outer_columns(dataset.schema)
+
+    def _check_blobs(self, texts: Iterable[str | None], fragments: Sequence[int] | None = None) -> None:
+        """Raise ``ForeignFileError`` where blobs that some SQL, or names of columns, may mean are not allowed."""
+        if self._outer:
+            said = " ".join(text for text in texts if text is not None).lower()
+            outer = [name for name in self._outer if name.lower() in said]
+            self._table.check_blobs(self._dataset, outer, fragments)
 
     @property
     def version(self) -> int:
@@ -157,6 +166,7 @@ class FragmentReader:
             conditions = [f"{_ADDRESS} >= {base + span[0]} AND {_ADDRESS} < {base + span[1]}", *conditions]
         wanted = dict(columns) if isinstance(columns, Mapping) else list(columns)
         with self._table.reading(), asking(self, where=where):
+            self._check_blobs([*wanted, *(wanted.values() if isinstance(wanted, dict) else ()), where], [fragment.id])
             batches = self._dataset.scanner(
                 columns=wanted,
                 filter=" AND ".join(conditions) or None,
@@ -177,6 +187,7 @@ class FragmentReader:
     ) -> Iterator[pa.RecordBatch]:
         """The values of columns in the rows of a span, deleted ones among them."""
         with self._table.reading():
+            self._check_blobs(columns, [fragment.id])
             for batch in self._dataset.scanner(
                 columns=list(columns),
                 fragments=[self._dataset.get_fragment(fragment.id)],
@@ -229,6 +240,7 @@ class FragmentReader:
         batches have at most ``rows`` rows. Raises ``UsageError`` for what is no SQL on this table.
         """
         with self._table.reading(), asking(self, *expressions.values(), where=where):
+            self._check_blobs([*expressions.values(), where], fragments)
             yield from self._dataset.scanner(
                 columns=dict(expressions),
                 filter=where,
@@ -260,6 +272,7 @@ class FragmentReader:
     def scanned(self, columns: Mapping[str, str], where: str | None, **options: Any) -> pa.Table:
         """The rows that a scan of Lance's gives. What it says of SQL is a ``UsageError``."""
         with self._table.reading(), asking(self, *columns.values(), where=where):
+            self._check_blobs([*columns.values(), where])
             found = self._dataset.scanner(columns=dict(columns), filter=where, blob_handling="all_binary", **options)
             return found.to_table()
 

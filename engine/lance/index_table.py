@@ -186,7 +186,7 @@ class IndexTable(LancePlace):
     def search(self, version: int, index: SearchIndex, *query: Any, dead: Sequence[int]) -> pa.Table:
         """The rows that are found in a version, those of some layers left out."""
         with self.reading():
-            dataset = _kept(self._address, version, tuple((self.storage_options or {}).items()))
+            dataset = self._admitted(_kept(self._address, version, tuple((self.storage_options or {}).items())))
             return index.found(dataset, *query, f"NOT ({_of(dead)})" if dead else None)  # type: ignore[call-arg]
 
     def statistics(self, version: int) -> str:
@@ -213,7 +213,7 @@ class IndexTable(LancePlace):
     def _opened(self, version: int | None = None) -> Any:
         import lance
 
-        return lance.dataset(self._address, version=version, storage_options=self.storage_options)
+        return self._admitted(lance.dataset(self._address, version=version, storage_options=self.storage_options))
 
     def _next(self, number: int) -> Any:
         """The newest version, which is of that number unless others write."""

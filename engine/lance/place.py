@@ -16,6 +16,7 @@ from ..errors import ChunkmillError, ReadError, UsageError, WriteError, write_er
 from ..folders import Folder
 from ..locations import Location
 from ..objects import ObjectUrl, reading_object, storage_options, writing_object
+from .gate import Gate
 
 _OS_ERROR: Final = re.compile(r"\(os error (\d+)\)")
 _BUILT_AT: Final = re.compile(r", \S+\.rs:\d+:\d+.*", re.DOTALL)
@@ -26,6 +27,7 @@ _PANIC: Final = "PanicException"
 """What Lance raises, as no ``Exception``, where bytes of a damaged table break an assumption of its."""
 
 Failure = Callable[[BaseException], ChunkmillError]
+_CLOSED: Final = Gate()
 
 
 class LancePlace:
@@ -39,6 +41,8 @@ class LancePlace:
         What errors call it, such as ``the quarantine table``.
     unread, unwritten
         What to do about a table that is damaged, and about one that cannot be written.
+    gate
+        Where its files may be beside its own folder; by default nowhere.
 
     Raises
     ------
@@ -46,7 +50,7 @@ class LancePlace:
         The place has a control character, which Lance takes nowhere.
     """
 
-    def __init__(self, place: Location, *, name: str, unread: str, unwritten: str) -> None:
+    def __init__(self, place: Location, *, name: str, unread: str, unwritten: str, gate: Gate = _CLOSED) -> None:
         self.place = str(place)
         if _CONTROL.search(self.place):
             text = f"{name} cannot be at {self.place!r}: Lance takes no control characters in a path"
@@ -55,6 +59,7 @@ class LancePlace:
         self._unread = unread
         self._no_write = unwritten
         self._location = place
+        self.gate = gate
         self._url = place if isinstance(place, ObjectUrl) else None
         self._versions = Folder.at(place / "_versions")
 
@@ -101,6 +106,15 @@ class LancePlace:
     def writing(self) -> AbstractContextManager[None]:
         """In the block, Lance's errors are ``WriteError``."""
         return self._translated(writing_object, self._unwritten)
+
+    def _admitted(self, dataset: Any) -> Any:
+        """A version that was opened. Raises ``ForeignFileError`` where the gate does not let it pass."""
+        self.gate.admit(self._location, self._name, dataset)
+        return dataset
+
+    def check_blobs(self, dataset: Any, columns: Sequence[str], fragments: Sequence[int] | None = None) -> None:
+        """Raise ``ForeignFileError`` where rows of columns of blobs name files that the gate does not let pass."""
+        self.gate.check_blobs(self._location, self._name, dataset, columns, fragments)
 
     @property
     def _address(self) -> str:

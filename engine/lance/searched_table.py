@@ -13,6 +13,7 @@ from ..errors import ChunkmillError, UsageError
 from ..locations import Location
 from .computed_table import ComputedTable
 from .fragments import FragmentReader
+from .gate import Gate
 from .place import shortened
 from .user_table import is_conflict
 
@@ -37,8 +38,8 @@ class _Newest(NamedTuple):
 class SearchedTable(ComputedTable):
     """The Lance table at a place, with what searches need. It pickles."""
 
-    def __init__(self, place: Location, name: str) -> None:
-        super().__init__(place, name)
+    def __init__(self, place: Location, name: str, gate: Gate | None = None) -> None:
+        super().__init__(place, name, gate)
         self._kept: _Newest | None = None
 
     def __getstate__(self) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from functools import lru_cache
 from typing import Any, Final
 
@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from .blob_columns import blobs_as_bytes
+from .gate import outer_columns
 from .place import LancePlace
 
 PRIMARY_KEY: Final = b"lance-schema:unenforced-primary-key"
@@ -29,6 +30,7 @@ class TableSnapshot:
         self._place = place
         self._dataset = dataset
         self.schema = _public(blobs_as_bytes(dataset.schema))
+        self._outer = outer_columns(dataset.schema)
 
     @property
     def version(self) -> int:
@@ -44,6 +46,7 @@ class TableSnapshot:
         """The capsule with which a DataFusion of the version that Lance was built for reads it."""
         import lance
 
+        self.check_blobs()
         with self._place.reading():
             return lance.FFILanceTableProvider(self._dataset).__datafusion_table_provider__(session)
 
@@ -101,9 +104,16 @@ class TableSnapshot:
             return int(self._dataset.count_rows())
         return sum(self._dataset.get_fragment(fragment).count_rows() for fragment in fragments)
 
+    def check_blobs(self, columns: Collection[str] | None = None, fragments: Sequence[int] | None = None) -> None:
+        """Raise ``ForeignFileError`` where blobs of some columns, by default all, are files that are not allowed."""
+        outer = [name for name in self._outer if columns is None or name in columns]
+        with self._place.reading():
+            self._place.check_blobs(self._dataset, outer, fragments)
+
     def _scanner(self, names: Sequence[str], pushed: bytes | None, fragments: Sequence[int] | None) -> Any:
         from lance.dataset import ScannerBuilder
 
+        self.check_blobs(None if pushed else names, fragments)
         builder: Any = ScannerBuilder(self._dataset).columns(list(names))
         builder = builder.batch_size(_ROWS_OF_A_BATCH).batch_size_bytes(_BYTES_OF_A_BATCH).blob_handling("all_binary")
         if not names:

@@ -37,7 +37,7 @@ class LanceTable(LancePlace):
         import lance
 
         with self.reading():
-            dataset = lance.dataset(self._address, storage_options=self.storage_options)
+            dataset = self._admitted(lance.dataset(self._address, storage_options=self.storage_options))
         if not set(self.schema) <= set(dataset.schema):
             raise self._damaged(ValueError("it has other columns"))
         return dataset

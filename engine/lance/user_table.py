@@ -22,6 +22,7 @@ from ..locations import Location
 from ..rrd import check_file
 from .blob_columns import blobs_as_bytes
 from .fragments import fragments_of
+from .gate import Gate, outer_columns
 from .new_columns import INDEX, columns_to_write, keys_of, refused_columns
 from .place import LancePlace, shortened
 from .snapshot import PRIMARY_KEY, TableSnapshot
@@ -84,12 +85,13 @@ class UserTable(LancePlace):
     be written.
     """
 
-    def __init__(self, place: Location, name: str) -> None:
+    def __init__(self, place: Location, name: str, gate: Gate | None = None) -> None:
         super().__init__(
             place,
             name=f"table {name!r}",
             unread="Restore its files, or register a copy of it.",
             unwritten="Nothing was written.",
+            gate=gate or Gate(),
         )
         self.label = name
 
@@ -128,7 +130,7 @@ class UserTable(LancePlace):
             reader = rows.under(blobs_as_bytes(dataset.schema))
             lance.write_dataset(reader, dataset, mode="append", storage_options=self.storage_options)
 
-        self._commit(appended, rows)
+        self._commit(appended, rows, reads=False)
 
     def overwrite(self, rows: RowSource) -> None:
         """Put rows in the place of all there are. They bring their columns along."""
@@ -142,7 +144,7 @@ class UserTable(LancePlace):
             )
 
         with refused_columns(self._name):
-            self._commit(overwritten, rows)
+            self._commit(overwritten, rows, reads=False)
 
     def upsert(self, rows: RowSource, alone: Callable[[], AbstractContextManager[object]]) -> None:
         """Put rows in the place of those with the same key, and add the others; columns that they lack are null.
@@ -255,11 +257,11 @@ class UserTable(LancePlace):
         except ReadError as error:
             return [error]
         wanted = {
-            f"data/{file.path}": file.file_size_bytes for one in fragments for file in one.files if not file.base_id
+            f"data/{file.path}": file.file_size_bytes for one in fragments for file in one.files if file.base_id is None
         }
         there = {f"data/{name}": size for name, size in sizes.items()}
         for one in fragments:
-            if one.deletion_file is not None and not one.deletion_file.base_id:
+            if one.deletion_file is not None and one.deletion_file.base_id is None:
                 wanted[one.deletion_file.path(one.id)] = None
         there |= {f"{DELETIONS}/{name}": size for name, size in deletions.items()}
         found: list[ReadError] = []
@@ -343,39 +345,50 @@ class UserTable(LancePlace):
                 enable_stable_row_ids=True,
             )
 
-        self._commit(overwritten)
+        self._commit(overwritten, reads=False)
 
     def _opened(self, version: int | None = None) -> Any:
-        """A version as Lance gives it."""
+        """A version as Lance gives it, which the gate let pass."""
         import lance
 
         if isinstance(self._location, Path) and self._location.is_file():  # Lance takes seconds to say that
             raise NotFoundError("this is a file, and no Lance table", path=self.place)
         try:
-            return lance.dataset(self._address, version=version, storage_options=self.storage_options)
+            found = lance.dataset(self._address, version=version, storage_options=self.storage_options)
         except ValueError as error:
             if "was not found" not in str(error):
                 raise
             if version is not None and self._listed():
                 raise NotFoundError(f"the table has no version {version}", path=self.place) from None
             raise NotFoundError("there is no Lance table here", path=self.place) from None
+        return self._admitted(found)
 
     def _check_deletions(self, dataset: Any) -> None:
-        """Raise ``ReadError`` for a list of deleted rows that is damaged: one flipped bit of it lets Lance abort."""
-        for fragment in dataset.get_fragments():
-            one = fragment.metadata.deletion_file
-            if one is not None and one.file_type == "array" and not one.base_id:
-                place = self._location / one.path(fragment.fragment_id)
+        """Raise ``ReadError`` for a list of deleted rows that is damaged: one flipped bit of it lets Lance abort.
+
+        The names of the files pass the gate, too.
+        """
+        fragments = [fragment.metadata for fragment in dataset.get_fragments()]
+        self.gate.check_names(self._location, self._name, fragments)
+        for fragment in fragments:
+            one = fragment.deletion_file
+            if one is not None and one.file_type == "array" and one.base_id is None:
+                place = self._location / one.path(fragment.id)
                 _check_deletion_file(place, one.num_deleted_rows, _state_of(place))
 
-    def _commit(self, attempt: Callable[[Any], None], rows: RowSource | None = None) -> None:
-        """Write on top of the newest version, and again where others replaced the table meanwhile."""
+    def _commit(self, attempt: Callable[[Any], None], rows: RowSource | None = None, *, reads: bool = True) -> None:
+        """Write on top of the newest version, and again where others replaced the table meanwhile.
+
+        ``reads``: whether rows are read for it, whose blobs have to pass the gate then.
+        """
         before, stood = -1, 0
         for number in range(_MOST_TRIES):
             try:
                 with self.writing():
                     dataset = self._opened()
                     version = int(dataset.version)
+                    if reads:
+                        self.check_blobs(dataset, outer_columns(dataset.schema))
                     stood, before = stood + 1 if version == before else 0, version
                     attempt(dataset)
                 return reach("lance.commit")

@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple
 
 from ..errors import UnsupportedCallError, UsageError, check_argument
 from ..execution import RunOptions, executor_name, progress_shown
-from ..lance import ComputedTable, FragmentReader
+from ..lance import ComputedTable, FragmentReader, Gate
 from ..locations import located
 from ..spark import resources_of
 from .adding import target_of
@@ -55,11 +55,13 @@ class ComputedColumns:
         *,
         udf_modules: Collection[str] = (),
         executor: str | None = None,
+        allow: Collection[str] | Gate = (),
     ) -> None:
         location = located(place)
         self.name = name or location.name.removesuffix(".lance")
         self.uri = str(location)
-        self._lance = ComputedTable(location, self.name)
+        self._gate = Gate.of(allow)
+        self._lance = ComputedTable(location, self.name, self._gate)
         self._modules = udf_modules
         self._executor = executor
         self._jobs = JobTable(self.uri, self.name)

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from ..errors import AlreadyExistsError, NotFoundError, UnsupportedCallError, UsageError, WriteError
 from ..folders import Folder
-from ..lance import ComputedTable, ViewTable
+from ..lance import ComputedTable, Gate, ViewTable
 from ..locations import Location, located
 from .definitions import remember
 from .search import TableQuery
@@ -24,7 +24,9 @@ SUFFIX: Final = ".lance"
 """The end of the name of a table's folder."""
 
 
-def connect(uri: str, *, udf_modules: Collection[str] = (), executor: str | None = None) -> TableConnection:
+def connect(
+    uri: str, *, udf_modules: Collection[str] = (), executor: str | None = None, allow: Collection[str] = ()
+) -> TableConnection:
     """Connect to the tables at a place.
 
     Parameters
@@ -32,8 +34,8 @@ def connect(uri: str, *, udf_modules: Collection[str] = (), executor: str | None
     uri
         A folder, or a URL of an object store; nothing need be there. An address ``db://`` is of a service that this
         project does not offer: an ``UnsupportedCallError``. That of a file, or of a table, is a ``UsageError``.
-    udf_modules, executor
-        As :class:`~.table.Table` takes them.
+    udf_modules, executor, allow
+        As :class:`~.table.Table` takes them. Files of a table may be in others of the connection.
 
     Examples
     --------
@@ -43,20 +45,22 @@ def connect(uri: str, *, udf_modules: Collection[str] = (), executor: str | None
     >>> tables.table_names(), readings.count_rows()
     (['readings'], 1)
     """
-    return TableConnection(uri, udf_modules=udf_modules, executor=executor)
+    return TableConnection(uri, udf_modules=udf_modules, executor=executor, allow=allow)
 
 
 async def connect_async(
-    uri: str, *, udf_modules: Collection[str] = (), executor: str | None = None
+    uri: str, *, udf_modules: Collection[str] = (), executor: str | None = None, allow: Collection[str] = ()
 ) -> AsyncTableConnection:
     """Connect to the tables at a place, for coroutines; takes what :func:`connect` does."""
-    return AsyncTableConnection(connect(uri, udf_modules=udf_modules, executor=executor))
+    return AsyncTableConnection(connect(uri, udf_modules=udf_modules, executor=executor, allow=allow))
 
 
 class TableConnection:
     """The tables at a place: see :func:`connect`. Nothing is held open; it pickles."""
 
-    def __init__(self, uri: str, *, udf_modules: Collection[str] = (), executor: str | None = None) -> None:
+    def __init__(
+        self, uri: str, *, udf_modules: Collection[str] = (), executor: str | None = None, allow: Collection[str] = ()
+    ) -> None:
         if str(uri).startswith("db://"):
             raise UnsupportedCallError(
                 f"{uri} is the address of a service of tables, which is not offered",
@@ -74,6 +78,8 @@ class TableConnection:
         self.uri = str(self._location)
         self._modules = tuple(udf_modules)
         self._executor = executor
+        self.gate = Gate.of(allow, self.uri)
+        """Where files of its tables may be."""
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.uri})"
@@ -119,7 +125,7 @@ class TableConnection:
         rows = None if data is None else _as_table(data, schema)
         columns = schema if rows is None else rows.schema
         assert columns is not None
-        table = ComputedTable(self.place_of(name), name)
+        table = ComputedTable(self.place_of(name), name, self.gate)
         is_new = table.create(columns, rows)
         if not is_new and mode == "overwrite":
             table.overwrite(_GivenRows(columns.empty_table() if rows is None else rows))
@@ -174,7 +180,7 @@ class TableConnection:
             raise TypeError(f"a view is made of what search(None) of a table gives, not of {type(query).__name__}")
         place = self.place_of(name)
         definition, schema, functions = view_of(query, place, name)
-        view = ViewTable(place, name)
+        view = ViewTable(place, name, self.gate)
         reader = query.table.at(definition.version)
         rows = placeholders(reader, definition, schema)  # a condition that is none is found before anything is made
         if not view.create(schema, pa.RecordBatchReader.from_batches(schema, rows)):
@@ -184,7 +190,8 @@ class TableConnection:
         return self._table(name)
 
     def _table(self, name: str) -> NativeTable:
-        return NativeTable(str(self.place_of(name)), name, udf_modules=self._modules, executor=self._executor)
+        place = str(self.place_of(name))
+        return NativeTable(place, name, udf_modules=self._modules, executor=self._executor, allow=self.gate)
 
     def place_of(self, name: str) -> Location:
         """The place of a table, whether it is there or not. Raises ``UsageError`` for what is no name."""

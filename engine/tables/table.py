@@ -36,6 +36,9 @@ class Table(TableSearch):
         ``CHUNKMILL_UDF_MODULES``.
     executor
         Who runs tasks; by default as for pipelines.
+    allow
+        Folders, beside the table's own, in which its files and those that its blobs name may be; see "Tables of others"
+        in the docs. A table with others is a ``ForeignFileError``.
     """
 
     # --- rows

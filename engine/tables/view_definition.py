@@ -113,10 +113,15 @@ class ViewDefinition:
         found = {name: Definition.of(schema.field(name)) for name, one in self.columns.items() if one is None}
         return {name: one for name, one in found.items() if one is not None}
 
-    def source_table(self, view: Location) -> ComputedTable:
-        """The source; one that lay beside the view is looked for there."""
-        place = view.parent / self.source if _is_name(self.source) else located(self.source)
-        return ComputedTable(place, self.source_name)
+    def source_table(self, view: ComputedTable) -> ComputedTable:
+        """The source; one that lay beside the view is looked for there.
+
+        Raises ``ForeignFileError`` where the view's gate does not let it pass.
+        """
+        own = located(view.place)
+        place = own.parent / self.source if _is_name(self.source) else located(self.source)
+        view.gate.check_source(place, own, view.label)
+        return ComputedTable(place, self.source_name, view.gate)
 
     def needs(self, source: pa.Schema, functions: Iterable[tuple[str, ...]]) -> list[str]:
         """The columns of the source of which something in the view is made, as far as one can tell."""

@@ -297,7 +297,7 @@ class ViewRefresh(ColumnLoads):
         definition = ViewDefinition.of(schema)
         if definition is None:
             return {}
-        source = definition.source_table(located(self.uri)).at().schema
+        source = definition.source_table(self._lance).at().schema
         return dict.fromkeys(definition.functions(schema), source)
 
     def check_own(self, columns: Sequence[str]) -> None:
@@ -324,7 +324,7 @@ class ViewRefresh(ColumnLoads):
 
     @property
     def _view(self) -> ViewTable:
-        return ViewTable(located(self.uri), self.name)
+        return ViewTable(located(self.uri), self.name, self._gate)
 
     def _versions(self, src_version: int | None) -> ViewVersions:
         """The view as it is, and the version of its source that is asked for."""
@@ -332,7 +332,7 @@ class ViewRefresh(ColumnLoads):
         definition = ViewDefinition.of(reader.schema)
         if definition is None:
             raise UsageError("Destination dataset must have view metadata.", hint=f"{self.name!r} is no view.")
-        source = definition.source_table(located(self.uri))
+        source = definition.source_table(self._lance)
         if not source.versions():
             raise NotFoundError(
                 f"the table of which {self.name!r} is a view is gone",

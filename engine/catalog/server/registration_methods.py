@@ -22,7 +22,7 @@ from .entry_methods import dataset_of
 from .envelopes import part_of, rows_in
 from .messages import cloud, shared
 from .methods import Call, Kind, Method, ProtocolError, Status
-from .places import check_places
+from .places import Places
 from .tasks import DONE, failed_task, tasks_table
 
 _ON_DUPLICATE: Final = {
@@ -59,12 +59,12 @@ class _Source(NamedTuple):
 class RegistrationCalls:
     """The handlers, over one catalog.
 
-    Files below ``allowed`` may be registered, None: all. A client may write chunks of ``most_bytes`` at once.
+    Files in ``places`` may be registered. A client may write chunks of ``most_bytes`` at once.
     """
 
-    def __init__(self, catalog: CatalogClient, allowed: Sequence[str] | None, most_bytes: int) -> None:
+    def __init__(self, catalog: CatalogClient, places: Places, most_bytes: int) -> None:
         self._catalog = catalog
-        self._allowed = allowed
+        self._places = places
         self._most_bytes = most_bytes
 
     def methods(self) -> tuple[Method, ...]:
@@ -87,7 +87,7 @@ class RegistrationCalls:
             raise _bad(f"on_duplicate is {request.on_duplicate}, which is none of its values")
         for given in request.data_sources:
             _check_source(given)
-        check_places([given.storage_url for given in request.data_sources], self._allowed)
+        self._places.check_files([given.storage_url for given in request.data_sources])
         sources = [source for given in request.data_sources for source in self._sources(given)]
         rows = _registered(dataset, sources, choice, whole=call.client_version.startswith(_WITH_WHOLE_REQUESTS))
         table = pa.table([pa.array(column, pa.string()) for column in zip(*rows, strict=True)], _TOLD)
@@ -104,7 +104,7 @@ class RegistrationCalls:
         found = [one for one in requests_below(given.storage_url, layer) if one.place.endswith(".rrd")]
         if not found:
             raise UsageError(f"no rrd files found in {given.storage_url}")
-        check_places([one.place for one in found], self._allowed)  # a link may lead out of what is allowed
+        self._places.check_files([one.place for one in found])  # a link may lead out of what is allowed
         return [_Source(one.uri, layer) for one in found]
 
     def _unregister(self, request: Any, call: Call) -> Iterator[Any]:

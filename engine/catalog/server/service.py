@@ -8,12 +8,14 @@ from dataclasses import dataclass
 from typing import Final
 
 from ...limits import MIB
+from ...locations import located
 from ..client import CatalogClient
 from .chunk_methods import ChunkCalls
 from .dataset_methods import DatasetCalls
 from .entry_events import EntryEvents
 from .entry_methods import EntryCalls
 from .methods import Method
+from .places import Places
 from .property_methods import PropertyCalls
 from .registration_methods import RegistrationCalls
 from .search_methods import SearchCalls
@@ -46,10 +48,12 @@ class CatalogService:
     """
 
     def __init__(self, catalog: CatalogClient | str | os.PathLike[str], options: ServiceOptions | None = None) -> None:
-        self.catalog = catalog if isinstance(catalog, CatalogClient) else CatalogClient(catalog)
         self.options = options or ServiceOptions()
         readable = self.options.readable
-        allowed = None if readable is None else (*readable, self.catalog.url.removeprefix("rerun+"))
+        opened = catalog if isinstance(catalog, CatalogClient) else CatalogClient(catalog)
+        self.catalog = opened.for_clients(readable)
+        root = str(located(self.catalog.url.removeprefix("rerun+")))
+        places = Places(root, None if readable is None else tuple(readable))
         layers = ServedLayers(self.catalog)
         self.upload_grants = UploadGrants(self.catalog, self.options.most_upload_bytes)
         capabilities = (*_CAPABILITIES, *([_UPLOADS] if self.upload_grants.is_offered else []))
@@ -61,8 +65,8 @@ class CatalogService:
             *PropertyCalls(self.catalog).methods(),
             *ChunkCalls(self.catalog, layers).methods(),
             *SearchCalls(self.catalog).methods(),
-            *RegistrationCalls(self.catalog, allowed, self.options.most_upload_bytes).methods(),
-            *TableCalls(self.catalog, allowed).methods(),
+            *RegistrationCalls(self.catalog, places, self.options.most_upload_bytes).methods(),
+            *TableCalls(self.catalog, places).methods(),
             *self.upload_grants.methods(),
         ]
         self.methods: Mapping[str, Method] = {method.path: method for method in found}

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any, Final
 
 import pyarrow as pa
 
 from ..client import CatalogClient
 from ..system_table import EntriesTable
-from ..table_creation import absolute_place, new_table
 from ..table_entry import TableEntry
 from .entry_methods import details_of, entry_id_from, hidden_in
 from .envelopes import part_of, rows_in, schema_in, schema_message
 from .messages import cloud, entry_id_message
 from .methods import Call, Kind, Method, ProtocolError, Status
-from .places import check_places
+from .places import Places
 
 _PREFIX: Final = "/rerun.cloud.v1alpha1."
 _LANCE: Final = f"{_PREFIX}LanceTable"
@@ -28,11 +27,11 @@ _KIND_TYPE: Final = {"rerun:component_type": "rerun.components.EntryKind"}
 
 
 class TableCalls:
-    """The handlers, over one catalog; tables below ``allowed`` may be made and registered, None: anywhere."""
+    """The handlers, over one catalog; tables in ``places`` may be made and registered."""
 
-    def __init__(self, catalog: CatalogClient, allowed: Sequence[str] | None) -> None:
+    def __init__(self, catalog: CatalogClient, places: Places) -> None:
         self._catalog = catalog
-        self._allowed = allowed
+        self._places = places
 
     def methods(self) -> tuple[Method, ...]:
         """The methods of this group."""
@@ -52,9 +51,7 @@ class TableCalls:
         if not request.HasField("provider_details"):
             table = self._catalog.create_table(request.name, schema)
         else:
-            url = self._url_in(request.provider_details)
-            with new_table(absolute_place(url), request.name, schema):
-                table = self._catalog.register_table(request.name, url)
+            table = self._catalog.create_table_at(request.name, schema, self._url_in(request.provider_details))
         return cloud("CreateTableEntryResponse")(table=table_message(table))
 
     def _register(self, request: Any, call: Call) -> Any:
@@ -76,7 +73,7 @@ class TableCalls:
             url: str = cloud("LanceTable").FromString(details.value).table_url
         except DecodeError:
             raise _bad("the provider details are no LanceTable") from None
-        check_places([url], self._allowed)
+        self._places.check_tables([url])
         return url
 
     def _read(self, request: Any, call: Call) -> Any:

@@ -12,10 +12,12 @@ from typing import Any, Final, NamedTuple
 
 from ...errors import MissingExtraError, UsageError, extra_command
 from ...locations import located
+from ..entry_log import SECRETS
 from .methods import ProtocolError, Status
 
-SECRET_NAME: Final = ".serve-secret"  # noqa: S105 (the name of a file)
-"""The file in a lake's folder that signs its tokens, readable by its owner alone."""
+_SECRET_NAME: Final = "secret"  # noqa: S105 (the name of a file)
+"""The file in a folder of the lake that signs its tokens, readable by its owner alone; no client can name it."""
+_EARLIER_NAME: Final = ".serve-secret"
 _ALGORITHM: Final = "HS256"
 _AUDIENCE: Final = "redap"
 _SECRET_BYTES: Final = 32
@@ -30,11 +32,24 @@ class Permissions(NamedTuple):
 
 
 def secret_place(lake: str) -> Path:
-    """The file with the secret of a lake, in its folder. Raises ``UsageError`` for one in an object store."""
+    """The file with the secret of a lake, in a folder that its clients cannot reach.
+
+    Where it was right in the lake's folder it is moved, and tokens stay valid. Raises ``UsageError`` for a lake in an
+    object store.
+    """
     place = located(lake)
     if not isinstance(place, Path):
         raise UsageError("a lake in an object store keeps no secret", path=lake, hint="Name a file by --secret-file.")
-    return place / SECRET_NAME
+    earlier, now = place / _EARLIER_NAME, place / SECRETS / _SECRET_NAME
+    if earlier.exists() and not now.exists():
+        try:
+            now.parent.mkdir(mode=0o700, exist_ok=True)
+            earlier.rename(now)
+        except FileNotFoundError:
+            pass  # another process has moved it
+        except OSError:
+            return earlier  # which no client can name, either
+    return now
 
 
 def secret_of(path: Path, *, make: bool) -> bytes:
@@ -46,7 +61,8 @@ def secret_of(path: Path, *, make: bool) -> bytes:
         There is none, it is too short, or others than its owner may read it.
     """
     if make and not path.exists():
-        path.parent.mkdir(parents=True, exist_ok=True)
+        path.parent.parent.mkdir(parents=True, exist_ok=True)
+        path.parent.mkdir(mode=0o700, exist_ok=True)
         mine = path.with_name(f"{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
         with open(os.open(mine, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:  # noqa: PTH123
             file.write(secrets.token_hex(_SECRET_BYTES))

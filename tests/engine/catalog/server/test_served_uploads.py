@@ -93,7 +93,7 @@ def test_a_grant_says_where_and_how(call: Caller, lake: CatalogClient, port: int
     assert given.storage_url == (uploads(lake) / "project" / "a b.bin").as_uri()
     assert (request.method, request.same_origin, request.url[:8]) == ("PUT", True, "/upload/")
     assert 0 < given.grant.expires_at.seconds - time.time() <= 900
-    data = os.urandom(MOST)
+    data = b"RRF2" + os.urandom(MOST - 4)
     assert put(port, request.url, data)[0] == 201
     assert (uploads(lake) / "project" / "a b.bin").read_bytes() == data
     # a grant serves once: what was uploaded may be registered by now
@@ -208,8 +208,8 @@ def test_a_lake_without_entries_takes_uploads(tmp_path: Path) -> None:
     lake = CatalogClient(tmp_path / "not" / "there")
     call = Caller(lake)
     with start(call.service) as server:
-        assert put(server.port, path_of(call, "first.rrd"), b"abc")[0] == 201
-    assert (uploads(lake) / "first.rrd").read_bytes() == b"abc"
+        assert put(server.port, path_of(call, "first.rrd"), b"RRF2abc")[0] == 201
+    assert (uploads(lake) / "first.rrd").read_bytes() == b"RRF2abc"
 
 
 def test_a_cut_upload_leaves_nothing(call: Caller, lake: CatalogClient, port: int) -> None:

@@ -1,0 +1,304 @@
+"""The gate that each Lance table passes when it is registered, opened and read: its files are where they may be.
+
+A table's manifest may name other folders than the table's own (``base_paths``, as a shallow clone and a branch have), a
+folder may have links, and the rows of a column of blobs may name files by their URLs. Whoever makes a table decides
+about that, so a table of somebody else could give any file that this process can read.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..errors import ForeignFileError, UsageError
+from ..locations import Location, is_below, located, true_place
+from ..objects import is_url
+from .blob_columns import is_blob
+
+_WITH_FILES: Final = ("data", "_deletions", "_indices", "_refs")
+_BRANCHES: Final = "_refs/branches"
+_STORED: Final = 2
+"""The largest kind of a blob whose bytes are in the table: in the file of its row, or beside it. The next is a URL."""
+_SETTLED_NS: Final = 1_000_000_000
+"""A folder's time is coarse: after this long, a later change is sure to give it another one."""
+_MOST_KEPT: Final = 65_536
+_ROWS_OF_A_BATCH: Final = 1 << 17
+_LONGEST_SHOWN: Final = 200
+_HINT: Final = (
+    "Copy the table with all its files (`deep_clone` of Lance does), or allow that folder: "
+    "CatalogClient(…, allow=[FOLDER]), connect(…, allow=[FOLDER])."
+)
+
+FolderState = tuple[str, int, int]
+"""A folder, its inode, and the time of its last change."""
+
+
+@dataclass(frozen=True)
+class Gate:
+    """The places beside a table's own folder from which its files may come. It pickles.
+
+    Parameters
+    ----------
+    folders
+        Paths or URLs of folders; None: anywhere. A table in one of them stays there when links are followed.
+    closed
+        Folders in these from which nothing may come.
+    blobs
+        Folders with the files that rows of a column of blobs may name. By default such rows are refused.
+    has_views_of_others
+        Whether the source of a view may be anywhere, as its own maker wants; else it is in these folders or beside it.
+    """
+
+    folders: tuple[str, ...] | None = ()
+    closed: tuple[str, ...] = ()
+    blobs: tuple[str, ...] = ()
+    has_views_of_others: bool = True
+
+    @classmethod
+    def of(cls, allow: Collection[str] | Gate, *folders: str) -> Gate:
+        """The gate of a user who allows some folders, beside others that are the user's own."""
+        if isinstance(allow, Gate):
+            return allow
+        if isinstance(allow, str):
+            raise UsageError(f"allow is a list of folders, not {allow!r}", hint=f"Write allow=[{allow!r}].")
+        allowed = tuple(str(located(folder)) for folder in allow)
+        return cls((*folders, *allowed), blobs=allowed)
+
+    def check_source(self, source: Location, view: Location, name: str) -> None:
+        """Raise ``ForeignFileError`` where the source of a view is a table that is not allowed."""
+        real = true_place(source)
+        if not self.has_views_of_others and not self._is_allowed(real, true_place(view.parent)):
+            raise _refusal(view, name, "its source is a table outside of what is allowed", str(source))
+
+    def admit(self, place: Location, name: str, dataset: Any) -> None:
+        """Raise ``ForeignFileError`` unless all files of a version that was opened are in the places that are allowed.
+
+        What rows of blobs name is left to :meth:`check_blobs`.
+        """
+        own = self._own(place, name)
+        for base in dataset.base_paths().values():
+            found = _place_of(base.path)
+            if found is None or not self._is_allowed(found, own):
+                raise _refusal(place, name, "its manifest names a folder outside it", base.path)
+        if isinstance(place, Path):
+            self._check_links(place, name, own, int(dataset.version))
+
+    def check_names(self, place: Location, name: str, fragments: Iterable[Any]) -> None:
+        """Raise ``ForeignFileError`` where a file of rows has a name that leads elsewhere."""
+        for fragment in fragments:
+            for file in fragment.files:
+                if not _is_name(file._path):  # noqa: SLF001 (``path`` makes an object of each, which takes 40 times as long)
+                    raise _refusal(place, name, "its manifest names a file outside it", file._path)  # noqa: SLF001
+
+    def check_blobs(
+        self, place: Location, name: str, dataset: Any, columns: Sequence[str], fragments: Sequence[int] | None = None
+    ) -> None:
+        """Raise ``ForeignFileError`` where rows of columns of blobs name files that are not allowed.
+
+        The rows of a file are looked at once, deleted ones among them; ``fragments`` are numbers, None: of all.
+        """
+        if not columns:
+            return
+        own = true_place(place)
+        ids = {field.name(): field.id() for field in dataset.lance_schema.fields()}
+        wanted = (*(ids.get(column, -1) for column in columns), *self.blobs)
+        found = dataset.get_fragments() if fragments is None else map(dataset.get_fragment, fragments)
+        unknown = {one.fragment_id: _state_of_files(own, one.metadata, wanted) for one in found if one is not None}
+        todo = [id_ for id_, state in unknown.items() if state is None or state not in _BLOBS]
+        if not todo:
+            return
+        bases = {id_: base.path for id_, base in dataset.base_paths().items()}
+        for uri, base_id in _outer_blobs(dataset, columns, todo):
+            real = _place_of(uri if is_url(uri) or base_id not in bases else f"{bases[base_id].rstrip('/')}/{uri}")
+            if real is None or not any(is_below(real, folder) for folder in self._blob_folders):
+                raise _refusal(place, name, "a row of it has a blob that is a file outside it", uri)
+        if len(_BLOBS) > _MOST_KEPT:
+            _BLOBS.clear()
+        _BLOBS.update(state for id_ in todo if (state := unknown[id_]) is not None)
+
+    @cached_property
+    def _roots(self) -> tuple[str, ...]:
+        return tuple(map(true_place, self.folders or ()))
+
+    @cached_property
+    def _closed(self) -> tuple[str, ...]:
+        return tuple(map(true_place, self.closed))
+
+    @cached_property
+    def _blob_folders(self) -> tuple[str, ...]:
+        return tuple(map(true_place, self.blobs))
+
+    def _own(self, place: Location, name: str) -> str:
+        """The folder of the table, where its links lead; that of the whole table for one of its branches."""
+        real = true_place(place)
+        written = os.path.normpath(place)
+        is_inside = any(is_below(written, root) for root in (*map(os.path.normpath, self.folders or ()), *self._roots))
+        if is_inside and not self._is_allowed(real, None):
+            raise _refusal(place, name, "its folder is a link that leads elsewhere", real)
+        root, _, branch = real.rpartition("/tree/")
+        return root if root and Path(root, _BRANCHES, f"{branch}.json").is_file() else real
+
+    def _is_allowed(self, real: str, own: str | None) -> bool:
+        if own is not None and is_below(real, own):
+            return True
+        if any(is_below(real, folder) for folder in self._closed):
+            return False
+        return self.folders is None or any(is_below(real, root) for root in self._roots)
+
+    def _check_links(self, place: Path, name: str, own: str, version: int) -> None:
+        """Raise ``ForeignFileError`` where a link in a table's folder leads where nothing is allowed."""
+        root = os.path.realpath(place)
+        begun = time.time_ns()
+        known = _LINKS.get(root)
+        if known is None or not known.is_as_it_was():
+            known = _Links.of(root)
+            if all(changed + _SETTLED_NS < begun for _, _, changed in known.folders):
+                if len(_LINKS) > _MOST_KEPT:
+                    _LINKS.clear()
+                _LINKS[root] = known
+        manifests = (f"{root}/_versions/{2**64 - 1 - version:020}.manifest", f"{root}/_versions/{version}.manifest")
+        for link in (*known.links, *filter(os.path.islink, manifests)):
+            real = os.path.realpath(link)
+            if not self._is_allowed(real, own):
+                raise _refusal(place, name, "a link in its folder leads out of it", os.path.relpath(link, root))
+
+
+class _Links(NamedTuple):
+    """The links in the folders of a table, and the folders as they were then."""
+
+    links: tuple[str, ...]
+    folders: tuple[FolderState, ...]
+
+    @classmethod
+    def of(cls, root: str) -> _Links:
+        links: list[str] = []
+        folders: list[FolderState] = []
+        todo = [root]
+        while todo:
+            here = todo.pop()
+            try:
+                status = os.stat(here)  # noqa: PTH116 (strings, of which there may be thousands)
+                folders.append((here, status.st_ino, status.st_ctime_ns))
+                with os.scandir(here) as entries:
+                    for entry in entries:
+                        if entry.is_symlink():
+                            links.append(entry.path)
+                        elif here == root:
+                            todo += [entry.path] if entry.name in _WITH_FILES else []
+                        elif entry.is_dir():
+                            todo.append(entry.path)
+            except (FileNotFoundError, NotADirectoryError):
+                continue  # it has gone meanwhile
+        return cls(tuple(links), tuple(folders))
+
+    def is_as_it_was(self) -> bool:
+        """Whether no folder has changed since."""
+        try:
+            found = [os.stat(folder) for folder, _, _ in self.folders]  # noqa: PTH116 (as above)
+        except OSError:
+            return False
+        return [(one.st_ino, one.st_ctime_ns) for one in found] == [one[1:] for one in self.folders]
+
+
+_LINKS: Final[dict[str, _Links]] = {}
+"""The links of tables that were looked at: of most tables there are none, and few folders to ask for their time."""
+_BLOBS: Final[set[tuple[object, ...]]] = set()
+"""The files whose rows were looked at, and which name nothing that is not allowed."""
+
+
+def outer_columns(schema: pa.Schema) -> list[str]:
+    """The columns of a schema of Lance's whose rows may name files: blobs, or with blobs in them."""
+    return [field.name for field in schema if _may_be_outer(field)]
+
+
+def _may_be_outer(field: pa.Field) -> bool:
+    if is_blob(field):
+        return True
+    type_ = field.type
+    return any(_may_be_outer(type_.field(number)) for number in range(type_.num_fields))
+
+
+def _outer_blobs(dataset: Any, columns: Sequence[str], fragments: Sequence[int]) -> Iterator[tuple[str, int]]:
+    """The URLs of blobs that are not in the table, each once a batch, and the number of the folder they are from."""
+    batches = dataset.scanner(
+        columns=list(columns),
+        fragments=[dataset.get_fragment(id_) for id_ in fragments],
+        include_deleted_rows=True,
+        with_row_id=True,
+        batch_size=_ROWS_OF_A_BATCH,
+        blob_handling="blobs_descriptions",
+    ).to_batches()
+    for batch in batches:
+        for column in columns:
+            for blobs in _descriptions(batch.column(column)):
+                kinds = blobs.field(blobs.type.get_field_index("kind"))
+                outer = blobs.filter(pc.and_(blobs.is_valid(), pc.greater(kinds, _STORED)))
+                if len(outer):
+                    uris, ids = (outer.field(outer.type.get_field_index(name)) for name in ("blob_uri", "blob_id"))
+                    yield from set(zip(uris.to_pylist(), ids.to_pylist(), strict=True))
+
+
+def _descriptions(array: pa.Array) -> Iterator[pa.StructArray]:
+    """The arrays of descriptions in an array; older ones name no files, and have no kinds."""
+    if isinstance(array, pa.ExtensionArray):
+        array = array.storage
+    if isinstance(array, pa.StructArray):
+        names = {field.name for field in array.type}
+        if {"kind", "blob_id", "blob_uri"} <= names:
+            yield array
+        else:
+            for child in array.flatten():
+                yield from _descriptions(child)
+    elif isinstance(array, (pa.ListArray, pa.LargeListArray, pa.FixedSizeListArray)):
+        yield from _descriptions(array.flatten())
+
+
+def _state_of_files(own: str, fragment: Any, wanted: tuple[object, ...]) -> tuple[object, ...] | None:
+    """What the files of a fragment are known by; None where that cannot be told."""
+    found: list[object] = [own, *wanted]
+    for file in fragment.files:
+        if file.base_id is not None:
+            return None
+        state: tuple[int, ...] = (file.file_size_bytes or 0,)
+        if not is_url(own):
+            try:
+                status = os.stat(f"{own}/data/{file.path}")  # noqa: PTH116 (strings, of which there may be thousands)
+            except OSError:
+                return None
+            state = (status.st_ino, status.st_size, status.st_ctime_ns)
+        found += [file.path, *file.fields, *file.column_indices, *state]
+    return tuple(found)
+
+
+def _place_of(path: str) -> str | None:
+    """The place that a path in a table names, links followed; None for one that may be read as another one."""
+    decoded = unquote(unquote(path))
+    if ".." in decoded.replace("\\", "/").split("/") or any(ord(letter) < 32 for letter in decoded):
+        return None
+    if not is_url(path):
+        return true_place(path) if path.startswith("/") else None
+    if "?" in path or "#" in path or ("%" in path and not path.lower().startswith("file:")):
+        return None  # which Lance and others read in different ways
+    try:
+        return true_place(path)
+    except UsageError:
+        return None
+
+
+def _is_name(name: str) -> bool:
+    """Whether it is the name of a file, and no path."""
+    return "/" not in name and "\\" not in name and name not in ("", ".", "..") and "%2" not in name
+
+
+def _refusal(place: Location, name: str, what: str, which: str) -> ForeignFileError:
+    shown = which if len(which) <= _LONGEST_SHOWN else f"{which[:_LONGEST_SHOWN]}…"
+    return ForeignFileError(f"{name} is not opened: {what}, {shown!r}", path=str(place), hint=_HINT)
