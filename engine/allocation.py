@@ -1,11 +1,14 @@
-"""Memory that was freed, and what glibc does with it; nothing is said to another C library."""
+"""Memory that was freed, and what glibc and Arrow do with it; nothing is said to another C library."""
 
 from __future__ import annotations
 
 import ctypes
+import os
+from typing import Final
 
 _MMAP_THRESHOLD, _TRIM_THRESHOLD, _MOST_ARENAS = -3, -1, -8
 """Numbers of glibc's ``mallopt``."""
+_ARROW_POOL: Final = "ARROW_DEFAULT_MEMORY_POOL"
 
 
 def keep_freed_memory(arenas: int | None = None) -> None:
@@ -23,3 +26,24 @@ def keep_freed_memory(arenas: int | None = None) -> None:
     mallopt(_TRIM_THRESHOLD, 64 << 20)
     if arenas is not None:
         mallopt(_MOST_ARENAS, arenas)
+
+
+def let_glibc_serve_arrow() -> None:
+    """Let Arrow take its memory from glibc; call it before anything imports pyarrow.
+
+    Arrow's own pool, mimalloc, keeps what was freed for the thread that had it, and gives back nothing of other
+    threads: 400 MiB for each handler that decompressed 200 (``tests/fuzz/bombs_at_once.py``). A pool that the
+    environment names stays.
+    """
+    os.environ.setdefault(_ARROW_POOL, "system")
+
+
+def give_back_freed_memory() -> None:
+    """Give what was freed, and is kept for later, back to the system: that of Arrow's pool, and that of glibc."""
+    import pyarrow as pa
+
+    pa.default_memory_pool().release_unused()
+    try:
+        ctypes.CDLL(None).malloc_trim(0)
+    except (OSError, AttributeError):  # another C library
+        return

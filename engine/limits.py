@@ -58,7 +58,7 @@ MAX_MESH: Final = 256 * MIB
 """Largest mesh file that a robot description may name, in bytes."""
 
 MAX_SCHEMA_FIELDS: Final = 65_536
-"""Most leaf columns that one message definition may expand to."""
+"""Most leaf columns that one message definition may expand to, and most columns of a table."""
 
 MAX_ELEMENTS: Final = 4 * MIB
 """Most elements of variable size (strings, structs that hold strings; protobuf fields) decoded in one piece."""

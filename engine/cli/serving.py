@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import getpass
 import logging
+import math
 import os
+import re
 import signal
 import socket
 import threading
@@ -19,9 +21,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from ..allocation import keep_freed_memory
+from ..allocation import keep_freed_memory, let_glibc_serve_arrow
 from ..errors import ChunkmillError, UsageError
 from ..locations import located
+from ..units import bytes_of, utc_time
 from .complaints import reported
 from .options import DEBUG, QUIET, CommandGroup, check_place
 from .start import leave_out_what_nothing_needs
@@ -36,6 +39,10 @@ _DEFAULT: Final = "start"
 _GRACE_SECONDS: Final = 5.0
 _ARENAS: Final = 2
 """Of them each keeps what it freed; two are as fast as more for two clients at once, on two cores."""
+_NUMBERS: Final = re.compile(r"0x[0-9a-fA-F]+|\d+")
+_JOINED_SECONDS: Final = 10.0
+_MOST_LINES: Final = 1000
+"""Lines that are remembered; then all are forgotten."""
 _LAKE = click.argument("lake", callback=check_place)
 _SECRET = click.option(
     "--secret-file",
@@ -81,6 +88,18 @@ def serve() -> None:
 @click.option("--allow", multiple=True, metavar="FOLDER", help="Also register files and tables below FOLDER, or a URL.")
 @click.option("--tls-cert", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="A certificate, in PEM.")
 @click.option("--tls-key", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Its key, in PEM.")
+@click.option(
+    "--request-memory",
+    metavar="SIZE",
+    help="The memory that all requests together may take, with what they expand to. Default: 1280 MiB.",
+)
+@click.option(
+    "--client-connections",
+    type=click.IntRange(min=1),
+    default=256,
+    show_default=True,
+    help="The connections that one address may have at once.",
+)
 @click.option("--web", is_flag=True, help="Serve the viewer's page, too, which the extra 'viewer' brings.")
 @click.option(
     "--cors-allow-origin", "origins", multiple=True, metavar="GLOB", help="Let pages of such origins call, too."
@@ -95,6 +114,7 @@ def start_server(lake: str, debug: bool, **given: Any) -> None:
     token`, unless --insecure is given. Files outside LAKE are registered only from where --allow says.
     """
     with reported(debug=debug):
+        let_glibc_serve_arrow()
         leave_out_what_nothing_needs()
         keep_freed_memory(_ARENAS)
         _run(lake, **given)
@@ -146,6 +166,8 @@ def _run(
     allow: tuple[str, ...],
     tls_cert: Path | None,
     tls_key: Path | None,
+    request_memory: str | None,
+    client_connections: int,
     web: bool,
     origins: tuple[str, ...],
     log_json: bool,
@@ -163,11 +185,16 @@ def _run(
     wants_tokens = tokens or not (insecure or is_loopback(host))
     access = _access(lake, secret_file, wants_tokens=wants_tokens, read_only=read_only)
     tls = None if tls_cert is None or tls_key is None else (tls_cert.read_bytes(), tls_key.read_bytes())
-    options = ServiceOptions(readable=[str(located(place)) for place in allow])
-    with logging_to(as_json=log_json, level=logging.WARNING if quiet else logging.INFO), _stop_signals() as stopped:
+    memory = {} if request_memory is None else {"request_memory": bytes_of(request_memory)}
+    options = ServiceOptions(readable=[str(located(place)) for place in allow], **memory)
+    level = logging.WARNING if quiet else logging.INFO
+    with logging_to(as_json=log_json, level=level) as lines, _stop_signals() as stopped:
+        lines.addFilter(JoinedLines())
         service = CatalogService(CatalogClient(lake), options)
         pages = viewer_pages() if web else {}
-        server = start(service, port, host, access=access, tls=tls, web=Web(origins, pages))
+        server = start(
+            service, port, host, access=access, tls=tls, web=Web(origins, pages), most_of_client=client_connections
+        )
         try:
             who = "callers with a token" if wants_tokens else "all callers"
             address = server.url.replace(f"[{host}]" if ":" in host else host, _name_of(host))
@@ -181,6 +208,31 @@ def _run(
             logger.info("stopping; calls have %.0f s to end", _GRACE_SECONDS)
         finally:
             server.stop(_GRACE_SECONDS)
+
+
+class JoinedLines(logging.Filter):
+    """Lets one of lines that differ in numbers alone through in ten seconds; the next one says how many there were."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._known: dict[tuple[str, str], tuple[float, int]] = {}
+        self._lock = threading.Lock()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Return whether a line is to be written."""
+        text = record.getMessage()
+        key = record.name, _NUMBERS.sub("#", text)
+        with self._lock:
+            since, left_out = self._known.get(key, (-math.inf, 0))
+            if record.created < since + _JOINED_SECONDS:
+                self._known[key] = since, left_out + 1
+                return False
+            if len(self._known) >= _MOST_LINES:
+                self._known.clear()
+            self._known[key] = record.created, 0
+        if left_out:
+            record.msg, record.args = f"{text} ({left_out:,} more like it since {utc_time(since)})", ()
+        return True
 
 
 def _name_of(host: str) -> str:

@@ -1,7 +1,7 @@
 """The RRD container: framing, messages, manifest, reader and writer. No streams, no Spark."""
 
-from .arrow_checks import check_file
-from .arrow_ipc import END_OF_STREAM, decode_batch, encode_batch, has_dictionary, stream_of
+from .arrow_checks import check_columns, check_file, expanded_size
+from .arrow_ipc import ARROW_ERRORS, END_OF_STREAM, decode_batch, encode_batch, has_dictionary, stream_of
 from .chunk_table import CHUNK_TABLE, COMPONENT_TYPE, TIMELINE_TYPE, ChunkEntry, ChunkTable
 from .compression import Compression
 from .copying import copy_range, start_writing_back
@@ -44,6 +44,7 @@ from .writer import MessageWriter, RrdWriter, WrittenChunks
 
 __all__ = [
     "ANYWHERE",
+    "ARROW_ERRORS",
     "ByChunk",
     "CHUNK_TABLE",
     "COMPONENT_TYPE",
@@ -91,6 +92,7 @@ __all__ = [
     "WrittenChunks",
     "announced_first",
     "build_manifest",
+    "check_columns",
     "check_digest",
     "check_file",
     "copy_range",
@@ -100,6 +102,7 @@ __all__ = [
     "digest_of",
     "digest_rows",
     "encode_batch",
+    "expanded_size",
     "file_identity",
     "has_dictionary",
     "keeping_open",

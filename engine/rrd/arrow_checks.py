@@ -12,7 +12,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow_hotfix  # noqa: F401  (refuses extension types that would run code)
 
-from ..limits import FREE_EXPANSION, MAX_CHUNK_UNCOMPRESSED, MAX_COMPRESSION_RATIO
+from ..limits import FREE_EXPANSION, MAX_CHUNK_UNCOMPRESSED, MAX_COMPRESSION_RATIO, MAX_SCHEMA_FIELDS
 
 _U16 = struct.Struct("<H")
 _I32 = struct.Struct("<i")
@@ -22,6 +22,7 @@ _SPAN = struct.Struct("<qq")
 _BLOCK = struct.Struct("<qi4xq")
 
 _MESSAGE_HEADER: Final = 2
+_SCHEMA_FIELDS: Final = 1
 _DICTIONARY_DATA: Final = 1
 _BATCH_BUFFERS: Final = 2
 _BATCH_COMPRESSION: Final = 3
@@ -54,19 +55,55 @@ def read_batch(stream: pa.Buffer) -> pa.RecordBatch:
 
 def check_message(message: pa.Message) -> bool:
     """Whether a batch is compressed. Raises ``ValueError`` where it would expand beyond what may be believed."""
+    total = _expansion(message)
+    most = min(MAX_CHUNK_UNCOMPRESSED, max(FREE_EXPANSION, len(message.body or b"") * MAX_COMPRESSION_RATIO))
+    if total is not None and total > most:
+        raise ValueError(f"its buffers declare {total:,} uncompressed bytes, more than is possible here")
+    return total is not None
+
+
+def expanded_size(stream: pa.Buffer) -> int:
+    """The bytes that compressed buffers declare, from the start of an IPC stream to its first batch; 0 without any.
+
+    Raises ``ValueError`` for a schema of more columns than a table may have, and what :func:`read_batch` does.
+    """
+    messages = pa.ipc.MessageReader.open_stream(stream)
+    check_columns(messages.read_next_message())
+    total = 0
+    while True:
+        message = messages.read_next_message()
+        total += _expansion(message) or 0
+        if message.type == "record batch":
+            return total
+
+
+def check_columns(schema: pa.Message) -> None:
+    """Raise ``ValueError`` for a schema of more columns than a table may have; they are counted before any is made."""
+    if schema.type != "schema":
+        raise ValueError("it does not begin with a schema")
+    metadata = memoryview(schema.metadata)
+    try:
+        table = _follow(metadata, _field(metadata, _follow(metadata, 0), _MESSAGE_HEADER))
+        fields = _field(metadata, table, _SCHEMA_FIELDS)
+        count = 0 if fields is None else _U32.unpack_from(metadata, _follow(metadata, fields))[0]
+    except (struct.error, TypeError) as error:
+        raise ValueError("the head of a schema is damaged") from error
+    if count > MAX_SCHEMA_FIELDS:
+        raise ValueError(f"it has {count:,} columns, more than the {MAX_SCHEMA_FIELDS:,} of MAX_SCHEMA_FIELDS")
+
+
+def _expansion(message: pa.Message) -> int | None:
+    """The bytes that the compressed buffers of a batch, or of a dictionary, declare; None where it has none."""
     metadata, body = memoryview(message.metadata), memoryview(message.body or b"")
     try:
         table = _follow(metadata, _field(metadata, _follow(metadata, 0), _MESSAGE_HEADER))
         if message.type == "dictionary":
             table = _follow(metadata, _field(metadata, table, _DICTIONARY_DATA))
         if _field(metadata, table, _BATCH_COMPRESSION) is None:
-            return False
-        total = _declared_size(metadata, body, _follow(metadata, _field(metadata, table, _BATCH_BUFFERS)))
+            return None
+        return _declared_size(metadata, body, _follow(metadata, _field(metadata, table, _BATCH_BUFFERS)))
     except (struct.error, TypeError) as error:
         raise ValueError("the head of a batch is damaged") from error
-    if total > min(MAX_CHUNK_UNCOMPRESSED, max(FREE_EXPANSION, len(body) * MAX_COMPRESSION_RATIO)):
-        raise ValueError(f"its buffers declare {total:,} uncompressed bytes, more than is possible here")
-    return True
 
 
 def check_file(data: bytes) -> None:

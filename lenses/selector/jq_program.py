@@ -18,6 +18,8 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -34,7 +36,10 @@ from .syntax import Jq
 _LENGTH = struct.Struct(">Q")
 _WORKER = Path(__file__).with_name("jq_worker.py")
 _START_SECONDS = 30.0
+_COMPILE_SECONDS = 10.0
 _READ_BYTES = 1 << 20
+_FOR_PYTHON = ("PYTHONHOME", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
+"""Variables that an interpreter may need to start; the helper drops them before it takes a request."""
 
 
 class JqProcess:
@@ -48,7 +53,7 @@ class JqProcess:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            env={**os.environ, "PYTHONPATH": paths},
+            env={**{name: os.environ[name] for name in _FOR_PYTHON if name in os.environ}, "PYTHONPATH": paths},
         )
         try:
             self.ask(".", "[]", _START_SECONDS)
@@ -56,11 +61,24 @@ class JqProcess:
             self.stop()
             raise
 
+    def compile_error(self, program: str, seconds: float) -> str:
+        """Return jq's reason why ``program`` is no program; empty if it is one. Runs nothing.
+
+        Raises :class:`SelectorError` if the compiler takes too long or too much memory; the helper is gone then.
+        """
+        return self._answer(program, None, seconds).get("error", "")
+
     def ask(self, program: str, text: str, seconds: float) -> str:
         """The outputs of ``program`` on the elements in ``text``, as JSON: an array of arrays.
 
         Raises :class:`SelectorError` with jq's message, or where no answer came in time; the helper is gone then.
         """
+        answer = self._answer(program, text, seconds)
+        if "error" in answer:
+            raise SelectorError(f"jq program failed: {answer['error'].strip()}")
+        return answer["outputs"]
+
+    def _answer(self, program: str, text: str | None, seconds: float) -> dict[str, str]:
         body = json.dumps([program, text]).encode()
         deadline = time.monotonic() + seconds
         try:
@@ -72,16 +90,16 @@ class JqProcess:
             if size > MAX_JQ_ANSWER:
                 self.stop()
                 raise SelectorError(f"jq program gave {size:,} bytes, more than the {MAX_JQ_ANSWER:,} allowed")
-            answer = json.loads(self._read(size, deadline))
+            answer: dict[str, str] = json.loads(self._read(size, deadline))
         except (TimeoutError, BrokenPipeError, EOFError) as error:
             self.stop()
             if isinstance(error, TimeoutError):
                 raise SelectorError(f"jq program did not finish within {seconds:g} s and was stopped") from None
             raise SelectorError("jq program ended its process: it took too much memory, or crashed") from None
-        if "error" in answer:
-            raise SelectorError(f"jq program failed: {answer['error'].strip()}")
-        outputs: str = answer["outputs"]
-        return outputs
+        except BaseException:  # an interrupt: the next request would get the answer to this one
+            self.stop()
+            raise
+        return answer
 
     @property
     def alive(self) -> bool:
@@ -114,12 +132,13 @@ _lock = threading.Lock()
 _running: list[JqProcess] = []
 
 
-def ask(program: str, text: str, seconds: float) -> str:
-    """:meth:`JqProcess.ask` of this process's helper, started where there is none."""
+@contextmanager
+def _helper() -> Iterator[JqProcess]:
+    """This process's helper, started where there is none, for one thread at a time."""
     with _lock:
         if not (_running and _running[0].alive):
             _running[:] = [JqProcess()]
-        return _running[0].ask(program, text, seconds)
+        yield _running[0]
 
 
 @atexit.register
@@ -136,13 +155,14 @@ _LARGEST = 1.7976931348623157e308
 
 
 def check_program(program: str) -> None:
-    """Raise :class:`UsageError` with jq's own words where ``program`` cannot be compiled. Runs nothing."""
-    import jq
+    """Raise :class:`UsageError` with jq's own words where ``program`` cannot be compiled. Runs nothing.
 
-    try:
-        jq.compile(program)
-    except ValueError as error:
-        raise UsageError(f"not a jq program: {error}") from None
+    jq folds constants while it compiles, which can take any time and memory: so the helper compiles as well.
+    """
+    with _helper() as helper:
+        reason = helper.compile_error(program, _COMPILE_SECONDS)
+    if reason:
+        raise UsageError(f"not a jq program: {reason}")
 
 
 def run_jq(node: Jq, values: pa.Array) -> tuple[pa.Array, Offsets]:
@@ -152,11 +172,20 @@ def run_jq(node: Jq, values: pa.Array) -> tuple[pa.Array, Offsets]:
     counts = np.zeros(len(values) + 1, dtype=np.int64)
     for start in range(0, len(values), _PIECE):
         piece = plain.slice(start, _PIECE)
-        answer = json.loads(ask(node.program, to_json(piece), node.seconds))
+        with _helper() as helper:
+            answer = _parsed(helper.ask(node.program, to_json(piece), node.seconds))
         counts[start + 1 : start + 1 + len(piece)] = [len(each) for each in answer]
         for each in answer:
             outputs.extend(each)
     return _typed(outputs, node.datatype), np.cumsum(counts)
+
+
+def _parsed(outputs: str) -> list[list[Any]]:
+    try:
+        found: list[list[Any]] = json.loads(outputs)
+    except (ValueError, RecursionError) as error:  # a number of thousands of digits, lists within lists
+        raise SelectorError(f"the outputs of the jq program cannot be read: {error}") from None
+    return found
 
 
 def to_json(plain: pa.Array) -> str:
@@ -171,7 +200,7 @@ def to_json(plain: pa.Array) -> str:
 def _typed(outputs: list[Any], datatype: pa.DataType | None) -> pa.Array:
     try:
         return pa.array(outputs, type=datatype, from_pandas=False)
-    except (pa.ArrowException, OverflowError, TypeError) as error:
+    except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
         wanted = "one type; give `type=`" if datatype is None else type_name(datatype)
         raise SelectorError(f"the outputs of the jq program do not fit {wanted}: {error}") from error
 

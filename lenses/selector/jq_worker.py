@@ -1,13 +1,14 @@
 """The program of the helper process that runs jq: it reads requests on its input and writes answers on its output.
 
 A message is a length (8 bytes, big-endian) and as many bytes of JSON. A request is ``[program, text]``; ``text`` is
-the JSON array of elements, as a string. An answer is ``{"outputs": text}`` or ``{"error": text}``. This file is run by
-its path, so it imports nothing of the project.
+the JSON array of elements, as a string, or null: then the program is compiled and not run. An answer is
+``{"outputs": text}`` or ``{"error": text}``. This file is run by its path, so it imports nothing of the project.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import resource
 import struct
 import sys
@@ -22,16 +23,28 @@ _LENGTH = struct.Struct(">Q")
 @lru_cache(maxsize=64)
 def compiled(program: str) -> Any:
     """``program`` over all elements of an array, the outputs of each in an array of their own."""
+    if "\0" in program:  # where jq would stop to read
+        raise ValueError("a program contains no null characters")
     jq.compile(program)  # on its own first: what is no program must not become one by the brackets around it
-    return jq.compile(f"map([{program}\n])")
+    return jq.compile(f"map([{program}\n\n])")  # a comment whose line ends in a backslash takes the next line in
 
 
-def answer(program: str, text: str) -> dict[str, str]:
+def answer(program: str, text: str | None) -> dict[str, str]:
     """The answer to one request."""
     try:
-        return {"outputs": compiled(program).input_text(text).text()}
-    except (ValueError, MemoryError) as error:
-        return {"error": str(error) or "out of memory"}
+        whole = compiled(program)
+        if text is None:
+            return {"outputs": ""}
+        outputs = whole.input_text(text).text()
+    except RecursionError:
+        return {"error": "its outputs are nested too deeply"}
+    except MemoryError:
+        return {"error": "out of memory"}
+    except ValueError as error:
+        return {"error": str(error) or "an error without a message"}
+    if not outputs:  # the array of all outputs is always there, unless the program ended everything
+        return {"error": "it ended by `halt` or `halt_error`, before all elements were done"}
+    return {"outputs": outputs}
 
 
 def serve(requests: BinaryIO, answers: BinaryIO) -> None:
@@ -47,4 +60,5 @@ if __name__ == "__main__":
     limit = int(sys.argv[1])
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    os.environ.clear()  # programs see the environment: nothing of it is theirs
     serve(sys.stdin.buffer, sys.stdout.buffer)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import time
 from datetime import date
 from decimal import Decimal
@@ -100,7 +103,80 @@ def test_the_default_limit_is_two_seconds() -> None:
     assert stage.node.seconds == 2.0
 
 
-@pytest.mark.parametrize("program", [".[", ".) | (.", "# nothing", "1] | [2"])
+@pytest.mark.parametrize("program", ["env", "$ENV", "env | keys", "$ENV | to_entries", "[env, $ENV] | add"])
+def test_programs_see_no_environment(monkeypatch: pytest.MonkeyPatch, program: str) -> None:
+    for process in jq_program._running:  # one that was started before has an older environment
+        process.stop()
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "a secret")
+    monkeypatch.setenv("LD_LIBRARY_PATH", os.environ.get("LD_LIBRARY_PATH", "/lib"))
+    found = Selector.jq(f"{program} | length", type="int64").execute(pa.array([1, 2]))
+    assert found.to_pylist() == [0, 0]
+
+
+@pytest.mark.parametrize(
+    ("program", "message"),
+    [
+        ("halt", "ended by `halt`"),
+        ("halt_error", "ended by `halt`"),
+        ('"boo" | halt_error', "ended by `halt`"),
+        ("halt_error(5)", "ended by `halt`"),
+        ("if . == 3 then halt else . end", "ended by `halt`"),
+        ("try halt catch .", "ended by `halt`"),
+        ("first(halt)", "ended by `halt`"),
+        ("label $out | 1, halt, break $out", "ended by `halt`"),
+        ('error("")', "an error without a message"),
+        ("error(null)", "failed: null"),
+        ("error({a: 1})", 'failed: {"a": 1}'),
+        ("input", "jq program failed"),
+        ("input_line_number", "jq program failed"),
+        ("reduce range(5000) as $i (1; [.])", "nested too deeply"),
+        ("reduce range(20000) as $i (1; {a: .})", "nested too deeply"),
+        ("9" * 30, "do not fit one type"),
+        ('"xxxxxxxxxx" * 1e8', "out of memory|ended its process|did not finish"),
+    ],
+)
+def test_every_end_of_a_program_is_an_error_of_the_selector(program: str, message: str) -> None:
+    with pytest.raises(SelectorError, match=message):
+        Selector.jq(program).execute(pa.array([1, 3, 4]))
+    assert Selector.jq(". + 1").execute(pa.array([1])).to_pylist() == [2]
+
+
+@pytest.mark.parametrize("program", ['"xxxxxxxxxx" * 2e8 | length', '("x" * 5e8) + ("y" * 5e8) | length'])
+def test_constants_are_folded_within_the_limits_of_the_helper(program: str) -> None:
+    code = (
+        "import resource, sys\n"
+        "from chunkmill.lenses import Selector\n"
+        "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
+        "try:\n    Selector.jq(sys.argv[1]).execute(__import__('pyarrow').array([1]))\n"
+        "except Exception as error:\n    print(type(error).__name__)\n"
+        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)\n"
+        "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code, program], capture_output=True, text=True, check=True)
+    ended, own, helper = done.stdout.split()
+    assert ended == "SelectorError"
+    assert int(own) < 64 * 1024, "compiled in the caller's process"
+    assert int(helper) < 1.1 * 1024 * 1024
+
+
+def test_an_interrupt_leaves_no_answer_to_the_next_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    selector = Selector.jq(".")
+
+    def interrupted(*_: object) -> bytes:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(jq_program.JqProcess, "_read", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            selector.execute(pa.array([1]))
+    assert selector.execute(pa.array([2])).to_pylist() == [2]
+
+
+def test_a_comment_may_end_in_a_backslash() -> None:
+    assert Selector.jq(". + 1 # one more \\").execute(pa.array([1])).to_pylist() == [2]
+
+
+@pytest.mark.parametrize("program", [".[", ".) | (.", "# nothing", "1] | [2", ".\0 | nothing"])
 def test_what_is_no_program_is_refused_when_it_is_given(program: str) -> None:
     with pytest.raises(ValueError, match=r"^not a jq program: "):
         Selector.jq(program)

@@ -123,7 +123,7 @@ class ChunkCalls:
     def _fetch(self, request: Any, call: Call) -> Iterator[EncodedMessage]:
         wanted: dict[tuple[bytes, bytes], list[int]] = {}
         for part in request.chunk_infos:
-            infos = rows_in(part)
+            infos = rows_in(part, call)
             if "chunk_key" not in infos.column_names:
                 raise _bad("the chunk infos have no column `chunk_key`")
             column = infos["chunk_key"]

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum, IntEnum
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
 from ...errors import (
@@ -35,6 +35,9 @@ from ...errors import (
 )
 from ..entries import EntryId
 from .messages import cloud
+
+if TYPE_CHECKING:
+    from .budget import MemoryBudget
 
 SERVICE: Final = "rerun.cloud.v1alpha1.RerunCloudService"
 """The name of the service, which begins the path of each method."""
@@ -103,6 +106,7 @@ class Call:
 
     ``headers`` are by lower-case names; those that end with ``-bin`` have bytes. ``deadline`` is a time of
     ``time.monotonic()``. ``is_active`` says whether the client still waits. ``peer`` is the client's address.
+    ``budget`` is what requests may take of memory, None: a budget of its own.
     """
 
     headers: Mapping[str, str | bytes] = field(default_factory=dict)
@@ -111,6 +115,7 @@ class Call:
     can_read: bool = True
     can_write: bool = True
     is_active: Callable[[], bool] = lambda: True
+    budget: MemoryBudget | None = None
 
     @property
     def entry_id(self) -> EntryId | None:

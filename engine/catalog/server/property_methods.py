@@ -46,7 +46,7 @@ class PropertyCalls:
 
     def _set(self, request: Any, call: Call) -> Any:
         properties = SegmentProperties(dataset_of(self._catalog, call))
-        row = rows_in(request.properties).combine_chunks().to_batches()
+        row = rows_in(request.properties, call).combine_chunks().to_batches()
         expected = request.expected_revision if request.HasField("expected_revision") else None
         stored = _replaced(properties, _id_in(request), expected, row[0] if row else pa.record_batch({}))
         return cloud("SetSegmentPropertiesResponse")(revision=stored.revision)

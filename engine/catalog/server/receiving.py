@@ -12,6 +12,7 @@ from typing import Any, Final
 from ...limits import MIB
 from ..upload_parts import NewPart
 from ..uploads import NewUpload
+from . import relay
 from .methods import ProtocolError, Status, cause_of, protocol_error
 from .reception import Reception
 from .upload_grants import Grant, UploadGrants
@@ -33,6 +34,26 @@ _OF_HTTP: Final = {
 }
 
 Receive = Callable[[], Awaitable[Any]]
+
+_LEAST_PACE: Final = 1024.0
+"""Bytes of a body that have to come in a second, after the time in which a client stalls."""
+
+
+class Pace:
+    """Gives the events of a request as they come; a body that comes byte by byte is cut like one that stalls."""
+
+    def __init__(self, receive: Receive) -> None:
+        self._receive = receive
+        self._until = time.monotonic() + relay.STALL_SECONDS
+
+    async def __call__(self) -> Any:
+        """Return the next event. Raises :class:`ProtocolError` where it is too late."""
+        try:
+            event = await asyncio.wait_for(self._receive(), max(self._until - time.monotonic(), 0))
+        except TimeoutError:
+            raise ProtocolError(Status.CANCELLED, "the request came too slowly") from None
+        self._until += len(event.get("body", b"")) / _LEAST_PACE
+        return event
 
 
 async def received(
@@ -79,10 +100,10 @@ async def _take(
 ) -> str:
     loop = asyncio.get_running_loop()
     upload: NewUpload = await loop.run_in_executor(executor, grants.begin, grant, size)
-    waiting, count, more = bytearray(), 0, True
+    waiting, count, more, paced = bytearray(), 0, True, Pace(receive)
     try:
         while more:
-            event = await receive()
+            event = await paced()
             if event["type"] == "http.disconnect":
                 raise ProtocolError(Status.CANCELLED, "the client has gone")
             if is_stopping():

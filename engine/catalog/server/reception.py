@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from google.protobuf.message import DecodeError
 
+from .budget import MemoryBudget
 from .methods import Call, Kind, Method, ProtocolError, Status, cause_of, protocol_error
 from .metrics import ServeMetrics
 from .tokens import Access, Permissions
@@ -20,9 +21,10 @@ LOG: Final = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Reception:
-    """Runs calls for callers that ``access`` lets in, and counts them."""
+    """Runs calls for callers that ``access`` lets in, within a budget of memory, and counts them."""
 
     access: Access
+    budget: MemoryBudget = field(default_factory=MemoryBudget)
     metrics: ServeMetrics = field(default_factory=ServeMetrics)
 
     def run(
@@ -54,8 +56,9 @@ class Reception:
                 can_read=granted.can_read,
                 can_write=granted.can_write,
                 is_active=is_active,
+                budget=self.budget,
             )
-            for data in _answers(method, requests, call):
+            for data in _answers(method, self._parsed(method, requests), call):
                 self.metrics.sent(len(data))
                 yield data
             status = Status.OK
@@ -68,6 +71,20 @@ class Reception:
         finally:
             self.metrics.ended(method.name, status, time.monotonic() - began)
 
+    def _parsed(self, method: Method, requests: Iterator[bytes]) -> Iterator[Any]:
+        """The messages of a call, each of which holds its bytes of the budget until the next one is wanted."""
+        while (data := next(requests, None)) is not None:
+            with self.budget.taking() as taken:
+                taken(len(data))
+                try:
+                    message = method.request.FromString(data)
+                except DecodeError:
+                    name = method.request.DESCRIPTOR.name
+                    raise ProtocolError(Status.INVALID_ARGUMENT, f"the request is no {name}") from None
+                del data  # the message has a copy of it
+                yield message
+                del message
+
     def permitted(self, method: Method, headers: Mapping[str, str | bytes]) -> Permissions:
         """The rights of a caller. Raises :class:`ProtocolError` where it may not call the method."""
         granted = self.access.permissions(headers)
@@ -78,22 +95,14 @@ class Reception:
         return granted
 
 
-def _answers(method: Method, requests: Iterator[bytes], call: Call) -> Iterator[bytes]:
-    def parsed(data: bytes) -> Any:
-        try:
-            return method.request.FromString(data)
-        except DecodeError:
-            raise ProtocolError(
-                Status.INVALID_ARGUMENT, f"the request is no {method.request.DESCRIPTOR.name}"
-            ) from None
-
+def _answers(method: Method, requests: Iterator[Any], call: Call) -> Iterator[bytes]:
     if method.kind is Kind.UPLOAD:
-        yield method.handler(map(parsed, requests), call).SerializeToString()
+        yield method.handler(requests, call).SerializeToString()
         return
     given = next(requests, None)
     if given is None:
         raise ProtocolError(Status.INVALID_ARGUMENT, "the call ended without a request")
-    answer = method.handler(parsed(given), call)
+    answer = method.handler(given, call)
     if method.kind is Kind.UNARY:
         yield answer.SerializeToString()
         return

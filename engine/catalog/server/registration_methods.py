@@ -127,7 +127,7 @@ class RegistrationCalls:
             with RrdWriter(place) as writer:
                 for request in requests:
                     call.check()
-                    segment, chunks = _chunks_in(request.chunk)
+                    segment, chunks = _chunks_in(request.chunk, call)
                     store = StoreEntry(kind, str(dataset.id), segment)
                     writer.begin_store(store)
                     for chunk in chunks:
@@ -159,12 +159,12 @@ class RegistrationCalls:
         yield cloud("QueryTasksOnCompletionResponse")(data=part_of(tasks_table(task.id for task in request.ids)))
 
 
-def _chunks_in(message: Any) -> tuple[str, list[Chunk]]:
+def _chunks_in(message: Any, call: Call) -> tuple[str, list[Chunk]]:
     """The segment and the chunks in a message. Raises :class:`ProtocolError`."""
     if not message.HasField("payload"):
         raise _bad("no chunk in WriteChunksRequest")
     part = shared("DataframePart")(encoder_version=message.encoder_version, payload=message.payload)
-    table = rows_in(part)
+    table = rows_in(part, call)
     metadata = table.schema.metadata or {}
     segment = metadata.get(b"rerun:segment_id") or metadata.get(b"rerun:partition_id")
     if not segment:

@@ -6,11 +6,13 @@ alone when they begin TLS; browsers and all others get the server of HTTP/1.1.
 
 from __future__ import annotations
 
+import ipaddress
 import logging
 import selectors
 import socket
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -18,12 +20,19 @@ LOG: Final = logging.getLogger(__name__)
 
 STALL_SECONDS: Final = 45.0
 """A client that takes nothing of what waits for it for so long has stalled, and its connection ends."""
-_DECIDE_SECONDS: Final = 10.0
+HEADER_SECONDS: Final = 10.0
+"""The time for a client's greeting, and for each whole header, however steadily its bytes come."""
+MOST_OF_CLIENT: Final = 256
+"""Connections that one client may have at once."""
 _MOST_CONNECTIONS: Final = 4000
 _PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 _HELLO: Final = 0x16
 _ALPN: Final = 16
 _MOST_LOOKED_AT: Final = 16 * 1024 + 5
+_FRAME_HEAD: Final = 9
+_HEADERS, _SETTINGS, _CONTINUATION, _DATA = 1, 4, 9, 0
+_END_HEADERS: Final = 4
+_LARGEST_SETTINGS: Final = 1024
 _BUFFER: Final = 256 * 1024
 _ROUNDS: Final = 8
 _LOOK: Final = 1.0
@@ -36,6 +45,27 @@ def speaks_grpc(data: bytes, *, is_tls: bool) -> bool | None:
     if data.startswith(_PREFACE[:3]):
         return True
     return None if _PREFACE.startswith(data) else False
+
+
+def greets(data: bytes) -> bool:
+    """Whether bytes on a plain line are a whole greeting of HTTP/2, its preface and settings, or can be none."""
+    if not _PREFACE.startswith(data[: len(_PREFACE)]):
+        return True
+    head = data[len(_PREFACE) : len(_PREFACE) + _FRAME_HEAD]
+    if len(head) < _FRAME_HEAD:
+        return False
+    size = int.from_bytes(head[:3], "big")
+    return head[3] != _SETTINGS or size > _LARGEST_SETTINGS or len(data) >= len(_PREFACE) + _FRAME_HEAD + size
+
+
+def client_of(address: str) -> str:
+    """The client that an address is of: all addresses of a /64 of IPv6 are one's."""
+    found = ipaddress.ip_address(address.partition("%")[0])
+    if isinstance(found, ipaddress.IPv4Address):
+        return address
+    if found.ipv4_mapped is not None:
+        return str(found.ipv4_mapped)
+    return str(ipaddress.ip_network((found, 64), strict=False))
 
 
 def _offers_h2_alone(data: bytes) -> bool | None:
@@ -76,6 +106,40 @@ def _listed(data: bytes) -> list[bytes]:
     return found
 
 
+class _Frames:
+    """Follows the frames of HTTP/2 on a plain line; ``since`` is when a header, or another head, began to come."""
+
+    def __init__(self) -> None:
+        self.since: float | None = None
+        self._left = len(_PREFACE)
+        self._head = b""
+        self._is_part = False
+
+    def follow(self, data: bytes | memoryview) -> None:
+        """Go on with what came."""
+        at, size = 0, len(data)
+        while at < size:
+            if self._left:
+                step = min(self._left, size - at)
+                self._left -= step
+            else:
+                step = min(_FRAME_HEAD - len(self._head), size - at)
+                self._head += bytes(data[at : at + step])
+                self.since = self.since or time.monotonic()
+                if len(self._head) == _FRAME_HEAD:
+                    self._begin()
+            at += step
+            if not self._left and not self._head and not self._is_part:
+                self.since = None
+
+    def _begin(self) -> None:
+        kind, flags = self._head[3], self._head[4]
+        self._left, self._head = int.from_bytes(self._head[:3], "big"), b""
+        self._is_part = kind in (_HEADERS, _CONTINUATION) and not flags & _END_HEADERS
+        if kind == _DATA:  # which the handler waits for, as long as it may take
+            self.since = None
+
+
 class _Line:
     """One direction of a connection: what was read and not written yet stays in ``waiting``."""
 
@@ -86,6 +150,7 @@ class _Line:
         self.at_end = False
         self.is_over = False
         self.moved = time.monotonic()
+        self.frames: _Frames | None = None
 
     def move(self, buffer: memoryview) -> None:
         """Move what can be moved now, until others have a turn. Raises ``OSError`` where an end is gone."""
@@ -110,6 +175,8 @@ class _Line:
             self.moved = time.monotonic()
             self.at_end = count == 0
             self.waiting = buffer[:count]
+            if self.frames is not None:
+                self.frames.follow(self.waiting)
             if not self._write():
                 break
             if 0 < count < len(buffer) // 2:
@@ -134,8 +201,9 @@ class _Line:
 class _Connection:
     """A client and the server that it was given to."""
 
-    def __init__(self, client: socket.socket) -> None:
+    def __init__(self, client: socket.socket, name: str) -> None:
         self.client = client
+        self.name = name
         self.server: socket.socket | None = None
         self.inward = _Line(client, None)
         self.outward: _Line | None = None
@@ -148,11 +216,14 @@ class _Connection:
     def lines(self) -> tuple[_Line, ...]:
         return (self.inward,) if self.outward is None else (self.inward, self.outward)
 
-    def join(self, server: socket.socket, *, is_grpc: bool) -> None:
+    def join(self, server: socket.socket, *, is_grpc: bool, is_tls: bool) -> None:
         self.server = self.inward.target = server
         self.outward = _Line(server, self.client)
         self.is_grpc = is_grpc
         self.watched[server] = 0
+        if is_grpc and not is_tls:
+            self.inward.frames = _Frames()
+            self.inward.frames.follow(self.inward.waiting)
 
     def wanted(self, end: socket.socket) -> int:
         """The events that are waited for at one end."""
@@ -166,7 +237,10 @@ class _Connection:
 
     def is_stalled(self, now: float) -> bool:
         if self.outward is None:
-            return now - self.began > _DECIDE_SECONDS
+            return now - self.began > HEADER_SECONDS
+        frames = self.inward.frames
+        if frames is not None and frames.since is not None and now - frames.since > HEADER_SECONDS:
+            return True
         waiting = [now - line.moved for line in self.lines if line.waiting]
         if waiting:
             return max(waiting) > STALL_SECONDS
@@ -179,7 +253,14 @@ class Relay:
     """Carries the connections of a listening socket to the servers at two addresses, in a thread of its own."""
 
     def __init__(
-        self, listener: socket.socket, grpc: str, web: str, *, is_tls: bool, stalled: Callable[[], None]
+        self,
+        listener: socket.socket,
+        grpc: str,
+        web: str,
+        *,
+        is_tls: bool,
+        stalled: Callable[[], None],
+        most_of_client: int = MOST_OF_CLIENT,
     ) -> None:
         self._listener = listener
         self._addresses = {True: grpc, False: web}
@@ -187,6 +268,8 @@ class Relay:
         self._stalled = stalled
         self._selector = selectors.DefaultSelector()
         self._connections: set[_Connection] = set()
+        self._of_clients: Counter[str] = Counter()
+        self._most_of_client = most_of_client
         self._buffer = memoryview(bytearray(_BUFFER))
         self._wake, self._woken = socket.socketpair()
         self._is_listening = True
@@ -244,21 +327,27 @@ class Relay:
 
     def _accept(self) -> None:
         try:
-            client, _ = self._listener.accept()
+            client, address = self._listener.accept()
         except BlockingIOError:
             return
         except OSError as error:
             LOG.warning("a connection could not be taken: %s", error.strerror)
             time.sleep(0.05)  # without handles for it, it would come again at once
             return
-        if len(self._connections) >= _MOST_CONNECTIONS:
+        name = client_of(address[0])
+        if len(self._connections) >= _MOST_CONNECTIONS or self._of_clients[name] >= self._most_of_client:
+            LOG.warning("a connection of %s is refused: it has %d of all %d", name, *self._counts(name))
             client.close()
             return
         client.setblocking(False)
         client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        connection = _Connection(client)
+        connection = _Connection(client, name)
         self._connections.add(connection)
+        self._of_clients[name] += 1
         self._selector.register(client, selectors.EVENT_READ, connection)
+
+    def _counts(self, name: str) -> tuple[int, int]:
+        return self._of_clients[name], len(self._connections)
 
     def _go_on(self, connection: _Connection, end: Any) -> None:
         """Move what can be moved since one end of a connection reads or writes again."""
@@ -282,11 +371,12 @@ class Relay:
             return
         line.waiting = bytes(line.waiting) + found
         is_grpc = speaks_grpc(line.waiting, is_tls=self._is_tls)
-        if not found:
+        if not found and not is_grpc:
             self._drop(connection)
-        elif is_grpc is not None:
+        elif is_grpc is not None and (not found or not is_grpc or self._is_tls or greets(line.waiting)):
+            line.at_end = not found
             server = socket.socket(socket.AF_UNIX)
-            connection.join(server, is_grpc=is_grpc)
+            connection.join(server, is_grpc=is_grpc, is_tls=self._is_tls)
             server.connect("\0" + self._addresses[is_grpc])
             server.setblocking(False)
             self._go_on(connection, server)
@@ -306,7 +396,11 @@ class Relay:
             connection.watched[end] = wanted
 
     def _drop(self, connection: _Connection) -> None:
-        self._connections.discard(connection)
+        if connection in self._connections:
+            self._connections.discard(connection)
+            self._of_clients[connection.name] -= 1
+            if not self._of_clients[connection.name]:
+                del self._of_clients[connection.name]
         for end, watched in connection.watched.items():
             if watched:
                 self._selector.unregister(end)

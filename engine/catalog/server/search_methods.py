@@ -88,7 +88,7 @@ class SearchCalls:
 
     def _search(self, request: Any, call: Call) -> Iterator[Any]:
         dataset = dataset_of(self._catalog, call)
-        column, query = _column_in(request), rows_in(request.query)
+        column, query = _column_in(request), rows_in(request.query, call)
         scan = request.scan_parameters
         if scan.filter or scan.order_by:
             text = "results of a search come in the order of their scores, and are filtered by who asks"

@@ -10,6 +10,7 @@ from typing import Final
 from ...limits import MIB
 from ...locations import located
 from ..client import CatalogClient
+from .budget import MEMORY_BUDGET
 from .chunk_methods import ChunkCalls
 from .dataset_methods import DatasetCalls
 from .entry_events import EntryEvents
@@ -34,11 +35,13 @@ class ServiceOptions:
 
     ``readable`` are the places, paths or URLs, below which clients may register files and tables, and make tables,
     beside the catalog's own folder; None: anywhere that this process can read and write. ``most_upload_bytes`` is the
-    size of the largest file that clients may upload.
+    size of the largest file that clients may upload, ``request_memory`` the bytes of memory that all requests together
+    may take, with what they expand to.
     """
 
     readable: Sequence[str] | None = ()
     most_upload_bytes: int = 16 * 1024 * MIB
+    request_memory: int = MEMORY_BUDGET
 
 
 class CatalogService:

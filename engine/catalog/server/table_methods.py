@@ -110,7 +110,7 @@ class TableCalls:
         first = next(iter(requests), None)
         if first is None:
             return cloud("WriteTableResponse")()
-        mode, head = first.insert_mode or _APPEND, rows_in(first.dataframe_part)
+        mode, head = first.insert_mode or _APPEND, rows_in(first.dataframe_part, call)
 
         def batches() -> Iterator[pa.RecordBatch]:
             yield from head.to_batches()
@@ -118,7 +118,7 @@ class TableCalls:
                 call.check()
                 if (request.insert_mode or _APPEND) != mode:
                     raise _bad("the messages of one write have different insert modes")
-                rows = rows_in(request.dataframe_part)
+                rows = rows_in(request.dataframe_part, call)
                 if rows.schema != head.schema:
                     raise _bad("the messages of one write have different columns")
                 yield from rows.to_batches()

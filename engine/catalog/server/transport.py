@@ -13,19 +13,20 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any, Final
 
+from ...allocation import give_back_freed_memory
 from ...errors import MissingExtraError, UsageError, extra_command
 from ...limits import MIB
+from .budget import MemoryBudget
 from .entry_events import MOST_WATCHERS
 from .methods import Kind, Method, ProtocolError
 from .port_holder import port_holder
 from .reception import Reception, forget
-from .relay import STALL_SECONDS, Relay
+from .relay import HEADER_SECONDS, MOST_OF_CLIENT, STALL_SECONDS, Relay
 from .service import CatalogService
 from .tokens import Access
 from .web import Web, WebApp, WebServer
 
 GRPC_OPTIONS: Final = (
-    ("grpc.max_receive_message_length", 256 * MIB),
     ("grpc.max_send_message_length", -1),
     ("grpc.so_reuseport", 0),  # or a second server shares the port, and nobody is told
     # clients ping when they are idle, and while they receive: that is no abuse
@@ -37,7 +38,9 @@ GRPC_OPTIONS: Final = (
     ("grpc.keepalive_timeout_ms", 20_000),
     ("grpc.max_concurrent_streams", 256),  # of one connection
     ("grpc.max_metadata_size", 32 * 1024),
+    ("grpc.server_handshake_timeout_ms", int(HEADER_SECONDS * 1000)),  # until the settings of HTTP/2 are there
 )
+_MOST_REQUEST_BYTES: Final = 256 * MIB
 THREADS: Final = 64
 """Handlers that run at once, beside those that wait for events."""
 _WAITING_THREADS: Final = MOST_WATCHERS + 8  # those beyond are refused by the handler
@@ -54,11 +57,13 @@ def start(
     access: Access | None = None,
     tls: tuple[bytes, bytes] | None = None,
     web: Web | None = None,
+    most_of_client: int = MOST_OF_CLIENT,
 ) -> RunningServer:
     """Serve on a port, by default on one that is free, until the server is stopped.
 
     ``access`` says who may call, by default everybody. ``tls`` are a certificate with its chain and a private key, in
-    PEM; without them the line is plain. ``web`` says what browsers may do beyond calls by pages of this machine.
+    PEM; without them the line is plain. ``web`` says what browsers may do beyond calls by pages of this machine. One
+    client, by its address, has at most ``most_of_client`` connections.
 
     Raises
     ------
@@ -76,8 +81,9 @@ def start(
             hint=extra_command("serve"),
         ) from error
     listener = _listening(host, port)
-    reception = Reception(access or Access())
-    watch = _Watch(reception.metrics.stalled)
+    budget = MemoryBudget(service.options.request_memory)
+    reception = Reception(access or Access(), budget)
+    watch = _Watch(reception.metrics.stalled, budget)
     executor = ThreadPoolExecutor(threads, "chunkmill-serve")
     waiting = ThreadPoolExecutor(_WAITING_THREADS, "chunkmill-serve-waiting")
 
@@ -99,7 +105,8 @@ def start(
         most_calls=_CALLS,
     )
     try:
-        server = grpc.server(executor, (Handlers(),), options=GRPC_OPTIONS, maximum_concurrent_rpcs=_CALLS)
+        most = ("grpc.max_receive_message_length", min(_MOST_REQUEST_BYTES, budget.most_at_once))
+        server = grpc.server(executor, (Handlers(),), options=(most, *GRPC_OPTIONS), maximum_concurrent_rpcs=_CALLS)
         if tls is None:
             server.add_insecure_port(f"unix-abstract:{name}-grpc")
         else:
@@ -113,7 +120,14 @@ def start(
         watch.end()
         raise UsageError(f"the server cannot start: {error}", hint="Look at the certificate and its key.") from error
     server.start()
-    relay = Relay(listener, f"{name}-grpc", f"{name}-web", is_tls=tls is not None, stalled=reception.metrics.stalled)
+    relay = Relay(
+        listener,
+        f"{name}-grpc",
+        f"{name}-web",
+        is_tls=tls is not None,
+        stalled=reception.metrics.stalled,
+        most_of_client=most_of_client,
+    )
     return RunningServer(server, browsers, relay, watch, host, listener.getsockname()[1], is_secure=tls is not None)
 
 
@@ -179,10 +193,11 @@ class RunningServer:
 
 
 class _Watch:
-    """Ends calls whose client neither takes nor gives a message for too long."""
+    """Ends calls whose client neither takes nor gives a message for too long, and gives memory of others back."""
 
-    def __init__(self, stalled: Callable[[], None]) -> None:
+    def __init__(self, stalled: Callable[[], None], budget: MemoryBudget) -> None:
         self._stalled = stalled
+        self._budget = budget
         self._waiting: dict[Any, float] = {}
         self._lock = threading.Lock()
         self._is_over = threading.Event()
@@ -213,6 +228,8 @@ class _Watch:
             for context in late:
                 self._stalled()
                 context.cancel()
+            if self._budget.freed():
+                give_back_freed_memory()
 
 
 class _Handler:

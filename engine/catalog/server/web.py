@@ -24,8 +24,9 @@ from urllib.parse import quote
 from ...limits import MIB
 from .methods import Kind, Method, ProtocolError, Status, protocol_error
 from .metrics import CONTENT_TYPE
-from .receiving import received
+from .receiving import Pace, received
 from .reception import Reception, forget
+from .relay import HEADER_SECONDS
 from .upload_grants import UPLOAD_PATH, UploadGrants
 
 LOG: Final = logging.getLogger(__name__)
@@ -187,7 +188,8 @@ class WebApp:
             if self._running >= self._most_calls:
                 raise ProtocolError(Status.RESOURCE_EXHAUSTED, "too many calls run")
             self._reception.permitted(method, headers)  # before the request is taken in
-            requests = [_message(await _body(receive), as_text=as_text)]
+            with self._reception.budget.taking() as taken:
+                requests = [_message(await _body(receive, taken), as_text=as_text)]
         except ProtocolError as error:
             ended = error
         await send({"type": "http.response.start", "status": 200, "headers": [*cors, (b"content-type", kind.encode())]})
@@ -255,7 +257,7 @@ class WebServer:
         self.app = app
         config = uvicorn.Config(
             app,
-            http="h11",
+            http=_timed_protocol(),
             ws="none",
             lifespan="off",
             loop="asyncio",
@@ -288,6 +290,35 @@ class WebServer:
         self._thread.join()
 
 
+def _timed_protocol() -> Any:
+    """The class of uvicorn's connections, which ends those whose header does not come whole in time."""
+    import h11
+    from uvicorn.protocols.http.h11_impl import H11Protocol
+
+    class TimedProtocol(H11Protocol):
+        """Looks after each piece of data whether a header began, and is not whole yet."""
+
+        header_timer: asyncio.TimerHandle | None = None
+
+        def data_received(self, data: bytes) -> None:
+            super().data_received(data)
+            self.look()
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            super().connection_lost(exc)
+            self.look(is_over=True)
+
+        def look(self, *, is_over: bool = False) -> None:
+            begun = not is_over and self.conn.their_state is h11.IDLE and bool(self.conn.trailing_data[0])
+            if begun and self.header_timer is None:
+                self.header_timer = self.loop.call_later(HEADER_SECONDS, self.transport.abort)
+            elif not begun and self.header_timer is not None:
+                self.header_timer.cancel()
+                self.header_timer = None
+
+    return TimedProtocol
+
+
 def _ssl_context(certificate: bytes, key: bytes) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -313,14 +344,16 @@ async def _wait_until_gone(receive: Receive) -> None:
         pass
 
 
-async def _body(receive: Receive) -> bytes:
-    pieces, size = [], 0
+async def _body(receive: Receive, taken: Callable[[int], None]) -> bytes:
+    """The body of a request; ``taken`` is told of the memory that each piece takes, in pieces and put together."""
+    pieces, size, paced = [], 0, Pace(receive)
     while True:
-        event = await receive()
+        event = await paced()
         if event["type"] == "http.disconnect":
             raise ProtocolError(Status.CANCELLED, "the client has gone")
         pieces.append(event.get("body", b""))
         size += len(pieces[-1])
+        taken(2 * len(pieces[-1]))
         if size > MOST_REQUEST_BYTES:
             raise ProtocolError(Status.RESOURCE_EXHAUSTED, f"a request has more than {MOST_REQUEST_BYTES} bytes")
         if not event.get("more_body"):
