@@ -415,10 +415,15 @@ def writing(path: str) -> Iterator[None]:
         raise write_error(error, path) from error
 
 
+def is_full(error: OSError) -> bool:
+    """Return True if the disk has no space, or a quota or a limit on the size of files is reached."""
+    return error.errno in _FULL
+
+
 def write_error(error: OSError, path: str) -> WriteError:
     """The error to raise when writing for ``path`` failed with ``error``."""
     reason = error.strerror or str(error)
-    if error.errno in _FULL:
+    if is_full(error):
         return NoSpaceError(
             f"cannot be written: {reason}",
             path=path,

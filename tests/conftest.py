@@ -9,10 +9,12 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from file_limits import SmallDisk, can_mount, small_disk
 from places import DATA
 
 if TYPE_CHECKING:
@@ -96,6 +98,15 @@ def spark() -> SparkSession:
     from chunkmill.engine import get_session
 
     return get_session(master="local[2,4]")
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[SmallDisk]:
+    """A disk of 16 MiB; without the right to mount one, the test is left out."""
+    if not can_mount():
+        pytest.skip("a disk cannot be mounted here")
+    with small_disk(tmp_path / "disk", 16 << 20) as made:
+        yield made
 
 
 @pytest.fixture(params=["inline", "spark"])

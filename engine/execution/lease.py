@@ -13,12 +13,16 @@ the condition that there is none. Nothing else is asked of a store, so object st
 systems. The holder rewrites its file every third of ``ttl_seconds``; when it is done, the file says so. It is taken
 over from
 
-- a holder that released it, or whose process is known to be dead (same host and process namespace): at once;
-- one elsewhere whose file was not rewritten while it was watched for its ``ttl_seconds`` (by this host's steady clock:
-  what clocks of other hosts say is not compared with anything), which is logged;
+- a holder that released it, that this process knows to have given it up, or whose process is known to be dead (same
+  host and process namespace): at once;
+- any other whose file was not rewritten while it was watched for its ``ttl_seconds`` (only the time between two looks
+  counts, and no clock of another host), which is logged: on this host as well, as a process may live on without
+  renewing: it is stopped, or it gave up and could not write that;
 - a file that holds nothing of the kind, after being watched as well.
 
-A process on this host that is alive but stopped keeps its lease; whoever stopped it can end it.
+All contents of the file have one size. Where a disk has no space for a second file, the holder writes over the bytes
+of the first, so a full disk keeps it neither from renewing nor from releasing. Where that fails too, the holder counts
+as done in its process, and goes on trying.
 
 A lease keeps two from doing the same work, and tells the second whom to ask. It does not protect the data: a process
 can be suspended between :meth:`Lease.check` and what it does next. That is what the order of versions does.
@@ -26,6 +30,7 @@ can be suspended between :meth:`Lease.check` and what it does next. That is what
 
 from __future__ import annotations
 
+import contextlib
 import getpass
 import json
 import logging
@@ -41,7 +46,7 @@ from types import TracebackType
 from typing import Any, Final, NamedTuple, Self
 
 from .. import faults
-from ..errors import ReadError, SourceMissingError, WriteError, writing
+from ..errors import ReadError, SourceMissingError, WriteError, is_full, writing
 from ..folders import Folder, LocalFolder
 from ..locations import Location
 from .staging import is_gone, pid_namespace, this_process
@@ -104,8 +109,8 @@ class Holder:
             raise ValueError("a lease's times are numbers")
 
     def to_bytes(self) -> bytes:
-        """The content of the lease's file."""
-        return json.dumps({"format": FORMAT, **asdict(self)}, indent=1).encode()
+        """The content of the lease's file: JSON, and spaces up to a size that does not change with the times."""
+        return json.dumps({"format": FORMAT, **asdict(self)}, indent=1).encode().ljust(_SIZE)
 
     def renew(self) -> Holder:
         """The same, renewed now."""
@@ -132,6 +137,11 @@ class Holder:
             return is_gone(asdict(self))
         except ValueError:
             return False
+
+    @property
+    def is_heard(self) -> bool:
+        """Whether it is on this host, and this host's clock says that it was renewed in time: so it is alive."""
+        return self.is_here and abs(time.time() - self.renewed) < self.patience
 
     @property
     def patience(self) -> float:
@@ -168,6 +178,11 @@ _KEPT: Final = 8
 _ATTEMPTS: Final = 100
 _PATIENCE: Final = 30.0
 _TURN: Final = 0.05
+_SIZE: Final = 1024
+_AGAIN: Final = 10.0
+"""Seconds, at most, after which a release that failed is tried again."""
+_GIVEN_UP: Final = set[str]()
+"""The tokens of leases that this process no longer holds, though their files may not say so yet."""
 _CLOCK: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 logger = logging.getLogger("chunkmill.lease")
@@ -177,6 +192,16 @@ class _Found(NamedTuple):
     number: int
     data: bytes
     holder: Holder | None
+
+    @property
+    def is_free(self) -> bool:
+        """Whether it may be taken over at once."""
+        holder = self.holder
+        return holder is not None and (holder.is_released or holder.token in _GIVEN_UP or holder.is_dead)
+
+    @property
+    def patience(self) -> float:
+        return _PATIENCE if self.holder is None else self.holder.patience
 
 
 class Lease:
@@ -208,9 +233,10 @@ class Lease:
         """Take a lease of the store ``home``, in the name of ``holder``: a word for what it is going to do.
 
         ``name`` is that of an ingestion query, by default the lease is that of upkeep. Waits up to the ttl of a holder
-        on another host, to see whether that is alive; with ``wait=False`` it takes it for alive. Raises a transient
-        ``WriteError`` that names the holder where there is one, and another where the folder cannot be written. With
-        ``queue=True`` it waits for a holder that is alive, too, until that is done.
+        on another host, or of one on this host that was not renewed in time, to see whether that is alive; with
+        ``wait=False`` it takes it for alive. Raises a transient ``WriteError`` that names the holder where there is
+        one, and another where the folder cannot be written. With ``queue=True`` it waits for a holder that is alive,
+        too, until that is done.
         """
         if ttl_seconds <= 0:
             raise ValueError(f"a lease lasts longer than {ttl_seconds} seconds")
@@ -219,21 +245,24 @@ class Lease:
             folder.make()
         for _ in range(_ATTEMPTS):
             before = _newest(folder, home)
-            if before is not None and queue:
-                before = _waited_for_turn(folder, home, before)
-            elif before is not None:
-                _wait_for_end(folder, home, before, wait=wait)
+            if before is not None:
+                before = _waited_for_end(folder, home, before, wait=wait, queue=queue)
             number = 1 if before is None else before.number + 1
             mine = Holder.here(holder, ttl_seconds)
-            if _create(folder, home, number, mine):
+            try:
+                if not _create(folder, home, number, mine):
+                    continue
                 lease = cls(home, number, mine, name)
-                try:
-                    faults.reach("lease.take")
-                    _tidy(folder, home, number)
-                except BaseException:
-                    lease.release()
-                    raise
-                return lease
+            except BaseException:  # the file may be there
+                _give_up(folder, number, mine)
+                raise
+            try:
+                faults.reach("lease.take")
+                _tidy(folder, home, number)
+            except BaseException:
+                lease.release()
+                raise
+            return lease
         raise WriteError("the lease on this store changes hands all the time", path=str(home), transient=True)
 
     def check(self) -> None:
@@ -256,19 +285,39 @@ class Lease:
                 )
 
     def release(self) -> None:
-        """Let another have the lease. Does nothing where it was lost, or was released before."""
+        """Let another have the lease. Does nothing where it was lost, or was released before.
+
+        Where its file cannot be written, it is free for this process at once, for others when that succeeds, which is
+        tried in the background, or when they have watched it for ``ttl_seconds``.
+        """
         self._done.set()
         self._thread.join()
         with self._turn:
-            try:
-                if self._lost is None and not self.holder.is_released:
-                    self._look()
-                if self._lost is None and not self.holder.is_released:
-                    self._write(self.holder.release())
-            except WriteError as error:
-                # The next one finds out by itself that this process is gone.
-                logger.warning("the lease was not released: %s", error)
+            if self._lost is None and (error := self._release_failure()) is not None:
+                _GIVEN_UP.add(self.holder.token)
+                logger.warning("the lease was not released, which is tried again: %s", error)
+                threading.Thread(target=self._release_later, name="chunkmill-lease", daemon=True).start()
             self._lost = self._lost or "it was released"
+
+    def _release_failure(self) -> WriteError | None:
+        """Write that the lease is released, unless it is another's by now; gives what prevented that."""
+        try:
+            self._look()
+            if self._lost is None:
+                self._write(self.holder.release())
+        except WriteError as error:
+            return error
+        return None
+
+    def _release_later(self) -> None:
+        while True:
+            time.sleep(min(self.holder.ttl / 3, _AGAIN))
+            with self._turn:
+                self._lost = None
+                is_done = self._release_failure() is None
+                self._lost = self._lost or "it was released"
+            if is_done:
+                return
 
     def _keep(self) -> None:
         while not self._done.wait(self.holder.ttl / 3):
@@ -316,9 +365,7 @@ def lease_holder(home: Location, name: str = "") -> Holder | None:
     Of a holder on another host nobody knows here whether it lives: see when it ``renewed``. Changes nothing.
     """
     found = _newest(_folder(home, name), home)
-    if found is None or found.holder is None or found.holder.is_released or found.holder.is_dead:
-        return None
-    return found.holder
+    return None if found is None or found.is_free else found.holder
 
 
 def _folder(home: Location, name: str) -> Folder:
@@ -371,49 +418,46 @@ def _unsure(home: Location, error: Exception) -> WriteError:
     return WriteError(f"who is at work here cannot be found out: {error}", path=str(home), transient=True)
 
 
-def _wait_for_end(folder: Folder, home: Location, before: _Found, *, wait: bool) -> None:
-    """Return when the lease of ``before`` may be taken over; raise ``WriteError`` where it may not."""
-    holder = before.holder
-    if holder is not None:
-        if holder.is_released or holder.is_dead:
-            return
-        if holder.is_here:
-            raise _refusal(home, holder)
-    if not wait:
-        raise _refusal(home, holder)
-    patience = _PATIENCE if holder is None else holder.patience
-    logger.warning("%s: waiting up to %.0f s to see whether %s is alive", home, patience, holder or "a writer")
-    until = _now() + patience
-    while _now() < until:
-        time.sleep(max(0.0, min(patience / 20, 1.0, until - _now())))
-        now = _newest(folder, home)
-        if now is None or (now.holder is not None and now.holder.is_released):
-            return
-        if now.data != before.data:
-            raise _refusal(home, now.holder)
-    logger.warning("%s: %s has given no sign of life for %.0f s", home, holder or "a writer", patience)
+def _waited_for_end(folder: Folder, home: Location, found: _Found, *, wait: bool, queue: bool) -> _Found | None:
+    """The newest file of a lease, once it may be taken over; with ``queue`` however long others have it.
 
-
-def _waited_for_turn(folder: Folder, home: Location, before: _Found) -> _Found | None:
-    """The newest file of a lease once it may be taken over, however long others have it."""
-    logger.info("%s: waiting for %s", home, before.holder or "a writer")
-    until: float | None = None
-    now: _Found | None = before
-    while now is not None and (now.holder is None or not (now.holder.is_released or now.holder.is_dead)):
+    Raises ``WriteError`` where one has it who is not waited for. Seconds in which this process, or its host, was
+    stopped do not count as silence of others, who may have been stopped with it.
+    """
+    seen, silent, now = found, 0.0, found
+    while not now.is_free:
         is_here = now.holder is not None and now.holder.is_here
-        patience = _PATIENCE if now.holder is None else now.holder.patience
-        if until is None or now.data != before.data:
-            before, until = now, _now() + patience
-        elif not is_here and _now() >= until:
-            logger.warning("%s: %s has given no sign of life for %.0f s", home, now.holder or "a writer", patience)
+        if not queue and (not wait or now.data != seen.data or (now.holder is not None and now.holder.is_heard)):
+            raise _refusal(home, now.holder)
+        if now.data != seen.data:
+            seen, silent = now, 0.0
+        if silent >= now.patience:
+            logger.warning("%s: %s has given no sign of life for %.0f s", home, now.holder or "a writer", now.patience)
             return now
-        time.sleep(_TURN if is_here else min(patience / 20, 1.0))
-        now = _newest(folder, home)
+        if now is found and not queue:
+            told = "%s: waiting up to %.0f s to see whether %s is alive"
+            logger.warning(told, home, now.patience, now.holder or "a writer")
+        elif now is found:
+            logger.info("%s: waiting for %s", home, now.holder or "a writer")
+        pause = min(now.patience / 20, _TURN if is_here else 1.0)
+        time.sleep(pause)
+        silent += pause
+        after = _newest(folder, home)
+        if after is None:
+            return None
+        now = after
     return now
 
 
 def _refusal(home: Location, holder: Holder | None) -> WriteError:
     hint = "Wait until it is done, or end it, or choose another destination."
+    if holder is not None and holder.is_here and holder.pid == os.getpid():
+        raise WriteError(
+            f"this process is at work here already: {holder}",
+            path=str(home),
+            hint="Wait until its other call is done, or choose another destination.",
+            transient=True,
+        )
     if holder is not None and holder.is_here:
         hint = f"Wait until it is done, or end it (kill {holder.pid}), or choose another destination."
     return WriteError(
@@ -450,8 +494,19 @@ def _tidy(folder: Folder, home: Location, number: int) -> None:
         folder.delete([*old, *(name for name in folder.names() if not _NAME.fullmatch(name))])
 
 
+def _give_up(folder: Folder, number: int, holder: Holder) -> None:
+    """Let a lease go whose file may be there, as far as that is possible."""
+    _GIVEN_UP.add(holder.token)
+    with contextlib.suppress(OSError, ValueError, TypeError, ReadError, WriteError):
+        if Holder.parse(folder.get(_name(number))).token == holder.token:
+            _replace(folder, _name(number), holder.release().to_bytes())
+
+
 def _replace(folder: Folder, name: str, data: bytes) -> None:
-    """Put a file in the place of one, so that whoever reads sees one or the other."""
+    """Put a file in the place of one, so that whoever reads sees one or the other.
+
+    Where there is no space for a second one, the bytes of the first are written over, which needs none.
+    """
     if not isinstance(folder, LocalFolder):
         folder.put(name, data)
         return
@@ -459,6 +514,13 @@ def _replace(folder: Folder, name: str, data: bytes) -> None:
     try:
         draft.write_bytes(data)
         draft.rename(folder.location / name)
-    except BaseException:  # a signal as well, which may come at any point of this
+    except OSError as error:
+        draft.unlink(missing_ok=True)
+        if not is_full(error):
+            raise
+        with (folder.location / name).open("r+b", buffering=0) as file:
+            os.pwrite(file.fileno(), data[-1:], len(data) - 1)  # raises where a limit would have the rest cut short
+            file.write(data)
+    except BaseException:  # a signal, which may come at any point of this
         draft.unlink(missing_ok=True)
         raise

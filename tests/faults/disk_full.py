@@ -18,16 +18,17 @@ import os
 import random
 import resource
 import shutil
-import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+sys.path.append(str(Path(__file__).parents[1]))
 from chunkmill.engine.ingest.quarantine import FileQuarantine
 from chunkmill.engine.store import RecordingStore
 from fault_content import Known, converted, digest_of_path, kept_content, rrd_contents
@@ -36,6 +37,7 @@ from fault_ledger import left_over
 from fault_reader import rrds_below
 from fault_runs import forked, last_error, waited, warm_up
 from fault_world import LONG_AGO, recording
+from file_limits import SmallDisk, can_mount, small_disk
 
 KINDS: Final = ("full", "read-only", "file-size", "handles")
 MOUNTED: Final = ("full", "read-only")
@@ -59,6 +61,11 @@ class Place:
     def drive(self) -> Drive:
         """What the driver does."""
         return Drive(str(self.root), merge_log=False)
+
+    @property
+    def disk(self) -> SmallDisk:
+        """The file system of the store and the RRDs, where it has one of its own."""
+        return SmallDisk(self.root / "disk")
 
     @property
     def draw(self) -> random.Random:
@@ -102,7 +109,8 @@ def run(place: Place) -> tuple[list[str], str]:
     elif code:
         wrong.append(f"the driver ended with {code}: {(place.root / 'driver.log').read_text()[-3000:]}")
     wrong += _in_fork(place, whole=False)
-    _room_again(place)
+    if place.kind in MOUNTED:
+        place.disk.make_space()
     again = waited(forked(lambda: drive_on(place.drive), place.root / "driver.log"))
     if again:
         wrong.append(f"with room it ended with {again}: {last_error(place.drive)['text']}")
@@ -113,9 +121,9 @@ def _without_room(place: Place) -> int:
     draw = place.draw
     if place.kind == "full":
         left = draw.choice([0, draw.randint(0, 50_000), draw.randint(0, 1_000_000), draw.randint(0, 14_000_000)])
-        fill(place.root / "disk", left)
+        place.disk.fill(left)
     elif place.kind == "read-only":
-        subprocess.run(["mount", "-o", "remount,ro", str(place.root / "disk")], check=True)
+        place.disk.make_read_only()
     return waited(forked(lambda: _limited(place, draw), place.root / "driver.log"))
 
 
@@ -127,21 +135,6 @@ def _limited(place: Place, draw: random.Random) -> int:
         opened = len(os.listdir("/proc/self/fd"))  # noqa: PTH208 (no handle may be open meanwhile)
         resource.setrlimit(resource.RLIMIT_NOFILE, (opened + draw.randint(0, 12), 1024))
     return drive_on(place.drive)
-
-
-def fill(disk: Path, left: int) -> None:
-    """Leave ``left`` bytes of a file system free."""
-    stat = os.statvfs(disk)
-    size = stat.f_bavail * stat.f_frsize - left
-    if size > 0:
-        with (disk / "ballast").open("wb") as file:
-            os.posix_fallocate(file.fileno(), 0, size)
-
-
-def _room_again(place: Place) -> None:
-    if place.kind == "read-only":
-        subprocess.run(["mount", "-o", "remount,rw", str(place.root / "disk")], check=True)
-    (place.root / "disk" / "ballast").unlink(missing_ok=True)
 
 
 def _in_fork(place: Place, *, whole: bool) -> list[str]:
@@ -177,30 +170,16 @@ def _account(place: Place, *, whole: bool) -> list[str]:
     return wrong
 
 
-def can_mount() -> bool:
-    """Whether a file system can be mounted here."""
-    with tempfile.TemporaryDirectory() as folder:
-        if subprocess.run(["mount", "-t", "tmpfs", "tmpfs", folder], capture_output=True, check=False).returncode:
-            return False
-        subprocess.run(["umount", "-l", folder], check=True)
-    return True
-
-
 def one(scratch: Path, known: Known, kind: str, number: int, seed: int) -> tuple[list[str], str]:
     """One case, in a folder of its own with a disk of its own."""
     root = scratch / f"{kind}-{number}"
     disk = root / "disk"
     disk.mkdir(parents=True)
-    if kind in MOUNTED:
-        subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={DISK}", "tmpfs", str(disk)], check=True)
-    try:
+    with small_disk(disk, DISK) if kind in MOUNTED else nullcontext():
         for name in ("lake", "rrds"):
             (disk / name).mkdir()
             (root / name).symlink_to(disk / name)
         return run(Place(root, scratch / "template", known, kind, number, seed))
-    finally:
-        if kind in MOUNTED:
-            subprocess.run(["umount", "-l", str(disk)], check=True)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -15,6 +16,7 @@ from pathlib import Path
 import pytest
 from chunkmill.engine.errors import WriteError
 from chunkmill.engine.execution.lease import Holder, Lease, lease_holder
+from file_limits import SmallDisk, largest_file
 
 _HOLD = """
 import sys, time
@@ -104,7 +106,17 @@ def test_a_second_writer_is_refused_by_a_message_that_names_the_first(tmp_path: 
     assert refused.value.transient
     assert str(lease.holder) in text
     assert f"process {os.getpid()} of {lease.holder.user} on {lease.holder.host}, since 2" in text
-    assert f"kill {os.getpid()}" in text
+    assert "kill" not in text and "its other call" in text
+
+
+def test_a_writer_in_another_process_is_named_with_what_ends_it(tmp_path: Path) -> None:
+    other = Other(tmp_path)
+    assert other.says() == "taken 1\n"
+    try:
+        with pytest.raises(WriteError, match=rf"another process is at work here.*kill {other.process.pid}"):
+            Lease.take(tmp_path)
+    finally:
+        other.kill()
 
 
 def test_the_process_that_was_refused_changes_nothing(tmp_path: Path) -> None:
@@ -160,18 +172,34 @@ def test_another_process_with_the_number_of_a_dead_one_does_not_hold_its_lease(t
         assert lease.number == 2
 
 
-def test_a_stopped_writer_keeps_its_lease_beyond_its_time(tmp_path: Path) -> None:
-    other = Other(tmp_path, ttl=0.2)
+@pytest.mark.parametrize("queue", [False, True])
+def test_a_writer_that_is_stopped_is_followed_after_its_time(tmp_path: Path, queue: bool) -> None:
+    other = Other(tmp_path, ttl=1.0)
     assert other.says() == "taken 1\n"
     try:
         other.process.send_signal(signal.SIGSTOP)
-        time.sleep(0.5)
         with pytest.raises(WriteError, match="another process is at work here"):
             Lease.take(tmp_path)
-        other.process.send_signal(signal.SIGCONT)
-        assert other.check() == "held\n"
+        time.sleep(1.1)
+        with pytest.raises(WriteError, match="another process is at work here"):
+            Lease.take(tmp_path, wait=False)
+        began = time.monotonic()
+        with Lease.take(tmp_path, queue=queue):
+            assert 1.0 <= time.monotonic() - began < 10
+            other.process.send_signal(signal.SIGCONT)
+            assert other.check().startswith("lost")
     finally:
         other.kill()
+
+
+def test_a_writer_on_this_host_that_renews_is_not_followed_whatever_its_clock_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Holder, "is_heard", False)  # as after the clock was set
+    with Lease.take(tmp_path, ttl_seconds=0.5) as first:
+        with pytest.raises(WriteError, match="at work here"):
+            Lease.take(tmp_path)
+        first.check()
 
 
 def test_a_stopped_writer_finds_that_it_lost_its_lease(tmp_path: Path) -> None:
@@ -360,3 +388,120 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "lake").write_bytes(b"")
     with pytest.raises(WriteError, match="lake"):
         Lease.take(tmp_path / "lake")
+
+
+_FULL = """
+import sys, time
+from pathlib import Path
+from chunkmill.engine.execution.lease import Lease, _replace
+from chunkmill.engine.execution import lease as module
+from chunkmill.engine.errors import NoSpaceError
+from errno import EROFS
+lease = Lease.take(Path(sys.argv[1]), "ingest", ttl_seconds=float(sys.argv[2]))
+def broken(*_):
+    raise OSError(EROFS, "Read-only file system")
+module._replace = broken
+lease.release()
+print("given up", flush=True)
+sys.stdin.readline()
+module._replace = _replace
+print("space", flush=True)
+sys.stdin.readline()
+"""
+
+
+def gave_up(home: Path, ttl: float) -> subprocess.Popen[str]:
+    """A process that lives on after it could not write that it released the lease."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", _FULL, str(home), str(ttl)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None and process.stdout.readline() == "given up\n"
+    return process
+
+
+@pytest.mark.parametrize("limit", [0, 600])
+def test_a_lease_that_cannot_be_released_is_free_in_its_process(tmp_path: Path, limit: int) -> None:
+    lease = Lease.take(tmp_path)
+    with largest_file(limit):
+        lease.release()
+    began = time.monotonic()
+    assert lease_holder(tmp_path) is None
+    with Lease.take(tmp_path, queue=True), pytest.raises(WriteError, match="released"):
+        lease.check()
+    with Lease.take(tmp_path):
+        assert time.monotonic() - began < 5
+
+
+def test_a_lease_that_cannot_be_released_is_free_for_others_after_its_time(tmp_path: Path) -> None:
+    process, began = gave_up(tmp_path, 0.6), time.monotonic()
+    try:
+        with Lease.take(tmp_path, queue=True) as lease:
+            assert lease.number == 2
+            assert 0.5 < time.monotonic() - began < 10
+    finally:
+        process.communicate("\n\n")
+
+
+def test_a_release_that_failed_is_tried_again(tmp_path: Path) -> None:
+    process = gave_up(tmp_path, 3.0)
+    try:
+        assert process.stdin is not None
+        process.stdin.write("\n")
+        process.stdin.flush()
+        until = time.monotonic() + 20
+        while not Holder.parse((tmp_path / "lease" / "00000001.json").read_bytes()).is_released:
+            assert time.monotonic() < until
+            time.sleep(0.02)
+    finally:
+        process.communicate("\n")
+
+
+def test_a_release_that_failed_leaves_the_lease_of_the_next_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("chunkmill.engine.execution.lease._AGAIN", 0.05)
+    first = Lease.take(tmp_path)
+    with largest_file(0):
+        first.release()
+    with Lease.take(tmp_path) as second:
+        time.sleep(0.2)
+        second.check()
+
+
+def test_on_a_full_disk_a_lease_is_renewed_and_released(disk: SmallDisk) -> None:
+    lease = Lease.take(disk.folder, ttl_seconds=0.3)
+    disk.fill()
+    first = lease.holder
+    time.sleep(0.5)
+    lease.check()
+    assert lease.holder.renewed > first.renewed
+    lease.release()
+    assert Holder.parse((disk.folder / "lease" / "00000001.json").read_bytes()).is_released
+    assert files(disk.folder) == ["00000001.json"]
+
+
+def test_a_lease_of_which_it_is_unknown_whether_it_was_taken_blocks_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unsynced(_folder: Path) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr("chunkmill.engine.folders.sync_folder", unsynced)
+    with pytest.raises(WriteError, match="Input/output error"):
+        Lease.take(tmp_path)
+    monkeypatch.undo()
+    assert Holder.parse((tmp_path / "lease" / "00000001.json").read_bytes()).is_released
+    with Lease.take(tmp_path) as lease:
+        assert lease.number == 2
+
+
+def test_a_lease_whose_thread_cannot_start_blocks_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def start(_thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+    with pytest.raises(RuntimeError, match="new thread"):
+        Lease.take(tmp_path)
+    monkeypatch.undo()
+    with Lease.take(tmp_path) as lease:
+        assert lease.number == 2
