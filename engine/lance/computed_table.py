@@ -34,6 +34,17 @@ class ComputedTable(UserTable):
             self._check_deletions(dataset)
             return FragmentReader(self, dataset)
 
+    def checked(self, version: int | None = None) -> FragmentReader:
+        """The same, for work that makes other values of it.
+
+        Raises ``ReadError`` where a file that the version needs is gone or has another size, and where the file of the
+        version is not what was written.
+        """
+        reader = self.at(version)
+        with self.reading():
+            self.check_files(self._opened(reader.version))
+        return reader
+
     def pinned(self, version: int, fragment: Fragment | None = None) -> FragmentReader:
         """A version, which a process that asks for it again and again opens once.
 
@@ -177,6 +188,7 @@ class ComputedTable(UserTable):
                     storage_options=self.storage_options,
                     commit_message=told,
                 )
+            self._keep_digests(made)
             reach("lance.commit")
         except WriteError as error:
             if not is_conflict(error.__cause__):

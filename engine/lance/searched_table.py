@@ -12,12 +12,11 @@ from typing import Any, Final, NamedTuple
 from ..errors import ChunkmillError, UsageError
 from ..locations import Location
 from .computed_table import ComputedTable
+from .file_digests import NUMBERS
 from .fragments import FragmentReader
 from .place import shortened
 from .user_table import is_conflict
 
-_NUMBERS: Final = 2**64 - 1
-"""What the number of a version and the one in its file's name are together."""
 _SETTLED_NS: Final = 1_000_000_000
 """A folder's time is coarse: after this long, a later change is sure to give it another one."""
 _OF_INDEXES: Final = ("LanceError(Index)", "already exists", "cannot train")
@@ -100,7 +99,7 @@ class SearchedTable(ComputedTable):
 
 
 def _file_of(version: int) -> str:
-    return f"{_NUMBERS - version:020}.manifest"
+    return f"{NUMBERS - version:020}.manifest"
 
 
 @contextmanager
