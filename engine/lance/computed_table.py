@@ -26,24 +26,25 @@ class ComputedTable(UserTable):
 
     def at(self, version: int | None = None) -> FragmentReader:
         """A version, by default the newest. Raises ``NotFoundError`` where there is none of that number."""
+        return self._at(version)
+
+    def checked(self, version: int | None = None) -> FragmentReader:
+        """The same, to make other values of it.
+
+        Raises ``ReadError`` where a file that the version needs is gone or has another size, and where the file of the
+        version is not what was written.
+        """
+        return self._at(version, self.check_files)
+
+    def _at(self, version: int | None, check: Callable[[Any], None] = lambda _: None) -> FragmentReader:
         check_argument("version", version, int, type(None))
         if version is not None and version < 1:
             raise UsageError(f"versions of a table are numbered from 1, and {version} is asked for")
         with self.reading():
             dataset = self._opened(version)
+            check(dataset)
             self._check_deletions(dataset)
             return FragmentReader(self, dataset)
-
-    def checked(self, version: int | None = None) -> FragmentReader:
-        """The same, for work that makes other values of it.
-
-        Raises ``ReadError`` where a file that the version needs is gone or has another size, and where the file of the
-        version is not what was written.
-        """
-        reader = self.at(version)
-        with self.reading():
-            self.check_files(self._opened(reader.version))
-        return reader
 
     def pinned(self, version: int, fragment: Fragment | None = None) -> FragmentReader:
         """A version, which a process that asks for it again and again opens once.

@@ -34,8 +34,8 @@ from ..limits import MIB
 from ..locations import Location
 from ..rrd import Findings, Verification
 from .blob_columns import is_blob
+from .place import RESTORE
 
-RESTORE: Final = "Restore the file, or the table from a copy."
 OF_A_VERSION: Final = ("_versions/", "_transactions/")
 """The folders of files that each version has of its own."""
 NUMBERS: Final = 2**64 - 1

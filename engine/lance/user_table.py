@@ -25,7 +25,6 @@ from ..rrd import Findings, check_file
 from .blob_columns import blobs_as_bytes
 from .file_digests import (
     OF_A_VERSION,
-    RESTORE,
     FileDigest,
     FileDigests,
     TableVerification,
@@ -34,7 +33,7 @@ from .file_digests import (
 )
 from .fragments import fragments_of
 from .new_columns import INDEX, columns_to_write, keys_of, refused_columns
-from .place import LancePlace, shortened
+from .place import RESTORE, LancePlace, shortened
 from .snapshot import PRIMARY_KEY, TableSnapshot
 
 _MOST_TRIES: Final = 100
@@ -290,7 +289,7 @@ class UserTable(LancePlace):
         if str(self._location / newest) not in wrong:  # what Lance makes of a damaged one is anybody's guess
             try:
                 with self.reading():
-                    dataset = self._opened()
+                    dataset = self._opened(manifests[newest])
             except ReadError as error:  # which says more than what is wrong with each of its files
                 if error.transient:
                     raise

@@ -311,7 +311,7 @@ class ComputedColumns:
         if blob_read_strategy not in ("auto", "legacy", "range"):
             raise UsageError(f"blob_read_strategy is auto, legacy or range, not {blob_read_strategy!r}")
         job = checked_job_id(job_id)
-        reader = self._lance.at(more.get("read_version"))
+        reader = self._lance.checked(more.get("read_version"))
         target = self._target(reader, column, udf)
         run = RunOptions(executor=executor_name(more.get("executor") or self._executor))
         options = backfill_options(

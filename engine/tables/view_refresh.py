@@ -246,6 +246,8 @@ class ViewRefresh(ColumnLoads):
             )
         _check_options(concurrency, max_rows_per_fragment, intra_applier_concurrency, kwargs)
         versions = self._versions(src_version)
+        self._lance.checked(versions.reader.version)
+        versions.source.checked(versions.after.version)
         wanted = src_version if versions.definition.is_stable else versions.after.version
         run = RunOptions(executor=executor_name(kwargs.get("executor") or self._executor))
         for target in versions.functions:
