@@ -32,8 +32,10 @@ class ComputedTable(UserTable):
         """The same, to make other values of it.
 
         Raises ``ReadError`` where a file that the version needs is gone or has another size, and where the file of the
-        version is not what was written.
+        version is not what was written; ``UsageError`` where one version is read.
         """
+        with self.writing():
+            pass
         return self._at(version, self.check_files)
 
     def _at(self, version: int | None, check: Callable[[Any], None] = lambda _: None) -> FragmentReader:

@@ -36,8 +36,8 @@ class _Newest(NamedTuple):
 class SearchedTable(ComputedTable):
     """The Lance table at a place, with what searches need. It pickles."""
 
-    def __init__(self, place: Location, name: str) -> None:
-        super().__init__(place, name)
+    def __init__(self, place: Location, name: str, version: int | None = None) -> None:
+        super().__init__(place, name, version)
         self._kept: _Newest | None = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -53,6 +53,8 @@ class SearchedTable(ComputedTable):
         if kept is not None and folder is not None and folder == kept.folder:
             return kept.reader
         settled = folder if folder is not None and time.time_ns() - folder[1] > _SETTLED_NS else None
+        if kept is not None and self.version is not None:
+            return kept.reader
         with self.reading():
             if kept is not None and folder is not None:
                 version = int(kept.dataset.latest_version)

@@ -6,7 +6,7 @@ import json
 import random
 import time
 import warnings
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ..errors import NotFoundError, ReadError, SourceMissingError, UsageError, WriteError
 from ..faults import reach
@@ -89,11 +90,13 @@ class UserTable(LancePlace):
     Fields with the metadata ``rerun:is_table_index`` are the key of :meth:`upsert`. Where none of them may be null,
     they are Lance's unenforced primary key, by which Lance itself finds that others insert the same key at once.
 
+    With a ``version``, that one is read in the place of the newest, and writing is a ``UsageError``.
+
     Raises ``NotFoundError`` where there is no table, ``ReadError`` where it is damaged, ``WriteError`` where it cannot
     be written.
     """
 
-    def __init__(self, place: Location, name: str) -> None:
+    def __init__(self, place: Location, name: str, version: int | None = None) -> None:
         super().__init__(
             place,
             name=f"table {name!r}",
@@ -101,6 +104,7 @@ class UserTable(LancePlace):
             unwritten="Nothing was written.",
         )
         self.label = name
+        self.version = version
         self._digests = FileDigests(place, self._name)
 
     def create(self, schema: pa.Schema, rows: pa.Table | pa.RecordBatchReader | None = None) -> bool:
@@ -165,16 +169,17 @@ class UserTable(LancePlace):
         ``alone``, in which no other upsert of this table is, as a rule: one that slept in there for too long is refused
         by its commit, and merges again.
 
-        Raises ``UsageError`` where the table has no key, or several rows replace one.
+        Raises ``UsageError`` where the table has no key, or several rows have the same.
         """
 
         def merged(dataset: Any, *, is_primary: bool = True) -> Any:
             merge = self._merge(dataset).when_not_matched_insert_all()
             with _each_key_once():
+                given = _with_each_key_once(rows, blobs_as_bytes(dataset.schema), keys_of(dataset.schema))
                 if is_primary:
-                    merge.conflict_retries(_MOST_MERGES).execute(rows.under(blobs_as_bytes(dataset.schema)))
+                    merge.conflict_retries(_MOST_MERGES).execute(given)
                     return dataset
-                transaction, _ = merge.execute_uncommitted(rows.under(blobs_as_bytes(dataset.schema)))
+                transaction, _ = merge.execute_uncommitted(given)
                 reach("lance.merge")
                 return _commit_after_all(dataset, transaction)
 
@@ -447,10 +452,21 @@ class UserTable(LancePlace):
 
         self._commit(overwritten, written=written)
 
+    def writing(self) -> AbstractContextManager[None]:
+        """In the block, Lance's errors are ``WriteError``. Raises ``UsageError`` where one version is read."""
+        if self.version is not None:
+            raise UsageError(
+                f"this is version {self.version} of {self._name}, which stays as it is",
+                path=self.place,
+                hint="Open the table without a version to change it.",
+            )
+        return super().writing()
+
     def _opened(self, version: int | None = None) -> Any:
-        """A version as Lance gives it."""
+        """A version as Lance gives it, by default the one that is read."""
         import lance
 
+        version = self.version if version is None else version
         if isinstance(self._location, Path) and self._location.is_file():  # Lance takes seconds to say that
             raise NotFoundError("this is a file, and no Lance table", path=self.place)
         try:
@@ -459,7 +475,8 @@ class UserTable(LancePlace):
             if "was not found" not in str(error):
                 raise
             if version is not None and self._listed():
-                raise NotFoundError(f"the table has no version {version}", path=self.place) from None
+                hint = "A cleanup has removed it, or it was never written."
+                raise NotFoundError(f"the table has no version {version}", path=self.place, hint=hint) from None
             raise NotFoundError("there is no Lance table here", path=self.place) from None
 
     def _check_deletions(self, dataset: Any) -> None:
@@ -579,6 +596,47 @@ def _commit_after_all(dataset: Any, transaction: Any) -> Any:
         change = replace(change, updated_fragments=[*change.updated_fragments, first.metadata])
     retries = 0 if first is None else _MOST_REBASES
     return LanceDataset.commit(dataset, replace(transaction, operation=change), max_retries=retries)
+
+
+def _with_each_key_once(rows: RowSource, schema: pa.Schema, keys: list[str]) -> pa.RecordBatchReader | pa.Table:
+    """The rows as a table of this schema has them. Raises ``UsageError`` where several have the same key.
+
+    Lance would add all of them, where the table has no such key yet. Keys of a reader are held while it is read.
+    """
+    given = rows.under(schema)
+    if isinstance(given, pa.Table):
+        _check_keys(given.select(keys))
+        return given
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        seen = []
+        try:
+            for batch in given:
+                seen.append(batch.select(keys))
+                yield batch
+            _check_keys(pa.Table.from_batches(seen, pa.schema([schema.field(key) for key in keys])))
+        except UsageError as error:
+            rows.failure = rows.failure or error
+            raise
+
+    return pa.RecordBatchReader.from_batches(given.schema, batches())
+
+
+def _check_keys(keys: pa.Table) -> None:
+    """Raise ``UsageError`` where several rows are the same, and have no null."""
+    whole = keys.drop_null()
+    try:
+        counts = whole.group_by(keys.schema.names).aggregate([([], "count_all")])
+        twice = counts.filter(pc.greater(counts["count_all"], 1)).slice(0, 1).select(keys.schema.names).to_pylist()
+    except pa.ArrowNotImplementedError:  # of keys that are lists or structs
+        seen = Counter(map(repr, whole.to_pylist()))
+        twice = [row for row in whole.to_pylist() if seen[repr(row)] > 1]
+    if twice:
+        told = ", ".join(f"{name} = {value!r}" for name, value in twice[0].items())
+        raise UsageError(
+            f"Ambiguous merge inserts are prohibited: several rows have the key ({told})",
+            hint="Nothing was written. Give each key once.",
+        )
 
 
 @contextmanager

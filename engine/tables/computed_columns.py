@@ -55,11 +55,12 @@ class ComputedColumns:
         *,
         udf_modules: Collection[str] = (),
         executor: str | None = None,
+        version: int | None = None,
     ) -> None:
         location = located(place)
         self.name = name or location.name.removesuffix(".lance")
         self.uri = str(location)
-        self._lance = ComputedTable(location, self.name)
+        self._lance = ComputedTable(location, self.name, version)
         self._modules = udf_modules
         self._executor = executor
         self._jobs = JobTable(self.uri, self.name)

@@ -36,6 +36,9 @@ class Table(TableSearch):
         ``CHUNKMILL_UDF_MODULES``.
     executor
         Who runs tasks; by default as for pipelines.
+    version
+        The number of a version that is read in the place of the newest. It stays as it is: what would change the table
+        is a ``ValueError``.
     """
 
     # --- rows

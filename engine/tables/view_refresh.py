@@ -323,7 +323,7 @@ class ViewRefresh(ColumnLoads):
 
     @property
     def _view(self) -> ViewTable:
-        return ViewTable(located(self.uri), self.name)
+        return ViewTable(located(self.uri), self.name, self._lance.version)
 
     def _versions(self, src_version: int | None) -> ViewVersions:
         """The view as it is, and the version of its source that is asked for."""
