@@ -46,6 +46,7 @@ POINTS: Final[Mapping[str, str]] = {
     "lance.fragments": "tasks have written the rows of a DataFrame to a table's files, no version has them",
     "lance.merge": "the rows of an upsert are written, no version has them",
     "lance.commit": "a version of a table is there, its writer does not know it",
+    "lance.digests": "a version of a table is there, its digests are written under another name",
     "lance.compact": "the small fragments of a table are written as larger ones, no version has these",
     "lance.cleanup": "old versions of a table are removed",
     "lance.remove": "a table that nobody ever wrote to, and that has no entry, is about to go",

@@ -116,8 +116,8 @@ class Folder(ABC):
         """
 
     @abstractmethod
-    def replace(self, name: str, data: bytes, point: str) -> None:
-        """Write a whole file, durably and in one step, in the place of one that there may be.
+    def replace(self, name: str, data: bytes, point: str, *, durable: bool = True) -> None:
+        """Write a whole file, in one step, in the place of one that there may be; durably unless that does not matter.
 
         ``point`` is the fault point (:mod:`..faults`) of its draft, which a killed process leaves as ``<name>.….open``.
         """
@@ -218,14 +218,17 @@ class LocalFolder(Folder):
                 draft.unlink(missing_ok=True)
             return True
 
-    def replace(self, name: str, data: bytes, point: str) -> None:
+    def replace(self, name: str, data: bytes, point: str, *, durable: bool = True) -> None:
         """Write a file under another name, and rename it."""
         while True:
             draft = self.location / f"{name}.{uuid.uuid4().hex}{OPEN_SUFFIX}"
             try:
-                self.put(draft.name, data)
+                self.put(draft.name, data, durable=durable)
                 reach(point, draft)
-                replace_file(draft, self.location / name)
+                if durable:
+                    replace_file(draft, self.location / name)
+                else:
+                    draft.replace(self.location / name)
             except FileNotFoundError:
                 if draft.exists() or not self.location.is_dir():
                     raise
@@ -312,7 +315,7 @@ class ObjectFolder(Folder):
             reach(points[1])
         return made
 
-    def replace(self, name: str, data: bytes, point: str) -> None:
+    def replace(self, name: str, data: bytes, point: str, *, durable: bool = True) -> None:  # noqa: ARG002 (it always is)
         """Write an object."""
         reach(point)
         self.put(name, data)

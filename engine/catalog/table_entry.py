@@ -147,7 +147,7 @@ class TableEntry(Entry):
         Raises
         ------
         ValueError
-            The table has no key, or several rows replace one.
+            The table has no key, or several rows have the same.
         """
         table = self._table()
         rows = self._rows_of(table, batches, named_params)

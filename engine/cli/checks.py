@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from glob import has_magic
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
 import click
 
+from ...readers import format_of_name
 from .. import execution
-from ..errors import UsageError, writing
-from ..inputs import verify
-from ..locations import Location, local_path
+from ..errors import SourceMissingError, UsageError, writing
+from ..inputs import is_table, verify
+from ..lance import TableVerification, UserTable
+from ..locations import Location, local_path, located, reading_location
 from ..objects import ObjectUrl
 from ..rrd import Findings, Verification, verify_file
 from .complaints import FAILED, complain, exit_code, show, warnings_as_lines
@@ -23,16 +28,19 @@ if TYPE_CHECKING:
     from ..stream import LazyChunkStream, Node
 
 
+_TABLE: Final = ".lance"
+
+
 def verify_all(arguments: Iterable[str], *, quiet: bool, debug: bool) -> None:
-    """Verify every file and store: a line on each, or on each fault; leaves with exit code 1 where there is one."""
+    """Verify files, stores and tables: a line on each, or on each fault; leaves with exit code 1 where there is one."""
     codes: list[int] = []
-    files = faults = 0
-    total = Findings()
-    for path in _files(arguments):
-        files += 1
+    count = faults = 0
+    total, tables = Findings(), list[TableVerification]()
+    for path, look in _inputs(arguments):
+        count += 1
         try:
             with warnings_as_lines(path):
-                found = verify(path)
+                found = look()
         except Exception as error:  # noqa: BLE001 (the other files are verified all the same)
             show(error, debug=debug, path=path)
             codes.append(exit_code(error))
@@ -45,11 +53,14 @@ def verify_all(arguments: Iterable[str], *, quiet: bool, debug: bool) -> None:
         if found.faults:
             codes.append(FAILED)
         elif not quiet:
-            click.echo(f"{path}: {_line(found)}")
+            click.echo(f"{path}: {_table_line(found) if isinstance(found, TableVerification) else _line(found)}")
+        if isinstance(found, TableVerification):
+            tables.append(found)
+        else:
+            total.add(found)
         faults += len(found.faults) + found.more_faults
-        total.add(found)
-    if files > 1 and not quiet:
-        click.echo(_total(files, len(codes), faults, total.verification()))
+    if count > 1 and not quiet:
+        click.echo(_total(count, len(codes), faults, total.verification(), tables))
     if codes:
         raise click.exceptions.Exit(min(codes))
 
@@ -68,24 +79,73 @@ def verify_output(job: ConversionJob) -> None:
         raise
 
 
-def _files(arguments: Iterable[str]) -> Iterator[Location]:
-    """The stores that are named, and the files that arguments stand for, each once."""
+def _inputs(arguments: Iterable[str]) -> Iterator[tuple[Location, Callable[[], Verification]]]:
+    """The stores, files and tables that arguments stand for, each once, with what verifies it."""
     for argument in arguments:
-        yield from dict.fromkeys(found.path for found in find_inputs(argument))
+        tables = _tables(reading_location(argument))
+        paths: Iterable[Location] = ()
+        try:
+            paths = dict.fromkeys(found.path for found in find_inputs(argument))
+        except SourceMissingError:
+            if not tables:
+                raise
+        yield from ((path, partial(verify, path)) for path in paths if path not in tables)
+        yield from ((path, table.verify) for path, table in tables.items())
 
 
-def _total(files: int, failed: int, faults: int, found: Verification) -> str:
+def _tables(location: Location) -> dict[Location, UserTable]:
+    """The tables of a catalog, wherever they lie, or right in a folder, or the table itself."""
+    from ..catalog import CatalogClient, is_catalog
+
+    if isinstance(location, Path) and not location.is_dir():
+        return {}
+    if isinstance(location, ObjectUrl) and (format_of_name(location.name) is not None or has_magic(location.key)):
+        return {}
+    if is_table(location):
+        return {location: UserTable(location, location.name.removesuffix(_TABLE))}
+    if is_catalog(location):
+        places = {entry.name: located(entry.storage_url) for entry in CatalogClient(str(location)).tables()}
+    else:
+        names = [name for name in execution.Folder.at(location).folders() if name.endswith(_TABLE)]
+        places = {name.removesuffix(_TABLE): location / name for name in names if is_table(location / name)}
+    return {place: UserTable(place, name) for name, place in places.items()}
+
+
+def _total(count: int, failed: int, faults: int, found: Verification, tables: Sequence[TableVerification]) -> str:
     """The line behind several files.
 
-    >>> _total(3, 1, 2, Verification(18, 3513, 18))
+    >>> _total(3, 1, 2, Verification(18, 3513, 18), [])
     '3 verified, 1 with faults (2 in all): 3,513 rows in 18 chunks are readable'
+    >>> _total(3, 0, 0, Verification(), [TableVerification(9, 4, 9), TableVerification(2, 1, 2)])
+    '3 verified, no faults: 5 rows in 2 tables are readable'
     """
     wrong = f", {failed} with faults ({faults:,} in all)" if faults else ", no faults"
-    return f"{files} verified{wrong}: {found.rows:,} rows in {found.chunks:,} chunks are readable"
+    read = [f"{found.rows:,} rows in {found.chunks:,} chunks"] if found.chunks or not tables else []
+    if tables:
+        rows = sum(one.rows for one in tables)
+        read.append(f"{rows:,} rows in {len(tables)} table{'s' * (len(tables) > 1)}")
+    return f"{count} verified{wrong}: {' and '.join(read)} are readable"
+
+
+def _table_line(found: TableVerification) -> str:
+    """The line on a table without a fault.
+
+    >>> _table_line(TableVerification(9, 4, 9, version=3))
+    '4 rows of version 3; 9 files, all digests match'
+    >>> _table_line(TableVerification(5, 4, 3, version=3, undigested=("_versions/1.manifest", "data/a.lance")))
+    '4 rows of version 3; 3 files match, 2 are without digests, of another program or of one that was killed'
+    """
+    read = f"{found.rows:,} rows of version {found.version}"
+    digests, others = found.digests or 0, len(found.undigested)
+    if not others:
+        return f"{read}; {digests:,} files, all digests match"
+    return (
+        f"{read}; {digests:,} files match, {others:,} are without digests, of another program or of one that was killed"
+    )
 
 
 def _line(found: Verification) -> str:
-    """The line on a file without a fault.
+    """The line on a file or store without a fault.
 
     >>> _line(Verification(18, 3513, 18)), _line(Verification(2, 7, 0))
     ('3,513 rows in 18 chunks, all digests match', '7 rows in 2 chunks, all readable; no chunk has a digest')

@@ -11,11 +11,11 @@ from ..lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from .comparison import Comparison, Difference, compare
-    from .stores import APPLICATION_ID, FoundInput, SourceOptions, Stores, search_inputs, stores_of, verify
+    from .stores import APPLICATION_ID, FoundInput, SourceOptions, Stores, is_table, search_inputs, stores_of, verify
 
 _HOMES = {
     ".comparison": "Comparison Difference compare",
-    ".stores": "APPLICATION_ID FoundInput SourceOptions Stores search_inputs stores_of verify",
+    ".stores": "APPLICATION_ID FoundInput SourceOptions Stores is_table search_inputs stores_of verify",
 }
 
 __all__ = [
@@ -26,6 +26,7 @@ __all__ = [
     "SourceOptions",
     "Stores",
     "compare",
+    "is_table",
     "search_inputs",
     "stores_of",
     "verify",

@@ -14,6 +14,7 @@ import numpy as np
 from ...readers import FORMATS, STORE, Format, all_suffixes, detect_format, format_of_name
 from ..chunk import Chunk, TimeBounds, timeline_called
 from ..errors import ReadError, SourceMissingError, UsageError
+from ..lance import UserTable
 from ..limits import is_text
 from ..locations import Location, files_below, fixed_part, reading_location
 from ..objects import ObjectUrl, find_objects, is_one_object
@@ -223,26 +224,40 @@ def stores_of(source: Location, name: str, options: SourceOptions, episode: int 
     return [_renamed(store, stream, name, options) for store, stream in found]
 
 
+def is_table(location: Location) -> bool:
+    """Whether this is a folder, or a prefix of an object store, with a Lance table."""
+    if isinstance(location, Path) and not (location / "_versions").is_dir():
+        return False
+    if isinstance(location, ObjectUrl) and format_of_name(location.name) is not None:
+        return False
+    return bool(UserTable(location, location.name).versions())
+
+
 def verify(path: str | os.PathLike[str]) -> Verification:
-    """Read and decode a recording of any format, or a store, completely, and verify it.
+    """Read and decode a recording of any format, a store or a table, completely, and verify it.
 
     Every checksum and digest is verified, every chunk is decoded, and footers, manifests and indexes are compared with
-    the data. Reads a few megabytes at a time, in this process. Raises ``SourceMissingError`` where there is
-    nothing under that path, ``UnsupportedError`` for a file of another format.
+    the data. The files of a table are compared with the digests that commits have written beside its versions; the
+    result says which have none. Reads a few megabytes at a time, in this process. Raises ``SourceMissingError`` where
+    there is nothing under that path, ``UnsupportedError`` for a file of another format.
 
     Parameters
     ----------
     path
-        A file, a folder of a format whose recordings are folders, a store of recordings, or the URL of one of these.
+        A file, a folder of a format whose recordings are folders, a store of recordings, a table, or the URL of one of
+        these.
 
     Returns
     -------
     Verification
-        The ``faults``, each a ``ReadError`` with its file and offset, and what could be read.
+        The ``faults``, each a ``ReadError`` with its file and offset, and what could be read; of a table a
+        ``TableVerification``.
     """
     from ..rrd import Findings
 
     location = reading_location(path)
+    if is_table(location):
+        return UserTable(location, location.name.removesuffix(".lance")).verify()
     row = detect_format(location)
     episodes = () if row is STORE else row.open(location).episodes()
     if not episodes:

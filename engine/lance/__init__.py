@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from .blob_columns import is_blob
     from .changed_rows import RowChanges, by_fragment, row_changes
     from .computed_table import ComputedTable
+    from .file_digests import TableVerification
     from .fragments import OFFSET, ColumnFile, Fragment, FragmentReader
     from .gate import Gate
     from .index_table import ENTRY, INSTANCE, IndexTable, SearchIndex, TextIndex, VectorIndex, found_in
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 _HOMES = {
     ".blob_columns": "is_blob",
     ".computed_table": "ComputedTable",
+    ".file_digests": "TableVerification",
     ".fragments": "ColumnFile Fragment FragmentReader OFFSET",
     ".gate": "Gate",
     ".index_table": "ENTRY INSTANCE IndexTable SearchIndex TextIndex VectorIndex found_in",
@@ -66,6 +68,7 @@ __all__ = [
     "SearchedTable",
     "TableRows",
     "TableSnapshot",
+    "TableVerification",
     "TextIndex",
     "UNNAMEABLE",
     "UserTable",

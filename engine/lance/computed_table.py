@@ -26,11 +26,25 @@ class ComputedTable(UserTable):
 
     def at(self, version: int | None = None) -> FragmentReader:
         """A version, by default the newest. Raises ``NotFoundError`` where there is none of that number."""
+        return self._at(version)
+
+    def checked(self, version: int | None = None) -> FragmentReader:
+        """The same, to make other values of it.
+
+        Raises ``ReadError`` where a file that the version needs is gone or has another size, and where the file of the
+        version is not what was written; ``UsageError`` where one version is read.
+        """
+        with self.writing():
+            pass
+        return self._at(version, self.check_files)
+
+    def _at(self, version: int | None, check: Callable[[Any], None] = lambda _: None) -> FragmentReader:
         check_argument("version", version, int, type(None))
         if version is not None and version < 1:
             raise UsageError(f"versions of a table are numbered from 1, and {version} is asked for")
         with self.reading():
             dataset = self._opened(version)
+            check(dataset)
             self._check_deletions(dataset)
             return FragmentReader(self, dataset)
 
@@ -177,6 +191,7 @@ class ComputedTable(UserTable):
                     storage_options=self.storage_options,
                     commit_message=told,
                 )
+            self._keep_digests(made)
             reach("lance.commit")
         except WriteError as error:
             if not is_conflict(error.__cause__):

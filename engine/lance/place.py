@@ -23,6 +23,8 @@ _BUILT_AT: Final = re.compile(r", \S+\.rs:\d+:\d+.*", re.DOTALL)
 _SOURCE_LINE: Final = re.compile(r", \S+\.rs:\d+:\d+")
 _S3A: Final = re.compile(r"^s3a://")
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
+RESTORE: Final = "Restore the file, or the table from a copy."
+"""What to do about a file that is gone or damaged."""
 _PANIC: Final = "PanicException"
 """What Lance raises, as no ``Exception``, where bytes of a damaged table break an assumption of its."""
 
@@ -135,8 +137,9 @@ class LancePlace:
         try:
             yield
         except ChunkmillError as error:
-            if isinstance(error, (ReadError, WriteError)) and str(error.path).startswith(self.place):
-                error.path = self.place  # its files are nothing that a user knows
+            is_inside = isinstance(error, (ReadError, WriteError)) and str(error.path).startswith(self.place)
+            if is_inside and error.hint != RESTORE:
+                error.path = self.place  # its files are nothing that a user knows, but those to restore
             raise
         except BaseException as error:
             is_panic = type(error).__name__ == _PANIC  # as when there are no file handles to begin with

@@ -12,13 +12,12 @@ from typing import Any, Final, NamedTuple
 from ..errors import ChunkmillError, UsageError
 from ..locations import Location
 from .computed_table import ComputedTable
+from .file_digests import NUMBERS
 from .fragments import FragmentReader
 from .gate import Gate
 from .place import shortened
 from .user_table import is_conflict
 
-_NUMBERS: Final = 2**64 - 1
-"""What the number of a version and the one in its file's name are together."""
 _SETTLED_NS: Final = 1_000_000_000
 """A folder's time is coarse: after this long, a later change is sure to give it another one."""
 _OF_INDEXES: Final = ("LanceError(Index)", "already exists", "cannot train")
@@ -38,8 +37,8 @@ class _Newest(NamedTuple):
 class SearchedTable(ComputedTable):
     """The Lance table at a place, with what searches need. It pickles."""
 
-    def __init__(self, place: Location, name: str, gate: Gate | None = None) -> None:
-        super().__init__(place, name, gate)
+    def __init__(self, place: Location, name: str, gate: Gate | None = None, version: int | None = None) -> None:
+        super().__init__(place, name, gate, version)
         self._kept: _Newest | None = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -55,6 +54,8 @@ class SearchedTable(ComputedTable):
         if kept is not None and folder is not None and folder == kept.folder:
             return kept.reader
         settled = folder if folder is not None and time.time_ns() - folder[1] > _SETTLED_NS else None
+        if kept is not None and self.version is not None:
+            return kept.reader
         with self.reading():
             if kept is not None and folder is not None:
                 version = int(kept.dataset.latest_version)
@@ -101,7 +102,7 @@ class SearchedTable(ComputedTable):
 
 
 def _file_of(version: int) -> str:
-    return f"{_NUMBERS - version:020}.manifest"
+    return f"{NUMBERS - version:020}.manifest"
 
 
 @contextmanager

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import random
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+import warnings
+from collections import Counter, deque
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -14,17 +16,26 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ..errors import NotFoundError, ReadError, SourceMissingError, UsageError, WriteError
 from ..faults import reach
 from ..folders import Folder
 from ..locations import Location
-from ..rrd import check_file
+from ..rrd import Findings, check_file
 from .blob_columns import blobs_as_bytes
+from .file_digests import (
+    OF_A_VERSION,
+    FileDigest,
+    FileDigests,
+    TableVerification,
+    files_of_versions,
+    known_digests,
+)
 from .fragments import fragments_of
 from .gate import Gate, outer_columns
 from .new_columns import INDEX, columns_to_write, keys_of, refused_columns
-from .place import LancePlace, shortened
+from .place import RESTORE, LancePlace, shortened
 from .snapshot import PRIMARY_KEY, TableSnapshot
 
 _MOST_TRIES: Final = 100
@@ -37,7 +48,6 @@ _ROWS_OF_A_BATCH: Final = 16_384
 _ROWS_OF_A_FILE: Final = 1 << 20
 DELETIONS: Final = "_deletions"
 _A_SECOND: Final = timedelta(seconds=1)
-_RESTORE: Final = "Restore the file, or the table from a copy."
 
 
 class RowSource(Protocol):
@@ -81,11 +91,13 @@ class UserTable(LancePlace):
     Fields with the metadata ``rerun:is_table_index`` are the key of :meth:`upsert`. Where none of them may be null,
     they are Lance's unenforced primary key, by which Lance itself finds that others insert the same key at once.
 
+    With a ``version``, that one is read in the place of the newest, and writing is a ``UsageError``.
+
     Raises ``NotFoundError`` where there is no table, ``ReadError`` where it is damaged, ``WriteError`` where it cannot
     be written.
     """
 
-    def __init__(self, place: Location, name: str, gate: Gate | None = None) -> None:
+    def __init__(self, place: Location, name: str, gate: Gate | None = None, version: int | None = None) -> None:
         super().__init__(
             place,
             name=f"table {name!r}",
@@ -94,6 +106,8 @@ class UserTable(LancePlace):
             gate=gate or Gate(),
         )
         self.label = name
+        self.version = version
+        self._digests = FileDigests(place, self._name)
 
     def create(self, schema: pa.Schema, rows: pa.Table | pa.RecordBatchReader | None = None) -> bool:
         """Make the table with its rows, by default none, unless there is one; give whether there was none.
@@ -105,11 +119,15 @@ class UserTable(LancePlace):
         try:
             with refused_columns(self._name):
                 written = [] if rows is None else fragments_of(self.written(rows, "create"))
-                return self._made(columns, written, enable_stable_row_ids=True)
+                made = self._made(columns, written, enable_stable_row_ids=True)
         except WriteError as error:
             if error.__cause__ is not None and "Dataset already exists" in shortened(error.__cause__):
                 return False
             raise
+        if made:
+            with self.writing():
+                self._keep_digests(self._opened(1))
+        return made
 
     def to_write(self, schema: pa.Schema) -> pa.Schema:
         """The columns of a schema as they are written. Raises ``UsageError`` where the table cannot have them."""
@@ -126,9 +144,9 @@ class UserTable(LancePlace):
         """Add rows; columns that they lack are null."""
         import lance
 
-        def appended(dataset: Any) -> None:
+        def appended(dataset: Any) -> Any:
             reader = rows.under(blobs_as_bytes(dataset.schema))
-            lance.write_dataset(reader, dataset, mode="append", storage_options=self.storage_options)
+            return lance.write_dataset(reader, dataset, mode="append", storage_options=self.storage_options)
 
         self._commit(appended, rows, reads=False)
 
@@ -136,10 +154,10 @@ class UserTable(LancePlace):
         """Put rows in the place of all there are. They bring their columns along."""
         import lance
 
-        def overwritten(dataset: Any) -> None:
+        def overwritten(dataset: Any) -> Any:
             reader = rows.replacing(blobs_as_bytes(dataset.schema))
             reader = pa.RecordBatchReader.from_batches(self.to_write(reader.schema), reader)
-            lance.write_dataset(
+            return lance.write_dataset(
                 reader, dataset, mode="overwrite", storage_options=self.storage_options, enable_stable_row_ids=True
             )
 
@@ -153,18 +171,19 @@ class UserTable(LancePlace):
         ``alone``, in which no other upsert of this table is, as a rule: one that slept in there for too long is refused
         by its commit, and merges again.
 
-        Raises ``UsageError`` where the table has no key, or several rows replace one.
+        Raises ``UsageError`` where the table has no key, or several rows have the same.
         """
 
-        def merged(dataset: Any, *, is_primary: bool = True) -> None:
+        def merged(dataset: Any, *, is_primary: bool = True) -> Any:
             merge = self._merge(dataset).when_not_matched_insert_all()
             with _each_key_once():
+                given = _with_each_key_once(rows, blobs_as_bytes(dataset.schema), keys_of(dataset.schema))
                 if is_primary:
-                    merge.conflict_retries(_MOST_MERGES).execute(rows.under(blobs_as_bytes(dataset.schema)))
-                else:
-                    transaction, _ = merge.execute_uncommitted(rows.under(blobs_as_bytes(dataset.schema)))
-                    reach("lance.merge")
-                    _commit_after_all(dataset, transaction)
+                    merge.conflict_retries(_MOST_MERGES).execute(given)
+                    return dataset
+                transaction, _ = merge.execute_uncommitted(given)
+                reach("lance.merge")
+                return _commit_after_all(dataset, transaction)
 
         with self.reading():
             schema = self._opened().schema
@@ -207,7 +226,8 @@ class UserTable(LancePlace):
     ) -> None:
         """Join small fragments, by default all, in one commit; none where there is nothing to join.
 
-        ``told`` is called before the commit.
+        ``told`` is called before the commit. Raises ``ReadError`` where files of these fragments are not what was
+        written: their rows would get digests that are right.
         """
         from lance.optimize import Compaction
 
@@ -216,6 +236,7 @@ class UserTable(LancePlace):
             there = () if only is None else (one.fragment_id for one in dataset.get_fragments())
             others = [id_ for id_ in there if only is not None and id_ not in only]
             plan = Compaction.plan(dataset, {"num_threads": 1, "excluded_fragment_ids": others})
+            self._check_digests({path for task in plan.tasks for one in task.fragments for path in _files_of(one)})
             joined = [task.execute(dataset) for task in plan.tasks]
             if joined:
                 reach("lance.compact")
@@ -231,7 +252,9 @@ class UserTable(LancePlace):
 
         Versions from ``kept_from`` on stay in every case. Files that no version names are another's who may be about to
         name them: those stay for a week, unless ``delete_unverified``. Gives how many bytes and versions went.
+        Raises ``ReadError`` where the file of a version is not what was written.
         """
+        self._check_digests(None)
         with self.writing():
             dataset = self._opened()
             if kept_from is not None:
@@ -241,22 +264,100 @@ class UserTable(LancePlace):
             told = dataset.cleanup_old_versions(
                 older_than=older_than, delete_unverified=delete_unverified, error_if_tagged_old_versions=False
             )
+            self._digests.join()
         reach("lance.cleanup")
         return int(told.bytes_removed), int(told.old_versions)
 
     def faults(self) -> list[ReadError]:
-        """The faults of the files of the newest version, which are looked at, and not read."""
+        """The faults of the files of the table: see :meth:`verify`."""
+        return list(self.verify().faults)
+
+    def verify(self) -> TableVerification:
+        """Read all files of the table, and compare them with the digests that commits have written.
+
+        Those of the newest version have to be there, and those of earlier ones to be what was written. Rows of the
+        newest version in files without a digest, as other programs write them, are read.
+        """
+        found = Findings()
         try:
             with self.reading():
-                fragments = [fragment.metadata for fragment in self._opened().get_fragments()]
-                sizes = self._sizes_of("data")
-                deletions = self._sizes_of(DELETIONS) if any(one.deletion_file for one in fragments) else {}
-        except NotFoundError as error:
+                manifests = self._digests.manifests()
+                digests = self._digests.all(found)
+                found.count(chunks=(same := self._digests.compare(digests, found)), rows=0, digests=same)
+        except FileNotFoundError:
+            manifests = {}
+        if not manifests:
             hint = "Restore its files, or delete the entry."
-            return [SourceMissingError(error.message, path=self.place, hint=hint)]
-        except ReadError as error:
-            return [error]
-        wanted = {
+            found.fault(SourceMissingError("there is no Lance table here", path=self.place, hint=hint))
+            return TableVerification.of(found)
+        newest = max(manifests, key=manifests.__getitem__)
+        undigested = {path for path in manifests if path not in digests}
+        wrong = {error.path for error in found.verification().faults}
+        if str(self._location / newest) not in wrong:  # what Lance makes of a damaged one is anybody's guess
+            try:
+                with self.reading():
+                    dataset = self._opened(manifests[newest])
+            except ReadError as error:  # which says more than what is wrong with each of its files
+                if error.transient:
+                    raise
+                return TableVerification(faults=(error,), version=manifests[newest])
+            with found.noting():
+                undigested |= self._verify_newest(dataset, digests, wrong, found)
+        return TableVerification.of(found, manifests[newest], undigested)
+
+    def _verify_newest(
+        self, dataset: Any, digests: Mapping[str, FileDigest], wrong: Collection[str | None], found: Findings
+    ) -> set[str]:
+        """Verify that all files of the newest version are there, and read rows without digests; gives their files."""
+        with self.reading():
+            version = int(dataset.version)
+            named = files_of_versions(dataset, version)[version]
+            folders = {f"_indices/{part.uuid}" for one in dataset.describe_indices() for part in one.segments}
+            folders |= {path.removesuffix(".lance") for path in named}  # of large blobs
+        faults = self._faults_of(dataset, [path for path in digests if path.rpartition("/")[0] in folders])
+        for error in faults:
+            if error.path not in wrong:
+                found.fault(error)
+        undigested = {path for path in named if path not in digests and not path.startswith("_transactions/")}
+        if not faults and not wrong:
+            with self.reading():
+                self._check_deletions(dataset)
+                found.count(chunks=len(undigested), rows=int(dataset.count_rows()))
+                _read_rows(dataset, undigested)
+        return undigested
+
+    def check_files(self, dataset: Any) -> None:
+        """Raise ``ReadError`` where a file that a version needs is gone or has another size, or where the file of the
+        version is not what was written.
+        """
+        found, path = Findings(), self._digests.manifest_of(int(dataset.version))
+        with self.reading():
+            written = self._digests.of_version(int(dataset.version), path)
+            if written is not None:
+                self._digests.compare({path: written}, found)
+        found.verification().checked()
+        for error in self._faults_of(dataset):
+            raise error
+
+    def _check_digests(self, paths: Collection[str] | None) -> None:
+        """Raise ``ReadError`` where files are not what was written; None: those that each version has of its own."""
+        found = Findings()
+        with self.reading():
+            digests = self._digests.all(found)
+            chosen = (path for path in digests if (path.startswith(OF_A_VERSION) if paths is None else path in paths))
+            self._digests.compare({path: digests[path] for path in chosen}, found)
+        found.verification().checked()
+
+    def _faults_of(self, dataset: Any, beside: Collection[str] = ()) -> list[ReadError]:
+        """The faults of the files that a version needs, which are looked at, and not read.
+
+        ``beside`` are files of its indexes and large blobs, which have to be there, too.
+        """
+        with self.reading():
+            fragments = [fragment.metadata for fragment in dataset.get_fragments()]
+            sizes = self._sizes_of("data")
+            deletions = self._sizes_of(DELETIONS) if any(one.deletion_file for one in fragments) else {}
+        wanted: dict[str, int | None] = {
             f"data/{file.path}": file.file_size_bytes for one in fragments for file in one.files if file.base_id is None
         }
         there = {f"data/{name}": size for name, size in sizes.items()}
@@ -264,16 +365,19 @@ class UserTable(LancePlace):
             if one.deletion_file is not None and one.deletion_file.base_id is None:
                 wanted[one.deletion_file.path(one.id)] = None
         there |= {f"{DELETIONS}/{name}": size for name, size in deletions.items()}
+        wanted |= dict.fromkeys(beside)
+        for folder in {path.rpartition("/")[0] for path in beside}:
+            there |= {f"{folder}/{name}": size for name, size in self._sizes_of(folder).items()}
         found: list[ReadError] = []
         for name, size in wanted.items():
             place = str(self._location / name)
             if name not in there:
                 found.append(
-                    SourceMissingError(f"{self._name} needs this file, which is gone", path=place, hint=_RESTORE)
+                    SourceMissingError(f"{self._name} needs this file, which is gone", path=place, hint=RESTORE)
                 )
             elif size and size != there[name]:
                 told = f"a file of {self._name} has {there[name]:,} bytes, not {size:,}"
-                found.append(ReadError(told, path=place, hint=_RESTORE))
+                found.append(ReadError(told, path=place, hint=RESTORE))
         return found
 
     def _sizes_of(self, folder: str) -> dict[str, int]:
@@ -306,7 +410,7 @@ class UserTable(LancePlace):
                 enable_stable_row_ids=True,
                 max_rows_per_file=most or _ROWS_OF_A_FILE,
             )
-            return [json.dumps(fragment.to_json()) for fragment in made]
+            return [json.dumps({**one.to_json(), "digests": self._digests.of_fragment(one)}) for one in made]
 
     def append_written(self, written: Sequence[str], version: int) -> None:
         """Add the rows that were written by the columns of a version."""
@@ -317,7 +421,10 @@ class UserTable(LancePlace):
         try:
             with self.writing():
                 options = self.storage_options
-                lance.LanceDataset.commit(self._address, operation, read_version=version, storage_options=options)
+                made = lance.LanceDataset.commit(
+                    self._address, operation, read_version=version, storage_options=options
+                )
+            self._keep_digests(made, written)
             reach("lance.commit")
         except WriteError as error:
             if not is_conflict(error.__cause__):
@@ -336,8 +443,8 @@ class UserTable(LancePlace):
         reach("lance.fragments")
         operation = lance.LanceOperation.Overwrite(self.to_write(schema), fragments_of(written))
 
-        def overwritten(dataset: Any) -> None:
-            lance.LanceDataset.commit(
+        def overwritten(dataset: Any) -> Any:
+            return lance.LanceDataset.commit(
                 self._address,
                 operation,
                 read_version=dataset.version,
@@ -345,12 +452,23 @@ class UserTable(LancePlace):
                 enable_stable_row_ids=True,
             )
 
-        self._commit(overwritten, reads=False)
+        self._commit(overwritten, written=written, reads=False)
+
+    def writing(self) -> AbstractContextManager[None]:
+        """In the block, Lance's errors are ``WriteError``. Raises ``UsageError`` where one version is read."""
+        if self.version is not None:
+            raise UsageError(
+                f"this is version {self.version} of {self._name}, which stays as it is",
+                path=self.place,
+                hint="Open the table without a version to change it.",
+            )
+        return super().writing()
 
     def _opened(self, version: int | None = None) -> Any:
-        """A version as Lance gives it, which the gate let pass."""
+        """A version as Lance gives it, which the gate let pass; by default the one that is read."""
         import lance
 
+        version = self.version if version is None else version
         if isinstance(self._location, Path) and self._location.is_file():  # Lance takes seconds to say that
             raise NotFoundError("this is a file, and no Lance table", path=self.place)
         try:
@@ -359,7 +477,8 @@ class UserTable(LancePlace):
             if "was not found" not in str(error):
                 raise
             if version is not None and self._listed():
-                raise NotFoundError(f"the table has no version {version}", path=self.place) from None
+                hint = "A cleanup has removed it, or it was never written."
+                raise NotFoundError(f"the table has no version {version}", path=self.place, hint=hint) from None
             raise NotFoundError("there is no Lance table here", path=self.place) from None
         return self._admitted(found)
 
@@ -376,10 +495,19 @@ class UserTable(LancePlace):
                 place = self._location / one.path(fragment.id)
                 _check_deletion_file(place, one.num_deleted_rows, _state_of(place))
 
-    def _commit(self, attempt: Callable[[Any], None], rows: RowSource | None = None, *, reads: bool = True) -> None:
+    def _commit(
+        self,
+        attempt: Callable[[Any], Any],
+        rows: RowSource | None = None,
+        *,
+        written: Sequence[str] = (),
+        reads: bool = True,
+    ) -> None:
         """Write on top of the newest version, and again where others replaced the table meanwhile.
 
-        ``reads``: whether rows are read for it, whose blobs have to pass the gate then.
+        ``attempt`` gives the dataset of the version that it has made; None where that is the one it was given.
+        ``written`` are fragments that were written before. ``reads``: whether rows are read for it, whose blobs have to
+        pass the gate then.
         """
         before, stood = -1, 0
         for number in range(_MOST_TRIES):
@@ -390,7 +518,10 @@ class UserTable(LancePlace):
                     if reads:
                         self.check_blobs(dataset, outer_columns(dataset.schema))
                     stood, before = stood + 1 if version == before else 0, version
-                    attempt(dataset)
+                    made = attempt(dataset)
+                    made = dataset if made is None else made
+                if int(made.version) != version:
+                    self._keep_digests(made, written, version)
                 return reach("lance.commit")
             except Exception as error:
                 if rows is not None and rows.failure is not None:
@@ -401,7 +532,7 @@ class UserTable(LancePlace):
                     told = (
                         f"{self._name} cannot be written: others are in the way, and version {version} stays the newest"
                     )
-                    raise WriteError(told, path=self.place, hint=_RESTORE) from error
+                    raise WriteError(told, path=self.place, hint=RESTORE) from error
             time.sleep(random.uniform(0, min(_LONGEST_WAIT, 0.005 * 2 ** min(number, 10))))  # noqa: S311 (it is a wait)
         raise WriteError(
             f"others replaced {self._name} all the time, and nothing was written",
@@ -409,6 +540,32 @@ class UserTable(LancePlace):
             hint="Try again.",
             transient=True,
         )
+
+    def _keep_digests(self, made: Any, written: Sequence[str] = (), base: int | None = None) -> None:
+        """Write the digests of the files that a version has added, or warn that it has none."""
+        try:
+            with self.reading():
+                self._digests.keep(made, known_digests(written), base)
+        except Exception as error:  # noqa: BLE001 (the version is there: to say that nothing was written would be wrong)
+            warnings.warn(
+                f"version {made.version} of {self._name} is written, and has no digests of its files: {error}",
+                UserWarning,
+                stacklevel=2,
+            )
+
+
+def _files_of(fragment: Any) -> list[str]:
+    """The files of a fragment, by their paths, but for those outside of the table's folder."""
+    files = [f"data/{file.path}" for file in fragment.files if not file.base_id]
+    deletions = fragment.deletion_file
+    return files if deletions is None or deletions.base_id else [*files, deletions.path(fragment.id)]
+
+
+def _read_rows(dataset: Any, files: Set[str]) -> None:
+    """Read all rows of fragments that have some of these files."""
+    fragments = [one for one in dataset.get_fragments() if not files.isdisjoint(_files_of(one.metadata))]
+    if fragments:
+        deque(dataset.scanner(fragments=fragments, blob_handling="all_binary").to_batches(), 0)
 
 
 def _state_of(place: Location) -> tuple[int, int] | None:
@@ -435,10 +592,10 @@ def _check_deletion_file(place: Location, rows: int, _state: tuple[int, int] | N
         return  # Lance says so
     except (pa.ArrowException, OSError, ValueError) as error:
         reason = f"a list of deleted rows is damaged: {error}"
-        raise ReadError(reason, path=str(place), hint=_RESTORE) from error
+        raise ReadError(reason, path=str(place), hint=RESTORE) from error
 
 
-def _commit_after_all(dataset: Any, transaction: Any) -> None:
+def _commit_after_all(dataset: Any, transaction: Any) -> Any:
     """Commit an upsert, or fail with a conflict where another upsert was committed since ``dataset`` was the newest.
 
     Lance lets two upserts follow each other where they change no fragment in common, as if they were appends: a key
@@ -454,7 +611,48 @@ def _commit_after_all(dataset: Any, transaction: Any) -> None:
     elif first.fragment_id not in {*change.removed_fragment_ids, *(one.id for one in change.updated_fragments)}:
         change = replace(change, updated_fragments=[*change.updated_fragments, first.metadata])
     retries = 0 if first is None else _MOST_REBASES
-    LanceDataset.commit(dataset, replace(transaction, operation=change), max_retries=retries)
+    return LanceDataset.commit(dataset, replace(transaction, operation=change), max_retries=retries)
+
+
+def _with_each_key_once(rows: RowSource, schema: pa.Schema, keys: list[str]) -> pa.RecordBatchReader | pa.Table:
+    """The rows as a table of this schema has them. Raises ``UsageError`` where several have the same key.
+
+    Lance would add all of them, where the table has no such key yet. Keys of a reader are held while it is read.
+    """
+    given = rows.under(schema)
+    if isinstance(given, pa.Table):
+        _check_keys(given.select(keys))
+        return given
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        seen = []
+        try:
+            for batch in given:
+                seen.append(batch.select(keys))
+                yield batch
+            _check_keys(pa.Table.from_batches(seen, pa.schema([schema.field(key) for key in keys])))
+        except UsageError as error:
+            rows.failure = rows.failure or error
+            raise
+
+    return pa.RecordBatchReader.from_batches(given.schema, batches())
+
+
+def _check_keys(keys: pa.Table) -> None:
+    """Raise ``UsageError`` where several rows are the same, and have no null."""
+    whole = keys.drop_null()
+    try:
+        counts = whole.group_by(keys.schema.names).aggregate([([], "count_all")])
+        twice = counts.filter(pc.greater(counts["count_all"], 1)).slice(0, 1).select(keys.schema.names).to_pylist()
+    except pa.ArrowNotImplementedError:  # of keys that are lists or structs
+        seen = Counter(map(repr, whole.to_pylist()))
+        twice = [row for row in whole.to_pylist() if seen[repr(row)] > 1]
+    if twice:
+        told = ", ".join(f"{name} = {value!r}" for name, value in twice[0].items())
+        raise UsageError(
+            f"Ambiguous merge inserts are prohibited: several rows have the key ({told})",
+            hint="Nothing was written. Give each key once.",
+        )
 
 
 @contextmanager

@@ -88,6 +88,7 @@ class ViewTable(ComputedTable):
                     max_retries=0,
                     commit_message=told,
                 )
+            self._keep_digests(made, written)
             reach("lance.commit")
         except WriteError as error:
             if not is_conflict(error.__cause__):

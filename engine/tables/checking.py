@@ -14,29 +14,29 @@ from .signatures import FunctionKind, Parameter
 
 types = pa.types
 
-_EXPECTED: Final[Mapping[str, tuple[tuple[Callable[[pa.DataType], bool], ...], pa.DataType | None]]] = {
-    "int": ((types.is_integer,), pa.int64()),
-    "float": ((types.is_floating, types.is_integer, types.is_decimal), pa.float64()),
-    "str": ((types.is_string, types.is_large_string, types.is_string_view), pa.string()),
-    "bool": ((types.is_boolean,), pa.bool_()),
-    "bytes": ((types.is_binary, types.is_large_binary, types.is_fixed_size_binary, types.is_binary_view), pa.binary()),
-    "list": ((types.is_list, types.is_large_list, types.is_fixed_size_list), pa.list_(pa.null())),
-    "dict": ((types.is_struct, types.is_map), None),
-    "datetime": ((types.is_timestamp,), pa.timestamp("us")),
-    "date": ((types.is_date,), pa.date32()),
-    "time": ((types.is_time,), pa.time64("us")),
-    "timedelta": ((types.is_duration,), pa.duration("us")),
-    "Decimal": ((types.is_decimal,), pa.decimal128(38)),
+_EXPECTED: Final[Mapping[str, tuple[Callable[[pa.DataType], bool], ...]]] = {
+    "int": (types.is_integer,),
+    "float": (types.is_floating, types.is_integer, types.is_decimal),
+    "str": (types.is_string, types.is_large_string, types.is_string_view),
+    "bool": (types.is_boolean,),
+    "bytes": (types.is_binary, types.is_large_binary, types.is_fixed_size_binary, types.is_binary_view),
+    "list": (types.is_list, types.is_large_list, types.is_fixed_size_list),
+    "dict": (types.is_struct, types.is_map),
+    "datetime": (types.is_timestamp,),
+    "date": (types.is_date,),
+    "time": (types.is_time,),
+    "timedelta": (types.is_duration,),
+    "Decimal": (types.is_decimal,),
 }
-"""For an annotation the types whose values are such, and one into which others are cast."""
+"""For an annotation the types whose values are such."""
 
 
 def check_against(schema: pa.Schema, udf: UDF) -> None:
     """Check that a table with ``schema`` has the columns that ``udf`` is called with, of types that go with it.
 
-    Raises ``UsageError`` for columns that are not there, or whose type no cast of Arrow brings to that of the
-    parameter's annotation, and for a function of a batch of all columns that names some. Warns, with a
-    ``UserWarning``, where a type is another than the annotation's, or where nothing is annotated.
+    Raises ``UsageError`` for columns that are not there, or whose values are not what the parameter's annotation says,
+    and for a function of a batch of all columns that names some. Warns, with a ``UserWarning``, where nothing is
+    annotated.
     """
     if udf.kind is FunctionKind.RECORD_BATCH:
         if udf.inputs is not None:
@@ -75,24 +75,12 @@ def _is_checked(udf: UDF, parameter: Parameter, column: pa.Field) -> bool:
         return True
     if expected is None:
         return False
-    families, goal = expected
     plain = column.type.value_type if types.is_dictionary(column.type) else column.type
     plain = plain.storage_type if isinstance(plain, pa.BaseExtensionType) else plain
-    if types.is_null(plain) or any(family(plain) for family in families):
+    if types.is_null(plain) or any(family(plain) for family in expected):
         return True
-    said = (
+    raise UsageError(
         f"UDF {udf.name!r}: its parameter {parameter.name!r} is annotated as {parameter.annotation}, and the column "
-        f"{column.name!r} is of type {column.type}"
+        f"{column.name!r} is of type {column.type}",
+        hint="Change the annotation, or name another column in input_columns.",
     )
-    if goal is None or not _has_cast(plain, goal):
-        raise UsageError(said)
-    warnings.warn(said, UserWarning, stacklevel=4)
-    return True
-
-
-def _has_cast(one: pa.DataType, other: pa.DataType) -> bool:
-    try:
-        pa.nulls(0, one).cast(other)
-    except (pa.ArrowNotImplementedError, pa.ArrowInvalid, pa.ArrowTypeError):
-        return False
-    return True

@@ -131,7 +131,7 @@ class ColumnLoads(ComputedColumns):
             raise UsageError(f"on_missing must be one of {{'carry', 'null', 'error'}}, got {on_missing!r}")
         self.check_own(columns)
         given = source_of(source, source_format)
-        reader = self._lance.at()
+        reader = self._lance.checked()
         target, new = load_target(reader.schema, given, pk, columns, on_missing)
         run = RunOptions(executor=executor_name(kwargs.get("executor") or self._executor))
         wanted = TaskNeeds(_loader_cpus or 1, 0, _loader_memory)

@@ -56,12 +56,13 @@ class ComputedColumns:
         udf_modules: Collection[str] = (),
         executor: str | None = None,
         allow: Collection[str] | Gate = (),
+        version: int | None = None,
     ) -> None:
         location = located(place)
         self.name = name or location.name.removesuffix(".lance")
         self.uri = str(location)
         self._gate = Gate.of(allow)
-        self._lance = ComputedTable(location, self.name, self._gate)
+        self._lance = ComputedTable(location, self.name, self._gate, version)
         self._modules = udf_modules
         self._executor = executor
         self._jobs = JobTable(self.uri, self.name)
@@ -313,7 +314,7 @@ class ComputedColumns:
         if blob_read_strategy not in ("auto", "legacy", "range"):
             raise UsageError(f"blob_read_strategy is auto, legacy or range, not {blob_read_strategy!r}")
         job = checked_job_id(job_id)
-        reader = self._lance.at(more.get("read_version"))
+        reader = self._lance.checked(more.get("read_version"))
         target = self._target(reader, column, udf)
         run = RunOptions(executor=executor_name(more.get("executor") or self._executor))
         options = backfill_options(

@@ -133,12 +133,17 @@ class TableConnection:
             raise self._taken(name)
         return self._table(name)
 
-    def open_table(self, name: str) -> NativeTable:
-        """A table. Raises ``NotFoundError`` where there is none of that name."""
+    def open_table(self, name: str, *, version: int | None = None) -> NativeTable:
+        """A table, in its newest version, or in one that is read only.
+
+        Raises ``NotFoundError`` where there is none of that name, or no such version of it.
+        """
         if not self._is_table(self.place_of(name).name):
             known = ", ".join(self.table_names())
             raise NotFoundError(f"there is no table {name!r}", path=self.uri, hint=f"There are: {known or 'none'}.")
-        return self._table(name)
+        if version is not None:
+            ComputedTable(self.place_of(name), name, self.gate).at(version)
+        return self._table(name, version)
 
     def drop_table(self, name: str) -> None:
         """Remove a table, or a view, with all its files.
@@ -189,9 +194,11 @@ class TableConnection:
             remember(udf)
         return self._table(name)
 
-    def _table(self, name: str) -> NativeTable:
+    def _table(self, name: str, version: int | None = None) -> NativeTable:
         place = str(self.place_of(name))
-        return NativeTable(place, name, udf_modules=self._modules, executor=self._executor, allow=self.gate)
+        return NativeTable(
+            place, name, udf_modules=self._modules, executor=self._executor, allow=self.gate, version=version
+        )
 
     def place_of(self, name: str) -> Location:
         """The place of a table, whether it is there or not. Raises ``UsageError`` for what is no name."""
@@ -224,9 +231,9 @@ class AsyncTableConnection:
         """Make a table; takes what :meth:`TableConnection.create_table` does."""
         return await asyncio.to_thread(partial(self._connection.create_table, name, data, **options))
 
-    async def open_table(self, name: str) -> NativeTable:
-        """A table. Raises ``NotFoundError`` where there is none of that name."""
-        return await asyncio.to_thread(self._connection.open_table, name)
+    async def open_table(self, name: str, *, version: int | None = None) -> NativeTable:
+        """A table; takes what :meth:`TableConnection.open_table` does."""
+        return await asyncio.to_thread(partial(self._connection.open_table, name, version=version))
 
     async def drop_table(self, name: str) -> None:
         """Remove a table with all its files."""

@@ -53,8 +53,11 @@ class TableReference:
         return replace(self, table_name=table_name, version=None)
 
     def open(self) -> NativeTable:
-        """The table, in its newest version, whatever ``version`` is. Raises ``NotFoundError`` where there is none."""
-        return self.open_db().open_table(self.table_name)
+        """The table, in its ``version``, which is read only, or in its newest one.
+
+        Raises ``NotFoundError`` where there is no such table, or the version is gone.
+        """
+        return self.open_db().open_table(self.table_name, version=self.version)
 
     def open_checkpoint_store(self) -> CheckpointStore:
         """The checkpoints of the table's computed columns."""

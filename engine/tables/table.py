@@ -39,6 +39,9 @@ class Table(TableSearch):
     allow
         Folders, beside the table's own, in which its files and those that its blobs name may be; see "Tables of others"
         in the docs. A table with others is a ``ForeignFileError``.
+    version
+        The number of a version that is read in the place of the newest. It stays as it is: what would change the table
+        is a ``ValueError``.
     """
 
     # --- rows

@@ -23,7 +23,7 @@ class TableSearch(ViewRefresh):
 
     @cached_property
     def _searched(self) -> SearchedTable:
-        return SearchedTable(located(self.uri), self.name, self._gate)
+        return SearchedTable(located(self.uri), self.name, self._gate, self._lance.version)
 
     def search(
         self,

@@ -249,6 +249,8 @@ class ViewRefresh(ColumnLoads):
             )
         _check_options(concurrency, max_rows_per_fragment, intra_applier_concurrency, kwargs)
         versions = self._versions(src_version)
+        self._lance.checked(versions.reader.version)
+        versions.source.checked(versions.after.version)
         wanted = src_version if versions.definition.is_stable else versions.after.version
         run = RunOptions(executor=executor_name(kwargs.get("executor") or self._executor))
         for target in versions.functions:
@@ -324,7 +326,7 @@ class ViewRefresh(ColumnLoads):
 
     @property
     def _view(self) -> ViewTable:
-        return ViewTable(located(self.uri), self.name, self._gate)
+        return ViewTable(located(self.uri), self.name, self._gate, self._lance.version)
 
     def _versions(self, src_version: int | None) -> ViewVersions:
         """The view as it is, and the version of its source that is asked for."""

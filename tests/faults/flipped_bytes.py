@@ -2,11 +2,15 @@
 
     python tests/faults/flipped_bytes.py --number 500 --seed 1
     python tests/faults/flipped_bytes.py --number 500 --seed 1 --undigested   # what it was like without digests
+    python tests/faults/flipped_bytes.py --number 500 --seed 1 --tables [--undigested]   # files of tables
 
 Each of these meets the file: reading it by its footer, `chunkmill convert`, which passes chunks on undecoded, the same
 with `--verify`, `chunkmill verify`, and an ingestion. What comes of it is ``refused`` with an error, or the content is
 the ``same``, or it is ``silent``: the content is another, or what was written cannot be read, and nobody said so. Where
 rerun-sdk is installed, its reader has to read what was written too.
+
+``--tables`` changes bytes of Lance files: of a table with deleted rows, indexes and a computed column, and of a view of
+it. ``chunkmill.verify`` meets them, and what it finds nothing wrong with is read, by scans and by its indexes.
 """
 
 from __future__ import annotations
@@ -14,6 +18,7 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import random
+import shutil
 import sys
 import tempfile
 import warnings
@@ -21,6 +26,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+import pyarrow as pa
+from chunkmill import verify
 from chunkmill.engine.cli.commands import commands
 from chunkmill.engine.errors import ChunkmillError
 from chunkmill.engine.ingest import Ingest
@@ -36,6 +43,7 @@ from chunkmill.engine.rrd.framing import (
 )
 from chunkmill.engine.rrd.messages import RrdFooter
 from chunkmill.engine.store import RecordingStore
+from chunkmill.engine.tables import connect, udf
 from chunkmill.readers import McapReader, RrdReader
 from click.testing import CliRunner
 from fault_content import digest_of_path, kept_content, rrd_contents
@@ -174,16 +182,78 @@ def met(folder: Path, number: int, seed: int, *, digests: bool = True) -> Iterat
         yield "ingest", flips.region(flip[0]), flip, outcome
 
 
+class TableFlips:
+    """A table and a view of it, and the files of both, one byte of which changes where it lies."""
+
+    def __init__(self, folder: Path, *, digests: bool = True) -> None:
+        tables = connect(str(folder), executor="inline")
+        rows = [{"id": number, "robot": f"r{number % 7}", "value": number / 3} for number in range(300)]
+        self._table = tables.create_table("rows", rows[:200])
+        self._table.add(rows[200:])
+        self._table.create_scalar_index("id")
+        self._table.create_fts_index("robot")
+        self._table.add_columns({"twice": _twice})
+        self._table.backfill("twice")
+        self._table.delete("id % 10 = 3")
+        self._table.update("id = 4", {"robot": "other"})
+        self._view = tables.create_materialized_view(
+            "few", self._table.search(None).where("id > 100").select(["id", "robot"])
+        )
+        self._view.refresh()
+        self.places = [folder / "rows.lance", folder / "few.lance"]
+        if not digests:
+            for place in self.places:
+                shutil.rmtree(place / "_digests")
+        self.files = sorted(path for place in self.places for path in place.rglob("*") if path.is_file())
+        self.content = self._content()
+
+    def verify(self, file: Path, flip: Flip) -> str:
+        """Change a byte of a file, and verify: what is whole then must be read as what was written."""
+        data, (at, change) = file.read_bytes(), flip
+        file.write_bytes(data[:at] + bytes([data[at] ^ change]) + data[at + 1 :])
+        try:
+            if any(verify(place).faults for place in self.places):
+                return REFUSED
+            return _outcome(lambda: self._content() == self.content).replace(REFUSED, SILENT)
+        finally:
+            file.write_bytes(data)
+
+    def _content(self) -> list[object]:
+        """All that is read of the tables, by ways of their own."""
+        words = [self._table.search(word, query_type="fts").to_arrow().to_pylist() for word in ("r1", "other")]
+        found = [
+            self._table.search(None).where(f"id = {number}").to_arrow().to_pylist() for number in range(0, 300, 20)
+        ]
+        return [self._table.to_arrow().to_pylist(), self._view.to_arrow().to_pylist(), words, found]
+
+
+@udf(data_type=pa.int64())
+def _twice(id: int) -> int:  # noqa: A002 (the name of a column)
+    return 2 * id
+
+
+def met_tables(folder: Path, number: int, seed: int, *, digests: bool = True) -> Iterator[tuple[str, str, Flip, str]]:
+    """Change so many bytes of files of tables: gives what :func:`met` does, and the folder of a file as where it is."""
+    flips = TableFlips(folder, digests=digests)
+    draw = random.Random(seed)
+    for _ in range(number):
+        file = draw.choice(flips.files)
+        flip = draw.randrange(file.stat().st_size), draw.randrange(1, 256)
+        yield "verify", str(file.parent.relative_to(folder)), flip, flips.verify(file, flip)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--number", type=int, default=500)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--undigested", action="store_true")
+    parser.add_argument("--tables", action="store_true")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     counts: Counter[tuple[str, str, str]] = Counter()
+    meet = met_tables if options.tables else met
     with tempfile.TemporaryDirectory() as folder:
-        for way, region, flip, outcome in met(
+        for way, region, flip, outcome in meet(
             Path(folder), options.number, options.seed, digests=not options.undigested
         ):
             counts[way, region, outcome] += 1

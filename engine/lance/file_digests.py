@@ -1,0 +1,305 @@
+"""Digests of the files of a Lance table, which are written beside each version that is committed here.
+
+::
+
+    table.lance/
+      _digests/<version>.json          the files that a version has added, each with its size and XXH3-128
+      _digests/<version>-<token>.json  those of all versions up to that one, joined by a cleanup
+
+The files are the version's manifest and transaction, files of rows, lists of deleted rows, files of indexes, and blobs
+beside the rows. Lance changes none of them once it has written it, and never uses a name again. So one digest serves
+all versions, a commit reads only what it has added, and digests of files that are gone are left out by the next
+cleanup. The first line of a file of digests is a digest of its others.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import secrets
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import xxhash
+
+from ..errors import ReadError
+from ..folders import Folder
+from ..limits import MIB
+from ..locations import Location
+from ..rrd import Findings, Verification
+from .blob_columns import is_blob
+from .place import RESTORE
+
+OF_A_VERSION: Final = ("_versions/", "_transactions/")
+"""The folders of files that each version has of its own."""
+NUMBERS: Final = 2**64 - 1
+"""What the number of a version and the one in its file's name are together."""
+
+_FOLDER: Final = "_digests"
+_NAME: Final = re.compile(r"(\d{20})(-[0-9a-f]{8})?\.json")
+_PIECE_BYTES: Final = 8 * MIB
+_AT_ONCE: Final = 8
+
+
+class FileDigest(NamedTuple):
+    """The size and the digest of a file, and the version that has added it."""
+
+    version: int
+    size: int
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class TableVerification(Verification):
+    """The result of reading all files of a table.
+
+    ``chunks`` counts the files that could be read, ``digests`` those of them that are what a commit has written, and
+    ``rows`` the rows of the newest version, ``version``. ``undigested`` are files that nobody has written a digest of,
+    sorted: those of the newest version, and the manifests of all others.
+    """
+
+    version: int = 0
+    undigested: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, found: Findings, version: int = 0, undigested: Iterable[str] = ()) -> TableVerification:
+        """The result of what was found."""
+        one = found.verification()
+        files = tuple(sorted(undigested))
+        return cls(one.chunks, one.rows, one.digests, one.faults, one.more_faults, version, files)
+
+
+class FileDigests:
+    """The digests of the files of a table at a place, which errors call by its ``name``.
+
+    Raises ``OSError`` or ``ReadError`` where they cannot be read.
+    """
+
+    def __init__(self, place: Location, name: str) -> None:
+        self._place = place
+        self._name = name
+        self._folder = Folder.at(place / _FOLDER)
+
+    def keep(self, dataset: Any, known: Mapping[str, FileDigest], base: int | None = None) -> None:
+        """Write the digests of the files that the version of a Lance dataset has added; ``known`` are not read again.
+
+        ``base`` is the version that its writer began with, by default the one before. A compaction makes one of its own
+        in between, which adds no rows: that gets its digests, too.
+        """
+        version = int(dataset.version)
+        paths = self._appended_files(dataset, version)
+        if paths is None:
+            base = version - 1 if base is None else base
+            named = files_of_versions(dataset, base)
+            for number in range(base + 1, version):
+                added = named.get(number, set()) - named.get(number - 1, set())
+                if added and all(path.startswith(OF_A_VERSION) for path in added):
+                    self._keep(number, added, {})
+            # Where the version before it is gone, nobody knows whose files these are.
+            paths = sorted(named[version] - named.get(version - 1, named[version] if version > 1 else set()))
+        self._keep(version, [*paths, *self._blobs_beside(dataset, paths)], known)
+
+    def _keep(self, version: int, paths: Iterable[str], known: Mapping[str, FileDigest]) -> None:
+        found = {path: known.get(path) or self.digest_of(path) for path in paths}
+        there = {path: one._replace(version=version) for path, one in found.items() if one is not None}
+        self._write(f"{version:020}.json", there)
+
+    def _appended_files(self, dataset: Any, version: int) -> list[str] | None:
+        """The files that an append has added: it lists them, so that two versions need not be read. None of others."""
+        import lance
+
+        try:
+            transaction = dataset.read_transaction(version)
+        except TypeError:  # pylance cannot give that of a compaction with indexes
+            return None
+        if not isinstance(transaction.operation, lance.LanceOperation.Append):
+            return None
+        files = chain.from_iterable(one.files for one in transaction.operation.fragments)
+        own = [self.manifest_of(version), f"_transactions/{transaction.read_version}-{transaction.uuid}.txn"]
+        return own + [f"data/{file.path}" for file in files if not file.base_id]
+
+    def _blobs_beside(self, dataset: Any, paths: Iterable[str]) -> Iterator[str]:
+        """The files of large blobs, which lie in a folder beside the file of their rows."""
+        if not any(is_blob(field) for field in dataset.schema):
+            return
+        for path in paths:
+            folder = path.removesuffix(".lance")
+            if path.startswith("data/"):
+                with suppress(FileNotFoundError):
+                    yield from [f"{folder}/{name}" for name in Folder.at(self._place / folder).names()]
+
+    def of_fragment(self, fragment: Any) -> dict[str, FileDigest]:
+        """The digests of the files of rows of a fragment that was just written."""
+        paths = [f"data/{file.path}" for file in fragment.files if not file.base_id]
+        return {path: one for path in paths if (one := self.digest_of(path)) is not None}
+
+    def digest_of(self, path: str) -> FileDigest | None:
+        """The size and the digest of a file as it is now; None where it is gone."""
+        digest, size = xxhash.xxh3_128(), 0
+        try:
+            for piece in self._pieces(path):
+                digest.update(piece)
+                size += len(piece)
+        except FileNotFoundError:
+            return None
+        return FileDigest(0, size, digest.hexdigest())
+
+    def compare(self, files: Mapping[str, FileDigest], found: Findings) -> int:
+        """Compare files with their digests, and give how many are as they were; the faults of others are noted.
+
+        Files that are gone are left out.
+        """
+
+        def compared(item: tuple[str, FileDigest]) -> bool:
+            path, written = item
+            with found.noting():
+                now = self.digest_of(path)
+                if now is None or now.digest == written.digest:
+                    return now is not None
+                differs = "another digest than"
+                if now.size != written.size:
+                    differs = f"{now.size:,} bytes, not {written.size:,} as"
+                raise ReadError(
+                    f"a file of {self._name} has {differs} version {written.version} has written",
+                    path=str(self._place / path),
+                    hint=RESTORE,
+                )
+            return False
+
+        with ThreadPoolExecutor(_AT_ONCE, "chunkmill-digests") as threads:
+            return sum(threads.map(compared, files.items()))
+
+    def of_version(self, version: int, path: str) -> FileDigest | None:
+        """The digest of a file that a version has added, looked for where it may be. Raises ``ReadError``."""
+        names = self._names()
+        wanted = [name for name in names if name == f"{version:020}.json" or "-" in name]
+        return next((one[path] for one in map(self._read, wanted) if path in one), None)
+
+    def all(self, found: Findings) -> dict[str, FileDigest]:
+        """The digests of all files; those of a file of digests that is damaged are left out, and its fault is noted."""
+        digests: dict[str, FileDigest] = {}
+        for one in self._each(found):
+            digests.update(one)
+        return digests
+
+    def join(self) -> None:
+        """Join all files of digests, without those of files that are gone. One that is damaged stays."""
+        found = Findings()
+        names = self._names()
+        joined: dict[str, FileDigest] = {}
+        for one in self._each(found, names):
+            joined.update(one)
+        damaged = {os.path.basename(error.path or "") for error in found.verification().faults}  # noqa: PTH119 (a URL, too)
+        there = self._there(joined)
+        whole = [name for name in names if name not in damaged]
+        if not whole or (len(whole) == 1 and len(there) == len(joined)):
+            return
+        newest = max(int(name[:20]) for name in whole)
+        self._write(f"{newest:020}-{secrets.token_hex(4)}.json", {path: joined[path] for path in there})
+        self._folder.delete(whole)
+
+    def manifest_of(self, version: int) -> str:
+        """The path of the file of a version. Of old tables its name counts up, of others it counts down."""
+        names = (f"_versions/{NUMBERS - version:020}.manifest", f"_versions/{version}.manifest")
+        return next((name for name in names if Folder.at(self._place).exists(name)), names[0])
+
+    def manifests(self) -> dict[str, int]:
+        """The files of the versions that there are, and their numbers."""
+        names = (name for name in Folder.at(self._place / "_versions").names() if name.endswith(".manifest"))
+        return {f"_versions/{name}": number for name in names if (number := _number_of(name)) is not None}
+
+    def _there(self, paths: Iterable[str]) -> list[str]:
+        """Those of some paths where there is a file, by one listing of each folder."""
+        of_folder: dict[str, list[str]] = {}
+        for path in paths:
+            of_folder.setdefault(path.rpartition("/")[0], []).append(path)
+        there: list[str] = []
+        for folder, own in of_folder.items():
+            with suppress(FileNotFoundError):
+                names = {f"{folder}/{name}" for name in Folder.at(self._place / folder).names()}
+                there += [path for path in own if path in names]
+        return there
+
+    def _names(self) -> list[str]:
+        try:
+            return sorted(name for name in self._folder.names() if _NAME.fullmatch(name))
+        except FileNotFoundError:
+            return []
+
+    def _each(self, found: Findings, names: list[str] | None = None) -> Iterator[dict[str, FileDigest]]:
+        def read(name: str) -> dict[str, FileDigest]:
+            with found.noting():
+                return self._read(name)
+            return {}
+
+        with ThreadPoolExecutor(_AT_ONCE, "chunkmill-digests") as threads:
+            yield from threads.map(read, self._names() if names is None else names)
+
+    def _read(self, name: str) -> dict[str, FileDigest]:
+        """The digests in a file; none where a cleanup has joined it with others meanwhile."""
+        try:
+            digest, _, body = self._folder.get(name).partition(b"\n")
+            if digest.decode("ascii", "replace") != xxhash.xxh3_128_hexdigest(body):
+                raise ValueError("its own digest differs")
+            return {path: FileDigest(*one) for path, one in json.loads(body)["files"].items()}
+        except FileNotFoundError:
+            return {}
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+            raise ReadError(
+                f"the digests of version {int(name[:20])} cannot be read: {error}",
+                path=self._folder.place(name),
+                hint="Restore the file; without it, the files that the version has added have no digests.",
+            ) from error
+
+    def _write(self, name: str, files: Mapping[str, FileDigest]) -> None:
+        body = json.dumps({"files": files}).encode()
+        data = xxhash.xxh3_128_hexdigest(body).encode() + b"\n" + body
+        self._folder.make()
+        # Lance syncs nothing either: where power is lost, the files that the digests are of may be gone as well.
+        self._folder.replace(name, data, "lance.digests", durable=False)
+
+    def _pieces(self, path: str) -> Iterator[bytes]:
+        place = self._place / path
+        if isinstance(place, Path):
+            with place.open("rb", buffering=0) as file:
+                while piece := file.read(_PIECE_BYTES):
+                    yield piece
+            return
+        folder, offset = Folder.at(self._place), 0
+        while piece := folder.get_range(path, offset, _PIECE_BYTES):
+            yield piece
+            offset += len(piece)
+            if len(piece) < _PIECE_BYTES:
+                return
+
+
+def files_of_versions(dataset: Any, first: int) -> dict[int, set[str]]:
+    """The files, by their paths, that each version from one on names, but for those outside of the table's folder."""
+    found = dataset.tracked_files(min_version=first).read_all()
+    columns = (found[name].to_pylist() for name in ("version", "base_uri", "path"))
+    rows = list(zip(*columns, strict=True))
+    home = next((base for _, base, path in rows if path.startswith("_versions/")), None)
+    named: dict[int, set[str]] = {}
+    for version, base, path in rows:
+        if base == home:
+            named.setdefault(version, set()).add(path)
+    return named
+
+
+def known_digests(written: Iterable[str]) -> dict[str, FileDigest]:
+    """The digests that tasks have made of the files that they have written, from what they tell of their fragments."""
+    told = (json.loads(one).get("digests", {}) for one in written)
+    return {path: FileDigest(*digest) for one in told for path, digest in one.items()}
+
+
+def _number_of(name: str) -> int | None:
+    digits = name.removesuffix(".manifest")
+    if not digits.isdecimal():
+        return None
+    return NUMBERS - int(digits) if len(digits) == 20 else int(digits)
