@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from ...engine.chunk import Chunk, ComponentDescriptor, parse_entity_path
 from ...engine.errors import ReadError, ReadWarning
 from ...engine.stream import Split
-from ..parquet import ParquetFile, one_each, read_columns, series_chunk
+from ..parquet import ParquetFile, one_each, open_file, read_columns, series_chunk
 from .metadata import DatasetInfo, EpisodeInfo, Feature
 
 _SCALARS: Final = ComponentDescriptor("Scalars:scalars", "rerun.archetypes.Scalars", "rerun.components.Scalar")
@@ -149,7 +149,7 @@ class EpisodeSource:
         names: dict[str, tuple[str, ...]] = {}
         task: int | None = None
         frames = 0
-        with ParquetFile(self.paths()[0]) as file:
+        with open_file(self.paths()[0]) as file:
             for columns in self._frames(file):
                 length = len(next(iter(columns.values())))
                 frames += length

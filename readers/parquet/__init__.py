@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from .columns import one_each
     from .file import ParquetFile
     from .options import ColumnRule, IndexColumn
-    from .pages import read_columns
+    from .pages import open_file, read_columns
     from .reader import ColumnInfo, ParquetInfo, ParquetReader
     from .recording import ParquetRecording
     from .source import ParquetSource, ParquetSplit
@@ -24,7 +24,7 @@ _HOMES = {
     ".columns": "one_each",
     ".file": "ParquetFile",
     ".options": "ColumnRule IndexColumn",
-    ".pages": "read_columns",
+    ".pages": "open_file read_columns",
     ".reader": "ColumnInfo ParquetInfo ParquetReader",
     ".recording": "ParquetRecording",
     ".source": "ParquetSource ParquetSplit",
@@ -41,6 +41,7 @@ __all__ = [
     "ParquetSource",
     "ParquetSplit",
     "one_each",
+    "open_file",
     "read_columns",
     "series_chunk",
 ]
