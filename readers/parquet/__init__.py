@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from ...engine.lazy_names import lazy_names
 
 if TYPE_CHECKING:
-    from .batches import series_chunk
+    from .batches import CHUNK_BYTES, series_chunk
     from .columns import one_each
     from .file import ParquetFile
     from .options import ColumnRule, IndexColumn
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from .source import ParquetSource, ParquetSplit
 
 _HOMES = {
-    ".batches": "series_chunk",
+    ".batches": "CHUNK_BYTES series_chunk",
     ".columns": "one_each",
     ".file": "ParquetFile",
     ".options": "ColumnRule IndexColumn",
@@ -31,6 +31,7 @@ _HOMES = {
 }
 
 __all__ = [
+    "CHUNK_BYTES",
     "ColumnInfo",
     "ColumnRule",
     "IndexColumn",
