@@ -138,8 +138,8 @@ class _Images:
         """Say, once for each feature, how many images are missing."""
         for feature, (count, first) in self._missing.items():
             warnings.warn(
-                f"{self._root}: feature {feature!r}: {counted(count, 'image')} that the dataset has no file of, and null"
-                f" in their place; the first: {first}",
+                f"{self._root}: feature {feature!r}: the dataset has no file of {counted(count, 'image')}, and null in"
+                f" its place; the first: {first}",
                 ReadWarning,
                 stacklevel=2,
             )
