@@ -122,7 +122,9 @@ class LeRobotReader:
         """
         found = {name: self.path / "meta" / f"{name}.json" for name in ("info", "stats")}
         columns = [
-            ComponentColumn(name, [file.read_text(encoding="utf-8")]) for name, file in found.items() if file.exists()
+            ComponentColumn(name, [file.read_text(encoding="utf-8-sig")])
+            for name, file in found.items()
+            if file.exists()
         ]
         return Chunk.from_columns(entity_path_prefix or "/__lerobot", [], columns)
 

@@ -205,7 +205,7 @@ def _text(path: Path) -> str:
     try:
         size = path.stat().st_size
         check_limit(size, 16 * MAX_SCHEMA_BYTES, path=str(path), offset=None, what="the size of the file")
-        return path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8-sig")
     except FileNotFoundError as error:
         raise SourceMissingError("there is no such file in the dataset", path=str(path), hint=_HINT) from error
     except (OSError, UnicodeDecodeError) as error:

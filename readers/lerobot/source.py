@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -14,8 +15,10 @@ import pyarrow.compute as pc
 
 from ...engine.chunk import Chunk, ComponentDescriptor, parse_entity_path
 from ...engine.errors import ReadError, ReadWarning
+from ...engine.limits import MAX_CHUNK_UNCOMPRESSED, check_limit
 from ...engine.stream import Split
-from ..parquet import ParquetFile, one_each, read_columns, series_chunk
+from ...engine.units import counted
+from ..parquet import CHUNK_BYTES, ParquetFile, one_each, open_file, read_columns, series_chunk
 from .metadata import DatasetInfo, EpisodeInfo, Feature
 
 _SCALARS: Final = ComponentDescriptor("Scalars:scalars", "rerun.archetypes.Scalars", "rerun.components.Scalar")
@@ -41,13 +44,11 @@ def _entity_of(feature: str) -> str:
 
 
 def _feature_column(feature: Feature | None, name: str, values: pa.Array) -> _FeatureColumn:
-    """The component of a feature: numbers are ``Scalars``, images ``EncodedImage``, texts ``TextDocument``.
+    """The component of a feature that is no image: numbers are ``Scalars``, texts ``TextDocument``.
 
     Anything else comes as it is, as a component of the feature's last name.
     """
     datatype = values.type
-    if pa.types.is_struct(datatype) and {"bytes", "path"} <= {field.name for field in datatype}:
-        return _FeatureColumn(_IMAGE, _blobs(pc.struct_field(values, "bytes")))
     if pa.types.is_string(datatype) or pa.types.is_large_string(datatype):
         return _FeatureColumn(TEXT, one_each(values.cast(pa.string()), nullable=True))
     if _is_number(datatype):
@@ -56,6 +57,14 @@ def _feature_column(feature: Feature | None, name: str, values: pa.Array) -> _Fe
         lists = values.cast(pa.list_(pa.float64()))
         return _FeatureColumn(_SCALARS, lists, _names(feature, _shared_length(lists)))
     return _FeatureColumn(ComponentDescriptor(name.rpartition(".")[2] or name), one_each(values, nullable=True))
+
+
+def _is_image(feature: Feature | None, datatype: pa.DataType) -> bool:
+    """Whether a column has images: bytes or the path of each in a struct, or paths alone."""
+    if pa.types.is_struct(datatype):
+        return {"bytes", "path"} <= {field.name for field in datatype}
+    is_text = pa.types.is_string(datatype) or pa.types.is_large_string(datatype)
+    return bool(is_text) and feature is not None and feature.dtype == "image"
 
 
 def _is_number(datatype: pa.DataType) -> bool:
@@ -93,6 +102,71 @@ def _blobs(values: pa.Array) -> pa.ListArray:
     outer = np.concatenate([np.zeros(1, np.int64), np.cumsum(has)]).astype(np.int32)
     kept = inner.filter(pa.array(has)) if not has.all() else inner
     return pa.ListArray.from_arrays(pa.array(outer), kept, mask=pa.array(~has) if not has.all() else None)
+
+
+class _Images:
+    """Reads the images of a dataset that lie in files of their own, and keeps count of those that are not there.
+
+    A path is one below the dataset's folder, or below that of the data. Other files of the machine are not read: a
+    dataset may come from anybody.
+    """
+
+    def __init__(self, root: str, data: str) -> None:
+        self._root = root
+        self._folders = (Path(root), Path(data).parent)
+        self._missing: dict[str, tuple[int, str]] = {}
+
+    def pieces(self, feature: str, values: pa.Array) -> Iterator[tuple[slice, pa.ListArray]]:
+        """The blobs of some rows each, about ``CHUNK_BYTES`` where they come of files; null where there is no image."""
+        is_struct = pa.types.is_struct(values.type)
+        blobs = pc.struct_field(values, "bytes") if is_struct else pa.nulls(len(values), pa.binary())
+        paths = pc.struct_field(values, "path") if is_struct else values
+        if not pc.any(pc.and_(blobs.is_null(), paths.is_valid())).as_py():
+            yield slice(0, len(values)), _blobs(blobs)
+            return
+        start = size = 0
+        found: list[bytes | None] = []
+        for row, (blob, path) in enumerate(zip(blobs, paths, strict=True)):
+            image = self._read(feature, path.as_py()) if not blob.is_valid and path.is_valid else blob.as_py()
+            found.append(image)
+            size += len(image or b"")
+            if size >= CHUNK_BYTES or row + 1 == len(values):
+                yield slice(start, row + 1), _blobs(pa.array(found, pa.large_binary()))
+                start, size, found = row + 1, 0, []
+
+    def warn(self) -> None:
+        """Say, once for each feature, how many images are missing."""
+        for feature, (count, first) in self._missing.items():
+            warnings.warn(
+                f"{self._root}: feature {feature!r}: the dataset has no file of {counted(count, 'image')}, and null in"
+                f" its place; the first: {first}",
+                ReadWarning,
+                stacklevel=2,
+            )
+
+    def _read(self, feature: str, path: str) -> bytes | None:
+        places = [place for folder in self._folders if (place := _below(folder, self._folders[0], path))]
+        for place in places:
+            try:
+                size = place.stat().st_size
+                check_limit(size, MAX_CHUNK_UNCOMPRESSED, path=str(place), offset=None, what="the size of an image")
+                return place.read_bytes()
+            except FileNotFoundError:
+                continue
+            except (OSError, ValueError) as error:
+                raise ReadError(f"an image cannot be read: {error}", path=str(place), hint=_IMAGE_HINT) from error
+        count, first = self._missing.get(feature, (0, ""))
+        self._missing[feature] = (count + 1, first or repr(path))
+        return None
+
+
+_IMAGE_HINT: Final = "Make the file readable, or copy the dataset again."
+
+
+def _below(folder: Path, root: Path, path: str) -> Path | None:
+    """The place of ``path`` in a folder; None where that is not below the dataset's root."""
+    place = Path(os.path.normpath(folder / path))
+    return place if "\0" not in path and place.is_relative_to(os.path.normpath(root)) else None
 
 
 _EPISODE: Final = "episode_index"
@@ -148,14 +222,17 @@ class EpisodeSource:
         yield from self._properties()
         names: dict[str, tuple[str, ...]] = {}
         task: int | None = None
+        images = _Images(self.root, self.paths()[0])
+        lost: set[int] = set()
         frames = 0
-        with ParquetFile(self.paths()[0]) as file:
+        with open_file(self.paths()[0]) as file:
             for columns in self._frames(file):
                 length = len(next(iter(columns.values())))
                 frames += length
                 timelines = self._timelines(columns, file.path)
-                yield from self._features(columns, timelines, names)
+                yield from self._features(columns, timelines, names, images)
                 if _TASK in columns:
+                    lost |= self._tasks_without_text(columns[_TASK])
                     chunk, task = self._tasks(columns[_TASK], timelines, task)
                     if chunk is not None:
                         yield chunk
@@ -167,6 +244,14 @@ class EpisodeSource:
             )
         for entity, found in names.items():
             yield series_chunk(entity, found)
+        images.warn()
+        if lost:
+            warnings.warn(
+                f"{self.root}: episode {self.episode.index}: task_index {', '.join(map(str, sorted(lost)[:10]))} is in"
+                " no task of meta, and null stands for its text",
+                ReadWarning,
+                stacklevel=2,
+            )
 
     def _properties(self) -> Iterator[Chunk]:
         """The facts that ``meta`` has of the episode, and the places of its videos."""
@@ -229,14 +314,23 @@ class EpisodeSource:
         return lines
 
     def _features(
-        self, columns: Mapping[str, pa.Array], timelines: Mapping[str, pa.Array], names: dict[str, tuple[str, ...]]
+        self,
+        columns: Mapping[str, pa.Array],
+        timelines: Mapping[str, pa.Array],
+        names: dict[str, tuple[str, ...]],
+        images: _Images,
     ) -> Iterator[Chunk]:
         known = {feature.name: feature for feature in self.info.features}
         for name, values in columns.items():
             if name in _PLACES:
                 continue
-            column = _feature_column(known.get(name), name, values)
             entity = parse_entity_path(_entity_of(name))
+            if _is_image(known.get(name), values.type):
+                for rows, blobs in images.pieces(name, values):
+                    times = {line: ticks[rows] for line, ticks in timelines.items()}
+                    yield Chunk.build(entity, times, [(_IMAGE, blobs)])
+                continue
+            column = _feature_column(known.get(name), name, values)
             if column.names:
                 names.setdefault(entity, column.names)
             yield Chunk.build(entity, timelines, [(column.descriptor, column.values)])
@@ -253,6 +347,11 @@ class EpisodeSource:
         times = {name: values.take(pa.array(rows)) for name, values in timelines.items()}
         chunk = Chunk.build("/task", times, [(TEXT, one_each(pa.array(texts, pa.string()), nullable=True))])
         return chunk, numbers[-1]
+
+    def _tasks_without_text(self, tasks: pa.Array) -> set[int]:
+        if not self._wants("/task"):
+            return set()
+        return {n for n in pc.unique(tasks).to_pylist() if n is not None and n not in self.info.tasks}
 
     def _wants(self, entity_path: str) -> bool:
         return self.wanted is None or self.wanted(entity_path)

@@ -10,27 +10,28 @@ from typing import TYPE_CHECKING
 from ...engine.lazy_names import lazy_names
 
 if TYPE_CHECKING:
-    from .batches import series_chunk
+    from .batches import CHUNK_BYTES, series_chunk
     from .columns import one_each
     from .file import ParquetFile
     from .options import ColumnRule, IndexColumn
-    from .pages import read_columns
+    from .pages import open_file, read_columns
     from .reader import ColumnInfo, ParquetInfo, ParquetReader
     from .recording import ParquetRecording
     from .source import ParquetSource, ParquetSplit
 
 _HOMES = {
-    ".batches": "series_chunk",
+    ".batches": "CHUNK_BYTES series_chunk",
     ".columns": "one_each",
     ".file": "ParquetFile",
     ".options": "ColumnRule IndexColumn",
-    ".pages": "read_columns",
+    ".pages": "open_file read_columns",
     ".reader": "ColumnInfo ParquetInfo ParquetReader",
     ".recording": "ParquetRecording",
     ".source": "ParquetSource ParquetSplit",
 }
 
 __all__ = [
+    "CHUNK_BYTES",
     "ColumnInfo",
     "ColumnRule",
     "IndexColumn",
@@ -41,6 +42,7 @@ __all__ = [
     "ParquetSource",
     "ParquetSplit",
     "one_each",
+    "open_file",
     "read_columns",
     "series_chunk",
 ]

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from ...engine.chunk import Timeline, TimelineKind
 from ...engine.errors import ReadError, ReadWarning
+from ...engine.units import counted
 from .options import IndexColumn
 
 _NUMBER = r"^[+-]?(([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?|inf|infinity|nan|NaN|Inf)$"
@@ -185,35 +186,72 @@ def row_numbers(first: int, length: int) -> Timeline:
 
 
 def timeline(values: pa.Array, column: IndexColumn, *, path: str, first_row: int) -> Timeline:
-    """An index column as the timeline of its name.
+    """Return an index column as the timeline of its name.
 
-    Timestamps and durations count by the numbers that are stored, in the unit that the options name. Floats are cut
-    toward zero, saturating, NaN is 0. Raises ``ReadError`` where a time is null; ``first_row`` is that of ``values``.
+    Integers, timestamps and durations count by the numbers that are stored, in the unit that the options name. Floats
+    are scaled to nanoseconds, then rounded; times beyond 64 bits become the earliest or latest there is. ``first_row``
+    is the number of the first of ``values``. Warns (``ReadWarning``) of times that wrap around or are clamped. Raises
+    ``ReadError`` for a null, for NaN, and for a float of a sequence that is no 64-bit integer.
     """
     if values.null_count:
-        row = first_row + int(np.flatnonzero(values.is_null().to_numpy(zero_copy_only=False))[0])
-        raise ReadError(
-            f"index column {column.path!r} is null in row {row:,}, and a row without a time cannot be placed",
-            path=path,
-            hint=f"Leave {column.path!r} out of index_columns, or fill its nulls.",
-        )
-    return _timeline(column.path, column.line, _scaled(_integers(values), column, path))
-
-
-def _integers(values: pa.Array) -> Ints:
+        raise _no_time(column, "null", values.is_null(), path, first_row)
     if pa.types.is_floating(values.type):
-        return _truncated(values.to_numpy(zero_copy_only=False).astype(np.float64))
+        return _timeline(column.path, column.line, _rounded(values, column, path, first_row))
+    return _timeline(column.path, column.line, _scaled(_integers(values, column, path), column, path))
+
+
+def _no_time(column: IndexColumn, what: str, rows: pa.Array, path: str, first_row: int) -> ReadError:
+    row = first_row + int(np.flatnonzero(rows.to_numpy(zero_copy_only=False))[0])
+    return ReadError(
+        f"index column {column.path!r} is {what} in row {row:,}, and a row without a time cannot be placed",
+        path=path,
+        hint=f"Leave {column.path!r} out of index_columns, or write a time into each row.",
+    )
+
+
+def _rounded(values: pa.Array, column: IndexColumn, path: str, first_row: int) -> Ints:
+    """Floats as ticks: half a nanosecond is rounded away from zero, as Rerun 0.41 does."""
+    if column.line is TimelineKind.SEQUENCE:
+        return _whole_numbers(values, column, path, first_row)
+    nan = pc.is_nan(values)
+    if pc.any(nan).as_py():
+        raise _no_time(column, "NaN", nan, path, first_row)
+    scaled = values.to_numpy(zero_copy_only=False).astype(np.float64) * column.factor
+    inside = (scaled >= -_LIMIT) & (scaled < _LIMIT)
+    kept = np.where(inside, scaled, 0)
+    whole = np.trunc(kept)
+    out = (whole + np.where(np.abs(kept - whole) >= 0.5, np.sign(kept), 0)).astype(np.int64)
+    if not inside.all():
+        _warn(
+            f"{path}: index column {column.path!r}: {counted(int((~inside).sum()), 'time')} beyond 64 bits of"
+            " nanoseconds, clamped to the earliest or latest there is; is its unit right?"
+        )
+        out[~inside] = np.where(scaled[~inside] > 0, _LIMIT - 1, -_LIMIT)
+    return out
+
+
+def _whole_numbers(values: pa.Array, column: IndexColumn, path: str, first_row: int) -> Ints:
+    numbers = values.to_numpy(zero_copy_only=False).astype(np.float64)
+    inside = (numbers >= -_LIMIT) & (numbers < _LIMIT)
+    ticks = np.where(inside, numbers, 0).astype(np.int64)
+    wrong = np.flatnonzero(~inside | (ticks != numbers))
+    if len(wrong):
+        raise ReadError(
+            f"index column {column.path!r} is {numbers[wrong[0]]} in row {first_row + int(wrong[0]):,}, and a sequence"
+            " counts in 64-bit integers",
+            path=path,
+            hint=f"If the column holds times, read it as '{column.path}:timestamp:s' or '{column.path}:duration:s'.",
+        )
+    return ticks
+
+
+def _integers(values: pa.Array, column: IndexColumn, path: str) -> Ints:
     if pa.types.is_temporal(values.type):
         values = values.view(pa.int64())
-    return np.asarray(values.to_numpy(zero_copy_only=False)).astype(np.int64)  # u64 beyond i64 wraps
-
-
-def _truncated(values: npt.NDArray[np.float64]) -> Ints:
-    inside = np.abs(values) < _LIMIT
-    out = np.where(inside, values, 0).astype(np.int64)
-    out[values >= _LIMIT] = _LIMIT - 1
-    out[values <= -_LIMIT] = -_LIMIT
-    return out
+    ticks = np.asarray(values.to_numpy(zero_copy_only=False))
+    if ticks.dtype == np.uint64 and (beyond := int((ticks >= np.uint64(_LIMIT)).sum())):
+        _warn(f"{path}: index column {column.path!r}: {counted(beyond, 'number')} beyond 2^63, wrapped to negative")
+    return ticks.astype(np.int64)
 
 
 def _scaled(values: Ints, column: IndexColumn, path: str) -> Ints:
@@ -221,11 +259,9 @@ def _scaled(values: Ints, column: IndexColumn, path: str) -> Ints:
         return values
     most = (_LIMIT - 1) // column.factor
     if int(values.max()) > most or int(values.min()) < -most:
-        warnings.warn(
+        _warn(
             f"{path}: times of index column {column.path!r} do not fit into 64 bits of nanoseconds and wrap around;"
-            " is its unit right?",
-            ReadWarning,
-            stacklevel=2,
+            " is its unit right?"
         )
     with np.errstate(over="ignore"):
         return values * np.int64(column.factor)

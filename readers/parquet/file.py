@@ -8,18 +8,16 @@ from __future__ import annotations
 import base64
 import binascii
 import inspect
-import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from ...engine.errors import ReadError, ReadWarning, SourceMissingError, UnsupportedError
+from ...engine.errors import ReadError, SourceMissingError, UnsupportedError
 from ...engine.limits import MAX_PARQUET_FOOTER, MIB, check_limit
 from ...engine.objects import RemoteFile, is_url
 from .footer import DAMAGED_HINT, MAX_DEPTH, ParquetFooter, parse_footer
@@ -62,12 +60,13 @@ class ParquetFile:
     """An open file of known schema. Use it as a context manager.
 
     ``footer_at`` is where its footer begins, and everything else has to end; ``version`` is that of an object in a
-    store.
+    store. INT96 columns come in the unit that the file's Arrow schema names, those of the names ``coarse`` in
+    microseconds, and all others, whose names are ``wide``, in nanoseconds.
 
     Raises ``ReadError`` where the footer is damaged, ``UnsupportedError`` where the file is encrypted.
     """
 
-    def __init__(self, path: str, version: str | None = None) -> None:
+    def __init__(self, path: str, version: str | None = None, coarse: Collection[str] = ()) -> None:
         self.path = path
         self._input, self.version = _open_input(path, version)
         try:
@@ -79,10 +78,12 @@ class ParquetFile:
                 self.schema: pa.Schema = _plain_schema(self._file.schema_arrow, stored)
                 self.stored_schema: pq.ParquetSchema = self._file.schema
                 check_limit(self.footer.rows, 2**62, path=path, offset=self.footer_at, what="the number of rows")
+                self._leaves = _leaf_ranges(self.schema, len(self.stored_schema))
+                self._coarse: dict[int, pq.ParquetFile] = {}
+                self.wide = self._read_int96(stored, coarse)
         except BaseException:
             self._input.close()
             raise
-        self._leaves = _leaf_ranges(self.schema, len(self.stored_schema))
 
     def __enter__(self) -> Self:
         return self
@@ -112,43 +113,56 @@ class ParquetFile:
         """
         wanted = sorted(columns)
         with self.translated():
-            stored = self._file.reader.iter_batches(rows, list(row_groups), self.leaves(wanted), True)
-            seconds = self._seconds(row_groups, wanted, rows)
-            for batch in stored:
-                arrays = batch.columns if self._leaves is not None else [batch.column(c) for c in wanted]
-                if len(arrays) != len(wanted):
-                    raise self.damaged(f"{len(wanted)} columns were asked for and {len(arrays)} came")
-                for column, array in zip(wanted, arrays, strict=True):
+            stored = self._stored_batches(row_groups, [c for c in wanted if c not in self._coarse], rows)
+            coarse = self._coarse_batches(row_groups, [c for c in wanted if c in self._coarse], rows)
+            for found in coarse if all(c in self._coarse for c in wanted) else _in_step(stored, coarse):
+                if len(found) != len(wanted) or len({len(array) for array in found.values()}) > 1:
+                    raise self.damaged(f"{len(wanted)} columns were asked for and {len(found)} came")
+                for column, array in found.items():
                     self._check_text(self.schema.field(column).name, array)
-                found = {c: _in_type(array, self.schema.field(c).type) for c, array in zip(wanted, arrays, strict=True)}
-                for column, times in next(seconds, {}).items():
-                    self._check_nanoseconds(column, found[column], times)
-                yield found
+                yield {c: _in_type(found[c], self.schema.field(c).type) for c in wanted}
 
-    def _seconds(self, row_groups: Sequence[int], wanted: Sequence[int], rows: int) -> Iterator[dict[int, pa.Array]]:
-        """The batches once more of those columns whose times may not fit into 64 bits: INT96, read as nanoseconds."""
-        wide = [c for c in wanted if self._leaves is not None and self._is_wide(c)]
-        if wide:
-            coarse = pq.ParquetFile(self._input, **{**self._options(), "coerce_int96_timestamp_unit": "s"})
-            for batch in coarse.reader.iter_batches(rows, list(row_groups), self.leaves(wide), True):
-                yield dict(zip(wide, batch.columns, strict=True))
+    def _stored_batches(
+        self, row_groups: Sequence[int], wanted: Sequence[int], rows: int
+    ) -> Iterator[dict[int, pa.Array]]:
+        if not wanted:
+            return
+        for batch in self._file.reader.iter_batches(rows, list(row_groups), self.leaves(wanted), True):
+            arrays = batch.columns if self._leaves is not None else [batch.column(c) for c in wanted]
+            yield dict(zip(wanted, arrays, strict=False))
 
-    def _is_wide(self, column: int) -> bool:
-        leaves = self.leaves([column])
-        is_time = self.schema.field(column).type == pa.timestamp("ns")
-        return bool(is_time and self.stored_schema.column(leaves[0]).physical_type == "INT96")
+    def _coarse_batches(
+        self, row_groups: Sequence[int], wanted: Sequence[int], rows: int
+    ) -> Iterator[dict[int, pa.Array]]:
+        """The same of columns that are read in microseconds, which another reader of the library gives."""
+        if wanted:
+            reader = self._coarse[wanted[0]].reader
+            for batch in reader.iter_batches(rows, list(row_groups), self.leaves(wanted), True):
+                yield dict(zip(wanted, batch.columns, strict=True))
 
-    def _check_nanoseconds(self, column: int, times: pa.Array, seconds: pa.Array) -> None:
-        """Warn where times are not those that are stored."""
-        ticks = pc.cast(pc.fill_null(times.view(pa.int64()), 0), pa.int64()).to_numpy()
-        stored = pc.fill_null(seconds.view(pa.int64()), 0).to_numpy()
-        if (ticks // 1_000_000_000 != stored).any():
-            warnings.warn(
-                f"{self.path}: times of column {self.schema.names[column]!r} (INT96) do not fit into 64 bits of"
-                " nanoseconds and wrap around; write it as TIMESTAMP in microseconds",
-                ReadWarning,
-                stacklevel=2,
-            )
+    def _read_int96(self, stored: str | None, coarse: Collection[str]) -> frozenset[str]:
+        """Choose the units of INT96 columns; gives the names of those that are read in nanoseconds."""
+        columns = [c for c in range(len(self.schema)) if self._leaves is not None and self._has_int96(c)]
+        if not columns:
+            return frozenset()
+        file = pq.ParquetFile(self._input, **{**self._options(), "coerce_int96_timestamp_unit": "us"})
+        written = _written(stored) if stored is not None else None
+        written = written if written is not None and len(written) == len(self.schema) else None
+        wide = set()
+        for column in columns:
+            field, datatype = self.schema.field(column), _storage_type(file.schema_arrow.field(column).type)
+            meant = None if written is None else _storage_type(written.field(column).type)
+            if field.name in coarse or (meant is not None and _is_coarser(meant, datatype)):
+                self._coarse[column] = file
+                keeps_unit = field.name not in coarse and meant is not None and pa.types.is_timestamp(meant)
+                field = field.with_type(pa.timestamp(meant.unit, datatype.tz) if keeps_unit else datatype)
+            else:
+                wide.add(field.name)
+            self.schema = self.schema.set(column, field.with_metadata(_INT96))
+        return frozenset(wide)
+
+    def _has_int96(self, column: int) -> bool:
+        return any(self.stored_schema.column(leaf).physical_type == "INT96" for leaf in self.leaves([column]))
 
     def _check_text(self, name: str, array: pa.Array) -> None:
         """Refuse text that is not UTF-8: Parquet's library passes it on, and whoever looks at it fails."""
@@ -220,6 +234,17 @@ class ParquetFile:
             "schema_depth_limit": MAX_DEPTH,
         }
         return {name: value for name, value in wanted.items() if name in _KNOWN}
+
+
+def _in_step(stored: Iterator[dict[int, pa.Array]], others: Iterator[dict[int, pa.Array]]) -> Iterator[dict[int, Any]]:
+    """The batches of ``stored``, each with the same rows of ``others``, whose batches may be cut elsewhere."""
+    ahead: dict[int, pa.Array] = {}
+    for found in stored:
+        rows = len(next(iter(found.values()), ()))
+        while len(next(iter(ahead.values()), ())) < rows and (more := next(others, None)):
+            ahead = {c: pa.concat_arrays([ahead[c], array]) if ahead else array for c, array in more.items()}
+        yield {**found, **{c: array[:rows] for c, array in ahead.items()}}
+        ahead = {c: array[rows:] for c, array in ahead.items()}
 
 
 def _translated(error: BaseException, path: str) -> ReadError:
@@ -301,6 +326,21 @@ def _in_type(values: pa.Array, datatype: pa.DataType) -> pa.Array:
         return values.cast(datatype)
     # Maps whose entries are named differently are equal. In a file they may have the name of their column.
     return values if str(values.type) == str(datatype) else values.view(datatype)
+
+
+_INT96: Final = {b"chunkmill:stored": b"INT96"}
+
+
+def is_int96(field: pa.Field) -> bool:
+    """Whether a column of a file's schema is stored as INT96, whose numbers are times without a unit of their own."""
+    return bool(field.metadata == _INT96)
+
+
+def _is_coarser(meant: pa.DataType, datatype: pa.DataType) -> bool:
+    """Whether a file's Arrow schema means microseconds or less by a column that is read as ``datatype``."""
+    if pa.types.is_timestamp(meant):
+        return pa.types.is_timestamp(datatype) and meant.unit != "ns"
+    return bool(meant == datatype)
 
 
 def _storage_field(field: pa.Field) -> pa.Field:

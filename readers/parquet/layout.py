@@ -5,13 +5,15 @@ from __future__ import annotations
 import warnings
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Final, NamedTuple
 
 import pyarrow as pa
 
-from ...engine.chunk import ComponentDescriptor, parse_entity_path, rust_type_name, split_parts
+from ...engine.chunk import ComponentDescriptor, TimelineKind, parse_entity_path, rust_type_name, split_parts
 from ...engine.errors import ReadError, ReadWarning
 from .columns import Expression, NamesColumn, RawColumn, StructColumn, VectorColumn, becomes_numbers, is_index_type
+from .file import is_int96
 from .options import ColumnRule, IndexColumn, ParquetOptions
 
 
@@ -304,7 +306,7 @@ def _index_columns(
         removed.update(positions)
         datatype = schema.field(positions[-1]).type
         if is_index_type(datatype):
-            used[column.path] = (positions[-1], column)
+            used[column.path] = (positions[-1], _in_unit(column, schema.field(positions[-1]), path))
         else:
             warnings.warn(
                 f"{path}: Cannot use column with type {rust_type_name(datatype)} as a timeline index"
@@ -313,6 +315,24 @@ def _index_columns(
                 stacklevel=2,
             )
     return tuple(used.values()), removed
+
+
+def _in_unit(column: IndexColumn, field: pa.Field, path: str) -> IndexColumn:
+    """The column in the unit that its numbers are counted in; warns where the file names another one."""
+    is_time = pa.types.is_timestamp(field.type) or pa.types.is_duration(field.type)
+    if not is_time or column.line is TimelineKind.SEQUENCE:
+        return column
+    if is_int96(field):
+        return replace(column, input_unit=field.type.unit)
+    unit = column.input_unit or "ns"
+    if field.type.unit != unit:
+        warnings.warn(
+            f"{path}: index column {column.path!r} is of type {field.type}, and its numbers are counted in {unit};"
+            f" give the unit {field.type.unit!r} to read the times that the file means",
+            ReadWarning,
+            stacklevel=2,
+        )
+    return column
 
 
 def _outputs(group: _Group, schema: pa.Schema, prefix: str) -> Iterator[tuple[ChunkOutput, list[SeriesNames]]]:

@@ -5,14 +5,16 @@ Format: https://github.com/apache/parquet-format, ``PageHeader``.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final, NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from zlib_ng.zlib_ng import crc32
 
-from ...engine.errors import ReadError
+from ...engine.errors import ReadError, ReadWarning
 from ...engine.limits import (
     FREE_CELLS,
     FREE_EXPANSION,
@@ -273,3 +275,61 @@ def read_columns(
         length = len(next(iter(batch.values())))
         if length:
             yield length, batch
+
+
+def open_file(path: str) -> ParquetFile:
+    """Open a file whose INT96 columns come in microseconds where nanoseconds cannot hold their times.
+
+    Warns (``ReadWarning``) of such columns. Raises ``ReadError``.
+    """
+    file = ParquetFile(path)
+    if not file.wide:
+        return file
+    with file:
+        beyond = beyond_nanoseconds(file, file.wide)
+    return ParquetFile(path, file.version, beyond)
+
+
+def beyond_nanoseconds(file: ParquetFile, names: Collection[str]) -> frozenset[str]:
+    """Find the INT96 columns among ``names`` with a time that 64 bits of nanoseconds cannot hold.
+
+    INT96 has no unit of its own, so all values of these columns are read. Warns (``ReadWarning``) of those that were
+    found, as they are to be read in microseconds. Raises ``ReadError``.
+    """
+    beyond = set()
+    with ParquetFile(file.path, file.version, names) as coarse:
+        columns = [i for i, name in enumerate(coarse.schema.names) if name in names]
+        for _, batch in read_columns(coarse, range(len(coarse.footer.row_groups)), columns):
+            beyond |= {coarse.schema.names[c] for c, values in batch.items() if any(map(_is_beyond, _times_in(values)))}
+    if beyond:
+        warnings.warn(
+            f"{file.path}: times of column {' and '.join(map(repr, sorted(beyond)))} (INT96) do not fit into 64 bits of"
+            " nanoseconds and are read in microseconds",
+            ReadWarning,
+            stacklevel=2,
+        )
+    return frozenset(beyond)
+
+
+def _times_in(values: pa.Array) -> Iterator[pa.Array]:
+    """The timestamps in a column, at whatever depth."""
+    if pa.types.is_timestamp(values.type):
+        yield values
+    elif pa.types.is_struct(values.type):
+        for child in values.flatten():
+            yield from _times_in(child)
+    elif pa.types.is_map(values.type):
+        yield from _times_in(values.keys)
+        yield from _times_in(values.items)
+    elif pa.types.is_nested(values.type):
+        yield from _times_in(values.flatten())
+
+
+def _is_beyond(times: pa.Array) -> bool:
+    """Whether a time (us) is one that 64 bits of nanoseconds cannot hold."""
+    ends = pc.min_max(times.view(pa.int64()))
+    lowest, highest = ends["min"].as_py(), ends["max"].as_py()
+    return lowest is not None and (lowest < -_MOST_MICROSECONDS or highest > _MOST_MICROSECONDS)
+
+
+_MOST_MICROSECONDS: Final = (2**63 - 1) // 1000

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import glob
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from pathlib import Path, PurePath
@@ -14,7 +15,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 
 from ...engine.chunk import Chunk, Origin, Schema, columns_of_headers
-from ...engine.errors import ReadError, SourceMissingError
+from ...engine.errors import ReadError, ReadWarning, SourceMissingError
 from ...engine.limits import SPLIT_BYTES
 from ...engine.locations import files_below, fixed_part
 from ...engine.objects import ObjectUrl, bucket_of, find_objects, is_one_object, is_url
@@ -28,10 +29,10 @@ from .batches import (
     static_chunk,
     warn_of_incomparable,
 )
-from .file import ParquetFile
+from .file import ParquetFile, is_int96
 from .layout import ChunkOutput, ColumnLayout, compile_layout
 from .options import ParquetOptions
-from .pages import check_cells, read_columns
+from .pages import beyond_nanoseconds, check_cells, read_columns
 
 SUFFIXES: Final = (".parquet", ".parq", ".pq")
 """What a folder is searched for."""
@@ -218,11 +219,15 @@ _PROPERTIES = "/__properties"
 
 
 class _Shared(NamedTuple):
-    """The facts that every split needs: the files, the layout of each, and the first value of each static column."""
+    """The facts that every split needs: the files, the layout of each, and the first value of each static column.
+
+    ``coarse`` names the INT96 columns that are read in microseconds.
+    """
 
     files: tuple[DataFile, ...]
     layouts: tuple[ColumnLayout, ...]
     first: Mapping[str, pa.Array]
+    coarse: frozenset[str]
 
 
 class ParquetSource:
@@ -257,20 +262,34 @@ class ParquetSource:
         return narrowed
 
     def splits(self) -> Sequence[ParquetSplit]:
-        """Runs of row groups; reads the footers of all files, and of static columns the first row."""
+        """Runs of row groups.
+
+        Reads the footers of all files, the first row of static columns, and INT96 columns, to find the unit that holds
+        their times.
+        """
         files = find_files(self.path)
+        splits, beyond = self._plan(files, frozenset())
+        if beyond:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # they came with the first plan
+                splits, _ = self._plan(files, beyond)
+        return splits
+
+    def _plan(self, files: list[DataFile], coarse: frozenset[str]) -> tuple[list[ParquetSplit], frozenset[str]]:
+        """The splits where INT96 columns ``coarse`` are in microseconds; and the columns that have to be, beside."""
         extra = partition_schema(files)
         known: dict[pa.Schema, ColumnLayout] = {}
         layouts: list[ColumnLayout] = []
         splits: list[ParquetSplit] = []
         first: dict[str, pa.Array] = {}
+        beyond: frozenset[str] = frozenset()
         rows = 0
         for number, data in enumerate(files):
-            with ParquetFile(data.path) as file:
+            with ParquetFile(data.path, data.version, coarse) as file:
                 files[number] = data._replace(version=file.version)
                 schema = _full_schema(file.schema, extra)
                 if schema not in known:
-                    _check_types(schema, known, data.path)
+                    beyond |= _check_types(schema, known, coarse, data.path)
                     known[schema] = compile_layout(schema, self.options, path=data.path)
                 layout = known[schema]
                 layouts.append(layout)
@@ -282,11 +301,19 @@ class ParquetSource:
                 wanted = [i for i, output in enumerate(layout.outputs) if self._wants(output.entity_path)]
                 splits += _plan_file(file, number, data.name, rows, layout.outputs, wanted, frozenset(static))
                 rows += sum(counts)
+                if file.wide and (names := file.wide & self._columns_of(layout, wanted)):
+                    beyond |= beyond_nanoseconds(file, names)
         if len(files) > 1:
             splits = [_named(split, files[split.file], self.path) for split in splits]
         splits[-1] = replace(splits[-1], ends=rows > 0)
-        self._shared = _Shared(tuple(files), tuple(layouts), first)
-        return splits
+        self._shared = _Shared(tuple(files), tuple(layouts), first, coarse)
+        return splits, beyond
+
+    def _columns_of(self, layout: ColumnLayout, wanted: Sequence[int]) -> set[str]:
+        """The names of the columns that are read for some outputs."""
+        index = (position for position, _ in layout.timelines if wanted)
+        positions = {*index, *self._static(layout)}.union(*(layout.outputs[i].columns for i in wanted))
+        return {layout.schema.field(position).name for position in positions}
 
     def columns(self) -> tuple[Schema, frozenset[Origin]] | None:
         """The columns of chunks with times, by the footers: each row has one value of each. None without any row."""
@@ -307,7 +334,7 @@ class ParquetSource:
             self.splits()
         assert self._shared is not None
         data, layout = self._shared.files[split.file], self._shared.layouts[split.file]
-        with ParquetFile(data.path, data.version) as file:
+        with ParquetFile(data.path, data.version, self._shared.coarse) as file:
             if _full_schema(file.schema, pa.schema(list(layout.schema)[len(file.schema) :])) != layout.schema:
                 raise ReadError(
                     "Parquet error: the file changed while it was read", path=data.path, hint="Read it again."
@@ -374,18 +401,34 @@ def _full_schema(schema: pa.Schema, extra: pa.Schema) -> pa.Schema:
     return pa.schema([*schema, *(field for field in extra if field.name not in schema.names)])
 
 
-def _check_types(schema: pa.Schema, known: Mapping[pa.Schema, ColumnLayout], path: str) -> None:
-    """Refuse a file whose columns differ in type from those of the same name in the files before it."""
-    for other in known:
-        for field in schema:
-            positions = other.get_all_field_indices(field.name)
-            if positions and all(other.field(i).type != field.type for i in positions):
-                raise ReadError(
-                    f"Parquet error: column {field.name!r} is of type {field.type} in this file and of type"
-                    f" {other.field(positions[0]).type} in others of the same dataset",
-                    path=path,
-                    hint="Write the files with one schema, or read them one by one.",
-                )
+def _check_types(
+    schema: pa.Schema, known: Mapping[pa.Schema, ColumnLayout], coarse: Collection[str], path: str
+) -> set[str]:
+    """Refuse a file whose columns differ in type from those of the same name in the files before it.
+
+    Gives the names of INT96 columns that differ in their unit, which ``coarse`` makes microseconds in all files.
+    """
+    units: set[str] = set()
+    for other, field in ((other, field) for other in known for field in schema):
+        positions = other.get_all_field_indices(field.name)
+        if not positions or any(other.field(i).type == field.type for i in positions):
+            continue
+        if field.name not in coarse and is_int96(field) and is_int96(other.field(positions[0])):
+            units.add(field.name)
+            continue
+        raise ReadError(
+            f"Parquet error: column {field.name!r} is of type {field.type} in this file and of type"
+            f" {other.field(positions[0]).type} in others of the same dataset",
+            path=path,
+            hint="Write the files with one schema, or read them one by one.",
+        )
+    for name in sorted(units):
+        warnings.warn(
+            f"{path}: column {name!r} (INT96) has another unit than in the files before; it is read in microseconds",
+            ReadWarning,
+            stacklevel=2,
+        )
+    return units
 
 
 def _read_first(

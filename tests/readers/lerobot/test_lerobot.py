@@ -274,3 +274,75 @@ def test_the_reader_by_the_peers_calls(dataset: Path) -> None:
     for call in (lambda: reader.stream(99), lambda: reader.stream(episode, video_mode="all")):  # type: ignore[arg-type]
         with pytest.raises(UsageError):
             call()
+
+
+def with_images(root: Path, paths: list[str | None], kind: str) -> Path:
+    """Give the three frames of episode 0 images by their paths, in structs or as text."""
+    make_v2(root)
+    place = root / "data/chunk-000/episode_000000.parquet"
+    struct = pa.struct({"bytes": pa.binary(), "path": pa.string()})
+    values = pa.array([{"bytes": None, "path": p} for p in paths], struct) if kind == "struct" else pa.array(paths)
+    frames_of_it = pq.read_table(place)
+    position = frames_of_it.schema.get_field_index("observation.image")
+    pq.write_table(frames_of_it.set_column(position, "observation.image", values), place)
+    (root / "images/e0").mkdir(parents=True)
+    (root / "data/chunk-000/near.png").write_bytes(b"near")
+    (root / "images/e0/a.png").write_bytes(b"first")
+    return root
+
+
+def images_of(root: Path) -> list[bytes | None]:
+    chunks = LeRobotDataset(root).episode(0).stream().filter(content="/observation/image").to_chunks(executor="inline")
+    found = column([c for c in chunks if not c.is_static], "/observation/image", "EncodedImage:blob")
+    return [None if v is None else bytes(v[0]) for v in found]
+
+
+@pytest.mark.parametrize("kind", ["struct", "text"])
+class TestImagesByPath:
+    def test_are_read_below_the_dataset_or_beside_the_data(self, tmp_path: Path, kind: str) -> None:
+        root = with_images(tmp_path / "set", ["images/e0/a.png", "near.png", None], kind)
+        assert images_of(root) == [b"first", b"near", None]
+        with_images(tmp_path / "other", [str(tmp_path / "other/images/e0/a.png"), None, "./near.png"], kind)
+        assert images_of(tmp_path / "other") == [b"first", None, b"near"]
+
+    def test_that_are_missing_are_named(self, tmp_path: Path, kind: str) -> None:
+        root = with_images(tmp_path / "set", ["images/e0/a.png", "images/e0/gone.png", "gone.png"], kind)
+        with pytest.warns(
+            ReadWarning, match="'observation.image': no file of 2 images, .* 'images/e0/gone.png'"
+        ):
+            assert images_of(root) == [b"first", None, None]
+
+    @pytest.mark.parametrize("path", ["../secret.png", "{root}/../secret.png", "/etc/hostname", "a/../../secret.png"])
+    def test_other_files_of_the_machine_are_not_read(self, tmp_path: Path, kind: str, path: str) -> None:
+        (tmp_path / "secret.png").write_bytes(b"secret")
+        root = with_images(tmp_path / "set", ["images/e0/a.png", path.format(root=tmp_path / "set"), None], kind)
+        with pytest.warns(ReadWarning, match="the dataset has no file of 1 image"):
+            assert images_of(root) == [b"first", None, None]
+
+    def test_that_are_large_come_in_chunks_of_their_own(self, tmp_path: Path, kind: str) -> None:
+        root = with_images(tmp_path / "set", ["images/e0/a.png"] * 3, kind)
+        (root / "images/e0/a.png").write_bytes(bytes(3 * 2**20))
+        stream = LeRobotDataset(root).episode(0).stream().filter(content="/observation/image")
+        chunks = stream.to_chunks(executor="inline")
+        assert [(c.num_rows, c.data.timelines[0].ticks.tolist()) for c in chunks] == [(1, [0]), (1, [1]), (1, [2])]
+
+
+@pytest.mark.parametrize("make", [make_v2, make_v3])
+def test_a_task_that_meta_lacks_is_named(tmp_path: Path, make: Any) -> None:
+    root = make(tmp_path / "set")
+    if make is make_v2:
+        (root / "meta/tasks.jsonl").write_text(json.dumps({"task_index": 1, "task": "place"}))
+    else:
+        (root / "meta/tasks.parquet").unlink()
+    with pytest.warns(ReadWarning, match=r"episode 1: task_index 0(, 1)? is in no task of meta"):
+        chunks = LeRobotDataset(root).episode(1).stream().to_chunks(executor="inline")
+    assert column(chunks, "/task", "TextDocument:text") == [[None], ["place"] if make is make_v2 else [None]]
+
+
+def test_meta_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None:
+    root = make_v2(tmp_path / "set")
+    for name in ("info.json", "tasks.jsonl", "episodes.jsonl"):
+        place = root / "meta" / name
+        place.write_bytes(b"\xef\xbb\xbf" + place.read_bytes().replace(b"\n", b"\r\n \r\n"))
+    assert [e.tasks for e in LeRobotDataset(root).episodes()] == [TASKS] * 3
+    assert LeRobotReader(root).metadata().num_rows == 1

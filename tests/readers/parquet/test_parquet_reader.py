@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import warnings
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -122,8 +124,9 @@ INDEX = pa.table(
         "u64": pa.array([2**63 + 1, 1, 2], pa.uint64()),
         "u32": pa.array([3, 1, 2], pa.uint32()),
         "u16": pa.array([3, 1, 2], pa.uint16()),
-        "f64": pa.array([1.9, -1.9, float("nan")]),
-        "f32": pa.array([1e30, 2.5, 3.9], pa.float32()),
+        "f64": pa.array([1.9, -1.9, 0.1]),
+        "f32": pa.array([3.5, 0.1, 2.5], pa.float32()),
+        "whole": pa.array([3.0, -1.0, 2.0]),
         "tus": pa.array([3, 1, 2], pa.timestamp("us")),
         "tms": pa.array([3, 1, 2], pa.timestamp("ms", "UTC")),
         "dms": pa.array([3, 1, 2], pa.duration("ms")),
@@ -140,14 +143,14 @@ INDEX = pa.table(
         (("i64", "sequence"), [10, 20, 30], [1, 2, 0]),
         (("i32", "timestamp", "ms"), [10**6, 2 * 10**6, 3 * 10**6], [1, 2, 0]),
         (("i16", "sequence"), [1, 2, 3], [1, 2, 0]),
-        (("u64", "sequence"), [-(2**63) + 1, 1, 2], [0, 1, 2]),
         (("u32", "sequence"), [1, 2, 3], [1, 2, 0]),
-        (("f64", "sequence"), [-1, 0, 1], [1, 2, 0]),
-        (("f64", "timestamp", "s"), [-(10**9), 0, 10**9], [1, 2, 0]),
-        (("f32", "sequence"), [2, 3, 2**63 - 1], [1, 2, 0]),
+        (("whole", "sequence"), [-1, 2, 3], [1, 2, 0]),
+        (("f64", "timestamp", "s"), [-1_900_000_000, 100_000_000, 1_900_000_000], [1, 2, 0]),
+        (("f32", "duration", "s"), [100_000_001, 2_500_000_000, 3_500_000_000], [1, 2, 0]),
+        (("f32", "timestamp"), [0, 3, 4], [1, 2, 0]),
         (("tus", "timestamp", "us"), [1000, 2000, 3000], [1, 2, 0]),
         (("tus", "sequence"), [1, 2, 3], [1, 2, 0]),
-        (("tms", "timestamp"), [1, 2, 3], [1, 2, 0]),
+        (("tms", "timestamp", "ms"), [10**6, 2 * 10**6, 3 * 10**6], [1, 2, 0]),
         (("dms", "duration", "ms"), [10**6, 2 * 10**6, 3 * 10**6], [1, 2, 0]),
     ],
     ids=str,
@@ -160,6 +163,53 @@ def test_an_index_column_is_a_timeline(file, entry: tuple[str, ...], times: list
     assert (line.name, str(line.times.type), line.ticks.tolist()) == (entry[0], kind, times)
     assert column(found, "v").to_pylist() == [[row] for row in rows]
     assert f"/{entry[0]}" not in data(path, index_columns=[entry])
+
+
+@pytest.mark.parametrize(
+    ("entry", "times", "warning"),
+    [
+        (("u64", "sequence"), [-(2**63) + 1, 1, 2], "index column 'u64': 1 number beyond 2\\^63, wrapped to negative"),
+        (("far", "timestamp", "s"), [-(2**63), 0, 2**63 - 1], "index column 'far': 2 times beyond 64 bits of nanosec"),
+        (("tms", "timestamp"), [1, 2, 3], "'tms' is of type timestamp.ms, tz=UTC., and its numbers are counted in ns"),
+        (("dms", "duration", "s"), [10**9, 2 * 10**9, 3 * 10**9], "'dms' is of type duration.ms., .* counted in s;"),
+    ],
+    ids=str,
+)
+def test_times_that_may_not_be_meant_are_warned_of(
+    file, entry: tuple[str, ...], times: list[int], warning: str
+) -> None:
+    path = file(INDEX.append_column("far", pa.array([1e30, -math.inf, 0.0])))
+    with pytest.warns(ReadWarning, match=warning) as caught:
+        found = data(path, index_columns=[entry])["/v"]
+    assert len(caught) == 1
+    assert found.data.timelines[0].ticks.tolist() == times
+
+
+@pytest.mark.parametrize("kind", [pa.float64(), pa.float32()], ids=str)
+def test_seconds_of_a_float_column_keep_their_fraction(file, kind: pa.DataType) -> None:
+    """As Rerun 0.41: a product of 64-bit floats, rounded half away from zero."""
+    seconds = [0.0, 0.1, 0.2, 0.9, 1.0, 1_700_000_000.25, -0.1, 2.5e-9, -1.5e-9]
+    path = file({"t": pa.array(seconds, kind), "v": range(9)})
+    found = data(path, index_columns=[("t", "duration", "s")])["/v"].data.timelines[0].ticks.tolist()
+    products = [Fraction(x * 1e9) for x in pa.array(seconds, kind).cast(pa.float64()).to_pylist()]
+    assert found == sorted(int(abs(p) + Fraction(1, 2)) * (1 if p >= 0 else -1) for p in products)
+
+
+@pytest.mark.parametrize(
+    ("values", "entry", "words"),
+    [
+        ([1.0, 1.5], ("t", "sequence"), "'t' is 1.5 in row 1, and a sequence counts in 64-bit integers"),
+        ([1.0, 2.0**63], ("t", "sequence"), "'t' is 9.22.*e.18 in row 1, and a sequence"),
+        ([math.nan, 1.0], ("t", "sequence"), "'t' is nan in row 0, and a sequence"),
+        ([0.5, math.nan], ("t", "timestamp", "s"), "'t' is NaN in row 1, and a row without a time cannot be placed"),
+    ],
+    ids=str,
+)
+def test_a_float_that_is_no_time_is_refused(file, values: list[float], entry: tuple[str, ...], words: str) -> None:
+    path = file({"t": values, "v": [1, 2]})
+    with pytest.raises(ReadError, match=words) as caught:
+        chunks(path, index_columns=[entry])
+    assert caught.value.path == str(path) and caught.value.hint
 
 
 @pytest.mark.parametrize("name", ["i8", "u16", "d32", "b"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -183,17 +184,78 @@ def test_every_value_comes_once(tmp_path_factory, columns, rows, group, structs,
     assert sorted(found) == sorted(wanted)
 
 
-def test_int96_beyond_64_bits_is_told(tmp_path: Path) -> None:
-    path = tmp_path / "x.parquet"
-    times = pa.array([0, None, 32_503_680_000, -30_000_000_000], pa.timestamp("s"))
-    pq.write_table(pa.table({"t": times, "x": [1, 2, 3, 4]}), path, use_deprecated_int96_timestamps=True)
+FAR = pa.array([0, None, 32_503_680_000, -30_000_000_000], pa.timestamp("s"))
+NEAR = pa.array([0, None, 1_600_000_000, -1_600_000_000], pa.timestamp("s"))
+
+
+def write_int96(path: Path, table: dict[str, Any], **options: Any) -> Path:
+    pq.write_table(pa.table(table), path, use_deprecated_int96_timestamps=True, **options)
+    return path
+
+
+def values_of(path: Path, entity: str) -> pa.Array:
+    found = [c for c in ParquetReader(path).stream().to_chunks(executor="inline") if c.entity_path == entity]
+    return pa.concat_arrays([c.data.components[0].values.flatten() for c in found])
+
+
+@pytest.mark.parametrize("groups", [1, 4])
+def test_int96_beyond_nanoseconds_is_read_in_microseconds(tmp_path: Path, groups: int) -> None:
+    path = write_int96(tmp_path / "x.parquet", {"t": FAR, "x": list("abcd")}, store_schema=False, row_group_size=groups)
     with pytest.warns(ReadWarning, match=r"times of column 't' \(INT96\) do not fit into 64 bits of nanoseconds"):
-        ParquetReader(path).stream().to_chunks(executor="inline")
-    assert ParquetReader(path).stream().filter(content="/x").to_chunks(executor="inline")
-    fine = pa.array([0, None, 1_600_000_000, -1_600_000_000], pa.timestamp("s"))
-    pq.write_table(pa.table({"t": fine, "x": [1, 2, 3, 4]}), path, use_deprecated_int96_timestamps=True)
-    (chunk,) = [c for c in ParquetReader(path).stream().to_chunks(executor="inline") if c.entity_path == "/t"]
-    assert chunk.data.components[0].values.flatten().cast(pa.timestamp("s")).equals(fine)
+        found = values_of(path, "/t")
+    assert found.equals(FAR.cast(pa.timestamp("us")))
+    assert ParquetReader(path).stream().filter(content="/x").to_chunks(executor="inline")  # needs no look at t
+    write_int96(path, {"t": NEAR, "x": list("abcd")}, store_schema=False)
+    assert values_of(path, "/t").equals(NEAR.cast(pa.timestamp("ns")))
+
+
+def test_int96_in_lists_and_structs_is_read_in_microseconds(tmp_path: Path) -> None:
+    year = datetime(9999, 12, 31, 2)  # noqa: DTZ001 (Parquet's INT96 has no zone)
+    nested = {
+        "l": pa.array([[year], None, []], pa.list_(pa.timestamp("us"))),
+        "s": pa.array([{"a": year}, {"a": None}, None], pa.struct([("a", pa.timestamp("us"))])),
+        "n": pa.array(["a", "b", "c"]),
+    }
+    path = write_int96(tmp_path / "x.parquet", nested, store_schema=False)
+    with pytest.warns(ReadWarning, match="times of column 'l' and 's'"):
+        found = {name: values_of(path, f"/{name}").to_pylist() for name in nested}
+    assert found == {name: values.to_pylist() for name, values in nested.items()}
+
+
+@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
+def test_int96_has_the_unit_of_the_arrow_schema(tmp_path: Path, unit: str) -> None:
+    times = (NEAR if unit == "ns" else FAR).cast(pa.timestamp(unit))
+    assert values_of(write_int96(tmp_path / "x.parquet", {"t": times}), "/t").equals(times)
+
+
+@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns", None])
+@pytest.mark.parametrize("asked", ["ns", "us"])
+def test_an_index_of_int96_is_its_instants_whatever_the_unit(tmp_path: Path, unit: str | None, asked: str) -> None:
+    times = NEAR.drop_null().cast(pa.timestamp(unit or "us"))
+    path = write_int96(tmp_path / "x.parquet", {"t": times, "x": [1, 2, 3]}, store_schema=unit is not None)
+    (chunk,) = [
+        c
+        for c in ParquetReader(path, index_columns=[("t", "timestamp", asked)]).stream().to_chunks(executor="inline")
+        if c.entity_path == "/x"
+    ]
+    assert chunk.data.timelines[0].ticks.tolist() == [-1_600_000_000 * 10**9, 0, 1_600_000_000 * 10**9]
+
+
+def test_an_index_of_int96_beyond_nanoseconds_is_warned_of(tmp_path: Path) -> None:
+    path = write_int96(tmp_path / "x.parquet", {"t": FAR.drop_null(), "x": [1, 2, 3]})
+    with pytest.warns(ReadWarning, match="times of index column 't' do not fit into 64 bits of nanoseconds and wrap"):
+        ParquetReader(path, index_columns=[("t", "timestamp")]).stream().to_chunks(executor="inline")
+
+
+def test_files_of_one_dataset_have_one_unit_of_int96(tmp_path: Path) -> None:
+    (folder := tmp_path / "d").mkdir()
+    write_int96(folder / "a.parquet", {"t": NEAR}, store_schema=False)
+    write_int96(folder / "b.parquet", {"t": FAR}, store_schema=False)
+    with pytest.warns(ReadWarning, match=r"b.parquet: times of column 't' \(INT96\) do not fit"):
+        assert values_of(folder, "/t").equals(pa.concat_arrays([NEAR, FAR]).cast(pa.timestamp("us")))
+    write_int96(folder / "b.parquet", {"t": FAR.cast(pa.timestamp("ms"))})
+    with pytest.warns(ReadWarning, match=r"b.parquet: column 't' \(INT96\) has another unit than in the files before"):
+        assert values_of(folder, "/t").equals(pa.concat_arrays([NEAR, FAR]).cast(pa.timestamp("us")))
 
 
 def test_a_map_whose_keys_may_be_null_is_no_damage(tmp_path: Path) -> None:
