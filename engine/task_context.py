@@ -7,6 +7,9 @@ results are taken in turns don't see each other's.
 
 The clock has the phases of the task's time, which exclude each other. A phase is entered around work that does not
 yield, so that whoever consumes a generator is not charged to it.
+
+A task closes the generators of users that it began (:func:`held`) when it ends, however it ends: an exception keeps the
+frames that it went through, and with them generators that were not taken to their end.
 """
 
 from __future__ import annotations
@@ -14,8 +17,8 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Generator, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from types import TracebackType
 from typing import Any, Final, TypeVar
 
@@ -36,10 +39,12 @@ class TaskContext:
     True
     """
 
-    __slots__ = ("things",)
+    __slots__ = ("_around", "_held", "things")
 
     def __init__(self, *things: object) -> None:
-        self.things: dict[type, Any] = dict(_thread.context.things)
+        self._around = _thread.context
+        self._held: dict[int, Callable[[], None]] = {}
+        self.things: dict[type, Any] = dict(self._around.things)
         self.things.update({type(thing): thing for thing in things})
 
     def find(self, kind: type[K]) -> K | None:
@@ -51,10 +56,13 @@ class TaskContext:
         return _made(self.things, kind)
 
     def run(self, items: Iterable[T]) -> Generator[T, None, Any]:
-        """Give ``items``, and return what a generator returns; each is made within this context."""
+        """Give ``items``, and return what a generator returns; each is made within this context.
+
+        At the end ``items`` is closed, and every generator that is :func:`held`, within this context or one in it.
+        """
         remaining = iter(items)
         thread = _thread
-        try:
+        with self.ending(remaining):
             while True:
                 before, thread.context = thread.context, self
                 try:
@@ -64,10 +72,6 @@ class TaskContext:
                 finally:
                     thread.context = before
                 yield item
-        finally:
-            close = getattr(remaining, "close", None)
-            if close is not None:
-                close()
 
     @contextmanager
     def entered(self) -> Iterator[TaskContext]:
@@ -78,11 +82,53 @@ class TaskContext:
         finally:
             _thread.context = before
 
+    def hold(self, thing: object, close: Callable[[], None]) -> None:
+        """Call ``close`` at the end, unless ``thing`` was let go before."""
+        self._held[id(thing)] = close
+
+    def let_go(self, thing: object) -> None:
+        """Take back :meth:`hold`."""
+        self._held.pop(id(thing), None)
+
+    @contextmanager
+    def ending(self, items: object = None) -> Iterator[None]:
+        """Close ``items`` and all that is held, at the end of the block or of the context around, the newest first."""
+        close = getattr(items, "close", None)
+        if close is not None:
+            self.hold(items, close)
+        self._around.hold(self, self._close)
+        try:
+            yield
+        except BaseException as error:
+            try:
+                self._close()
+            except Exception as other:  # the first error is the reason
+                if isinstance(error, GeneratorExit):
+                    raise
+                error.add_note(f"A generator that was closed then raised {type(other).__name__}: {other}")
+            raise
+        else:
+            self._close()
+        finally:
+            self._around.let_go(self)
+
+    def _close(self) -> None:
+        before, _thread.context = _thread.context, self
+        try:
+            with ExitStack() as stack:
+                for close in self._held.values():
+                    stack.callback(close)
+                self._held = {}
+        finally:
+            _thread.context = before
+
 
 class _NoTask(TaskContext):
     """Outside of tasks there is nothing."""
 
     def __init__(self) -> None:
+        self._around = self
+        self._held = {}
         self.things = {}
 
 
@@ -95,6 +141,11 @@ class _Thread(threading.local):
 _thread = _Thread()
 
 
+def as_task(items: Iterable[T]) -> Generator[T, None, Any]:
+    """Give ``items`` as a task makes them: within a context of its own, at whose end :func:`held` generators close."""
+    return TaskContext().run(items)
+
+
 def current() -> TaskContext:
     """The context of the task that this thread runs; outside of tasks, that of the thread."""
     return _thread.context
@@ -103,6 +154,34 @@ def current() -> TaskContext:
 def find(kind: type[K]) -> K | None:
     """The thing of this type that the task has, if there is one: in one call, as every phase of every chunk asks."""
     return _thread.context.things.get(kind)
+
+
+def held(items: Iterable[T]) -> Iterator[T]:
+    """Give the items of an iterable of a user's. A generator is closed at the end of the task at the latest.
+
+    >>> def numbers():
+    ...     try:
+    ...         yield from range(3)
+    ...     finally:
+    ...         print("closed")
+    >>> given = TaskContext().run(map(str, held(numbers())))  # map has no close()
+    >>> next(given)
+    '0'
+    >>> given.close()
+    closed
+    """
+    remaining = iter(items)
+    close = getattr(remaining, "close", None)
+    return remaining if close is None else _held(remaining, close)
+
+
+def _held(remaining: Iterator[T], close: Callable[[], None]) -> Iterator[T]:
+    context = current()
+    context.hold(remaining, close)
+    try:
+        yield from remaining
+    finally:
+        context.let_go(remaining)
 
 
 def lasting(kind: type[K]) -> K:

@@ -1,10 +1,20 @@
-"""What every test can ask for: real recordings, and one Spark session for the whole suite."""
+"""What every test can ask for: real recordings, and one Spark session for the whole suite.
+
+Property tests take the same examples in every run (the profile ``fixed``). The profile ``fresh`` gives new ones, and
+``CHUNKMILL_TEST_EXAMPLES=100`` a hundred times as many::
+
+    python -m pytest -m hypothesis --hypothesis-profile=fresh
+
+The run prints its seed, and for each failure the command that repeats it.
+"""
 
 from __future__ import annotations
 
 import atexit
 import gc
 import os
+import secrets
+import shlex
 import shutil
 import subprocess
 import sys
@@ -15,6 +25,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from file_limits import SmallDisk, can_mount, small_disk
+from hypothesis import HealthCheck, is_hypothesis_test, settings
 from places import DATA
 
 if TYPE_CHECKING:
@@ -22,6 +33,14 @@ if TYPE_CHECKING:
 
 os.environ.setdefault("CHUNKMILL_EXECUTOR", "inline")
 
+# A machine under load is slow, and what is slow by itself meets the timeout of a test.
+PROFILE = settings(deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("fixed", PROFILE, derandomize=True)
+settings.register_profile("fresh", PROFILE, derandomize=False, print_blob=True)
+settings.load_profile("fixed")
+
+EXAMPLES = "CHUNKMILL_TEST_EXAMPLES"
+"""The environment variable that multiplies the examples of each property test."""
 
 MEMORY = Path("/dev/shm")
 """A folder in memory, where the machine has one."""
@@ -34,6 +53,16 @@ MAKE_ARCHIVE = "from chunkmill.engine.spark.session import make_archive; make_ar
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
+    """Choose the seed of fresh examples, what stops a run, and the folder for what tests write."""
+    if config.option.hypothesis_profile == "fresh" and config.option.hypothesis_seed is None:
+        config.option.hypothesis_seed = str(secrets.randbits(32))
+    if os.environ.get("CI"):
+        lines = config.getini("filterwarnings")  # the list that the configuration keeps
+        lines[:] = ["error" + line.removeprefix("default") if line.startswith("default") else line for line in lines]
+    _write_to_memory(config)
+
+
+def _write_to_memory(config: pytest.Config) -> None:
     """Have what tests write lie in memory, where there is room for it and no folder was chosen.
 
     Stores ask the disk tens of thousands of times to keep what they wrote, which takes some 6 ms each; whether they ask
@@ -65,6 +94,53 @@ def _has_room(folder: Path) -> bool:
 def _remove(folder: Path, owner: int) -> None:
     if os.getpid() == owner:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _replay(config: pytest.Config, *tests: str) -> str:
+    """The command that runs property tests with the seed of this run."""
+    factor = f"{EXAMPLES}={os.environ[EXAMPLES]} " if EXAMPLES in os.environ else ""
+    options = f"--hypothesis-profile=fresh --hypothesis-seed={config.option.hypothesis_seed}"
+    return f"{factor}python -m pytest {options} {shlex.join(tests or ['-m', 'hypothesis'])}"
+
+
+def pytest_report_header(config: pytest.Config) -> list[str]:
+    """Say which seed the examples have, where it is not the fixed one."""
+    is_fresh = config.option.hypothesis_profile == "fresh"
+    return [f"fresh examples of property tests; again: {_replay(config)}"] if is_fresh else []
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Say how to repeat each property test that failed for a fresh example."""
+    if config.option.hypothesis_profile == "fresh":
+        for report in terminalreporter.getreports("failed"):
+            if "hypothesis" in report.keywords:
+                terminalreporter.write_line(f"again: {_replay(config, '-m', 'hypothesis', report.nodeid)}")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Multiply the examples of property tests, where that is asked for."""
+    factor = int(os.environ.get(EXAMPLES, "1"))
+    if factor == 1:
+        return
+    multiplied = set()
+    for item in items:
+        function = getattr(item, "obj", None)
+        if not is_hypothesis_test(function):
+            continue
+        owner = getattr(function, "__self__", None)
+        if hasattr(type(owner), "settings"):  # of a state machine
+            if type(owner) not in multiplied:
+                type(owner).settings = _times(type(owner).settings, factor)
+            multiplied.add(type(owner))
+            continue
+        function = getattr(function, "__func__", function)
+        if function not in multiplied:  # a test with parameters is one function
+            function._hypothesis_internal_use_settings = _times(function._hypothesis_internal_use_settings, factor)
+        multiplied.add(function)
+
+
+def _times(usual: settings, factor: int) -> settings:
+    return settings(usual, max_examples=usual.max_examples * factor)
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:

@@ -168,7 +168,8 @@ class RunIds:
 @contextmanager
 def minted_by(minter: Minter) -> Iterator[None]:
     """Let ``minter`` mint what this thread mints in a block."""
-    with TaskContext(Minting(minter)).entered():
+    context = TaskContext(Minting(minter))
+    with context.ending(), context.entered():
         yield
 
 

@@ -32,6 +32,7 @@ from ..ingest import (
     file_at,
 )
 from ..locations import located
+from ..task_context import as_task
 from ..units import bytes_of, seconds_of
 from .options import Request, flag
 from .reading import ChunkTask, chunk_tasks
@@ -214,7 +215,7 @@ class LandingStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return  # Spark makes one up where there are none
         task, file = partition.value
         try:
-            yield from task.batches(self._request)
+            yield from as_task(task.batches(self._request))
         except ReadError as error:
             if not self._watch.ignores_corrupt or error.transient:
                 raise

@@ -39,6 +39,7 @@ from ..inputs import APPLICATION_ID, search_inputs
 from ..locations import Location, located, reading_location
 from ..rrd import EncodedPayload, FramedPayload, StoreEntry, VerifiedPayload
 from ..stream import ContentFilter, LazyChunkStream, single_tasks
+from ..task_context import as_task
 from .options import Request, Wanted
 
 
@@ -116,7 +117,7 @@ class ChunkFrameReader(FilteredReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one split."""
         if isinstance(partition, ChunkTask):  # where there is none, Spark makes one up
-            yield from partition.batches(self._request)
+            yield from as_task(partition.batches(self._request))
 
     def _take(self, filters: list[Filter]) -> list[Filter]:
         """Remember what can be used. Spark applies all of them once more, so nothing depends on it."""

@@ -22,6 +22,7 @@ import pyarrow as pa
 from ..chunk import Chunk, data_from_batch, minted_by, minting
 from ..errors import ReadError, UsageError, WriteError, writing
 from ..rrd import decode_batch
+from ..task_context import as_task
 from .chunk_rows import SPARK_SCHEMA, parse_rows
 from .frame_rows import (
     COLUMNS,
@@ -120,7 +121,7 @@ class ReferenceJob:
         part = destination.with_name(f"{index:06d}-{secrets.token_hex(4)}{PART_SUFFIX}")
         rows = part.with_suffix(".rows-open")
         try:
-            with minted_by(self.work.minter(index)), part_writer(part, digests=self.digests) as writer:
+            with part_writer(part, digests=self.digests) as writer, minted_by(self.work.minter(index)):
                 entries = [writer.append(chunk) for chunk in self.work.run(index)]
             described = (
                 frame_row(e.header, Place(str(part), e.offset, e.size, e.digest), e.uncompressed_size) for e in entries
@@ -185,7 +186,7 @@ def _transformed(
     with noting_task(label):
         carried = CarriedChunks(label)
         found = (row for batch in batches for row in carried.read(batch))
-        yield from batches_of(_rows_of(function, found), task, tuple(COLUMNS))
+        yield from as_task(batches_of(_rows_of(function, found), task, tuple(COLUMNS)))
 
 
 def _rows_of(

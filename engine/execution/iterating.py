@@ -174,7 +174,9 @@ class _PieceWriter:
 
 
 def iterated_chunks(
-    units: Iterator[tuple[int, S]], work_of: Callable[[Sequence[tuple[int, S]], int], Work], options: RunOptions
+    units: Generator[tuple[int, S], None, None],
+    work_of: Callable[[Sequence[tuple[int, S]], int], Work],
+    options: RunOptions,
 ) -> Iterator[Chunk]:
     """The chunks of all units, in order, as tasks of ``work_of`` some of them, behind so many others, make them.
 
@@ -202,6 +204,7 @@ def iterated_chunks(
             warn_of(reader.notes, warned)
     finally:
         jobs.stop()
+        units.close()
     settle(jobs.staging, told)
 
 

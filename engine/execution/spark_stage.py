@@ -23,6 +23,7 @@ import pyarrow as pa
 from ..errors import ChunkmillError, SessionError
 from ..limits import MIB
 from ..spark import Terminated, interrupt_behind, interruptible, is_local, waiting_for_jobs
+from ..task_context import as_task
 from .chunk_rows import SPARK_SCHEMA
 from .frame_rows import noting_task
 from .transport import failure_from_dict, failure_to_dict, register_by_value, sending
@@ -209,7 +210,7 @@ def run_tasks(
     for batch in batches:
         for share in batch.column(0).to_pylist():
             for index in range(starts[share], starts[share + 1]):
-                yield from job.run(index if numbers is None else numbers[index])
+                yield from as_task(job.run(index if numbers is None else numbers[index]))
     _spare_modules()
 
 

@@ -411,9 +411,10 @@ class Landing:
         return [path for path, file in offered if file is not None and file.size in sizes]
 
     def forget(self, number: int, paths: Collection[str], changed: Collection[LandedFile] = ()) -> None:
-        """Let paths count as never offered; to be called before batch ``number`` is done.
+        """Let paths count as never offered: the whole answer of one run of batch ``number``, before the batch is done.
 
-        Files that ``changed`` before they could be read are among them: they may become again what was offered.
+        When the batch runs again, its last answer counts, also an empty one. Files that ``changed`` before they could
+        be read are among the paths: they may become again what was offered.
         """
         self._unlike.update(changed)
         self.log.forget(number, [*paths, *(file.path for file in changed)])

@@ -228,12 +228,16 @@ def _not_ours(place: str, what: str, hint: str) -> ReadError:
 
 @dataclass(slots=True)
 class _State:
-    """The content of the log: its numbers, each path with what it was offered as last, and its entry if not merged."""
+    """The content of the log: its numbers, each path with what it was offered as last, and its entry if not merged.
+
+    ``gone`` are the paths that were gone, by entry, of entries that are not merged.
+    """
 
     merged: int = 0
     newest: int = 0
     seen: dict[str, LandedFile] = field(default_factory=dict)
     entry_of: dict[str, int] = field(default_factory=dict)
+    gone: dict[int, frozenset[str]] = field(default_factory=dict)
 
     def add(self, number: int, files: Iterable[LandedFile]) -> None:
         for file in files:
@@ -242,7 +246,7 @@ class _State:
         self.newest = number
 
     def forget(self, number: int, paths: Iterable[str]) -> None:
-        """Know no more of ``paths``, unless an entry after ``number`` offered them."""
+        """Drop ``paths``, except those that an entry after ``number`` offered."""
         for path in paths:
             if self.entry_of.get(path, 0) <= number:
                 self.entry_of.pop(path, None)
@@ -308,24 +312,28 @@ class LandingLog:
         return number
 
     def forget(self, number: int, paths: Collection[str]) -> None:
-        """Note that of ``paths`` nothing is known any more, as at entry ``number``: they count as never offered.
+        """Note the paths that a run of entry ``number`` did not read: they count as never offered.
 
-        To be called before the entry's batch is done; when it is repeated for an entry, the last time counts.
-        Raises ``WriteError``, and ``ValueError`` for an entry that was merged.
+        ``paths`` is the whole answer of one run of the entry's batch, before the batch is done. A batch that was cut
+        runs again, and its last answer counts: a path that is missing in it, or in an empty one, was read and counts
+        as offered. Raises ``WriteError``, and ``ValueError`` for an entry that was merged.
         """
         state = self._loaded()
         if number <= state.merged:
             raise ValueError(f"entry {number} was merged: its batch is done")
-        if not paths:
+        before, now = state.gone.get(number, frozenset()), frozenset(paths)
+        if before == now:
             return
         self._make()
-        name, data = name_of(_GONE, number), _sealed_lines(_GONE, number, paths)
-        if self._folder.exists(name) and self._folder.get(name) != data:
+        name = name_of(_GONE, number)
+        if before:
+            self._state = None  # the files that are taken back are in the entries
             with writing(self._folder.place(name)):
-                self._folder.delete([name])  # of a run that was cut before its batch was done
-            self._state = None
-        self._create(name, data, again=True)
+                self._folder.delete([name])
+        if now:
+            self._create(name, _sealed_lines(_GONE, number, paths))
         if self._state is not None:
+            state.gone[number] = now
             state.forget(number, paths)
 
     def compact(self, before: int, present: Collection[str] | None) -> int:
@@ -346,6 +354,7 @@ class LandingLog:
         reach("landing.compact")
         state.merged = last
         state.entry_of = {path: number for path, number in state.entry_of.items() if number > last}
+        state.gone = {number: paths for number, paths in state.gone.items() if number > last}
         if kept.num_rows < whole.num_rows:
             state.forget(last, whole.filter(pc.invert(pc.is_in(whole["path"], kept["path"])))["path"].to_pylist())
         self._tidy()
@@ -368,7 +377,7 @@ class LandingLog:
         superseded = pa.concat_arrays([table["path"].combine_chunks(), _paths(gone)])
         return pa.concat_tables([before.filter(pc.invert(pc.is_in(before["path"], superseded))), table])
 
-    def _create(self, name: str, data: bytes, points: tuple[str, str] | None = None, *, again: bool = False) -> None:
+    def _create(self, name: str, data: bytes, points: tuple[str, str] | None = None) -> None:
         place = self._folder.place(name)
         try:
             with writing(place):
@@ -376,7 +385,7 @@ class LandingLog:
         except BaseException:
             self._state = None  # whether it is there is to be seen
             raise
-        if not created and not again:
+        if not created:
             self._state = None
             raise WriteError(
                 "this file of the landing log is there already, with other content",
@@ -433,7 +442,9 @@ class LandingLog:
         for number in range(state.merged + 1, numbers.newest + 1):
             state.add(number, read_entry(self._folder, number))
             if number in gone:
-                state.forget(number, _read_gone(self._folder, number))
+                paths = _read_gone(self._folder, number)
+                state.gone[number] = frozenset(paths)
+                state.forget(number, paths)
         return state
 
 

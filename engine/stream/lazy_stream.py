@@ -100,6 +100,7 @@ class LazyChunkStream(Frames):
     def from_iter(chunks: Iterable[Chunk]) -> LazyChunkStream:
         """A stream over existing chunks. Each terminal iterates over them again; a consumed generator: ``UsageError``.
 
+        A generator is closed where the terminal ends, also one that was not taken to its end.
         Under Spark the chunks are first written to the scratch folder, from where tasks read them.
         """
         return LazyChunkStream(SourceNode(IteratedSource(chunks)))
@@ -184,7 +185,11 @@ class LazyChunkStream(Frames):
         return self._then(Map(fn))
 
     def flat_map(self, fn: Callable[[Chunk], Iterable[Chunk]]) -> LazyChunkStream:
-        """Call ``fn`` on each chunk and pass on all chunks it returns, in order."""
+        """Call ``fn`` on each chunk and pass on all chunks it returns, in order.
+
+        ``fn`` may be a generator that holds a resource. It is closed when its task ends, however that ends: by a
+        failure of whatever comes after it, or because the rest is not wanted.
+        """
         return self._then(FlatMap(fn))
 
     def lenses(

@@ -12,6 +12,7 @@ from typing import Protocol, runtime_checkable
 from ..chunk import Chunk, ChunkKind, Component, DescriptorLike, Fate, descriptor_of
 from ..errors import check_argument
 from ..execution import add_note
+from ..task_context import held
 from .content_filter import Content, ContentFilter, content_filter
 
 Components = DescriptorLike | str | Iterable[DescriptorLike | str]
@@ -174,7 +175,7 @@ class FlatMap:
         given = self.function(chunk)
         if isinstance(given, Chunk) or not isinstance(given, Iterable):
             raise TypeError(f"'{type(given).__name__}' object is not iterable")
-        for one in given:
+        for one in held(given):
             yield as_chunk(one)
 
     def describe(self) -> str:

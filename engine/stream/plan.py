@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby, repeat
 from operator import itemgetter
@@ -15,7 +15,7 @@ from ..chunk import Chunk, Minter, Origin, RunIds, Schema, minted_by, minting
 from ..execution import Packed, Piece, Task, executor_for
 from ..objects import is_url
 from ..rrd import Run, RunRows
-from ..task_context import OPERATE, READ, came_in, is_measuring, timed
+from ..task_context import OPERATE, READ, came_in, held, is_measuring, timed
 from .frames import FrameRequest, ProjectingSource, SourceWithColumns
 from .operators import Chain, Filter, FlatMap, Map, Operator, Selection, Step
 from .source import (
@@ -122,7 +122,7 @@ class Plan:
     def run(self, index: int) -> Iterator[Chunk]:
         """The chunks that task ``index`` gives, in order."""
         at, split = self.splits[index]
-        yield from self._fused(at, self.sources[at].read(split))
+        yield from self._fused(at, held(self.sources[at].read(split)))
 
     def over(self, chunks: Iterator[Chunk]) -> Iterator[Chunk]:
         """The chunks that come of those given, as if its one source gave them."""
@@ -147,7 +147,7 @@ class Plan:
         if not isinstance(source, SourceWithRuns) or not chain.may_pass_on:
             yield from self.run(index)
             return
-        for piece in timed(source.pieces(split, chain.fate), READ):
+        for piece in timed(held(source.pieces(split, chain.fate)), READ):
             if isinstance(piece, RunRows):
                 yield piece
             else:
@@ -212,7 +212,7 @@ def compile_plan(
     return Plan(tuple(read), chains, Packed(splits), ids)
 
 
-def unrolled(plan: Plan) -> tuple[Plan, Iterator[tuple[int, Split]]]:
+def unrolled(plan: Plan) -> tuple[Plan, Generator[tuple[int, Split], None, None]]:
     """The plan over sources that travel, and its splits, those of this process written as they are taken."""
     sources = list(plan.sources)
     splits: list[Iterable[tuple[int, Split]]] = []
@@ -226,7 +226,7 @@ def unrolled(plan: Plan) -> tuple[Plan, Iterator[tuple[int, Split]]]:
     return replace(plan, sources=tuple(sources)), _taken(plan.ids, splits)
 
 
-def _taken(ids: RunIds, splits: Iterable[Iterable[tuple[int, Split]]]) -> Iterator[tuple[int, Split]]:
+def _taken(ids: RunIds, splits: Iterable[Iterable[tuple[int, Split]]]) -> Generator[tuple[int, Split], None, None]:
     """The splits of several sources; what is minted while they are written comes before what their tasks mint."""
     count = 0
     for some in splits:

@@ -11,6 +11,7 @@ from ..chunk import Chunk, ChunkKind, Fate, given
 from ..errors import UsageError
 from ..execution import ScratchPart, check_frame, chunks_of_frame, spool, spool_pieces
 from ..rrd import Run, RunRows
+from ..task_context import held
 from .operators import as_chunk
 
 if TYPE_CHECKING:
@@ -154,7 +155,7 @@ class IteratedSource:
                 hint="Give from_iter a list, or another iterable that can be iterated again.",
             )
         self._taken = chunks
-        for chunk in given(chunks):
+        for chunk in given(held(chunks)):
             yield as_chunk(chunk)
 
     @property

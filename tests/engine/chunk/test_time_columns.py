@@ -57,7 +57,7 @@ def test_exactly_one_kind(given: dict[str, Any]) -> None:
         ({"timestamp": np.array([np.iinfo(np.int64).min])}, ValueError, "seconds"),
         ({"duration": [float("nan")]}, ValueError, "seconds"),
         ({"duration": np.array([np.nan])}, ValueError, "seconds"),
-        ({"timestamp": [np.datetime64("NaT")]}, ValueError, "NaT"),
+        ({"timestamp": [np.datetime64("NaT", "ns")]}, ValueError, "NaT"),
         ({"timestamp": np.array(["NaT"], "M8[ns]")}, ValueError, "NaT"),
         ({"timestamp": ["2020"]}, TypeError, "timestamp must be"),
         ({"duration": [None]}, TypeError, "duration must be"),

@@ -134,6 +134,21 @@ def test_what_is_gone_or_changed_is_offered_again_as_it_is(
     assert recordings(reader, end, later) == ["a", "b"]
 
 
+def test_a_file_that_is_there_again_when_its_batch_runs_again_comes_once(landing: Path, data: Path) -> None:
+    put(landing, data, "a.mcap", "b.mcap")
+    first = begun(landing)
+    start = first.initialOffset()
+    end = first.latestOffset(start, None)
+    (landing / "a.mcap").rename(landing / ".away")
+    assert recordings(first, start, end) == ["b"]
+    # The query is killed before the batch is done, and the folder's file system is whole when it starts again.
+    (landing / ".away").rename(landing / "a.mcap")
+    again = begun(landing)
+    assert recordings(again, start, end) == ["a", "b"]
+    later = again.latestOffset(end, None)
+    assert recordings(again, end, later) == []
+
+
 def test_a_file_that_changes_while_it_is_read_fails_the_task(landing: Path, data: Path) -> None:
     put(landing, data, "a.mcap")
     reader = begun(landing)

@@ -74,6 +74,22 @@ class TestOffering:
         landing.log.forget(1, [str(path)])
         assert offered(folder, folder.landing()) == ["a.mcap"]
 
+    @pytest.mark.parametrize("is_restarted", [False, True])
+    def test_two_files_that_were_gone_for_one_run_are_both_offered_again(self, folder, is_restarted) -> None:
+        landing = folder.landing()
+        paths = [str(folder.put(name, age=10)) for name in ("a.mcap", "b.mcap")]
+        assert offered(folder, landing) == ["a.mcap", "b.mcap"]
+        landing.forget(1, paths)
+        assert offered(folder, folder.landing() if is_restarted else landing) == ["a.mcap", "b.mcap"]
+
+    @pytest.mark.parametrize(("again", "due"), [([], None), (["b.mcap"], ["b.mcap"])])
+    def test_a_file_that_a_later_run_of_its_batch_has_read_is_not_offered_again(self, folder, again, due) -> None:
+        paths = {name: str(folder.put(name, age=10)) for name in ("a.mcap", "b.mcap")}
+        folder.landing().offer()
+        folder.landing().forget(1, [paths["a.mcap"]])  # the process is killed before the batch is done
+        folder.landing().forget(1, [paths[name] for name in again])
+        assert offered(folder, folder.landing()) == due
+
     def test_a_file_with_new_content_is_offered_again(self, folder) -> None:
         landing = folder.landing()
         folder.put("a.mcap", b"one", age=10)
@@ -254,14 +270,22 @@ class Landings(RuleBasedStateMachine):
         self.landing.look()
         self.landing.log.compact(self.landing.log.newest(), self.landing._looked.present)
 
-    @rule(name=NAMES)
-    def find_gone(self, name: str) -> None:
-        log, path = self.landing.log, str(self.folder.path / name)
-        number = log.newest()
-        if number and path in (file.path for file in log.files(number)):
-            log.forget(number, [path])
-            if path not in log.paths:
-                self.last.pop(path, None)
+    @rule(names=st.sets(NAMES))
+    def run_batch(self, names: set[str]) -> None:
+        """Run the newest entry's batch, perhaps again; those of its files that are among ``names`` it finds gone.
+
+        A run answers for its whole entry, and its answer replaces that of an earlier run: a file that it does not
+        find gone it has read.
+        """
+        log, number = self.landing.log, self.landing.log.newest()
+        files = log.files(number) if number else []
+        paths = {str(self.folder.path / name) for name in names}
+        if files:
+            self.landing.forget(number, [file.path for file in files if file.path in paths])
+        for file in files:
+            self.last[file.path] = (file.size, file.modified_ns)
+            if file.path in paths:
+                del self.last[file.path]
 
     @rule()
     def offer(self) -> None:

@@ -170,6 +170,15 @@ class TestForgetting:
             assert known(one) == {"1": 1, "2": 1}
         assert names(place) == ["00000001.json", "00000002.gone", "00000002.json"]
 
+    def test_an_empty_answer_takes_an_earlier_one_back(self, place) -> None:
+        log = filled(place, 2)
+        log.forget(2, ["/landing/2", "/landing/same"])
+        other = LandingLog(place)
+        other.forget(2, [])
+        for one in (other, LandingLog(place)):
+            assert known(one) == {"1": 1, "2": 1, "same": 2}
+        assert names(place) == ["00000001.json", "00000002.json"]
+
     def test_what_is_merged_is_done(self, place) -> None:
         log = filled(place, 2)
         log.compact(2, None)
