@@ -10,23 +10,28 @@ import json
 import os
 import shlex
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from ..errors import ChunkmillError, NotFoundError, ReadError, SourceMissingError, UsageError
 from ..locations import exists, located
 from ..spark import Terminated
-from ..units import counted
+from ..units import counted, size
 from .complaints import FAILED, complain, exit_code, reported, warnings_as_lines
 from .complaints import show as show_error
 from .options import DEBUG, EXECUTORS, QUIET, CommandGroup, check_place
+from .outputs import ROWS, WritingCommand, output_option
 from .start import leave_out_what_nothing_needs
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+    from datafusion import DataFrame
+
     from ..catalog import CatalogClient, DatasetEntry, RegistrationHandle, SegmentRegistrationResult, TableEntry
     from ..locations import Location
 
@@ -256,34 +261,77 @@ def unregister(
         click.echo(f"{counted(len(gone), 'layer')} of {counted(len(ids), 'segment')} removed from {dataset!r}")
 
 
-@click.command()
+_SHOWN: Final = 20
+"""Rows of a table that are shown where no limit is given."""
+
+
+@click.command(cls=WritingCommand)
 @_LAKE
 @click.argument("statement")
-@click.option(
-    "--limit", type=click.IntRange(0), default=20, show_default=True, metavar="N", help="At most so many rows."
-)
+@click.option("--limit", type=click.IntRange(0), metavar="N", help="At most so many rows. Default: 20 if shown.")
+@output_option("-o", "--output", writes=ROWS, metavar="OUT", help="Write the rows as OUT.parquet or OUT.arrow.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per row.")
 @DEBUG
-def sql(lake: str, statement: str, limit: int, debug: bool) -> None:
-    """Show the rows of an SQL query over the tables of LAKE.
+@QUIET
+def sql(
+    lake: str,
+    statement: str,
+    limit: int | None,
+    output: str | None,
+    overwrite: bool,
+    as_json: bool,
+    debug: bool,
+    quiet: bool,
+) -> None:
+    """Show the rows of an SQL query over the tables of LAKE, or write them as Parquet or Arrow.
 
     Tables are there by their names: chunkmill sql lake 'select count(*) from labels'. `show tables` lists them.
     """
     with reported(debug=debug):
         leave_out_what_nothing_needs()
+        if output is not None and as_json:
+            raise UsageError("-o and --json exclude each other")
         import pyarrow as pa
 
-        from .query_display import first_rows, print_table
+        from .query_display import first_rows, print_objects, print_table
+        from .query_output import write_table
 
-        context = _opened(lake).ctx
-        try:
-            frame = context.sql(statement)
-            batches = (batch.to_pyarrow() for batch in frame.execute_stream())
-            rows = pa.Table.from_batches(first_rows(batches, limit + 1), frame.schema())
-        except ChunkmillError:
-            raise
-        except Exception as error:  # DataFusion has no kinds of errors
-            raise UsageError(f"the query fails: {error}") from error
-        print_table(rows, limit, ("--limit shows more", "select fewer"))
+        with _failing():
+            frame = _opened(lake).ctx.sql(statement)
+            schema = frame.schema()
+        shown = _SHOWN if limit is None else limit
+        if output is not None:
+            rows, num_bytes = write_table(schema, _rows(frame, limit), output, overwrite=overwrite)
+            if not quiet:
+                click.echo(f"{output}: {counted(rows, 'row')}, {size(num_bytes)}", err=True)
+        elif as_json:
+            print_objects(_rows(frame, limit))
+        else:
+            found = pa.Table.from_batches(first_rows(_rows(frame, None), shown + 1), schema)
+            print_table(found, shown, ("--limit shows more, -o writes all", "select fewer"))
+
+
+def _rows(frame: DataFrame, limit: int | None) -> Iterator[pa.RecordBatch]:
+    """The first rows of the answer to a query, ``limit`` of them; all of them for None."""
+    left = limit
+    with _failing():
+        for batch in frame.execute_stream() if left != 0 else ():
+            some = batch.to_pyarrow()[:left]
+            yield some
+            left = None if left is None else left - len(some)
+            if left == 0:
+                return
+
+
+@contextmanager
+def _failing() -> Iterator[None]:
+    """Raise what DataFusion says of a query, which has no kinds of errors, as ``UsageError``."""
+    try:
+        yield
+    except (ChunkmillError, OSError, MemoryError):
+        raise
+    except Exception as error:
+        raise UsageError(f"the query fails: {error}") from error
 
 
 # --- catalogs and stores that are named

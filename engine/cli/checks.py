@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -14,17 +14,21 @@ from ..inputs import verify
 from ..locations import Location, local_path
 from ..objects import ObjectUrl
 from ..rrd import Findings, Verification, verify_file
-from .complaints import FAILED, complain, exit_code, show, warnings_as_lines
+from .complaints import FAILED, complain, echo_json, error_facts, exit_code, show, warnings_as_lines
 from .jobs import ConversionJob, find_inputs, stores_of
 from .options import ConvertOptions
+from .standard_streams import as_given
 
 if TYPE_CHECKING:
     from ..pipelines import Pipeline
     from ..stream import LazyChunkStream, Node
 
 
-def verify_all(arguments: Iterable[str], *, quiet: bool, debug: bool) -> None:
-    """Verify every file and store: a line on each, or on each fault; leaves with exit code 1 where there is one."""
+def verify_all(arguments: Iterable[str], *, as_json: bool, quiet: bool, debug: bool) -> None:
+    """Verify every file and store: a line on each, or on each fault; leaves with exit code 1 where there is one.
+
+    ``as_json``: an object on each, with its faults.
+    """
     codes: list[int] = []
     files = faults = 0
     total = Findings()
@@ -37,6 +41,8 @@ def verify_all(arguments: Iterable[str], *, quiet: bool, debug: bool) -> None:
             show(error, debug=debug, path=path)
             codes.append(exit_code(error))
             faults += 1
+            if as_json:
+                echo_json(_facts(path, Verification(), error))
             continue
         for fault in found.faults:
             show(fault, debug=debug, path=path)
@@ -44,11 +50,13 @@ def verify_all(arguments: Iterable[str], *, quiet: bool, debug: bool) -> None:
             complain(f"{path}: and {found.more_faults:,} more")
         if found.faults:
             codes.append(FAILED)
-        elif not quiet:
-            click.echo(f"{path}: {_line(found)}")
+        elif not quiet and not as_json:
+            click.echo(f"{as_given(str(path))}: {_line(found)}")
+        if as_json:
+            echo_json(_facts(path, found))
         faults += len(found.faults) + found.more_faults
         total.add(found)
-    if files > 1 and not quiet:
+    if files > 1 and not quiet and not as_json:
         click.echo(_total(files, len(codes), faults, total.verification()))
     if codes:
         raise click.exceptions.Exit(min(codes))
@@ -72,6 +80,18 @@ def _files(arguments: Iterable[str]) -> Iterator[Location]:
     """The stores that are named, and the files that arguments stand for, each once."""
     for argument in arguments:
         yield from dict.fromkeys(found.path for found in find_inputs(argument))
+
+
+def _facts(path: Location, found: Verification, error: Exception | None = None) -> dict[str, Any]:
+    """The result of one file as JSON data; ``error``: why it could not be read at all."""
+    return {
+        "path": as_given(str(path)),
+        "rows": found.rows,
+        "chunks": found.chunks,
+        "digests": found.digests,
+        "faults": [error_facts(one) for one in (*found.faults, *([] if error is None else [error]))],
+        "more_faults": found.more_faults,
+    }
 
 
 def _total(files: int, failed: int, faults: int, found: Verification) -> str:

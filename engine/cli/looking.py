@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..errors import SourceMissingError, UsageError
-from ..locations import reading_location
 from ..units import counted
 from .catalogs import home_at
 from .complaints import exit_code, reported
 from .complaints import show as show_error
 from .options import CONTENT, DATASET, DEBUG, EXECUTOR, QUIET, SPARK, ConvertOptions, check_place, chosen_executor
-from .standard_streams import DASH, from_standard_input
+from .outputs import RECORDINGS, WritingCommand, output_option
+from .standard_streams import as_given, from_standard_input
 from .start import leave_out_what_nothing_needs, settled
 
 if TYPE_CHECKING:
@@ -62,11 +62,10 @@ def inspect(inputs: tuple[str, ...], everything: bool, as_json: bool, debug: boo
         from .inspection import print_files, show_report
 
         files = _files(arguments)
-        piped = {reading_location(argument) for argument in arguments} - {reading_location(given) for given in inputs}
         reports, codes = [], []
         for path in files:
             try:
-                reports.append(_report_of(path, DASH if path in piped else None))
+                reports.append(_report_of(path))
             except Exception as error:
                 if len(files) == 1:
                     raise
@@ -129,11 +128,17 @@ def show(
         show_report(_recording_report(store, recording, dataset, version), **shown)
 
 
-@click.command()
+@click.command(cls=WritingCommand)
 @click.argument("store", callback=check_place)
 @click.argument("recordings", nargs=-1, metavar="[RECORDING]...")
-@click.option(
-    "-o", "--output", required=True, metavar="OUT", help="An RRD file for one recording, a folder for several."
+@output_option(
+    "-o",
+    "--output",
+    required=True,
+    writes=RECORDINGS,
+    folder=True,
+    metavar="OUT",
+    help="An RRD file for one recording, a folder for several.",
 )
 @DATASET
 @_VERSION
@@ -141,6 +146,7 @@ def show(
 @EXECUTOR
 @SPARK
 @click.option("--stats", is_flag=True, help="Print where the time went, and how much was read and written.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per recording.")
 @DEBUG
 @QUIET
 def export(
@@ -179,14 +185,14 @@ def _files(arguments: Sequence[str]) -> list[Location]:
     return list(dict.fromkeys(found.path for argument in arguments for found in find_inputs(argument)))
 
 
-def _report_of(path: Location, name: str | None) -> FileReport:
-    """The report on a file, under ``name`` where it has another one for the user."""
+def _report_of(path: Location) -> FileReport:
+    """The report on a file, under the name that it was given by."""
     from ...readers import detect_format
     from .complaints import warnings_as_lines
 
-    with warnings_as_lines(name or path):
+    with warnings_as_lines(path):
         report = detect_format(path).inspect(path)
-    return report if name is None else replace(report, path=name)
+    return replace(report, path=as_given(report.path))
 
 
 def _opened(store: str, dataset: str | None, version: int | None) -> RecordingStore:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import time
+from base64 import b64encode
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from itertools import islice
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import click
 import pyarrow as pa
@@ -19,7 +21,7 @@ from ..frames import QueryMetrics
 from ..query import SEGMENT_ID
 from ..reports import RunReport
 from ..units import counted, duration, part_of_size, size
-from .complaints import one_line
+from .complaints import echo_json, one_line
 from .inspection import Heading, print_columns
 from .query_rows import AnswerRows
 
@@ -145,6 +147,44 @@ def text_of(value: pa.Scalar) -> str:
     if _is_list(value.type) and len(value.values) == 1:
         return _text(value.values[0])
     return _text(value)
+
+
+def print_objects(batches: Iterable[pa.RecordBatch]) -> None:
+    """Print each row as a JSON object on a line, by :func:`json_of`."""
+    for batch in batches:
+        for row in range(len(batch)):
+            echo_json({name: json_of(batch.column(at)[row]) for at, name in enumerate(batch.schema.names)})
+
+
+def json_of(value: pa.Scalar) -> Any:
+    """A value as JSON data.
+
+    Times are text in ISO 8601, durations nanoseconds, bytes base64, and what JSON lacks is text.
+
+    >>> [json_of(value) for value in pa.array([1.5, None, float("nan")])]
+    [1.5, None, 'NaN']
+    >>> json_of(pa.scalar({"at": 1_000_000_001, "data": b"ab"}, pa.struct({"at": pa.timestamp("ns"), "data": "binary"})))
+    {'at': '1970-01-01T00:00:01.000000001', 'data': 'YWI='}
+    """
+    kind = value.type
+    if not value.is_valid:
+        return None
+    if pa.types.is_dictionary(kind):
+        return json_of(value.value)
+    if _is_list(kind):
+        return [json_of(one) for one in value.values]
+    if pa.types.is_struct(kind):
+        return {name: json_of(one) for name, one in value.items()}
+    if pa.types.is_timestamp(kind):
+        return f"{value.cast(pa.string()).as_py()}".replace(" ", "T")
+    if pa.types.is_duration(kind):
+        return value.cast(pa.duration("ns")).value
+    plain = value.as_py()
+    if isinstance(plain, bytes):
+        return b64encode(plain).decode()
+    if isinstance(plain, float) and not math.isfinite(plain):
+        return "NaN" if math.isnan(plain) else "Infinity" if plain > 0 else "-Infinity"
+    return plain if isinstance(plain, str | int | float | bool) else str(plain)
 
 
 def _text(value: pa.Scalar) -> str:

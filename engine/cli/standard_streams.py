@@ -12,10 +12,22 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Final
 
 from ..errors import UsageError, writing
 
-DASH = "-"
+DASH: Final = "-"
+"""Standard input, or standard output."""
+
+_files: set[str] = set()
+"""The files that stand for them, or did: an error is shown when they are gone."""
+
+
+def as_given(text: str) -> str:
+    """A text without the names of files that stand for standard input and output."""
+    for file in sorted(_files, key=len, reverse=True):
+        text = text.replace(file, DASH)
+    return text
 
 
 @contextmanager
@@ -32,8 +44,7 @@ def from_standard_input(arguments: Sequence[str]) -> Iterator[list[str]]:
         raise UsageError("'-' is given twice, but standard input is a single recording", hint=hint)
     if sys.stdin.isatty():
         raise UsageError("'-' reads a recording from standard input, but that is a terminal", hint=hint)
-    with _folder() as folder:
-        path = folder / "stdin"
+    with _file("stdin") as path:
         with writing(str(path)), path.open("wb") as file:
             shutil.copyfileobj(sys.stdin.buffer, file)
         if not path.stat().st_size:
@@ -56,8 +67,7 @@ def to_standard_output(output: str) -> Iterator[str]:
             "an RRD cannot be written to a terminal",
             hint="Redirect it, or give a file name; for a file called '-', write './-'.",
         )
-    with _folder() as folder:
-        path = folder / "stdout.rrd"
+    with _file("stdout.rrd") as path:
         yield str(path)
         with path.open("rb") as file:
             shutil.copyfileobj(file, sys.stdout.buffer)
@@ -65,11 +75,13 @@ def to_standard_output(output: str) -> Iterator[str]:
 
 
 @contextmanager
-def _folder() -> Iterator[Path]:
-    """A folder of its own, in the scratch folder where that is local."""
+def _file(name: str) -> Iterator[Path]:
+    """A file in a folder of its own, in the scratch folder where that is local."""
     from ..execution import scratch_folder
 
     scratch = scratch_folder()
     above = scratch if isinstance(scratch, Path) and scratch.is_dir() else None
     with tempfile.TemporaryDirectory(prefix="chunkmill-streams-", dir=above) as folder:
-        yield Path(folder)
+        file = Path(folder, name)
+        _files.update((str(file), str(file.resolve())))
+        yield file
