@@ -163,8 +163,8 @@ def json_of(value: pa.Scalar) -> Any:
 
     >>> [json_of(value) for value in pa.array([1.5, None, float("nan")])]
     [1.5, None, 'NaN']
-    >>> json_of(pa.scalar({"at": 1_000_000_001, "data": b"ab"}, pa.struct({"at": pa.timestamp("ns"), "data": "binary"})))
-    {'at': '1970-01-01T00:00:01.000000001', 'data': 'YWI='}
+    >>> [json_of(pa.scalar(value, kind)) for value, kind in ((1_000_000_001, pa.timestamp("ns")), (b"ab", pa.binary()))]
+    ['1970-01-01T00:00:01.000000001', 'YWI=']
     """
     kind = value.type
     if not value.is_valid:
