@@ -26,6 +26,7 @@ from .complaints import FAILED, complain, exit_code, reported, warnings_as_lines
 from .complaints import show as show_error
 from .options import DEBUG, EXECUTORS, QUIET, CommandGroup, check_place
 from .outputs import ROWS, WritingCommand, output_option
+from .standard_streams import name_place
 from .start import leave_out_what_nothing_needs
 
 if TYPE_CHECKING:
@@ -252,8 +253,8 @@ def unregister(
 
         entry = _dataset(lake, dataset)
         there = layers_of(entry)
-        _check_known("segment", segments, {one.recording_id for one in there}, dataset)
-        _check_known("layer", layers, {one.layer for one in there}, dataset)
+        _check_known("segment", segments, {one.recording_id for one in there}, lake, dataset)
+        _check_known("layer", layers, {one.layer for one in there}, lake, dataset)
         entry.unregister(segments_to_drop=segments, layers_to_drop=layers, force=force)
         left = {(one.recording_id, one.layer) for one in layers_of(entry)}
         gone = [one for one in there if (one.recording_id, one.layer) not in left]
@@ -343,7 +344,9 @@ def place_at(store: str, dataset: str | None) -> Location:
     Raises ``UsageError`` for a catalog without a dataset, ``NotFoundError`` for a dataset that is not there.
     """
     if dataset is not None:
-        return located(_dataset(store, dataset))
+        place = located(_dataset(store, dataset))
+        name_place(place, store_words(store, dataset))
+        return place
     from ..catalog import is_catalog
 
     if is_catalog(located(store)):
@@ -353,6 +356,11 @@ def place_at(store: str, dataset: str | None) -> Location:
             hint=f"Name one of its datasets with --dataset; `chunkmill catalog ls {shlex.quote(store)}` lists them.",
         )
     return located(store)
+
+
+def store_words(store: str, dataset: str | None) -> str:
+    """The words by which commands find a store, or a dataset of a catalog."""
+    return shlex.quote(store) if dataset is None else f"{shlex.quote(store)} --dataset {shlex.quote(dataset)}"
 
 
 def home_at(store: str, dataset: str | None) -> Location:
@@ -409,14 +417,15 @@ def _one_dataset(lake: str, name: str | None) -> DatasetEntry:
     return one_dataset(_opened(lake), name)
 
 
-def _check_known(what: str, given: Sequence[str], there: Iterable[str], dataset: str) -> None:
+def _check_known(what: str, given: Sequence[str], there: Iterable[str], lake: str, dataset: str) -> None:
     known = set(there)
+    words = f"{shlex.quote(lake)} {shlex.quote(dataset)}"
     for name in given:
         if name not in known:
             close = difflib.get_close_matches(name, known, 1)
             raise NotFoundError(
                 f"there is no {what} {name!r} in dataset {dataset!r}",
-                hint=f"Did you mean {close[0]!r}?" if close else "`chunkmill catalog show` lists them.",
+                hint=f"Did you mean {close[0]!r}?" if close else f"`chunkmill catalog show {words}` lists them.",
             )
 
 

@@ -17,7 +17,7 @@ from ..rrd import Findings, Verification, verify_file
 from .complaints import FAILED, complain, echo_json, error_facts, exit_code, show, warnings_as_lines
 from .jobs import ConversionJob, find_inputs, stores_of
 from .options import ConvertOptions
-from .standard_streams import as_given
+from .standard_streams import as_given, as_known
 
 if TYPE_CHECKING:
     from ..pipelines import Pipeline
@@ -51,7 +51,7 @@ def verify_all(arguments: Iterable[str], *, as_json: bool, quiet: bool, debug: b
         if found.faults:
             codes.append(FAILED)
         elif not quiet and not as_json:
-            click.echo(f"{as_given(str(path))}: {_line(found)}")
+            click.echo(f"{as_known(str(path))}: {_line(found)}")
         if as_json:
             echo_json(_facts(path, found))
         faults += len(found.faults) + found.more_faults

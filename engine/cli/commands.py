@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from ..locations import located
-from .catalogs import catalog, place_at, register, sql, unregister
+from .catalogs import catalog, place_at, register, sql, store_words, unregister
 from .comparison import compare, print_chunks
 from .complaints import FAILED, reported
 from .computed_tables import tables
@@ -228,6 +228,7 @@ def verify(inputs: tuple[str, ...], as_json: bool, debug: bool, quiet: bool) -> 
 @click.option(
     "--metrics-host", default="127.0.0.1", show_default=True, metavar="HOST", help="Address to serve metrics on."
 )
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON object at the end; with --once.")
 @click.option("--log-json", is_flag=True, help="Log one JSON object per line.")
 @EXECUTOR
 @SPARK
@@ -370,8 +371,8 @@ def status(store: str, dataset: str | None, checkpoint: str | None, watch: bool,
 
         reader = StatusReader(place_at(store, dataset), None if checkpoint is None else located(checkpoint))
         if watch:
-            watch_status(reader, store, as_json=as_json)
-        elif not show_once(reader.read(), store, as_json=as_json):
+            watch_status(reader, store_words(store, dataset), as_json=as_json)
+        elif not show_once(reader.read(), store_words(store, dataset), as_json=as_json):
             raise click.exceptions.Exit(FAILED)
 
 

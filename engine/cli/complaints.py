@@ -17,7 +17,7 @@ import click
 from ..errors import ChunkmillError, ReadWarning, UsageError
 from ..locations import Location
 from ..spark import INTERRUPTED, TERMINATED, Terminated, interruptible, signal_since
-from .standard_streams import as_given
+from .standard_streams import as_given, as_known
 
 FAILED = 1
 BAD_USAGE = 2
@@ -64,7 +64,7 @@ def show(error: Exception, *, debug: bool, path: Location | None = None) -> None
 def complain(text: str, *, kind: str = "error") -> None:
     """Print one line, whatever is in ``text``, on stderr: ``chunkmill: error: ...``."""
     label = click.style(f"{kind}:", fg="red" if kind == "error" else "yellow", bold=True)
-    click.echo(f"chunkmill: {label} {one_line(as_given(text))}", err=True)
+    click.echo(f"chunkmill: {label} {one_line(as_known(text))}", err=True)
 
 
 def exit_code(error: Exception) -> int:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import shlex
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
@@ -149,7 +148,7 @@ def _facts(status: IngestStatus, store: str) -> list[tuple[str, str]]:
         facts.append(("waiting", f"{counted(lag.waiting, 'file')}, {size(lag.waiting_bytes)}{oldest}{running}"))
     facts += [("rate", f"{_rate(rate)} over {duration(rate.window)}") for rate in dict.fromkeys(status.rates)]
     if status.quarantined is not None:
-        more = f"; see chunkmill quarantine list {shlex.quote(store)}" if status.quarantined else ""
+        more = f"; see chunkmill quarantine list {store}" if status.quarantined else ""
         facts.append(("quarantine", f"{counted(status.quarantined, 'file')}{more}"))
     return facts
 

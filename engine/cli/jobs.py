@@ -22,7 +22,7 @@ from ..units import duration, size
 from .complaints import complain, echo_json, error_facts
 from .options import ConvertOptions, profile_of
 from .outputs import check_apart, is_folder, is_input, resolved
-from .standard_streams import as_given
+from .standard_streams import as_given, as_known, name_place
 
 if TYPE_CHECKING:
     from ..execution import ProgressListener
@@ -156,6 +156,7 @@ def _search(path: Location) -> Iterator[FoundInput]:
         place = reading_location(dataset)
         if STORE.is_dataset(place):
             name = dataset.name
+            name_place(place, f"{path} dataset {name!r}")
             yield FoundInput(place, PurePath(f"%2E{name[1:]}" if name.startswith(".") else name), STORE)
 
 
@@ -313,6 +314,6 @@ def summary(source: object, destination: object, result: RunReport) -> str:
     'drive.mcap -> drive.rrd: 3,513 rows in 18 chunks, 782.5 kB -> 1.2 MB, 1.2 s'
     """
     return (
-        f"{as_given(str(source))} -> {as_given(str(destination))}: {result.rows:,} rows in {result.chunks:,} chunks, "
+        f"{as_known(str(source))} -> {as_given(str(destination))}: {result.rows:,} rows in {result.chunks:,} chunks, "
         f"{size(result.bytes_in)} -> {size(result.bytes_out)}, {duration(result.seconds)}"
     )

@@ -8,7 +8,6 @@ from __future__ import annotations
 import difflib
 import fnmatch
 import json
-import shlex
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import PurePath
@@ -18,7 +17,7 @@ import click
 
 from ..errors import SourceMissingError, UsageError
 from ..units import counted
-from .catalogs import home_at
+from .catalogs import home_at, store_words
 from .complaints import exit_code, reported
 from .complaints import show as show_error
 from .options import CONTENT, DATASET, DEBUG, EXECUTOR, QUIET, SPARK, ConvertOptions, check_place, chosen_executor
@@ -172,7 +171,7 @@ def export(
         from .jobs import Input, jobs_of
 
         opened = _opened(store, dataset, version)
-        chosen = _chosen(store, opened, recordings)
+        chosen = _chosen(store_words(store, dataset), opened, recordings)
         inputs = [Input(opened.path, PurePath(one.name), one.number) for one in chosen]
         jobs = jobs_of(inputs, output, many=len(inputs) > 1)
         convert_all([store, *recordings], output, settled(options, jobs), jobs)
@@ -206,13 +205,14 @@ def _recording_report(store: str, recording: str | None, dataset: str | None, ve
     from ...readers import STORE
 
     opened = _opened(store, dataset, version)
+    store = store_words(store, dataset)
     if recording is None:
         ids = {entry.recording_id for entry in opened}
         if len(ids) != 1:
             raise UsageError(
                 f"the store holds {len(ids)} recordings, and none was given",
                 path=store,
-                hint=f"Give one: `chunkmill ls {shlex.quote(store)}` lists them.",
+                hint=f"Give one: `chunkmill ls {store}` lists them.",
             )
         (recording,) = ids
     else:
@@ -237,6 +237,8 @@ def _chosen(store: str, opened: RecordingStore, words: Sequence[str]) -> list[Ep
 def _known(store: str, words: Sequence[str], opened: RecordingStore) -> list[str]:
     """The ids of the recordings that words mean: by an id, by the name of a file, or by a pattern of either.
 
+    ``store`` are the words that find it.
+
     Raises ``SourceMissingError`` for a word that means none.
     """
     names: dict[str, list[str]] = {}
@@ -252,7 +254,7 @@ def _known(store: str, words: Sequence[str], opened: RecordingStore) -> list[str
             raise SourceMissingError(
                 f"there is no recording {word!r} in this version",
                 path=store,
-                hint=f"{meant}`chunkmill ls {shlex.quote(store)}` lists all {len(names):,}.",
+                hint=f"{meant}`chunkmill ls {store}` lists all {len(names):,}.",
             )
         found += matching
     return found

@@ -1,4 +1,4 @@
-"""Standard input and output as recordings: ``-`` in place of a file.
+"""Standard input and output as recordings, ``-`` in place of a file; and the names that a user knows places by.
 
 Recordings are read by position and written with a footer that is known last, so both go through a file in the scratch
 folder.
@@ -6,6 +6,7 @@ folder.
 
 from __future__ import annotations
 
+import re
 import shutil
 import sys
 import tempfile
@@ -28,6 +29,22 @@ def as_given(text: str) -> str:
     for file in sorted(_files, key=len, reverse=True):
         text = text.replace(file, DASH)
     return text
+
+
+_names: dict[str, str] = {}
+"""The names of places that a user knows by another name."""
+
+
+def name_place(place: object, name: str) -> None:
+    """Have a place shown by ``name``, as its path says nothing to the user, such as that of a catalog's dataset."""
+    _names[str(place)] = name
+
+
+def as_known(text: str) -> str:
+    """A text with the names by which the user knows files and places; a path below such a place stays whole."""
+    for place, name in _names.items():
+        text = re.sub(rf"{re.escape(place)}(?![\w/])", lambda _, name=name: name, text)
+    return as_given(text)
 
 
 @contextmanager
