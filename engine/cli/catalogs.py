@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from itertools import chain
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -222,7 +223,10 @@ def register(
             leave_out_what_nothing_needs()
         layer = options.pop("layer")
         uris, below = _requested(files, prefixes)
-        entry = _client(lake).create_dataset(dataset, exist_ok=True)
+        client = _client(lake)
+        if dataset not in client.dataset_names():
+            _check_prefixes(below)
+        entry = client.create_dataset(dataset, exist_ok=True)
         handles = chain(
             (entry.register(some, layer_name=layer or "base", **options) for some in [uris] if some),
             (entry.register_prefix(prefix, layer, **options) for prefix in below),
@@ -453,6 +457,16 @@ def _requested(files: Sequence[str], prefixes: Sequence[str]) -> tuple[list[str]
             raise SourceMissingError("there is no such file", path=given)
         (uris if is_file or dataset_format(place) is not None else below)[str(place)] = None
     return list(uris), list(below)
+
+
+def _check_prefixes(prefixes: Iterable[str]) -> None:
+    """Raise ``SourceMissingError`` for a prefix with nothing below it, for which no dataset need be made."""
+    from ..inputs import search_inputs
+
+    for prefix in prefixes:
+        first = next(iter(search_inputs(located(prefix))), None)
+        if first is None or (isinstance(first.path, Path) and not exists(first.path)):
+            raise SourceMissingError("there is no recording below this prefix", path=prefix)
 
 
 def _skipped(path: str, why: str) -> None:

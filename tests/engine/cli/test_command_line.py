@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import io
+import itertools
 import json
 import os
 import re
@@ -19,6 +20,7 @@ import pyarrow as pa
 import pytest
 from chunkmill.engine import RecordingStore, compare
 from chunkmill.engine.cli.commands import commands
+from chunkmill.engine.cli.outputs import outputs_of
 from chunkmill.engine.tables import Table, connect
 from chunkmill.readers import RrdReader
 from click.testing import CliRunner, Result
@@ -106,9 +108,9 @@ def recordings(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copy(folder / "demo.rrd", folder / "landing")
     (folder / "landing" / "bad.mcap").write_bytes(b"\x89MCAP0\r\n" + bytes(50))
     done = run("ingest", folder / "landing", "--into", folder / "store", "--once", "--settle", "0s", "-q")
-    assert done.exit_code == 0, done.output
+    assert done.exit_code == 1, done.output
     done = run("ingest", folder / "landing", "--into", folder / "lake", "--dataset", "drives", "--once", *FAST)
-    assert done.exit_code == 0, done.output
+    assert done.exit_code == 1, done.output
     (folder / "note.txt").write_text("a note")
     (folder / "pipe.py").write_text(PIPELINE)
     (folder / "doubling.py").write_text(DOUBLING)
@@ -133,12 +135,38 @@ def test_calls(call: str, recordings: Path, tmp_path: Path, monkeypatch: pytest.
     monkeypatch.syspath_prepend(tmp_path)  # to be as it was, when a command has put its folder there
     laid_out(recordings, tmp_path)
     code, said = CALLS[call]
+    before = written(tmp_path)
     done = run(*call.split(), input=b"")
     assert (done.exit_code, said in text(done)) == (code, True), done.output
     assert "Unexpected error" not in done.output
     assert ("Traceback" in done.output) == (code != 0 and "--debug" in call)
     if code:
         assert not list((tmp_path / "out").glob("*.rrd"))
+    changed = [name for name, stamp in written(tmp_path).items() if before.get(name) != stamp]
+    named = [(tmp_path / place).resolve() for place in places_of(call)]
+    assert [name for name in changed if not any(Path(name).resolve().is_relative_to(place) for place in named)] == []
+
+
+PLACES = {"store", "lake", "new", "landing", "new/lake", "numbers.lance", "view.lance"}
+"""Stores, catalogs, landing folders and tables, in which commands work that are given one."""
+
+MAKES = {"--into", "--rrds", "--checkpoint", "--archive", "--secret-file"}
+"""Options that name what a command keeps its own files in."""
+
+
+def places_of(call: str) -> list[str]:
+    """What a call may write: what options of outputs name, and what it works in."""
+    words = call.split()
+    depth = next(size for size in (3, 2, 1) if tuple(words[:size]) in LEAVES)
+    options = {name for option in outputs_of(command_at(tuple(words[:depth]))) for name in option.opts} | MAKES
+    named = [value for word, value in itertools.pairwise(words) if word in options]
+    return [*named, *(word for word in words if word in PLACES)]
+
+
+def written(folder: Path) -> dict[str, tuple[int, int]]:
+    """The files of a folder, with their sizes and times, without those that Python and Lance keep for themselves."""
+    files = (path for path in folder.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
+    return {str(path): (path.stat().st_size, path.stat().st_mtime_ns) for path in files}
 
 
 def laid_out(recordings: Path, folder: Path) -> None:
