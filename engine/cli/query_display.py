@@ -32,6 +32,7 @@ _PLAIN_WIDTH: Final = 1_000_000
 _MOST_VALUES: Final = 8
 """Values of a list that are shown."""
 _GAP: Final = 2
+_CHANNELS: Final = ("rerun.archetypes.McapChannel", "rerun.archetypes.McapSchema")
 _SEGMENTS: Final = 20
 """Segments that an explanation lists."""
 _MOST_TEXT: Final = 200
@@ -41,9 +42,14 @@ _MOST_TEXT: Final = 200
 def show_rows(answer: AnswerRows, most: int) -> int:
     """Print the first rows, ``most`` of them, and on stderr what was left out; gives how many were printed."""
     rows = first_rows(answer.batches(), most + 1)
-    table = pa.Table.from_batches(rows, answer.schema).select(_ordered(answer))
+    names = _ordered(answer)
+    shown = names if answer.options.columns else _without_channels(answer, names)
+    table = pa.Table.from_batches(rows, answer.schema).select(shown)
     hints = "--limit shows more, -o writes all", "--columns chooses"
     print_table(table, most, hints, index=answer.options.index)
+    if len(shown) < len(names):
+        left_out = counted(len(names) - len(shown), "column")
+        click.echo(f"{left_out} about channels and schemas left out: --columns chooses, -o writes all", err=True)
     return min(len(table), most)
 
 
@@ -72,6 +78,13 @@ def _ordered(answer: AnswerRows) -> list[str]:
     others = {column.name for column in answer.columns.indexes} - {answer.options.index}
     names = [name for name in answer.names if name != SEGMENT_ID or len(answer.segments) > 1]
     return sorted(names, key=lambda name: 2 * (name in others) + (name in static))
+
+
+def _without_channels(answer: AnswerRows, names: list[str]) -> list[str]:
+    """The columns without those about the channels of an MCAP, which each entity has, unless there are no others."""
+    about = {column.name for column in answer.columns.components if column.archetype in _CHANNELS}
+    components = {column.name for column in answer.columns.components}
+    return names if not (components & set(names)) - about else [name for name in names if name not in about]
 
 
 def first_rows(batches: Iterable[pa.RecordBatch], most: int) -> list[pa.RecordBatch]:

@@ -17,6 +17,7 @@ from pathlib import Path
 import click
 import lance
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from chunkmill.engine import RecordingStore, compare
 from chunkmill.engine.cli.commands import commands
@@ -325,3 +326,38 @@ class TestStandardStreams:
         command = [sys.executable, "-m", "chunkmill", "convert", "none.mcap", "-o", "-", "--executor", "inline"]
         done = subprocess.run(command, capture_output=True, check=False, cwd=recordings, env={**os.environ})
         assert (done.returncode, done.stdout, b"no such file" in done.stderr) == (1, b"", True)
+
+
+def test_a_shown_query_leaves_out_what_is_about_channels(recordings: Path, tmp_path: Path) -> None:
+    for name in ("demo.mcap", "demo.rrd", "store"):
+        query = ("query", recordings / name, "--index", "message_log_time", "--limit", 2)
+        shown = run(*query)
+        assert "McapChannel" not in shown.stdout and "McapSchema" not in shown.stdout
+        assert "48 columns about channels and schemas left out" in shown.stderr, shown.stderr
+        assert "McapChannel:id" in run(*query, "--columns", "/nissan/gps/duro/imu:McapChannel:id").stdout
+        assert run(*query, "-o", tmp_path / f"{name}.parquet").exit_code == 0
+        columns = pq.read_schema(tmp_path / f"{name}.parquet").names
+        assert sum("McapChannel" in column or "McapSchema" in column for column in columns) == 48
+    assert "McapChannel:id" in run("query", recordings / "demo.rrd", "--index", "none").stdout, "where there is no more"
+
+
+def test_scratch_files_of_standard_streams_are_not_shown(recordings: Path, tmp_path: Path) -> None:
+    options = ["--executor", "inline", "--report", "run.json"]
+    command = [sys.executable, "-m", "chunkmill", "convert", "-", "-o", "-", *options]
+    for data, code in (((recordings / "demo.mcap").read_bytes(), 0), (b"\x89MCAP0\r\n" + bytes(50), 1)):
+        done = subprocess.run(command, input=data, capture_output=True, check=False, cwd=tmp_path)
+        assert done.returncode == code
+        assert b"chunkmill-streams" not in done.stderr
+        assert done.stderr.startswith(b"- -> -: 3,5" if code == 0 else b"chunkmill: error: -: the file does not end")
+    assert json.loads((tmp_path / "run.json").read_text())["destination"] == "-"
+    command = [sys.executable, "-m", "chunkmill", "merge", "-", str(recordings / "demo.rrd"), "-o", "-"]
+    done = subprocess.run([*command, "--executor", "inline"], input=b"no", capture_output=True, check=False)
+    assert (done.returncode, b"chunkmill-streams" in done.stderr, b"-: " in done.stderr) == (1, False, True)
+    for words in (
+        ["verify", "-"],
+        ["inspect", "-"],
+        ["print", "-"],
+        ["compare", "-", "-"],
+        ["query", "-", "--index", "x"],
+    ):
+        assert "chunkmill-streams" not in run(*words, input=b"no recording").output, words
