@@ -65,6 +65,10 @@ class Format:
         """The option that chooses an episode of a file, by its number; none of them for None."""
         return {} if episode is None else {self.file.episode_option: episode}
 
+    def begins(self, path: Location) -> bool:
+        """Whether a file begins as those of this format do, whatever its name promises."""
+        return bool(self.magic) and _first_bytes(path).startswith(self.magic)
+
     def is_dataset(self, folder: Location) -> bool:
         """Whether a folder, or a prefix of an object store, is one input of this format."""
         if self.marker is None:

@@ -21,10 +21,11 @@ from ..reports import RunReport
 from ..spark import Terminated
 from ..stream import plan_recording
 from .complaints import complain, warnings_as_lines
-from .jobs import ConversionJob, output_folder, progress_bar, stores_of, tell_result
+from .conversion import Failures
+from .jobs import ConversionJob, progress_bar, stores_of, tell_result
 from .options import ConvertOptions
+from .outputs import output_folder
 
-Failures = list[tuple[ConversionJob, Exception]]
 Converter = Callable[[Sequence[ConversionJob]], Iterator[tuple[ConversionJob, bool]]]
 """Converts some inputs, and gives each as soon as it is done, with whether it succeeded."""
 
@@ -40,10 +41,10 @@ _STALE_SECONDS: Final = 7 * 86400.0
 
 def convert_many(
     jobs: Sequence[ConversionJob], folder: Location, options: ConvertOptions, arguments: Sequence[str] = ()
-) -> tuple[list[RunReport], Failures, int]:
+) -> tuple[list[RunReport], Failures, list[ConversionJob]]:
     """Convert all inputs into ``folder``.
 
-    Gives what was done, what failed, both in the order of the inputs, and how many an earlier run of the same command
+    Gives what was done, what failed, both in the order of the inputs, and those that an earlier run of the same command
     had done before it was cut. ``arguments`` are the inputs as the command named them.
     """
     work = _Work(folder, options)
@@ -72,8 +73,8 @@ class _Journal:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
-    def run(self, jobs: Mapping[LandedFile, ConversionJob], convert: Converter) -> int:
-        """Convert what is not done yet; gives how many jobs an earlier run had done.
+    def run(self, jobs: Mapping[LandedFile, ConversionJob], convert: Converter) -> list[ConversionJob]:
+        """Convert what is not done yet; gives the jobs that an earlier run had done.
 
         ``convert`` gives each job as soon as it is done, with whether it succeeded. Raises what it raises; then, and
         when it is interrupted, what succeeded is remembered.
@@ -89,7 +90,7 @@ class _Journal:
             shutil.rmtree(self._folder, ignore_errors=True)
             if not any(self._folder.parent.iterdir()):
                 self._folder.parent.rmdir()
-        return len(jobs) - len(todo)
+        return [job for file, job in jobs.items() if file not in todo]
 
     def _run_all(self, todo: Mapping[LandedFile, ConversionJob], convert: Converter) -> int:
         """Convert all, and note and count those that succeed."""

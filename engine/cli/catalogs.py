@@ -10,23 +10,30 @@ import json
 import os
 import shlex
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from ..errors import ChunkmillError, NotFoundError, ReadError, SourceMissingError, UsageError
 from ..locations import exists, located
 from ..spark import Terminated
-from ..units import counted
+from ..units import counted, size
 from .complaints import FAILED, complain, exit_code, reported, warnings_as_lines
 from .complaints import show as show_error
 from .options import DEBUG, EXECUTORS, QUIET, CommandGroup, check_place
+from .outputs import ROWS, WritingCommand, output_option
+from .standard_streams import name_place
 from .start import leave_out_what_nothing_needs
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+    from datafusion import DataFrame
+
     from ..catalog import CatalogClient, DatasetEntry, RegistrationHandle, SegmentRegistrationResult, TableEntry
     from ..locations import Location
 
@@ -216,7 +223,10 @@ def register(
             leave_out_what_nothing_needs()
         layer = options.pop("layer")
         uris, below = _requested(files, prefixes)
-        entry = _client(lake).create_dataset(dataset, exist_ok=True)
+        client = _client(lake)
+        if dataset not in client.dataset_names():
+            _check_prefixes(below)
+        entry = client.create_dataset(dataset, exist_ok=True)
         handles = chain(
             (entry.register(some, layer_name=layer or "base", **options) for some in [uris] if some),
             (entry.register_prefix(prefix, layer, **options) for prefix in below),
@@ -247,8 +257,8 @@ def unregister(
 
         entry = _dataset(lake, dataset)
         there = layers_of(entry)
-        _check_known("segment", segments, {one.recording_id for one in there}, dataset)
-        _check_known("layer", layers, {one.layer for one in there}, dataset)
+        _check_known("segment", segments, {one.recording_id for one in there}, lake, dataset)
+        _check_known("layer", layers, {one.layer for one in there}, lake, dataset)
         entry.unregister(segments_to_drop=segments, layers_to_drop=layers, force=force)
         left = {(one.recording_id, one.layer) for one in layers_of(entry)}
         gone = [one for one in there if (one.recording_id, one.layer) not in left]
@@ -256,34 +266,77 @@ def unregister(
         click.echo(f"{counted(len(gone), 'layer')} of {counted(len(ids), 'segment')} removed from {dataset!r}")
 
 
-@click.command()
+_SHOWN: Final = 20
+"""Rows of a table that are shown where no limit is given."""
+
+
+@click.command(cls=WritingCommand)
 @_LAKE
 @click.argument("statement")
-@click.option(
-    "--limit", type=click.IntRange(0), default=20, show_default=True, metavar="N", help="At most so many rows."
-)
+@click.option("--limit", type=click.IntRange(0), metavar="N", help="At most so many rows. Default: 20 if shown.")
+@output_option("-o", "--output", writes=ROWS, metavar="OUT", help="Write the rows as OUT.parquet or OUT.arrow.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per row.")
 @DEBUG
-def sql(lake: str, statement: str, limit: int, debug: bool) -> None:
-    """Show the rows of an SQL query over the tables of LAKE.
+@QUIET
+def sql(
+    lake: str,
+    statement: str,
+    limit: int | None,
+    output: str | None,
+    overwrite: bool,
+    as_json: bool,
+    debug: bool,
+    quiet: bool,
+) -> None:
+    """Show the rows of an SQL query over the tables of LAKE, or write them as Parquet or Arrow.
 
     Tables are there by their names: chunkmill sql lake 'select count(*) from labels'. `show tables` lists them.
     """
     with reported(debug=debug):
         leave_out_what_nothing_needs()
+        if output is not None and as_json:
+            raise UsageError("-o and --json exclude each other")
         import pyarrow as pa
 
-        from .query_display import first_rows, print_table
+        from .query_display import first_rows, print_objects, print_table
+        from .query_output import write_table
 
-        context = _opened(lake).ctx
-        try:
-            frame = context.sql(statement)
-            batches = (batch.to_pyarrow() for batch in frame.execute_stream())
-            rows = pa.Table.from_batches(first_rows(batches, limit + 1), frame.schema())
-        except ChunkmillError:
-            raise
-        except Exception as error:  # DataFusion has no kinds of errors
-            raise UsageError(f"the query fails: {error}") from error
-        print_table(rows, limit, ("--limit shows more", "select fewer"))
+        with _failing():
+            frame = _opened(lake).ctx.sql(statement)
+            schema = frame.schema()
+        shown = _SHOWN if limit is None else limit
+        if output is not None:
+            rows, num_bytes = write_table(schema, _rows(frame, limit), output, overwrite=overwrite)
+            if not quiet:
+                click.echo(f"{output}: {counted(rows, 'row')}, {size(num_bytes)}", err=True)
+        elif as_json:
+            print_objects(_rows(frame, limit))
+        else:
+            found = pa.Table.from_batches(first_rows(_rows(frame, None), shown + 1), schema)
+            print_table(found, shown, ("--limit shows more, -o writes all", "select fewer"))
+
+
+def _rows(frame: DataFrame, limit: int | None) -> Iterator[pa.RecordBatch]:
+    """The first rows of the answer to a query, ``limit`` of them; all of them for None."""
+    left = limit
+    with _failing():
+        for batch in frame.execute_stream() if left != 0 else ():
+            some = batch.to_pyarrow()[:left]
+            yield some
+            left = None if left is None else left - len(some)
+            if left == 0:
+                return
+
+
+@contextmanager
+def _failing() -> Iterator[None]:
+    """Raise what DataFusion says of a query, which has no kinds of errors, as ``UsageError``."""
+    try:
+        yield
+    except (ChunkmillError, OSError, MemoryError):
+        raise
+    except Exception as error:
+        raise UsageError(f"the query fails: {error}") from error
 
 
 # --- catalogs and stores that are named
@@ -295,7 +348,9 @@ def place_at(store: str, dataset: str | None) -> Location:
     Raises ``UsageError`` for a catalog without a dataset, ``NotFoundError`` for a dataset that is not there.
     """
     if dataset is not None:
-        return located(_dataset(store, dataset))
+        place = located(_dataset(store, dataset))
+        name_place(place, store_words(store, dataset))
+        return place
     from ..catalog import is_catalog
 
     if is_catalog(located(store)):
@@ -305,6 +360,11 @@ def place_at(store: str, dataset: str | None) -> Location:
             hint=f"Name one of its datasets with --dataset; `chunkmill catalog ls {shlex.quote(store)}` lists them.",
         )
     return located(store)
+
+
+def store_words(store: str, dataset: str | None) -> str:
+    """The words by which commands find a store, or a dataset of a catalog."""
+    return shlex.quote(store) if dataset is None else f"{shlex.quote(store)} --dataset {shlex.quote(dataset)}"
 
 
 def home_at(store: str, dataset: str | None) -> Location:
@@ -361,14 +421,15 @@ def _one_dataset(lake: str, name: str | None) -> DatasetEntry:
     return one_dataset(_opened(lake), name)
 
 
-def _check_known(what: str, given: Sequence[str], there: Iterable[str], dataset: str) -> None:
+def _check_known(what: str, given: Sequence[str], there: Iterable[str], lake: str, dataset: str) -> None:
     known = set(there)
+    words = f"{shlex.quote(lake)} {shlex.quote(dataset)}"
     for name in given:
         if name not in known:
             close = difflib.get_close_matches(name, known, 1)
             raise NotFoundError(
                 f"there is no {what} {name!r} in dataset {dataset!r}",
-                hint=f"Did you mean {close[0]!r}?" if close else "`chunkmill catalog show` lists them.",
+                hint=f"Did you mean {close[0]!r}?" if close else f"`chunkmill catalog show {words}` lists them.",
             )
 
 
@@ -396,6 +457,16 @@ def _requested(files: Sequence[str], prefixes: Sequence[str]) -> tuple[list[str]
             raise SourceMissingError("there is no such file", path=given)
         (uris if is_file or dataset_format(place) is not None else below)[str(place)] = None
     return list(uris), list(below)
+
+
+def _check_prefixes(prefixes: Iterable[str]) -> None:
+    """Raise ``SourceMissingError`` for a prefix with nothing below it, for which no dataset need be made."""
+    from ..inputs import search_inputs
+
+    for prefix in prefixes:
+        first = next(iter(search_inputs(located(prefix))), None)
+        if first is None or (isinstance(first.path, Path) and not exists(first.path)):
+            raise SourceMissingError("there is no recording below this prefix", path=prefix)
 
 
 def _skipped(path: str, why: str) -> None:

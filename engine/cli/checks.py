@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from glob import has_magic
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -19,9 +19,10 @@ from ..lance import TableVerification, UserTable
 from ..locations import Location, local_path, located, reading_location
 from ..objects import ObjectUrl
 from ..rrd import Findings, Verification, verify_file
-from .complaints import FAILED, complain, exit_code, show, warnings_as_lines
+from .complaints import FAILED, complain, echo_json, error_facts, exit_code, show, warnings_as_lines
 from .jobs import ConversionJob, find_inputs, stores_of
 from .options import ConvertOptions
+from .standard_streams import as_given, as_known
 
 if TYPE_CHECKING:
     from ..pipelines import Pipeline
@@ -31,8 +32,11 @@ if TYPE_CHECKING:
 _TABLE: Final = ".lance"
 
 
-def verify_all(arguments: Iterable[str], *, quiet: bool, debug: bool) -> None:
-    """Verify files, stores and tables: a line on each, or on each fault; leaves with exit code 1 where there is one."""
+def verify_all(arguments: Iterable[str], *, as_json: bool, quiet: bool, debug: bool) -> None:
+    """Verify files, stores and tables: a line on each, or on each fault; leaves with exit code 1 where there is one.
+
+    ``as_json``: an object on each, with its faults.
+    """
     codes: list[int] = []
     count = faults = 0
     total, tables = Findings(), list[TableVerification]()
@@ -45,6 +49,8 @@ def verify_all(arguments: Iterable[str], *, quiet: bool, debug: bool) -> None:
             show(error, debug=debug, path=path)
             codes.append(exit_code(error))
             faults += 1
+            if as_json:
+                echo_json(_facts(path, Verification(), error))
             continue
         for fault in found.faults:
             show(fault, debug=debug, path=path)
@@ -52,14 +58,17 @@ def verify_all(arguments: Iterable[str], *, quiet: bool, debug: bool) -> None:
             complain(f"{path}: and {found.more_faults:,} more")
         if found.faults:
             codes.append(FAILED)
-        elif not quiet:
-            click.echo(f"{path}: {_table_line(found) if isinstance(found, TableVerification) else _line(found)}")
+        elif not quiet and not as_json:
+            line = _table_line(found) if isinstance(found, TableVerification) else _line(found)
+            click.echo(f"{as_known(str(path))}: {line}")
+        if as_json:
+            echo_json(_facts(path, found))
         if isinstance(found, TableVerification):
             tables.append(found)
         else:
             total.add(found)
         faults += len(found.faults) + found.more_faults
-    if count > 1 and not quiet:
+    if count > 1 and not quiet and not as_json:
         click.echo(_total(count, len(codes), faults, total.verification(), tables))
     if codes:
         raise click.exceptions.Exit(min(codes))
@@ -109,6 +118,19 @@ def _tables(location: Location) -> dict[Location, UserTable]:
         names = [name for name in execution.Folder.at(location).folders() if name.endswith(_TABLE)]
         places = {name.removesuffix(_TABLE): location / name for name in names if is_table(location / name)}
     return {place: UserTable(place, name) for name, place in places.items()}
+
+
+def _facts(path: Location, found: Verification, error: Exception | None = None) -> dict[str, Any]:
+    """The result of one file as JSON data; ``error``: why it could not be read at all."""
+    return {
+        "path": as_given(str(path)),
+        "rows": found.rows,
+        "chunks": found.chunks,
+        "digests": found.digests,
+        "faults": [error_facts(one) for one in (*found.faults, *([] if error is None else [error]))],
+        "more_faults": found.more_faults,
+        **({"version": found.version, "undigested": found.undigested} if isinstance(found, TableVerification) else {}),
+    }
 
 
 def _total(count: int, failed: int, faults: int, found: Verification, tables: Sequence[TableVerification]) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from ..locations import located
-from .catalogs import catalog, place_at, register, sql, unregister
+from .catalogs import catalog, place_at, register, sql, store_words, unregister
 from .comparison import compare, print_chunks
 from .complaints import FAILED, reported
 from .computed_tables import tables
@@ -34,11 +34,10 @@ from .options import (
     ReadingCommand,
     bounds_of,
     check_place,
-    check_report,
-    check_svg,
     chosen_executor,
     together,
 )
+from .outputs import PICTURES, RECORDINGS, REPORT, WritingCommand, output_option
 from .querying import query
 from .serving import serve
 from .start import leave_out_what_nothing_needs, settled
@@ -58,7 +57,16 @@ def commands() -> None:
 
 @commands.command(cls=ReadingCommand)
 @click.argument("inputs", nargs=-1, required=True, metavar="INPUT...")
-@click.option("-o", "--output", required=True, metavar="OUT", help="An RRD file for one input, a folder for several.")
+@output_option(
+    "-o",
+    "--output",
+    required=True,
+    writes=RECORDINGS,
+    folder=True,
+    piped=True,
+    metavar="OUT",
+    help="An RRD file for one input, a folder for several.",
+)
 @CONTENT
 @click.option(
     "--pipeline",
@@ -74,9 +82,8 @@ def commands() -> None:
 @EXECUTOR
 @SPARK
 @click.option("--stats", is_flag=True, help="Print where the time went, and how much was read and written.")
-@click.option(
-    "--report", metavar="FILE", callback=check_report, help="Save the run report as FILE.json, or as a page FILE.html."
-)
+@REPORT
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per input.")
 @DEBUG
 @QUIET
 def convert(
@@ -116,12 +123,18 @@ def _convert(inputs: Sequence[str], output: str, pipeline: str | None, options: 
     convert_all(inputs, output, options, jobs)
 
 
-@commands.command()
+@commands.command(cls=WritingCommand)
 @click.argument("pipeline", metavar="FILE.py[:NAME]")
 @click.argument("input", required=False, metavar="[INPUT]", callback=check_place)
-@click.option("--svg", metavar="FILE.svg", callback=check_svg, help="Also draw the plan.")
+@output_option("--svg", writes=PICTURES, metavar="FILE.svg", help="Also draw the plan.")
 @DEBUG
-def check(pipeline: str, input: str | None, svg: str | None, debug: bool) -> None:  # noqa: A002 (its name in the help)
+def check(
+    pipeline: str,
+    input: str | None,  # noqa: A002 (its name in the help)
+    svg: str | None,
+    debug: bool,
+    overwrite: bool,  # noqa: ARG001 (it was checked)
+) -> None:
     """Check that a pipeline can run, and show its plan, without running it.
 
     FILE.py defines the function `pipeline` (or NAME), which takes the stream of a recording and returns a stream. With
@@ -135,9 +148,10 @@ def check(pipeline: str, input: str | None, svg: str | None, debug: bool) -> Non
 
 @commands.command()
 @click.argument("inputs", nargs=-1, required=True, metavar="FILE...")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per file.")
 @DEBUG
 @QUIET
-def verify(inputs: tuple[str, ...], debug: bool, quiet: bool) -> None:
+def verify(inputs: tuple[str, ...], as_json: bool, debug: bool, quiet: bool) -> None:
     """Read recordings and stores completely, and report every fault.
 
     FILE is a file of any format, a pattern, a folder that is searched for recordings, or a store of recordings. Every
@@ -150,7 +164,7 @@ def verify(inputs: tuple[str, ...], debug: bool, quiet: bool) -> None:
         from .standard_streams import from_standard_input
 
         with from_standard_input(inputs) as arguments:
-            verify_all(arguments, quiet=quiet, debug=debug)
+            verify_all(arguments, as_json=as_json, quiet=quiet, debug=debug)
 
 
 @commands.command(cls=ReadingCommand)
@@ -214,6 +228,7 @@ def verify(inputs: tuple[str, ...], debug: bool, quiet: bool) -> None:
 @click.option(
     "--metrics-host", default="127.0.0.1", show_default=True, metavar="HOST", help="Address to serve metrics on."
 )
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON object at the end; with --once.")
 @click.option("--log-json", is_flag=True, help="Log one JSON object per line.")
 @EXECUTOR
 @SPARK
@@ -356,8 +371,8 @@ def status(store: str, dataset: str | None, checkpoint: str | None, watch: bool,
 
         reader = StatusReader(place_at(store, dataset), None if checkpoint is None else located(checkpoint))
         if watch:
-            watch_status(reader, store, as_json=as_json)
-        elif not show_once(reader.read(), store, as_json=as_json):
+            watch_status(reader, store_words(store, dataset), as_json=as_json)
+        elif not show_once(reader.read(), store_words(store, dataset), as_json=as_json):
             raise click.exceptions.Exit(FAILED)
 
 

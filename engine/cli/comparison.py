@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from ..locations import reading_location
-from .complaints import FAILED, reported
+from .complaints import FAILED, echo_json, reported
 from .options import CONTENT, DEBUG, QUIET, ReadingCommand
 
 if TYPE_CHECKING:
     from ..chunk import Chunk
+    from ..inputs import Comparison
 
 _PIPED_WIDTH = 240
 _FRAME = 4
@@ -41,6 +43,7 @@ _FRAME = 4
 @click.option(
     "--limit", type=click.IntRange(0), default=10, metavar="N", help="Rows to show per component. Default: 10."
 )
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON object with all that is shown.")
 @DEBUG
 @QUIET
 def compare(
@@ -48,6 +51,7 @@ def compare(
     second: str,
     content: tuple[str, ...],
     reading: Mapping[str, Any],
+    as_json: bool,
     debug: bool,
     quiet: bool,
     **given: Any,
@@ -73,11 +77,13 @@ def compare(
                 most=given["limit"],
                 options=reading,
             )
-        for difference in found.differences:
+        if as_json:
+            echo_json(_facts(first, second, found))
+        for difference in found.differences if not as_json else ():
             click.echo(str(difference))
         if not found:
             raise click.exceptions.Exit(FAILED)
-        if not quiet:
+        if not quiet and not as_json:
             click.echo(f"{first} and {second} hold the same: {found.rows:,} values of {found.components:,} components")
 
 
@@ -127,6 +133,25 @@ def print_chunks(
                     printed += 1
                     if printed == limit:
                         break
+
+
+def _facts(first: str, second: str, found: Comparison) -> dict[str, Any]:
+    """A comparison as JSON data; a timeline has its name and its kind."""
+    differences = []
+    for one in found.differences:
+        facts = asdict(one)
+        if one.timeline is not None:
+            name, kind = one.timeline
+            facts["timeline"] = {"name": name, "kind": kind.value}
+        differences.append(facts)
+    return {
+        "first": first,
+        "second": second,
+        "same": bool(found),
+        "rows": found.rows,
+        "components": found.components,
+        "differences": differences,
+    }
 
 
 def _recordings(

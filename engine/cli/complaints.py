@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import time
 import traceback
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 import click
 
 from ..errors import ChunkmillError, ReadWarning, UsageError
 from ..locations import Location
 from ..spark import INTERRUPTED, TERMINATED, Terminated, interruptible, signal_since
+from .standard_streams import as_given, as_known
 
 FAILED = 1
 BAD_USAGE = 2
@@ -61,7 +64,7 @@ def show(error: Exception, *, debug: bool, path: Location | None = None) -> None
 def complain(text: str, *, kind: str = "error") -> None:
     """Print one line, whatever is in ``text``, on stderr: ``chunkmill: error: ...``."""
     label = click.style(f"{kind}:", fg="red" if kind == "error" else "yellow", bold=True)
-    click.echo(f"chunkmill: {label} {one_line(text)}", err=True)
+    click.echo(f"chunkmill: {label} {one_line(as_known(text))}", err=True)
 
 
 def exit_code(error: Exception) -> int:
@@ -87,6 +90,18 @@ def paragraph(error: Exception) -> str:
         f"Unexpected error: {type(error).__name__}: {first_line} "
         "This is a bug in chunkmill; --debug shows where it happened."
     )
+
+
+def error_facts(error: Exception) -> dict[str, Any]:
+    """An error as JSON data, whatever it is."""
+    known = error if isinstance(error, ChunkmillError) else ChunkmillError(paragraph(error))
+    facts = known.to_dict()
+    return {**facts, "message": as_given(facts["message"]), "path": facts["path"] and as_given(facts["path"])}
+
+
+def echo_json(facts: Mapping[str, Any]) -> None:
+    """Print facts on stdout, as a JSON object on a line."""
+    click.echo(json.dumps(facts, ensure_ascii=False, default=str))
 
 
 def one_line(text: str) -> str:

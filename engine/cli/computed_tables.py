@@ -179,7 +179,7 @@ def jobs(table: str, catalog: str | None, as_json: bool, debug: bool) -> None:
     """List the jobs that ran on TABLE, or run, the oldest first."""
     with reported(debug=debug):
         leave_out_what_nothing_needs()
-        for job in _opened(table, catalog, ()).jobs():
+        for job in _there(table, catalog).jobs():
             click.echo(json.dumps(asdict(job), default=str, ensure_ascii=False) if as_json else _line(job))
 
 
@@ -203,7 +203,7 @@ def errors(
     """List the rows of TABLE for which a function failed, by their addresses."""
     with reported(debug=debug):
         leave_out_what_nothing_needs()
-        for error in _opened(table, catalog, ()).get_errors(job_id, column, error_type):
+        for error in _there(table, catalog).get_errors(job_id, column, error_type):
             if as_json:
                 click.echo(json.dumps(asdict(error), default=str, ensure_ascii=False))
                 continue
@@ -241,6 +241,13 @@ def _opened(table: str, catalog: str | None, modules: Sequence[str]) -> Table:
     from ..catalog import CatalogClient
 
     return CatalogClient(catalog).get_table(table).computed(udf_modules=modules)
+
+
+def _there(table: str, catalog: str | None) -> Table:
+    """The table, which was read: what has no table has no jobs and no errors either. Raises ``NotFoundError``."""
+    found = _opened(table, catalog, ())
+    assert found.version > 0
+    return found
 
 
 def _look_here() -> None:

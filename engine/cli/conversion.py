@@ -14,9 +14,14 @@ from ..errors import SessionStartError, UsageError
 from ..locations import reading_location
 from ..reports import RunReport
 from ..units import counted
-from .complaints import complain, exit_code, show, warnings_as_lines
-from .jobs import ConversionJob, convert_one, output_folder, plan_jobs, progress_bar, summary, tell_result
+from .complaints import complain, echo_json, exit_code, show, warnings_as_lines
+from .jobs import ConversionJob, convert_one, job_facts, plan_jobs, progress_bar, summary, tell_result
 from .options import ConvertOptions
+from .outputs import check_replaced, output_folder
+from .standard_streams import as_given
+
+Failures = list[tuple[ConversionJob, Exception]]
+"""Jobs that failed, and why."""
 
 
 def convert_all(
@@ -39,22 +44,18 @@ def convert_all(
         from .advice import advise_before
 
         advise_before(jobs, options)
-    done = 0
+    done: list[ConversionJob] = []
     if len(jobs) == 1:
         reports, failures = _convert_one(jobs[0], options)
     else:
         from .bulk_conversion import convert_many
 
         reports, failures, done = convert_many(jobs, reading_location(output), options, arguments)
-    if done and not options.quiet:
-        click.echo(
-            f"{done} of {len(jobs)} inputs were converted by an earlier run that was interrupted or had failures",
-            err=True,
-        )
+    _tell_of_others(done, failures, len(jobs), options)
     if reports:
         seconds = time.perf_counter() - started
         joined = RunReport.joined(reports, output, began, seconds) if len(jobs) > 1 else reports[0]
-        if len(jobs) > 1 and not options.quiet:
+        if len(jobs) > 1 and not options.quiet and not options.as_json:
             click.echo(summary(f"{len(reports)} of {counted(len(jobs), 'input')}", output, joined), err=True)
         _tell(joined, options)
     if (options.content or options.reading) and not options.shards:
@@ -64,15 +65,32 @@ def convert_all(
         advise_after((job for job in jobs if id(job) not in failed), options)
     if options.pipeline is not None:
         failures = [(job, options.pipeline.explained(error)) for job, error in failures]
+    if failures:
+        raise _failed(failures, len(jobs), options)
+
+
+def _tell_of_others(done: Sequence[ConversionJob], failures: Failures, count: int, options: ConvertOptions) -> None:
+    """Print what is to be said of jobs that were not converted now."""
+    if options.as_json:
+        for job, error in [*((job, None) for job in done), *failures]:
+            echo_json(job_facts(job, None, error))
+    elif done and not options.quiet:
+        click.echo(
+            f"{len(done)} of {count} inputs were converted by an earlier run that was interrupted or had failures",
+            err=True,
+        )
+
+
+def _failed(failures: Failures, count: int, options: ConvertOptions) -> click.exceptions.Exit:
+    """Show the failures of ``count`` jobs, and give the exit code."""
     for job, error in failures:
         show(error, debug=options.debug, path=job.source)
-    if failures and len(jobs) > 1:
+    if count > 1:
         complain(
-            f"{len(failures)} of {len(jobs)} inputs failed, and nothing was written for them; run the same "
+            f"{len(failures)} of {count} inputs failed, and nothing was written for them; run the same "
             "command again to retry only those"
         )
-    if failures:
-        raise click.exceptions.Exit(min(exit_code(error) for _, error in failures))
+    return click.exceptions.Exit(min(exit_code(error) for _, error in failures))
 
 
 def _check(jobs: Sequence[ConversionJob], options: ConvertOptions) -> None:
@@ -87,6 +105,7 @@ def _check(jobs: Sequence[ConversionJob], options: ConvertOptions) -> None:
             hint="Convert each input separately, and run `chunkmill verify` on the folder.",
         )
     check_formats(jobs, options)
+    check_replaced([job.destination for job in jobs], overwrite=options.overwrite)
 
 
 def check_formats(jobs: Sequence[ConversionJob], options: ConvertOptions) -> None:
@@ -112,12 +131,10 @@ def _tell(report: RunReport, options: ConvertOptions) -> None:
     if options.report is not None:
         from ..reports import save_report
 
-        save_report(report, options.report)
+        save_report(replace(report, destination=as_given(report.destination)), options.report)
 
 
-def _convert_one(
-    job: ConversionJob, options: ConvertOptions
-) -> tuple[list[RunReport], list[tuple[ConversionJob, Exception]]]:
+def _convert_one(job: ConversionJob, options: ConvertOptions) -> tuple[list[RunReport], Failures]:
     try:
         with (
             output_folder(job.destination.parent) if job.into_folder else nullcontext(),

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import shlex
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
@@ -27,9 +26,10 @@ from ..ingest import FileQuarantine, IngestStatus, QuarantinedFile, Rate, Status
 from ..locations import Location
 from ..units import counted, duration, size, utc_time
 from .complaints import complain, one_line, warnings_as_lines
+from .inspection import Heading, print_columns
 
-_PLAIN_WIDTH = 200
 _HEADINGS = ("file", "error", "message", "at byte", "tries", "first seen")
+_NUMBERS = ("at byte", "tries")
 _SHORTEST = 12
 
 PERIOD: Final = 2.0
@@ -149,7 +149,7 @@ def _facts(status: IngestStatus, store: str) -> list[tuple[str, str]]:
         facts.append(("waiting", f"{counted(lag.waiting, 'file')}, {size(lag.waiting_bytes)}{oldest}{running}"))
     facts += [("rate", f"{_rate(rate)} over {duration(rate.window)}") for rate in dict.fromkeys(status.rates)]
     if status.quarantined is not None:
-        more = f"; see chunkmill quarantine list {shlex.quote(store)}" if status.quarantined else ""
+        more = f"; see chunkmill quarantine list {store}" if status.quarantined else ""
         facts.append(("quarantine", f"{counted(status.quarantined, 'file')}{more}"))
     return facts
 
@@ -277,20 +277,19 @@ def _print_json(files: Sequence[QuarantinedFile]) -> None:
 
 
 def _print_table(files: Sequence[QuarantinedFile]) -> None:
+    """Print a table with lines on a terminal, and in a pipe a line for each file."""
     console = Console(highlight=False)
-    terminal = console.is_terminal
-    if not terminal:
-        console = Console(highlight=False, width=_PLAIN_WIDTH)
     cells = [_cells(file) for file in files]
+    if not console.is_terminal:
+        print_columns([Heading(name, is_number=name in _NUMBERS) for name in _HEADINGS], cells)
+        return
     table = Table(*_HEADINGS)
-    for column in table.columns[:3]:
+    for column in table.columns[:2]:
         column.overflow = "fold"
-    if terminal:
-        cells = _shortened(cells, console.width)
-        table.columns[2].no_wrap = True
-    for column in table.columns[3:5]:
-        column.justify = "right"
-    for row in cells:
+    table.columns[2].no_wrap = True
+    for column in table.columns:
+        column.justify = "right" if column.header in _NUMBERS else "left"
+    for row in _shortened(cells, console.width):
         table.add_row(*map(escape, row))
     console.print(table)
 

@@ -6,23 +6,26 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from types import FrameType
 from typing import Any
 
 import click
 
 from ..errors import UsageError
-from ..ingest import FileQuarantine, Ingest, IngestListener, IngestLog, IngestQuery, home_of, logging_to
+from ..ingest import BatchResult, FileQuarantine, Ingest, IngestListener, IngestLog, IngestQuery, Outcome, logging_to
 from ..locations import located
+from ..pipelines import load_pipeline
 from ..recordings import CompactionReport
 from ..spark import Terminated, note_signal
 from ..store import RecordingStore
 from ..units import bytes_of, counted, seconds_of
 from ..units import size as shown_size
-from .catalogs import home_at
-from .complaints import exit_code, paragraph, warnings_as_lines
+from .catalogs import home_at, store_words
+from .complaints import FAILED, echo_json, exit_code, paragraph, warnings_as_lines
 from .options import chosen_executor, profile_of
 from .start import choice
 
@@ -40,8 +43,10 @@ def run_ingest(
     max_bytes: str,
     reading: dict[str, Any],
     optimize: str,
+    pipeline: str | None,
     metrics_port: int | None,
     metrics_host: str,
+    as_json: bool,
     log_json: bool,
     quiet: bool,
     executor: str | None,
@@ -49,42 +54,45 @@ def run_ingest(
     conf: dict[str, str],
     **options: Any,
 ) -> None:
-    """Run an ingestion until it has ended, or a signal says so."""
-    if once and every is not None:
-        raise UsageError("--once and --every exclude each other")
-    if into is None and rrds is None:
-        raise UsageError("an ingestion needs a destination", hint="Name a store with --into, or a folder with --rrds.")
-    store = _store_of(into, dataset)
+    """Run an ingestion until it has ended, or a signal says so; all arguments are checked before anything is made.
+
+    With ``once``, leaves with exit code 1 where files went into quarantine.
+    """
+    _check(once=once, every=every, into=into, dataset=dataset, rrds=rrds, as_json=as_json)
     executor, why = choice(
         chosen_executor(executor, master, conf),
         [located(landing)] if once else None,
         unknown="what is to land" if not once else "what is not local",
-        own_functions=options["pipeline"] is not None,
+        own_functions=pipeline is not None,
     )
     if executor == "spark":
         from ..spark import start_ahead
 
         start_ahead(master, conf)
-    listeners: list[IngestListener] = [IngestLog(every_file=log_json)]
+    summary = _Summary()
+    listeners: list[IngestListener] = [IngestLog(every_file=log_json), summary]
+    make = partial(
+        Ingest,
+        landing,
+        rrds=rrds,
+        pipeline=None if pipeline is None else load_pipeline(pipeline),
+        max_bytes_per_trigger=bytes_of(max_bytes),
+        optimize=profile_of(optimize),
+        executor=executor,
+        master=master,
+        conf=conf or None,
+        listeners=listeners,
+        **options,
+        **reading,
+    )
     with ExitStack() as open_things:
         open_things.enter_context(logging_to(as_json=log_json, level=logging.WARNING if quiet else logging.INFO))
         if why:
             logger.info("executor %s; %s", executor, why)
+        create = _checked(make, into, dataset)
         if metrics_port is not None:
-            listeners.insert(0, _metrics(open_things, metrics_port, metrics_host, os.fspath(store or rrds or "")))
-        ingest = Ingest(
-            landing,
-            into=store,
-            rrds=rrds,
-            max_bytes_per_trigger=bytes_of(max_bytes),
-            optimize=profile_of(optimize),
-            executor=executor,
-            master=master,
-            conf=conf or None,
-            listeners=listeners,
-            **options,
-            **reading,
-        )
+            listeners.insert(0, _metrics(open_things, metrics_port, metrics_host, summary))
+        ingest = make(into=create(), listeners=listeners)
         query = ingest.start(once=once, every=every or "1s")
         try:
             with _stopped_by_signals(query):
@@ -93,18 +101,90 @@ def run_ingest(
             query.interrupt()
             raise type(interrupt)("the next run does the batch that was cut") from None
         if once:
-            _tell_of_quarantine(FileQuarantine(ingest.home), str(ingest.home))
+            place = store_words(into or rrds or "", dataset)
+            _end(summary, FileQuarantine(ingest.home), place, as_json=as_json)
 
 
-def _store_of(into: str | None, dataset: str | None) -> str | os.PathLike[str] | None:
-    """The store that ``--into`` names, or the dataset of the catalog that it is then."""
-    if dataset is None:
-        return into
-    if into is None:
+def _check(
+    *, once: bool, every: str | None, into: str | None, dataset: str | None, rrds: str | None, as_json: bool
+) -> None:
+    """Raise ``UsageError`` for options that do not go together."""
+    if once and every is not None:
+        raise UsageError("--once and --every exclude each other")
+    if as_json and not once:
+        raise UsageError("--json is about an ingestion that ends", hint="Add --once; or log JSON with --log-json.")
+    if into is None and rrds is None:
+        raise UsageError("an ingestion needs a destination", hint="Name a store with --into, or a folder with --rrds.")
+    if dataset is not None and into is None:
         raise UsageError("--dataset names one of a catalog", hint="Name the catalog with --into.")
+
+
+def _checked(
+    make: Callable[..., Ingest], into: str | None, dataset: str | None
+) -> Callable[[], str | os.PathLike[str] | None]:
+    """What gives the store, and creates it where it is a dataset that is not there yet.
+
+    ``make`` makes the ingestion into a store, which shows before that whether all arguments are right.
+    """
+    if into is None or dataset is None:
+        make(into=into).check()
+        return lambda: into
     from ..catalog import CatalogClient
 
-    return CatalogClient(into).create_dataset(dataset, exist_ok=True)
+    client = CatalogClient(into)
+    if dataset in client.dataset_names():
+        there = client.get_dataset(dataset)
+        make(into=there).check()
+        return lambda: there
+    make(into=located(into) / "datasets" / "new").check()
+    return lambda: client.create_dataset(dataset, exist_ok=True)
+
+
+class _Summary(IngestListener):
+    """What became of the files of a run. :attr:`home` is where it ingests into, once it has begun."""
+
+    def __init__(self) -> None:
+        self.home: str | None = None
+        self._facts: dict[str, Any] = {"batches": 0}
+        self._sums: Counter[str] = Counter()
+        self._outcomes: Counter[str] = Counter()
+        self.failed: list[dict[str, Any]] = []
+
+    def started(self, query_id: str, source: str, home: str) -> None:
+        """See :class:`IngestListener`."""
+        self.home = home
+        self._facts = {"source": source, "store": home, "query_id": query_id, **self._facts}
+
+    def batch_done(self, result: BatchResult) -> None:
+        """See :class:`IngestListener`."""
+        self._facts["batches"] += 1
+        self._facts["version"] = result.version
+        for file in result.files:
+            self._outcomes[file.outcome] += 1
+            self._sums.update(recordings=len(file.recordings), chunks=file.chunks, rows=file.rows)
+            self._sums["bytes"] += file.bytes_out
+            if file.outcome is Outcome.QUARANTINED:
+                self.failed.append({"path": file.file.path, "error": file.error})
+
+    def to_dict(self) -> dict[str, Any]:
+        """It as JSON data; ``bytes`` are those of chunks as they are written."""
+        names = ("recordings", "chunks", "rows", "bytes")
+        files = {outcome.value: self._outcomes[outcome] for outcome in Outcome}
+        return {**self._facts, "files": files, **{name: self._sums[name] for name in names}, "failed": self.failed}
+
+
+def _end(summary: _Summary, quarantine: FileQuarantine, place: str, *, as_json: bool) -> None:
+    """Say what became of the files; leaves with exit code 1 where some went into quarantine.
+
+    ``place``: the words by which other commands find the store.
+    """
+    count = quarantine.count()
+    if as_json:
+        echo_json({**summary.to_dict(), "in_quarantine": count})
+    if count:
+        logger.warning("%s in quarantine; `chunkmill quarantine list %s` says why", counted(count, "file"), place)
+    if summary.failed:
+        raise click.exceptions.Exit(FAILED)
 
 
 def _wait(query: IngestQuery, *, as_json: bool) -> None:
@@ -118,22 +198,16 @@ def _wait(query: IngestQuery, *, as_json: bool) -> None:
         raise click.exceptions.Exit(exit_code(error)) from None
 
 
-def _metrics(open_things: ExitStack, port: int, host: str, store: str) -> IngestListener:
+def _metrics(open_things: ExitStack, port: int, host: str, summary: _Summary) -> IngestListener:
     from ..ingest import IngestMetrics, MetricsServer
 
     def quarantined() -> int:
-        return FileQuarantine(home_of(located(store))).count()
+        return 0 if summary.home is None else FileQuarantine(located(summary.home)).count()
 
     metrics = IngestMetrics(quarantined)
     server = open_things.enter_context(MetricsServer(metrics, port, host))
     logger.info("metrics are at %s", server.url)
     return metrics
-
-
-def _tell_of_quarantine(quarantine: FileQuarantine, home: str) -> None:
-    count = quarantine.count()
-    if count:
-        logger.warning("%s in quarantine; `chunkmill quarantine list %s` says why", counted(count, "file"), home)
 
 
 @contextmanager

@@ -5,23 +5,24 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, fields
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from ...readers import STORE, Format, is_rrd, rrd_suffix, stem_of
-from .. import execution, inputs
+from .. import inputs
 from ..errors import ReadError, SourceMissingError, UsageError
 from ..inputs import FoundInput
 from ..limits import is_text
 from ..locations import Location, reading_location
-from ..objects import ObjectUrl
 from ..units import duration, size
-from .complaints import complain
+from .complaints import complain, echo_json, error_facts
 from .options import ConvertOptions, profile_of
+from .outputs import check_apart, is_folder, is_input, resolved
+from .standard_streams import as_given, as_known, name_place
 
 if TYPE_CHECKING:
     from ..execution import ProgressListener
@@ -65,15 +66,10 @@ def plan_jobs(arguments: Iterable[str], output: str) -> list[ConversionJob]:
     itself unless that is a folder. Raises ``SourceMissingError`` where a folder or a pattern gives nothing, and
     ``UsageError`` where two inputs would become one file or an input would be its own destination.
     """
-    _check_output(output)
-    found: dict[tuple[Location, int | str | None], Input] = {}
-    many = False
-    for argument in arguments:
-        items = list(find_inputs(argument))
-        many = many or bool(found) or [i.path for i in items] != [reading_location(argument)]
-        for item in items:
-            found.setdefault((_resolved(item.path), item.episode), item)
-    return jobs_of(list(found.values()), output, many=many)
+    arguments = list(arguments)
+    items = distinct_inputs(arguments)
+    many = len(arguments) > 1 or [item.path for item in items] != [reading_location(one) for one in arguments]
+    return jobs_of(items, output, many=many)
 
 
 def merge_jobs(arguments: Iterable[str], output: str, name: str) -> list[ConversionJob]:
@@ -81,20 +77,18 @@ def merge_jobs(arguments: Iterable[str], output: str, name: str) -> list[Convers
 
     Raises ``UsageError`` where that is a folder, or one of them.
     """
-    _check_output(output)
     target = reading_location(output)
-    if _is_folder(output):
+    if is_folder(output):
         raise UsageError("this is a folder, but the output is a single RRD", path=output, hint="Name a file with -o.")
-    found = {(_resolved(i.path), i.episode): i for argument in arguments for i in find_inputs(argument)}
-    if any(source == _resolved(target) for source, _ in found):
-        raise UsageError("this file is an input and would be overwritten", path=output, hint="Choose another output.")
-    return [ConversionJob(item.path, target, name, episode=item.episode) for item in found.values()]
+    items = distinct_inputs(arguments)
+    check_apart(output, (item.path for item in items))
+    return [ConversionJob(item.path, target, name, episode=item.episode) for item in items]
 
 
 def jobs_of(inputs: list[Input], output: str, *, many: bool) -> list[ConversionJob]:
     """Give each input its own destination; ``many``: there may be several, even where there is one."""
     destination = reading_location(output)
-    into_folder = _is_folder(output) or (many and not is_rrd(destination.name))
+    into_folder = is_folder(output) or (many and not is_rrd(destination.name))
     if len(inputs) > 1 and not into_folder:
         raise UsageError(
             f"{len(inputs)} inputs cannot be written to one file",
@@ -107,6 +101,22 @@ def jobs_of(inputs: list[Input], output: str, *, many: bool) -> list[ConversionJ
         jobs.append(ConversionJob(item.path, target, "-".join(item.name.parts), into_folder, item.episode))
     _refuse_clashes(jobs)
     return jobs
+
+
+def distinct_inputs(arguments: Iterable[str]) -> list[Input]:
+    """The recordings that arguments stand for, each once, with a warning on those that are there again."""
+    found: dict[tuple[Location, int | str | None], Input] = {}
+    again: list[Input] = []
+    for item in (item for argument in arguments for item in find_inputs(argument)):
+        key = (resolved(item.path), item.episode)
+        if key in found:
+            again.append(item)
+        else:
+            found[key] = item
+    if again:
+        others = f", and {len(again) - 1:,} more" if len(again) > 1 else ""
+        complain(f"{again[0].path}{others}: named more than once, and taken once", kind="warning")
+    return list(found.values())
 
 
 def find_inputs(argument: str) -> Iterator[Input]:
@@ -132,25 +142,6 @@ def local_bytes(sources: Iterable[Location]) -> int | None:
     return total
 
 
-@contextmanager
-def output_folder(folder: Location) -> Iterator[None]:
-    """Make ``folder`` and what is missing above it, and take that back where nothing came to lie in it.
-
-    In an object store there is nothing to make.
-    """
-    if not isinstance(folder, Path):
-        yield
-        return
-    missing = [f for f in (folder, *folder.parents) if not f.exists()]
-    folder.mkdir(parents=True, exist_ok=True)
-    try:
-        yield
-    finally:
-        with suppress(OSError):
-            for empty in missing:
-                empty.rmdir()
-
-
 def _search(path: Location) -> Iterator[FoundInput]:
     """The inputs that a path means; of a catalog the stores of its datasets, wherever they lie."""
     if isinstance(path, Path) and not path.is_dir():
@@ -165,6 +156,7 @@ def _search(path: Location) -> Iterator[FoundInput]:
         place = reading_location(dataset)
         if STORE.is_dataset(place):
             name = dataset.name
+            name_place(place, f"{path} dataset {name!r}")
             yield FoundInput(place, PurePath(f"%2E{name[1:]}" if name.startswith(".") else name), STORE)
 
 
@@ -182,48 +174,20 @@ def _episodes(row: Format, dataset: Location, inner: PurePath) -> Iterator[Input
         for episode in row.open(dataset).episodes():
             yield Input(dataset, inner / episode.name, episode.number)
     except ReadError:
-        yield Input(dataset, inner if inner.parts else PurePath(_resolved(dataset).name))
+        yield Input(dataset, inner if inner.parts else PurePath(resolved(dataset).name))
 
 
 def _tell(path: str, text: str) -> None:
     complain(f"{path} {text}", kind="warning")
 
 
-def _check_output(output: str) -> None:
-    if output == "-":
-        raise UsageError(
-            "this command does not write to standard output",
-            hint="Give a file name; for a file called '-', write './-'.",
-        )
-    if not is_text(output):
-        raise UsageError(f"the name {output!r} is not UTF-8", hint="Choose another: paths have to be UTF-8.")
-
-
-def _is_folder(output: str) -> bool:
-    if output.endswith(("/", os.sep)):
-        return True
-    location = reading_location(output)
-    if isinstance(location, ObjectUrl):
-        is_file = is_rrd(location.name)
-        return not location.key or (not is_file and execution.Folder.at(location).exists())
-    return location.is_dir()
-
-
-def _resolved(location: Location) -> Location:
-    return location if isinstance(location, ObjectUrl) else location.resolve()
-
-
 def _refuse_clashes(jobs: list[ConversionJob]) -> None:
-    sources = {_resolved(job.source) for job in jobs}
+    sources = {resolved(job.source) for job in jobs}
     taken: dict[Location, Location] = {}
     for job in jobs:
-        target = _resolved(job.destination)
+        target = resolved(job.destination)
         if target in sources:
-            raise UsageError(
-                "this file is an input and would be overwritten",
-                path=str(job.destination),
-                hint="Choose another output.",
-            )
+            raise is_input(str(job.destination))
         if target in taken:
             raise UsageError(
                 f"both {taken[target]} and {job.source} would be written to this file",
@@ -321,8 +285,25 @@ def tell_result(job: ConversionJob, result: RunReport, options: ConvertOptions) 
     """Print the line on a finished input, and a warning where nothing was in it."""
     if not result.chunks:
         complain(f"{job.source}: no chunks were left to write; {job.destination} is an empty recording", kind="warning")
-    if not options.quiet:
+    if options.as_json:
+        echo_json(job_facts(job, result))
+    elif not options.quiet:
         click.echo(summary(job.source, job.destination, result), err=True)
+
+
+def job_facts(job: ConversionJob, result: RunReport | None, error: Exception | None = None) -> dict[str, Any]:
+    """The end of a job as JSON data; neither a result nor an error means that an earlier run had done it."""
+    outcome = "failed" if error is not None else "done before" if result is None else "converted"
+    facts = {"source": as_given(str(job.source)), "destination": as_given(str(job.destination)), "outcome": outcome}
+    if job.episode is not None:
+        facts["episode"] = str(job.episode)
+    return {**facts, **report_facts(result), **({} if error is None else {"error": error_facts(error)})}
+
+
+def report_facts(report: RunReport | None) -> dict[str, Any]:
+    """The figures of a run as JSON data."""
+    names = ("rows", "chunks", "bytes_in", "bytes_out", "seconds")
+    return {} if report is None else {name: getattr(report, name) for name in names}
 
 
 def summary(source: object, destination: object, result: RunReport) -> str:
@@ -333,6 +314,6 @@ def summary(source: object, destination: object, result: RunReport) -> str:
     'drive.mcap -> drive.rrd: 3,513 rows in 18 chunks, 782.5 kB -> 1.2 MB, 1.2 s'
     """
     return (
-        f"{source} -> {destination}: {result.rows:,} rows in {result.chunks:,} chunks, "
+        f"{as_known(str(source))} -> {as_given(str(destination))}: {result.rows:,} rows in {result.chunks:,} chunks, "
         f"{size(result.bytes_in)} -> {size(result.bytes_out)}, {duration(result.seconds)}"
     )

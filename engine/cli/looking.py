@@ -8,7 +8,6 @@ from __future__ import annotations
 import difflib
 import fnmatch
 import json
-import shlex
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import PurePath
@@ -17,13 +16,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..errors import SourceMissingError, UsageError
-from ..locations import reading_location
 from ..units import counted
-from .catalogs import home_at
+from .catalogs import home_at, store_words
 from .complaints import exit_code, reported
 from .complaints import show as show_error
 from .options import CONTENT, DATASET, DEBUG, EXECUTOR, QUIET, SPARK, ConvertOptions, check_place, chosen_executor
-from .standard_streams import DASH, from_standard_input
+from .outputs import RECORDINGS, WritingCommand, output_option
+from .standard_streams import as_given, from_standard_input
 from .start import leave_out_what_nothing_needs, settled
 
 if TYPE_CHECKING:
@@ -62,11 +61,10 @@ def inspect(inputs: tuple[str, ...], everything: bool, as_json: bool, debug: boo
         from .inspection import print_files, show_report
 
         files = _files(arguments)
-        piped = {reading_location(argument) for argument in arguments} - {reading_location(given) for given in inputs}
         reports, codes = [], []
         for path in files:
             try:
-                reports.append(_report_of(path, DASH if path in piped else None))
+                reports.append(_report_of(path))
             except Exception as error:
                 if len(files) == 1:
                     raise
@@ -129,11 +127,17 @@ def show(
         show_report(_recording_report(store, recording, dataset, version), **shown)
 
 
-@click.command()
+@click.command(cls=WritingCommand)
 @click.argument("store", callback=check_place)
 @click.argument("recordings", nargs=-1, metavar="[RECORDING]...")
-@click.option(
-    "-o", "--output", required=True, metavar="OUT", help="An RRD file for one recording, a folder for several."
+@output_option(
+    "-o",
+    "--output",
+    required=True,
+    writes=RECORDINGS,
+    folder=True,
+    metavar="OUT",
+    help="An RRD file for one recording, a folder for several.",
 )
 @DATASET
 @_VERSION
@@ -141,6 +145,7 @@ def show(
 @EXECUTOR
 @SPARK
 @click.option("--stats", is_flag=True, help="Print where the time went, and how much was read and written.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per recording.")
 @DEBUG
 @QUIET
 def export(
@@ -166,7 +171,7 @@ def export(
         from .jobs import Input, jobs_of
 
         opened = _opened(store, dataset, version)
-        chosen = _chosen(store, opened, recordings)
+        chosen = _chosen(store_words(store, dataset), opened, recordings)
         inputs = [Input(opened.path, PurePath(one.name), one.number) for one in chosen]
         jobs = jobs_of(inputs, output, many=len(inputs) > 1)
         convert_all([store, *recordings], output, settled(options, jobs), jobs)
@@ -179,14 +184,14 @@ def _files(arguments: Sequence[str]) -> list[Location]:
     return list(dict.fromkeys(found.path for argument in arguments for found in find_inputs(argument)))
 
 
-def _report_of(path: Location, name: str | None) -> FileReport:
-    """The report on a file, under ``name`` where it has another one for the user."""
+def _report_of(path: Location) -> FileReport:
+    """The report on a file, under the name that it was given by."""
     from ...readers import detect_format
     from .complaints import warnings_as_lines
 
-    with warnings_as_lines(name or path):
+    with warnings_as_lines(path):
         report = detect_format(path).inspect(path)
-    return report if name is None else replace(report, path=name)
+    return replace(report, path=as_given(report.path))
 
 
 def _opened(store: str, dataset: str | None, version: int | None) -> RecordingStore:
@@ -200,13 +205,14 @@ def _recording_report(store: str, recording: str | None, dataset: str | None, ve
     from ...readers import STORE
 
     opened = _opened(store, dataset, version)
+    store = store_words(store, dataset)
     if recording is None:
         ids = {entry.recording_id for entry in opened}
         if len(ids) != 1:
             raise UsageError(
                 f"the store holds {len(ids)} recordings, and none was given",
                 path=store,
-                hint=f"Give one: `chunkmill ls {shlex.quote(store)}` lists them.",
+                hint=f"Give one: `chunkmill ls {store}` lists them.",
             )
         (recording,) = ids
     else:
@@ -231,6 +237,8 @@ def _chosen(store: str, opened: RecordingStore, words: Sequence[str]) -> list[Ep
 def _known(store: str, words: Sequence[str], opened: RecordingStore) -> list[str]:
     """The ids of the recordings that words mean: by an id, by the name of a file, or by a pattern of either.
 
+    ``store`` are the words that find it.
+
     Raises ``SourceMissingError`` for a word that means none.
     """
     names: dict[str, list[str]] = {}
@@ -246,7 +254,7 @@ def _known(store: str, words: Sequence[str], opened: RecordingStore) -> list[str
             raise SourceMissingError(
                 f"there is no recording {word!r} in this version",
                 path=store,
-                hint=f"{meant}`chunkmill ls {shlex.quote(store)}` lists all {len(names):,}.",
+                hint=f"{meant}`chunkmill ls {store}` lists all {len(names):,}.",
             )
         found += matching
     return found

@@ -23,11 +23,20 @@ from .options import (
     check_id,
     chosen_executor,
 )
+from .outputs import RECORDINGS, output_option
 
 
 @click.command(cls=ReadingCommand)
 @click.argument("inputs", nargs=-1, required=True, metavar="INPUT...")
-@click.option("-o", "--output", required=True, metavar="OUT", help="The RRD to write; '-' for standard output.")
+@output_option(
+    "-o",
+    "--output",
+    required=True,
+    writes=RECORDINGS,
+    piped=True,
+    metavar="OUT",
+    help="The RRD to write; '-' for standard output.",
+)
 @CONTENT
 @TIMES
 @LAYOUT
@@ -42,6 +51,7 @@ from .options import (
 @EXECUTOR
 @SPARK
 @click.option("--stats", is_flag=True, help="Print where the time went, and how much was read and written.")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON object about the RRD.")
 @DEBUG
 @QUIET
 def merge(inputs: tuple[str, ...], output: str, debug: bool, start: Any, end: Any, **given: Any) -> None:
@@ -69,9 +79,10 @@ def merge_all(arguments: Sequence[str], output: str, options: ConvertOptions) ->
     from ..stream import write_stores
     from ..units import counted
     from .advice import advise_before
-    from .complaints import warnings_as_lines
+    from .complaints import echo_json, warnings_as_lines
     from .conversion import check_formats
-    from .jobs import merge_jobs, progress_bar, stores_by_id, summary
+    from .jobs import merge_jobs, progress_bar, report_facts, stores_by_id, summary
+    from .standard_streams import as_given
     from .start import settled
 
     target = reading_location(output)
@@ -88,7 +99,10 @@ def merge_all(arguments: Sequence[str], output: str, options: ConvertOptions) ->
             conf=dict(options.conf) or None,
             progress=bar,
         )
-    if not options.quiet:
+    if options.as_json:
+        sources = [as_given(str(job.source)) for job in jobs]
+        echo_json({"sources": sources, "destination": as_given(str(target)), **report_facts(report)})
+    elif not options.quiet:
         click.echo(summary(counted(len(jobs), "input"), target, report), err=True)
     if options.stats:
         from .run_display import print_stats

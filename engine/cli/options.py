@@ -13,6 +13,7 @@ import click
 from ...readers import Option, all_options
 from ..errors import SourceMissingError, UsageError
 from ..locations import local_path
+from .outputs import WritingCommand
 
 if TYPE_CHECKING:
     from ..chunk import TimeBounds
@@ -41,6 +42,8 @@ class ConvertOptions:
     conf: dict[str, str] = field(default_factory=dict)
     stats: bool = False
     report: str | None = None
+    overwrite: bool = False
+    as_json: bool = False
     debug: bool = False
     quiet: bool = False
     chosen: str = ""
@@ -65,6 +68,7 @@ class QueryOptions:
     executor: str | None = None
     master: str | None = None
     conf: Mapping[str, str] = field(default_factory=dict)
+    output: str | None = None
 
 
 def chosen_executor(executor: str | None, master: str | None, conf: Mapping[str, str]) -> str | None:
@@ -141,20 +145,6 @@ def check_place(_context: click.Context, _option: click.Parameter, value: str | 
     """Refuse ``-`` where a store, a folder or a file is needed that is there for longer than a pipe."""
     if value == "-":
         raise click.BadParameter("standard input cannot be used here; what is called '-' is './-'")
-    return value
-
-
-def check_report(_context: click.Context, _option: click.Parameter, value: str | None) -> str | None:
-    """Refuse a name that says neither JSON nor HTML before anything is read."""
-    if value is not None and not value.endswith((".json", ".html")):
-        raise click.BadParameter(f"{value!r} does not end with .json or .html")
-    return value
-
-
-def check_svg(_context: click.Context, _option: click.Parameter, value: str | None) -> str | None:
-    """Refuse a name that says another kind of picture."""
-    if value is not None and not value.endswith(".svg"):
-        raise click.BadParameter(f"{value!r} does not end with .svg")
     return value
 
 
@@ -257,7 +247,7 @@ _OPTION_BEFORE: Final = "content"
 """The option of a command behind which those of the formats stand."""
 
 
-class ReadingCommand(click.Command):
+class ReadingCommand(WritingCommand):
     """A command that reads recordings: it has the options of all formats, and gets those given as ``reading``."""
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import time
+from base64 import b64encode
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from itertools import islice
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import click
 import pyarrow as pa
@@ -19,7 +21,7 @@ from ..frames import QueryMetrics
 from ..query import SEGMENT_ID
 from ..reports import RunReport
 from ..units import counted, duration, part_of_size, size
-from .complaints import one_line
+from .complaints import echo_json, one_line
 from .inspection import Heading, print_columns
 from .query_rows import AnswerRows
 
@@ -30,6 +32,7 @@ _PLAIN_WIDTH: Final = 1_000_000
 _MOST_VALUES: Final = 8
 """Values of a list that are shown."""
 _GAP: Final = 2
+_CHANNELS: Final = ("rerun.archetypes.McapChannel", "rerun.archetypes.McapSchema")
 _SEGMENTS: Final = 20
 """Segments that an explanation lists."""
 _MOST_TEXT: Final = 200
@@ -39,9 +42,14 @@ _MOST_TEXT: Final = 200
 def show_rows(answer: AnswerRows, most: int) -> int:
     """Print the first rows, ``most`` of them, and on stderr what was left out; gives how many were printed."""
     rows = first_rows(answer.batches(), most + 1)
-    table = pa.Table.from_batches(rows, answer.schema).select(_ordered(answer))
+    names = _ordered(answer)
+    shown = names if answer.options.columns else _without_channels(answer, names)
+    table = pa.Table.from_batches(rows, answer.schema).select(shown)
     hints = "--limit shows more, -o writes all", "--columns chooses"
     print_table(table, most, hints, index=answer.options.index)
+    if len(shown) < len(names):
+        left_out = counted(len(names) - len(shown), "column")
+        click.echo(f"{left_out} about channels and schemas left out: --columns chooses, -o writes all", err=True)
     return min(len(table), most)
 
 
@@ -70,6 +78,13 @@ def _ordered(answer: AnswerRows) -> list[str]:
     others = {column.name for column in answer.columns.indexes} - {answer.options.index}
     names = [name for name in answer.names if name != SEGMENT_ID or len(answer.segments) > 1]
     return sorted(names, key=lambda name: 2 * (name in others) + (name in static))
+
+
+def _without_channels(answer: AnswerRows, names: list[str]) -> list[str]:
+    """The columns without those about the channels of an MCAP, which each entity has, unless there are no others."""
+    about = {column.name for column in answer.columns.components if column.archetype in _CHANNELS}
+    components = {column.name for column in answer.columns.components}
+    return names if not (components & set(names)) - about else [name for name in names if name not in about]
 
 
 def first_rows(batches: Iterable[pa.RecordBatch], most: int) -> list[pa.RecordBatch]:
@@ -145,6 +160,44 @@ def text_of(value: pa.Scalar) -> str:
     if _is_list(value.type) and len(value.values) == 1:
         return _text(value.values[0])
     return _text(value)
+
+
+def print_objects(batches: Iterable[pa.RecordBatch]) -> None:
+    """Print each row as a JSON object on a line, by :func:`json_of`."""
+    for batch in batches:
+        for row in range(len(batch)):
+            echo_json({name: json_of(batch.column(at)[row]) for at, name in enumerate(batch.schema.names)})
+
+
+def json_of(value: pa.Scalar) -> Any:
+    """A value as JSON data.
+
+    Times are text in ISO 8601, durations nanoseconds, bytes base64, and what JSON lacks is text.
+
+    >>> [json_of(value) for value in pa.array([1.5, None, float("nan")])]
+    [1.5, None, 'NaN']
+    >>> [json_of(pa.scalar(value, kind)) for value, kind in ((1_000_000_001, pa.timestamp("ns")), (b"ab", pa.binary()))]
+    ['1970-01-01T00:00:01.000000001', 'YWI=']
+    """
+    kind = value.type
+    if not value.is_valid:
+        return None
+    if pa.types.is_dictionary(kind):
+        return json_of(value.value)
+    if _is_list(kind):
+        return [json_of(one) for one in value.values]
+    if pa.types.is_struct(kind):
+        return {name: json_of(one) for name, one in value.items()}
+    if pa.types.is_timestamp(kind):
+        return f"{value.cast(pa.string()).as_py()}".replace(" ", "T")
+    if pa.types.is_duration(kind):
+        return value.cast(pa.duration("ns")).value
+    plain = value.as_py()
+    if isinstance(plain, bytes):
+        return b64encode(plain).decode()
+    if isinstance(plain, float) and not math.isfinite(plain):
+        return "NaN" if math.isnan(plain) else "Infinity" if plain > 0 else "-Infinity"
+    return plain if isinstance(plain, str | int | float | bool) else str(plain)
 
 
 def _text(value: pa.Scalar) -> str:

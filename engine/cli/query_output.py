@@ -14,12 +14,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ..errors import UnsupportedError, UsageError, writing
+from ..errors import UnsupportedError, writing
 from ..execution import Staging, replace_file
 from ..folders import sync_folder
 from ..limits import MIB
 from ..locations import local_path
-from ..objects import is_url
 from ..query import SEGMENT_ID
 from ..units import counted, size
 from .query_rows import AnswerRows
@@ -32,37 +31,23 @@ _GROUP_BYTES: Final = 64 * MIB
 _Writer = pq.ParquetWriter | pa.ipc.RecordBatchFileWriter
 
 
-def check_output(output: str, *, overwrite: bool) -> Path:
-    """The path of an output. Raises ``UsageError`` for another kind of file, or one that is there."""
-    if is_url(output) and not output.startswith("file:"):
-        raise UsageError("rows are written to local files", path=output, hint="Write them here, and upload them then.")
-    path = local_path(output)
-    if path.suffix not in (".parquet", ".arrow"):
-        raise UsageError("the output is a file or folder .parquet or .arrow", path=output, hint="Name it rows.parquet.")
-    if os.path.lexists(path) and not overwrite:
-        raise UsageError("this exists already", path=output, hint="Replace it with --overwrite, or name another.")
-    return path
-
-
 def write_rows(answer: AnswerRows, output: str, *, overwrite: bool, quiet: bool) -> tuple[int, int]:
     """Write the rows, so that they appear at once, or not at all; gives how many, and the bytes of the output.
 
     Of one segment they are a file. Of several they are a folder, with a file in ``rerun_segment_id=ID`` for each that
     has rows; the id is percent-encoded there, and not a column of the files. Raises ``ReadError``, ``WriteError``.
     """
-    path = check_output(output, overwrite=overwrite)
+    path = local_path(output)
     is_folder = len(answer.segments) > 1
-    with writing(output):
-        path.parent.mkdir(parents=True, exist_ok=True)
     rows = 0
     with Staging.beside(path) as staging:
-        made = staging.local / f"rows{path.suffix}"
+        made = staging.local / f"rows{path.suffix.lower()}"
         with writing(output):
             if is_folder:
                 made.mkdir()
         schema = _without_segment(answer.schema) if is_folder else answer.schema
         for segment_id, batches in groupby(_by_segment(answer), key=lambda pair: pair[0]):
-            file = made / f"{SEGMENT_ID}={quote(segment_id, safe='')}" / f"rows{path.suffix}" if is_folder else made
+            file = made / f"{SEGMENT_ID}={quote(segment_id, safe='')}" / made.name if is_folder else made
             with writing(output):
                 file.parent.mkdir(exist_ok=True)
             rows += _write(file, schema, (batch.select(schema.names) for _, batch in batches))
@@ -74,6 +59,23 @@ def write_rows(answer: AnswerRows, output: str, *, overwrite: bool, quiet: bool)
     if not quiet:
         told = f"{counted(rows, 'row')} of {counted(len(answer.segments), 'segment')}, {size(num_bytes)}"
         click.echo(f"{output}: {told}", err=True)
+    return rows, num_bytes
+
+
+def write_table(
+    schema: pa.Schema, batches: Iterator[pa.RecordBatch], output: str, *, overwrite: bool
+) -> tuple[int, int]:
+    """Write rows as one file, so that it appears at once, or not at all; gives how many, and its bytes.
+
+    Raises ``WriteError``, ``UnsupportedError``.
+    """
+    path = local_path(output)
+    with Staging.beside(path) as staging:
+        made = staging.local / f"rows{path.suffix.lower()}"
+        rows = _write(made, schema, batches)
+        num_bytes = made.stat().st_size
+        staging.check()
+        _publish(made, path, overwrite=overwrite)
     return rows, num_bytes
 
 

@@ -14,8 +14,9 @@ from ..query import HeldRecording, Query, QuerySemantics, queried_recordings
 from ..rrd import RrdFile
 from ..store import ChunkStore, LazyStore
 from .complaints import warnings_as_lines
-from .jobs import Input, find_inputs
+from .jobs import Input, distinct_inputs
 from .options import QueryOptions
+from .outputs import check_apart
 
 
 def queried(arguments: Sequence[str], options: QueryOptions) -> Queried:
@@ -46,8 +47,10 @@ def queried(arguments: Sequence[str], options: QueryOptions) -> Queried:
 def _recordings(arguments: Sequence[str], options: QueryOptions) -> dict[str, HeldRecording]:
     """The recordings of files, by their ids; those of one id are one."""
     found: dict[str, list[HeldRecording]] = {}
-    items = {(one.path, one.episode): one for argument in arguments for one in find_inputs(argument)}
-    for item in items.values():
+    items = distinct_inputs(arguments)
+    if options.output is not None:
+        check_apart(options.output, (item.path for item in items))
+    for item in items:
         with warnings_as_lines(item.path):
             for segment_id, store in _stores_of(item, options):
                 found.setdefault(segment_id, []).append(store.segment(segment_id))

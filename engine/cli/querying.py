@@ -19,10 +19,10 @@ from .options import (
     SPARK,
     QueryOptions,
     ReadingCommand,
-    check_report,
     chosen_executor,
     parse_tick,
 )
+from .outputs import REPORT, ROWS, output_option
 
 _SHOWN: Final = 20
 """Rows that are shown where no limit is given, as Rerun's frames show them."""
@@ -65,10 +65,13 @@ def _ticks(context: click.Context, option: click.Parameter, value: str | None) -
 @click.option("--where", multiple=True, metavar="SQL", help="Only rows that match a condition on columns; repeatable.")
 @click.option("--columns", multiple=True, metavar="NAME,...", callback=_listed, help="Only these columns of values.")
 @click.option("--limit", type=click.IntRange(0), metavar="N", help="At most so many rows. Default: 20 if shown.")
-@click.option(
-    "-o", "--output", metavar="OUT", help="Write a file OUT.parquet or OUT.arrow; a folder for many segments."
+@output_option(
+    "-o",
+    "--output",
+    writes=ROWS,
+    metavar="OUT",
+    help="Write a file OUT.parquet or OUT.arrow; a folder for many segments.",
 )
-@click.option("--overwrite", is_flag=True, help="Replace OUT if it exists.")
 @click.option(
     "--semantics",
     type=click.Choice(["contract", "rerun-0.33"]),
@@ -78,12 +81,7 @@ def _ticks(context: click.Context, option: click.Parameter, value: str | None) -
 @EXECUTOR
 @SPARK
 @click.option("--stats", is_flag=True, help="Print how much was read, and how long it took.")
-@click.option(
-    "--report",
-    metavar="FILE",
-    callback=check_report,
-    help="Save the run report as FILE.json, or as a page FILE.html.",
-)
+@REPORT
 @DEBUG
 @QUIET
 def query(
@@ -106,18 +104,16 @@ def query(
     with reported(debug=debug):
         given["executor"] = chosen_executor(given["executor"], given["master"], given["conf"])
         given["index"] = None if given["index"].lower() == "none" else given["index"]
-        options = QueryOptions(**given)
+        options = QueryOptions(output=output, **given)
         _check(options)
         from ..frames import query_metrics
         from ..reports import save_report
         from .query_display import query_report, show_plan, show_rows, show_stats
-        from .query_output import check_output, write_rows
+        from .query_output import write_rows
         from .query_rows import AnswerRows
         from .query_sources import queried
         from .standard_streams import from_standard_input
 
-        if output is not None:
-            check_output(output, overwrite=overwrite)
         with from_standard_input(inputs) as arguments, query_metrics() as metrics:
             began, rows, num_bytes = time.time(), 0, 0
             answer = AnswerRows.of(queried(arguments, options), options)

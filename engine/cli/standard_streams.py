@@ -1,4 +1,4 @@
-"""Standard input and output as recordings: ``-`` in place of a file.
+"""Standard input and output as recordings, ``-`` in place of a file; and the names that a user knows places by.
 
 Recordings are read by position and written with a footer that is known last, so both go through a file in the scratch
 folder.
@@ -6,16 +6,45 @@ folder.
 
 from __future__ import annotations
 
+import re
 import shutil
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Final
 
 from ..errors import UsageError, writing
 
-DASH = "-"
+DASH: Final = "-"
+"""Standard input, or standard output."""
+
+_files: set[str] = set()
+"""The files that stand for them, or did: an error is shown when they are gone."""
+
+
+def as_given(text: str) -> str:
+    """A text without the names of files that stand for standard input and output."""
+    for file in sorted(_files, key=len, reverse=True):
+        text = text.replace(file, DASH)
+    return text
+
+
+_names: dict[str, str] = {}
+"""The names of places that a user knows by another name."""
+
+
+def name_place(place: object, name: str) -> None:
+    """Have a place shown by ``name``, as its path says nothing to the user, such as that of a catalog's dataset."""
+    _names[str(place)] = name
+
+
+def as_known(text: str) -> str:
+    """A text with the names by which the user knows files and places; a path below such a place stays whole."""
+    for place, name in _names.items():
+        text = re.sub(rf"{re.escape(place)}(?![\w/])", lambda _, name=name: name, text)
+    return as_given(text)
 
 
 @contextmanager
@@ -32,8 +61,7 @@ def from_standard_input(arguments: Sequence[str]) -> Iterator[list[str]]:
         raise UsageError("'-' is given twice, but standard input is a single recording", hint=hint)
     if sys.stdin.isatty():
         raise UsageError("'-' reads a recording from standard input, but that is a terminal", hint=hint)
-    with _folder() as folder:
-        path = folder / "stdin"
+    with _file("stdin") as path:
         with writing(str(path)), path.open("wb") as file:
             shutil.copyfileobj(sys.stdin.buffer, file)
         if not path.stat().st_size:
@@ -56,8 +84,7 @@ def to_standard_output(output: str) -> Iterator[str]:
             "an RRD cannot be written to a terminal",
             hint="Redirect it, or give a file name; for a file called '-', write './-'.",
         )
-    with _folder() as folder:
-        path = folder / "stdout.rrd"
+    with _file("stdout.rrd") as path:
         yield str(path)
         with path.open("rb") as file:
             shutil.copyfileobj(file, sys.stdout.buffer)
@@ -65,11 +92,13 @@ def to_standard_output(output: str) -> Iterator[str]:
 
 
 @contextmanager
-def _folder() -> Iterator[Path]:
-    """A folder of its own, in the scratch folder where that is local."""
+def _file(name: str) -> Iterator[Path]:
+    """A file in a folder of its own, in the scratch folder where that is local."""
     from ..execution import scratch_folder
 
     scratch = scratch_folder()
     above = scratch if isinstance(scratch, Path) and scratch.is_dir() else None
     with tempfile.TemporaryDirectory(prefix="chunkmill-streams-", dir=above) as folder:
-        yield Path(folder)
+        file = Path(folder, name)
+        _files.update((str(file), str(file.resolve())))
+        yield file

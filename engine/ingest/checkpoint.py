@@ -68,24 +68,29 @@ class Checkpoint:
                 "in the store are recognised, and not taken twice.",
             ) from error
 
-    def begin(self, source: Location) -> IngestIdentity:
-        """Who the ingestion of ``source`` is; made at the first start. Raises ``UsageError`` for another source."""
-        with writing(str(self.location)):
-            self._folder.make()
+    def check(self, source: Location) -> IngestIdentity | None:
+        """Who the ingestion of ``source`` is; None before its first start. Raises ``UsageError`` for another source."""
         found = self.identity()
-        if found is None:
-            made = IngestIdentity(uuid.uuid4().hex, str(source), time.time())
-            with writing(str(self.location)):
-                self._folder.create(_FILE, json.dumps({"format": _FORMAT, **asdict(made)}).encode())
-            found = self.identity()
-            assert found is not None
-        if found.source != str(source):
+        if found is not None and found.source != str(source):
             raise UsageError(
                 f"this checkpoint is of the landing folder {found.source}, not of {source}",
                 path=str(self.location),
                 hint="Give each landing folder a checkpoint of its own (--checkpoint); they may share a store, at "
                 "the same time, too.",
             )
+        return found
+
+    def begin(self, source: Location) -> IngestIdentity:
+        """Who the ingestion of ``source`` is; made at the first start. Raises ``UsageError`` for another source."""
+        with writing(str(self.location)):
+            self._folder.make()
+        found = self.check(source)
+        if found is None:
+            made = IngestIdentity(uuid.uuid4().hex, str(source), time.time())
+            with writing(str(self.location)):
+                self._folder.create(_FILE, json.dumps({"format": _FORMAT, **asdict(made)}).encode())
+            found = self.check(source)  # where another process was first
+            assert found is not None
         return found
 
     def check_spark(self) -> None:

@@ -169,6 +169,15 @@ class Ingest:
         """The folder of the store, the quarantine and (by default) the checkpoint."""
         return self._places.home
 
+    def check(self) -> Lister:
+        """See that the landing folder is there, and that the checkpoint is its own, without writing anything.
+
+        Raises ``SourceMissingError`` and ``UsageError`` as :meth:`start` does. Returns what lists the landing folder.
+        """
+        lister = Lister(str(self._places.source), settle_seconds=self._settle, suffixes=all_suffixes())
+        Checkpoint(self._places.checkpoint).check(self._places.source)
+        return lister
+
     def start(self, *, once: bool = False, every: float | str = "1s") -> IngestQuery:
         """Begin: look for files ``every`` so often; with ``once``, take what is there, and end.
 
@@ -181,13 +190,13 @@ class Ingest:
         WriteError
             Another process runs this ingestion, or the store cannot be written.
         UsageError
-            The checkpoint is of another landing folder.
+            The checkpoint is of another landing folder; nothing has been written then.
         ReadError
             The store or the checkpoint is damaged.
         """
         places = self._places
-        lister = Lister(str(places.source), settle_seconds=self._settle, suffixes=all_suffixes())
         pause = seconds_of(every)
+        lister = self.check()
         folder = RecordingsFolder(places.home)
         folder.prepare()
         checkpoint = Checkpoint(places.checkpoint)

@@ -15,7 +15,7 @@ from pathlib import PurePosixPath
 from typing import Any, Final, NamedTuple
 
 from ..errors import MissingExtraError, ReadWarning, SourceMissingError, UsageError, extra_command
-from .object_errors import reading_object, writing_object
+from .object_errors import is_missing_bucket, reading_object, writing_object
 from .url import EXTRAS, ObjectUrl, is_usable_key
 
 CONNECT_SECONDS: Final = 10
@@ -150,6 +150,7 @@ class Bucket:
 
     def __init__(self, url: ObjectUrl) -> None:
         self.url = url
+        self._is_there = False
         self._library = _import("obstore", url)
         with reading_object(url.root):
             self._opened = _open_s3(url) if EXTRAS[url.scheme] == "s3" else _open_other(url)
@@ -169,19 +170,34 @@ class Bucket:
         """Size and version of an object. Raises ``SourceMissingError`` where there is none, or no such bucket."""
         found = self.find(key)
         if found is None:
-            # The answer to a HEAD has no body that could tell a missing bucket from a missing object.
-            next(iter(self.list(key, odd=lambda *_: None)), None)
             raise SourceMissingError("there is no such object", path=str(self._url(key)), hint="Check the URL.")
         return found
 
     def find(self, key: str) -> ObjectInfo | None:
-        """Size and version of an object; None where there is none, or no such bucket."""
+        """Size and version of an object; None where there is none. Raises ``SourceMissingError`` without a bucket."""
         url = self._url(key)
         with reading_object(str(url)):
             try:
-                return ObjectInfo.of(url, self._library.head(self._store, key))
+                found = ObjectInfo.of(url, self._library.head(self._store, key))
             except FileNotFoundError:
+                self._check_there()
                 return None
+        self._is_there = True
+        return found
+
+    def _check_there(self) -> None:
+        """Raise what the library raises where there is no such bucket; once known, it is not asked again.
+
+        The answer to a HEAD has no body that could tell a missing bucket from a missing object.
+        """
+        if self._is_there:
+            return
+        try:
+            next(iter(self._library.list(self._store)), None)
+        except Exception as error:
+            if is_missing_bucket(error):
+                raise
+        self._is_there = True  # or it may not be listed
 
     def exists(self, key: str) -> bool:
         """Whether there is such an object."""

@@ -82,6 +82,11 @@ def _library_errors() -> tuple[type[BaseException], ...]:
     return (*errors, BotoCoreError, ClientError)
 
 
+def is_missing_bucket(error: BaseException) -> bool:
+    """Whether a store's library says that there is no such bucket."""
+    return _code(error) in _NO_BUCKET
+
+
 def _code(error: BaseException) -> str | None:
     response = getattr(error, "response", None)
     if isinstance(response, dict):

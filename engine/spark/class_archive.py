@@ -16,6 +16,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import stat
 import subprocess
 import sys
 import tempfile
@@ -42,7 +43,20 @@ def cache_folder() -> Path:
     if chosen:
         return Path(chosen)
     base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "chunkmill"
+    try:
+        return (Path(base) if base else Path.home() / ".cache") / "chunkmill"
+    except RuntimeError:  # a user who has no home, as in a container
+        return _own_folder() / "cache"
+
+
+def _own_folder() -> Path:
+    """This user's folder in the temporary one. Classes are run from it, so that it must be of nobody else."""
+    folder = Path(tempfile.gettempdir()) / f"chunkmill-{os.getuid()}"
+    with contextlib.suppress(OSError):
+        folder.mkdir(0o700)
+    there = folder.lstat()
+    is_own = stat.S_ISDIR(there.st_mode) and there.st_uid == os.getuid() and not there.st_mode & 0o022
+    return folder if is_own else Path(tempfile.mkdtemp(prefix="chunkmill-"))
 
 
 @dataclass(frozen=True)

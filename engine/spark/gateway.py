@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..errors import UsageError
+from .session_conf import is_nameless
 
 if TYPE_CHECKING:
     import subprocess
@@ -71,7 +72,18 @@ def attach(connection: Connection, python: str | None) -> SparkSession:
     if python is not None:
         settings["PYSPARK_PYTHON"] = python
     with environment(settings):
+        if is_nameless():
+            _log_in(str(os.getuid()))
         return SparkSession.builder.getOrCreate()
+
+
+def _log_in(user: str) -> None:
+    """Tell Hadoop in the JVM who the user is: it asks the system, and fails where that has no name to give."""
+    from pyspark import SparkContext
+
+    SparkContext._ensure_initialized()
+    users = SparkContext._jvm.org.apache.hadoop.security.UserGroupInformation
+    users.setLoginUser(users.createRemoteUser(user))
 
 
 def detach(session: SparkSession | None) -> None:

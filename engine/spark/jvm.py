@@ -25,6 +25,7 @@ from typing import IO, NamedTuple
 
 from ..errors import SessionStartError
 from .gateway import Connection
+from .session_conf import user_environment, user_options
 from .worker_daemon import STANDBY_SOCKET, STANDBY_VARIABLE
 
 MINIMUM_JAVA = 17
@@ -366,6 +367,7 @@ def start_jvm(
         *java_flags(java),
         f"-Dlog4j2.configurationFile={write_logging(folder).as_uri()}",
         f"-Djava.io.tmpdir={temporary}",
+        *user_options(folder),
         f"-XX:ErrorFile={Path(tempfile.gettempdir()) / 'chunkmill-java-crash-%p.log'}",
         *options,
         *_program(jars, conf),
@@ -402,6 +404,7 @@ def _program(jars: Sequence[str], conf: Mapping[str, str]) -> list[str]:
 def _environment(folder: Path, path: str, conf: Mapping[str, str]) -> dict[str, str]:
     environment = {
         **os.environ,
+        **user_environment(),
         "_PYSPARK_DRIVER_CONN_INFO_PATH": str(_info_file(folder)),
         "PYTHONPATH": path,
         "SPARK_CONNECT_MODE": "0",

@@ -47,6 +47,8 @@ from .session_conf import (
     runs_here,
     session_conf,
     spark_home,
+    user_environment,
+    user_options,
     worker_path,
 )
 from .worker_daemon import STANDBY_SOCKET, end_standby, start_standby
@@ -414,8 +416,8 @@ class ScriptedSession(OwnSession):
         conf: dict[str, bool | float | int | str | None] = dict(self.settings)
         quiet = f"-Dlog4j2.configurationFile={write_logging(self._folder).as_uri()}"
         options = self.settings.get("spark.driver.extraJavaOptions", "")
-        conf["spark.driver.extraJavaOptions"] = f"{quiet} {options}".strip()
-        settings = {"PYTHONPATH": worker_path()}
+        conf["spark.driver.extraJavaOptions"] = " ".join([quiet, *user_options(self._folder), options]).strip()
+        settings = {**user_environment(), "PYTHONPATH": worker_path()}
         if runs_here(self._master):
             settings["PYSPARK_PYTHON"] = sys.executable
         if os.name == "posix":

@@ -141,6 +141,30 @@ def worker_path() -> str:
     return os.pathsep.join(dict.fromkeys(map(str, wanted)))
 
 
+def is_nameless() -> bool:
+    """Whether the user has a number alone, as in a container: no name, and no home that Java knows."""
+    if os.name != "posix":
+        return False
+    import pwd
+
+    try:
+        pwd.getpwuid(os.getuid())
+    except KeyError:
+        return True
+    return False
+
+
+def user_environment() -> dict[str, str]:
+    """The environment variables without which Spark does not start for a user who has no name."""
+    names = ("SPARK_USER", "HADOOP_USER_NAME") if is_nameless() else ()
+    return {name: str(os.getuid()) for name in names if not os.environ.get(name)}
+
+
+def user_options(folder: Path) -> list[str]:
+    """The JVM flag by which Spark's fetching of packages finds a home for such a user: the session's folder."""
+    return [f"-Duser.home={folder}"] if is_nameless() else []
+
+
 def _jvm_size(key: str, conf: Mapping[str, str]) -> str:
     """Spark's size notation (``512m``, ``2g``, ``2gb``; a bare number is MiB) in the JVM's."""
     found = re.fullmatch(r"\s*(\d+)\s*([kmgt]?)b?\s*", conf[key].lower())

@@ -196,6 +196,12 @@ class FixedBlock:
     counted: bool
     _layouts: dict[int, tuple[tuple[int, ...], int]] = field(default_factory=dict, compare=False)
 
+    @property
+    def cut(self) -> str:
+        """The fault of a message that ends within the block; a message without fields has a byte without a name."""
+        path = self.parts[-1].path if self.parts else ""
+        return f"{path}: the message ends before it" if path else "the message ends too early"
+
     @cached_property
     def picked(self) -> tuple[int, ...]:
         """The numbers of the parts that are looked at."""
@@ -367,7 +373,7 @@ class Frame:
         common = int(residues[0]) if len(residues) and bool((residues == residues[0]).all()) else None
         size = block.sizes[residues] if common is None else block.layout(common)[1]
         good = self.place + size <= self.end
-        if not self.require(good, f"{block.parts[-1].path if block.parts else ''}: the message ends before it"):
+        if not self.require(good, block.cut):
             residues = residues[good]
         return residues, common
 

@@ -84,7 +84,7 @@ class _Walker:
         for block, var in program:
             place += block.steps[(place - base) & block.mask]
             if place > end:
-                raise _MisfitError(f"{block.parts[-1].path if block.parts else ''}: the message ends before it")
+                raise _MisfitError(block.cut)
             if isinstance(var, TextVar):
                 count = self._word(self._data, place - 4)[0]
                 self._words.append((place - 4, count))

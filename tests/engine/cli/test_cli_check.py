@@ -95,4 +95,5 @@ def test_inputs_and_pictures_are_checked(data: Path, pipeline: Path, tmp_path: P
     assert "no such file" in run(pipeline, tmp_path / "gone.mcap").stderr
     assert "contains no recording" in run(pipeline, data / "rrd" / "px4-rerun__both.rbl").stderr
     assert run(pipeline, "--svg", tmp_path / "plan.png").exit_code == 2
-    assert "cannot be written" in run(pipeline, "--svg", tmp_path / "gone" / "plan.svg").stderr
+    (tmp_path / "file").touch()
+    assert "cannot be written" in run(pipeline, "--svg", tmp_path / "file" / "plan.svg").stderr

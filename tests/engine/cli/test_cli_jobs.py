@@ -162,12 +162,7 @@ def test_what_is_passed_over_is_told(capsys: pytest.CaptureFixture[str], monkeyp
     assert told.count("warning") == 5
 
 
-def test_names_that_are_no_text_and_standard_output_are_bad_usage() -> None:
-    for argument, output, message in (
-        (os.fsdecode(b"\xff.mcap"), "out", "is not UTF-8"),
-        ("logs/top.RRD", os.fsdecode(b"\xff.rrd"), "is not UTF-8"),
-        ("logs/top.RRD", "-", "not write to standard output"),
-    ):
-        with pytest.raises(UsageError, match=message):
-            plan_jobs([argument], output)
+def test_names_that_are_no_text_are_bad_usage() -> None:
+    with pytest.raises(UsageError, match="is not UTF-8"):
+        plan_jobs([os.fsdecode(b"\xff.mcap")], "out")
     assert planned(["logs/top.RRD"], "./-") == {"logs/top.RRD": "-"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import io
+import itertools
 import json
 import os
 import re
@@ -16,9 +17,11 @@ from pathlib import Path
 import click
 import lance
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from chunkmill.engine import RecordingStore, compare
 from chunkmill.engine.cli.commands import commands
+from chunkmill.engine.cli.outputs import outputs_of
 from chunkmill.engine.tables import Table, connect
 from chunkmill.readers import RrdReader
 from click.testing import CliRunner, Result
@@ -104,11 +107,12 @@ def recordings(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert run("convert", folder / "demo.mcap", "-o", folder / "demo.rrd", "-q").exit_code == 0
     (folder / "landing").mkdir()
     shutil.copy(folder / "demo.rrd", folder / "landing")
+    shutil.copytree(folder / "landing", folder / "clean")
     (folder / "landing" / "bad.mcap").write_bytes(b"\x89MCAP0\r\n" + bytes(50))
     done = run("ingest", folder / "landing", "--into", folder / "store", "--once", "--settle", "0s", "-q")
-    assert done.exit_code == 0, done.output
+    assert done.exit_code == 1, done.output
     done = run("ingest", folder / "landing", "--into", folder / "lake", "--dataset", "drives", "--once", *FAST)
-    assert done.exit_code == 0, done.output
+    assert done.exit_code == 1, done.output
     (folder / "note.txt").write_text("a note")
     (folder / "pipe.py").write_text(PIPELINE)
     (folder / "doubling.py").write_text(DOUBLING)
@@ -133,12 +137,38 @@ def test_calls(call: str, recordings: Path, tmp_path: Path, monkeypatch: pytest.
     monkeypatch.syspath_prepend(tmp_path)  # to be as it was, when a command has put its folder there
     laid_out(recordings, tmp_path)
     code, said = CALLS[call]
+    before = written(tmp_path)
     done = run(*call.split(), input=b"")
     assert (done.exit_code, said in text(done)) == (code, True), done.output
     assert "Unexpected error" not in done.output
     assert ("Traceback" in done.output) == (code != 0 and "--debug" in call)
     if code:
         assert not list((tmp_path / "out").glob("*.rrd"))
+    changed = [name for name, stamp in written(tmp_path).items() if before.get(name) != stamp]
+    named = [(tmp_path / place).resolve() for place in places_of(call)]
+    assert [name for name in changed if not any(Path(name).resolve().is_relative_to(place) for place in named)] == []
+
+
+PLACES = {"store", "lake", "new", "landing", "new/lake", "numbers.lance", "view.lance"}
+"""Stores, catalogs, landing folders and tables, in which commands work that are given one."""
+
+MAKES = {"--into", "--rrds", "--checkpoint", "--archive", "--secret-file"}
+"""Options that name what a command keeps its own files in."""
+
+
+def places_of(call: str) -> list[str]:
+    """What a call may write: what options of outputs name, and what it works in."""
+    words = call.split()
+    depth = next(size for size in (3, 2, 1) if tuple(words[:size]) in LEAVES)
+    options = {name for option in outputs_of(command_at(tuple(words[:depth]))) for name in option.opts} | MAKES
+    named = [value for word, value in itertools.pairwise(words) if word in options]
+    return [*named, *(word for word in words if word in PLACES)]
+
+
+def written(folder: Path) -> dict[str, tuple[int, int]]:
+    """The files of a folder, with their sizes and times, without those that Python and Lance keep for themselves."""
+    files = (path for path in folder.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
+    return {str(path): (path.stat().st_size, path.stat().st_mtime_ns) for path in files}
 
 
 def laid_out(recordings: Path, folder: Path) -> None:
@@ -297,3 +327,38 @@ class TestStandardStreams:
         command = [sys.executable, "-m", "chunkmill", "convert", "none.mcap", "-o", "-", "--executor", "inline"]
         done = subprocess.run(command, capture_output=True, check=False, cwd=recordings, env={**os.environ})
         assert (done.returncode, done.stdout, b"no such file" in done.stderr) == (1, b"", True)
+
+
+def test_a_shown_query_leaves_out_what_is_about_channels(recordings: Path, tmp_path: Path) -> None:
+    for name in ("demo.mcap", "demo.rrd", "store"):
+        query = ("query", recordings / name, "--index", "message_log_time", "--limit", 2)
+        shown = run(*query)
+        assert "McapChannel" not in shown.stdout and "McapSchema" not in shown.stdout
+        assert "48 columns about channels and schemas left out" in shown.stderr, shown.stderr
+        assert "McapChannel:id" in run(*query, "--columns", "/nissan/gps/duro/imu:McapChannel:id").stdout
+        assert run(*query, "-o", tmp_path / f"{name}.parquet").exit_code == 0
+        columns = pq.read_schema(tmp_path / f"{name}.parquet").names
+        assert sum("McapChannel" in column or "McapSchema" in column for column in columns) == 48
+    alone = ("--index", "none", "--contents", "/nissan/vehicle_speed")
+    assert "McapChannel:id" in run("query", recordings / "demo.rrd", *alone).stdout, "there are no others"
+
+
+def test_scratch_files_of_standard_streams_are_not_shown(recordings: Path, tmp_path: Path) -> None:
+    options = ["--executor", "inline", "--report", "run.json", "--overwrite"]
+    command = [sys.executable, "-m", "chunkmill", "convert", "-", "-o", "-", *options]
+    for data, code in (((recordings / "demo.mcap").read_bytes(), 0), (b"\x89MCAP0\r\n" + bytes(50), 1)):
+        done = subprocess.run(command, input=data, capture_output=True, check=False, cwd=tmp_path)
+        assert done.returncode == code
+        assert b"chunkmill-streams" not in done.stderr
+        assert done.stderr.startswith(b"- -> -: 3,5" if code == 0 else b"chunkmill: error: -: the file does not end")
+    assert json.loads((tmp_path / "run.json").read_text())["destination"] == "-"
+    command = [sys.executable, "-m", "chunkmill", "merge", "-", str(recordings / "demo.rrd"), "-o", "-"]
+    done = subprocess.run([*command, "--executor", "inline"], input=b"no", capture_output=True, check=False)
+    assert (done.returncode, b"chunkmill-streams" in done.stderr, b"-: " in done.stderr) == (1, False, True)
+    for words in (
+        ["verify", "-"],
+        ["inspect", "-"],
+        ["print", "-"],
+        ["query", "-", "--index", "x"],
+    ):
+        assert "chunkmill-streams" not in run(*words, input=b"no recording").output, words

@@ -11,6 +11,7 @@ import sys
 import time
 import urllib.request
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -46,7 +47,7 @@ def landing(tmp_path: Path) -> Path:
 
 def test_once(landing: Path, tmp_path: Path) -> None:
     result = ingest(landing, "--into", tmp_path / "lake", "--once")
-    assert result.exit_code == 0, result.output
+    assert result.exit_code == 1, result.output
     assert "1 added, 1 quarantined" in result.stderr
     assert "bad.mcap: quarantined: the file does not begin" in result.stderr
     assert f"chunkmill quarantine list {tmp_path / 'lake'}" in result.stderr
@@ -60,7 +61,7 @@ def test_auto_runs_what_is_small_here_and_says_so(
     monkeypatch.setenv("CHUNKMILL_EXECUTOR", "auto" if way == "environment" else "spark")
     option = ["--executor", "auto"] if way == "option" else []
     result = run("ingest", landing, "--into", tmp_path / "lake", "--once", "--settle", "50ms", *option)
-    assert result.exit_code == 0, result.output
+    assert result.exit_code == 1, result.output
     assert re.search(r"executor inline; auto: .* of input is done here before Spark has started", result.stderr)
     assert len(RecordingStore.open(tmp_path / "lake")) == 1
 
@@ -81,13 +82,13 @@ def test_log_lines_are_json_when_asked(landing: Path, tmp_path: Path) -> None:
 def test_a_pipeline_of_a_file(landing: Path, tmp_path: Path) -> None:
     code = tmp_path / "pipeline.py"
     code.write_text("def pipeline(stream):\n    return stream.filter(content='/nothing/**')\n")
-    assert ingest(landing, "--into", tmp_path / "lake", "--once", "--pipeline", code).exit_code == 0
+    assert ingest(landing, "--into", tmp_path / "lake", "--once", "--pipeline", code).exit_code == 1
     assert RecordingStore.open(tmp_path / "lake").version.rows == 0
 
 
 def test_rrds_and_the_archive(landing: Path, tmp_path: Path) -> None:
     done = ["--source-done", "archive", "--archive", tmp_path / "old"]
-    assert ingest(landing, "--rrds", tmp_path / "rrds", "--once", *done).exit_code == 0
+    assert ingest(landing, "--rrds", tmp_path / "rrds", "--once", *done).exit_code == 1
     assert (tmp_path / "rrds" / "a.rrd").is_file()
     assert [p.name for p in (tmp_path / "old").iterdir()] == ["a.parquet"]
 
@@ -161,3 +162,65 @@ def test_a_signal_lets_it_end_in_peace(kind: signal.Signals, landing: Path, tmp_
     assert "stopping after the running batch" in rest
     with Lease.take(lake, "test"):
         pass
+
+
+def test_files_that_failed_before_do_not_fail_a_later_run(landing: Path, tmp_path: Path) -> None:
+    def once(*arguments: object) -> tuple[int, dict[str, Any]]:
+        result = ingest(landing, "--into", tmp_path / "lake", "--dataset", "drives", "--once", "-q", *arguments)
+        return result.exit_code, json.loads(result.stdout)
+
+    code, told = once("--json")
+    assert (code, told["files"]["added"], told["files"]["quarantined"], told["in_quarantine"]) == (1, 1, 1, 1)
+    assert [(Path(one["path"]).name, one["error"]["code"]) for one in told["failed"]] == [
+        ("bad.mcap", "chunkmill.read")
+    ]
+    assert (told["recordings"], told["chunks"] > 0, told["source"]) == (1, True, str(landing))
+    code, told = once("--json")
+    assert (code, told["batches"], told["failed"], told["in_quarantine"]) == (0, 0, [], 1)
+
+
+def test_hints_name_a_dataset_as_the_command_did(landing: Path, tmp_path: Path) -> None:
+    result = ingest(landing, "--into", tmp_path / "lake", "--dataset", "my drives", "--once")
+    words = f"{tmp_path / 'lake'} --dataset 'my drives'"
+    assert f"`chunkmill quarantine list {words}` says why" in result.stderr
+    done = run("status", tmp_path / "lake", "--dataset", "my drives")
+    assert f"see chunkmill quarantine list {words}" in done.stdout
+    done = run("show", tmp_path / "lake", "none", "--dataset", "my drives")
+    assert f"`chunkmill ls {words}` lists all" in done.stderr
+    done = run("compact", tmp_path / "lake", "--dataset", "my drives", "--min-shard", "0", "--executor", "inline")
+    assert "datasets/" not in done.output
+
+
+@pytest.mark.parametrize("dataset", [[], ["--dataset", "drives"]], ids=["store", "dataset"])
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--checkpoint", "other"], "this checkpoint is of the landing folder"),
+        (["--pipeline", "none.py"], "no such file"),
+        (["--settle", "later"], "is not a duration"),
+        (["--archive", "old"], "need no archive"),
+        (["--metrics-port", "0", "--metrics-host", "256.0.0.1"], "metrics cannot be served"),
+        (["--topics", "("], "not a regular expression"),
+        (["none"], "No such file or directory"),
+    ],
+)
+def test_nothing_is_made_before_all_arguments_are_checked(
+    options: list[str], said: str, dataset: list[str], landing: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "elsewhere").mkdir()
+    Checkpoint(tmp_path / "other").begin(tmp_path / "elsewhere")
+    before = sorted(tmp_path.rglob("*"))
+    source = [] if options == ["none"] else [str(landing)]
+    result = run("ingest", *source, "--executor", "inline", "--into", "lake", *dataset, "--once", *options)
+    assert result.exit_code in (1, 2), result.output
+    assert said in " ".join(result.stderr.split())
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_registration_is_checked_before_its_dataset_is_made(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    for arguments in (["--prefix", tmp_path / "none"], [tmp_path / "none.rrd"], [tmp_path / "empty"]):
+        result = run("register", tmp_path / "lake", "drives", *arguments, "--executor", "inline")
+        assert result.exit_code in (1, 2), result.output
+        assert not (tmp_path / "lake").exists(), arguments

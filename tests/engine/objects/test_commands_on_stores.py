@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +16,7 @@ import pytest
 from chunkmill.engine.cli.commands import commands
 from chunkmill.engine.data_sources.reading import input_files
 from chunkmill.engine.errors import ReadError, SourceMissingError
+from chunkmill.engine.ingest.checkpoint import Checkpoint
 from chunkmill.readers import FORMATS, McapReader, ParquetReader, RrdReader
 from click.testing import CliRunner, Result
 from s3_server import S3Server
@@ -186,3 +188,61 @@ class TestStores:
         done = run(*(word.format(f"{bucket}/none") for word in words))
         assert (done.exit_code, f"{bucket}/none" in done.stderr) == (1, True), done.output
         assert "Traceback" not in done.stderr
+
+
+def test_objects_that_are_no_rrds_are_not_replaced(data: Path, bucket: str, s3: S3Server, tmp_path: Path) -> None:
+    for number in range(20):
+        shutil.copy(data / MCAP, tmp_path / f"{number}.mcap")
+    for key in ("one.rrd", "many/7.rrd"):
+        s3.client.put_object(Bucket=bucket[5:], Key=key, Body=b"years of work")
+    for source, out in ((data / MCAP, f"{bucket}/one.rrd"), (tmp_path, f"{bucket}/many")):
+        done = run("convert", str(source), "-o", out, "--executor", "inline")
+        assert (done.exit_code, "this exists already, and is not an RRD" in done.stderr) == (2, True), done.output
+    assert names(s3, bucket) == ["many/7.rrd", "one.rrd"]
+    for options in (["--overwrite"], []):  # what is there for the second is an RRD
+        done = run("convert", str(data / MCAP), "-o", f"{bucket}/one.rrd", "--executor", "inline", *options)
+        assert done.exit_code == 0, done.output
+
+
+def test_a_bucket_that_is_not_there_is_called_so(data: Path, s3: S3Server, tmp_path: Path) -> None:
+    (tmp_path / "landing").mkdir()
+    for words in (
+        ["inspect", "s3://no-such-bucket/a.mcap"],
+        ["convert", "s3://no-such-bucket/logs/", "-o", str(tmp_path / "out")],
+        ["convert", str(data / MCAP), "-o", "s3://no-such-bucket/a.rrd", "--executor", "inline"],
+        ["convert", str(data / MCAP), str(data / "demo.mcap"), "-o", "s3://no-such-bucket/out", "--executor", "inline"],
+        ["convert", str(data / MCAP), "-o", "s3://no-such-bucket/out", "--shards", "--executor", "inline"],
+        ["merge", str(data / MCAP), "-o", "s3://no-such-bucket/a.rrd", "--executor", "inline"],
+        ["verify", "s3://no-such-bucket/store"],
+        ["query", "s3://no-such-bucket/a.rrd", "--index", "log_time"],
+        ["ls", "s3://no-such-bucket/store"],
+        ["vacuum", "s3://no-such-bucket/store"],
+        ["catalog", "ls", "s3://no-such-bucket/lake"],
+        ["catalog", "create", "s3://no-such-bucket/lake", "drives"],
+        ["register", "s3://no-such-bucket/lake", "drives", str(data / MCAP)],
+        ["sql", "s3://no-such-bucket/lake", "select 1"],
+        ["tables", "backfill", "s3://no-such-bucket/t.lance", "c", "--executor", "inline"],
+        ["status", "s3://no-such-bucket/store"],
+        ["ingest", "s3://no-such-bucket/in", "--into", str(tmp_path / "s"), "--once", "--executor", "inline"],
+        [
+            *("ingest", str(tmp_path / "landing"), "--into", "s3://no-such-bucket/s", "--once", "--executor", "inline"),
+            *("--checkpoint", str(tmp_path / "progress")),
+        ],
+    ):
+        done = run(*words)
+        assert (done.exit_code, "there is no such bucket" in " ".join(done.output.split())) == (1, True), (
+            words,
+            done.output,
+        )
+
+
+def test_a_wrong_checkpoint_leaves_no_dataset(data: Path, bucket: str, s3: S3Server, tmp_path: Path) -> None:
+    Checkpoint(tmp_path / "other").begin(tmp_path)
+    s3.client.put_object(Bucket=bucket[5:], Key="landing/a.mcap", Body=(data / MCAP).read_bytes())
+    options = ["--dataset", "drives", "--once", "--settle", "0s", "--executor", "inline", "-q"]
+    for checkpoint in ([], ["--checkpoint", str(tmp_path / "other")]):
+        done = run("ingest", f"{bucket}/landing", "--into", f"{bucket}/lake", *options, *checkpoint)
+        assert (done.exit_code, "checkpoint" in done.stderr) == (2, True), done.output
+    assert names(s3, bucket) == ["landing/a.mcap"]
+    done = run("ingest", f"{bucket}/landing", "--into", f"{bucket}/lake", *options, "--checkpoint", str(tmp_path / "c"))
+    assert done.exit_code == 0, done.output

@@ -101,6 +101,14 @@ def test_an_empty_message_takes_a_byte() -> None:
     assert decode(b"", LE + b"\0").values.to_pylist() == [{}]
 
 
+def test_a_message_that_ends_before_a_byte_without_a_name() -> None:
+    decoded = Ros2Decoder("p/msg/T", b"int32 CONSTANT=1").decode(*join([LE + b"\0", LE]))
+    assert (decoded.bad.tolist(), decoded.reasons) == ([1], ["the message ends too early"])
+    nested = b"p/Nothing n" + b"\n" + b"=" * 80 + b"\nMSG: p/Nothing\n"
+    decoded = Ros2Decoder("p/msg/T", nested).decode(*join([LE]))
+    assert decoded.reasons == ["n: the message ends before it"]
+
+
 def test_an_empty_sequence_has_no_padding() -> None:
     raw = LE + struct.pack("<Ib", 0, 5)
     assert decode(b"float64[] d\nint8 x", raw).values.to_pylist() == [{"d": [], "x": 5}]
