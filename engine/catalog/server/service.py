@@ -60,7 +60,7 @@ class CatalogService:
         found = [
             *server_methods(capabilities),
             *EntryCalls(self.catalog).methods(),
-            *EntryEvents(self.catalog).methods(),
+            *EntryEvents(opened).methods(),
             *DatasetCalls(self.catalog, layers).methods(),
             *PropertyCalls(self.catalog).methods(),
             *ChunkCalls(self.catalog, layers).methods(),
