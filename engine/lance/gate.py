@@ -84,13 +84,14 @@ class Gate:
 
         What rows of blobs name is left to :meth:`check_blobs`.
         """
-        own = self._own(place, name)
+        real = os.path.realpath(place) if isinstance(place, Path) else true_place(place)
+        own = self._own(place, name, real)
         for base in dataset.base_paths().values():
             found = _place_of(base.path)
             if found is None or not self._is_allowed(found, own):
                 raise _refusal(place, name, "its manifest names a folder outside it", base.path)
         if isinstance(place, Path):
-            self._check_links(place, name, own, int(dataset.version))
+            self._check_links(place, name, real, own, int(dataset.version))
 
     def check_names(self, place: Location, name: str, fragments: Iterable[Any]) -> None:
         """Raise ``ForeignFileError`` where a file of rows has a name that leads elsewhere."""
@@ -130,6 +131,11 @@ class Gate:
         return tuple(map(true_place, self.folders or ()))
 
     @cached_property
+    def _written_roots(self) -> tuple[str, ...]:
+        """The folders as they are written, and where their links lead."""
+        return (*map(os.path.normpath, self.folders or ()), *self._roots)
+
+    @cached_property
     def _closed(self) -> tuple[str, ...]:
         return tuple(map(true_place, self.closed))
 
@@ -137,13 +143,13 @@ class Gate:
     def _blob_folders(self) -> tuple[str, ...]:
         return tuple(map(true_place, self.blobs))
 
-    def _own(self, place: Location, name: str) -> str:
+    def _own(self, place: Location, name: str, real: str) -> str:
         """The folder of the table, where its links lead; that of the whole table for one of its branches."""
-        real = true_place(place)
-        written = os.path.normpath(place)
-        is_inside = any(is_below(written, root) for root in (*map(os.path.normpath, self.folders or ()), *self._roots))
-        if is_inside and not self._is_allowed(real, None):
-            raise _refusal(place, name, "its folder is a link that leads elsewhere", real)
+        if self._written_roots:
+            written = os.path.normpath(place)
+            is_inside = any(is_below(written, root) for root in self._written_roots)
+            if is_inside and not self._is_allowed(real, None):
+                raise _refusal(place, name, "its folder is a link that leads elsewhere", real)
         root, _, branch = real.rpartition("/tree/")
         return root if root and Path(root, _BRANCHES, f"{branch}.json").is_file() else real
 
@@ -154,9 +160,8 @@ class Gate:
             return False
         return self.folders is None or any(is_below(real, root) for root in self._roots)
 
-    def _check_links(self, place: Path, name: str, own: str, version: int) -> None:
+    def _check_links(self, place: Path, name: str, root: str, own: str, version: int) -> None:
         """Raise ``ForeignFileError`` where a link in a table's folder leads where nothing is allowed."""
-        root = os.path.realpath(place)
         begun = time.time_ns()
         known = _LINKS.get(root)
         if known is None or not known.is_as_it_was():
