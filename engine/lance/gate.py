@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -42,9 +42,49 @@ FolderState = tuple[str, int, int]
 """A folder, its inode, and the time of its last change."""
 
 
+class _Links(NamedTuple):
+    """The links in the folders of a table, and the folders as they were then."""
+
+    links: tuple[str, ...]
+    folders: tuple[FolderState, ...]
+
+    @classmethod
+    def of(cls, root: str) -> _Links:
+        links: list[str] = []
+        folders: list[FolderState] = []
+        todo = [root]
+        while todo:
+            here = todo.pop()
+            try:
+                status = os.stat(here)  # noqa: PTH116 (strings, of which there may be thousands)
+                folders.append((here, status.st_ino, status.st_ctime_ns))
+                with os.scandir(here) as entries:
+                    for entry in entries:
+                        if entry.is_symlink():
+                            links.append(entry.path)
+                        elif here == root:
+                            todo += [entry.path] if entry.name in _WITH_FILES else []
+                        elif entry.is_dir():
+                            todo.append(entry.path)
+            except (FileNotFoundError, NotADirectoryError):
+                continue  # it has gone meanwhile
+        return cls(tuple(links), tuple(folders))
+
+    def is_as_it_was(self) -> bool:
+        """Whether no folder has changed since."""
+        try:
+            found = [os.stat(folder) for folder, _, _ in self.folders]  # noqa: PTH116 (as above)
+        except OSError:
+            return False
+        return [(one.st_ino, one.st_ctime_ns) for one in found] == [one[1:] for one in self.folders]
+
+
 @dataclass(frozen=True)
 class Gate:
     """The places beside a table's own folder from which its files may come. It pickles.
+
+    It keeps which folders and files of tables were looked at: of most tables there are few folders to ask for the time
+    of their last change, and opening one takes 0.06 ms longer.
 
     Parameters
     ----------
@@ -62,6 +102,11 @@ class Gate:
     closed: tuple[str, ...] = ()
     blobs: tuple[str, ...] = ()
     has_views_of_others: bool = True
+    _links: dict[str, _Links] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _blobs: set[tuple[object, ...]] = field(default_factory=set, init=False, repr=False, compare=False)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Gate, (self.folders, self.closed, self.blobs, self.has_views_of_others)
 
     @classmethod
     def of(cls, allow: Collection[str] | Gate, *folders: str) -> Gate:
@@ -111,10 +156,10 @@ class Gate:
             return
         own = true_place(place)
         ids = {field.name(): field.id() for field in dataset.lance_schema.fields()}
-        wanted = (*(ids.get(column, -1) for column in columns), *self.blobs)
+        wanted = tuple(ids.get(column, -1) for column in columns)
         found = dataset.get_fragments() if fragments is None else map(dataset.get_fragment, fragments)
         unknown = {one.fragment_id: _state_of_files(own, one.metadata, wanted) for one in found if one is not None}
-        todo = [id_ for id_, state in unknown.items() if state is None or state not in _BLOBS]
+        todo = [id_ for id_, state in unknown.items() if state is None or state not in self._blobs]
         if not todo:
             return
         bases = {id_: base.path for id_, base in dataset.base_paths().items()}
@@ -122,9 +167,9 @@ class Gate:
             real = _place_of(uri if is_url(uri) or base_id not in bases else f"{bases[base_id].rstrip('/')}/{uri}")
             if real is None or not any(is_below(real, folder) for folder in self._blob_folders):
                 raise _refusal(place, name, "a row of it has a blob that is a file outside it", uri)
-        if len(_BLOBS) > _MOST_KEPT:
-            _BLOBS.clear()
-        _BLOBS.update(state for id_ in todo if (state := unknown[id_]) is not None)
+        if len(self._blobs) > _MOST_KEPT:
+            self._blobs.clear()
+        self._blobs.update(state for id_ in todo if (state := unknown[id_]) is not None)
 
     @cached_property
     def _roots(self) -> tuple[str, ...]:
@@ -163,61 +208,18 @@ class Gate:
     def _check_links(self, place: Path, name: str, root: str, own: str, version: int) -> None:
         """Raise ``ForeignFileError`` where a link in a table's folder leads where nothing is allowed."""
         begun = time.time_ns()
-        known = _LINKS.get(root)
+        known = self._links.get(root)
         if known is None or not known.is_as_it_was():
             known = _Links.of(root)
             if all(changed + _SETTLED_NS < begun for _, _, changed in known.folders):
-                if len(_LINKS) > _MOST_KEPT:
-                    _LINKS.clear()
-                _LINKS[root] = known
+                if len(self._links) > _MOST_KEPT:
+                    self._links.clear()
+                self._links[root] = known
         manifests = (f"{root}/_versions/{2**64 - 1 - version:020}.manifest", f"{root}/_versions/{version}.manifest")
         for link in (*known.links, *filter(os.path.islink, manifests)):
             real = os.path.realpath(link)
             if not self._is_allowed(real, own):
                 raise _refusal(place, name, "a link in its folder leads out of it", os.path.relpath(link, root))
-
-
-class _Links(NamedTuple):
-    """The links in the folders of a table, and the folders as they were then."""
-
-    links: tuple[str, ...]
-    folders: tuple[FolderState, ...]
-
-    @classmethod
-    def of(cls, root: str) -> _Links:
-        links: list[str] = []
-        folders: list[FolderState] = []
-        todo = [root]
-        while todo:
-            here = todo.pop()
-            try:
-                status = os.stat(here)  # noqa: PTH116 (strings, of which there may be thousands)
-                folders.append((here, status.st_ino, status.st_ctime_ns))
-                with os.scandir(here) as entries:
-                    for entry in entries:
-                        if entry.is_symlink():
-                            links.append(entry.path)
-                        elif here == root:
-                            todo += [entry.path] if entry.name in _WITH_FILES else []
-                        elif entry.is_dir():
-                            todo.append(entry.path)
-            except (FileNotFoundError, NotADirectoryError):
-                continue  # it has gone meanwhile
-        return cls(tuple(links), tuple(folders))
-
-    def is_as_it_was(self) -> bool:
-        """Whether no folder has changed since."""
-        try:
-            found = [os.stat(folder) for folder, _, _ in self.folders]  # noqa: PTH116 (as above)
-        except OSError:
-            return False
-        return [(one.st_ino, one.st_ctime_ns) for one in found] == [one[1:] for one in self.folders]
-
-
-_LINKS: Final[dict[str, _Links]] = {}
-"""The links of tables that were looked at: of most tables there are none, and few folders to ask for their time."""
-_BLOBS: Final[set[tuple[object, ...]]] = set()
-"""The files whose rows were looked at, and which name nothing that is not allowed."""
 
 
 def outer_columns(schema: pa.Schema) -> list[str]:
@@ -267,8 +269,8 @@ def _descriptions(array: pa.Array) -> Iterator[pa.StructArray]:
         yield from _descriptions(array.flatten())
 
 
-def _state_of_files(own: str, fragment: Any, wanted: tuple[object, ...]) -> tuple[object, ...] | None:
-    """What the files of a fragment are known by; None where that cannot be told."""
+def _state_of_files(own: str, fragment: Any, wanted: tuple[int, ...]) -> tuple[object, ...] | None:
+    """Return the state of the files of a fragment, by which they are known; None where there is none such."""
     found: list[object] = [own, *wanted]
     for file in fragment.files:
         if file.base_id is not None:
@@ -301,7 +303,7 @@ def _place_of(path: str) -> str | None:
 
 def _is_name(name: str) -> bool:
     """Whether it is the name of a file, and no path."""
-    return "/" not in name and "\\" not in name and name not in ("", ".", "..") and "%2" not in name
+    return bool(name) and not name.startswith(".") and not any(part in name for part in ("/", "\\", "%2"))
 
 
 def _refusal(place: Location, name: str, what: str, which: str) -> ForeignFileError:
