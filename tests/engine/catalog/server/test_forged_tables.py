@@ -23,6 +23,7 @@ from chunkmill.engine.catalog.server import (
     start,
     token,
 )
+from chunkmill.engine.catalog.upload_parts import UploadParts
 from chunkmill.engine.catalog.uploads import Uploads
 from chunkmill.engine.errors import AlreadyExistsError, ForeignFileError, UsageError
 from chunkmill.engine.lance import ComputedTable, gate
@@ -216,6 +217,12 @@ def base_of_another_scheme(world: World, place: Path) -> Forged:
     return Forged(str(based(place, f"file-object-store://{world.rows}", world.rows)))
 
 
+def base_of_the_lakes_own(world: World, place: Path) -> Forged:
+    own = world.lake / "datasets" / f"{place.stem}" / "search" / "rows.lance"
+    shutil.copytree(world.rows, own)
+    return Forged(str(based(place, str(own), own)))
+
+
 def base_behind_a_link(world: World, place: Path) -> Forged:
     link = place.with_name(f"{place.name}.link")
     link.symlink_to(world.outside, target_is_directory=True)
@@ -321,6 +328,7 @@ FORMS: Final = (
     base_with_dots,
     base_encoded,
     base_of_another_scheme,
+    base_of_the_lakes_own,
     base_behind_a_link,
     link_to_a_table,
     link_to_data,
@@ -403,7 +411,15 @@ def test_a_client_of_the_server_sees_nothing(world: World, rerun: Any, form: Cal
 
 
 @pytest.mark.parametrize(
-    "name", ["../../../outside/rows.lance/data/{}", "%2e%2e/%2e%2e/%2e%2e/outside/rows.lance/data/{}", "/{}", "..", ""]
+    "name",
+    [
+        "../../../outside/rows.lance/data/{}",
+        "%2e%2e/%2e%2e/%2e%2e/outside/rows.lance/data/{}",
+        "/{}",
+        "..",
+        ".serve-secret",
+        "",
+    ],
 )
 def test_names_of_files_lead_nowhere(world: World, tmp_path: Path, name: str) -> None:
     fragment = fragment_of(world.rows)
@@ -542,6 +558,16 @@ def test_uploads_are_recordings_and_tables(tmp_path: Path, key: str, data: bytes
         upload.publish()
     upload.discard()
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+
+
+def test_an_upload_in_parts_is_a_recording_or_of_a_table(tmp_path: Path) -> None:
+    parts = UploadParts(Uploads(tmp_path), "0" * 32)
+    part = parts.begin(1)
+    part.write(b"#!/bin/sh")
+    part.publish()
+    with pytest.raises(UsageError, match="is no RRD"):
+        parts.join("a.sh", {1: part.etag}, None, 100, lambda: None)
+    assert not (tmp_path / "uploads" / "a.sh").exists()
 
 
 @pytest.mark.parametrize(
