@@ -25,7 +25,7 @@ from chunkmill.engine.catalog.server import (
 )
 from chunkmill.engine.catalog.upload_parts import UploadParts
 from chunkmill.engine.catalog.uploads import Uploads
-from chunkmill.engine.errors import AlreadyExistsError, ForeignFileError, UsageError
+from chunkmill.engine.errors import AlreadyExistsError, ForeignFileError, UsageError, WriteError
 from chunkmill.engine.lance import ComputedTable, gate
 from chunkmill.engine.tables import connect
 from lance import DatasetBasePath, FragmentMetadata, LanceDataset, LanceOperation
@@ -38,6 +38,7 @@ SECRET: Final = "what nobody may read"
 SCHEMA: Final = pa.schema([pa.field("text", pa.string())])
 GOOD: Final = "what all may read"
 OPTIONS: Final[dict[str, Any]] = {"data_storage_version": "2.2", "enable_stable_row_ids": True}
+OUTER: Final = {**OPTIONS, "allow_external_blob_outside_bases": True}
 
 
 class World(NamedTuple):
@@ -99,8 +100,7 @@ def good(place: Path) -> Path:
 
 def blobs(place: Path, *values: Any, **options: Any) -> Path:
     table = pa.table({"text": blob_array(list(values))}, schema=pa.schema([blob_field("text")]))
-    options = {**OPTIONS, "allow_external_blob_outside_bases": True, **options}
-    lance.write_dataset(table, str(place), **options)
+    lance.write_dataset(table, str(place), **{**OUTER, **options})
     return place
 
 
@@ -169,6 +169,18 @@ def blob_of_a_part(world: World, place: Path) -> Forged:
 
 def blob_of_another_scheme(world: World, place: Path) -> Forged:
     return Forged(str(blobs(place, Blob.from_uri(f"file-object-store://{world.file}"))))
+
+
+def blob_in_a_struct(world: World, place: Path) -> Forged:
+    inner = blob_array([b"x", Blob.from_uri(world.file.as_uri())])
+    lance.write_dataset(pa.table({"text": pa.StructArray.from_arrays([inner], ["inner"])}), str(place), **OUTER)
+    return Forged(str(place))
+
+
+def blob_in_a_list(world: World, place: Path) -> Forged:
+    inner = blob_array([b"x", Blob.from_uri(world.file.as_uri())])
+    lance.write_dataset(pa.table({"text": pa.ListArray.from_arrays(pa.array([0, 2]), inner)}), str(place), **OUTER)
+    return Forged(str(place))
 
 
 def blob_in_a_base(world: World, place: Path) -> Forged:
@@ -318,6 +330,8 @@ FORMS: Final = (
     blob_with_dots,
     blob_of_a_part,
     blob_of_another_scheme,
+    blob_in_a_struct,
+    blob_in_a_list,
     blob_in_a_base,
     blob_of_a_row_that_is_back,
     blob_that_comes_later,
@@ -515,6 +529,17 @@ def test_no_compaction_or_change_reads_what_a_row_names(world: World, tmp_path: 
     ):
         with pytest.raises(ForeignFileError):
             call()
+
+
+def test_rows_that_are_written_name_no_files(world: World, tmp_path: Path) -> None:
+    rows = pa.table({"text": blob_array([Blob.from_uri(world.file.as_uri())])}, schema=pa.schema([blob_field("text")]))
+    client = CatalogClient(tmp_path / "lake", allow=[str(world.outside)])
+    for name, schema in (("typed", rows.schema), ("marked", pa.schema([pa.field("text", pa.large_binary())]))):
+        table = client.create_table(name, schema)
+        for write in (table.append, table.overwrite):
+            with pytest.raises(WriteError):
+                write(rows)
+        assert SECRET not in str(table.reader().to_pylist())
 
 
 # --- uploads, folders of the lake, the secret
