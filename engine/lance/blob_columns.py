@@ -8,13 +8,15 @@ import pyarrow as pa
 
 _MARK: Final = b"lance-encoding:blob"
 _TYPE: Final = "lance.blob.v2"
+_NAME_OF_TYPE: Final = b"ARROW:extension:name"
 
 
 def is_blob(field: pa.Field) -> bool:
     """Whether a column is one of blobs."""
     if isinstance(field.type, pa.BaseExtensionType) and field.type.extension_name == _TYPE:
         return True
-    return (field.metadata or {}).get(_MARK) == b"true"
+    metadata = field.metadata or {}
+    return metadata.get(_MARK) == b"true" or metadata.get(_NAME_OF_TYPE) == _TYPE.encode()
 
 
 def blobs_as_bytes(schema: pa.Schema) -> pa.Schema:

@@ -52,7 +52,7 @@ class LancePlace:
         The place has a control character, which Lance takes nowhere.
     """
 
-    def __init__(self, place: Location, *, name: str, unread: str, unwritten: str, gate: Gate = _CLOSED) -> None:
+    def __init__(self, place: Location, *, name: str, unread: str, unwritten: str, gate: Gate | None = None) -> None:
         self.place = str(place)
         if _CONTROL.search(self.place):
             text = f"{name} cannot be at {self.place!r}: Lance takes no control characters in a path"
@@ -61,7 +61,7 @@ class LancePlace:
         self._unread = unread
         self._no_write = unwritten
         self._location = place
-        self.gate = gate
+        self.gate = gate or _CLOSED
         self._url = place if isinstance(place, ObjectUrl) else None
         self._versions = Folder.at(place / "_versions")
 

@@ -103,7 +103,7 @@ class UserTable(LancePlace):
             name=f"table {name!r}",
             unread="Restore its files, or register a copy of it.",
             unwritten="Nothing was written.",
-            gate=gate or Gate(),
+            gate=gate,
         )
         self.label = name
         self.version = version

@@ -128,7 +128,8 @@ def plant_unsafe_upload() -> None:
 
     begin = NewUpload.__init__
 
-    def begun(self: NewUpload, draft: Path, place: Path) -> None:
+    def begun(self: NewUpload, draft: Path, place: Path, key: str | None = None) -> None:
+        del key
         place.parent.mkdir(parents=True, exist_ok=True)
         begin(self, place, place)
 

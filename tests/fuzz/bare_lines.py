@@ -16,6 +16,7 @@ _PATHS: Final = (
     "/..\\..\\etc\\passwd",
     "/upload/../../etc/passwd",
     "/.serve-secret",
+    "/.serve/secret",
     "/catalog/versions/00000001.json",
     "/?url=file:///etc/passwd",
 )

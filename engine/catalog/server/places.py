@@ -1,4 +1,4 @@
-"""Places that clients may name: files to register, and folders for tables."""
+"""AllowedPlaces that clients may name: files to register, and folders for tables."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _OWN_FILES: tuple[str, ...] = tuple(name for name in OWN_FOLDERS if name != "dat
 """What of a catalog's folder has no file to register; a dataset may have those of another one."""
 
 
-class Places(NamedTuple):
+class AllowedPlaces(NamedTuple):
     """The places that clients may name: below the catalog's folder, its ``root``, and some others; None: anywhere."""
 
     root: str

@@ -22,7 +22,7 @@ from .entry_methods import dataset_of
 from .envelopes import part_of, rows_in
 from .messages import cloud, shared
 from .methods import Call, Kind, Method, ProtocolError, Status
-from .places import Places
+from .places import AllowedPlaces
 from .tasks import DONE, failed_task, tasks_table
 
 _ON_DUPLICATE: Final = {
@@ -62,7 +62,7 @@ class RegistrationCalls:
     Files in ``places`` may be registered. A client may write chunks of ``most_bytes`` at once.
     """
 
-    def __init__(self, catalog: CatalogClient, places: Places, most_bytes: int) -> None:
+    def __init__(self, catalog: CatalogClient, places: AllowedPlaces, most_bytes: int) -> None:
         self._catalog = catalog
         self._places = places
         self._most_bytes = most_bytes

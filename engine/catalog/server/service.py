@@ -16,7 +16,7 @@ from .dataset_methods import DatasetCalls
 from .entry_events import EntryEvents
 from .entry_methods import EntryCalls
 from .methods import Method
-from .places import Places
+from .places import AllowedPlaces
 from .property_methods import PropertyCalls
 from .registration_methods import RegistrationCalls
 from .search_methods import SearchCalls
@@ -56,14 +56,14 @@ class CatalogService:
         opened = catalog if isinstance(catalog, CatalogClient) else CatalogClient(catalog)
         self.catalog = opened.for_clients(readable)
         root = str(located(self.catalog.url.removeprefix("rerun+")))
-        places = Places(root, None if readable is None else tuple(readable))
+        places = AllowedPlaces(root, None if readable is None else tuple(readable))
         layers = ServedLayers(self.catalog)
         self.upload_grants = UploadGrants(self.catalog, self.options.most_upload_bytes)
         capabilities = (*_CAPABILITIES, *([_UPLOADS] if self.upload_grants.is_offered else []))
         found = [
             *server_methods(capabilities),
             *EntryCalls(self.catalog).methods(),
-            *EntryEvents(self.catalog).methods(),
+            *EntryEvents(opened).methods(),
             *DatasetCalls(self.catalog, layers).methods(),
             *PropertyCalls(self.catalog).methods(),
             *ChunkCalls(self.catalog, layers).methods(),

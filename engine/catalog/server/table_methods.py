@@ -14,7 +14,7 @@ from .entry_methods import details_of, entry_id_from, hidden_in
 from .envelopes import part_of, rows_in, schema_in, schema_message
 from .messages import cloud, entry_id_message
 from .methods import Call, Kind, Method, ProtocolError, Status
-from .places import Places
+from .places import AllowedPlaces
 
 _PREFIX: Final = "/rerun.cloud.v1alpha1."
 _LANCE: Final = f"{_PREFIX}LanceTable"
@@ -29,7 +29,7 @@ _KIND_TYPE: Final = {"rerun:component_type": "rerun.components.EntryKind"}
 class TableCalls:
     """The handlers, over one catalog; tables in ``places`` may be made and registered."""
 
-    def __init__(self, catalog: CatalogClient, places: Places) -> None:
+    def __init__(self, catalog: CatalogClient, places: AllowedPlaces) -> None:
         self._catalog = catalog
         self._places = places
 
