@@ -7,9 +7,10 @@ handler in a thread with a :class:`Call`, and sends what comes back. Whatever a 
 
 from __future__ import annotations
 
+import errno
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum, IntEnum
 from pathlib import Path
@@ -28,6 +29,7 @@ from ...errors import (
     SameRecordingError,
     SchemaConflictError,
     SourceMissingError,
+    UnfitRowsError,
     UnreachableError,
     UnsupportedError,
     UsageError,
@@ -195,6 +197,7 @@ _STATUSES: Final[tuple[tuple[type[BaseException], Status], ...]] = (
     (UnsupportedError, Status.UNIMPLEMENTED),
     (ReadError, Status.DATA_LOSS),
     (NoSpaceError, Status.RESOURCE_EXHAUSTED),
+    (UnfitRowsError, Status.INVALID_ARGUMENT),
     (CommitUnknownError, Status.UNKNOWN),
     (MissingExtraError, Status.FAILED_PRECONDITION),
     (RegistrationError, Status.INVALID_ARGUMENT),
@@ -205,6 +208,8 @@ _STATUSES: Final[tuple[tuple[type[BaseException], Status], ...]] = (
     (TimeoutError, Status.DEADLINE_EXCEEDED),
     (MemoryError, Status.RESOURCE_EXHAUSTED),
 )
+_OF_PLACES: Final = (errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP)
+"""Errors of the system about the place that a client named."""
 
 
 def protocol_error(error: BaseException) -> ProtocolError:
@@ -216,6 +221,9 @@ def protocol_error(error: BaseException) -> ProtocolError:
     """
     if isinstance(error, ProtocolError):
         return error
+    refused = next((one for one in _chain(error) if isinstance(one, OSError) and one.errno in _OF_PLACES), None)
+    if refused is not None:
+        return ProtocolError(Status.INVALID_ARGUMENT, f"a file or table cannot be at this place: {refused.strerror}")
     if not isinstance(error, ChunkmillError):
         own = [status for kind, status in _STATUSES if isinstance(error, kind)]
         code = next((status for status in own if status is not Status.INVALID_ARGUMENT), Status.INTERNAL)
@@ -224,6 +232,13 @@ def protocol_error(error: BaseException) -> ProtocolError:
     if error.transient and code in (Status.INTERNAL, Status.DATA_LOSS):
         code = Status.UNAVAILABLE
     return ProtocolError(code, str(error))
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    """An error and what it came from."""
+    while error is not None:
+        yield error
+        error = error.__cause__
 
 
 def cause_of(error: BaseException) -> str:

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import os
+import re
+import tempfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Final
 
 from ...locations import located
 from .methods import ProtocolError, Status
+
+_PACKAGE: Final = Path(__file__).parents[3]
 
 
 def check_places(urls: Iterable[str], allowed: Sequence[str] | None) -> None:
@@ -30,3 +35,21 @@ def check_places(urls: Iterable[str], allowed: Sequence[str] | None) -> None:
 def _resolved(url: str) -> str:
     location = located(url)
     return os.path.realpath(location) if isinstance(location, Path) else os.path.normpath(str(location))
+
+
+def known_roots(allowed: Iterable[str]) -> tuple[str, ...]:
+    """The local folders of which no client is to know where they are: those that it may name, and the server's own."""
+    places = [located(root) for root in (*allowed, tempfile.gettempdir(), Path.cwd(), Path.home(), _PACKAGE)]
+    local = {form for one in places if isinstance(one, Path) for form in (os.fspath(one), os.path.realpath(one))}
+    return tuple(sorted(local - {"/"}, key=len, reverse=True))
+
+
+def without_places(text: str, roots: Sequence[str]) -> str:
+    """A text for a client, in which paths begin with the name of a known folder, and not with where that is.
+
+    >>> without_places("/srv/lake/a.rrd: it is cut, unlike /srv/lakes", ["/srv/lake"])
+    'lake/a.rrd: it is cut, unlike /srv/lakes'
+    """
+    for root in roots:
+        text = re.sub(rf"(?<![\w/.-])(?:file://)?{re.escape(root)}(?![\w.-])", Path(root).name, text)
+    return text

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from ...limits import MIB
@@ -15,6 +16,7 @@ from .dataset_methods import DatasetCalls
 from .entry_events import EntryEvents
 from .entry_methods import EntryCalls
 from .methods import Method
+from .places import known_roots, without_places
 from .property_methods import PropertyCalls
 from .registration_methods import RegistrationCalls
 from .search_methods import SearchCalls
@@ -53,6 +55,7 @@ class CatalogService:
         self.options = options or ServiceOptions()
         readable = self.options.readable
         allowed = None if readable is None else (*readable, self.catalog.url.removeprefix("rerun+"))
+        self.shown = partial(without_places, roots=known_roots(allowed or (self.catalog.url.removeprefix("rerun+"),)))
         layers = ServedLayers(self.catalog)
         self.upload_grants = UploadGrants(self.catalog, self.options.most_upload_bytes)
         capabilities = (*_CAPABILITIES, *([_UPLOADS] if self.upload_grants.is_offered else []))
@@ -64,7 +67,7 @@ class CatalogService:
             *PropertyCalls(self.catalog).methods(),
             *ChunkCalls(self.catalog, layers).methods(),
             *SearchCalls(self.catalog).methods(),
-            *RegistrationCalls(self.catalog, allowed, self.options.most_upload_bytes).methods(),
+            *RegistrationCalls(self.catalog, allowed, self.options.most_upload_bytes, self.shown).methods(),
             *TableCalls(self.catalog, allowed).methods(),
             *self.upload_grants.methods(),
         ]
