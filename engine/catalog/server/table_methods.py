@@ -123,7 +123,7 @@ class TableCalls:
                     raise _bad("the messages of one write have different insert modes")
                 rows = rows_in(request.dataframe_part, call)
                 if rows.schema != head.schema:
-                    raise _bad("the messages of one write have different columns")
+                    raise _bad(f"the messages of one write have different columns: {_difference(head, rows)}")
                 yield from rows.to_batches()
 
         modes = {_APPEND: table.append, _OVERWRITE: table.overwrite, _REPLACE: table.upsert, _UPDATE: table.update_rows}
@@ -148,6 +148,19 @@ def table_message(table: TableEntry) -> Any:
         if default is not None:
             found.table_details.default_blueprint_segment.id = default
     return found
+
+
+def _difference(first: pa.Table, other: pa.Table) -> str:
+    """What the columns of two messages differ in."""
+    own, others = ({field.name: field for field in table.schema} for table in (first, other))
+    found = [f"{name!r} is missing" for name in own.keys() - others.keys()]
+    found += [f"{name!r} is new" for name in others.keys() - own.keys()]
+    found += [
+        f"{name!r} is {others[name].type}, and was {own[name].type}"
+        for name in own.keys() & others.keys()
+        if own[name].type != others[name].type
+    ]
+    return ", ".join(sorted(found)) or "their order, or what is said of them beside their types"
 
 
 def _as_known_to(call: Call, table: TableEntry, rows: pa.Table) -> pa.Table:
