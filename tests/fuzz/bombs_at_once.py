@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -195,6 +196,7 @@ def main() -> int:
     parser.add_argument("--as-clients", nargs=3, metavar=("FILE", "COUNT", "SECONDS"), help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.as_clients:
+        os.nice(10)  # clients are on other machines as a rule, and take no cores of the server's
         asked, count, seconds = options.as_clients
         print(json.dumps(clients(json.loads(Path(asked).read_text()), int(count), float(seconds))))
         return 0

@@ -181,7 +181,8 @@ def _turn(size: int, call: Call) -> Iterator[None]:
 
 def _claimed(call: Call, size: int) -> Claim:
     call.check()
-    return (call.budget or MemoryBudget()).claim(size, call.check)
+    claim: Claim = (call.claim or MemoryBudget().claim)(size, call.check)
+    return claim
 
 
 def _bad(text: str) -> ProtocolError:

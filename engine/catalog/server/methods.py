@@ -7,14 +7,13 @@ handler in a thread with a :class:`Call`, and sends what comes back. Whatever a 
 
 from __future__ import annotations
 
-import errno
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum, IntEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from urllib.parse import quote
 
 from ...errors import (
@@ -36,9 +35,6 @@ from ...errors import (
 )
 from ..entries import EntryId
 from .messages import cloud
-
-if TYPE_CHECKING:
-    from .budget import MemoryBudget
 
 SERVICE: Final = "rerun.cloud.v1alpha1.RerunCloudService"
 """The name of the service, which begins the path of each method."""
@@ -107,7 +103,7 @@ class Call:
 
     ``headers`` are by lower-case names; those that end with ``-bin`` have bytes. ``deadline`` is a time of
     ``time.monotonic()``. ``is_active`` says whether the client still waits. ``peer`` is the client's address.
-    ``budget`` is what requests may take of memory, None: a budget of its own.
+    ``claim`` claims memory as ``MemoryBudget.claim`` does, None: of a budget of its own.
     """
 
     headers: Mapping[str, str | bytes] = field(default_factory=dict)
@@ -116,7 +112,7 @@ class Call:
     can_read: bool = True
     can_write: bool = True
     is_active: Callable[[], bool] = lambda: True
-    budget: MemoryBudget | None = None
+    claim: Callable[[int, Callable[[], None]], Any] | None = None
 
     @property
     def entry_id(self) -> EntryId | None:
@@ -208,8 +204,6 @@ _STATUSES: Final[tuple[tuple[type[BaseException], Status], ...]] = (
     (TimeoutError, Status.DEADLINE_EXCEEDED),
     (MemoryError, Status.RESOURCE_EXHAUSTED),
 )
-_OF_PLACES: Final = (errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP)
-"""Errors of the system about the place that a client named."""
 
 
 def protocol_error(error: BaseException) -> ProtocolError:
@@ -221,9 +215,6 @@ def protocol_error(error: BaseException) -> ProtocolError:
     """
     if isinstance(error, ProtocolError):
         return error
-    refused = next((one for one in _chain(error) if isinstance(one, OSError) and one.errno in _OF_PLACES), None)
-    if refused is not None:
-        return ProtocolError(Status.INVALID_ARGUMENT, f"a file or table cannot be at this place: {refused.strerror}")
     if not isinstance(error, ChunkmillError):
         own = [status for kind, status in _STATUSES if isinstance(error, kind)]
         code = next((status for status in own if status is not Status.INVALID_ARGUMENT), Status.INTERNAL)
@@ -232,13 +223,6 @@ def protocol_error(error: BaseException) -> ProtocolError:
     if error.transient and code in (Status.INTERNAL, Status.DATA_LOSS):
         code = Status.UNAVAILABLE
     return ProtocolError(code, str(error))
-
-
-def _chain(error: BaseException | None) -> Iterator[BaseException]:
-    """An error and what it came from."""
-    while error is not None:
-        yield error
-        error = error.__cause__
 
 
 def cause_of(error: BaseException) -> str:

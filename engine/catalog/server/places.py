@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import wraps
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+from ...errors import WriteError
 from ...locations import located
-from .methods import ProtocolError, Status
+from .methods import Call, ProtocolError, Status
 
+_Handler = Callable[[Any, Call], Any]
+_NO_PLACES: Final = (errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP)
 _PACKAGE: Final = Path(__file__).parents[3]
 
 
@@ -30,6 +35,23 @@ def check_places(urls: Iterable[str], allowed: Sequence[str] | None) -> None:
         if not any(place == root or place.startswith(f"{root.rstrip('/')}/") for root in roots):
             text = f"this server does not open {url[:500]!r}: it lies in no folder that --allow names"
             raise ProtocolError(Status.PERMISSION_DENIED, text)
+
+
+def naming_places(handler: _Handler) -> _Handler:
+    """A handler whose requests name places: where the system has no such place, that is the client's mistake."""
+
+    @wraps(handler)
+    def handled(request: Any, call: Call) -> Any:
+        try:
+            return handler(request, call)
+        except (OSError, WriteError) as error:
+            cause = error if isinstance(error, OSError) else error.__cause__
+            if not isinstance(cause, OSError) or cause.errno not in _NO_PLACES:
+                raise
+            text = f"no file or table can be at this place: {cause.strerror}"
+            raise ProtocolError(Status.INVALID_ARGUMENT, text) from error
+
+    return handled
 
 
 def _resolved(url: str) -> str:

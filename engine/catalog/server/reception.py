@@ -60,7 +60,7 @@ class Reception:
                 can_read=granted.can_read,
                 can_write=granted.can_write,
                 is_active=is_active,
-                budget=self.budget,
+                claim=self.budget.claim,
             )
             for data in _answers(method, self._parsed(method, requests), call):
                 self.metrics.sent(len(data))

@@ -22,7 +22,7 @@ from .entry_methods import dataset_of
 from .envelopes import part_of, rows_in
 from .messages import cloud, shared
 from .methods import Call, Kind, Method, ProtocolError, Status
-from .places import check_places
+from .places import check_places, naming_places
 from .tasks import DONE, failed_task, tasks_table
 
 _ON_DUPLICATE: Final = {
@@ -74,7 +74,7 @@ class RegistrationCalls:
     def methods(self) -> tuple[Method, ...]:
         """The methods of this group."""
         return (
-            Method.named("RegisterWithDataset", Kind.UNARY, self._register, writes=True),
+            Method.named("RegisterWithDataset", Kind.UNARY, naming_places(self._register), writes=True),
             Method.named("UnregisterFromDataset", Kind.STREAM, self._unregister, writes=True),
             Method.named("WriteChunks", Kind.UPLOAD, self._write, writes=True),
             Method.named("CancelTasks", Kind.UNARY, self._cancel, writes=True),

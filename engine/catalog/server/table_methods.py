@@ -15,7 +15,7 @@ from .entry_methods import details_of, entry_id_from, hidden_in
 from .envelopes import part_of, rows_in, schema_in, schema_message
 from .messages import cloud, entry_id_message
 from .methods import Call, Kind, Method, ProtocolError, Status
-from .places import check_places
+from .places import check_places, naming_places
 
 _PREFIX: Final = "/rerun.cloud.v1alpha1."
 _LANCE: Final = f"{_PREFIX}LanceTable"
@@ -37,8 +37,8 @@ class TableCalls:
     def methods(self) -> tuple[Method, ...]:
         """The methods of this group."""
         return (
-            Method.named("CreateTableEntry", Kind.UNARY, self._create, writes=True),
-            Method.named("RegisterTable", Kind.UNARY, self._register, writes=True),
+            Method.named("CreateTableEntry", Kind.UNARY, naming_places(self._create), writes=True),
+            Method.named("RegisterTable", Kind.UNARY, naming_places(self._register), writes=True),
             Method.named("ReadTableEntry", Kind.UNARY, self._read),
             Method.named("UpdateTableEntry", Kind.UNARY, self._update, writes=True),
             Method.named("GetTableSchema", Kind.UNARY, self._schema),
@@ -151,7 +151,7 @@ def table_message(table: TableEntry) -> Any:
 
 
 def _difference(first: pa.Table, other: pa.Table) -> str:
-    """What the columns of two messages differ in."""
+    """Return the difference between the columns of two messages, as text."""
     own, others = ({field.name: field for field in table.schema} for table in (first, other))
     found = [f"{name!r} is missing" for name in own.keys() - others.keys()]
     found += [f"{name!r} is new" for name in others.keys() - own.keys()]

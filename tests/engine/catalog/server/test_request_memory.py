@@ -59,7 +59,7 @@ FORMS = [squeezed, lambda rows: within(rows, "lz4"), lambda rows: within(rows, "
 @pytest.mark.parametrize("form", FORMS)
 def test_what_a_part_expands_to_is_claimed_as_long_as_it_is_there(form: Any) -> None:
     budget, rows = MemoryBudget(), zeros(20)
-    found = rows_in(form(rows), Call(budget=budget))
+    found = rows_in(form(rows), Call(claim=budget.claim))
     assert found == rows
     assert 20 * MIB <= budget.used < 21 * MIB
     column = found["data"].chunk(0).slice(19)
@@ -73,7 +73,7 @@ def test_what_a_part_expands_to_is_claimed_as_long_as_it_is_there(form: Any) -> 
 def test_a_part_that_expands_beyond_the_budget_is_refused_before_it_does(form: Any) -> None:
     budget, given = MemoryBudget(16 * MIB), form(zeros(100))
     with pytest.raises(ProtocolError, match=r"--request-memory") as caught:
-        rows_in(given, Call(budget=budget))
+        rows_in(given, Call(claim=budget.claim))
     assert caught.value.code is Status.RESOURCE_EXHAUSTED
     forget(caught.value)
     assert budget.used == 0
@@ -85,7 +85,7 @@ def test_a_block_expands_to_what_it_says_exactly(mib: int, more: int) -> None:
     """Whatever memory there was before would be the end of a shorter one."""
     data, budget = stream(zeros(mib)), MemoryBudget()
     with pytest.raises(ProtocolError) as caught:
-        rows_in(part(lz4.block.compress(data, store_size=False), len(data) + more), Call(budget=budget))
+        rows_in(part(lz4.block.compress(data, store_size=False), len(data) + more), Call(claim=budget.claim))
     assert caught.value.code is Status.INVALID_ARGUMENT
     forget(caught.value)
     assert budget.used == 0
@@ -95,7 +95,7 @@ def test_dictionaries_count_as_well() -> None:
     words = pa.array([str(number) * 100_000 for number in range(10)] * 2).dictionary_encode()
     columns = {f"c{number}": words for number in range(60)}
     with pytest.raises(ProtocolError, match=r"expand to|budget") as caught:
-        rows_in(within(pa.table(columns), "zstd"), Call(budget=MemoryBudget(64 * MIB)))
+        rows_in(within(pa.table(columns), "zstd"), Call(claim=MemoryBudget(64 * MIB).claim))
     assert caught.value.code in (Status.RESOURCE_EXHAUSTED, Status.INVALID_ARGUMENT)
 
 
@@ -128,14 +128,14 @@ def test_a_client_that_left_is_not_waited_for() -> None:
     threading.Timer(0.3, gone.set).start()
     began = time.monotonic()
     with pytest.raises(ProtocolError) as caught:
-        rows_in(given, Call(budget=budget, is_active=lambda: not gone.is_set()))
+        rows_in(given, Call(claim=budget.claim, is_active=lambda: not gone.is_set()))
     assert caught.value.code is Status.CANCELLED
     assert 0.2 < time.monotonic() - began < 5
     with pytest.raises(ProtocolError) as caught:
-        rows_in(given, Call(budget=budget, deadline=time.monotonic() + 0.2))
+        rows_in(given, Call(claim=budget.claim, deadline=time.monotonic() + 0.2))
     assert caught.value.code is Status.DEADLINE_EXCEEDED
     held.release()
-    assert rows_in(given, Call(budget=budget)).num_rows == 40
+    assert rows_in(given, Call(claim=budget.claim)).num_rows == 40
 
 
 def test_few_calls_wait_and_others_are_refused_at_once() -> None:
