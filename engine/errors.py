@@ -10,6 +10,7 @@
     │   └── SourceMissingError the path does not exist                   (FileNotFoundError, ValueError)
     ├── WriteError           the destination cannot be written           (RuntimeError)
     │   ├── NoSpaceError       the disk (or quota) is full
+    │   ├── UnfitRowsError     rows do not fit the columns of their table   (ValueError)
     │   └── CommitUnknownError nobody knows whether a commit came through
     ├── SameRecordingError   two files hold recordings of one id         (ValueError)
     ├── SchemaConflictError  a column has another type elsewhere         (ValueError)
@@ -144,6 +145,12 @@ class NoSpaceError(WriteError):
     """The disk, the quota or the file-size limit is exhausted."""
 
     code = "chunkmill.nospace"
+
+
+class UnfitRowsError(WriteError, ValueError):
+    """Rows have other columns or types than their table, or nulls where it has none; none were written."""
+
+    code = "chunkmill.unfit_rows"
 
 
 class CommitUnknownError(WriteError):

@@ -112,8 +112,10 @@ class TableEntry(Entry):
             Both are given, or ``batches`` is nothing that has rows.
         ValueError
             Named columns have different numbers of rows, or values that don't go with their types.
+        UnfitRowsError
+            Columns have other names or types than the table's, or nulls where it has none. It is a ``WriteError``, too.
         WriteError
-            Columns have other types than the table's, or the table cannot be written. Nothing was.
+            The table cannot be written. Nothing was.
         """
         table = self._table()
         if is_spark_frame(batches) and not named_params:

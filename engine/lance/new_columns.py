@@ -9,6 +9,7 @@ from typing import Final
 import pyarrow as pa
 
 from ..errors import UsageError, WriteError
+from ..limits import MAX_SCHEMA_FIELDS
 from .place import shortened
 from .snapshot import PRIMARY_KEY
 
@@ -27,8 +28,8 @@ def keys_of(schema: pa.Schema) -> list[str]:
 def columns_to_write(schema: pa.Schema, table: str) -> pa.Schema:
     """The schema that Lance is given: with its key as Lance's, which may not be null.
 
-    Raises ``UsageError`` where SQL or Lance could not name a column of the ``table``, Arrow could not read it back, as
-    one that says that it is of another type, or a name, a time zone or metadata are no UTF-8.
+    Raises ``UsageError`` where there are too many, SQL or Lance could not name a column of the ``table``, Arrow could
+    not read it back, as one that says that it is of another type, or a name, a time zone or metadata are no UTF-8.
     """
     _check(schema, table)
     keys = keys_of(schema)
@@ -59,6 +60,12 @@ def _without(field: pa.Field, key: bytes) -> pa.Field:
 
 
 def _check(schema: pa.Schema, table: str) -> None:
+    count = len(schema)
+    if count <= MAX_SCHEMA_FIELDS:
+        count = sum(1 for field in schema for _ in _with_inner(field))
+    if count > MAX_SCHEMA_FIELDS:
+        wrong = f"{table} cannot have {count:,} columns: MAX_SCHEMA_FIELDS is {MAX_SCHEMA_FIELDS:,}"
+        raise UsageError(wrong, hint="Put values of one kind into a column of lists, or of maps.")
     try:
         for text in _texts_in(schema):
             text.decode()
@@ -73,6 +80,9 @@ def _check(schema: pa.Schema, table: str) -> None:
     if dotted is not None:
         hint = "Take other names, as rename_columns of a pyarrow Table gives them."
         raise UsageError(f"{table} cannot have a column called {dotted!r}: names cannot contain `.`", hint=hint)
+    union = next((f for field in schema for f in _with_inner(field) if pa.types.is_union(f.type)), None)
+    if union is not None:
+        raise UsageError(f"{table} cannot have the column {union.name!r}: Lance has no {union.type}")
     for field in schema:
         try:
             pa.ipc.read_schema(pa.schema([field]).serialize())

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
 
-from ..errors import UsageError, WriteError
+from ..errors import UnfitRowsError, UsageError, WriteError
 from ..faults import reach
 
 Batches = Any
@@ -91,6 +92,7 @@ class TableRows:
 
     def replacing(self, schema: pa.Schema) -> pa.RecordBatchReader:
         """The rows with their own columns. One that the table has too keeps what the table's field says of it."""
+        self._check_names()
         fields = []
         for field in self._schema:
             there = schema.field(field.name) if field.name in schema.names else None
@@ -114,21 +116,24 @@ class TableRows:
             self.failure = error
             raise
 
-    def _check_columns(self, schema: pa.Schema) -> None:
-        names = self._schema.names
-        twice = next((name for name in names if names.count(name) > 1), None)
+    def _check_names(self) -> None:
+        twice = next((name for name, count in Counter(self._schema.names).items() if count > 1), None)
         if twice is not None:
             raise UsageError(f"the rows have two columns of the name {twice!r}")
+
+    def _check_columns(self, schema: pa.Schema) -> None:
+        self._check_names()
+        names = self._schema.names
         unexpected = [name for name in names if name not in schema.names]
         if unexpected:
-            raise WriteError(
+            raise UnfitRowsError(
                 f"Append with different schema: fields did not match, missing=[], unexpected=[{', '.join(unexpected)}]",
                 hint=f"The table has the columns {', '.join(schema.names) or 'of none'}.",
             )
         for field in self._schema:
             there = schema.field(field.name)
             if not self._converted and _plain(field.type) != _plain(there.type):
-                raise WriteError(
+                raise UnfitRowsError(
                     f"Append with different schema: `{field.name}` should have type {there.type} "
                     f"but type was {field.type}",
                     hint="Cast it, and write it again.",
@@ -143,7 +148,7 @@ class TableRows:
             else:
                 column = pa.nulls(batch.num_rows, field.type)
             if not field.nullable and column.null_count:
-                raise WriteError(f"column {field.name!r} has nulls, and may have none")
+                raise UnfitRowsError(f"column {field.name!r} has nulls, and may have none")
             columns.append(column)
         if not columns:
             return batch

@@ -43,8 +43,8 @@ MOST_AT_ONCE: Final = 3 << 29
 FINE: Final = frozenset({0, 3, 5, 6, 7, 8, 9, 11, 12})
 """The statuses of requests that a client has made wrong."""
 _ENDLESS: Final = "WatchEvents"
-_MORE: Final = {_ENDLESS: TOO_LATE, "WriteTable": 13}
-"""Another status that a call may have: Rerun's server, too, has an internal one for rows of another schema."""
+_MORE: Final = {_ENDLESS: TOO_LATE}
+"""Another status that a call may have."""
 _PATIENCE: Final = {_ENDLESS: 0.3, "DoGlobalMaintenance": 600.0}
 """Seconds that a client waits for calls that go on, or go over all that a run has made."""
 _TRACE: Final = re.compile(r"Traceback|File \"|\.py\b|line \d+|the server failed")

@@ -42,7 +42,7 @@ class Reply(NamedTuple):
 class Served:
     """The lake, its server, and tokens of every kind by what they are."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *options: str) -> None:
         self.folder = folder / "lake"
         self._digests: dict[tuple[str, tuple[int, ...]], bytes] = {}
         self.outside = folder / "outside"
@@ -56,7 +56,7 @@ class Served:
         self.service = CatalogService(self.catalog)
         self.secret = secret_of(secret_place(str(self.folder)), make=True)
         self.tokens = _tokens(self.secret)
-        command = [sys.executable, "-m", "chunkmill", "serve", str(self.folder), "--port", "0", "--tokens"]
+        command = [sys.executable, "-m", "chunkmill", "serve", str(self.folder), "--port", "0", "--tokens", *options]
         self._log = folder / "log"
         with self._log.open("w") as sink:
             self.process = subprocess.Popen(command, stdout=sink, stderr=sink)

@@ -19,3 +19,18 @@ def test_hostile_requests_are_answered_with_a_status_and_change_nothing(tmp_path
         assert fuzzed(served, requests=60, connections=150, seed=1, mib=20, whole=False) == []
     finally:
         served.close()
+
+
+def test_bombs_at_once_take_no_more_than_the_budget(tmp_path: Path) -> None:
+    """A slice of ``bombs_at_once.py``, on a machine that others use."""
+    from bombs_at_once import bombed
+    from served_lake import Served
+
+    served = Served(tmp_path, "--request-memory", "512 MiB")
+    try:
+        figures = bombed(served, clients=16, seconds=6, rest=20, mib=200, budget=512 << 20)
+    finally:
+        served.close()
+    assert [fault for fault in figures.faults() if "ordinary call took" not in fault] == []
+    assert max(figures.seconds) < 10
+    assert "Traceback" not in served.log()

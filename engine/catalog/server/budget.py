@@ -113,13 +113,15 @@ class MemoryBudget:
         self._ended.append(size)
 
     def freed(self) -> int:
-        """Bytes that were given back since this was asked last, or 0 if they are few."""
+        """Bytes that were given back since this was asked last, or 0 if they are few, or others are in use.
+
+        Giving memory back holds up whoever takes some.
+        """
         with self._lock:
             self._settle()
-            found = self._freed
-            if found < _WORTH_A_TRIM:
+            if self._freed < _WORTH_A_TRIM or self._used > _SMALL:
                 return 0
-            self._freed = 0
+            found, self._freed = self._freed, 0
             return found
 
     def _taken(self, size: int, ticket: object | None) -> bool:
@@ -170,7 +172,7 @@ class Claim:
 
 
 class _Holder:
-    """What a buffer keeps alive."""
+    """Memory, and the claim on it, which a buffer keeps alive."""
 
     def __init__(self, data: Any, claim: Claim) -> None:
         self.data = data

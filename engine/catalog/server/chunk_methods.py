@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import Any, Final, NamedTuple
 
@@ -13,7 +14,7 @@ from ...rrd import ChunkTable, StoreEntry, build_manifest
 from ..client import CatalogClient
 from ..dataset import DatasetEntry
 from ..entries import EntryKind
-from .chunk_keys import ChunkKeys
+from .chunk_keys import ChunkKeys, LayerKey
 from .entry_methods import dataset_of
 from .envelopes import part_of, rows_in
 from .fetching import EncodedMessage, encoded_chunks
@@ -121,7 +122,8 @@ class ChunkCalls:
     # --- chunks
 
     def _fetch(self, request: Any, call: Call) -> Iterator[EncodedMessage]:
-        wanted: dict[tuple[bytes, bytes], list[int]] = {}
+        wanted: dict[LayerKey, array[int]] = {}
+        layers: dict[LayerKey, StoredLayer] = {}
         for part in request.chunk_infos:
             infos = rows_in(part, call)
             if "chunk_key" not in infos.column_names:
@@ -130,11 +132,14 @@ class ChunkCalls:
             if not (pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type)):
                 raise _bad(f"the column `chunk_key` is {column.type}, and no binary")
             for first in range(0, len(column), _KEYS_AT_ONCE):  # in few bytes there may be millions of empty ones
+                call.check()
                 for key in column.slice(first, _KEYS_AT_ONCE).to_pylist():
                     layer, row = self._keys.parsed(key)
-                    wanted.setdefault(layer, []).append(row)
-        rows_of_layers = [np.array(rows, np.int64) for rows in wanted.values()]
-        yield from encoded_chunks(zip(self._keys.layers(wanted), rows_of_layers, strict=True), call)
+                    wanted.setdefault(layer, array("Q")).append(row)
+                new = [key for key in wanted if key not in layers]  # and millions of which none is known
+                layers.update(zip(new, self._keys.layers(new), strict=True))
+        chosen = ((layers[key], np.array(rows, np.int64)) for key, rows in wanted.items())
+        yield from encoded_chunks(chosen, call)
 
     def _manifest(self, request: Any, call: Call) -> Iterator[Any]:
         if not request.HasField("segment_id"):

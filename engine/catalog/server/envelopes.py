@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
@@ -90,14 +91,18 @@ def rows_in(part: Any, call: Call | None = None) -> pa.Table:
     data = _expanded(part, call)
     try:
         inner = expanded_size(data)
-    except ARROW_ERRORS:
-        inner = 0  # and nothing will be expanded: reading it fails at the same place
+    except ARROW_ERRORS as error:
+        reason = "it holds no record batch" if isinstance(error, StopIteration) else error
+        raise _bad(f"the part is not a whole Arrow stream: {reason}") from error
     try:
         if inner > _SMALL:
             data = _expanded_within(data, inner, call)
         batch = _decoded(data)
     except ReadError as error:
         raise _bad(str(error)) from error
+    twice = next((name for name, count in Counter(batch.schema.names).items() if count > 1), None)
+    if twice is not None:
+        raise _bad(f"the part has two columns of the name {twice!r}")
     return pa.Table.from_batches([batch])
 
 
@@ -176,7 +181,8 @@ def _turn(size: int, call: Call) -> Iterator[None]:
 
 def _claimed(call: Call, size: int) -> Claim:
     call.check()
-    return (call.budget or MemoryBudget()).claim(size, call.check)
+    claim: Claim = (call.claim or MemoryBudget().claim)(size, call.check)
+    return claim
 
 
 def _bad(text: str) -> ProtocolError:

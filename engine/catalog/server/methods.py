@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum, IntEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from urllib.parse import quote
 
 from ...errors import (
@@ -29,15 +29,13 @@ from ...errors import (
     SameRecordingError,
     SchemaConflictError,
     SourceMissingError,
+    UnfitRowsError,
     UnreachableError,
     UnsupportedError,
     UsageError,
 )
 from ..entries import EntryId
 from .messages import cloud
-
-if TYPE_CHECKING:
-    from .budget import MemoryBudget
 
 SERVICE: Final = "rerun.cloud.v1alpha1.RerunCloudService"
 """The name of the service, which begins the path of each method."""
@@ -106,7 +104,7 @@ class Call:
 
     ``headers`` are by lower-case names; those that end with ``-bin`` have bytes. ``deadline`` is a time of
     ``time.monotonic()``. ``is_active`` says whether the client still waits. ``peer`` is the client's address.
-    ``budget`` is what requests may take of memory, None: a budget of its own.
+    ``claim`` claims memory as ``MemoryBudget.claim`` does, None: of a budget of its own.
     """
 
     headers: Mapping[str, str | bytes] = field(default_factory=dict)
@@ -115,7 +113,7 @@ class Call:
     can_read: bool = True
     can_write: bool = True
     is_active: Callable[[], bool] = lambda: True
-    budget: MemoryBudget | None = None
+    claim: Callable[[int, Callable[[], None]], Any] | None = None
 
     @property
     def entry_id(self) -> EntryId | None:
@@ -197,6 +195,7 @@ _STATUSES: Final[tuple[tuple[type[BaseException], Status], ...]] = (
     (ForeignFileError, Status.PERMISSION_DENIED),
     (ReadError, Status.DATA_LOSS),
     (NoSpaceError, Status.RESOURCE_EXHAUSTED),
+    (UnfitRowsError, Status.INVALID_ARGUMENT),
     (CommitUnknownError, Status.UNKNOWN),
     (MissingExtraError, Status.FAILED_PRECONDITION),
     (RegistrationError, Status.INVALID_ARGUMENT),

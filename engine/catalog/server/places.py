@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import NamedTuple
+import errno
+import os
+import re
+import tempfile
+from collections.abc import Callable, Iterable, Sequence
+from functools import wraps
+from pathlib import Path
+from typing import Any, Final, NamedTuple
 
-from ...locations import is_below, true_place
+from ...errors import WriteError
+from ...locations import is_below, located, true_place
 from ..entry_log import OWN_FOLDERS
-from .methods import ProtocolError, Status
+from .methods import Call, ProtocolError, Status
+
+_Handler = Callable[[Any, Call], Any]
+_NO_PLACES: Final = (errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP)
+_PACKAGE: Final = Path(__file__).parents[3]
 
 _OWN_FILES: tuple[str, ...] = tuple(name for name in OWN_FOLDERS if name != "datasets")
 """What of a catalog's folder has no file to register; a dataset may have those of another one."""
@@ -43,3 +54,38 @@ class AllowedPlaces(NamedTuple):
             if any(is_below(place, folder) for folder in closed):
                 text = f"this server does not open {url[:500]!r}: the lake has that folder for itself"
                 raise ProtocolError(Status.PERMISSION_DENIED, text)
+
+
+def naming_places(handler: _Handler) -> _Handler:
+    """A handler whose requests name places: where the system has no such place, that is the client's mistake."""
+
+    @wraps(handler)
+    def handled(request: Any, call: Call) -> Any:
+        try:
+            return handler(request, call)
+        except (OSError, WriteError) as error:
+            cause = error if isinstance(error, OSError) else error.__cause__
+            if not isinstance(cause, OSError) or cause.errno not in _NO_PLACES:
+                raise
+            text = f"no file or table can be at this place: {cause.strerror}"
+            raise ProtocolError(Status.INVALID_ARGUMENT, text) from error
+
+    return handled
+
+
+def known_roots(allowed: Iterable[str]) -> tuple[str, ...]:
+    """The local folders of which no client is to know where they are: those that it may name, and the server's own."""
+    places = [located(root) for root in (*allowed, tempfile.gettempdir(), Path.cwd(), Path.home(), _PACKAGE)]
+    local = {form for one in places if isinstance(one, Path) for form in (os.fspath(one), os.path.realpath(one))}
+    return tuple(sorted(local - {"/"}, key=len, reverse=True))
+
+
+def without_places(text: str, roots: Sequence[str]) -> str:
+    """A text for a client, in which paths begin with the name of a known folder, and not with where that is.
+
+    >>> without_places("/srv/lake/a.rrd: it is cut, unlike /srv/lakes", ["/srv/lake"])
+    'lake/a.rrd: it is cut, unlike /srv/lakes'
+    """
+    for root in roots:
+        text = re.sub(rf"(?<![\w/.-])(?:file://)?{re.escape(root)}(?![\w.-])", Path(root).name, text)
+    return text

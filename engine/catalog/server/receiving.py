@@ -25,8 +25,11 @@ _OF_HTTP: Final = {
     Status.OK: 201,
     Status.INVALID_ARGUMENT: 400,
     Status.CANCELLED: 400,
+    Status.DEADLINE_EXCEEDED: 408,
     Status.UNAUTHENTICATED: 401,
     Status.PERMISSION_DENIED: 403,
+    Status.NOT_FOUND: 404,
+    Status.FAILED_PRECONDITION: 409,
     Status.ALREADY_EXISTS: 412,
     Status.OUT_OF_RANGE: 413,
     Status.UNAVAILABLE: 503,
@@ -51,7 +54,7 @@ class Pace:
         try:
             event = await asyncio.wait_for(self._receive(), max(self._until - time.monotonic(), 0))
         except TimeoutError:
-            raise ProtocolError(Status.CANCELLED, "the request came too slowly") from None
+            raise ProtocolError(Status.DEADLINE_EXCEEDED, "the request came too slowly") from None
         self._until += len(event.get("body", b"")) / _LEAST_PACE
         return event
 
@@ -81,6 +84,7 @@ async def received(
     except Exception as error:
         told = protocol_error(error)
         status, text = told.code, told.text
+        text = reception.shown(text)
         if status is Status.RESOURCE_EXHAUSTED:
             LOG.warning("an upload was refused: %s", cause_of(error))
         elif status not in _OF_HTTP:

@@ -21,10 +21,14 @@ LOG: Final = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Reception:
-    """Runs calls for callers that ``access`` lets in, within a budget of memory, and counts them."""
+    """Runs calls for callers that ``access`` lets in, within a budget of memory, and counts them.
+
+    ``shown`` makes of a text about an error the one that a client gets.
+    """
 
     access: Access
     budget: MemoryBudget = field(default_factory=MemoryBudget)
+    shown: Callable[[str], str] = str
     metrics: ServeMetrics = field(default_factory=ServeMetrics)
 
     def run(
@@ -56,7 +60,7 @@ class Reception:
                 can_read=granted.can_read,
                 can_write=granted.can_write,
                 is_active=is_active,
-                budget=self.budget,
+                claim=self.budget.claim,
             )
             for data in _answers(method, self._parsed(method, requests), call):
                 self.metrics.sent(len(data))
@@ -67,7 +71,7 @@ class Reception:
             status = told.code
             if status is Status.INTERNAL:
                 LOG.error("%s failed: %s", method.name, cause_of(error), exc_info=error)
-            raise told from error
+            raise ProtocolError(told.code, self.shown(told.text)) from error
         finally:
             self.metrics.ended(method.name, status, time.monotonic() - began)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -22,7 +22,7 @@ from .entry_methods import dataset_of
 from .envelopes import part_of, rows_in
 from .messages import cloud, shared
 from .methods import Call, Kind, Method, ProtocolError, Status
-from .places import AllowedPlaces
+from .places import AllowedPlaces, naming_places
 from .tasks import DONE, failed_task, tasks_table
 
 _ON_DUPLICATE: Final = {
@@ -59,18 +59,22 @@ class _Source(NamedTuple):
 class RegistrationCalls:
     """The handlers, over one catalog.
 
-    Files in ``places`` may be registered. A client may write chunks of ``most_bytes`` at once.
+    Files in ``places`` may be registered. A client may write chunks of ``most_bytes`` at once. ``shown`` makes of a
+    text about an error the one that a client gets.
     """
 
-    def __init__(self, catalog: CatalogClient, places: AllowedPlaces, most_bytes: int) -> None:
+    def __init__(
+        self, catalog: CatalogClient, places: AllowedPlaces, most_bytes: int, shown: Callable[[str], str]
+    ) -> None:
         self._catalog = catalog
         self._places = places
         self._most_bytes = most_bytes
+        self._shown = shown
 
     def methods(self) -> tuple[Method, ...]:
         """The methods of this group."""
         return (
-            Method.named("RegisterWithDataset", Kind.UNARY, self._register, writes=True),
+            Method.named("RegisterWithDataset", Kind.UNARY, naming_places(self._register), writes=True),
             Method.named("UnregisterFromDataset", Kind.STREAM, self._unregister, writes=True),
             Method.named("WriteChunks", Kind.UPLOAD, self._write, writes=True),
             Method.named("CancelTasks", Kind.UNARY, self._cancel, writes=True),
@@ -90,6 +94,7 @@ class RegistrationCalls:
         self._places.check_files([given.storage_url for given in request.data_sources])
         sources = [source for given in request.data_sources for source in self._sources(given)]
         rows = _registered(dataset, sources, choice, whole=call.client_version.startswith(_WITH_WHOLE_REQUESTS))
+        rows = [(*row, DONE if error is None else failed_task(self._shown(error))) for *row, error in rows]
         table = pa.table([pa.array(column, pa.string()) for column in zip(*rows, strict=True)], _TOLD)
         return cloud("RegisterWithDatasetResponse")(data=part_of(table))
 
@@ -177,8 +182,8 @@ def _chunks_in(message: Any, call: Call) -> tuple[str, list[Chunk]]:
 
 def _registered(
     dataset: DatasetEntry, sources: Sequence[_Source], choice: OnDuplicateSegmentLayer, *, whole: bool
-) -> list[tuple[str, ...]]:
-    """Register files, and give a row for each layer, or each file that failed.
+) -> list[tuple[str | None, ...]]:
+    """Register files, and give a row for each layer, or each file that failed, which ends with the reason or None.
 
     ``whole``: where a layer is there that may not be, nothing is registered. Else that file alone fails: it is found by
     halves, as a request may have many files, and the others go together.
@@ -190,16 +195,15 @@ def _registered(
         if whole:
             raise
         if len(sources) == 1:
-            return [("", layers[0], "rrd", uris[0], failed_task(str(error)))]
+            return [("", layers[0], "rrd", uris[0], str(error))]
         half = len(sources) // 2
         parts = (sources[:half], sources[half:])
         return [row for part in parts for row in _registered(dataset, part, choice, whole=whole)]
-    rows: list[tuple[str, ...]] = []
-    for source, results in zip(sources, handle.results(), strict=True):
-        for result in results:
-            task = DONE if result.error is None else failed_task(result.error)
-            rows.append((result.segment_id or "", source.layer, "rrd", source.uri, task))
-    return rows
+    return [
+        (result.segment_id or "", source.layer, "rrd", source.uri, result.error)
+        for source, results in zip(sources, handle.results(), strict=True)
+        for result in results
+    ]
 
 
 def _check_source(given: Any) -> None:

@@ -152,8 +152,11 @@ class _Line:
         self.moved = time.monotonic()
         self.frames: _Frames | None = None
 
-    def move(self, buffer: memoryview) -> None:
-        """Move what can be moved now, until others have a turn. Raises ``OSError`` where an end is gone."""
+    def move(self, buffer: memoryview, most: int) -> None:
+        """Move what can be moved now, in ``most`` pieces; then others have a turn.
+
+        Raises ``OSError`` where an end is gone.
+        """
         rounds = 0
         while not self.is_over:
             if self.waiting:
@@ -165,7 +168,7 @@ class _Line:
                     self.target.shutdown(socket.SHUT_WR)
                 self.is_over = True
                 break
-            if rounds == _ROUNDS:
+            if rounds == most:
                 break
             rounds += 1
             try:
@@ -270,6 +273,7 @@ class Relay:
         self._connections: set[_Connection] = set()
         self._of_clients: Counter[str] = Counter()
         self._most_of_client = most_of_client
+        self._rounds = _ROUNDS
         self._buffer = memoryview(bytearray(_BUFFER))
         self._wake, self._woken = socket.socketpair()
         self._is_listening = True
@@ -296,7 +300,9 @@ class Relay:
         looked = time.monotonic()
         try:
             while not self._is_closed:
-                for key, _ in self._selector.select(_LOOK):
+                ready = self._selector.select(_LOOK)
+                self._rounds = max(_ROUNDS // max(len(ready), 1), 1)  # or a small call waits behind all large ones
+                for key, _ in ready:
                     self._serve(key)
                 if not self._is_listening and self._listener.fileno() >= 0:
                     self._selector.unregister(self._listener)
@@ -356,7 +362,7 @@ class Relay:
             return
         for line in connection.lines:
             if line.target is end if line.waiting else line.source is end:
-                line.move(self._buffer)
+                line.move(self._buffer, self._rounds)
         if all(line.is_over for line in connection.lines):
             self._drop(connection)
         else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from ...limits import MIB
@@ -16,7 +17,7 @@ from .dataset_methods import DatasetCalls
 from .entry_events import EntryEvents
 from .entry_methods import EntryCalls
 from .methods import Method
-from .places import AllowedPlaces
+from .places import AllowedPlaces, known_roots, without_places
 from .property_methods import PropertyCalls
 from .registration_methods import RegistrationCalls
 from .search_methods import SearchCalls
@@ -57,6 +58,7 @@ class CatalogService:
         self.catalog = opened.for_clients(readable)
         root = str(located(self.catalog.url.removeprefix("rerun+")))
         places = AllowedPlaces(root, None if readable is None else tuple(readable))
+        self.shown = partial(without_places, roots=known_roots((*(readable or ()), root)))
         layers = ServedLayers(self.catalog)
         self.upload_grants = UploadGrants(self.catalog, self.options.most_upload_bytes)
         capabilities = (*_CAPABILITIES, *([_UPLOADS] if self.upload_grants.is_offered else []))
@@ -68,7 +70,7 @@ class CatalogService:
             *PropertyCalls(self.catalog).methods(),
             *ChunkCalls(self.catalog, layers).methods(),
             *SearchCalls(self.catalog).methods(),
-            *RegistrationCalls(self.catalog, places, self.options.most_upload_bytes).methods(),
+            *RegistrationCalls(self.catalog, places, self.options.most_upload_bytes, self.shown).methods(),
             *TableCalls(self.catalog, places).methods(),
             *self.upload_grants.methods(),
         ]

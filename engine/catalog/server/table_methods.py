@@ -14,7 +14,7 @@ from .entry_methods import details_of, entry_id_from, hidden_in
 from .envelopes import part_of, rows_in, schema_in, schema_message
 from .messages import cloud, entry_id_message
 from .methods import Call, Kind, Method, ProtocolError, Status
-from .places import AllowedPlaces
+from .places import AllowedPlaces, naming_places
 
 _PREFIX: Final = "/rerun.cloud.v1alpha1."
 _LANCE: Final = f"{_PREFIX}LanceTable"
@@ -36,8 +36,8 @@ class TableCalls:
     def methods(self) -> tuple[Method, ...]:
         """The methods of this group."""
         return (
-            Method.named("CreateTableEntry", Kind.UNARY, self._create, writes=True),
-            Method.named("RegisterTable", Kind.UNARY, self._register, writes=True),
+            Method.named("CreateTableEntry", Kind.UNARY, naming_places(self._create), writes=True),
+            Method.named("RegisterTable", Kind.UNARY, naming_places(self._register), writes=True),
             Method.named("ReadTableEntry", Kind.UNARY, self._read),
             Method.named("UpdateTableEntry", Kind.UNARY, self._update, writes=True),
             Method.named("GetTableSchema", Kind.UNARY, self._schema),
@@ -120,7 +120,7 @@ class TableCalls:
                     raise _bad("the messages of one write have different insert modes")
                 rows = rows_in(request.dataframe_part, call)
                 if rows.schema != head.schema:
-                    raise _bad("the messages of one write have different columns")
+                    raise _bad(f"the messages of one write have different columns: {_difference(head, rows)}")
                 yield from rows.to_batches()
 
         modes = {_APPEND: table.append, _OVERWRITE: table.overwrite, _REPLACE: table.upsert, _UPDATE: table.update_rows}
@@ -145,6 +145,19 @@ def table_message(table: TableEntry) -> Any:
         if default is not None:
             found.table_details.default_blueprint_segment.id = default
     return found
+
+
+def _difference(first: pa.Table, other: pa.Table) -> str:
+    """Return the difference between the columns of two messages, as text."""
+    own, others = ({field.name: field for field in table.schema} for table in (first, other))
+    found = [f"{name!r} is missing" for name in own.keys() - others.keys()]
+    found += [f"{name!r} is new" for name in others.keys() - own.keys()]
+    found += [
+        f"{name!r} is {others[name].type}, and was {own[name].type}"
+        for name in own.keys() & others.keys()
+        if own[name].type != others[name].type
+    ]
+    return ", ".join(sorted(found)) or "their order, or what is said of them beside their types"
 
 
 def _as_known_to(call: Call, table: TableEntry, rows: pa.Table) -> pa.Table:

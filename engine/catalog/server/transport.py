@@ -82,7 +82,7 @@ def start(
         ) from error
     listener = _listening(host, port)
     budget = MemoryBudget(service.options.request_memory)
-    reception = Reception(access or Access(), budget)
+    reception = Reception(access or Access(), budget, service.shown)
     watch = _Watch(reception.metrics.stalled, budget)
     executor = ThreadPoolExecutor(threads, "chunkmill-serve")
     waiting = ThreadPoolExecutor(_WAITING_THREADS, "chunkmill-serve-waiting")

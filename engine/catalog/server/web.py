@@ -22,11 +22,11 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from ...limits import MIB
+from . import relay
 from .methods import Kind, Method, ProtocolError, Status, protocol_error
 from .metrics import CONTENT_TYPE
 from .receiving import Pace, received
 from .reception import Reception, forget
-from .relay import HEADER_SECONDS
 from .upload_grants import UPLOAD_PATH, UploadGrants
 
 LOG: Final = logging.getLogger(__name__)
@@ -296,7 +296,7 @@ def _timed_protocol() -> Any:
     from uvicorn.protocols.http.h11_impl import H11Protocol
 
     class TimedProtocol(H11Protocol):
-        """Looks after each piece of data whether a header began, and is not whole yet."""
+        """Looks after each piece of data whether a header is not whole yet, or nobody wants the rest of a body."""
 
         header_timer: asyncio.TimerHandle | None = None
 
@@ -309,9 +309,11 @@ def _timed_protocol() -> Any:
             self.look(is_over=True)
 
         def look(self, *, is_over: bool = False) -> None:
-            begun = not is_over and self.conn.their_state is h11.IDLE and bool(self.conn.trailing_data[0])
+            state = None if is_over else self.conn.their_state
+            is_answered = self.cycle is not None and self.cycle.response_complete
+            begun = bool(state is h11.IDLE and self.conn.trailing_data[0]) or (state is h11.SEND_BODY and is_answered)
             if begun and self.header_timer is None:
-                self.header_timer = self.loop.call_later(HEADER_SECONDS, self.transport.abort)
+                self.header_timer = self.loop.call_later(relay.HEADER_SECONDS, self.transport.abort)
             elif not begun and self.header_timer is not None:
                 self.header_timer.cancel()
                 self.header_timer = None

@@ -342,5 +342,6 @@ CALLS = {
         "given together",
     ),
     "serve lake --tls-key note.txt": (2, "given together"),
+    "serve start lake --request-memory much --client-connections 5": (2, "is not a size"),
     "serve start lake --tokens --secret-file none/secret --tls-key none.pem": (2, "does not exist"),
 }

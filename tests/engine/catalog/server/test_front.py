@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import gc
 import http.client
 import socket
 import ssl
 import subprocess
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -256,3 +258,101 @@ def test_calls_that_are_refused_leave_their_line_to_others(guarded: int, service
     finally:
         gc.enable()
     assert codes == {grpc.StatusCode.OK, grpc.StatusCode.UNAUTHENTICATED}
+
+
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+SETTINGS = b"\0\0\0\4\0\0\0\0\0"
+HEADERS = b"\0\x40\0\1\0\0\0\0\1"  # the head of a block of 16 KiB that goes on
+HTTP = b"HTTP/1.1\r\nhost: 127.0.0.1\r\n"
+
+
+@pytest.mark.parametrize(
+    ("first", "drip"),
+    [
+        (PREFACE, b""),
+        (b"PRI", b""),
+        (b"", PREFACE),
+        (PREFACE, SETTINGS[:3] + b"\4" + bytes(100)),
+        (PREFACE + SETTINGS + HEADERS, bytes(1000)),
+        (PREFACE + SETTINGS, b"\0\0\1\1\0\0\0\0\1\x82" + b"\0\0\0\x09\0\0\0\0\1" * 100),
+        (b"GET /version " + HTTP + b"x: ", b"y" * 1000),
+        (b"G", b""),
+        (b"GET /version " + HTTP + b"\r\nGET /v", b"y" * 1000),
+        (b"POST /nothing " + HTTP + b"content-length: 5000\r\n\r\n", b"y" * 1000),
+        (
+            f"POST /{SERVICE}/WhoAmI ".encode()
+            + HTTP
+            + b"content-type: application/grpc-web\r\ncontent-length: 5000\r\n\r\n",
+            b"y" * 1000,
+        ),
+    ],
+)
+def test_a_head_that_never_ends_is_not_waited_for(
+    service: CatalogService, monkeypatch: pytest.MonkeyPatch, first: bytes, drip: bytes
+) -> None:
+    monkeypatch.setattr(relay, "HEADER_SECONDS", 1.0)
+    monkeypatch.setattr(relay, "STALL_SECONDS", 2.0)
+    with start(service) as server, socket.create_connection(("127.0.0.1", server.port)) as line:
+        line.sendall(first)
+        line.settimeout(0.1)
+        began, rest = time.monotonic(), iter(drip)
+        while time.monotonic() - began < 15:
+            try:
+                if not line.recv(65536):
+                    break
+            except TimeoutError:
+                if (byte := next(rest, None)) is not None:
+                    line.sendall(bytes([byte]))
+            except ConnectionError:
+                break
+        assert 0.5 < time.monotonic() - began < 12
+        assert asked(server.port, "GET", "/version")[0] == 200
+
+
+def test_heads_that_come_in_pieces_are_whole_in_the_end(service: CatalogService) -> None:
+    """As they do on slow lines, each in its time."""
+
+    def carry(source: socket.socket, target: socket.socket, size: int) -> None:
+        with contextlib.suppress(OSError):
+            while some := source.recv(65536):
+                for at in range(0, len(some), size):
+                    target.sendall(some[at : at + size])
+
+    def take() -> None:
+        client, _ = listener.accept()
+        with client, socket.create_connection(("127.0.0.1", server.port)) as line:
+            line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            threading.Thread(target=carry, args=(line, client, 65536), daemon=True).start()
+            carry(client, line, 1)
+
+    with start(service) as server, socket.create_server(("127.0.0.1", 0)) as listener:
+        threading.Thread(target=take, daemon=True).start()
+        with grpc.insecure_channel(f"127.0.0.1:{listener.getsockname()[1]}") as channel:
+            assert channel.unary_unary(f"/{SERVICE}/FindEntries")(b"", timeout=20)
+
+
+def test_one_client_has_so_many_connections(service: CatalogService, caplog: pytest.LogCaptureFixture) -> None:
+    with start(service, most_of_client=5) as server:
+        lines = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(5)]
+        assert asked_or_none(server.port) is None
+        lines.pop().close()
+        deadline = time.monotonic() + 10
+        while asked_or_none(server.port) != 200:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        for line in lines:
+            line.close()
+    assert any("a connection of 127.0.0.1 is refused: it has 5 of all 5" in text for text in caplog.messages)
+
+
+def asked_or_none(port: int) -> int | None:
+    try:
+        return asked(port, "GET", "/version")[0]
+    except (OSError, http.client.HTTPException):
+        return None
+
+
+def test_addresses_of_one_client() -> None:
+    assert relay.client_of("192.0.2.7") == relay.client_of("::ffff:192.0.2.7") == "192.0.2.7"
+    assert relay.client_of("2001:db8::1") == relay.client_of("2001:db8::ffff:1") != relay.client_of("2001:db8:0:1::1")
+    assert relay.client_of("fe80::1%eth0") == relay.client_of("fe80::2")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import logging
 import os
 import random
 import re
@@ -21,6 +22,7 @@ from chunkmill.engine.catalog.server import Access, CatalogService, Kind, secret
 from chunkmill.engine.catalog.server.methods import SERVICE, ProtocolError
 from chunkmill.engine.catalog.server.reception import Reception
 from chunkmill.engine.cli.commands import commands
+from chunkmill.engine.cli.serving import JoinedLines
 from chunkmill.engine.errors import UsageError
 from chunkmill.engine.ingest import logging_to
 from click.testing import CliRunner
@@ -197,6 +199,31 @@ def test_options_that_contradict_each_other(tmp_path: Path, words: list[str], te
     found = CliRunner().invoke(commands, ["serve", str(tmp_path / "lake"), *words])
     assert found.exit_code == 2
     assert text in found.output
+
+
+def test_lines_that_repeat_are_joined(monkeypatch: pytest.MonkeyPatch) -> None:
+    log, logger, now = io.StringIO(), logging.getLogger("chunkmill.engine.catalog.server.relay"), 1000.0
+    monkeypatch.setattr(time, "time", lambda: now)
+    monkeypatch.setattr(time, "time_ns", lambda: int(now * 1e9))
+    with logging_to(log) as lines:
+        lines.addFilter(JoinedLines())
+        for number in range(500):
+            logger.warning("a connection of 192.0.2.%d is refused: it has %d", number % 250, number)
+            logger.warning("another line")
+        now += 11
+        logger.warning("a connection of 192.0.2.1 is refused: it has 3")
+    text = log.getvalue().splitlines()
+    assert [line.partition("warning: ")[2] for line in text] == [
+        "a connection of 192.0.2.0 is refused: it has 0",
+        "another line",
+        "a connection of 192.0.2.1 is refused: it has 3 (499 more like it since 1970-01-01T00:16:40.000Z)",
+    ]
+
+
+def test_a_budget_that_is_no_size_is_refused(tmp_path: Path) -> None:
+    found = CliRunner().invoke(commands, ["serve", str(tmp_path), "--request-memory", "much"])
+    assert found.exit_code == 2
+    assert "'much' is not a size" in found.output
 
 
 def free_port() -> int:
