@@ -69,7 +69,9 @@ class Uploads:
                     sync_folder(folder)
             free = shutil.disk_usage(self.folder).free
         if size is not None and size > free - _KEPT_FREE:
-            raise NoSpaceError(f"{size} bytes do not fit on the disk of the catalog", hint="Free some space.")
+            raise NoSpaceError(
+                f"{size} bytes do not fit on the disk of the catalog", path=str(self.folder), hint="Free some space."
+            )
         return self.folder
 
     def remove_drafts(self) -> None:

@@ -179,7 +179,7 @@ _ATTEMPTS: Final = 100
 _PATIENCE: Final = 30.0
 _TURN: Final = 0.05
 _SIZE: Final = 1024
-_AGAIN: Final = 10.0
+_AGAIN: Final = 1.0
 """Seconds, at most, after which a release that failed is tried again."""
 _GIVEN_UP: Final = set[str]()
 """The tokens of leases that this process no longer holds, though their files may not say so yet."""
@@ -521,6 +521,7 @@ def _replace(folder: Folder, name: str, data: bytes) -> None:
         with (folder.location / name).open("r+b", buffering=0) as file:
             os.pwrite(file.fileno(), data[-1:], len(data) - 1)  # raises where a limit would have the rest cut short
             file.write(data)
+            file.truncate()
     except BaseException:  # a signal, which may come at any point of this
         draft.unlink(missing_ok=True)
         raise
