@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any, Final
 
 from ..errors import NotFoundError, ReadError
 from ..execution import RunOptions
 from ..recordings import RecordingsFolder, StoreReader, StoreWriter, check_store, make_times
 from ..store import RecordingStore
+from ..units import Moment
 from .entries import EntryKind
 from .entry_log import EntryLog
 from .retention import a_week_ago, age_of
@@ -91,7 +92,7 @@ def maintain(
     optimize: bool,
     retrain: bool,
     compact: bool,
-    cleanup_before: datetime | None,
+    cleanup_before: Moment | None,
     allow_recent: bool,
 ) -> None:
     """Make missing times in a dataset's store, compact it, bring its search indexes up to date, and vacuum it, as asked

@@ -13,12 +13,15 @@ from pathlib import Path
 from typing import Any
 
 import lance
+import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
 from chunkmill.engine.catalog import CatalogClient, EntryId, NotFoundError, TableEntry, retention
 from chunkmill.engine.cli.catalogs import catalog
 from chunkmill.engine.errors import ReadError, SourceMissingError, UnsupportedError, UsageError, WriteError
 from chunkmill.engine.lance import UserTable, user_table
+from chunkmill.engine.units import age_of_moment
 from click.testing import CliRunner
 from datafusion import SQLOptions
 
@@ -298,3 +301,96 @@ def test_the_command_tells_of_tables_by_their_names(client: CatalogClient, table
     assert "fine: no faults" in ran.output and "t: 1 fault" in ran.output
     said = json.loads(CliRunner().invoke(catalog, ["check", client.url, "t", "--json"]).stdout)
     assert (said["table"], said["dataset"], said["path"]) == ("t", None, str(path))
+
+
+# --- the times of upkeep
+
+LONG_AGO = datetime(2024, 3, 1, tzinfo=UTC)
+MOMENTS: list[Any] = [
+    LONG_AGO,
+    LONG_AGO.replace(tzinfo=None),
+    pd.Timestamp(LONG_AGO),
+    "2024-03-01",
+    "2024-03-01T01:00:00+01:00",
+    "2024-03-01T00:00:00Z",
+    datetime.now(UTC) - LONG_AGO,
+    int(LONG_AGO.timestamp()) * 10**9,
+    np.int64(int(LONG_AGO.timestamp()) * 10**9),
+    np.datetime64("2024-03-01"),
+    np.datetime64("2024-03-01", "ns"),
+    np.timedelta64(datetime.now(UTC) - LONG_AGO),
+]
+NO_MOMENTS: list[Any] = [
+    1_709_251_200,  # seconds
+    1_709_251_200_000_000,  # microseconds
+    -1,
+    2**70,
+    1.7e18,
+    True,
+    "yesterday",
+    "2024-02-30",
+    "",
+    b"2024-03-01",
+    timedelta(days=-1),
+    pd.NaT,
+    np.datetime64("NaT"),
+    np.float64(1.7e18),
+    object(),
+]
+
+
+@pytest.mark.parametrize("moment", MOMENTS, ids=repr)
+def test_upkeep_takes_times_of_every_kind(client: CatalogClient, table: TableEntry, moment: Any) -> None:
+    assert abs(age_of_moment("cleanup_before", moment) - (datetime.now(UTC) - LONG_AGO)) < timedelta(hours=1)
+    table.append(id=[1], v=["a"])
+    table.append(id=[2], v=["b"])
+    table.do_maintenance(cleanup_before=moment)
+    client.create_dataset("d").do_maintenance(cleanup_before=moment)
+    assert table.computed().optimize(cleanup_older_than=moment).old_versions == 0
+    assert table.computed().cleanup_old_versions(moment).old_versions == 0
+    assert rows(table) == [(1, "a"), (2, "b")]
+
+
+NOW: dict[str, Callable[[], Any]] = {
+    "datetime": lambda: datetime.now(UTC),
+    "text": lambda: datetime.now(UTC).isoformat(),
+    "timedelta": timedelta,
+    "nanoseconds": time.time_ns,
+    "datetime64": lambda: np.datetime64(time.time_ns(), "ns"),
+}
+
+
+@pytest.mark.parametrize("kind", NOW)
+def test_upkeep_that_is_allowed_removes_what_came_before_a_time_of_any_kind(table: TableEntry, kind: str) -> None:
+    table.append(id=[1], v=["a"])
+    with pytest.raises(UsageError, match="younger than 7 days"):
+        table.do_maintenance(cleanup_before=NOW[kind]())
+
+    table.do_maintenance(cleanup_before=NOW[kind](), unsafe_allow_recent_cleanup=True)
+    assert len(lance.dataset(folder_of(table)).versions()) == 1
+
+
+@pytest.mark.parametrize("moment", NO_MOMENTS, ids=repr)
+def test_upkeep_says_which_times_it_takes(client: CatalogClient, table: TableEntry, moment: Any) -> None:
+    computed, dataset = table.computed(), client.create_dataset("d", exist_ok=True)
+    calls: list[Callable[[], object]] = [
+        lambda: table.do_maintenance(cleanup_before=moment, unsafe_allow_recent_cleanup=True),
+        lambda: dataset.do_maintenance(cleanup_before=moment, unsafe_allow_recent_cleanup=True),
+        lambda: computed.optimize(cleanup_older_than=moment),
+        lambda: computed.cleanup_old_versions(moment),
+    ]
+    for call in calls:
+        with pytest.raises(UsageError, match="is no time") as refused:
+            call()
+        assert "ISO text, a timedelta (how long ago), or nanoseconds since 1970" in str(refused.value)
+
+
+def test_the_edges_of_the_calendar_are_times(table: TableEntry) -> None:
+    for moment in (
+        datetime.min.replace(tzinfo=UTC),
+        timedelta.max,
+        "0001-01-01",
+        2**63 - 1,
+        datetime.max.replace(tzinfo=UTC),
+    ):
+        table.do_maintenance(cleanup_before=moment, unsafe_allow_recent_cleanup=True)
