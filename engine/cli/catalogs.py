@@ -164,7 +164,7 @@ def check_catalog(lake: str, entries: tuple[str, ...], as_json: bool, debug: boo
 @_LAKE
 @DEBUG
 def maintain_catalog(lake: str, debug: bool) -> None:
-    """Compact all of LAKE, and remove what nothing has needed for a week.
+    """Compact all of LAKE, and remove what nothing has needed for a week, also files that killed processes were writing.
 
     Tables that were registered are left to those who made them.
     """
