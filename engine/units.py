@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import re
-from datetime import UTC, datetime
-from typing import Final
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
 
 from .errors import UsageError
 
@@ -99,6 +99,62 @@ def seconds_of(given: float | str) -> float:
     if not math.isfinite(given) or given < 0:
         raise UsageError(f"{given!r} is not a duration", hint="Give seconds, 0 or more.")
     return float(given)
+
+
+Moment = datetime | str | timedelta | int
+"""A time in the past: a datetime, ISO text, how long ago it was, or nanoseconds since 1970."""
+
+_LEAST_NANOSECONDS: Final = 10**17
+"""A time of 1973 in nanoseconds; every later time has a smaller number in seconds, milliseconds and microseconds."""
+_LONGEST_AGE: Final = timedelta(days=1_000_000)
+"""More than the age of anything; Lance's microseconds have 64 bits."""
+
+
+def age_of_moment(name: str, given: Moment) -> timedelta:
+    """Return how long ago a time was; negative for one that comes. A time without a zone is in UTC.
+
+    ``name`` is that of the argument. numpy's times count as datetimes, and its lengths of time as timedeltas. Raises
+    ``UsageError`` for anything else.
+
+    >>> age_of_moment("before", timedelta(days=8))
+    datetime.timedelta(days=8)
+    >>> age_of_moment("before", "2024-02-30")
+    Traceback (most recent call last):
+    chunkmill.engine.errors.UsageError: before='2024-02-30' is no time: day is out of range for month. Give a \
+datetime, ISO text, a timedelta (how long ago), or nanoseconds since 1970.
+    """
+    try:
+        age = _age(given)
+    except (ValueError, OverflowError, OSError) as error:
+        raise _no_time(name, given, f": {error}") from None
+    if age is None:
+        raise _no_time(name, given, "")
+    return min(age, _LONGEST_AGE)
+
+
+def _age(given: Any) -> timedelta | None:
+    if type(given).__module__ == "numpy" and hasattr(given, "dtype"):  # which takes long to import
+        given = (given.astype(f"{given.dtype.kind}8[us]") if given.dtype.kind in "mM" else given).item()
+    if isinstance(given, timedelta):
+        if given < timedelta():
+            raise ValueError("it is negative")
+        return given
+    if isinstance(given, str):
+        given = datetime.fromisoformat(given)
+    elif isinstance(given, int) and not isinstance(given, bool):
+        if given < _LEAST_NANOSECONDS:
+            raise ValueError("it is a time before 1973, in nanoseconds")
+        given = datetime.fromtimestamp(given // 10**9, UTC) + timedelta(microseconds=given % 10**9 // 1000)
+    if not isinstance(given, datetime) or given != given:  # as NaT of pandas
+        return None
+    return datetime.now(UTC) - (given if given.tzinfo is not None else given.replace(tzinfo=UTC))
+
+
+def _no_time(name: str, given: object, reason: str) -> UsageError:
+    return UsageError(
+        f"{name}={given!r} is no time{reason}",
+        hint="Give a datetime, ISO text, a timedelta (how long ago), or nanoseconds since 1970.",
+    )
 
 
 _BYTES: Final = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30}

@@ -10,7 +10,6 @@ import time
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -31,14 +30,13 @@ from .entries import (
     dataset_rows,
 )
 from .entry_log import SYSTEM_TABLE, CatalogVersion, EntryLog
-from .maintenance import CatalogFault, faults_of, remove_deleted
+from .maintenance import CatalogFault, faults_of, remove_deleted, remove_drafts
 from .retention import a_week_ago
 from .system_table import EntriesTable
 from .table_creation import created_table, created_table_at, registered_table
 from .table_entry import TableEntry
 from .table_names import check_table_name
 from .table_upkeep import maintain_tables, remove_abandoned
-from .uploads import Uploads
 
 if TYPE_CHECKING:
     from .sql_context import CatalogContext
@@ -358,8 +356,8 @@ class CatalogClient(DeprecatedClientNames):
         """Compact datasets and tables, and remove what nothing has needed for a week, as the data of deleted datasets.
 
         See :meth:`DatasetEntry.do_maintenance` and :meth:`TableEntry.do_maintenance`. Tables that were registered are
-        left to those who made them. Data of deleted tables stays; what is left of tables whose creation was cut, and of
-        uploads, goes.
+        left to those who made them. Data of deleted tables stays; what is left of tables whose creation was cut, of
+        uploads, and of every other file that a killed process was writing, goes a week later.
         Where one fails, the others are maintained, and then the first error is raised.
         """
         failed: list[Exception] = []
@@ -372,9 +370,8 @@ class CatalogClient(DeprecatedClientNames):
                 failed.append(error)
         failed += maintain_tables(self._log)
         remove_deleted(self._log)
+        remove_drafts(self._log)
         remove_abandoned(self._log)
-        if isinstance(self._log.root, Path):
-            Uploads(self._log.root).remove_drafts()
         if failed:
             raise failed[0]
 

@@ -19,6 +19,7 @@ from ..execution import RunOptions
 from ..recordings import BASE_LAYER, LiveEntries, RecordingsFolder, StoreReader
 from ..store import LazyStore
 from ..stream import Content
+from ..units import Moment
 from .dataset_view import DatasetView, IndexValuesLike, layers_of
 from .deprecated import DeprecatedDatasetNames, with_older_keywords
 from .entries import EntryKind, time_of
@@ -403,7 +404,7 @@ class DatasetEntry(DeprecatedDatasetNames, DatasetSearch, HiddenDatasets):
         optimize_indexes: bool = False,
         retrain_indexes: bool = False,
         compact_fragments: bool = False,
-        cleanup_before: datetime | None = None,
+        cleanup_before: Moment | None = None,
         unsafe_allow_recent_cleanup: bool = False,
     ) -> None:
         """Compact the dataset, and remove what only old versions of it need.
@@ -419,15 +420,15 @@ class DatasetEntry(DeprecatedDatasetNames, DatasetSearch, HiddenDatasets):
         compact_fragments
             Join small files, and leave behind what is dead; see :meth:`RecordingStore.compact`.
         cleanup_before
-            Remove versions from before this time, and what only they need; see :meth:`RecordingStore.vacuum`. A time
-            without a zone is one in UTC.
+            Remove versions from before this time, and what only they need; see :meth:`RecordingStore.vacuum`. A
+            datetime (in UTC where it has no zone), ISO text, a timedelta (how long ago), or nanoseconds since 1970.
         unsafe_allow_recent_cleanup
             Allow a time that is less than a week ago. Queries that began before it may fail then.
 
         Raises
         ------
         ValueError
-            ``cleanup_before`` is less than a week ago, and that is not allowed.
+            ``cleanup_before`` is no time, or less than a week ago, and that is not allowed.
         WriteError
             Another process compacts or vacuums the dataset, or it cannot be written.
         """

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
+import os
+import re
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
+from pathlib import Path
 from typing import Any, Final
 
 from ..errors import NotFoundError, ReadError
 from ..execution import RunOptions
+from ..locations import located
 from ..recordings import RecordingsFolder, StoreReader, StoreWriter, check_store, make_times
 from ..store import RecordingStore
+from ..units import Moment
 from .entries import EntryKind
 from .entry_log import EntryLog
 from .retention import a_week_ago, age_of
@@ -18,6 +26,12 @@ from .search import SearchIndexes
 from .table_upkeep import abandoned_tables, table_of
 
 _NO_LONGER_MADE: Final = timedelta(hours=1)
+_DRAFT: Final = re.compile(
+    r"\.[0-9a-f][0-9a-f-]*\.draft"  # of folders and of uploads
+    r"|.+\.[0-9a-f]{32}\.open|\d{8,}\.json\.open"  # of files that are replaced, and of leases
+    r"|\.tmp[0-9A-Za-z]{6}|.+\.[a-z]+#\d+"  # of Lance
+)
+"""Names of files that are being written, or were when a process was killed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +105,7 @@ def maintain(
     optimize: bool,
     retrain: bool,
     compact: bool,
-    cleanup_before: datetime | None,
+    cleanup_before: Moment | None,
     allow_recent: bool,
 ) -> None:
     """Make missing times in a dataset's store, compact it, bring its search indexes up to date, and vacuum it, as asked
@@ -110,6 +124,47 @@ def maintain(
     if age is not None:
         indexes.clean(age)
         RecordingStore.open(folder.path).vacuum(older_than_seconds=age)
+
+
+def remove_drafts(log: EntryLog) -> None:
+    """Remove files that nobody goes on writing: drafts of this project and of Lance, which kills have left.
+
+    They lie in the catalog's own folders, in its datasets and in the tables that it has made, were not touched for a
+    week, and no process of this host has them open. Object stores have no drafts.
+    """
+    if not isinstance(log.root, Path):
+        return
+    limit = a_week_ago().timestamp()
+    own = [log.root / name for name in ("catalog", "datasets", "tables", "uploads")]
+    adopted = [log.place(row) for row in log.read().entries.values() if row.kind is not EntryKind.TABLE]
+    for home in {*own, *(place for place in map(located, adopted) if isinstance(place, Path))}:
+        for folder, _, names in os.walk(home):
+            for name in filter(_DRAFT.fullmatch, names):
+                _remove_draft(Path(folder, name), limit)
+
+
+def _remove_draft(path: Path, limit: float) -> None:
+    """Remove a draft that was not written since a time, unless somebody has it open."""
+    try:
+        with path.open("rb") as file:
+            if os.fstat(file.fileno()).st_mtime < limit and not _is_open_elsewhere(file.fileno()):
+                path.unlink()
+    except FileNotFoundError:
+        return  # it has got its name, or another process removes drafts, too
+    except OSError as error:
+        warnings.warn(f"{path} is left of a process that was killed, and stays: {error}", UserWarning, stacklevel=4)
+
+
+def _is_open_elsewhere(handle: int) -> bool:
+    """Whether a process of this host has the file open, as far as its file system tells."""
+    set_lease = getattr(fcntl, "F_SETLEASE", None)
+    if set_lease is None:
+        return False
+    try:
+        fcntl.fcntl(handle, set_lease, fcntl.F_WRLCK)  # granted to the only one who has it open; ends with the handle
+    except OSError as error:
+        return error.errno == errno.EAGAIN
+    return False
 
 
 def remove_deleted(log: EntryLog) -> None:

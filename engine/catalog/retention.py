@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from ..errors import UsageError
+from ..units import Moment, age_of_moment
 
 WEEK: Final = timedelta(days=7)
 """What is younger may still be in use: by a long query, or a writer that sleeps."""
@@ -16,13 +17,12 @@ def a_week_ago() -> datetime:
     return datetime.now(UTC) - WEEK
 
 
-def age_of(before: datetime, *, allow_recent: bool) -> timedelta:
-    """The age of what is from a time, which is in UTC where it has no zone.
+def age_of(cleanup_before: Moment, *, allow_recent: bool) -> timedelta:
+    """The age of what is from a time.
 
-    Raises ``UsageError`` for less than a week, unless that is allowed.
+    Raises ``UsageError`` for what is no time, and for less than a week, unless that is allowed.
     """
-    when = before if before.tzinfo is not None else before.replace(tzinfo=UTC)
-    age = datetime.now(UTC) - when
+    age = age_of_moment("cleanup_before", cleanup_before)
     if age < WEEK - timedelta(minutes=1) and not allow_recent:
         raise UsageError(
             f"versions that are younger than {WEEK.days} days may still be in use, and are not removed",

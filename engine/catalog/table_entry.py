@@ -7,7 +7,6 @@ import time
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from datetime import datetime
 from pathlib import Path
 from random import uniform
 from typing import TYPE_CHECKING, Any, Final
@@ -19,6 +18,7 @@ from ..errors import NotFoundError, UnsupportedError, WriteError
 from ..execution import Lease
 from ..lance import Batches, ComputedTable, TableRows, TableSnapshot, UserTable, is_spark_frame, rows_of
 from ..locations import located
+from ..units import Moment
 from .entries import Entry, EntryId, EntryKind, EntryRow, hidden_row
 from .table_names import check_table_name
 from .table_upkeep import maintain_table, table_of
@@ -189,7 +189,7 @@ class TableEntry(Entry):
         self,
         *,
         compact_fragments: bool = False,
-        cleanup_before: datetime | None = None,
+        cleanup_before: Moment | None = None,
         unsafe_allow_recent_cleanup: bool = False,
     ) -> None:
         """Compact the table, and remove its old versions, while others may write to it.
@@ -201,15 +201,16 @@ class TableEntry(Entry):
         compact_fragments
             Join small fragments, and leave deleted rows behind; and take all rows into the table's indexes.
         cleanup_before
-            Remove versions from before this time, those with a tag excepted, and what only they need. A time without a
-            zone is one in UTC. What somebody has written and not committed yet stays for a week in every case.
+            Remove versions from before this time, those with a tag excepted, and what only they need. A datetime (in
+            UTC where it has no zone), ISO text, a timedelta (how long ago), or nanoseconds since 1970. What somebody
+            has written and not committed yet stays for a week in every case.
         unsafe_allow_recent_cleanup
             Allow a time that is less than a week ago. Readers and writers that began before it may fail then.
 
         Raises
         ------
         ValueError
-            ``cleanup_before`` is less than a week ago, and that is not allowed.
+            ``cleanup_before`` is no time, or less than a week ago, and that is not allowed.
         WriteError
             The table cannot be written; a transient one where others changed the fragments all the time.
         """

@@ -10,6 +10,7 @@ from ..folders import Folder
 from ..lance import ComputedTable
 from ..locations import located
 from ..tables import JobTable, cleaned, joined
+from ..units import Moment
 from .entries import EntryId, EntryKind, EntryRow
 from .entry_log import EntryLog
 from .retention import a_week_ago, age_of
@@ -21,7 +22,7 @@ def table_of(log: EntryLog, row: EntryRow) -> ComputedTable:
     return ComputedTable(located(log.place(row)), row.name, log.gate)
 
 
-def maintain_table(table: ComputedTable, *, compact: bool, cleanup_before: datetime | None, allow_recent: bool) -> None:
+def maintain_table(table: ComputedTable, *, compact: bool, cleanup_before: Moment | None, allow_recent: bool) -> None:
     """Compact a table, and remove old versions and what jobs on its columns have left, as asked for."""
     age = None if cleanup_before is None else age_of(cleanup_before, allow_recent=allow_recent)
     if compact:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import time
 import uuid
 from pathlib import Path
 from typing import Final
@@ -14,7 +13,6 @@ from ..errors import AlreadyExistsError, CommitUnknownError, NoSpaceError, Usage
 from ..execution import sync_folder
 from ..faults import reach
 from ..limits import MIB
-from .retention import WEEK
 
 _UPLOADS: Final = "uploads"
 DRAFT: Final = ".draft"
@@ -81,17 +79,10 @@ class Uploads:
                     sync_folder(folder)
             free = shutil.disk_usage(self.folder).free
         if size is not None and size > free - _KEPT_FREE:
-            raise NoSpaceError(f"{size} bytes do not fit on the disk of the catalog", hint="Free some space.")
+            raise NoSpaceError(
+                f"{size} bytes do not fit on the disk of the catalog", path=str(self.folder), hint="Free some space."
+            )
         return self.folder
-
-    def remove_drafts(self) -> None:
-        """Remove what is left of uploads that were cut a week ago."""
-        for path in self.folder.glob(f".*{DRAFT}"):
-            try:
-                if time.time() - path.stat().st_mtime > WEEK.total_seconds():
-                    path.unlink()
-            except FileNotFoundError:
-                continue
 
 
 def check_new(place: Path) -> None:

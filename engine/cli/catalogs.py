@@ -173,7 +173,8 @@ def check_catalog(lake: str, entries: tuple[str, ...], as_json: bool, debug: boo
 def maintain_catalog(lake: str, debug: bool) -> None:
     """Compact all of LAKE, and remove what nothing has needed for a week.
 
-    Tables that were registered are left to those who made them.
+    That is also what processes were writing when they were killed. Tables that were registered are left to those who
+    made them.
     """
     with reported(debug=debug):
         leave_out_what_nothing_needs()

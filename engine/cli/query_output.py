@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
 from collections.abc import Iterator
 from itertools import groupby
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 from urllib.parse import quote
 
 import click
@@ -50,9 +52,9 @@ def write_rows(answer: AnswerRows, output: str, *, overwrite: bool, quiet: bool)
             file = made / f"{SEGMENT_ID}={quote(segment_id, safe='')}" / made.name if is_folder else made
             with writing(output):
                 file.parent.mkdir(exist_ok=True)
-            rows += _write(file, schema, (batch.select(schema.names) for _, batch in batches))
+            rows += _write(file, schema, (batch.select(schema.names) for _, batch in batches), output)
         if not is_folder and not made.exists():
-            _write(made, schema, iter(()))
+            _write(made, schema, iter(()), output)
         num_bytes = sum(file.stat().st_size for file in [made, *made.rglob("*")] if file.is_file())
         staging.check()
         _publish(made, path, overwrite=overwrite)
@@ -105,24 +107,65 @@ def _by_segment(answer: AnswerRows) -> Iterator[tuple[str, pa.RecordBatch]]:
             yield ids[start].as_py(), batch[start:stop]
 
 
-def _write(file: Path, schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> int:
-    """Write a file durably; gives its rows. Raises ``UnsupportedError`` for types that Parquet lacks."""
+class _Target(io.RawIOBase):
+    """A file for Arrow's writers, of which each writes its end as well when it is closed after a failure.
+
+    So what fails first is kept, and what comes then is dropped.
+    """
+
+    def __init__(self, file: Path) -> None:
+        self._file = file.open("wb")
+        self._failure: OSError | None = None
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        if self._failure is None:
+            try:
+                self._file.write(data)
+            except OSError as error:
+                self._failure = error
+        return len(data)
+
+    def check(self) -> None:
+        """Raise what failed, if anything has."""
+        if self._failure is not None:
+            raise self._failure
+
+    def finish(self) -> None:
+        """Let everything be on the disk."""
+        self.check()
+        self._file.flush()
+        os.fsync(self._file.fileno())
+
+    def close(self) -> None:
+        """Close the file, for whatever it is worth: what matters was finished before."""
+        with contextlib.suppress(OSError):
+            self._file.close()
+        super().close()
+
+
+def _write(file: Path, schema: pa.Schema, batches: Iterator[pa.RecordBatch], output: str) -> int:
+    """Write a file of ``output`` durably; gives its rows. Raises ``UnsupportedError`` for types that Parquet lacks."""
     rows = 0
-    with file.open("wb") as target:
+    with writing(output):
+        target = _Target(file)
+    with contextlib.closing(target):
         try:
             writer = pq.ParquetWriter(target, schema) if file.suffix == ".parquet" else pa.ipc.new_file(target, schema)
         except (pa.ArrowNotImplementedError, pa.ArrowInvalid) as error:
             raise UnsupportedError(
-                f"Parquet cannot hold these columns: {error}", path=str(file), hint="Write OUT.arrow instead."
+                f"Parquet cannot hold these columns: {error}", path=output, hint="Write OUT.arrow instead."
             ) from error
         with writer:
             for table in _grouped(batches, schema):
-                with writing(str(file)):
-                    writer.write_table(table)
+                writer.write_table(table)
+                with writing(output):
+                    target.check()
                 rows += len(table)
-        with writing(str(file)):
-            target.flush()
-            os.fsync(target.fileno())
+        with writing(output):
+            target.finish()
     return rows
 
 

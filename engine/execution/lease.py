@@ -179,9 +179,10 @@ _ATTEMPTS: Final = 100
 _PATIENCE: Final = 30.0
 _TURN: Final = 0.05
 _SIZE: Final = 1024
-_AGAIN: Final = 10.0
-"""Seconds, at most, after which a release that failed is tried again."""
-_GIVEN_UP: Final = set[str]()
+_AGAIN: Final = 1.0
+"""Seconds, at most, after which a release that failed is tried again for the first time."""
+_LONGEST_PAUSE: Final = 30.0
+_given_up: Final = set[str]()
 """The tokens of leases that this process no longer holds, though their files may not say so yet."""
 _CLOCK: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
@@ -197,7 +198,7 @@ class _Found(NamedTuple):
     def is_free(self) -> bool:
         """Whether it may be taken over at once."""
         holder = self.holder
-        return holder is not None and (holder.is_released or holder.token in _GIVEN_UP or holder.is_dead)
+        return holder is not None and (holder.is_released or holder.token in _given_up or holder.is_dead)
 
     @property
     def patience(self) -> float:
@@ -294,9 +295,10 @@ class Lease:
         self._thread.join()
         with self._turn:
             if self._lost is None and (error := self._release_failure()) is not None:
-                _GIVEN_UP.add(self.holder.token)
+                _given_up.add(self.holder.token)
                 logger.warning("the lease was not released, which is tried again: %s", error)
-                threading.Thread(target=self._release_later, name="chunkmill-lease", daemon=True).start()
+                with contextlib.suppress(RuntimeError):  # there may be no thread at the end of a process
+                    threading.Thread(target=self._release_later, name="chunkmill-lease", daemon=True).start()
             self._lost = self._lost or "it was released"
 
     def _release_failure(self) -> WriteError | None:
@@ -310,13 +312,16 @@ class Lease:
         return None
 
     def _release_later(self) -> None:
+        pause = min(self.holder.ttl / 3, _AGAIN)
         while True:
-            time.sleep(min(self.holder.ttl / 3, _AGAIN))
+            time.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE)
             with self._turn:
                 self._lost = None
                 is_done = self._release_failure() is None
                 self._lost = self._lost or "it was released"
             if is_done:
+                _given_up.discard(self.holder.token)
                 return
 
     def _keep(self) -> None:
@@ -496,7 +501,7 @@ def _tidy(folder: Folder, home: Location, number: int) -> None:
 
 def _give_up(folder: Folder, number: int, holder: Holder) -> None:
     """Let a lease go whose file may be there, as far as that is possible."""
-    _GIVEN_UP.add(holder.token)
+    _given_up.add(holder.token)
     with contextlib.suppress(OSError, ValueError, TypeError, ReadError, WriteError):
         if Holder.parse(folder.get(_name(number))).token == holder.token:
             _replace(folder, _name(number), holder.release().to_bytes())
@@ -521,6 +526,7 @@ def _replace(folder: Folder, name: str, data: bytes) -> None:
         with (folder.location / name).open("r+b", buffering=0) as file:
             os.pwrite(file.fileno(), data[-1:], len(data) - 1)  # raises where a limit would have the rest cut short
             file.write(data)
+            file.truncate()
     except BaseException:  # a signal, which may come at any point of this
         draft.unlink(missing_ok=True)
         raise

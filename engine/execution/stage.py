@@ -98,6 +98,11 @@ class TaskRun:
         """The folder for the files."""
         return Folder.at(self.location)
 
+    def put(self, name: str, data: bytes) -> None:
+        """Write a file of the run, which is of no use after a crash. Raises ``WriteError``."""
+        with writing(self.location):
+            self.folder.put(name, data, durable=False)
+
     def tell(self, amount: int) -> None:
         """Say how much of the task's size is done, for whoever watches the run."""
         self.folder.put(f"{self.name}{AMOUNT_SUFFIX}", str(amount).encode(), durable=False)

@@ -106,8 +106,9 @@ class ViewTable(ComputedTable):
         with pa.ipc.new_file(sink, batch.schema) as writer:
             writer.write_batch(batch)
         folder = Folder.at(self._location / DELETIONS)
-        folder.make()
-        folder.put(file.path(fragment).removeprefix(f"{DELETIONS}/"), sink.getvalue().to_pybytes())
+        with self.writing():
+            folder.make()
+            folder.put(file.path(fragment).removeprefix(f"{DELETIONS}/"), sink.getvalue().to_pybytes())
         return file
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from ..errors import ReadError, ReadWarning
+from ..errors import ReadError, ReadWarning, writing
 from ..execution import STAGE_TASKS, RunOptions, Stage, Staging, Task, TaskRun, executor_for
 from ..objects import is_url
 from ..optimisation import ChunkReferences
@@ -35,11 +35,14 @@ class _TimesBody:
     def run(self, task: TaskRun) -> Generator[pa.RecordBatch, None, dict[str, Any]]:
         """Write the part of one layer."""
         name = f"{task.name}.times"
-        new = task.folder.new(name)
+        with writing(task.location):
+            new = task.folder.new(name)
         try:
             for piece in part_end(made_times(self.layers[task.index][1])):
-                new.file.write(piece)
-            new.finish()
+                with writing(task.location):
+                    new.file.write(piece)
+            with writing(task.location):
+                new.finish()
         except BaseException:
             new.discard()
             raise

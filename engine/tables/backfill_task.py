@@ -18,7 +18,7 @@ from uuid import uuid4
 import numpy as np
 import pyarrow as pa
 
-from ..errors import SkipThresholdExceededError, WriteError
+from ..errors import SkipThresholdExceededError, WriteError, writing
 from ..execution import Packed, Staging, TaskRun, failure_to_dict
 from ..faults import reach
 from ..folders import Folder
@@ -107,7 +107,6 @@ class BackfillBody:
         if not failures:
             return ""
         folder = Folder.at(located(self.home or self.table.place) / COMPUTED / "errors")
-        folder.make()
         about = {
             "job_id": self.job,
             "table_version": self.version,
@@ -119,7 +118,9 @@ class BackfillBody:
         }
         name = f"{self.job}-{fragment}-{time.time_ns():x}.jsonl"
         lines = (json.dumps({"error_id": uuid4().hex, **about, **one}) for one in failures)
-        folder.put(name, "\n".join(lines).encode())
+        with writing(str(folder.location)):
+            folder.make()
+            folder.put(name, "\n".join(lines).encode())
         reach("errors.write", folder.place(name))
         return name
 
@@ -370,7 +371,8 @@ def _announced(staging: Staging, piece: Piece, offsets: Offsets, *, wanted: bool
     name = f"{ANNOUNCED}{piece.fragment.id}-{offsets[0]}-{offsets[-1]}"
     if staging.folder.exists(name):
         raise _EndedWorkerError
-    staging.folder.put(name, b"", durable=False)
+    with writing(staging.location):
+        staging.folder.put(name, b"", durable=False)
     try:
         yield
     finally:

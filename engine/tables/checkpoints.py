@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ..errors import ReadError
+from ..errors import ReadError, writing
 from ..faults import reach
 from ..folders import Folder
 from ..lance import OFFSET
@@ -151,17 +151,15 @@ class FragmentCheckpoints:
         with pa.ipc.new_file(sink, table.schema) as writer:
             writer.write_table(table)
         data = sink.getvalue().to_pybytes()
-        self._make()
         name = f"{int(piece.offsets[0]):08x}-{int(piece.offsets[-1]):08x}-{digest_of(data).hex()}{_ROWS}"
-        self._folder.put(name, data, durable=False)
+        self._put(name, data)
         reach("checkpoint.write", self._folder.place(name))
 
     def keep_file(self, written: WrittenFile) -> None:
         """Say that a file has the whole fragment."""
         data = json.dumps(written.to_dict()).encode()
-        self._make()
         name = f"{_FILE[0]}{digest_of(data).hex()}{_FILE[1]}"
-        self._folder.put(name, data, durable=False)
+        self._put(name, data)
         reach("checkpoint.file", self._folder.place(name))
 
     def files(self) -> Iterator[WrittenFile]:
@@ -195,10 +193,12 @@ class FragmentCheckpoints:
         except FileNotFoundError:
             return []
 
-    def _make(self) -> None:
-        if not self._made:
-            self._folder.make()
-            self._made = True
+    def _put(self, name: str, data: bytes) -> None:
+        with writing(str(self._folder.location)):
+            if not self._made:
+                self._folder.make()
+                self._made = True
+            self._folder.put(name, data, durable=False)
 
     def _read(self, name: str) -> Computed | None:
         if name in self._known:  # a name has the digest of what it names

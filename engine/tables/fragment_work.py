@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from ..errors import SessionError, WriteError
+from ..errors import SessionError, WriteError, writing
 from ..execution import Packed, RunOptions, Stage, Staging, Task, dealt, failure_from_dict, raise_failure, warn_of
 from ..folders import Folder
 from ..lance import ComputedTable, FragmentReader
@@ -202,7 +202,8 @@ class FragmentWork:
 def staging_in(place: str) -> Iterator[Staging]:
     """A folder for the files of a stage, in that of the table at a place."""
     home = located(place) / COMPUTED
-    Folder.at(home).make()
+    with writing(place):
+        Folder.at(home).make()
     with Staging.beside(home / "run") as staging:
         yield staging
 

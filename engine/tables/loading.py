@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Final
 import numpy as np
 import pyarrow as pa
 
-from ..errors import UsageError
+from ..errors import UsageError, writing
 from ..execution import RunOptions, Stage, Staging, Task, TaskRun, dealt, raise_failure, warn_of
 from ..folders import Folder
 from ..lance import ComputedTable, Fragment, FragmentReader, is_blob
@@ -225,7 +225,7 @@ class CutBody:
         def keep() -> None:
             table = pa.Table.from_batches(held)
             values = f"{task.name}-{len(runs)}.values"
-            task.folder.put(values, written(table.drop_columns([key])), durable=False)
+            task.put(values, written(table.drop_columns([key])))
             keys = table.column(key).combine_chunks()
             numbers = part_of(hashes_of(keys), self.parts)
             order = np.argsort(numbers, kind="stable")
@@ -234,7 +234,7 @@ class CutBody:
             for part in np.unique(numbers).tolist():
                 begin, end = int(bounds[part]), int(bounds[part + 1])
                 name = f"{values}-{part:05d}.run"
-                task.folder.put(name, written(index.slice(begin, end - begin)), durable=False)
+                task.put(name, written(index.slice(begin, end - begin)))
                 runs.append((part, name, values))
             held.clear()
 
@@ -271,7 +271,7 @@ class SortBody:
             table = opened(task.location, name)
             tables.append(table.append_column(FILE, pa.array(np.full(table.num_rows, number))))
         part = sorted_part(tables, self.key.name)
-        task.folder.put(HashedSource.name_of(task.index), written(part), durable=False)
+        task.put(HashedSource.name_of(task.index), written(part))
         yield from ()
         return {"duplicates": duplicates_in(part)}
 
@@ -293,7 +293,8 @@ def run_load(
     """Load columns, of which ``new`` are added, and count what is done."""
     table = backfill.table
     home = located(table.place) / COMPUTED
-    Folder.at(home).make()
+    with writing(table.place):
+        Folder.at(home).make()
     with Staging.beside(home / "source") as staging:
         keys = partitioned(table, source, target.inputs[0], target.columns, staging, backfill.run)
         added = _added(table, new)

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from ..errors import UsageError
 from ..lance import exact_array, rows_of
+from ..units import Moment, age_of_moment
 from .adding import added, altered, dropped
 from .functions import UDF, UnpackedUDF
 from .literals import assignments
@@ -189,17 +190,20 @@ class Table(TableSearch):
 
     # --- upkeep
 
-    def optimize(self, *, cleanup_older_than: timedelta | None = None, delete_unverified: bool = False) -> CleanupStats:
+    def optimize(self, *, cleanup_older_than: Moment | None = None, delete_unverified: bool = False) -> CleanupStats:
         """Join small fragments, take all rows into the indexes, and do :meth:`cleanup_old_versions`; gives its result.
 
         Others may write meanwhile. Fragments with stale values are joined with each other alone, so that it stays known
-        which values are stale. Raises a transient ``WriteError`` where others change the table all the time.
+        which values are stale. Raises ``ValueError`` for an age that is none, and a transient ``WriteError`` where
+        others change the table all the time.
         """
+        if cleanup_older_than is not None:
+            cleanup_older_than = age_of_moment("cleanup_older_than", cleanup_older_than)
         joined(self._lance)
         return self.cleanup_old_versions(cleanup_older_than, delete_unverified=delete_unverified)
 
     def cleanup_old_versions(
-        self, older_than: timedelta | None = None, *, delete_unverified: bool = False
+        self, older_than: Moment | None = None, *, delete_unverified: bool = False
     ) -> CleanupStats:
         """Remove versions of an age, but those with a tag, and all that only they need; gives how much that was.
 
@@ -209,14 +213,14 @@ class Table(TableSearch):
         Parameters
         ----------
         older_than
-            The age, a week by default. Whoever still reads an older version fails.
+            The age, a week by default, as a timedelta; or the time before which they were made, as a datetime (in UTC
+            where it has no zone), ISO text, or nanoseconds since 1970. Whoever still reads an older version fails.
         delete_unverified
             Remove what others have written and no version names, too, which otherwise stays for a week. Whoever is
             about to commit it fails. Nothing of that is removed while a job runs, which is warned of.
         """
-        return cleaned(
-            self._lance, self._jobs, WEEK if older_than is None else older_than, delete_unverified=delete_unverified
-        )
+        age = WEEK if older_than is None else max(age_of_moment("older_than", older_than), timedelta())
+        return cleaned(self._lance, self._jobs, age, delete_unverified=delete_unverified)
 
     def cleanup_checkpoints(self) -> dict[str, int]:
         """Remove checkpoints, and files that hold whole fragments, which no run would use any more."""

@@ -156,8 +156,9 @@ class ViewRefresh(ColumnLoads):
 
         Guarantee: all of that is one commit: a reader sees the view as it was before, or as it is then. A refresh that
         is cut has done nothing, and the next one goes on with what was computed. Of two at once, also on two hosts,
-        the second waits for the first, and then does what is left. One on another host of which nothing is heard for
-        half a minute is taken for dead, which is logged; should it live, its commit does not go on top of this one's.
+        the second waits for the first, and then does what is left. One of which nothing is heard for half a minute, as
+        it is on another host or is stopped, is taken for dead, which is logged; should it live, its commit does not go
+        on top of this one's.
 
         Parameters
         ----------

@@ -27,6 +27,7 @@ CHANGING_CALLS = {
 # Globals that change, and why they may. A new one needs as good a reason.
 MAY_CHANGE = {
     "engine.execution.chunk_frames": {"_kept"},
+    "engine.execution.lease": {"_given_up"},  # leases of this process whose files could not be written
     "engine.execution.spark_stage": {"_spared"},
     "engine.execution.transport": {"_waiting"},
     "engine.frames.metrics": {"_open"},  # a scope of the context, as its users have it

@@ -23,7 +23,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from ...errors import ReadError, WriteError
+from ...errors import ReadError, WriteError, writing
 from ...execution import Lease, RunOptions, Stage, Task, dealt, query_executor, raise_failure, warn_of
 from ...faults import reach
 from ...folders import Folder
@@ -186,7 +186,8 @@ class SearchIndexes:
             if name.endswith(_TABLE):
                 self._remove(name.removesuffix(_TABLE))
             else:
-                folder.delete([name])
+                with writing(str(self._home)):
+                    folder.delete([name])
         for one in indexes:
             self.table(one).clean(one.version, age_seconds)
 
@@ -195,7 +196,7 @@ class SearchIndexes:
     def _made(self, index: StoredIndex, live: LiveEntries, run: RunOptions) -> StoredIndex:
         layers = tuple(enumerate(entry for entry in live if entry.kind != "blueprint"))
         new = replace(index, table=_fresh(), next_number=len(layers))
-        self._folder_of_made().put(f"{new.table}{_TABLE}", b"")
+        self._keep(f"{new.table}{_TABLE}", b"")
         table = self.table(new)
         try:
             version = table.create(new.elements.schema)
@@ -212,7 +213,8 @@ class SearchIndexes:
     def _remove(self, table: str) -> None:
         """Remove a table that no index has, and what says that there may be one."""
         Folder.at(self._home / "tables").sub(table).remove()
-        self._folder_of_made().delete([f"{table}{_TABLE}"])
+        with writing(str(self._home)):
+            Folder.at(self._home / "made").delete([f"{table}{_TABLE}"])
 
     def _bring_up_to_date(self, index: StoredIndex, live: LiveEntries, run: RunOptions, *, retrain: bool) -> None:
         coverage = self.coverage(index, live)
@@ -255,13 +257,15 @@ class SearchIndexes:
             writer.write_table(table)
         data = sink.getvalue().to_pybytes()
         name = _fresh()
-        self._folder_of_made().put(f"{name}{_LIST}", data)
+        self._keep(f"{name}{_LIST}", data)
         return replace(index, covers=name, digest=digest_of(data).hex())
 
-    def _folder_of_made(self) -> Folder:
+    def _keep(self, name: str, data: bytes) -> None:
+        """Write a file of the folder ``made``."""
         folder = Folder.at(self._home / "made")
-        folder.make()
-        return folder
+        with writing(str(self._home)):
+            folder.make()
+            folder.put(name, data)
 
     def _covered(self, index: StoredIndex) -> list[tuple[int, Mark]]:
         folder, name = Folder.at(self._home / "made"), f"{index.covers}{_LIST}"
@@ -293,7 +297,8 @@ class SearchIndexes:
 
     def _change(self, change: Callable[[list[StoredIndex]], list[StoredIndex] | None]) -> None:
         """Publish the indexes that ``change`` makes of those there are, unless it gives None."""
-        self._files.folder.make()
+        with writing(str(self._home)):
+            self._files.folder.make()
         for _ in range(_MOST_TRIES):
             number, there = self._read()
             changed = change(there)

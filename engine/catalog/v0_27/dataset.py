@@ -12,6 +12,7 @@ import pyarrow as pa
 from ...chunk import IndexColumnSelector, Schema
 from ...errors import UsageError, check_argument
 from ...recordings import BASE_LAYER
+from ...units import Moment
 from .. import dataset
 from ..entries import EntryId
 from ..recording import Recording
@@ -259,7 +260,7 @@ class DatasetEntry(Entry):
         optimize_indexes: bool = False,
         retrain_indexes: bool = False,
         compact_fragments: bool = False,
-        cleanup_before: datetime | None = None,
+        cleanup_before: Moment | None = None,
         unsafe_allow_recent_cleanup: bool = False,
     ) -> None:
         """Compact the dataset, and remove what only old versions of it need; see

@@ -5,22 +5,32 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import signal
+import subprocess
+import sys
 import time
-from collections.abc import Callable
+import uuid
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import lance
+import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
 from chunkmill.engine.catalog import CatalogClient, EntryId, NotFoundError, TableEntry, retention
+from chunkmill.engine.catalog.maintenance import remove_drafts
 from chunkmill.engine.cli.catalogs import catalog
 from chunkmill.engine.errors import ReadError, SourceMissingError, UnsupportedError, UsageError, WriteError
+from chunkmill.engine.execution import Holder
 from chunkmill.engine.lance import UserTable, user_table
+from chunkmill.engine.units import age_of_moment
 from click.testing import CliRunner
 from datafusion import SQLOptions
+from small_recordings import ingest
 
 KEY = {"rerun:is_table_index": "true"}
 SCHEMA = pa.schema([pa.field("id", pa.int32(), metadata=KEY), ("v", pa.string())])
@@ -298,3 +308,208 @@ def test_the_command_tells_of_tables_by_their_names(client: CatalogClient, table
     assert "fine: no faults" in ran.output and "t: 1 fault" in ran.output
     said = json.loads(CliRunner().invoke(catalog, ["check", client.url, "t", "--json"]).stdout)
     assert (said["table"], said["dataset"], said["path"]) == ("t", None, str(path))
+
+
+# --- the times of upkeep
+
+LONG_AGO = datetime(2024, 3, 1, tzinfo=UTC)
+MOMENTS: list[Any] = [
+    LONG_AGO,
+    LONG_AGO.replace(tzinfo=None),
+    pd.Timestamp(LONG_AGO),
+    "2024-03-01",
+    "2024-03-01T01:00:00+01:00",
+    "2024-03-01T00:00:00Z",
+    datetime.now(UTC) - LONG_AGO,
+    int(LONG_AGO.timestamp()) * 10**9,
+    np.int64(int(LONG_AGO.timestamp()) * 10**9),
+    np.datetime64("2024-03-01"),
+    np.datetime64("2024-03-01", "ns"),
+    np.timedelta64(datetime.now(UTC) - LONG_AGO),
+]
+NO_MOMENTS: list[Any] = [
+    1_709_251_200,  # seconds
+    1_709_251_200_000_000,  # microseconds
+    -1,
+    2**70,
+    1.7e18,
+    True,
+    "yesterday",
+    "2024-02-30",
+    "",
+    b"2024-03-01",
+    timedelta(days=-1),
+    pd.NaT,
+    np.datetime64("NaT"),
+    np.float64(1.7e18),
+    object(),
+]
+
+
+@pytest.mark.parametrize("moment", MOMENTS, ids=repr)
+def test_upkeep_takes_times_of_every_kind(client: CatalogClient, table: TableEntry, moment: Any) -> None:
+    assert abs(age_of_moment("cleanup_before", moment) - (datetime.now(UTC) - LONG_AGO)) < timedelta(hours=1)
+    table.append(id=[1], v=["a"])
+    table.append(id=[2], v=["b"])
+    table.do_maintenance(cleanup_before=moment)
+    client.create_dataset("d").do_maintenance(cleanup_before=moment)
+    assert table.computed().optimize(cleanup_older_than=moment).old_versions == 0
+    assert table.computed().cleanup_old_versions(moment).old_versions == 0
+    assert rows(table) == [(1, "a"), (2, "b")]
+
+
+NOW: dict[str, Callable[[], Any]] = {
+    "datetime": lambda: datetime.now(UTC),
+    "text": lambda: datetime.now(UTC).isoformat(),
+    "timedelta": timedelta,
+    "nanoseconds": time.time_ns,
+    "datetime64": lambda: np.datetime64(time.time_ns(), "ns"),
+}
+
+
+@pytest.mark.parametrize("kind", NOW)
+def test_upkeep_that_is_allowed_removes_what_came_before_a_time_of_any_kind(table: TableEntry, kind: str) -> None:
+    table.append(id=[1], v=["a"])
+    with pytest.raises(UsageError, match="younger than 7 days"):
+        table.do_maintenance(cleanup_before=NOW[kind]())
+
+    table.do_maintenance(cleanup_before=NOW[kind](), unsafe_allow_recent_cleanup=True)
+    assert len(lance.dataset(folder_of(table)).versions()) == 1
+
+
+@pytest.mark.parametrize("moment", NO_MOMENTS, ids=repr)
+def test_upkeep_says_which_times_it_takes(client: CatalogClient, table: TableEntry, moment: Any) -> None:
+    computed, dataset = table.computed(), client.create_dataset("d", exist_ok=True)
+    calls: list[Callable[[], object]] = [
+        lambda: table.do_maintenance(cleanup_before=moment, unsafe_allow_recent_cleanup=True),
+        lambda: dataset.do_maintenance(cleanup_before=moment, unsafe_allow_recent_cleanup=True),
+        lambda: computed.optimize(cleanup_older_than=moment),
+        lambda: computed.cleanup_old_versions(moment),
+    ]
+    for call in calls:
+        with pytest.raises(UsageError, match="is no time") as refused:
+            call()
+        assert "ISO text, a timedelta (how long ago), or nanoseconds since 1970" in str(refused.value)
+
+
+def test_the_edges_of_the_calendar_are_times(table: TableEntry) -> None:
+    for moment in (
+        datetime.min.replace(tzinfo=UTC),
+        timedelta.max,
+        "0001-01-01",
+        2**63 - 1,
+        datetime.max.replace(tzinfo=UTC),
+    ):
+        table.do_maintenance(cleanup_before=moment, unsafe_allow_recent_cleanup=True)
+
+
+# --- what kills leave
+
+WRITES_FOR_EVER = """
+import sys, time, lance, pyarrow as pa
+
+def batches():
+    print("writing", flush=True)
+    while True:
+        time.sleep(0.01)
+        yield pa.record_batch({"id": pa.array(range(1000), pa.int32()), "v": ["x" * 50] * 1000})
+
+schema = pa.schema([("id", pa.int32()), ("v", pa.string())])
+lance.write_dataset(pa.RecordBatchReader.from_batches(schema, batches()), sys.argv[1], mode="append")
+"""
+
+
+def left_by_lance(table: TableEntry) -> list[Path]:
+    return list((folder_of(table) / "data").glob(".tmp*"))
+
+
+@contextlib.contextmanager
+def writing_for_ever(table: TableEntry) -> Iterator[subprocess.Popen[str]]:
+    """A process that writes rows by Lance until it is killed."""
+    command = [sys.executable, "-c", WRITES_FOR_EVER, str(folder_of(table))]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    try:
+        until = time.monotonic() + 30
+        while not left_by_lance(table):
+            assert time.monotonic() < until and process.poll() is None
+            time.sleep(0.01)
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_what_lance_was_writing_when_it_was_killed_goes_a_week_later(client: CatalogClient, table: TableEntry) -> None:
+    table.append(id=[1], v=["a"])
+    with writing_for_ever(table) as process:
+        (path,) = left_by_lance(table)
+        client.do_global_maintenance()
+        assert path.exists()
+        process.send_signal(signal.SIGSTOP)
+        os.utime(path, (1, 1))
+        remove_drafts(client._log)
+        assert path.exists()  # its writer lives, and has it open
+    remove_drafts(client._log)
+    assert not path.exists()
+    with writing_for_ever(table):
+        (path,) = left_by_lance(table)
+    client.do_global_maintenance()
+    assert path.exists()  # it may be that of a writer on another host
+    assert rows(table) == [(1, "a")]
+
+
+def test_drafts_of_all_folders_go_a_week_later_and_nothing_else(client: CatalogClient, table: TableEntry) -> None:
+    lake, digits, adopted = Path(client.url), uuid.uuid4().hex, Path(client.url).parent / "adopted"
+    client.create_dataset("d")
+    ingest(lake.parent / "landing", ["r"], adopted)
+    client.create_dataset("away", url=adopted)
+    dataset = Path(os.fspath(client.get_dataset("d")))
+    table.append(id=[1], v=["a"])
+    drafts = [
+        lake / "catalog" / "versions" / f".{digits}.draft",
+        lake / "uploads" / f".{digits}.draft",
+        lake / "uploads" / f".ab12-00003-{'0f' * 32}.draft",
+        dataset / "versions" / f".{digits}.draft",
+        dataset / "schemas" / f".{digits}.draft",
+        dataset / "lease" / "00000001.json.open",
+        adopted / "search" / "tables" / "x" / "data" / ".tmpAb12Cd",
+        folder_of(table) / "_versions" / f".{digits}.draft",
+        folder_of(table) / "_versions" / "18446744073709551614.manifest#1",
+        folder_of(table) / "_indices" / "x" / ".tmpAb12Cd",
+        folder_of(table) / "_computed" / "jobs" / f"a.json.{digits}.open",
+    ]
+    others = [
+        lake / "uploads" / "drive.open",
+        lake / "uploads" / "drive#2",
+        dataset / "lease" / "00000001.json",
+        lake.parent / f".{digits}.draft",
+        lake / "mine" / f".{digits}.draft",
+    ]
+    for path in [*drafts, *others]:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(Holder.here("x", 1.0).release().to_bytes())
+    client.do_global_maintenance()
+    assert [path for path in [*drafts, *others] if not path.exists()] == [drafts[-1]]  # no job runs
+    for path in [*drafts, *others]:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+        os.utime(path, (1, 1))
+    with drafts[1].open("ab"):
+        client.do_global_maintenance()
+        assert [path for path in drafts if path.exists()] == [drafts[1]]
+    client.do_global_maintenance()
+    assert not any(path.exists() for path in drafts) and all(path.exists() for path in others)
+    assert rows(table) == [(1, "a")] and client.check() == []
+
+
+def test_a_creation_that_was_cut_in_its_first_write_leaves_nothing(
+    client: CatalogClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retention, "WEEK", timedelta())
+    place = Path(client.url, "tables", str(EntryId.new()))
+    client.create_dataset("d")
+    UserTable(place, "cut").create(SCHEMA)
+    (place / "data").mkdir()
+    (place / "data" / ".tmpAb12Cd").touch()
+    client.do_global_maintenance()
+    assert not place.exists()

@@ -14,6 +14,7 @@ from chunkmill.engine import query_metrics
 from chunkmill.engine.chunk import ComponentDescriptor
 from chunkmill.engine.cli.commands import commands
 from click.testing import CliRunner, Result
+from file_limits import SmallDisk, largest_file
 
 
 def run(*arguments: object) -> Result:
@@ -106,6 +107,39 @@ def test_what_fails_leaves_what_was_there(lake: Path, tmp_path: Path) -> None:
     assert pq.read_table(out).num_rows == 4
     assert run(lake / "lake", "--index", "frame", "-o", out, "--overwrite", "--segments", "[ab]*").exit_code == 0
     assert len(list(out.rglob("*.parquet"))) == 2
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "arrow"])
+@pytest.mark.parametrize("segments", ["c", "*"])
+def test_a_full_disk_is_said_with_the_path_wherever_it_comes(
+    lake: Path, tmp_path: Path, suffix: str, segments: str
+) -> None:
+    out = tmp_path / f"rows.{suffix}"
+    query = (lake / "lake", "--index", "frame", "--segments", segments, "-o", out)
+    assert run(*query).exit_code == 0
+    files = [out] if segments == "c" else sorted(out.rglob(f"*.{suffix}"))
+    size, before = min(path.stat().st_size for path in files), [path.read_bytes() for path in files]
+    for limit in (0, 3, 300, size // 2, size - 300, size - 1):  # the first bytes, the rows, the footer, the last byte
+        with largest_file(limit):
+            done = run(*query, "--overwrite")
+        assert done.exit_code == 1, (limit, done.output)
+        assert f"{out}: cannot be written: File too large" in done.output, (limit, done.output)
+        assert "Free some space" in done.output
+        assert [path.read_bytes() for path in files] == before and list(tmp_path.iterdir()) == [out]
+    assert run(*query, "--overwrite").exit_code == 0
+
+
+def test_a_disk_that_fills_up_is_said_with_the_path(lake: Path, disk: SmallDisk) -> None:
+    failed = []
+    for left in (0, 1, 2, 3, 4):
+        out = disk.folder / f"{left}.parquet"
+        disk.fill(left * 4096)
+        done = run(lake / "0.rrd", "--index", "frame", "-o", out)
+        assert done.exit_code == (0 if out.exists() else 1)
+        assert out.exists() or f"{out}: cannot be written: No space left on device" in done.output, done.output
+        failed += [] if out.exists() else [left]
+        disk.make_space()
+    assert failed[:2] == [0, 1]
 
 
 def test_a_plan_tells_what_filters_leave(lake: Path) -> None:
