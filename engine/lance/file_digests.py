@@ -29,7 +29,7 @@ from typing import Any, Final, NamedTuple
 import xxhash
 
 from ..errors import ReadError
-from ..folders import Folder
+from ..folders import OPEN_SUFFIX, Folder
 from ..limits import MIB
 from ..locations import Location
 from ..rrd import Findings, Verification
@@ -189,8 +189,10 @@ class FileDigests:
         return digests
 
     def join(self) -> None:
-        """Join all files of digests, without those of files that are gone. One that is damaged stays."""
+        """Join all files of digests, without those of files that are gone. One that is damaged stays; drafts go."""
         found = Findings()
+        with suppress(FileNotFoundError):
+            self._folder.delete([name for name in self._folder.names() if name.endswith(OPEN_SUFFIX)])
         names = self._names()
         joined: dict[str, FileDigest] = {}
         for one in self._each(found, names):
