@@ -346,8 +346,26 @@ def test_a_damaged_file_of_digests_outlives_a_cleanup(entry: TableEntry) -> None
     with pytest.raises(ReadError, match="the digests of version 3 cannot be read") as caught:
         entry.do_maintenance(cleanup_before=datetime.now(UTC) - timedelta(days=8))
     assert caught.value.path == str(last) and last.exists()
+    with pytest.raises(ReadError, match="the digests of version 3 cannot be read") as caught:
+        entry.do_maintenance(compact_fragments=True)
+    assert caught.value.path == str(last)
     last.unlink()
     assert len(verified(entry).undigested) == 2
+
+
+def test_digests_that_are_joined_while_they_are_read_are_read_again(
+    entry: TableEntry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    digests, read, joins = FileDigests(folder_of(entry), "t"), FileDigests._read, ["once"]
+
+    def joined_before(own: FileDigests, name: str) -> Any:
+        if joins:
+            joins.pop()
+            digests.join()
+        return read(own, name)
+
+    monkeypatch.setattr(FileDigests, "_read", joined_before)
+    assert is_whole(entry) and not joins
 
 
 # --- the command
