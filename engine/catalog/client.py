@@ -380,7 +380,8 @@ class CatalogClient(DeprecatedClientNames):
 
         Those are registered files that were replaced or removed since, which no segment can be read from any more,
         files of the catalog, its stores and its tables that are damaged or gone, and tables whose creation was cut.
-        Chunks and rows are not read; ``verify`` reads chunks.
+        Files of tables are compared with the digests that commits have written. Chunks are not read; ``verify`` reads
+        them.
 
         Parameters
         ----------

@@ -209,6 +209,8 @@ class TableEntry(Entry):
 
         Raises
         ------
+        ReadError
+            A file whose rows would be written again, or the file of a version, is not what was written.
         ValueError
             ``cleanup_before`` is no time, or less than a week ago, and that is not allowed.
         WriteError

@@ -159,8 +159,8 @@ def check_catalog(lake: str, entries: tuple[str, ...], as_json: bool, debug: boo
     """Check the files of LAKE, or of some of its datasets and tables.
 
     Reported are registered files that were replaced or removed since, damaged or missing files of the catalog, its
-    stores and its tables, and tables whose creation was cut. Neither chunks nor rows are read: `chunkmill verify LAKE`
-    reads chunks. The exit code is 1 if there is any fault.
+    stores and its tables, and tables whose creation was cut. Files of tables are compared with their digests. Chunks
+    are not read: `chunkmill verify LAKE` reads them. The exit code is 1 if there is any fault.
     """
     with reported(debug=debug):
         leave_out_what_nothing_needs()

@@ -152,11 +152,12 @@ def check(
 @DEBUG
 @QUIET
 def verify(inputs: tuple[str, ...], as_json: bool, debug: bool, quiet: bool) -> None:
-    """Read recordings and stores completely, and report every fault.
+    """Read recordings, stores and tables completely, and report every fault.
 
-    FILE is a file of any format, a pattern, a folder that is searched for recordings, or a store of recordings. Every
-    chunk is decoded, every checksum and digest is verified, and footers, indexes and manifests are compared with the
-    data. Each fault is one line; the exit code is 1 if there is any.
+    FILE is a file of any format, a pattern, a folder that is searched for recordings and tables, a store of recordings,
+    a table, or a lake for all its datasets and tables. Every chunk is decoded, every checksum and digest is verified,
+    and footers, indexes and manifests are compared with the data. Files of tables that other programs have written are
+    reported as without digests. Each fault is one line; the exit code is 1 if there is any.
     """
     with reported(debug=debug):
         leave_out_what_nothing_needs()

@@ -14,7 +14,6 @@ import numpy as np
 from ...readers import FORMATS, STORE, Format, all_suffixes, detect_format, format_of_name
 from ..chunk import Chunk, TimeBounds, timeline_called
 from ..errors import ReadError, SourceMissingError, UsageError
-from ..lance import UserTable
 from ..limits import is_text
 from ..locations import Location, files_below, fixed_part, reading_location
 from ..objects import ObjectUrl, find_objects, is_one_object
@@ -226,6 +225,8 @@ def stores_of(source: Location, name: str, options: SourceOptions, episode: int 
 
 def is_table(location: Location) -> bool:
     """Whether this is a folder, or a prefix of an object store, with a Lance table."""
+    from ..lance import UserTable
+
     if isinstance(location, Path) and not (location / "_versions").is_dir():
         return False
     if isinstance(location, ObjectUrl) and format_of_name(location.name) is not None:
@@ -257,6 +258,8 @@ def verify(path: str | os.PathLike[str]) -> Verification:
 
     location = reading_location(path)
     if is_table(location):
+        from ..lance import UserTable
+
         return UserTable(location, location.name.removesuffix(".lance")).verify()
     row = detect_format(location)
     episodes = () if row is STORE else row.open(location).episodes()

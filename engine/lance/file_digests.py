@@ -18,7 +18,7 @@ import json
 import os
 import re
 import secrets
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ from typing import Any, Final, NamedTuple
 import xxhash
 
 from ..errors import ReadError
-from ..folders import Folder
+from ..folders import OPEN_SUFFIX, Folder
 from ..limits import MIB
 from ..locations import Location
 from ..rrd import Findings, Verification
@@ -45,6 +45,7 @@ _FOLDER: Final = "_digests"
 _NAME: Final = re.compile(r"(\d{20})(-[0-9a-f]{8})?\.json")
 _PIECE_BYTES: Final = 8 * MIB
 _AT_ONCE: Final = 8
+_MOST_TRIES: Final = 5
 
 
 class FileDigest(NamedTuple):
@@ -105,9 +106,16 @@ class FileDigests:
             paths = sorted(named[version] - named.get(version - 1, named[version] if version > 1 else set()))
         self._keep(version, [*paths, *self._blobs_beside(dataset, paths)], known)
 
-    def _keep(self, version: int, paths: Iterable[str], known: Mapping[str, FileDigest]) -> None:
-        found = {path: known.get(path) or self.digest_of(path) for path in paths}
-        there = {path: one._replace(version=version) for path, one in found.items() if one is not None}
+    def _keep(self, version: int, paths: Collection[str], known: Mapping[str, FileDigest]) -> None:
+        found = {path: known[path] for path in paths if path in known}
+        missing = [path for path in paths if path not in known]
+        if isinstance(self._place, Path):  # whose files are in memory still
+            found |= {path: one for path in missing if (one := self.digest_of(path)) is not None}
+        else:
+            with ThreadPoolExecutor(_AT_ONCE, "chunkmill-digests") as threads:
+                pairs = zip(missing, threads.map(self.digest_of, missing), strict=True)
+                found |= {path: one for path, one in pairs if one is not None}
+        there = {path: one._replace(version=version) for path, one in found.items()}
         self._write(f"{version:020}.json", there)
 
     def _appended_files(self, dataset: Any, version: int) -> list[str] | None:
@@ -177,24 +185,32 @@ class FileDigests:
 
     def of_version(self, version: int, path: str) -> FileDigest | None:
         """The digest of a file that a version has added, looked for where it may be. Raises ``ReadError``."""
-        names = self._names()
-        wanted = [name for name in names if name == f"{version:020}.json" or "-" in name]
-        return next((one[path] for one in map(self._read, wanted) if path in one), None)
+        found = Findings()
+        digests = self.all(found, lambda name: name == f"{version:020}.json" or "-" in name)
+        found.verification().checked()
+        return digests.get(path)
 
-    def all(self, found: Findings) -> dict[str, FileDigest]:
-        """The digests of all files; those of a file of digests that is damaged are left out, and its fault is noted."""
-        digests: dict[str, FileDigest] = {}
-        for one in self._each(found):
-            digests.update(one)
+    def all(self, found: Findings, wanted: Callable[[str], bool] = lambda _: True) -> dict[str, FileDigest]:
+        """The digests of all files, or those in files of digests whose names are ``wanted``.
+
+        Those in a file that is damaged are left out, and its fault is noted. Where a cleanup joins files meanwhile, all
+        are read again.
+        """
+        for _ in range(_MOST_TRIES):
+            names, own = list(filter(wanted, self._names())), Findings()
+            digests, gone = self._read_all(names, own)
+            if not gone:
+                break
+        found.add(own.verification())
         return digests
 
     def join(self) -> None:
-        """Join all files of digests, without those of files that are gone. One that is damaged stays."""
+        """Join all files of digests, without those of files that are gone. One that is damaged stays; drafts go."""
         found = Findings()
+        with suppress(FileNotFoundError):
+            self._folder.delete([name for name in self._folder.names() if name.endswith(OPEN_SUFFIX)])
         names = self._names()
-        joined: dict[str, FileDigest] = {}
-        for one in self._each(found, names):
-            joined.update(one)
+        joined, _ = self._read_all(names, found)
         damaged = {os.path.basename(error.path or "") for error in found.verification().faults}  # noqa: PTH119 (a URL, too)
         there = self._there(joined)
         whole = [name for name in names if name not in damaged]
@@ -232,29 +248,36 @@ class FileDigests:
         except FileNotFoundError:
             return []
 
-    def _each(self, found: Findings, names: list[str] | None = None) -> Iterator[dict[str, FileDigest]]:
-        def read(name: str) -> dict[str, FileDigest]:
+    def _read_all(self, names: Sequence[str], found: Findings) -> tuple[dict[str, FileDigest], bool]:
+        """The digests in files that are whole, the faults of others noted, and whether one is gone."""
+
+        def read(name: str) -> dict[str, FileDigest] | None:
             with found.noting():
                 return self._read(name)
             return {}
 
+        digests: dict[str, FileDigest] = {}
+        gone = False
         with ThreadPoolExecutor(_AT_ONCE, "chunkmill-digests") as threads:
-            yield from threads.map(read, self._names() if names is None else names)
+            for one in threads.map(read, names):
+                digests.update(one or {})
+                gone = gone or one is None
+        return digests, gone
 
-    def _read(self, name: str) -> dict[str, FileDigest]:
-        """The digests in a file; none where a cleanup has joined it with others meanwhile."""
+    def _read(self, name: str) -> dict[str, FileDigest] | None:
+        """The digests in a file; None where it is gone."""
         try:
             digest, _, body = self._folder.get(name).partition(b"\n")
             if digest.decode("ascii", "replace") != xxhash.xxh3_128_hexdigest(body):
                 raise ValueError("its own digest differs")
             return {path: FileDigest(*one) for path, one in json.loads(body)["files"].items()}
         except FileNotFoundError:
-            return {}
+            return None
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise ReadError(
                 f"the digests of version {int(name[:20])} cannot be read: {error}",
                 path=self._folder.place(name),
-                hint="Restore the file; without it, the files that the version has added have no digests.",
+                hint=f"{RESTORE} Without it, what the version has added has no digests.",
             ) from error
 
     def _write(self, name: str, files: Mapping[str, FileDigest]) -> None:
@@ -271,12 +294,9 @@ class FileDigests:
                 while piece := file.read(_PIECE_BYTES):
                     yield piece
             return
-        folder, offset = Folder.at(self._place), 0
-        while piece := folder.get_range(path, offset, _PIECE_BYTES):
-            yield piece
-            offset += len(piece)
-            if len(piece) < _PIECE_BYTES:
-                return
+        folder = Folder.at(self._place)
+        for offset in range(0, folder.size(path), _PIECE_BYTES):  # a store refuses to read behind the end
+            yield folder.get_range(path, offset, _PIECE_BYTES)
 
 
 def files_of_versions(dataset: Any, first: int) -> dict[int, set[str]]:

@@ -138,7 +138,7 @@ class LancePlace:
             yield
         except ChunkmillError as error:
             is_inside = isinstance(error, (ReadError, WriteError)) and str(error.path).startswith(self.place)
-            if is_inside and error.hint != RESTORE:
+            if is_inside and not (error.hint or "").startswith(RESTORE):
                 error.path = self.place  # its files are nothing that a user knows, but those to restore
             raise
         except BaseException as error:

@@ -640,8 +640,10 @@ def _with_each_key_once(rows: RowSource, schema: pa.Schema, keys: list[str]) -> 
 
 def _check_keys(keys: pa.Table) -> None:
     """Raise ``UsageError`` where several rows are the same, and have no null."""
-    whole = keys.drop_null()
+    whole = keys.drop_null() if any(column.null_count for column in keys.columns) else keys
     try:
+        if whole.num_columns == 1 and _is_rising(whole.column(0)):
+            return
         counts = whole.group_by(keys.schema.names).aggregate([([], "count_all")])
         twice = counts.filter(pc.greater(counts["count_all"], 1)).slice(0, 1).select(keys.schema.names).to_pylist()
     except pa.ArrowNotImplementedError:  # of keys that are lists or structs
@@ -653,6 +655,11 @@ def _check_keys(keys: pa.Table) -> None:
             f"Ambiguous merge inserts are prohibited: several rows have the key ({told})",
             hint="Nothing was written. Give each key once.",
         )
+
+
+def _is_rising(values: pa.ChunkedArray) -> bool:
+    """Whether each value is greater than the one before, as keys often are: grouping them takes fifty times as long."""
+    return bool(pc.all(pc.greater(values.slice(1), values.slice(0, max(len(values) - 1, 0)))).as_py())
 
 
 @contextmanager

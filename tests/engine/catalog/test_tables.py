@@ -262,6 +262,36 @@ def test_a_null_is_no_key_and_one_key_is_given_once(table: TableEntry) -> None:
     assert table.snapshot().version == 3
 
 
+@pytest.mark.parametrize("schema", [SCHEMA, STRICT], ids=["nullable", "primary"])
+def test_a_new_key_is_given_once_too(client: CatalogClient, schema: pa.Schema) -> None:
+    table = client.create_table("t", schema)
+    table.append(id=1, v="a")
+    twice = pa.table({"id": pa.array([7, 2, 7], pa.int32()), "v": ["x", "y", "z"]}, schema=schema)
+    batches = [twice.slice(0, 1).to_batches()[0], twice.slice(1).to_batches()[0]]
+    forms: list[Any] = [
+        twice,
+        batches,
+        pa.RecordBatchReader.from_batches(schema, batches),
+        Stream(twice),
+        twice.to_pandas(),
+    ]
+    for form in forms:
+        with pytest.raises(UsageError, match=r"several rows have the key \(id = 7\)"):
+            table.upsert(form)
+    assert table.snapshot().version == 2 and table.reader().to_pydict() == {"id": [1], "v": ["a"]}
+    table.upsert(twice.slice(1).to_reader())
+    assert table.reader().count() == 3
+
+
+def test_a_key_of_several_fields_is_given_once(client: CatalogClient) -> None:
+    fields = [pa.field("a", pa.int32(), metadata=KEY), pa.field("b", pa.string(), metadata=KEY), ("v", pa.string())]
+    table = client.create_table("t", pa.schema(fields))
+    table.upsert(a=[1, 1, 2, None, None], b=["x", "y", "x", "x", "x"], v=["v"] * 5)
+    with pytest.raises(UsageError, match=r"several rows have the key \(a = 3, b = 'x'\)"):
+        table.upsert(a=[3, 1, 3], b=["x", "x", "x"], v=["v"] * 3)
+    assert table.reader().count() == 5
+
+
 def test_rows_are_updated_by_key_in_the_columns_that_are_given(client: CatalogClient) -> None:
     schema = STRICT.append(pa.field("flag", pa.bool_(), nullable=False))
     table = client.create_table("t", schema)

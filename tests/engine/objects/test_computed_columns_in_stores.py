@@ -23,9 +23,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import view_host
+from chunkmill.engine import verify
 from chunkmill.engine.cli.commands import commands
 from chunkmill.engine.errors import JobFailedError
 from chunkmill.engine.folders import Folder
+from chunkmill.engine.lance import TableVerification, file_digests
 from chunkmill.engine.locations import located
 from chunkmill.engine.objects import storage_options
 from chunkmill.engine.tables import UDF, NativeTable, Skip, Table, TableConnection, TableReference, connect, udf
@@ -307,3 +309,32 @@ def test_one_host_computes_and_the_other_waits_and_a_dead_one_is_taken_over(
     assert len(calls()) <= 2 * ROWS + 1
     rows = view.to_arrow().to_pylist()
     assert sorted((row["v"], row["sq"]) for row in rows) == [(v, v * v) for v in range(2 * ROWS)]
+
+
+def test_files_of_a_table_have_digests_that_are_compared(
+    bucket: str, table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = connect(f"{bucket}/tables", executor="inline").create_table("t", [{"a": 1}])
+    other.add([{"a": number} for number in range(2, 50)])
+    other.create_scalar_index("a")
+    other.delete("a = 3")
+    found = verify(other.uri)
+    assert isinstance(found, TableVerification)
+    assert (found.rows, found.faults, found.undigested) == (48, (), ()) and found.digests == found.chunks > 10
+    assert isinstance(without := verify(table.uri), TableVerification)
+    assert without.rows == 20 and not without.faults and len(without.undigested) == 3
+    run = CliRunner().invoke(commands, ["verify", f"{bucket}/tables"])
+    assert run.exit_code == 0 and "48 rows of version 4" in run.output and "all digests match" in run.output
+    folder = Folder.at(located(other.uri))
+    dataset = lance.dataset(other.uri, storage_options=storage_options(located(other.uri)))
+    for name in dataset.tracked_files().read_all()["path"].unique().to_pylist()[::3]:
+        data = folder.get(name)
+        folder.put(name, data[:9] + bytes([data[9] ^ 4]) + data[10:])
+        (fault,) = verify(other.uri).faults
+        assert fault.path == f"{other.uri}/{name}"
+        folder.put(name, data)
+    monkeypatch.setattr(file_digests, "_PIECE_BYTES", len(data))  # the last file ends with a piece
+    assert not verify(other.uri).faults
+    other.optimize(cleanup_older_than=timedelta())
+    assert len(list(Folder.at(located(other.uri) / "_digests").names())) == 1
+    assert not verify(other.uri).faults

@@ -5,13 +5,14 @@ from __future__ import annotations
 import datetime
 import decimal
 import warnings
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
 from chunkmill.engine.errors import UsageError
-from chunkmill.engine.tables import UDF, check_against, udf
+from chunkmill.engine.tables import UDF, check_against, connect, udf
 
 SCHEMA = pa.schema([("a", pa.int64()), ("b", pa.string())])
 
@@ -86,16 +87,8 @@ def test_types_that_go_together_say_nothing(annotation: Any, data_type: pa.DataT
         (bytes, pa.string()),
         (bool, pa.int8()),
         (datetime.datetime, pa.string()),
-    ],
-)
-def test_types_that_arrow_casts_are_warned_of(annotation: Any, data_type: pa.DataType) -> None:
-    with pytest.warns(UserWarning, match=f"'a' is annotated as {annotation.__name__}, and the column 'a' is of type"):
-        check_against(pa.schema([("a", data_type)]), of(annotation))
-
-
-@pytest.mark.parametrize(
-    ("annotation", "data_type"),
-    [
+        (datetime.date, pa.timestamp("us")),
+        (int, pa.dictionary(pa.int8(), pa.string())),
         (int, pa.list_(pa.int64())),
         (int, pa.struct([("x", pa.int64())])),
         (str, pa.list_(pa.string())),
@@ -105,9 +98,26 @@ def test_types_that_arrow_casts_are_warned_of(annotation: Any, data_type: pa.Dat
         (datetime.datetime, pa.float64()),
     ],
 )
-def test_types_that_nothing_brings_together_are_refused(annotation: Any, data_type: pa.DataType) -> None:
+def test_types_that_do_not_go_together_are_refused(annotation: Any, data_type: pa.DataType) -> None:
     with pytest.raises(ValueError, match=f"UDF 'f': its parameter 'a' is annotated as {annotation.__name__}, and the"):
         check_against(pa.schema([("a", data_type)]), of(annotation))
+
+
+def test_a_table_refuses_a_function_that_does_not_fit_its_columns(tmp_path: Path) -> None:
+    table = connect(str(tmp_path), executor="inline").create_table("t", [{"a": 1.5, "b": "x"}])
+
+    @udf
+    def x(a: int) -> int: ...
+
+    @udf(input_columns=["b"])
+    def y(a: float) -> int: ...
+
+    for function in (x, y):
+        with pytest.raises(ValueError, match=r"its parameter 'a' is annotated as (int|float), and the column"):
+            table.add_columns({"c": function})
+    with pytest.raises(ValueError, match="its parameter 'a' is annotated as int, and the column 'a' is of type double"):
+        table.search(None).select({"c": x}).to_arrow()
+    assert table.schema.names == ["a", "b"] and table.version == 1
 
 
 @pytest.mark.parametrize("annotation", [None, np.ndarray, "Nowhere", int | str])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import pickle
 import threading
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -405,3 +406,57 @@ def test_a_reference_to_a_table_is_small_and_travels(tables: TableConnection, tm
         ]
 
     assert asyncio.run(opened()) == [["a"], ["a"]]
+
+
+def test_a_reference_opens_its_version_or_says_that_it_is_gone(tables: TableConnection, tmp_path: Path) -> None:
+    newest = tables.create_table("a", [{"x": 1}])
+    newest.add([{"x": 2}])
+    newest.delete("x = 1")
+    reference = pickle.loads(pickle.dumps(TableReference(str(tmp_path), "a", 1)))
+    table = reference.open()
+    assert (table.version, table.count_rows(), table.to_arrow()["x"].to_pylist()) == (1, 1, [1])
+    for _ in range(2):
+        assert table.search(None).to_arrow()["x"].to_pylist() == [1]
+    newest.add([{"x": 3}])
+    assert table.count_rows("x > 1") == 0 and table.search(None).where("x > 1").to_arrow().num_rows == 0
+    assert TableReference(str(tmp_path), "a").open().to_arrow()["x"].to_pylist() == [2, 3]
+    assert tables.open_table("a", version=2).count_rows() == 2
+    with pytest.raises(NotFoundError, match="the table has no version 9"):
+        TableReference(str(tmp_path), "a", 9).open()
+    newest.cleanup_old_versions(timedelta(), delete_unverified=True)
+    with pytest.raises(NotFoundError, match="the table has no version 1"):
+        reference.open()
+    with pytest.raises(NotFoundError, match="the table has no version 1"):
+        table.count_rows()
+
+
+def test_a_version_that_is_read_is_not_changed(tables: TableConnection) -> None:
+    newest = tables.create_table("a", [{"x": 1}])
+    newest.add_columns({"y": two})
+    newest.add([{"x": 2}])
+    view = tables.create_materialized_view("v", newest.search(None).select(["x"]))
+    view.refresh(executor="inline")
+    table, old = tables.open_table("a", version=2), tables.open_table("v", version=1)
+    changes: list[Callable[[], object]] = [
+        lambda: table.add([{"x": 3}]),
+        lambda: table.add([{"x": 3}], mode="overwrite"),
+        lambda: table.delete("x = 1"),
+        lambda: table.update("x = 1", {"x": 2}),
+        lambda: table.add_columns({"z": "x + 1"}),
+        lambda: table.add_columns({"z": two}),
+        lambda: table.backfill("y", udf=two),
+        lambda: table.create_scalar_index("x"),
+        lambda: table.drop_columns(["y"]),
+        table.optimize,
+        table.cleanup_old_versions,
+        lambda: old.refresh(executor="inline"),
+    ]
+    for change in changes:
+        with pytest.raises(ValueError, match=r"this is version [12] of table '[av]', which stays as it is"):
+            change()
+        assert (newest.version, view.version) == (3, 2)
+
+
+@udf(data_type=pa.int64())
+def two(x: int) -> int:
+    return 2 * x
