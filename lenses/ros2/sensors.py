@@ -20,10 +20,27 @@ from ...engine.limits import MAX_POINT_FIELDS
 from .. import archetypes as to
 from .. import arrays
 from ..arrays import blobs, type_name
-from ..image_layout import MATRIX, encoding_codes, image_formats, image_plane, is_depth, projections_of
 from ..lens import DeriveLens
-from ..packed_points import ROS_TYPES, CloudGroup, FieldTable, PackedPoints
 from ..selector import Selector
+from ..sensor_layouts import (
+    DATA_ENDS_EARLY,
+    DATA_GOES_ON,
+    MATRIX,
+    ROS_TYPES,
+    CloudGroup,
+    FieldTable,
+    Ints,
+    PackedPoints,
+    cloud_rows,
+    element_bytes,
+    encoding_codes,
+    image_formats,
+    image_plane,
+    image_rows,
+    is_depth,
+    little_endian,
+    projections_of,
+)
 
 STAMP_TIMELINE: Final = "ros2_timestamp"
 """The timeline of the times in messages' headers."""
@@ -89,10 +106,12 @@ def _unpacked(clouds: pa.StructArray) -> pa.StructArray:
 
     - ``readable``: whether the layout of the points makes sense (bool), and has not so many new fields that there would
       be more than :data:`~chunkmill.engine.limits.MAX_POINT_FIELDS` of them together;
+    - ``short``, ``long``: whether data ends before the last of its rows, or goes on behind it;
     - ``positions``: x, y, z as float32, null without these fields, or where points have no bytes;
     - ``fields``: a struct with the numbers of each other field, null for clouds without it or without a position.
 
-    Bytes behind the last whole point are left out, and of fields with several numbers the first is taken.
+    Rows have ``width`` points each, ``row_step`` bytes apart. Bytes behind the last whole point are left out, and of
+    fields with several numbers the first is taken.
     """
     big_endian = clouds.field("is_bigendian").to_numpy(zero_copy_only=False)
     steps = clouds.field("point_step").to_numpy(zero_copy_only=False)
@@ -111,13 +130,20 @@ def _unpacked(clouds: pa.StructArray) -> pa.StructArray:
             placed.append(group)
         readable[group.clouds] = True
     data = blobs(clouds.field("data"))
+    rows = cloud_rows(data, *(_integers(clouds, name) for name in ("width", "height", "point_step", "row_step")))
+    data = rows.packed(data)
     positions = PackedPoints(data, [g for g in placed if g.layout is not None and g.layout.step > 0])
     points = PackedPoints(data, placed)
     fields = pa.array([{}] * len(clouds), pa.struct([]))
     if names:
         fields = pa.StructArray.from_arrays([points.numbers(name) for name in names], list(names))
-    parts = [pa.array(readable), positions.vectors(_POSITION), fields]
-    return pa.StructArray.from_arrays(parts, ["readable", "positions", "fields"])
+    parts = [pa.array(readable), pa.array(rows.short), pa.array(rows.long), positions.vectors(_POSITION), fields]
+    return pa.StructArray.from_arrays(parts, ["readable", "short", "long", "positions", "fields"])
+
+
+def _integers(values: pa.StructArray, name: str) -> Ints:
+    numbers: Ints = values.field(name).cast(pa.int64()).to_numpy(zero_copy_only=False)
+    return numbers
 
 
 def _field_table(fields: pa.Array) -> pa.ListArray:
@@ -146,6 +172,20 @@ _RVL: Final = 3
 def _image_formats(images: pa.StructArray) -> pa.StructArray:
     """Rerun's formats of ``sensor_msgs/Image`` by its width, height and encoding; null for unknown encodings."""
     return image_formats(images.field("width"), images.field("height"), encoding_codes(images.field("encoding")))
+
+
+def _pixels(images: pa.StructArray) -> pa.StructArray:
+    """Structs with the pixels of images, all of known encodings.
+
+    ``buffer`` has them as Rerun does: rows without padding, numbers little-endian. ``short`` and ``long`` are true for
+    data that ends before the last row, or goes on behind it.
+    """
+    data = blobs(images.field("data"))
+    codes = pc.fill_null(encoding_codes(images.field("encoding")), 0).to_numpy(zero_copy_only=False)
+    rows = image_rows(data, *(_integers(images, name) for name in ("width", "height", "step")), codes)
+    big_endian = images.field("is_bigendian").cast(pa.bool_()).to_numpy(zero_copy_only=False)
+    buffers = little_endian(rows.packed(data), element_bytes(codes), big_endian)
+    return pa.StructArray.from_arrays([buffers, pa.array(rows.short), pa.array(rows.long)], ["buffer", "short", "long"])
 
 
 def _is_colour(encodings: pa.Array) -> pa.Array:
@@ -274,13 +314,20 @@ def joy(message: str) -> tuple[DeriveLens, ...]:
 
 
 def image(message: str) -> tuple[DeriveLens, ...]:
-    """``Image``: an image, or a depth image where its encoding has one channel. Its bytes stay as they are."""
-    encoding, pixels, layout = Selector(".encoding"), Selector(".data").pipe(blobs), Selector(".").pipe(_image_formats)
+    """``Image``: an image, or a depth image where its encoding has one channel.
+
+    Its buffer has no padding of rows (``step``) and is little-endian.
+    """
+    encoding, pixels, layout = Selector(".encoding"), Selector(".").pipe(_pixels), Selector(".").pipe(_image_formats)
     stamped, unknown = at_stamp(DeriveLens(message)), "its encoding is none that Rerun has a format for"
     colour = stamped.where(encoding.pipe(_is_colour), otherwise=unknown)
     depth = stamped.where(encoding.pipe(_is_depth), otherwise=unknown)
     return tuple(
-        lens.to_component(to.COORDINATE_FRAME, _IMAGE_FRAME).to_component(buffer, pixels).to_component(form, layout)
+        lens.to_component(to.COORDINATE_FRAME, _IMAGE_FRAME)
+        .to_component(buffer, pixels.pipe(Selector(".buffer")))
+        .to_component(form, layout)
+        .remark(pixels.pipe(Selector(".short")), DATA_ENDS_EARLY)
+        .remark(pixels.pipe(Selector(".long")), DATA_GOES_ON)
         for lens, buffer, form in (
             (colour, to.IMAGE_BUFFER, to.IMAGE_FORMAT),
             (depth, to.DEPTH_BUFFER, to.DEPTH_FORMAT),
@@ -334,7 +381,8 @@ def point_cloud(message: str) -> DeriveLens:
     )
     for field in ("height", "width", "point_step", "row_step", "is_bigendian", "is_dense"):
         lens = lens.to_component(own_component(_CLOUD, field), f".{field}")
-    return lens
+    short, long = (cloud.pipe(Selector(f".{name}")) for name in ("short", "long"))
+    return lens.remark(short, DATA_ENDS_EARLY).remark(long, DATA_GOES_ON)
 
 
 _CLOUD = "sensor_msgs.msg.PointCloud2"

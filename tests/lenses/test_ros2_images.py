@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from chunkmill.lenses.image_layout import ENCODINGS
+from chunkmill.lenses.sensor_layouts import ENCODINGS
 from ros_messages import BYTES, columns, header, mapped, message, times, types
 
 IMAGE = message(
@@ -17,7 +17,7 @@ COMPRESSED = message({"format": pa.string(), "data": BYTES})
 
 
 def image(i: int, encoding: str, frame: str = "cam") -> dict[str, Any]:
-    size = {"height": 1, "width": 2, "step": 0, "is_bigendian": 0}
+    size = {"height": 1, "width": 4, "step": 0, "is_bigendian": 0}
     return {"header": header(i, frame), "encoding": encoding, "data": list(range(i, i + 3)), **size}
 
 
@@ -34,7 +34,7 @@ def test_every_encoding_is_an_image_or_a_depth_image(encoding: str) -> None:
     assert columns(found) == {
         "CoordinateFrame:frame": [["cam_image_plane"], [""]],
         f"{kind}:buffer": [[[0, 1, 2]], [[1, 2, 3]]],
-        f"{kind}:format": [[{"width": 2, "height": 1, **codes}]] * 2,
+        f"{kind}:format": [[{"width": 4, "height": 1, **codes}]] * 2,
     }
     assert types(found)[f"{kind}:buffer"] == "list<item: list<item: uint8 not null>>"
     assert times(found) == [5, 1_000_000_005]
