@@ -41,6 +41,7 @@ from ..sensor_layouts import (
     little_endian,
     projections_of,
 )
+from .compressed_depth import depth_images, png_starts, without_starts
 
 STAMP_TIMELINE: Final = "ros2_timestamp"
 """The timeline of the times in messages' headers."""
@@ -161,12 +162,17 @@ def _field_table(fields: pa.Array) -> pa.ListArray:
 RVL: Final = "application/rvl"
 """The media type of depth images in RVL."""
 
+PNG: Final = "image/png"
+
 _H264: Final = 0x61766331
 """Rerun's code of the codec H.264."""
 
 _PICTURE: Final = 1
 _VIDEO: Final = 2
 _RVL: Final = 3
+_DEPTH_16: Final = 4
+_DEPTH_32: Final = 5
+_UNREADABLE: Final = 0
 
 
 def _image_formats(images: pa.StructArray) -> pa.StructArray:
@@ -198,30 +204,29 @@ def _is_depth(encodings: pa.Array) -> pa.Array:
     return pc.fill_null(is_depth(encoding_codes(encodings)), False)
 
 
-def _image_kinds(texts: pa.Array) -> pa.Array:
-    """Read what formats (string) of ``sensor_msgs/CompressedImage`` say, for the three functions below to look at."""
-    coded = texts.dictionary_encode()  # each distinct one is looked at once
-    return pa.array([_kind_of(text) for text in coded.dictionary.to_pylist()], pa.int8()).take(coded.indices)
+def _compressed(images: pa.StructArray) -> pa.StructArray:
+    """Structs with what each ``sensor_msgs/CompressedImage`` is, by its ``format``.
 
-
-def _is_video(found: pa.Array) -> pa.Array:
-    """Tell which kinds are H.264 video."""
-    return pc.equal(found, _VIDEO)
-
-
-def _is_rvl(found: pa.Array) -> pa.Array:
-    """Tell which kinds are depth images in RVL, as compressed_depth_image_transport writes them."""
-    return pc.equal(found, _RVL)
-
-
-def _is_picture(found: pa.Array) -> pa.Array:
-    """Tell which kinds are anything else: files of their own, such as JPEG and PNG."""
-    return pc.equal(found, _PICTURE)
-
-
-def _rvl_media_types(texts: pa.Array) -> pa.Array:
-    """The media type of images in RVL, once for each."""
-    return pa.repeat(RVL, len(texts))
+    ``is_picture``: a file of its own, such as JPEG and PNG; ``is_video``: H.264; ``is_encoded_depth``: a depth image in
+    RVL or PNG, as compressed_depth_image_transport writes them; ``is_depth``: one of float32, in PNG, which is decoded.
+    None is true for ``compressedDepth`` that cannot be read. ``blob`` has the bytes, those of PNG without the header of
+    the transport; ``media_type`` is that of encoded depth images, and ``depth`` has buffers and formats of the others.
+    """
+    coded = images.field("format").dictionary_encode()  # each distinct one is looked at once
+    by_text = np.array([_kind_of(text) for text in coded.dictionary.to_pylist()], np.int8)
+    kinds = by_text[coded.indices.to_numpy(zero_copy_only=False)] if len(images) else np.zeros(0, np.int8)
+    data = blobs(images.field("data"))
+    depth_16 = np.flatnonzero(kinds == _DEPTH_16)
+    starts = png_starts(data, depth_16)
+    kinds[depth_16[starts < 0]] = _UNREADABLE
+    depth = depth_images(data, np.flatnonzero(kinds == _DEPTH_32))
+    kinds[(kinds == _DEPTH_32) & ~depth.field("buffer").is_valid().to_numpy(zero_copy_only=False)] = _UNREADABLE
+    flags = [kinds == _PICTURE, kinds == _VIDEO, (kinds == _RVL) | (kinds == _DEPTH_16), kinds == _DEPTH_32]
+    media_types = pa.array(np.where(kinds == _RVL, RVL, PNG), pa.string())
+    return pa.StructArray.from_arrays(
+        [*map(pa.array, flags), without_starts(data, depth_16, np.maximum(starts, 0)), media_types, depth],
+        ["is_picture", "is_video", "is_encoded_depth", "is_depth", "blob", "media_type", "depth"],
+    )
 
 
 def _kind_of(text: str) -> int:
@@ -230,7 +235,15 @@ def _kind_of(text: str) -> int:
     if encoding == "h264":
         return _VIDEO if not transport else _PICTURE
     _, depth, codec = transport.partition("compresseddepth")
-    return _RVL if encoding.strip() and depth and "rvl" in codec else _PICTURE
+    if not depth:
+        return _PICTURE
+    if "rvl" in codec:
+        return _RVL if encoding.strip() else _UNREADABLE
+    return _PNG_KINDS.get(encoding.strip(), _UNREADABLE)
+
+
+_PNG_KINDS: Final = {"16uc1": _DEPTH_16, "mono16": _DEPTH_16, "32fc1": _DEPTH_32}
+"""The kinds of PNGs of ``compressedDepth`` by their encodings, in small letters."""
 
 
 _IMAGE_FRAME = Selector(FRAME_ID).pipe(image_plane)
@@ -336,22 +349,27 @@ def image(message: str) -> tuple[DeriveLens, ...]:
 
 
 def compressed_image(message: str) -> tuple[DeriveLens, ...]:
-    """``CompressedImage``: an encoded image, a depth image in RVL, or a sample of H.264 video."""
-    kind, data = Selector(".format").pipe(_image_kinds), Selector(".data").pipe(blobs)
-    picture = DeriveLens(message).where(kind.pipe(_is_picture)).to_component(to.ENCODED_IMAGE_BLOB, data)
-    depth = (
-        DeriveLens(message)
-        .where(kind.pipe(_is_rvl))
-        .to_component(to.ENCODED_DEPTH_BLOB, data)
-        .to_component(to.ENCODED_DEPTH_MEDIA_TYPE, kind.pipe(_rvl_media_types))
+    """``CompressedImage``: an encoded image, a depth image, encoded or not, or a sample of H.264 video."""
+    image = Selector(".").pipe(_compressed)
+
+    def where(kind: str) -> DeriveLens:
+        condition = image.pipe(Selector(f".{kind}"))
+        return DeriveLens(message).where(condition, otherwise="its compressedDepth is none that can be read")
+
+    blob, depth = image.pipe(Selector(".blob")), image.pipe(Selector(".depth"))
+    lenses = (
+        where("is_picture").to_component(to.ENCODED_IMAGE_BLOB, blob),
+        where("is_encoded_depth")
+        .to_component(to.ENCODED_DEPTH_BLOB, blob)
+        .to_component(to.ENCODED_DEPTH_MEDIA_TYPE, image.pipe(Selector(".media_type"))),
+        where("is_depth")
+        .to_component(to.DEPTH_BUFFER, depth.pipe(Selector(".buffer")))
+        .to_component(to.DEPTH_FORMAT, depth.pipe(Selector(".format"))),
+        where("is_video")
+        .to_component(to.VIDEO_SAMPLE, blob)
+        .to_constant(to.VIDEO_CODEC, pa.array([_H264], pa.uint32())),
     )
-    video = (
-        DeriveLens(message)
-        .where(kind.pipe(_is_video))
-        .to_component(to.VIDEO_SAMPLE, data)
-        .to_constant(to.VIDEO_CODEC, pa.array([_H264], pa.uint32()))
-    )
-    return tuple(at_stamp(lens).to_component(to.COORDINATE_FRAME, _IMAGE_FRAME) for lens in (picture, depth, video))
+    return tuple(at_stamp(lens).to_component(to.COORDINATE_FRAME, _IMAGE_FRAME) for lens in lenses)
 
 
 def camera_info(message: str) -> DeriveLens:

@@ -28,7 +28,7 @@ from chunkmill.lenses.sensor_layouts import (
     is_depth,
     little_endian,
 )
-from hypothesis import example, given
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 COLOURS = {
@@ -111,6 +111,7 @@ def packed(draw: st.DrawFn) -> Packed:
     return Packed(rows, row_bytes, step, bytes(i % 251 for i in range(size)))
 
 
+@settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
 @given(st.lists(packed(), max_size=4))
 @example([Packed(2, 2, 3, b"12x34x")] * 2)
 @example([Packed(2, 2, 3, b"12x34")] * 2)
@@ -152,6 +153,7 @@ def test_sizes_that_no_data_has_harm_nothing(size: int, other: int) -> None:
         assert layout.short[0] == (row * height > 0 and stride * (height - 1) + row > 6)
 
 
+@settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
 @given(st.lists(st.tuples(st.sampled_from([1, 2, 4, 8]), st.booleans(), st.binary(max_size=20)), max_size=4))
 def test_big_endian_numbers_are_swapped(blob_numbers: list[tuple[int, bool, bytes]]) -> None:
     data = blobs(pa.array([b"cut off", *(content for *_, content in blob_numbers)])).slice(1)
