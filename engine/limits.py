@@ -84,6 +84,12 @@ MAX_POINT_FIELDS: Final = 256
 MAX_POINT_FIELD_OVERLAP: Final = 8
 """How many times the bytes of a point may be read as fields that lie one over the other, on average."""
 
+MAX_DEPTH_IMAGE: Final = 256 * MIB
+"""Largest depth image in PNG that a lens decodes, in bytes of float32."""
+
+MAX_DEPTH_IMAGES: Final = 512 * MIB
+"""Most bytes of float32 that the depth images in PNG of one chunk may have together."""
+
 MAX_LANDING_FILE: Final = 1024 * MIB
 """Largest file of a landing log, in bytes."""
 

@@ -339,7 +339,7 @@ def bytes_of(values: pa.ListArray) -> tuple[Bytes, Offsets]:
 
 def blob_array(data: Bytes, offsets: Offsets) -> pa.ListArray:
     """Blobs over ``data``: blob ``i`` is ``data[offsets[i]:offsets[i + 1]]``."""
-    child = pa.Array.from_buffers(pa.uint8(), len(data), [None, pa.py_buffer(data)])
+    child = pa.Array.from_buffers(pa.uint8(), len(data), [None, pa.py_buffer(np.ascontiguousarray(data))])
     starts = pa.py_buffer(np.ascontiguousarray(offsets, np.int32))
     return pa.Array.from_buffers(BLOB, len(offsets) - 1, [None, starts], 0, 0, [child])
 

@@ -57,13 +57,14 @@ class CompiledDerive:
     spreads: tuple[tuple[SpreadOutput, Selected], ...]
     timelines: tuple[tuple[str, TimelineKind, Selected], ...]
     constants: tuple[ConstantOutput, ...]
+    remarks: tuple[tuple[Selected, str], ...] = ()
 
     @property
     def merges(self) -> bool:
         """Whether the outputs go into the input's own chunk."""
         elsewhere = self.entity is not None or self.child is not None
         other_rows = self.scatter or self.static or self.condition is not None
-        return not (elsewhere or other_rows or self.timelines or self.spreads)
+        return not (elsewhere or other_rows or self.timelines or self.spreads or self.remarks)
 
     def target(self, entity_path: str) -> str:
         """The entity of the outputs for an input at ``entity_path``."""
@@ -140,6 +141,7 @@ def _derive(lens: DeriveLens, table: SelectorTable) -> CompiledDerive:
         tuple((s, selected(s.pipeline)) for s in lens.spreads),
         tuple((t.name, t.kind, selected(t.pipeline)) for t in lens.timelines),
         lens.constants,
+        tuple((selected(pipeline), text) for pipeline, text in lens.remarks),
     )
 
 
@@ -150,12 +152,14 @@ Rows = npt.NDArray[np.bool_]
 class LensOutput:
     """A chunk made by lenses, if any, and what went wrong on the way to it.
 
-    ``constant``: it holds what a lens says of all rows, and is the same for every chunk.
+    ``constant``: it holds what a lens says of all rows, and is the same for every chunk. ``remarks``: numbers of rows
+    and what a lens reports about them.
     """
 
     chunk: Chunk | None
     errors: tuple[LensError, ...] = ()
     constant: bool = False
+    remarks: tuple[tuple[int, str], ...] = ()
 
 
 @dataclass(slots=True)
@@ -225,6 +229,11 @@ class ChunkWork:
         if key not in self._rows:
             self._rows[key] = self._condition(lens, lens.condition)
         return self._rows[key]
+
+    def remarks(self, lens: CompiledDerive) -> tuple[tuple[int, str], ...]:
+        """Return the numbers of rows that a lens has remarks about, with these. Raises as :meth:`part` does."""
+        counts = [(int(self._condition(lens, selected).sum()), text) for selected, text in lens.remarks]
+        return tuple(remark for remark in counts if remark[0])
 
     def _condition(self, lens: CompiledDerive, condition: Selected) -> Rows:
         found = self._one_each(lens, condition)

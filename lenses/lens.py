@@ -158,6 +158,7 @@ class DeriveLens:
     strict: bool = field(default=False, kw_only=True)
     condition: SelectorPipeline | None = field(default=None, kw_only=True, repr=False)
     otherwise: str = field(default="", kw_only=True, repr=False)
+    remarks: tuple[tuple[SelectorPipeline, str], ...] = field(default=(), kw_only=True, repr=False)
     outputs: tuple[ComponentOutput, ...] = field(default=(), kw_only=True, repr=False)
     timelines: tuple[TimeOutput, ...] = field(default=(), kw_only=True, repr=False)
     spreads: tuple[SpreadOutput, ...] = field(default=(), kw_only=True, repr=False)
@@ -184,6 +185,14 @@ class DeriveLens:
         'Car:state where .moving -> Car:speed = .speed'
         """
         return replace(self, condition=pipeline_of(selector), otherwise=otherwise)
+
+    def remark(self, selector: Selector | str, text: str) -> DeriveLens:
+        """Report the rows for which ``selector`` gives true, one bool a row: their values are there, but not whole.
+
+        Readers warn once with the number of these rows and ``text``, such as "have data that ends early"; a stage of
+        lenses writes it to the log. The lens makes a chunk of its own.
+        """
+        return replace(self, remarks=(*self.remarks, (pipeline_of(selector), text)))
 
     def to_component(
         self,

@@ -118,6 +118,8 @@ class LensSet:
         for output in self.outputs(chunk):
             if output.errors:
                 raise joined(output.errors, prefix)
+            for count, text in output.remarks:
+                _log.warning("%s, %s: %d rows %s", chunk.entity_path, chunk.id, count, text)
             if output.chunk is not None:
                 out.append(output.chunk)
         return out

@@ -250,7 +250,12 @@ class _Derived:
                 continue
             if found is not None:
                 lines[name] = found
-        return LensOutput(self.chunk(components, lines, rows), tuple(self.errors))
+        try:
+            remarks = self.work.remarks(self.lens)
+        except LensError as error:
+            self.errors.append(error)
+            remarks = ()
+        return LensOutput(self.chunk(components, lines, rows), tuple(self.errors), remarks=remarks)
 
     def nothing(self) -> list[LensError]:
         """The error for a chunk that no selector gave a column to; none where it would have had no times either."""

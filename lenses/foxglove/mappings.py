@@ -16,6 +16,7 @@ from .. import archetypes as to
 from ..arrays import blobs
 from ..lens import DeriveLens
 from ..selector import Selector
+from ..sensor_layouts import DATA_ENDS_EARLY, DATA_GOES_ON
 from . import values
 
 _PACKAGES: Final = ("foxglove.", "foxglove::", "foxglove_msgs/msg/", "foxglove_msgs::msg::", "foxglove_msgs/")
@@ -90,11 +91,14 @@ def _compressed_video(messages: str) -> DeriveLens:
 
 def _raw_image(messages: str) -> DeriveLens:
     image = Selector(".")
+    pixels = image.pipe(values.raw_pixels)
     return (
         _of_camera(messages)
         .where(image.pipe(values.is_known_image), otherwise="its encoding has no image format")
         .to_component(to.IMAGE_FORMAT, image.pipe(values.raw_image_formats))
-        .to_component(to.IMAGE_BUFFER, image.pipe(values.image_buffers))
+        .to_component(to.IMAGE_BUFFER, pixels.pipe(Selector(".buffer")))
+        .remark(pixels.pipe(Selector(".short")), DATA_ENDS_EARLY)
+        .remark(pixels.pipe(Selector(".long")), DATA_GOES_ON)
     )
 
 
@@ -105,6 +109,7 @@ def _point_cloud(messages: str) -> DeriveLens:
         .where(cloud.pipe(Selector(".readable")), otherwise="its points have no x, y and z that can be read")
         .to_component(to.POINT_POSITIONS, cloud.pipe(Selector(".positions[]")))
         .to_component(to.POINT_COLORS, cloud.pipe(Selector(".colors[]")))
+        .remark(cloud.pipe(Selector(".partial")), "have data that ends within a point, which is left out")
     )
 
 
@@ -119,6 +124,7 @@ def _voxel_grid(messages: str) -> DeriveLens:
         .to_component(to.VOXEL_COLORS, grid.pipe(Selector(".colors[]")))
         .to_component(to.VOXEL_TRANSLATION, place.pipe(values.vectors))
         .to_component(to.VOXEL_QUATERNION, turn.pipe(values.quaternions))
+        .remark(grid.pipe(Selector(".partial")), "have data that ends within a slice, which is left out")
     )
 
 

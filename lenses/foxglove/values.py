@@ -20,17 +20,20 @@ import pyarrow.compute as pc
 from ...engine.errors import SelectorError
 from .. import arrays
 from ..arrays import Bytes, blobs, bytes_of, type_name
-from ..image_layout import (
+from ..selector import beside, cast, nanoseconds
+from ..sensor_layouts import (
+    FOXGLOVE_TYPES,
     MATRIX,
+    CloudGroup,
+    FieldTable,
+    PackedPoints,
+    PointLayout,
     encoding_codes,
     image_formats,
     image_plane,
-    packed_sizes,
+    image_rows,
     projections_of,
-    without_padding,
 )
-from ..packed_points import FOXGLOVE_TYPES, CloudGroup, FieldTable, PackedPoints, PointLayout
-from ..selector import beside, cast, nanoseconds
 
 CODECS: Final = MappingProxyType(
     {"h264": 0x61766331, "h265": 0x68657631, "av1": 0x61763031, "vp8": 0x76703038, "vp9": 0x76703039}
@@ -214,7 +217,8 @@ def cloud_points(clouds: pa.Array) -> pa.StructArray:
 
     ``positions`` are vectors of float32, from the fields x, y and z; ``colors`` are 0xRRGGBBAA, from red, green, blue
     and, where there is one, alpha. Integers are clamped to 0 to 255, other numbers go from 0 to 1. Either is null for
-    clouds without these fields. ``readable`` is true for a cloud with positions, and for one without any data.
+    clouds without these fields. ``readable`` is true for a cloud with positions, and for one without any data, and
+    ``partial`` for one whose data ends within a point.
     """
     data = blobs(member(clouds, "data"))
     steps = whole(clouds, "point_stride", pa.uint32()).to_numpy()
@@ -224,9 +228,10 @@ def cloud_points(clouds: pa.Array) -> pa.StructArray:
     for group in filled:
         if group.layout is not None and group.layout.has(_AXES):
             readable[group.clouds] = True
+    partial = np.diff(arrays.offsets_of(data)) % np.maximum(steps, 1) > 0
     return pa.StructArray.from_arrays(
-        [pa.array(readable), PackedPoints(data, filled).vectors(_AXES), colors_of(data, filled)],
-        ["readable", "positions", "colors"],
+        [pa.array(readable), pa.array(partial), PackedPoints(data, filled).vectors(_AXES), colors_of(data, filled)],
+        ["readable", "partial", "positions", "colors"],
     )
 
 
@@ -277,12 +282,6 @@ def _channel(numbers: npt.NDArray[Any]) -> npt.NDArray[np.uint32]:
     return clamped
 
 
-_MOST: Final = 2**31
-"""More bytes, or rows, than an image in memory can have; the product of two such numbers is an int64."""
-
-Ints = npt.NDArray[np.integer[Any]]
-
-
 def is_known_image(images: pa.Array) -> pa.Array:
     """Tell, for each image, whether its encoding is a format of Rerun's."""
     return _codes(images).is_valid()
@@ -293,18 +292,18 @@ def raw_image_formats(images: pa.Array) -> pa.StructArray:
     return image_formats(_sizes(images, "width"), _sizes(images, "height"), _codes(images))
 
 
-def image_buffers(images: pa.Array) -> pa.ListArray:
-    """The bytes of the images, without what pads their rows or follows the last one.
+def raw_pixels(images: pa.Array) -> pa.StructArray:
+    """Structs with the pixels of images, all of known encodings, which are little-endian.
 
-    Rows lie ``step`` bytes apart; where that is 0, the data is as many rows as the image has. All encodings are known.
+    ``buffer`` has their rows without padding; where ``step`` is 0, the data is as many rows as the image has. ``short``
+    and ``long`` are true for data that ends before the last row, or goes on behind it.
     """
     data = blobs(member(images, "data"))
-    widths, heights = (_sizes(images, name).to_numpy() for name in ("width", "height"))
-    row_bytes, rows = packed_sizes(widths, heights, _codes(images).fill_null(0).to_numpy(zero_copy_only=False))
-    row_bytes, rows = np.minimum(row_bytes, _MOST), np.minimum(rows, _MOST)
-    steps = _sizes(images, "step").to_numpy().astype(np.int64)
-    lengths = np.diff(arrays.offsets_of(data)).astype(np.int64)
-    return without_padding(data, row_bytes, rows, np.where(steps > 0, steps, lengths // np.maximum(rows, 1)))
+    sizes = [_sizes(images, name).to_numpy() for name in ("width", "height", "step")]
+    rows = image_rows(data, *sizes, _codes(images).fill_null(0).to_numpy(zero_copy_only=False))
+    return pa.StructArray.from_arrays(
+        [rows.packed(data), pa.array(rows.short), pa.array(rows.long)], ["buffer", "short", "long"]
+    )
 
 
 def _codes(images: pa.Array) -> pa.Array:
@@ -344,7 +343,8 @@ def grid_voxels(grids: pa.Array) -> pa.StructArray:
     """Structs with the cells of each grid.
 
     ``indices`` are x, y and z of each cell, int32; ``colors`` are 0xRRGGBBAA, as those of points are, null for grids
-    without such fields. ``readable`` is false for a grid without cells, or whose cells lie in each other.
+    without such fields. ``readable`` is false for a grid without cells, or whose cells lie in each other, and
+    ``partial`` is true for one whose data ends within a slice.
     """
     content, offsets = bytes_of(blobs(member(grids, "data")))
     sizes = np.stack([whole(grids, name, pa.uint32()).to_numpy().astype(np.int64) for name in _SHAPE], axis=1)
@@ -362,9 +362,10 @@ def grid_voxels(grids: pa.Array) -> pa.StructArray:
     data = arrays.list_array(pa.array(np.concatenate(cells)), bytes_before, None)
     table = FieldTable(fields_of(member(grids, "fields")), sizes[:, 2], FOXGLOVE_TYPES)
     groups = [group for group in table.groups() if group.layout is not None and group.layout.step > 0]
+    partial = np.diff(offsets) % np.maximum(sizes[:, -1], 1) > 0
     return pa.StructArray.from_arrays(
-        [pa.array(readable), arrays.list_array(flat, starts, None), colors_of(data, groups)],
-        ["readable", "indices", "colors"],
+        [pa.array(readable), pa.array(partial), arrays.list_array(flat, starts, None), colors_of(data, groups)],
+        ["readable", "partial", "indices", "colors"],
     )
 
 

@@ -21,9 +21,9 @@ from .. import archetypes as to
 from .. import arrays
 from ..arrays import Bytes, blobs, bytes_of
 from ..compiled import as_lenses
-from ..image_layout import FORMAT, U8, L
 from ..lens import DeriveLens
 from ..selector import Selector
+from ..sensor_layouts import FORMAT, U8, L
 from . import sensors
 from .sensors import FRAME_ID, at_stamp, own_component
 

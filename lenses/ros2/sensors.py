@@ -20,10 +20,28 @@ from ...engine.limits import MAX_POINT_FIELDS
 from .. import archetypes as to
 from .. import arrays
 from ..arrays import blobs, type_name
-from ..image_layout import MATRIX, encoding_codes, image_formats, image_plane, is_depth, projections_of
 from ..lens import DeriveLens
-from ..packed_points import ROS_TYPES, CloudGroup, FieldTable, PackedPoints
 from ..selector import Selector
+from ..sensor_layouts import (
+    DATA_ENDS_EARLY,
+    DATA_GOES_ON,
+    MATRIX,
+    ROS_TYPES,
+    CloudGroup,
+    FieldTable,
+    Ints,
+    PackedPoints,
+    cloud_rows,
+    element_bytes,
+    encoding_codes,
+    image_formats,
+    image_plane,
+    image_rows,
+    is_depth,
+    little_endian,
+    projections_of,
+)
+from .compressed_depth import depth_images, png_starts, without_starts
 
 STAMP_TIMELINE: Final = "ros2_timestamp"
 """The timeline of the times in messages' headers."""
@@ -89,10 +107,12 @@ def _unpacked(clouds: pa.StructArray) -> pa.StructArray:
 
     - ``readable``: whether the layout of the points makes sense (bool), and has not so many new fields that there would
       be more than :data:`~chunkmill.engine.limits.MAX_POINT_FIELDS` of them together;
+    - ``short``, ``long``: whether data ends before the last of its rows, or goes on behind it;
     - ``positions``: x, y, z as float32, null without these fields, or where points have no bytes;
     - ``fields``: a struct with the numbers of each other field, null for clouds without it or without a position.
 
-    Bytes behind the last whole point are left out, and of fields with several numbers the first is taken.
+    Rows have ``width`` points each, ``row_step`` bytes apart. Bytes behind the last whole point are left out, and of
+    fields with several numbers the first is taken.
     """
     big_endian = clouds.field("is_bigendian").to_numpy(zero_copy_only=False)
     steps = clouds.field("point_step").to_numpy(zero_copy_only=False)
@@ -111,13 +131,20 @@ def _unpacked(clouds: pa.StructArray) -> pa.StructArray:
             placed.append(group)
         readable[group.clouds] = True
     data = blobs(clouds.field("data"))
+    rows = cloud_rows(data, *(_integers(clouds, name) for name in ("width", "height", "point_step", "row_step")))
+    data = rows.packed(data)
     positions = PackedPoints(data, [g for g in placed if g.layout is not None and g.layout.step > 0])
     points = PackedPoints(data, placed)
     fields = pa.array([{}] * len(clouds), pa.struct([]))
     if names:
         fields = pa.StructArray.from_arrays([points.numbers(name) for name in names], list(names))
-    parts = [pa.array(readable), positions.vectors(_POSITION), fields]
-    return pa.StructArray.from_arrays(parts, ["readable", "positions", "fields"])
+    parts = [pa.array(readable), pa.array(rows.short), pa.array(rows.long), positions.vectors(_POSITION), fields]
+    return pa.StructArray.from_arrays(parts, ["readable", "short", "long", "positions", "fields"])
+
+
+def _integers(values: pa.StructArray, name: str) -> Ints:
+    numbers: Ints = values.field(name).cast(pa.int64()).to_numpy(zero_copy_only=False)
+    return numbers
 
 
 def _field_table(fields: pa.Array) -> pa.ListArray:
@@ -135,17 +162,36 @@ def _field_table(fields: pa.Array) -> pa.ListArray:
 RVL: Final = "application/rvl"
 """The media type of depth images in RVL."""
 
+PNG: Final = "image/png"
+
 _H264: Final = 0x61766331
 """Rerun's code of the codec H.264."""
 
 _PICTURE: Final = 1
 _VIDEO: Final = 2
 _RVL: Final = 3
+_DEPTH_16: Final = 4
+_DEPTH_32: Final = 5
+_UNREADABLE: Final = 0
 
 
 def _image_formats(images: pa.StructArray) -> pa.StructArray:
     """Rerun's formats of ``sensor_msgs/Image`` by its width, height and encoding; null for unknown encodings."""
     return image_formats(images.field("width"), images.field("height"), encoding_codes(images.field("encoding")))
+
+
+def _pixels(images: pa.StructArray) -> pa.StructArray:
+    """Structs with the pixels of images, all of known encodings.
+
+    ``buffer`` has them as Rerun does: rows without padding, numbers little-endian. ``short`` and ``long`` are true for
+    data that ends before the last row, or goes on behind it.
+    """
+    data = blobs(images.field("data"))
+    codes = pc.fill_null(encoding_codes(images.field("encoding")), 0).to_numpy(zero_copy_only=False)
+    rows = image_rows(data, *(_integers(images, name) for name in ("width", "height", "step")), codes)
+    big_endian = images.field("is_bigendian").cast(pa.bool_()).to_numpy(zero_copy_only=False)
+    buffers = little_endian(rows.packed(data), element_bytes(codes), big_endian)
+    return pa.StructArray.from_arrays([buffers, pa.array(rows.short), pa.array(rows.long)], ["buffer", "short", "long"])
 
 
 def _is_colour(encodings: pa.Array) -> pa.Array:
@@ -158,30 +204,29 @@ def _is_depth(encodings: pa.Array) -> pa.Array:
     return pc.fill_null(is_depth(encoding_codes(encodings)), False)
 
 
-def _image_kinds(texts: pa.Array) -> pa.Array:
-    """Read what formats (string) of ``sensor_msgs/CompressedImage`` say, for the three functions below to look at."""
-    coded = texts.dictionary_encode()  # each distinct one is looked at once
-    return pa.array([_kind_of(text) for text in coded.dictionary.to_pylist()], pa.int8()).take(coded.indices)
+def _compressed(images: pa.StructArray) -> pa.StructArray:
+    """Structs with what each ``sensor_msgs/CompressedImage`` is, by its ``format``.
 
-
-def _is_video(found: pa.Array) -> pa.Array:
-    """Tell which kinds are H.264 video."""
-    return pc.equal(found, _VIDEO)
-
-
-def _is_rvl(found: pa.Array) -> pa.Array:
-    """Tell which kinds are depth images in RVL, as compressed_depth_image_transport writes them."""
-    return pc.equal(found, _RVL)
-
-
-def _is_picture(found: pa.Array) -> pa.Array:
-    """Tell which kinds are anything else: files of their own, such as JPEG and PNG."""
-    return pc.equal(found, _PICTURE)
-
-
-def _rvl_media_types(texts: pa.Array) -> pa.Array:
-    """The media type of images in RVL, once for each."""
-    return pa.repeat(RVL, len(texts))
+    ``is_picture``: a file of its own, such as JPEG and PNG; ``is_video``: H.264; ``is_encoded_depth``: a depth image in
+    RVL or PNG, as compressed_depth_image_transport writes them; ``is_depth``: one of float32, in PNG, which is decoded.
+    None is true for ``compressedDepth`` that cannot be read. ``blob`` has the bytes, those of PNG without the header of
+    the transport; ``media_type`` is that of encoded depth images, and ``depth`` has buffers and formats of the others.
+    """
+    coded = images.field("format").dictionary_encode()  # each distinct one is looked at once
+    by_text = np.array([_kind_of(text) for text in coded.dictionary.to_pylist()], np.int8)
+    kinds = by_text[coded.indices.to_numpy(zero_copy_only=False)] if len(images) else np.zeros(0, np.int8)
+    data = blobs(images.field("data"))
+    depth_16 = np.flatnonzero(kinds == _DEPTH_16)
+    starts = png_starts(data, depth_16)
+    kinds[depth_16[starts < 0]] = _UNREADABLE
+    depth = depth_images(data, np.flatnonzero(kinds == _DEPTH_32))
+    kinds[(kinds == _DEPTH_32) & ~depth.field("buffer").is_valid().to_numpy(zero_copy_only=False)] = _UNREADABLE
+    flags = [kinds == _PICTURE, kinds == _VIDEO, (kinds == _RVL) | (kinds == _DEPTH_16), kinds == _DEPTH_32]
+    media_types = pa.array(np.where(kinds == _RVL, RVL, PNG), pa.string())
+    return pa.StructArray.from_arrays(
+        [*map(pa.array, flags), without_starts(data, depth_16, np.maximum(starts, 0)), media_types, depth],
+        ["is_picture", "is_video", "is_encoded_depth", "is_depth", "blob", "media_type", "depth"],
+    )
 
 
 def _kind_of(text: str) -> int:
@@ -190,7 +235,15 @@ def _kind_of(text: str) -> int:
     if encoding == "h264":
         return _VIDEO if not transport else _PICTURE
     _, depth, codec = transport.partition("compresseddepth")
-    return _RVL if encoding.strip() and depth and "rvl" in codec else _PICTURE
+    if not depth:
+        return _PICTURE
+    if "rvl" in codec:
+        return _RVL if encoding.strip() else _UNREADABLE
+    return _PNG_KINDS.get(encoding.strip(), _UNREADABLE)
+
+
+_PNG_KINDS: Final = {"16uc1": _DEPTH_16, "mono16": _DEPTH_16, "32fc1": _DEPTH_32}
+"""The kinds of PNGs of ``compressedDepth`` by their encodings, in small letters."""
 
 
 _IMAGE_FRAME = Selector(FRAME_ID).pipe(image_plane)
@@ -274,13 +327,20 @@ def joy(message: str) -> tuple[DeriveLens, ...]:
 
 
 def image(message: str) -> tuple[DeriveLens, ...]:
-    """``Image``: an image, or a depth image where its encoding has one channel. Its bytes stay as they are."""
-    encoding, pixels, layout = Selector(".encoding"), Selector(".data").pipe(blobs), Selector(".").pipe(_image_formats)
+    """``Image``: an image, or a depth image where its encoding has one channel.
+
+    Its buffer has no padding of rows (``step``) and is little-endian.
+    """
+    encoding, pixels, layout = Selector(".encoding"), Selector(".").pipe(_pixels), Selector(".").pipe(_image_formats)
     stamped, unknown = at_stamp(DeriveLens(message)), "its encoding is none that Rerun has a format for"
     colour = stamped.where(encoding.pipe(_is_colour), otherwise=unknown)
     depth = stamped.where(encoding.pipe(_is_depth), otherwise=unknown)
     return tuple(
-        lens.to_component(to.COORDINATE_FRAME, _IMAGE_FRAME).to_component(buffer, pixels).to_component(form, layout)
+        lens.to_component(to.COORDINATE_FRAME, _IMAGE_FRAME)
+        .to_component(buffer, pixels.pipe(Selector(".buffer")))
+        .to_component(form, layout)
+        .remark(pixels.pipe(Selector(".short")), DATA_ENDS_EARLY)
+        .remark(pixels.pipe(Selector(".long")), DATA_GOES_ON)
         for lens, buffer, form in (
             (colour, to.IMAGE_BUFFER, to.IMAGE_FORMAT),
             (depth, to.DEPTH_BUFFER, to.DEPTH_FORMAT),
@@ -289,22 +349,27 @@ def image(message: str) -> tuple[DeriveLens, ...]:
 
 
 def compressed_image(message: str) -> tuple[DeriveLens, ...]:
-    """``CompressedImage``: an encoded image, a depth image in RVL, or a sample of H.264 video."""
-    kind, data = Selector(".format").pipe(_image_kinds), Selector(".data").pipe(blobs)
-    picture = DeriveLens(message).where(kind.pipe(_is_picture)).to_component(to.ENCODED_IMAGE_BLOB, data)
-    depth = (
-        DeriveLens(message)
-        .where(kind.pipe(_is_rvl))
-        .to_component(to.ENCODED_DEPTH_BLOB, data)
-        .to_component(to.ENCODED_DEPTH_MEDIA_TYPE, kind.pipe(_rvl_media_types))
+    """``CompressedImage``: an encoded image, a depth image, encoded or not, or a sample of H.264 video."""
+    image = Selector(".").pipe(_compressed)
+
+    def where(kind: str) -> DeriveLens:
+        condition = image.pipe(Selector(f".{kind}"))
+        return DeriveLens(message).where(condition, otherwise="its compressedDepth is none that can be read")
+
+    blob, depth = image.pipe(Selector(".blob")), image.pipe(Selector(".depth"))
+    lenses = (
+        where("is_picture").to_component(to.ENCODED_IMAGE_BLOB, blob),
+        where("is_encoded_depth")
+        .to_component(to.ENCODED_DEPTH_BLOB, blob)
+        .to_component(to.ENCODED_DEPTH_MEDIA_TYPE, image.pipe(Selector(".media_type"))),
+        where("is_depth")
+        .to_component(to.DEPTH_BUFFER, depth.pipe(Selector(".buffer")))
+        .to_component(to.DEPTH_FORMAT, depth.pipe(Selector(".format"))),
+        where("is_video")
+        .to_component(to.VIDEO_SAMPLE, blob)
+        .to_constant(to.VIDEO_CODEC, pa.array([_H264], pa.uint32())),
     )
-    video = (
-        DeriveLens(message)
-        .where(kind.pipe(_is_video))
-        .to_component(to.VIDEO_SAMPLE, data)
-        .to_constant(to.VIDEO_CODEC, pa.array([_H264], pa.uint32()))
-    )
-    return tuple(at_stamp(lens).to_component(to.COORDINATE_FRAME, _IMAGE_FRAME) for lens in (picture, depth, video))
+    return tuple(at_stamp(lens).to_component(to.COORDINATE_FRAME, _IMAGE_FRAME) for lens in lenses)
 
 
 def camera_info(message: str) -> DeriveLens:
@@ -334,7 +399,8 @@ def point_cloud(message: str) -> DeriveLens:
     )
     for field in ("height", "width", "point_step", "row_step", "is_bigendian", "is_dense"):
         lens = lens.to_component(own_component(_CLOUD, field), f".{field}")
-    return lens
+    short, long = (cloud.pipe(Selector(f".{name}")) for name in ("short", "long"))
+    return lens.remark(short, DATA_ENDS_EARLY).remark(long, DATA_GOES_ON)
 
 
 _CLOUD = "sensor_msgs.msg.PointCloud2"

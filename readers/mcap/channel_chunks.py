@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -51,6 +52,7 @@ class Mapping:
         self._constants: list[Chunk] = []
         self.unmapped = 0
         self.reason = ""
+        self.remarks: Counter[str] = Counter()
 
     def chunks(self, chunk: Chunk) -> Iterator[Chunk]:
         """Yield the chunks that come of one: of what the messages mean, and of those that stayed as they are."""
@@ -111,6 +113,8 @@ class Mapping:
                 continue
             if any(c.descriptor.component in inputs for c in made.data.components):
                 self._count(made.num_rows, None)
+            for count, text in output.remarks:
+                self.remarks[text] += count
             yield made if output.constant or made is chunk else _timed(made, self._options)
 
     def _seen(self, constant: Chunk) -> bool:
@@ -308,6 +312,9 @@ class ChannelOutput:
                 ReadWarning,
                 stacklevel=2,
             )
+        for text, count in () if self._mapping is None else self._mapping.remarks.items():
+            message = f"{path}: topic {self._channel.topic}: {count} messages {text}"
+            warnings.warn(message, ReadWarning, stacklevel=2)
 
     def _mapped(self, chunk: Chunk) -> Iterator[Chunk]:
         if self._mapping is None:

@@ -7,7 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from foxglove_messages import DIALECTS, ENUM, JSON, PROTOBUF, datatypes, mapped, stamp
+from chunkmill.lenses import LensSet
+from chunkmill.lenses.foxglove import foxglove_lenses
+from foxglove_messages import DIALECTS, ENUM, JSON, PROTOBUF, chunk, datatypes, mapped, stamp
 
 XYZ = (("x", 0, 7), ("y", 4, 7), ("z", 8, 7))
 RGBA = (("red", 12, 1), ("green", 13, 1), ("blue", 14, 1), ("alpha", 15, 1))
@@ -122,3 +124,9 @@ def test_every_encoding_of_a_cloud_means_the_same(dialect: Any) -> None:
     (made,) = mapped("PointCloud", [cloud(data, XYZ + RGBA, 16, dialect)], dialect)
     assert made["Points3D:positions"] == [[[1, 2, 3]]]
     assert made["Points3D:colors"] == [[0x09080706]]
+
+
+def test_a_cloud_that_ends_within_a_point_is_remarked() -> None:
+    rows = [cloud(struct.pack("<4f", 1, 2, 3, 4)), cloud(struct.pack("<3f", 1, 2, 3))]
+    made = [o for o in LensSet(foxglove_lenses("foxglove.PointCloud")).outputs(chunk("PointCloud", rows)) if o.remarks]
+    assert [output.remarks for output in made] == [((1, "have data that ends within a point, which is left out"),)]

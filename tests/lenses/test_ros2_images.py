@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
-from chunkmill.lenses.image_layout import ENCODINGS
-from ros_messages import BYTES, columns, header, mapped, message, times, types
+from chunkmill.lenses import LensSet
+from chunkmill.lenses.ros2 import ros2_lenses
+from chunkmill.lenses.sensor_layouts import DATA_ENDS_EARLY, DATA_GOES_ON, ENCODINGS
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+from ros_messages import BYTES, chunk, columns, header, mapped, message, times, types
 
 IMAGE = message(
     {"height": pa.uint32(), "width": pa.uint32(), "encoding": pa.string(), "is_bigendian": pa.uint8(),
@@ -17,7 +22,7 @@ COMPRESSED = message({"format": pa.string(), "data": BYTES})
 
 
 def image(i: int, encoding: str, frame: str = "cam") -> dict[str, Any]:
-    size = {"height": 1, "width": 2, "step": 0, "is_bigendian": 0}
+    size = {"height": 1, "width": 4, "step": 0, "is_bigendian": 0}
     return {"header": header(i, frame), "encoding": encoding, "data": list(range(i, i + 3)), **size}
 
 
@@ -34,7 +39,7 @@ def test_every_encoding_is_an_image_or_a_depth_image(encoding: str) -> None:
     assert columns(found) == {
         "CoordinateFrame:frame": [["cam_image_plane"], [""]],
         f"{kind}:buffer": [[[0, 1, 2]], [[1, 2, 3]]],
-        f"{kind}:format": [[{"width": 2, "height": 1, **codes}]] * 2,
+        f"{kind}:format": [[{"width": 4, "height": 1, **codes}]] * 2,
     }
     assert types(found)[f"{kind}:buffer"] == "list<item: list<item: uint8 not null>>"
     assert times(found) == [5, 1_000_000_005]
@@ -53,11 +58,8 @@ def test_encodings_that_change_on_a_topic() -> None:
 KINDS = {
     "jpeg": "EncodedImage:blob",
     "rgb8; jpeg compressed bgr8": "EncodedImage:blob",
-    "16UC1; compressedDepth png": "EncodedImage:blob",
-    "16UC1; compressedDepth": "EncodedImage:blob",
     "h265": "EncodedImage:blob",
     "h264; x": "EncodedImage:blob",
-    "; compressedDepth RVL": "EncodedImage:blob",
     "rvl compressedDepth; x": "EncodedImage:blob",
     "": "EncodedImage:blob",
     "h264": "VideoStream:sample",
@@ -92,3 +94,45 @@ def test_a_long_format_takes_no_time() -> None:
     texts = ["x" * 1_000_000, " " * 1_000_000 + ";" * 1_000_000]
     found = mapped("sensor_msgs/msg/CompressedImage", COMPRESSED, [compressed(i, t) for i, t in enumerate(texts)])
     assert columns(found)["EncodedImage:blob"] == [[[0]], [[1]]]
+
+
+NUMBERS = {"mono8": "u1", "mono16": "u2", "16SC1": "i2", "32SC1": "i4", "32FC1": "f4", "64FC1": "f8"}
+CHANNELS = {"rgb8": ("u1", 3), "bgra16": ("u2", 4), **{name: (kind, 1) for name, kind in NUMBERS.items()}}
+
+
+@settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(list(CHANNELS)), st.integers(1, 4), st.integers(1, 4), st.integers(0, 5), st.booleans()
+        ),
+        min_size=1,
+        max_size=4,
+    ),
+    st.sampled_from(["sensor_msgs/msg/Image", "sensor_msgs/Image"]),
+)
+@example([("rgb8", 2, 2, 2, False), ("mono16", 2, 2, 0, True), ("32FC1", 1, 2, 4, True)], "sensor_msgs/Image")
+def test_pixels_of_any_padding_and_byte_order(rows: list[tuple[str, int, int, int, bool]], name: str) -> None:
+    messages, expected = [], {"Image": [], "DepthImage": []}
+    for i, (encoding, height, width, padding, big) in enumerate(rows):
+        kind, channels = CHANNELS[encoding]
+        pixels = (np.arange(height * width * channels) + 250).astype(kind).reshape(height, -1)
+        packed = [row.astype((">" if big else "<") + kind).tobytes() + b"\xee" * padding for row in pixels]
+        size = {"height": height, "width": width, "step": len(packed[0]), "is_bigendian": int(big)}
+        messages.append(image(i, encoding) | {"data": list(b"".join(packed))} | size)
+        expected["DepthImage" if encoding in NUMBERS else "Image"].append([list(pixels.astype("<" + kind).tobytes())])
+    cells = columns(mapped(name, IMAGE, messages))
+    assert {kind: cells.get(f"{kind}:buffer", []) for kind in expected} == expected
+
+
+def test_yuv_has_no_byte_order() -> None:
+    row = image(0, "yuv422_yuy2") | {"width": 2, "step": 6, "is_bigendian": 1, "data": [1, 2, 3, 4, 9, 9]}
+    assert columns(mapped("sensor_msgs/msg/Image", IMAGE, [row]))["Image:buffer"] == [[[1, 2, 3, 4]]]
+
+
+def test_an_image_that_ends_early_or_goes_on_is_remarked() -> None:
+    rows = [image(i, "rgb8") | {"width": 1, "data": list(range(n)), "step": 3} for i, n in enumerate([3, 2, 5, 4])]
+    outputs = LensSet(ros2_lenses("sensor_msgs/msg/Image", "/t")).outputs(chunk("sensor_msgs/msg/Image", IMAGE, rows))
+    made = next(output for output in outputs if output.chunk is not None and output.chunk.num_rows)
+    assert columns([made.chunk])["Image:buffer"] == [[[0, 1, 2]], [[0, 1]], [[0, 1, 2]], [[0, 1, 2]]]
+    assert made.remarks == ((1, DATA_ENDS_EARLY), (2, DATA_GOES_ON))

@@ -5,10 +5,16 @@ from __future__ import annotations
 import struct
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from chunkmill.engine.limits import MAX_POINT_FIELDS
-from ros_messages import BYTES, columns, header, mapped, message, types
+from chunkmill.lenses import LensSet
+from chunkmill.lenses.ros2 import ros2_lenses
+from chunkmill.lenses.sensor_layouts import DATA_GOES_ON
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+from ros_messages import BYTES, chunk, columns, header, mapped, message, types
 
 FIELD = pa.struct({"name": pa.string(), "offset": pa.uint32(), "datatype": pa.uint8(), "count": pa.uint32()})
 CLOUD = message(
@@ -138,3 +144,62 @@ def test_clouds_that_share_no_field_with_others_stay_messages_when_there_are_too
 def test_a_field_called_positions_does_not_take_their_place() -> None:
     cells = columns(mapped(NAME, CLOUD, [cloud(0, point(1), (*XYZ, ("positions", 12, 7)))]))
     assert cells["Points3D:positions"] == [[[1, 1.5, -1]]]
+
+
+@settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@given(
+    st.tuples(st.integers(1, 3), st.integers(1, 4), st.integers(0, 5), st.integers(0, 9)),
+    st.booleans(),
+    st.booleans(),
+    st.integers(0, 40),
+    st.sampled_from([NAME, "sensor_msgs/PointCloud2"]),
+)
+@example((1, 3, 4, 16), False, False, 0, NAME)  # a row of padding is no point
+@example((2, 2, 0, 4), True, True, 0, "sensor_msgs/PointCloud2")
+def test_organised_clouds_of_any_padding_and_byte_order(
+    shape: tuple[int, int, int, int], big: bool, bare: bool, missing: int, name: str
+) -> None:
+    height, width, point_padding, row_padding = shape
+    step = 14 + point_padding
+    row_step = width * step + row_padding
+    order = ">" if big else "<"
+    kinds = {
+        "names": ["xyz", "tag"],
+        "formats": [(order + "f4", 3), order + "u2"],
+        "offsets": [0, 12],
+        "itemsize": step,
+    }
+    points = np.zeros((height, width), np.dtype(kinds))
+    points["xyz"] = np.arange(height * width * 3).reshape(height, width, 3)
+    points["tag"] = np.arange(height * width).reshape(height, width) + 300
+    rows = [row.tobytes() + b"\xee" * row_padding for row in points]
+    whole = b"".join(rows)[: -row_padding or None] if bare else b"".join(rows)
+    data = whole[: max(len(whole) - missing, 0)]
+    # The oracle: a point is there if all of its bytes are, at its place by row_step.
+    ends = np.arange(height)[:, None] * row_step + (np.arange(width) + 1) * step
+    there = ends <= len(data)
+    if len(data) == height * width * step:  # by its size a packed cloud, whatever row_step says
+        return
+    message = cloud(0, data, (*XYZ, ("tag", 12, 4)), step, big=big) | {
+        "height": height, "width": width, "row_step": row_step,
+    }  # fmt: skip
+    cells = columns(mapped(name, CLOUD, [message]))
+    assert cells["Points3D:positions"] == [points["xyz"][there].tolist()]
+    assert cells["Points3D:tag"] == [points["tag"][there].tolist()]
+    (own,) = (cell for key, cell in cells.items() if key.endswith("PointCloud2:data"))
+    assert own == [[list(data)]]
+
+
+@pytest.mark.parametrize("row_step", [0, 36, 72, 18, 3600])
+def test_a_stale_row_step_is_not_used_where_the_data_is_packed(row_step: int) -> None:
+    data = b"".join(map(point, range(4)))
+    cells = columns(mapped(NAME, CLOUD, [cloud(0, data) | {"height": 2, "width": 2, "row_step": row_step}]))
+    assert cells["Points3D:ring"] == [[0, 1, 2, 3]]
+
+
+def test_points_are_no_more_than_width_times_height() -> None:
+    rows = [cloud(0, b"".join(map(point, range(3)))), cloud(1, point(1)) | {"width": 0}]
+    outputs = LensSet(ros2_lenses(NAME, "/t")).outputs(chunk(NAME, CLOUD, rows))
+    made = next(output for output in outputs if output.chunk is not None and output.chunk.num_rows)
+    assert columns([made.chunk])["Points3D:ring"] == [[0, 1], []]
+    assert made.remarks == ((2, DATA_GOES_ON),)
