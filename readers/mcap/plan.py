@@ -95,9 +95,11 @@ class _IndexWalk:
         layout, statistics = self._layout, self._summary.statistics
         at = layout.data_start
         self._file.peek((entry.offset, HEAD.size + CHUNK_HEAD_MAX) for entry in self._summary.chunks)
+        if self._times is not None and self._times.has_zero:
+            self._file.peek((e.end, e.index_length) for e in self._summary.chunks if e.start_time >= self._times.end)
         for entry in self._summary.chunks:
             self._walk_gap(at, entry.offset)
-            self._add(entry.offset, self._check_entry(entry), _messages_of(entry))
+            self._add(entry.offset, self._check_entry(entry), entry.end, _messages_of(entry))
             at = entry.end + entry.index_length
         self._walk_gap(at, layout.data_end)
         if statistics is not None and statistics.chunk_count > len(self._pieces):
@@ -116,8 +118,10 @@ class _IndexWalk:
             raise _UnusableIndexError
         return self._pieces
 
-    def _add(self, offset: int, head: ChunkHead, messages: int | None) -> None:
-        is_wanted = offset not in self._unwanted and (self._times is None or self._times.overlaps(head))
+    def _add(self, offset: int, head: ChunkHead, end: int, messages: int | None) -> None:
+        is_wanted = offset not in self._unwanted and (
+            self._times is None or self._times.may_be_in(head, self._file, end, self._layout.data_end)
+        )
         if head.uncompressed_size == 0:
             messages = 0
         self._pieces.append(_Piece(offset, head.uncompressed_size, messages, is_wanted))
@@ -134,7 +138,7 @@ class _IndexWalk:
 
     def _look_at(self, opcode: int, length: int, at: int, end: int) -> None:
         if opcode == Op.CHUNK:
-            self._add(at, self._chunk_head(at, length), None)
+            self._add(at, self._chunk_head(at, length), at + HEAD.size + length, None)
         elif opcode == Op.MESSAGE:
             self._loose = True
             channel = int.from_bytes(self._file.read_up_to(at + HEAD.size, 2), "little")

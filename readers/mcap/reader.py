@@ -25,7 +25,7 @@ from ...engine.limits import MIB, SPLIT_BYTES
 from ...engine.locations import Location, exists, located, reading_location
 from ...engine.markup import panel, panel_or_error
 from ...engine.spark import in_task
-from ...engine.units import size
+from ...engine.units import counted, size, utc_time
 from ..recording_file import FrameReader
 from .channel_chunks import LOG_TIME, PUBLISH_TIME, ChannelOutput, entities_of, runs
 from .decoders import DECODERS, McapOptions, choose, compile_decoder, file_decoders, reads_records, stamp_in
@@ -99,9 +99,16 @@ class _SplitReading:
 
     def after(self, section: SectionReader) -> Iterator[Chunk]:
         """Yield what reading ``section`` has told of the file, and robots. Warns of what could not be decoded."""
-        for output in self._outputs.values():
-            if output is not None:
-                output.warn(path=self._file.path)
+        outputs = [output for output in self._outputs.values() if output is not None]
+        for output in outputs:
+            output.warn(path=self._file.path)
+        if clamped := sum(output.clamped for output in outputs):
+            warnings.warn(
+                f"{self._file.path}: {counted(clamped, 'log or publish time')} beyond 2^63 ns, clamped to the latest"
+                f" time that a timeline has ({utc_time(_LATEST / 1e9, 'seconds')})",
+                ReadWarning,
+                stacklevel=2,
+            )
         tally = section.tally
         facts = self._survey.facts(self.registry, tally.chunks.total(), tally.attachments, tally.metadata)
         yield from self._file_level(self._split.after, facts)

@@ -42,7 +42,7 @@ def test_rates_and_gaps(tmp_path: Path, summary: bool) -> None:
 
 
 def test_nothing_is_read_for_them_unasked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(info_module, "_indexes", lambda _: pytest.fail("read"))
+    monkeypatch.setattr(info_module, "indexed_times", lambda _: pytest.fail("read"))
     assert all(c.timing is None for c in McapReader(written(tmp_path, recording(summary=True))).info().channels)
 
 
