@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import PurePath
@@ -9,11 +11,13 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from ...engine.chunk import alternatives
 from ...engine.errors import ReadError
 from ...engine.limits import SPLIT_BYTES
 from .decoders import McapOptions, file_decoders
 from .file import McapFile
 from .layout import McapLayout, Summary
+from .message_indexes import times_behind
 from .records import CHUNK_HEAD_MAX, HEAD, ChunkHead, ChunkIndexEntry, Op, damaged, parse_chunk_head
 from .section import McapSplit, TimeRange
 
@@ -64,6 +68,52 @@ def says_all_channels(summary: Summary) -> bool:
     except _UnusableIndexError:
         return False
     return summary.statistics is not None
+
+
+def why_nothing(file: McapFile, layout: McapLayout, options: McapOptions) -> str | None:
+    """Say why the options choose no message of a file that has some; None where its summary does not prove that."""
+    summary = layout.summary
+    if summary is None or not says_all_channels(summary) or summary.statistics is None:
+        return None
+    if not summary.statistics.message_count or not options.reads_messages:
+        return None
+    topics = sorted({channel.topic for channel in summary.channels})
+    if not any(map(options.selects, topics)):
+        return f"{file.path}: {no_topic(options, topics)}"
+    if options.times is None or _holds_some(file, layout, summary, options.times):
+        return None
+    first, last = summary.statistics.message_start_time, summary.statistics.message_end_time
+    return f"{file.path}: {no_message(options.times)}, and the log times of the file are {first:,} to {last:,}"
+
+
+def no_topic(options: McapOptions, topics: Sequence[str]) -> str:
+    """Say that no topic matches the patterns of the options."""
+    patterns = " ".join([*options.include, *(f"-{pattern}" for pattern in options.exclude)])
+    plain = re.sub(r"\\(.)", r"\1", options.include[0].strip("^$")) if options.include else ""
+    return f"no topic is chosen by {patterns!r}. {alternatives(plain, topics)}"
+
+
+def no_message(times: TimeRange) -> str:
+    """Say that there is no message in a range of log times."""
+    if times.end <= times.start:
+        return f"no message is from {times.start:,} ns to before {times.end:,} ns, which is an empty range"
+    return f"no message is from {times.start:,} ns" + (f" to before {times.end:,} ns" if times.end < 2**64 else " on")
+
+
+def _holds_some(file: McapFile, layout: McapLayout, summary: Summary, times: TimeRange) -> bool:
+    """Whether there may be messages of a range, by the times of the file and its chunks."""
+    statistics = summary.statistics
+    assert statistics is not None
+    if times.end <= times.start:
+        return False
+    first, last = statistics.message_start_time, statistics.message_end_time
+    if not summary.chunks or first == last == 0 or (first < times.end and last >= times.start):
+        return True
+    return any(
+        (entry.start_time < times.end and entry.end_time >= times.start)
+        or (times.has_zero and any(times.holds(t).any() for t in times_behind(file, entry.end, layout.data_end)))
+        for entry in summary.chunks
+    )
 
 
 def looks_at_messages(summary: Summary, options: McapOptions) -> bool:
