@@ -523,6 +523,14 @@ class McapReader(FrameReader):
 
         return LazyChunkStream.from_source(McapSource(str(located(self._path)), self._options.of_values()))
 
+    @property
+    def topics(self) -> list[str]:
+        """The topics of the file, sorted, whatever the reader was asked to read. Raises ``ReadError``.
+
+        Only the summary is read, or all of a file without one. :meth:`info` has schemas, encodings and counts, too.
+        """
+        return sorted({channel.topic for channel in self.source().info().channels})
+
     def time_bounds(self) -> tuple[int, int]:
         """The first and the last log time of all messages, ns as the writer wrote them; see :meth:`info`.
 
