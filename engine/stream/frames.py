@@ -152,10 +152,7 @@ class FrameRequest:
         Raises ``UsageError`` where one is missing; ``entities`` gives those that may have been meant.
         """
         if not list(columns):
-            what = "nothing" if self.contents is None else f"nothing on {' '.join(self.contents.to_exprs())}"
-            known = () if self.contents is None else entities()
-            near = "" if self.contents is None or not known else f"{self.contents.nearest(known)} "
-            raise UsageError(f"the stream has {what} that has rows", hint=f"{near}{_HINT}")
+            raise self._nothing(entities)
         if self.lists is not None:
             singles = frozenset(
                 () if self.lists else ((c.entity_path, c.component) for c in columns.component_columns())
@@ -178,10 +175,23 @@ class FrameRequest:
 
     def warn_of_no_rows(self, table: pa.Table) -> None:
         """Warn (``ReadWarning``) where no row is within the times that were given."""
-        if not table.num_rows and (self.start is not None or self.end is not None):
-            first = "" if self.start is None else f" from {self.start:,}"
-            last = "" if self.end is None else f" before {self.end:,}"
-            warnings.warn(f"no row is{first}{last} on timeline {self.index!r}", ReadWarning, stacklevel=4)
+        if not table.num_rows and self._times:
+            warnings.warn(f"no row is{self._times} on timeline {self.index!r}", ReadWarning, stacklevel=4)
+
+    @property
+    def _times(self) -> str:
+        """The times that were given, for a message; empty where none were."""
+        first = "" if self.start is None else f" from {self.start:,}"
+        return first if self.end is None else f"{first} before {self.end:,}"
+
+    def _nothing(self, entities: Callable[[], Collection[str]]) -> UsageError:
+        """The error where there is nothing a column could be made of."""
+        if self.contents is None:
+            return UsageError(f"the stream has nothing that has rows{self._times}", hint=_HINT)
+        known = entities()
+        near = f"{self.contents.nearest(known)} " if known and not any(map(self.contents.matches, known)) else ""
+        what = f"nothing on {' '.join(self.contents.to_exprs())}"
+        return UsageError(f"the stream has {what} that has rows{self._times}", hint=f"{near}{_HINT}")
 
     def _overlaps(self, chunk: Chunk) -> bool:
         """Whether a chunk may have rows within the times, by its header."""
