@@ -145,18 +145,6 @@ class FrameReader(ABC):
 
         return value_columns(self.values(), FrameRequest())[0]
 
-    def inspect(self) -> FileReport:
-        """Describe the file as ``chunkmill inspect`` does: entities or topics, counts, times. Raises ``ReadError``.
-
-        Raises ``UsageError`` where what is read is not one file, or dataset, with a path.
-        """
-        from .formats import detect_format
-
-        path = getattr(self, "path", None)
-        if path is None:
-            raise UsageError(f"{self!r} is no file of its own", hint="Inspect the dataset that it is of.")
-        return detect_format(located(str(path))).inspect(located(str(path)))
-
     def frame(self, contents: Content | None = None, **choices: Unpack[FrameChoices]) -> pandas.DataFrame:
         """The recording's values as a pandas DataFrame, one row per message.
 

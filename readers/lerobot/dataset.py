@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from ...engine.chunk import Chunk, ComponentColumn, is_property, parse_entity_path
 from ...engine.errors import SourceMissingError, UsageError
@@ -16,9 +16,6 @@ from ...engine.units import counted, duration
 from ..recording_file import FrameReader
 from .metadata import INFO, DatasetInfo, EpisodeInfo, Feature, is_dataset, read_metadata
 from .source import FRAME_INDEX, EpisodeSource
-
-if TYPE_CHECKING:
-    from ..inspection import FileReport
 
 
 class LeRobotDataset:
@@ -71,12 +68,6 @@ class LeRobotDataset:
         if self._info is None:
             self._info = read_metadata(self.path)
         return self._info
-
-    def inspect(self) -> FileReport:
-        """Describe the dataset as ``chunkmill inspect`` does: features, episodes, frames. Raises ``ReadError``."""
-        from .recording import LeRobotRecording
-
-        return LeRobotRecording(self.path).report()
 
     def episodes(self) -> list[LeRobotEpisode]:
         """All episodes, by number."""

@@ -249,3 +249,28 @@ def test_values_of_any_pipeline_are_rows_of_spark(spark: SparkSession) -> None:
     assert rows == [(2, "/a", 2, None), (2, "/b", 5, "x"), (3, "/a", 3, None)]
     with pytest.raises(UsageError, match="contain no chunks"):
         doubled.to_spark(payload=True, contents="/a")
+
+
+@pytest.mark.parametrize("name", ["log_time", "message_log_time"])
+def test_the_log_time_has_one_name_and_a_short_one(data: Path, name: str) -> None:
+    reader = McapReader(data / "demo.mcap")
+    times = reader.values().to_arrow(IMU, executor="inline").column("message_log_time").cast("int64").to_pylist()
+    table = reader.values().to_arrow(IMU, index=name, start=times[700], executor="inline")
+    assert table.column_names[:2] == ["message_log_time", "message_publish_time"]
+    assert table.column(0).cast("int64").to_pylist() == sorted(t for t in times if t >= times[700])
+    chosen = reader.values().to_arrow(IMU, index=name, columns=[name, "header.frame_id"], executor="inline")
+    assert chosen.column_names == [name, "header.frame_id"]
+    assert reader.frame(IMU, index=name, columns=["header.frame_id"]).index.name == "message_log_time"
+    kept = reader.stream().filter(content=IMU, has_timeline=name).to_chunks(executor="inline")
+    assert sum(chunk.num_rows for chunk in kept) == len(times)
+
+
+def test_a_timeline_that_is_called_so_comes_first() -> None:
+    """The short name means the long one only where there is no timeline of that name."""
+    times = {"log_time": pa.array([5, 6]), "message_log_time": pa.array([8, 7])}
+    made = Chunk.build("/a", times, [(ComponentDescriptor("x"), pa.array([[1], [2]]))])
+    values = LazyChunkStream.from_iter([made])
+    assert values.to_arrow("/a", index="log_time", start=6).to_pylist() == [
+        {"log_time": 6, "message_log_time": 7, "x": 2}
+    ]
+    assert values.to_arrow("/a", index="message_log_time", end=8).column("x").to_pylist() == [2]
