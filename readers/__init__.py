@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         dataset_format,
         detect_format,
         format_of_name,
+        inspect,
         is_rrd,
         register,
         rrd_suffix,
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     ".formats": "FORMATS Format STORE all_options all_suffixes checked_options dataset_format "
-    "detect_format format_of_name is_rrd register rrd_suffix stem_of unregister",
+    "detect_format format_of_name inspect is_rrd register rrd_suffix stem_of unregister",
     ".inspection": "EntitySummary FileReport StoreReport TimelineReport",
     ".lerobot": "LeRobotDataset LeRobotReader",
     ".mcap": "McapInfo McapReader",
@@ -82,6 +83,7 @@ __all__ = [
     "dataset_format",
     "detect_format",
     "format_of_name",
+    "inspect",
     "is_rrd",
     "option",
     "register",

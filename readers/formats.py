@@ -7,6 +7,7 @@ searched for, and what ``chunkmill inspect`` shows are made of these rows. :func
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -16,7 +17,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from ..engine.errors import ReadError, SourceMissingError, UnsupportedError, UsageError
-from ..engine.locations import Location, exists
+from ..engine.locations import Location, exists, located
 from .lerobot import LeRobotRecording
 from .mcap.recording import McapRecording
 from .parquet import ParquetRecording
@@ -233,6 +234,15 @@ def detect_format(path: Location) -> Format:
         offset=0,
         hint=f"chunkmill reads these {len(files)} formats.",
     )
+
+
+def inspect(path: str | os.PathLike[str]) -> FileReport:
+    """Describe a recording as ``chunkmill inspect`` does: entities or topics, columns, counts, times.
+
+    Raises ``SourceMissingError``, ``UnsupportedError``, and ``ReadError`` for a damaged file.
+    """
+    place = located(path)
+    return detect_format(place).inspect(place)
 
 
 def _first_bytes(path: Location) -> bytes:

@@ -23,7 +23,7 @@ from ..engine.locations import Location, located
 if TYPE_CHECKING:
     import pandas
 
-    from ..engine.chunk import Chunk
+    from ..engine.chunk import Chunk, Schema
     from ..engine.rrd import StoreEntry, Verification
     from ..engine.store import LazyStore
     from ..engine.stream import Content, FrameChoices, LazyChunkStream, Split
@@ -135,6 +135,15 @@ class FrameReader(ABC):
     def values(self) -> LazyChunkStream:
         """A lazy stream with the values for frames: by default, that of :meth:`stream`."""
         return self.stream()
+
+    def schema(self) -> Schema:
+        """The timelines and components of :meth:`values`, the columns that a frame can have. Raises ``ReadError``.
+
+        They come from the file's summary or footer where that says all; otherwise the recording is read for them.
+        """
+        from ..engine.stream import FrameRequest, value_columns
+
+        return value_columns(self.values(), FrameRequest())[0]
 
     def frame(self, contents: Content | None = None, **choices: Unpack[FrameChoices]) -> pandas.DataFrame:
         """The recording's values as a pandas DataFrame, one row per message.

@@ -202,6 +202,11 @@ class RrdSource:
             table = table.take(np.flatnonzero(np.array([self.wanted(p) for p in paths], dtype=bool)[codes]))
         return self._of_tables(table.runs(SPLIT_BYTES), file)
 
+    def entities(self) -> list[str] | None:
+        """The entities of the store, by the footer; None without one."""
+        table = self._file().listing(self.store)
+        return None if table is None else list(table.entity_codes[1])
+
     def columns(self) -> tuple[Schema, None] | None:
         """The columns of chunks with times, by the footer, which does not say whether rows have several values.
 

@@ -21,8 +21,9 @@ Names: a column is called by the shortest of these that means one thing among al
 - a field of a message (a component ``…:message``): ``orientation``, ``sensor_msgs.msg.Imu:orientation``,
   ``/imu:orientation``; any other component: ``scalars``, ``Scalars:scalars``, ``/arm:Scalars:scalars``; and where one
   name still has several types, with the type behind it.
-- A timeline has its own name, but ``message_log_time`` and ``message_publish_time`` of an MCAP, which lose their
-  ``message_`` unless another timeline is called so. Names of times and ``entity_path`` are never those of others.
+- A timeline has its own name; ``log_time`` and ``publish_time`` also mean ``message_log_time`` and
+  ``message_publish_time`` of an MCAP, unless there is a timeline of that name. Names of times and ``entity_path`` are
+  never those of others.
 - Columns of several entities that have one name and one type are one column. Fields of a message go before others.
 - A field of a struct is called by its path, ``linear_acceleration.x``: where it is selected, or all are flattened.
 """
@@ -55,7 +56,6 @@ ENTITY_PATH: Final = "entity_path"
 """The column of rows of several entities that names the entity of each."""
 
 _MESSAGE: Final = ":message"
-_OF_MCAP: Final = "message_"
 _MCAP_TIMES: Final = ("message_log_time", "message_publish_time")
 
 Path = tuple[str, ...]
@@ -181,8 +181,7 @@ class ValueSchema:
         ``singles``: components with at most one value per row, beside messages. With ``entities`` a column says of each
         row which entity it is of. With ``flatten`` each field of a struct is a column, not the struct.
         """
-        named = _time_names([index.name for index in schema.index_columns()])
-        times = [ValueColumn(named[i.name], i.kind.arrow_type, i.name) for i in schema.index_columns()]
+        times = [ValueColumn(i.name, i.kind.arrow_type, i.name) for i in schema.index_columns()]
         head = [*([ValueColumn(ENTITY_PATH, pa.string())] if entities else []), *times]
         alone = frozenset(singles)
         leaves = [leaf for c in schema.component_columns() for leaf in _leaves(c, alone, flatten)]
@@ -201,18 +200,18 @@ class ValueSchema:
         return pa.schema([(column.name, column.datatype) for column in self.columns])
 
     def timeline(self, name: str) -> ValueColumn:
-        """The column of the timeline that is called so, or whose column is. Raises ``UsageError``."""
-        times = [column for column in self.columns if column.timeline is not None]
-        for column in times:
-            if name in (column.name, column.timeline):
-                return column
-        known = [column.name for column in times]
-        raise UsageError(f"there is no timeline {name!r} here", hint=_alternatives(name, known))
+        """The column of the timeline that a name means. Raises ``UsageError``."""
+        times = {column.timeline: column for column in self.columns if column.timeline is not None}
+        line = timeline_called(name, times)
+        if line is None:
+            raise UsageError(f"there is no timeline {name!r} here", hint=alternatives(name, list(times)))
+        return times[line]
 
     def select(self, names: Iterable[str]) -> ValueSchema:
         """Only these columns, in this order; a name may be the path of a field in a struct, ``header.stamp.sec``.
 
-        The name of a struct that was flattened means all its fields. Raises ``UsageError`` for what is not there.
+        The name of a struct that was flattened means all its fields. A timeline that is chosen by its short name,
+        ``log_time``, is a column of that name. Raises ``UsageError`` for what is not there.
         """
         wanted: dict[str, tuple[int, Path]] = {}
         for name in names:
@@ -241,7 +240,10 @@ class ValueSchema:
                 path = tuple(name[len(column) + 1 :].split("."))
                 if _has_path(self.columns[i].datatype, path):
                     return {name: (i, path)}
-        raise UsageError(f"there is no column {name!r}", hint=_alternatives(name, list(at)))
+        line = timeline_called(name, [column.timeline for column in self.columns if column.timeline is not None])
+        if line is not None:
+            return {name: (next(i for i, column in enumerate(self.columns) if column.timeline == line), ())}
+        raise UsageError(f"there is no column {name!r}", hint=alternatives(name, list(at)))
 
     def batches(self, chunks: Iterable[ChunkData], bounds: TimeBounds | None = None) -> Iterator[pa.RecordBatch]:
         """The rows of chunks (``Chunk.data``), a batch for each that has any, in their order, as :attr:`arrow` says.
@@ -314,17 +316,15 @@ def is_message(component: str, datatype: pa.DataType) -> bool:
 
 
 def timeline_called(name: str, timelines: Collection[str]) -> str | None:
-    """The timeline that a name means, its own or that of its column; None where there is none.
+    """The timeline that a name means: its own, or the short one of an MCAP's times. None where there is none.
 
     >>> timeline_called("log_time", ["message_log_time", "message_publish_time"])
     'message_log_time'
     """
-    return next((line for line, short in _time_names(timelines).items() if name in (line, short)), None)
-
-
-def _time_names(timelines: Collection[str]) -> dict[str, str]:
-    short = {name: name.removeprefix(_OF_MCAP) if name in _MCAP_TIMES else name for name in timelines}
-    return {name: name if short[name] in timelines else short[name] for name in timelines}
+    if name in timelines:
+        return name
+    long = f"message_{name}"
+    return long if long in _MCAP_TIMES and long in timelines else None
 
 
 def _leaves(column: ComponentColumnDescriptor, singles: Collection[Origin], flatten: bool) -> Iterator[_Leaf]:
@@ -418,7 +418,12 @@ def _has_path(kind: pa.DataType, path: Path) -> bool:
     return True
 
 
-def _alternatives(name: str, known: Sequence[str]) -> str:
+def alternatives(name: str, known: Sequence[str]) -> str:
+    """Suggest the nearest of the names that there are, or list them.
+
+    >>> alternatives("/imuu", ["/imu", "/gps"]), alternatives("/lidar", ["/imu", "/gps"])
+    ('Did you mean /imu?', 'There are: /imu, /gps.')
+    """
     if not known:
         return "There is none at all."
     near = difflib.get_close_matches(name, known, 3)

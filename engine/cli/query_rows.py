@@ -6,7 +6,7 @@ import difflib
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import pyarrow as pa
@@ -38,7 +38,7 @@ class AnswerRows:
         for name in options.columns:
             if name not in columns.arrow.names:
                 raise _no_column("--columns", name, columns.arrow.names)
-        return cls(columns, segments, options)
+        return cls(columns, segments, replace(options, index=columns.query.index))
 
     @property
     def names(self) -> list[str]:

@@ -31,7 +31,7 @@ from ..locations import located
 from ..query import SEGMENT_ID, AnswerColumns, Query, QuerySemantics
 from ..spark import arrow_of
 from ..stream import tick_of
-from .options import DATASET_NAME, flag, listed
+from .options import DATASET_NAME, flag, is_whole, listed
 from .reading import FilteredReader, wanted_by
 
 _OPTIONS: Final = ("path", "dataset", "index", "contents", "segments", "start", "end", "fill", "columns", "semantics")
@@ -83,7 +83,7 @@ class DatasetRequest:
             if name not in columns.arrow.names:
                 raise UsageError(f"there is no column {name!r}", path=self.path, hint=_listed_hint(columns))
         kept = tuple(c for c in columns.components if c.name in self.columns)
-        indexes = tuple(c for c in columns.indexes if c.name in (self.query.index, *self.columns))
+        indexes = tuple(c for c in columns.indexes if c.name in (columns.query.index, *self.columns))
         return replace(columns, components=kept, indexes=indexes), segments
 
     def schema(self) -> StructType:
@@ -98,7 +98,7 @@ class DatasetRequest:
 def _tick(name: str, text: str | None) -> int | None:
     if text is None:
         return None
-    return int(text) if text.lstrip("-").isdecimal() else tick_of(name, text)
+    return int(text) if is_whole(text) else tick_of(name, text)
 
 
 def _listed_hint(columns: AnswerColumns) -> str:

@@ -119,7 +119,16 @@ def _values(row: Format | None, options: Mapping[str, str]) -> tuple[FrameReques
 
 
 def _moment(text: str | None) -> int | str | None:
-    return int(text) if text is not None and text.lstrip("-").isdecimal() else text
+    return int(text) if text is not None and is_whole(text) else text
+
+
+def is_whole(text: str) -> bool:
+    """Whether a text is a whole number: nanoseconds, or a number of a sequence.
+
+    >>> [is_whole(text) for text in ("5", "-5", "--5", "2024-05-01")]
+    [True, True, False, False]
+    """
+    return text.removeprefix("-").isdecimal()
 
 
 def _columns(options: Mapping[str, str]) -> tuple[str, ...]:

@@ -38,8 +38,9 @@ from ..execution import Place, Work, batches_of, frame_row, noting_task, payload
 from ..inputs import APPLICATION_ID, search_inputs
 from ..locations import Location, located, reading_location
 from ..rrd import EncodedPayload, FramedPayload, StoreEntry, VerifiedPayload
-from ..stream import ContentFilter, LazyChunkStream, single_tasks
+from ..stream import ContentFilter, LazyChunkStream, Plan, task_plan
 from ..task_context import as_task
+from ..units import counted
 from .options import Request, Wanted
 
 
@@ -71,12 +72,21 @@ class ChunkTask(InputPartition):
 def chunk_tasks(paths: Iterable[str], request: Request) -> list[ChunkTask]:
     """The tasks over some files, numbered through."""
     found: list[ChunkTask] = []
+    plans: list[Plan] = []
     for path in paths:
         with noting_task(path):
             for store, stream in recordings_of(path, request):
-                works = single_tasks(narrowed(stream, request))
-                found += [ChunkTask(len(found) + i, path, store, work) for i, work in enumerate(works)]
+                plans.append(task_plan(narrowed(stream, request)))
+                found += [ChunkTask(len(found) + i, path, store, w) for i, w in enumerate(plans[-1].singles())]
+    warn_of_nothing(plans)
     return found
+
+
+def warn_of_nothing(plans: Sequence[Plan]) -> None:
+    """Warn (``ReadWarning``) where nothing of any recording is chosen; by the first of them."""
+    if plans and all(plan.nothing for plan in plans):
+        others = f" The same of {counted(len(plans) - 1, 'more recording')}." if len(plans) > 1 else ""
+        warnings.warn(f"{plans[0].nothing[0]}{others}", ReadWarning, stacklevel=2)
 
 
 class FilteredReader(DataSourceReader):

@@ -17,9 +17,9 @@ from ..errors import SourceMissingError, UsageError
 from ..execution import Work, noting_task, rows_frame
 from ..rrd import StoreEntry
 from ..spark import arrow_of, spark_array, spark_form, spark_schema
-from ..stream import FrameRequest, LazyChunkStream, framed, single_tasks, value_columns
+from ..stream import FrameRequest, LazyChunkStream, Plan, framed, task_plan, value_columns
 from .options import Request
-from .reading import ChunkFrameReader, ChunkTask, input_files, narrowed, recordings_of
+from .reading import ChunkFrameReader, ChunkTask, input_files, narrowed, recordings_of, warn_of_nothing
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -104,10 +104,13 @@ def value_tasks(schema: StructType, paths: Sequence[str], request: Request) -> l
             )
     frame = replace(frame, columns=tuple(known.arrow.names))
     found: list[ValueTask] = []
+    plans: list[Plan] = []
     for path, store, stream in opened:
         with noting_task(path):
-            works = single_tasks(framed(stream, frame))
+            plans.append(task_plan(framed(stream, frame)))
+            works = plans[-1].singles()
             found += [ValueTask(len(found) + i, path, store, w, frame, known, arrow) for i, w in enumerate(works)]
+    warn_of_nothing(plans)
     return found
 
 

@@ -28,6 +28,7 @@ APPLICATION_ID = "chunkmill"
 """The application id of a recording that comes from a file without one."""
 
 _LOG_TIME = "message_log_time"
+_CLAMPED = 2**63  # log times from here on are read as the latest that a timeline has
 
 Stores: TypeAlias = "list[tuple[StoreEntry, LazyChunkStream]]"
 
@@ -319,7 +320,7 @@ def _read_within(row: Format, options: SourceOptions) -> dict[str, int]:
     if options.reading.keys() & {"timestamp_offset_ns", "timeline_type"}:
         return {}
     times = {"start_time_ns": bounds.start, "end_time_ns": bounds.end}
-    return {name: time for name, time in times.items() if time is not None and time >= 0}
+    return {name: time for name, time in times.items() if time is not None and 0 <= time < _CLAMPED}
 
 
 def _piped(stream: LazyChunkStream, options: SourceOptions) -> LazyChunkStream:

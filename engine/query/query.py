@@ -13,7 +13,14 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ..chunk import SORBET_VERSION, ComponentColumnDescriptor, IndexColumnDescriptor, Schema, to_arrow_schema
+from ..chunk import (
+    SORBET_VERSION,
+    ComponentColumnDescriptor,
+    IndexColumnDescriptor,
+    Schema,
+    timeline_called,
+    to_arrow_schema,
+)
 from ..errors import UsageError
 from ..stream import Content, ContentFilter
 
@@ -262,14 +269,17 @@ class Query:
         )
 
     def columns(self, dataset: pa.Schema, shown: pa.Schema | None = None) -> AnswerColumns:
-        """The columns of the answer.
+        """The columns of the answer, whose query has the index by the timeline's own name, ``message_log_time``.
 
         ``dataset`` has the columns of all segments, which says what is empty; ``shown`` those of the segments that are
         asked. Raises ``ValueError`` where no segment has the index.
         """
         whole, some = Schema.from_arrow(dataset), Schema.from_arrow(dataset if shown is None else shown)
         known = {column.name: column for column in whole.index_columns()}
-        if self.index is not None and self.index not in known:
+        line = None if self.index is None else timeline_called(self.index, known)
+        if line is not None and line != self.index:
+            return replace(self, index=line).columns(dataset, shown)
+        if self.index is not None and line is None:
             near = difflib.get_close_matches(self.index, known, 1)
             hint = f"Did you mean '{near[0]}'?" if near else f"There are: {', '.join(known)}." if known else None
             raise UsageError(f"Index '{self.index}' does not exist in the dataset.", hint=hint)

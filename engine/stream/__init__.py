@@ -18,12 +18,13 @@ if TYPE_CHECKING:
         plan_recording,
         single_tasks,
         sink_of,
+        task_plan,
         value_columns,
         value_schema,
         write_stores,
     )
     from .operators import as_chunk
-    from .plan import Node, OperatorNode, compile_plan, explain_plan, nodes_of
+    from .plan import Node, OperatorNode, Plan, compile_plan, explain_plan, nodes_of
     from .source import IteratedSource, PlaceholderSource, Source, Split
 
 _HOMES = {
@@ -32,11 +33,11 @@ _HOMES = {
     ".drawing": "draw_plan",
     ".frames": "FrameChoices FrameRequest Frames SourceWithColumns tick_of",
     ".lazy_stream": (
-        "LazyChunkStream framed plan_outputs plan_recording single_tasks sink_of value_columns value_schema "
+        "LazyChunkStream framed plan_outputs plan_recording single_tasks sink_of task_plan value_columns value_schema "
         "write_stores"
     ),
     ".operators": "as_chunk",
-    ".plan": "Node OperatorNode compile_plan explain_plan nodes_of",
+    ".plan": "Node OperatorNode Plan compile_plan explain_plan nodes_of",
     ".source": "IteratedSource PlaceholderSource Source Split",
 }
 
@@ -53,6 +54,7 @@ __all__ = [
     "Node",
     "OperatorNode",
     "PlaceholderSource",
+    "Plan",
     "Source",
     "SourceWithColumns",
     "Split",
@@ -66,6 +68,7 @@ __all__ = [
     "plan_recording",
     "single_tasks",
     "sink_of",
+    "task_plan",
     "tick_of",
     "value_columns",
     "value_schema",

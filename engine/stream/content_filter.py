@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
-from ..chunk import split_parts
+from ..chunk import alternatives, split_parts
 from ..errors import check_argument
 
 _PROPERTIES = ("__properties",)
@@ -81,6 +81,15 @@ class ContentFilter:
         if known is None:
             known = self._known[entity_path] = self._decide(entity_path)
         return known
+
+    def nearest(self, entities: Collection[str]) -> str:
+        """Suggest, of the entities that there are, those that its rules may mean.
+
+        >>> ContentFilter(["/imuu/**"]).nearest(["/imu", "/gps"])
+        'Did you mean /imu?'
+        """
+        named = next((rule.parts for rule in _parse("\n".join(self._exprs)) if rule.include), ())
+        return alternatives("/" + "/".join(named), sorted(entities))
 
     def _decide(self, entity_path: str) -> bool:
         parts = tuple(split_parts(entity_path))

@@ -7,8 +7,9 @@ is an operator in front of them, so that whatever executor runs the pipeline, on
 
 from __future__ import annotations
 
+import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypedDict, Unpack, runtime_checkable
@@ -32,7 +33,7 @@ from ..chunk import (
     timeline_called,
     timestamp_ticks,
 )
-from ..errors import UsageError, check_argument
+from ..errors import ReadWarning, UsageError, check_argument
 from .content_filter import Content, ContentFilter, content_filter
 
 if TYPE_CHECKING:
@@ -84,7 +85,7 @@ class FrameRequest:
         start, end = choices.get("start"), choices.get("end")
         check_argument("index", index, str, type(None))
         if index is None and (start is not None or end is not None):
-            raise UsageError("start and end need a timeline", hint='Give it: index="log_time".')
+            raise UsageError("start and end need a timeline", hint='Give it: index="message_log_time".')
         checked: dict[str, Any] = {**choices, "start": tick_of("start", start), "end": tick_of("end", end)}
         if columns is not None:
             checked["columns"] = (columns,) if isinstance(columns, str) else tuple(columns)
@@ -139,19 +140,30 @@ class FrameRequest:
                 return None
         return columns, singles or frozenset()
 
-    def schema(self, columns: Schema, singles: frozenset[Origin]) -> ValueSchema:
-        """The columns of the frame, of those there are. Raises ``UsageError`` where one is missing."""
+    def schema(
+        self,
+        columns: Schema,
+        singles: frozenset[Origin],
+        *,
+        entities: Callable[[], Collection[str]] = tuple,
+    ) -> ValueSchema:
+        """The columns of the frame, of those there are.
+
+        Raises ``UsageError`` where one is missing; ``entities`` gives those that may have been meant.
+        """
         if not list(columns):
-            what = "nothing" if self.contents is None else f"nothing on {' '.join(self.contents.to_exprs())}"
-            raise UsageError(f"the stream has {what} that has rows", hint=_HINT)
+            raise self._nothing(entities)
         if self.lists is not None:
             singles = frozenset(
                 () if self.lists else ((c.entity_path, c.component) for c in columns.component_columns())
             )
         known = ValueSchema.of(columns, singles, entities=self.names_entities, flatten=self.flatten)
-        first = [] if self.index is None else [known.timeline(self.index).name]
         chosen = [c.name for c in known.columns] if self.columns is None else self.columns
-        return known.select(dict.fromkeys([*first, *chosen]))
+        if self.index is None:
+            return known.select(chosen)
+        index = known.timeline(self.index).name
+        first = next((name for name in chosen if timeline_called(name, [index]) is not None), index)
+        return known.select(dict.fromkeys([first, *chosen]))
 
     def table(self, chunks: Iterable[Chunk], known: ValueSchema | None = None) -> pa.Table:
         """The rows of chunks that have come through this operator: ordered by the index, else as they come."""
@@ -160,6 +172,26 @@ class FrameRequest:
         bounds = None if self.index is None else TimeBounds(self.index)
         table = pa.Table.from_batches(schema.batches(data, bounds), schema.arrow)
         return table if self.index is None else _sorted(table, schema.columns[0].name)
+
+    def warn_of_no_rows(self, table: pa.Table) -> None:
+        """Warn (``ReadWarning``) where no row is within the times that were given."""
+        if not table.num_rows and self._times:
+            warnings.warn(f"no row is{self._times} on timeline {self.index!r}", ReadWarning, stacklevel=4)
+
+    @property
+    def _times(self) -> str:
+        """The times that were given, for a message; empty where none were."""
+        first = "" if self.start is None else f" from {self.start:,}"
+        return first if self.end is None else f"{first} before {self.end:,}"
+
+    def _nothing(self, entities: Callable[[], Collection[str]]) -> UsageError:
+        """The error where there is nothing a column could be made of."""
+        if self.contents is None:
+            return UsageError(f"the stream has nothing that has rows{self._times}", hint=_HINT)
+        known = entities()
+        near = f"{self.contents.nearest(known)} " if known and not any(map(self.contents.matches, known)) else ""
+        what = f"nothing on {' '.join(self.contents.to_exprs())}"
+        return UsageError(f"the stream has {what} that has rows{self._times}", hint=f"{near}{_HINT}")
 
     def _overlaps(self, chunk: Chunk) -> bool:
         """Whether a chunk may have rows within the times, by its header."""

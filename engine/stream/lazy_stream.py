@@ -48,10 +48,13 @@ from .plan import (
     compile_plan,
     executor_of,
     explain_plan,
+    is_frame,
     known_columns,
+    known_entities,
     rows_in,
     stays_here,
     unrolled,
+    warn_of_nothing,
     within_contents,
 )
 from .source import FrameSource, IteratedSource, RowsSource, Source, extension, travelling, travelling_in_pieces
@@ -250,7 +253,9 @@ class LazyChunkStream(Frames):
     def __iter__(self) -> Iterator[Chunk]:
         if executor_of(None, self._live_node()) == "inline" or stays_here(self._live_node()):
             return inline_chunks(self._plan("inline"))
-        plan, splits = unrolled(compile_plan(self._live_node(), travelling_in_pieces))
+        plan = compile_plan(self._live_node(), travelling_in_pieces)
+        warn_of_nothing(plan)
+        plan, splits = unrolled(plan)
         return iterated_chunks(splits, plan.some, RunOptions())
 
     def write_rrd(
@@ -364,7 +369,8 @@ class LazyChunkStream(Frames):
             if payload or into is not None:
                 raise UsageError("rows of values contain no chunks", hint="Leave out `payload` and `into`.")
             request = FrameRequest.of(contents, **choices)
-            work, known = framed(self, request)._plan("spark"), value_schema(self, request)  # noqa: SLF001 (same class)
+            work, known = task_plan(framed(self, request)), value_schema(self, request)
+            warn_of_nothing(work)
             session = spark or extension("get_session")()
             return cast("DataFrame", extension("value_frame")(work, known, request.bounds, session))
         if payload and into is not None:
@@ -385,9 +391,15 @@ class LazyChunkStream(Frames):
         return explain_plan(node, compile_plan(node, None if rows_in(node) is None else RowsSource.travelling))
 
     def _table(self, request: FrameRequest, **run: Any) -> pa.Table:
-        known = known_columns(self._live_node(), request)
-        schema = None if known is None else request.schema(*known)
-        return request.table(framed(self, request).to_chunks(**run), schema)
+        node = self._live_node()
+        known = known_columns(node, request)
+        schema = None if known is None else request.schema(*known, entities=lambda: known_entities(node))
+        chunks = framed(self, request).to_chunks(**run)
+        if schema is None:
+            schema = request.schema(*columns_of(c.data for c in chunks), entities=lambda: known_entities(node))
+        table = request.table(chunks, schema)
+        request.warn_of_no_rows(table)
+        return table
 
     def _then(self, operator: Operator) -> LazyChunkStream:
         return LazyChunkStream(OperatorNode(operator, self._take()))
@@ -404,7 +416,10 @@ class LazyChunkStream(Frames):
 
     def _plan(self, executor: str | None, *, runs: bool = False) -> Plan:
         node = self._live_node()
-        return compile_plan(node, None if executor_name(executor) == "inline" else travelling, runs=runs)
+        plan = compile_plan(node, None if executor_name(executor) == "inline" else travelling, runs=runs)
+        if not is_frame(node):
+            warn_of_nothing(plan)
+        return plan
 
     @contextmanager
     def _ready(
@@ -475,7 +490,7 @@ def framed(stream: LazyChunkStream, request: FrameRequest) -> LazyChunkStream:
 
 def value_schema(stream: LazyChunkStream, request: FrameRequest) -> ValueSchema:
     """The schema of the rows of a frame, before they are read; see :func:`value_columns`."""
-    return request.schema(*value_columns(stream, request))
+    return request.schema(*value_columns(stream, request), entities=lambda: known_entities(sink_of(stream)))
 
 
 def value_columns(stream: LazyChunkStream, request: FrameRequest) -> tuple[Schema, frozenset[Origin]]:
@@ -495,7 +510,11 @@ def sink_of(stream: LazyChunkStream) -> Node:
     return stream._live_node()  # noqa: SLF001 (same module)
 
 
+def task_plan(stream: LazyChunkStream) -> Plan:
+    """The plan of a stream for tasks. What it chooses nothing of is not warned of: ``Plan.nothing`` says it."""
+    return compile_plan(sink_of(stream), travelling)
+
+
 def single_tasks(stream: LazyChunkStream) -> list[Plan]:
     """The tasks of a stream, each as a plan of its own, which carries what that task needs and no more."""
-    plan = stream._plan("spark")  # noqa: SLF001 (same module)
-    return [plan.some((split,), i) for i, split in enumerate(plan.splits)]
+    return task_plan(stream).singles()

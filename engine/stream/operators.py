@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
-from ..chunk import Chunk, ChunkKind, Component, DescriptorLike, Fate, descriptor_of
+from ..chunk import Chunk, ChunkKind, Component, DescriptorLike, Fate, descriptor_of, timeline_called
 from ..errors import check_argument
 from ..execution import add_note
 from ..task_context import held
@@ -76,7 +76,7 @@ class Selection:
             return False
         if self.is_static is not None and chunk.is_static != self.is_static:
             return False
-        return self.has_timeline is None or self.has_timeline in chunk.timeline_names
+        return self.has_timeline is None or timeline_called(self.has_timeline, chunk.timeline_names) is not None
 
     def part(self, chunk: Chunk) -> tuple[Chunk | None, Chunk | None]:
         """``chunk`` as (selected, rest); one of them is None where it would have no component.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import warnings
 from collections import defaultdict
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..chunk import Chunk, Minter, Origin, RunIds, Schema, minted_by, minting
+from ..errors import ReadWarning
 from ..execution import Packed, Piece, Task, executor_for
 from ..objects import is_url
 from ..rrd import Run, RunRows
@@ -19,12 +21,14 @@ from ..task_context import OPERATE, READ, came_in, held, is_measuring, timed
 from .frames import FrameRequest, ProjectingSource, SourceWithColumns
 from .operators import Chain, Filter, FlatMap, Map, Operator, Selection, Step
 from .source import (
+    ChoosingSource,
     IteratedSource,
     NarrowingSource,
     PiecewiseSource,
     PlaceholderSource,
     RowsSource,
     Source,
+    SourceWithEntities,
     SourceWithRuns,
     Split,
 )
@@ -106,13 +110,15 @@ class Plan:
     """A pipeline ready to run: its tasks, and the function that each runs.
 
     ``sources`` are in the order of the output; ``consumers`` maps the index of a node to those fed by it, the sink
-    being the node without consumers. A plan pickles, and is what a Spark task gets.
+    being the node without consumers. A plan pickles, and is what a Spark task gets. ``nothing`` says why
+    nothing of a source is chosen, as far as it is known before it is read.
     """
 
     sources: tuple[Source[Any], ...]
     chains: tuple[Chain, ...]
     splits: Sequence[tuple[int, Split]] = field(default=())
     ids: RunIds = field(default_factory=RunIds.begin)
+    nothing: tuple[str, ...] = ()
 
     @property
     def tasks(self) -> Sequence[Task]:
@@ -157,6 +163,10 @@ class Plan:
         """The plan of tasks over some splits, the first of which is the task of this number here."""
         return replace(self, splits=splits, ids=self.ids.after(first))
 
+    def singles(self) -> list[Plan]:
+        """The tasks, each as a plan of its own, which carries what that task needs and no more."""
+        return [self.some((split,), i) for i, split in enumerate(self.splits)]
+
     def minter(self, index: int) -> Minter:
         """The source of ids for the chunks that a task makes."""
         return self.ids.task(index)
@@ -196,12 +206,14 @@ def compile_plan(
         )
     read: list[Source[Any]] = []
     splits: list[tuple[int, Split]] = []
+    nothing: list[str] = []
     ids = RunIds.begin()
     chains = tuple(Chain(_number(node, consumers, sink)) for node in sources)
     for i, (node, fused) in enumerate(zip(sources, chains, strict=True)):
         with minted_by(ids.task(len(splits))):
             source = node.source if replace_source is None else replace_source(node.source)
         head, request = _leading_selections(node, consumers)
+        whole = source
         if head and isinstance(source, NarrowingSource):
             source = source.narrowed(_Kept(head))
         if request is not None and isinstance(source, ProjectingSource):
@@ -209,7 +221,29 @@ def compile_plan(
         read.append(source)
         found = _run_splits(source, fused) if runs else None
         splits += [(i, split) for split in (source.splits() if found is None else found)]
-    return Plan(tuple(read), chains, Packed(splits), ids)
+        why = source.nothing if isinstance(source, ChoosingSource) else None
+        if why is None and request is None:  # of a frame that has nothing the columns are missing, which is an error
+            why = _nothing_kept(whole, head)
+        if why is not None:
+            nothing.append(why)
+    return Plan(tuple(read), chains, Packed(splits), ids, tuple(nothing))
+
+
+def _nothing_kept(source: Source[Any], head: tuple[Filter, ...]) -> str | None:
+    """Say that filters of entities keep nothing of a source, where it knows its entities."""
+    filters = [one for one in head if one.selection.content is not None and not one.drops]
+    known = source.entities() if filters and isinstance(source, SourceWithEntities) else None
+    if not known or any(map(_Kept(tuple(filters)), known)):
+        return None
+    content = filters[0].selection.content
+    assert content is not None
+    return f"{source.describe()}: {filters[0].describe()} keeps nothing. {content.nearest(known)}"
+
+
+def warn_of_nothing(plan: Plan) -> None:
+    """Warn (``ReadWarning``) of sources of which nothing is chosen."""
+    for why in plan.nothing:
+        warnings.warn(why, ReadWarning, stacklevel=4)
 
 
 def unrolled(plan: Plan) -> tuple[Plan, Generator[tuple[int, Split], None, None]]:
@@ -308,6 +342,18 @@ def known_columns(sink: Node, request: FrameRequest) -> tuple[Schema, frozenset[
         source = source.narrowed(_Kept(tuple(filters)))
     known = source.columns() if isinstance(source, SourceWithColumns) else None
     return None if known is None else request.known(*known)
+
+
+def is_frame(sink: Node) -> bool:
+    """Whether a frame is made of what comes out of a node."""
+    return isinstance(sink, OperatorNode) and isinstance(sink.operator, FrameRequest)
+
+
+def known_entities(sink: Node) -> list[str]:
+    """The entities that the sources of a node know, sorted: what may have been meant by one that is not there."""
+    sources = [node.source for node in nodes_of(sink) if isinstance(node, SourceNode)]
+    known = (source.entities() or () for source in sources if isinstance(source, SourceWithEntities))
+    return sorted({entity for entities in known for entity in entities})
 
 
 def nodes_of(sink: Node) -> tuple[Node, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar, runtime_checkable
 
@@ -58,6 +58,25 @@ class NarrowingSource(Protocol):
 
     def narrowed(self, wanted: Callable[[str], bool]) -> Source[Any]:
         """The same source without the entities (canonical paths) for which ``wanted`` is false."""
+        ...
+
+
+@runtime_checkable
+class SourceWithEntities(Protocol):
+    """A source that can tell the entities of its chunks without reading them."""
+
+    def entities(self) -> Collection[str] | None:
+        """The entities, those included that nobody will look at; None where only reading tells."""
+        ...
+
+
+@runtime_checkable
+class ChoosingSource(Protocol):
+    """A source whose own options choose what is read."""
+
+    @property
+    def nothing(self) -> str | None:
+        """The reason that the options choose nothing, once the source has divided itself; None unless that is known."""
         ...
 
 

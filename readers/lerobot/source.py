@@ -203,6 +203,12 @@ class EpisodeSource:
         """The same without the entities that nobody looks at: their features are not read."""
         return replace(self, wanted=wanted)
 
+    def entities(self) -> set[str]:
+        """The entities of the features, by the columns of the file."""
+        with ParquetFile(self.paths()[0]) as file:
+            names = {*file.schema.names, *(video.feature for video in self.episode.videos)}
+        return {"/__properties", "/task", *(parse_entity_path(_entity_of(n)) for n in names if n not in _PLACES)}
+
     def splits(self) -> Sequence[Split]:
         """The episode. Warns (``ReadWarning``) that its videos are not in the recording."""
         missing = [v.feature for v in self.episode.videos]

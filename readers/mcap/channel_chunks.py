@@ -242,7 +242,8 @@ class ChannelOutput:
 
     Every message becomes one row: of the decoded component or, where it could not be decoded, of ``McapMessage:data``
     at the same entity, in a chunk behind that of its neighbours. Messages that stay as they were decoded are on the
-    timeline of their own times too, if there is a ``stamp``.
+    timeline of their own times too, if there is a ``stamp``. ``clamped`` counts the log and publish times that became
+    the latest time there is.
     """
 
     def __init__(
@@ -262,6 +263,7 @@ class ChannelOutput:
         self._bad = 0
         self._first_reason = ""
         self._piece_bytes: int | None = None
+        self.clamped = 0
 
     def chunks(self, arena: Bytes, run: _ChannelRun) -> Iterator[Chunk]:
         """The chunks of ``run``, whose messages lie in ``arena``."""
@@ -350,6 +352,8 @@ class ChannelOutput:
         yield self._chunk(raw, raw.decode(data, bad.starts, bad.ends).values, bad)
 
     def _chunk(self, decoder: MessageDecoder, values: pa.Array, run: _ChannelRun) -> Chunk:
+        most = np.uint64(_LATEST - max(self._options.offset_ns, 0))
+        self.clamped += int((run.log_times > most).sum()) + int((run.publish_times > most).sum())
         timelines = {
             LOG_TIME: _times(run.log_times, self._options),
             PUBLISH_TIME: _times(run.publish_times, self._options),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -19,8 +19,9 @@ from .decoders import McapOptions
 from .file import McapFile
 from .file_level import MessageSurvey
 from .layout import McapLayout, Summary, read_layout
+from .message_indexes import indexed_times
 from .plan import whole
-from .records import HEAD, Channel, ChunkIndexEntry, McapSchema, Op, Registry
+from .records import Channel, ChunkIndexEntry, McapSchema, Registry
 from .section import SectionReader
 
 _SHORTEST_GAP: Final = 50
@@ -84,23 +85,12 @@ def _indexed_times(file: McapFile, entries: Sequence[ChunkIndexEntry]) -> _TimeC
     file.peek((entry.end, entry.index_length) for entry in entries)
     for entry in entries:
         try:
-            for id_, times in _indexes(file.read_at(entry.end, entry.index_length, what="a message index")):
+            for id_, times in indexed_times(file.read_at(entry.end, entry.index_length, what="a message index")):
                 collector.add(id_, times)
         except ReadError as error:
             if error.transient:
                 raise
     return collector
-
-
-def _indexes(data: bytes) -> Iterable[tuple[int, _Times]]:
-    at = 0
-    while at + HEAD.size + 6 <= len(data):
-        opcode, length = HEAD.unpack_from(data, at)
-        body = data[at + HEAD.size : at + HEAD.size + length]
-        size = int.from_bytes(body[2:6], "little")
-        if opcode == Op.MESSAGE_INDEX and size % 16 == 0 and size <= len(body) - 6:
-            yield int.from_bytes(body[:2], "little"), np.frombuffer(body, "<u8", size // 8, 6)[::2]
-        at += HEAD.size + length
 
 
 def _timing(times: _Times) -> ChannelTiming:

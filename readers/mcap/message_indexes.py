@@ -2,16 +2,45 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from .blocks import Block, MessageHeads
+from .file import McapFile
+from .records import HEAD, Op
 
 _PAIR: Final = 16
 _HEAD: Final = 6
 _KEPT: Final = 1000
+
+
+Times = npt.NDArray[np.uint64]
+
+
+def indexed_times(data: bytes) -> Iterator[tuple[int, Times]]:
+    """The channel and the log times of each MessageIndex record in ``data``, whole records that follow each other."""
+    at = 0
+    while at + HEAD.size + _HEAD <= len(data):
+        opcode, length = HEAD.unpack_from(data, at)
+        body = data[at + HEAD.size : at + HEAD.size + length]
+        size = int.from_bytes(body[2:_HEAD], "little")
+        if opcode == Op.MESSAGE_INDEX and size % _PAIR == 0 and size <= len(body) - _HEAD:
+            yield int.from_bytes(body[:2], "little"), np.frombuffer(body, "<u8", size // 8, _HEAD)[::2]
+        at += HEAD.size + length
+
+
+def times_behind(file: McapFile, at: int, end: int) -> Iterator[Times]:
+    """The log times in the MessageIndex records from ``at`` on, which end where other records, or ``end``, begin."""
+    while at < end:
+        opcode, length = file.head_at(at, end)
+        if opcode != Op.MESSAGE_INDEX:
+            return
+        for _, times in indexed_times(file.read_at(at, HEAD.size + length, what="a message index")):
+            yield times
+        at += HEAD.size + length
 
 
 class _Index(NamedTuple):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import PurePath
@@ -9,11 +11,13 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from ...engine.chunk import alternatives
 from ...engine.errors import ReadError
 from ...engine.limits import SPLIT_BYTES
 from .decoders import McapOptions, file_decoders
 from .file import McapFile
 from .layout import McapLayout, Summary
+from .message_indexes import times_behind
 from .records import CHUNK_HEAD_MAX, HEAD, ChunkHead, ChunkIndexEntry, Op, damaged, parse_chunk_head
 from .section import McapSplit, TimeRange
 
@@ -66,6 +70,52 @@ def says_all_channels(summary: Summary) -> bool:
     return summary.statistics is not None
 
 
+def why_nothing(file: McapFile, layout: McapLayout, options: McapOptions) -> str | None:
+    """Say why the options choose no message of a file that has some; None where its summary does not prove that."""
+    summary = layout.summary
+    if summary is None or not says_all_channels(summary) or summary.statistics is None:
+        return None
+    if not summary.statistics.message_count or not options.reads_messages:
+        return None
+    topics = sorted({channel.topic for channel in summary.channels})
+    if not any(map(options.selects, topics)):
+        return f"{file.path}: {no_topic(options, topics)}"
+    if options.times is None or _holds_some(file, layout, summary, options.times):
+        return None
+    first, last = summary.statistics.message_start_time, summary.statistics.message_end_time
+    return f"{file.path}: {no_message(options.times)}, and the log times of the file are {first:,} to {last:,}"
+
+
+def no_topic(options: McapOptions, topics: Sequence[str]) -> str:
+    """Say that no topic matches the patterns of the options."""
+    patterns = " ".join([*options.include, *(f"-{pattern}" for pattern in options.exclude)])
+    plain = re.sub(r"\\(.)", r"\1", options.include[0].strip("^$")) if options.include else ""
+    return f"no topic is chosen by {patterns!r}. {alternatives(plain, topics)}"
+
+
+def no_message(times: TimeRange) -> str:
+    """Say that there is no message in a range of log times."""
+    if times.end <= times.start:
+        return f"no message is from {times.start:,} ns to before {times.end:,} ns, which is an empty range"
+    return f"no message is from {times.start:,} ns" + (f" to before {times.end:,} ns" if times.end < 2**64 else " on")
+
+
+def _holds_some(file: McapFile, layout: McapLayout, summary: Summary, times: TimeRange) -> bool:
+    """Whether there may be messages of a range, by the times of the file and its chunks."""
+    statistics = summary.statistics
+    assert statistics is not None
+    if times.end <= times.start:
+        return False
+    first, last = statistics.message_start_time, statistics.message_end_time
+    if not summary.chunks or first == last == 0 or (first < times.end and last >= times.start):
+        return True
+    return any(
+        (entry.start_time < times.end and entry.end_time >= times.start)
+        or (times.has_zero and any(times.holds(t).any() for t in times_behind(file, entry.end, layout.data_end)))
+        for entry in summary.chunks
+    )
+
+
 def looks_at_messages(summary: Summary, options: McapOptions) -> bool:
     """Whether the summary has a channel whose messages a decoder of the file as a whole looks at."""
     return any(decoder.has_messages(summary, options.selects) for decoder in file_decoders(options.decoders))
@@ -95,9 +145,11 @@ class _IndexWalk:
         layout, statistics = self._layout, self._summary.statistics
         at = layout.data_start
         self._file.peek((entry.offset, HEAD.size + CHUNK_HEAD_MAX) for entry in self._summary.chunks)
+        if self._times is not None and self._times.has_zero:
+            self._file.peek((e.end, e.index_length) for e in self._summary.chunks if e.start_time >= self._times.end)
         for entry in self._summary.chunks:
             self._walk_gap(at, entry.offset)
-            self._add(entry.offset, self._check_entry(entry), _messages_of(entry))
+            self._add(entry.offset, self._check_entry(entry), entry.end, _messages_of(entry))
             at = entry.end + entry.index_length
         self._walk_gap(at, layout.data_end)
         if statistics is not None and statistics.chunk_count > len(self._pieces):
@@ -116,8 +168,10 @@ class _IndexWalk:
             raise _UnusableIndexError
         return self._pieces
 
-    def _add(self, offset: int, head: ChunkHead, messages: int | None) -> None:
-        is_wanted = offset not in self._unwanted and (self._times is None or self._times.overlaps(head))
+    def _add(self, offset: int, head: ChunkHead, end: int, messages: int | None) -> None:
+        is_wanted = offset not in self._unwanted and (
+            self._times is None or self._times.may_be_in(head, self._file, end, self._layout.data_end)
+        )
         if head.uncompressed_size == 0:
             messages = 0
         self._pieces.append(_Piece(offset, head.uncompressed_size, messages, is_wanted))
@@ -134,7 +188,7 @@ class _IndexWalk:
 
     def _look_at(self, opcode: int, length: int, at: int, end: int) -> None:
         if opcode == Op.CHUNK:
-            self._add(at, self._chunk_head(at, length), None)
+            self._add(at, self._chunk_head(at, length), at + HEAD.size + length, None)
         elif opcode == Op.MESSAGE:
             self._loose = True
             channel = int.from_bytes(self._file.read_up_to(at + HEAD.size, 2), "little")

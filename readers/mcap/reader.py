@@ -25,16 +25,16 @@ from ...engine.limits import MIB, SPLIT_BYTES
 from ...engine.locations import Location, exists, located, reading_location
 from ...engine.markup import panel, panel_or_error
 from ...engine.spark import in_task
-from ...engine.units import size
+from ...engine.units import counted, size, utc_time
 from ..recording_file import FrameReader
 from .channel_chunks import LOG_TIME, PUBLISH_TIME, ChannelOutput, entities_of, runs
 from .decoders import DECODERS, McapOptions, choose, compile_decoder, file_decoders, reads_records, stamp_in
 from .file import McapFile
 from .file_level import NO_FACTS, FileFacts, MessageSurvey, facts_of
 from .layout import McapLayout, Summary, read_layout
-from .plan import plan_splits, says_all_channels, whole
+from .plan import no_message, no_topic, plan_splits, says_all_channels, whole, why_nothing
 from .records import Op, Registry, damaged
-from .section import McapSplit, MessageGroup, SectionReader, TimeRange, checked_range
+from .section import McapSplit, MessageGroup, SectionReader, Tally, TimeRange, checked_range
 
 if TYPE_CHECKING:
     from ...engine.chunk import TimeBounds
@@ -75,6 +75,7 @@ class _SplitReading:
         made = [d(self.registry, options.selects) for d in file_decoders(options.decoders)]
         self._decoders = {decoder.name: decoder for decoder in made}
         self._outputs: dict[int, ChannelOutput | None] = {}
+        self._chosen = False
 
     def before(self) -> Iterator[Chunk]:
         """Yield what the summary tells of the file."""
@@ -94,17 +95,38 @@ class _SplitReading:
             if times is not None:
                 group = MessageGroup(group.arena, group.found.at(times.holds(group.found.heads["log_time"])))
             if len(group.found.heads):
+                self._chosen = True
                 yield from self._messages(group)
             del group  # so that its arena can be taken for the next one
 
     def after(self, section: SectionReader) -> Iterator[Chunk]:
         """Yield what reading ``section`` has told of the file, and robots. Warns of what could not be decoded."""
-        for output in self._outputs.values():
-            if output is not None:
-                output.warn(path=self._file.path)
+        outputs = [output for output in self._outputs.values() if output is not None]
+        for output in outputs:
+            output.warn(path=self._file.path)
+        if clamped := sum(output.clamped for output in outputs):
+            warnings.warn(
+                f"{self._file.path}: {counted(clamped, 'log or publish time')} beyond 2^63 ns, clamped to the latest"
+                f" time that a timeline has ({utc_time(_LATEST / 1e9, 'seconds')})",
+                ReadWarning,
+                stacklevel=2,
+            )
         tally = section.tally
         facts = self._survey.facts(self.registry, tally.chunks.total(), tally.attachments, tally.metadata)
         yield from self._file_level(self._split.after, facts)
+
+    def warn_of_nothing(self, tally: Tally) -> None:
+        """Warn where the options chose no message of the whole file, which its summary did not tell."""
+        topics = sorted({channel.topic for channel in self.registry.channels.values()})
+        if not self._options.reads_messages or not (tally.messages or tally.skipped):
+            return
+        if topics and not any(map(self._options.selects, topics)):
+            why = no_topic(self._options, topics)
+        elif self._options.times is not None and not self._chosen:
+            why = no_message(self._options.times)
+        else:
+            return
+        warnings.warn(f"{self._file.path}: {why}", ReadWarning, stacklevel=2)
 
     def _file_level(self, names: tuple[str, ...], facts: FileFacts) -> Iterator[Chunk]:
         for decoder in (self._decoders[name] for name in names):
@@ -153,7 +175,7 @@ class McapSource:
     Guarantee: every message of a selected topic (and time) is one row, once. Order: chunks of the file level as far as
     the summary tells them; messages by split, within it by groups of MCAP chunks of about 32 MiB, within these by
     channel id, then by log time; what of the file level only reading tells; robots. The same for every run over the
-    same bytes.
+    same bytes. ``nothing`` says why the options choose no message, where the summary told it when splits were made.
     """
 
     def __init__(self, path: str, options: McapOptions | None = None) -> None:
@@ -162,6 +184,7 @@ class McapSource:
         self._shared: _Shared | None = None
         self._version: str | None = None
         self._wanted: Callable[[str], bool] | None = None
+        self.nothing: str | None = None
 
     def __repr__(self) -> str:
         return f"McapSource({self.path!r})"
@@ -192,6 +215,7 @@ class McapSource:
                 return [McapSplit(PurePath(self.path).name, file.size, 0, 0, is_planned=False)]
             layout = read_layout(file)
             self._shared = _share(layout)
+            self.nothing = why_nothing(file, layout, self.options)
             return plan_splits(file, layout, self.options, self._unwanted(layout.summary))
 
     def read(self, split: McapSplit) -> Iterator[Chunk]:
@@ -216,6 +240,8 @@ class McapSource:
             if split.is_whole:
                 _check_counts(section, shared, split, self.path)
             yield from reading.after(section)
+            if split.is_whole and self.nothing is None and not self.options.values:
+                reading.warn_of_nothing(section.tally)
 
     def projected(self, request: FrameRequest) -> McapSource:
         """The same file for a frame: fields that no column needs, and messages outside of its times, are left out."""
@@ -269,6 +295,27 @@ class McapSource:
         kind = TimelineKind(self.options.timeline_type)
         indexes = [IndexColumnDescriptor(name, kind) for name in (LOG_TIME, PUBLISH_TIME)]
         return Schema(indexes if found else (), found), frozenset((c.entity_path, c.component) for c in found)
+
+    def entities(self) -> set[str] | None:
+        """The entities of all messages and of the file, by the summary; None where it does not say all."""
+        if self.options.recover:
+            return None
+        with McapFile(self.path, unwrap=False) as file:
+            summary = None if file.is_wrapped else read_layout(file).summary
+        if summary is None or not says_all_channels(summary):
+            return None
+        registry = Registry(self.path, summary.channels, summary.schemas)
+        found = {parse_entity_path(channel.topic) for channel in summary.channels}
+        for decoder in file_decoders(self.options.decoders):
+            if decoder.entity is not None:
+                found.add(decoder.entity)
+            elif decoder.has_messages(summary, self.options.selects):
+                return None  # its entities are in the messages
+        for channel in summary.channels:
+            choice = choose(channel, registry.schema_of(channel), self.options)
+            if choice is not None:
+                found |= entities_of(choice.lenses, parse_entity_path(channel.topic))
+        return found
 
     def info(self, *, timing: bool = False) -> McapInfo:
         """Describe the file; reads its summary, and all of it only when there is none.
@@ -475,6 +522,14 @@ class McapReader(FrameReader):
         from ...engine.stream import LazyChunkStream
 
         return LazyChunkStream.from_source(McapSource(str(located(self._path)), self._options.of_values()))
+
+    @property
+    def topics(self) -> list[str]:
+        """The topics of the file, sorted, whatever the reader was asked to read. Raises ``ReadError``.
+
+        Only the summary is read, or all of a file without one. :meth:`info` has schemas, encodings and counts, too.
+        """
+        return sorted({channel.topic for channel in self.source().info().channels})
 
     def time_bounds(self) -> tuple[int, int]:
         """The first and the last log time of all messages, ns as the writer wrote them; see :meth:`info`.

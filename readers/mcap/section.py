@@ -29,6 +29,7 @@ from .blocks import (
     walk,
 )
 from .file import McapFile, RecordCursor
+from .message_indexes import times_behind
 from .records import (
     CHUNK_HEAD_MAX,
     HEAD,
@@ -59,8 +60,21 @@ class TimeRange(NamedTuple):
 
     def holds(self, log_times: npt.NDArray[np.uint64]) -> npt.NDArray[np.bool_]:
         """Tell of each of these times whether it is in the range."""
+        if self.end <= self.start:
+            return np.zeros(len(log_times), np.bool_)
         inside: npt.NDArray[np.bool_] = (log_times >= np.uint64(self.start)) & (log_times <= np.uint64(self.end - 1))
-        return inside if self.end > self.start else np.zeros(len(log_times), np.bool_)
+        return inside
+
+    @property
+    def has_zero(self) -> bool:
+        """Whether log time 0 is in the range. Some writers leave it out of the times that a chunk declares."""
+        return self.start == 0 < self.end
+
+    def may_be_in(self, head: ChunkHead, file: McapFile, at: int, end: int) -> bool:
+        """Whether a chunk, whose message indexes begin at ``at``, may hold messages of this range."""
+        if self.overlaps(head):
+            return True
+        return self.has_zero and any(self.holds(times).any() for times in times_behind(file, at, end))
 
 
 def checked_range(start: int | None, end: int | None) -> TimeRange | None:
@@ -167,6 +181,7 @@ class SectionReader:
         self._registry = registry
         self._check_attachments = check_attachments
         self._times_are_wrong = False
+        self._skips = False
         self._cursor = RecordCursor(file, split.start, split.end, checksum=split.check_data_crc)
         self._zstd = ZstdDecompressor()
         self._pool: ChunkPool | None = None
@@ -233,7 +248,8 @@ class SectionReader:
             at = self._cursor.at
             body = self._cursor.peek_body(min(length, CHUNK_HEAD_MAX))
             self._head = parse_chunk_head(body, length, path=self._file.path, offset=at)
-            return 0 if self._skips(self._head) else check_declared(self._head, path=self._file.path, offset=at)
+            self._skips = self._is_left_out(self._head, at + HEAD.size + length)
+            return 0 if self._skips else check_declared(self._head, path=self._file.path, offset=at)
         if opcode == Op.MESSAGE:
             size = HEAD.size + length
             check_limit(
@@ -277,9 +293,12 @@ class SectionReader:
             why = f"a record {record_name(opcode)} stands in the data section"
             raise damaged(why, path=self._file.path, offset=cursor.at)
 
-    def _skips(self, head: ChunkHead) -> bool:
+    def _is_left_out(self, head: ChunkHead, behind: int) -> bool:
+        """Whether nothing of the chunk that begins here, and ends at ``behind``, is wanted."""
         times = self._split.times
-        return (times is not None and not times.overlaps(head)) or self._cursor.at in self._split.unwanted
+        if self._cursor.at in self._split.unwanted:
+            return True
+        return times is not None and not times.may_be_in(head, self._file, behind, self._split.end)
 
     def _take_attachment(self, length: int) -> None:
         attachment = read_attachment(self._file, self._cursor.at, length)
@@ -296,7 +315,7 @@ class SectionReader:
 
     def _take_chunk(self, length: int) -> None:
         cursor, head, path = self._cursor, self._head, self._file.path
-        if self._skips(head):
+        if self._skips:
             self._after_chunk = False
             self._count(head)
             self.tally.skipped += 1
@@ -376,10 +395,9 @@ class SectionReader:
         self._wait()
         arena, blocks = self._arena[: self._used], self._blocks
         found = find_in_all(arena, blocks, self._registry, path=self._file.path)
-        if self._split.times is not None:
-            borders = np.searchsorted(found.offsets, [block.begin for block in blocks])
-            for block, times in zip(blocks, np.split(found.heads["log_time"], borders)[1:], strict=True):
-                self._compare_with_head(block, times)
+        borders = np.searchsorted(found.offsets, [block.begin for block in blocks])
+        for block, times in zip(blocks, np.split(found.heads["log_time"], borders)[1:], strict=True):
+            self._compare_with_head(block, times)
         self._blocks, self._heads, self._used = [], {}, 0
         self._arena = np.empty(0, np.uint8)
         if len(found.offsets):
@@ -387,7 +405,7 @@ class SectionReader:
             yield MessageGroup(arena, found)
 
     def _compare_with_head(self, block: Block, times: npt.NDArray[np.uint64]) -> None:
-        """Warn, once, when a chunk tells the times of its messages wrong: others may have been skipped for theirs."""
+        """Warn, once, when a chunk tells the times of its messages wrong: a range of times is chosen by them."""
         head = self._heads.get(block.offset)
         if head is None or not len(times) or self._times_are_wrong or head.start_time == head.end_time == 0:
             return
@@ -395,7 +413,7 @@ class SectionReader:
             self._times_are_wrong = True
             warnings.warn(
                 f"{self._file.path}: the chunk at byte {block.offset:,} has messages outside of the times that it"
-                " declares; messages of other chunks may be missing in the range of times that was asked for",
+                " declares; reading a range of times may miss messages of such chunks",
                 ReadWarning,
                 stacklevel=2,
             )

@@ -328,6 +328,17 @@ class ParquetSource:
         schema = columns_of_headers(found)
         return schema, frozenset((c.entity_path, c.component) for c in schema.component_columns())
 
+    def entities(self) -> set[str]:
+        """The entities of all columns, by the footers."""
+        if self._shared is None:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # they come when the splits do
+                self.splits()
+        assert self._shared is not None
+        outputs = {output.entity_path for layout in self._shared.layouts for output in layout.outputs}
+        series = {names.entity_path for layout in self._shared.layouts for names in layout.series}
+        return outputs | series | {_PROPERTIES} | {layout.root for layout in self._shared.layouts if layout.static}
+
     def read(self, split: ParquetSplit) -> Iterator[Chunk]:
         """The chunks of one split, in order."""
         if self._shared is None:

@@ -267,3 +267,21 @@ def test_a_frame_stays_one_of_ours(dataset: DatasetEntry) -> None:
     frame = dataset.reader("frame")
     assert type(frame.select("frame").sort("frame").limit(1)) is type(frame)
     assert made(range(2)).num_rows == 2
+
+
+@pytest.mark.parametrize("semantics", ["contract", "rerun-0.33"])
+def test_the_log_time_of_an_mcap_may_be_named_short(
+    tmp_path: Path, semantics: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CHUNKMILL_CATALOG_SEMANTICS", semantics)
+    times = {"message_log_time": pa.array([3, 1, 2], pa.timestamp("ns"))}
+    made = Chunk.build("/a", times, [(ComponentDescriptor("x"), pa.array([[3], [1], [2]]))])
+    path = tmp_path / "a.rrd"
+    LazyChunkStream.from_iter([made]).write_rrd(path, application_id="t", recording_id="r", executor="inline")
+    dataset = CatalogClient(tmp_path / "lake").create_dataset("drives")
+    dataset.register([str(path)]).wait()
+    long, short = dataset.reader("message_log_time"), dataset.reader("log_time")
+    assert short.schema().names == long.schema().names and "message_log_time" in short.schema().names
+    assert short.to_arrow_table().equals(long.to_arrow_table())
+    filled = dataset.reader("log_time", using_index_values=[2], fill_latest_at=True).to_arrow_table()
+    assert filled["message_log_time"].cast("int64").to_pylist() == [2]

@@ -36,8 +36,8 @@ def test_values_are_those_of_to_arrow(data: Path) -> None:
 
 def test_a_topic_has_its_fields_and_times_as_columns(data: Path) -> None:
     found = rows(data / IMU, topic="/imu")
-    assert found.column_names[:3] == ["recording_id", "log_time", "publish_time"]
-    assert found.schema.field("log_time").type == pa.timestamp("us", tz="UTC")
+    assert found.column_names[:3] == ["recording_id", "message_log_time", "message_publish_time"]
+    assert found.schema.field("message_log_time").type == pa.timestamp("us", tz="UTC")
     assert found.schema.field("linear_acceleration").type == pa.struct([(n, pa.float64()) for n in "xyz"])
     assert set(found["recording_id"].to_pylist()) == {"rerun__rosbag2_2025_09_10-13_03_56_0"}
     flat = rows(data / IMU, topic="imu", flatten="true", columns="recording_id,linear_acceleration.x")
@@ -47,21 +47,22 @@ def test_a_topic_has_its_fields_and_times_as_columns(data: Path) -> None:
     assert set(both["entity_path"].to_pylist()) == {"/imu"}
 
 
+@pytest.mark.filterwarnings("ignore:.*(keeps nothing|no message is):chunkmill.engine.errors.ReadWarning")
 def test_filters_on_time_and_entity_reach_the_reader(data: Path) -> None:
-    everything = rows(data / IMU, topic="/imu", times="nanoseconds")["log_time"].to_pylist()
+    everything = rows(data / IMU, topic="/imu", times="nanoseconds")["message_log_time"].to_pylist()
     first, last = everything[len(everything) // 3], everything[2 * len(everything) // 3]
     inside = [t for t in everything if first <= t < last]
     chosen = rows(data / IMU, topic="/imu", times="nanoseconds", start=str(first), end=str(last))
-    assert chosen["log_time"].to_pylist() == inside
+    assert chosen["message_log_time"].to_pylist() == inside
     bounds = [GreaterThanOrEqual(("log_time",), first), LessThan(("log_time",), last)]
-    pushed = rows(data / IMU, bounds, topic="/imu", times="nanoseconds")["log_time"].to_pylist()
+    pushed = rows(data / IMU, bounds, topic="/imu", times="nanoseconds")["message_log_time"].to_pylist()
     assert set(inside) <= set(pushed) <= {*inside, last}
     moments = [datetime.fromtimestamp(t // 10**9, UTC) for t in (first + 10**9, last)]
     some = rows(
         data / IMU, [GreaterThanOrEqual(("log_time",), moments[0]), LessThan(("log_time",), moments[1])], topic="/imu"
     )
-    kept = [t for t in some["log_time"].to_pylist() if moments[0] <= t < moments[1]]
-    whole = rows(data / IMU, topic="/imu")["log_time"].to_pylist()
+    kept = [t for t in some["message_log_time"].to_pylist() if moments[0] <= t < moments[1]]
+    whole = rows(data / IMU, topic="/imu")["message_log_time"].to_pylist()
     assert kept == [t for t in whole if moments[0] <= t < moments[1]]
     assert len(some) < len(whole)
     assert len(rows(data / IMU, [EqualTo(("entity_path",), "/nothing")], contents="/imu/**")) == 0
@@ -124,7 +125,9 @@ def test_an_empty_landing_folder_needs_an_example(data: Path, tmp_path: Path) ->
 
 def test_in_sql_and_as_a_stream(spark: Any, data: Path, tmp_path: Path) -> None:
     spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW imu USING chunkmill OPTIONS (path '{data / IMU}', topic '/imu')")
-    (row,) = spark.sql("SELECT count(*) AS n, max(linear_acceleration.x) AS x, min(log_time) AS t FROM imu").collect()
+    (row,) = spark.sql(
+        "SELECT count(*) AS n, max(linear_acceleration.x) AS x, min(message_log_time) AS t FROM imu"
+    ).collect()
     wanted = opened(data / IMU).values().to_arrow("/imu", executor="inline")
     assert row.n == len(wanted)
     assert row.x == max(v["x"] for v in wanted["linear_acceleration"].to_pylist())
@@ -140,6 +143,18 @@ def test_in_sql_and_as_a_stream(spark: Any, data: Path, tmp_path: Path) -> None:
 def test_a_schema_of_the_user_has_its_columns_alone(spark: Any, data: Path) -> None:
     frame = spark.read.format("chunkmill").schema("recording_id string, log_time timestamp").option("topic", "/imu")
     assert frame.load(str(data / IMU)).dropDuplicates(["recording_id"]).count() == 1
+
+
+@pytest.mark.parametrize("name", ["log_time", "message_log_time"])
+def test_the_log_time_has_one_name_and_a_short_one(data: Path, name: str) -> None:
+    everything = rows(data / IMU, topic="/imu", times="nanoseconds")
+    times = everything["message_log_time"].to_pylist()
+    first = times[len(times) // 2]
+    some = rows(data / IMU, topic="/imu", times="nanoseconds", index=name, start=str(first))
+    assert some.column_names == everything.column_names
+    assert sorted(some["message_log_time"].to_pylist()) == sorted(t for t in times if t >= first)
+    chosen = rows(data / IMU, topic="/imu", times="nanoseconds", columns=name)
+    assert chosen.column_names == [name] and chosen[name].to_pylist() == times
 
 
 def test_what_stands_for_types_is_said_for_all(data: Path) -> None:

@@ -43,8 +43,8 @@ def stream(*chunks: Chunk) -> LazyChunkStream:
 def test_fields_of_messages_are_columns(executor: str, data: Path) -> None:
     table = McapReader(data / "demo.mcap").values().to_arrow(IMU, index="log_time")
     assert table.column_names == [
-        "log_time",
-        "publish_time",
+        "message_log_time",
+        "message_publish_time",
         "header",
         "orientation",
         "orientation_covariance",
@@ -62,7 +62,7 @@ def test_fields_of_messages_are_columns(executor: str, data: Path) -> None:
 
 def test_a_frame_is_one_line(data: Path) -> None:
     frame = McapReader(data / "demo.mcap").frame(IMU)
-    assert frame.index.name == "log_time"
+    assert frame.index.name == "message_log_time"
     assert frame.index.is_monotonic_increasing
     assert frame["linear_acceleration.z"].mean() == pytest.approx(-9.8, abs=0.2)
     assert frame.shape == (1556, 17)
@@ -70,8 +70,8 @@ def test_a_frame_is_one_line(data: Path) -> None:
 
 def test_selected_fields_come_in_their_order(executor: str, data: Path) -> None:
     reader = McapReader(data / "demo.mcap")
-    table = reader.values().to_arrow(IMU, columns=["linear_acceleration.z", "header.frame_id", "publish_time"])
-    assert table.column_names == ["linear_acceleration.z", "header.frame_id", "publish_time"]
+    table = reader.values().to_arrow(IMU, columns=["linear_acceleration.z", "header.frame_id", "message_publish_time"])
+    assert table.column_names == ["linear_acceleration.z", "header.frame_id", "message_publish_time"]
     whole = reader.values().to_arrow(IMU, flatten=True)
     assert table.equals(whole.select(table.column_names))
 
@@ -83,7 +83,7 @@ def test_a_struct_that_is_flattened_can_be_selected_whole(data: Path) -> None:
 
 def test_several_entities_are_named(data: Path) -> None:
     table = McapReader(data / "demo.mcap").values().to_arrow("/nissan/vehicle_steering /nissan/vehicle_speed")
-    assert table.column_names == ["entity_path", "log_time", "publish_time", "data"]
+    assert table.column_names == ["entity_path", "message_log_time", "message_publish_time", "data"]
     counts = {row["values"]: row["counts"] for row in table.column("entity_path").value_counts().to_pylist()}
     assert counts == {"/nissan/vehicle_speed": 470, "/nissan/vehicle_steering": 470}
 
@@ -154,7 +154,7 @@ def test_times_bound_rows(start: int | None, end: int | None, rows: int) -> None
 def test_times_may_be_dates(data: Path) -> None:
     values = McapReader(data / "demo.mcap").values()
     first, last = McapReader(data / "demo.mcap").time_bounds()
-    whole = values.to_arrow(IMU, index="log_time").column("log_time").to_numpy()
+    whole = values.to_arrow(IMU, index="log_time").column("message_log_time").to_numpy()
     middle = (first + last) // 2
     moment = np.datetime64(middle, "ns")
     expected = int((whole >= moment).sum())
@@ -186,7 +186,7 @@ def test_static_data_comes_where_it_is_asked_for() -> None:
 
 def test_what_is_not_there_is_named(data: Path) -> None:
     values = McapReader(data / "demo.mcap").values()
-    with pytest.raises(UsageError, match=r"no timeline 'log_tim' here. Did you mean log_time"):
+    with pytest.raises(UsageError, match=r"no timeline 'log_tim' here. Did you mean message_log_time"):
         values.to_arrow(IMU, index="log_tim")
     with pytest.raises(UsageError, match=r"no column 'orientatoin'. Did you mean orientation"):
         values.to_arrow(IMU, columns=["orientatoin"])
@@ -232,8 +232,10 @@ def test_streams_are_not_consumed() -> None:
 def test_values_are_rows_of_spark(spark: SparkSession, data: Path) -> None:
     stream = McapReader(data / "demo.mcap").values()
     frame = stream.to_spark(contents=IMU, index="log_time", columns=["linear_acceleration", "header.stamp.nanosec"])
-    assert frame.columns == ["log_time", "linear_acceleration", "header.stamp.nanosec"]
-    rows = frame.selectExpr("linear_acceleration.x AS x", "`header.stamp.nanosec` AS n", "log_time").orderBy("log_time")
+    assert frame.columns == ["message_log_time", "linear_acceleration", "header.stamp.nanosec"]
+    rows = frame.selectExpr("linear_acceleration.x AS x", "`header.stamp.nanosec` AS n", "message_log_time").orderBy(
+        "message_log_time"
+    )
     here = stream.to_arrow(IMU, index="log_time", columns=["linear_acceleration.x", "header.stamp.nanosec"])
     assert [row.x for row in rows.collect()] == here.column("linear_acceleration.x").to_pylist()
     assert [row.n for row in rows.collect()] == here.column("header.stamp.nanosec").to_pylist()
@@ -247,3 +249,28 @@ def test_values_of_any_pipeline_are_rows_of_spark(spark: SparkSession) -> None:
     assert rows == [(2, "/a", 2, None), (2, "/b", 5, "x"), (3, "/a", 3, None)]
     with pytest.raises(UsageError, match="contain no chunks"):
         doubled.to_spark(payload=True, contents="/a")
+
+
+@pytest.mark.parametrize("name", ["log_time", "message_log_time"])
+def test_the_log_time_has_one_name_and_a_short_one(data: Path, name: str) -> None:
+    reader = McapReader(data / "demo.mcap")
+    times = reader.values().to_arrow(IMU, executor="inline").column("message_log_time").cast("int64").to_pylist()
+    table = reader.values().to_arrow(IMU, index=name, start=times[700], executor="inline")
+    assert table.column_names[:2] == ["message_log_time", "message_publish_time"]
+    assert table.column(0).cast("int64").to_pylist() == sorted(t for t in times if t >= times[700])
+    chosen = reader.values().to_arrow(IMU, index=name, columns=[name, "header.frame_id"], executor="inline")
+    assert chosen.column_names == [name, "header.frame_id"]
+    assert reader.frame(IMU, index=name, columns=["header.frame_id"]).index.name == "message_log_time"
+    kept = reader.stream().filter(content=IMU, has_timeline=name).to_chunks(executor="inline")
+    assert sum(chunk.num_rows for chunk in kept) == len(times)
+
+
+def test_a_timeline_that_is_called_so_comes_first() -> None:
+    """The short name means the long one only where there is no timeline of that name."""
+    times = {"log_time": pa.array([5, 6]), "message_log_time": pa.array([8, 7])}
+    made = Chunk.build("/a", times, [(ComponentDescriptor("x"), pa.array([[1], [2]]))])
+    values = LazyChunkStream.from_iter([made])
+    assert values.to_arrow("/a", index="log_time", start=6).to_pylist() == [
+        {"log_time": 6, "message_log_time": 7, "x": 2}
+    ]
+    assert values.to_arrow("/a", index="message_log_time", end=8).column("x").to_pylist() == [2]

@@ -307,7 +307,7 @@ class TestImagesByPath:
 
     def test_that_are_missing_are_named(self, tmp_path: Path, kind: str) -> None:
         root = with_images(tmp_path / "set", ["images/e0/a.png", "images/e0/gone.png", "gone.png"], kind)
-        with pytest.warns(ReadWarning, match="'observation.image': no file of 2 images, .* 'images/e0/gone.png'"):
+        with pytest.warns(ReadWarning, match="the dataset has no file of 2 images, .*images/e0/gone.png"):
             assert images_of(root) == [b"first", None, None]
 
     @pytest.mark.parametrize("path", ["../secret.png", "{root}/../secret.png", "/etc/hostname", "a/../../secret.png"])

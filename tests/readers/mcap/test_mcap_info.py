@@ -7,7 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from chunkmill.readers import McapReader
+from chunkmill.engine.errors import SourceMissingError
+from chunkmill.readers import McapReader, inspect
 from chunkmill.readers.mcap import ChannelTiming
 from chunkmill.readers.mcap import info as info_module
 
@@ -42,7 +43,7 @@ def test_rates_and_gaps(tmp_path: Path, summary: bool) -> None:
 
 
 def test_nothing_is_read_for_them_unasked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(info_module, "_indexes", lambda _: pytest.fail("read"))
+    monkeypatch.setattr(info_module, "indexed_times", lambda _: pytest.fail("read"))
     assert all(c.timing is None for c in McapReader(written(tmp_path, recording(summary=True))).info().channels)
 
 
@@ -80,3 +81,21 @@ def test_of_a_recording() -> None:
         assert told.timing is not None
         gaps = np.diff(times)
         assert told.timing == (times[0], times[-1], gaps.max(), times[gaps.argmax()])
+
+
+def test_topics_and_columns_are_known_before_reading(data: Path, tmp_path: Path) -> None:
+    reader = McapReader(data / "demo.mcap", include_topic_regex=["imu"])
+    assert reader.topics == sorted(channel.topic for channel in reader.info().channels)
+    assert len(reader.topics) == 6 and "/nissan/vehicle_speed" in reader.topics
+    assert [c.entity_path for c in reader.schema().component_columns()] == ["/nissan/gps/duro/imu"]
+    assert [c.name for c in reader.schema().index_columns()] == ["message_log_time", "message_publish_time"]
+    bare = written(tmp_path, mcap([channel(2, "/b"), channel(1, "/a"), message(1, 5), channel(3, "/a")]))
+    assert McapReader(bare).topics == ["/a", "/b"]
+
+
+def test_what_inspect_shows_is_an_object(data: Path) -> None:
+    report = inspect(data / "demo.mcap")
+    assert report.format == "mcap" and report == inspect(str(data / "demo.mcap"))
+    assert [e.path for e in report.stores[0].entities] == McapReader(data / "demo.mcap").topics
+    with pytest.raises(SourceMissingError):
+        inspect(data / "nothing.mcap")

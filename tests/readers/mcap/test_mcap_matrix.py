@@ -99,6 +99,7 @@ def test_recordings(path: Path) -> None:
     check(path)
 
 
+@pytest.mark.filterwarnings("ignore:.*clamped to the latest time:chunkmill.engine.errors.ReadWarning")
 @pytest.mark.parametrize("path", recordings("generated/*.mcap"))
 def test_generated_edge_cases(path: Path) -> None:
     check(path)

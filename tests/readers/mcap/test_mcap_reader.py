@@ -117,6 +117,7 @@ class TestTopics:
         assert chunk.entity_path == parse_entity_path(topic)
 
 
+@pytest.mark.filterwarnings("ignore:.*clamped to the latest time:chunkmill.engine.errors.ReadWarning")
 class TestTimes:
     TIMES = (0, 5, 2**63 - 1, 2**63, 2**64 - 1)
 

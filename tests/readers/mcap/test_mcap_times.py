@@ -204,3 +204,70 @@ def test_a_part_of_a_recording() -> None:
     )
     assert max(t for c in first for t in log_times(c)) < middle <= min(t for c in second for t in log_times(c))
     assert sum(c.num_rows for c in [*first, *second]) == info.messages
+
+
+@pytest.mark.usefixtures("split_bytes")
+class TestTimesThatChunksLeaveOut:
+    """Some writers take log time 0 for "not set", and leave it out of the times that a chunk declares."""
+
+    def file(self, tmp_path: Path, left_out: int, *, index: bool = True) -> Path:
+        runs = [
+            chunk_of([message(1, left_out), *(message(1, 100 * i + t) for t in range(1, 9))], index=index)
+            for i in range(1, 4)
+        ]
+        declared = [timed(run, 100 * i + 1, 100 * i + 8) for i, run in enumerate(runs, 1)]
+        counts = struct.pack("<IHQ", 10, 1, 27)
+        stats_ = record(11, struct.pack("<QHIIIIQQ", 27, 0, 2, 0, 0, 3, 101, 308) + counts)
+        return written(tmp_path, mcap([*DEFINITIONS, *declared], [*DEFINITIONS, stats_]))
+
+    @pytest.mark.parametrize("left_out", [0, 3])
+    @pytest.mark.parametrize(("start", "end"), [(None, 5), (0, 4), (0, 100)])
+    def test_message_indexes_are_trusted(self, tmp_path: Path, left_out: int, start: int | None, end: int) -> None:
+        with pytest.warns(ReadWarning, match="has messages outside of the times that it declares"):
+            assert times(self.file(tmp_path, left_out), start, end) == [left_out] * 3
+
+    def test_a_range_without_them_reads_no_more(self, tmp_path: Path, decompressed: list[int]) -> None:
+        path = self.file(tmp_path, 0)
+        assert times(path, 1, 100) == [] and times(path, 0, 0) == [] and decompressed == []
+
+    @pytest.mark.parametrize("left_out", [0, 50, 1000])
+    def test_reading_all_warns(self, tmp_path: Path, left_out: int) -> None:
+        with pytest.warns(ReadWarning, match="reading a range of times may miss messages of such chunks") as caught:
+            found = times(self.file(tmp_path, left_out), None, None)
+        assert found.count(left_out) == 3 and len(found) == 27
+        assert 1 <= len(caught) <= 3
+
+
+def test_an_end_of_zero_reads_nothing_of_chunks_that_declare_no_times(tmp_path: Path) -> None:
+    path = written(tmp_path, recording(runs=[run_of(0, declared=(0, 0))], summary=False))
+    for start in (None, 0):
+        with pytest.warns(ReadWarning, match="no message is from 0 ns to before 0 ns, which is an empty range"):
+            assert times(path, start, 0) == []
+    assert times(path, None, 1) == [0]
+
+
+@pytest.mark.parametrize(
+    ("log", "publish", "offset", "count"),
+    [
+        ([5, 2**63, 2**64 - 1], [7, 7, 7], 0, "2 log or publish times"),
+        ([5, 6, 7], [0, 2**63, 1], 0, "1 log or publish time "),
+        ([5, 0xFFFFFFFFFAA3B800, 7], [2**64 - 1, 0, 1], 0, "2 log or publish times"),
+        ([5, 2**63 - 5, 7], [0, 0, 0], 5, "1 log or publish time "),
+    ],
+)
+def test_times_that_are_clamped_are_counted_once(
+    tmp_path: Path, log: list[int], publish: list[int], offset: int, count: str
+) -> None:
+    messages = [message(1 + i % 2, t, b"{}", p) for i, (t, p) in enumerate(zip(log, publish, strict=True))]
+    path = written(tmp_path, mcap([*DEFINITIONS, *messages]))
+    with pytest.warns(ReadWarning, match=f"{count}.*clamped to the latest time that a timeline has") as caught:
+        found = chunks_of(path, timestamp_offset_ns=offset)
+    assert len(caught) == 1
+    expected = sorted(min(t + offset, 2**63 - 1) for t in log)
+    assert sorted(t for chunk in found for t in log_times(chunk)) == expected
+
+
+def test_times_that_fit_are_not_warned_of(tmp_path: Path) -> None:
+    path = written(tmp_path, mcap([*DEFINITIONS, message(1, 2**63 - 1, b"{}", 2**63 - 1)]))
+    assert [log_times(chunk) for chunk in chunks_of(path)] == [[2**63 - 1]]
+    assert [log_times(chunk) for chunk in chunks_of(path, timestamp_offset_ns=-5)] == [[2**63 - 6]]
