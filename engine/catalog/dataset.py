@@ -259,9 +259,10 @@ class DatasetEntry(DeprecatedDatasetNames, DatasetSearch, HiddenDatasets):
     ) -> SparkFrame:
         """The rows of :meth:`reader`, with the same arguments, as a lazy DataFrame of Spark, which its tasks read.
 
-        Types that Spark lacks are widened. An index is a ``bigint``, of nanoseconds where it is of times, and beside
-        one of times since the epoch stands a timestamp, ``<index>_timestamp``. Rows come in no order that Spark keeps
-        to: sort them where it counts. Each action reads again, the version of the call.
+        Types that Spark lacks are widened. An index of times is a ``timestamp``, one of durations an ``interval day to
+        second``, both in microseconds, rounded down; beside it ``<index>_nanoseconds``, a ``bigint``, has all digits.
+        Rows come in no order that Spark keeps to: sort them where it counts. Each action reads again, the version of
+        the call.
 
         Raises
         ------

@@ -34,6 +34,8 @@ from ..stream import tick_of
 from .options import DATASET_NAME, flag, listed
 from .reading import FilteredReader, wanted_by
 
+_LEAST: Final = -(1 << 63)
+_MOST: Final = (1 << 63) - 1
 _OPTIONS: Final = ("path", "dataset", "index", "contents", "segments", "start", "end", "fill", "columns", "semantics")
 
 
@@ -111,10 +113,10 @@ def _between(columns: AnswerColumns, start: int | None, end: int | None) -> Iter
     if index is None:
         return
     kind = columns.arrow.field(index).type
-    if start is not None:
-        yield pc.field(index) >= pa.scalar(start, pa.int64()).cast(kind)
-    if end is not None:
-        yield pc.field(index) < pa.scalar(end, pa.int64()).cast(kind)
+    if start is not None:  # a timestamp of Spark's may be of any year
+        yield pc.field(index) >= pa.scalar(min(max(start, _LEAST), _MOST), pa.int64()).cast(kind)
+    if end is not None and end <= _MOST:
+        yield pc.field(index) < pa.scalar(max(end, _LEAST), pa.int64()).cast(kind)
 
 
 @dataclass(frozen=True)
