@@ -19,7 +19,7 @@ from ..execution import RunOptions
 from ..recordings import BASE_LAYER, LiveEntries, RecordingsFolder, StoreReader
 from ..store import LazyStore
 from ..stream import Content
-from .dataset_view import DatasetView, IndexValuesLike, layers_of
+from .dataset_view import DatasetView, IndexValuesLike, layers_of, segments_in
 from .deprecated import DeprecatedDatasetNames, with_older_keywords
 from .entries import EntryKind, time_of
 from .hidden_datasets import HiddenDatasets
@@ -174,7 +174,7 @@ class DatasetEntry(DeprecatedDatasetNames, DatasetSearch, HiddenDatasets):
 
     def filter_segments(self, segment_ids: str | Sequence[str] | datafusion.DataFrame) -> DatasetView:
         """A view of some segments; see :meth:`DatasetView.filter_segments`."""
-        return DatasetView(self).filter_segments(segment_ids)
+        return DatasetView(self, segments_in(self, segment_ids))
 
     def filter_contents(self, exprs: Content) -> DatasetView:
         """A view of some entities; see :meth:`DatasetView.filter_contents`."""

@@ -28,7 +28,7 @@ from ..catalog import Queried, queried_at
 from ..errors import UsageError
 from ..frames import RowRequest, SparkColumns, TaskShares, rows_for_spark, spark_tasks
 from ..locations import located
-from ..query import SEGMENT_ID, AnswerColumns, Query, QuerySemantics
+from ..query import SEGMENT_ID, AnswerColumns, Query, QuerySemantics, no_column
 from ..spark import arrow_of
 from ..stream import tick_of
 from .options import DATASET_NAME, flag, listed
@@ -83,7 +83,7 @@ class DatasetRequest:
             return columns, segments
         for name in self.columns:
             if name not in columns.arrow.names:
-                raise UsageError(f"there is no column {name!r}", path=self.path, hint=_listed_hint(columns))
+                raise no_column(name, columns.arrow.names, path=self.path)
         kept = tuple(c for c in columns.components if c.name in self.columns)
         indexes = tuple(c for c in columns.indexes if c.name in (self.query.index, *self.columns))
         return replace(columns, components=kept, indexes=indexes), segments
@@ -101,11 +101,6 @@ def _tick(name: str, text: str | None) -> int | None:
     if text is None:
         return None
     return int(text) if text.lstrip("-").isdecimal() else tick_of(name, text)
-
-
-def _listed_hint(columns: AnswerColumns) -> str:
-    names = columns.arrow.names
-    return f"There are: {', '.join(names[:8])}{f' and {len(names) - 8} more' if len(names) > 8 else ''}."
 
 
 def _between(columns: AnswerColumns, start: int | None, end: int | None) -> Iterator[pc.Expression]:

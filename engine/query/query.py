@@ -302,6 +302,17 @@ def _not_values(values: Any) -> TypeError:
 # --- the query
 
 
+def no_column(name: str, there: Sequence[str], *, where: str = "", path: str | None = None) -> UsageError:
+    """The error on a column that is not there, with the one that may have been meant; ``where`` says who named it."""
+    close = difflib.get_close_matches(name, there, 1) or [one for one in there if one.endswith(name)][:1]
+    listed = ", ".join(there[:8]) + (f" and {len(there) - 8:,} more" if len(there) > 8 else "")
+    return UsageError(
+        f"{where}there is no column {name!r}",
+        path=path,
+        hint=f"Did you mean {close[0]!r}?" if close else f"There are: {listed}.",
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class ComponentFilter:
     """Components of entities. Of the rules that match an entity the last says which of its components are meant."""

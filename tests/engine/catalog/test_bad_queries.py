@@ -7,6 +7,7 @@ they are compared with the texts below.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
@@ -19,6 +20,7 @@ import pytest
 from chunkmill.engine import Chunk, LazyChunkStream
 from chunkmill.engine.catalog import CatalogClient, DatasetEntry
 from chunkmill.engine.chunk import ComponentDescriptor
+from chunkmill.engine.errors import ReadWarning
 from datafusion import DataFrame, col, lit
 from datafusion import functions as f
 from places import SHARED
@@ -203,11 +205,31 @@ def test_what_is_taken(dataset: DatasetEntry, label: str) -> None:
     assert [row["/a:v"] for row in frame.sort(index).to_pylist()] == [[1], [3]]
 
 
+@pytest.mark.parametrize(
+    ("chosen", "told"),
+    [
+        ("ona", "dataset 'drives' has no segment 'ona', which is passed over. Did you mean 'one'?"),
+        (["one", "zzz"], "dataset 'drives' has no segment 'zzz', which is passed over."),
+        (
+            pa.table({"rerun_segment_id": list("zyxwv")}),
+            "has no segment 'v', 'w', 'x' and 2 more, which is passed over.",
+        ),
+    ],
+    ids=str,
+)
+def test_a_segment_that_is_not_there_is_told_of(dataset: DatasetEntry, chosen: Any, told: str) -> None:
+    for where in (dataset, dataset.filter_contents("/**")):
+        with pytest.warns(ReadWarning, match=re.escape(told)) as caught:
+            view = where.filter_segments(chosen)
+        assert caught[0].filename == __file__
+        assert set(view.segment_ids()) == {"one"} & set(chosen if isinstance(chosen, list) else [])
+    assert dataset.filter_segments("one").filter_segments(["one"]).segment_ids() == ["one"]
+
+
 FRAME, SEGMENT = col("frame"), col("rerun_segment_id")
 
 EMPTY: dict[str, Callable[[DatasetEntry], DataFrame]] = {
     "no segments": lambda d: d.filter_segments([]).reader("frame"),
-    "unknown segments": lambda d: d.filter_segments(["nope"]).reader("frame"),
     "no contents": lambda d: d.filter_contents([]).reader("frame"),
     "unknown contents": lambda d: d.filter_contents("/nope/**").reader("frame"),
     "no index values": lambda d: d.reader("frame", using_index_values=[]),
