@@ -20,7 +20,7 @@ from ..recordings import BASE_LAYER, LiveEntries, RecordingsFolder, StoreReader
 from ..store import LazyStore
 from ..stream import Content
 from ..units import Moment
-from .dataset_view import DatasetView, IndexValuesLike, layers_of
+from .dataset_view import DatasetView, IndexValuesLike, layers_of, segments_in
 from .deprecated import DeprecatedDatasetNames, with_older_keywords
 from .entries import EntryKind, time_of
 from .hidden_datasets import HiddenDatasets
@@ -175,7 +175,7 @@ class DatasetEntry(DeprecatedDatasetNames, DatasetSearch, HiddenDatasets):
 
     def filter_segments(self, segment_ids: str | Sequence[str] | datafusion.DataFrame) -> DatasetView:
         """A view of some segments; see :meth:`DatasetView.filter_segments`."""
-        return DatasetView(self).filter_segments(segment_ids)
+        return DatasetView(self, segments_in(self, segment_ids))
 
     def filter_contents(self, exprs: Content) -> DatasetView:
         """A view of some entities; see :meth:`DatasetView.filter_contents`."""
@@ -260,9 +260,10 @@ class DatasetEntry(DeprecatedDatasetNames, DatasetSearch, HiddenDatasets):
     ) -> SparkFrame:
         """The rows of :meth:`reader`, with the same arguments, as a lazy DataFrame of Spark, which its tasks read.
 
-        Types that Spark lacks are widened. An index is a ``bigint``, of nanoseconds where it is of times, and beside
-        one of times since the epoch stands a timestamp, ``<index>_timestamp``. Rows come in no order that Spark keeps
-        to: sort them where it counts. Each action reads again, the version of the call.
+        Types that Spark lacks are widened. An index of times is a ``timestamp``, one of durations an ``interval day to
+        second``, both in microseconds, rounded down; beside it ``<index>_nanoseconds``, a ``bigint``, has all digits.
+        Rows come in no order that Spark keeps to: sort them where it counts. Each action reads again, the version of
+        the call.
 
         Raises
         ------

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import difflib
+import warnings
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -9,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from ..chunk import SORBET_VERSION, Schema, to_arrow_schema
-from ..errors import NotFoundError, UsageError, check_argument
+from ..errors import NotFoundError, ReadWarning, UsageError, check_argument
 from ..execution import RunOptions, executor_name
 from ..query import SEGMENT_ID, AnswerColumns, QueriedSegment, Query
 from ..recordings import StoreReader, summarised
@@ -62,8 +64,9 @@ class DatasetView:
     # --- filters
 
     def filter_segments(self, segment_ids: str | Sequence[str] | datafusion.DataFrame) -> DatasetView:
-        """The view of these segments alone, of those that it has; ids that are not there are passed over.
+        """The view of these segments alone, of those that it has.
 
+        Ids that the dataset does not have are passed over, with a :class:`ReadWarning`.
         ``segment_ids`` are one id, several, or a DataFrame with a column ``rerun_segment_id``, which is read at once.
 
         Raises
@@ -73,7 +76,7 @@ class DatasetView:
         ValueError
             The DataFrame has no such column.
         """
-        chosen = _ids_of(segment_ids)
+        chosen = segments_in(self._dataset, segment_ids)
         segments = chosen if self._segments is None else chosen & self._segments
         return DatasetView(self._dataset, segments, self._contents)
 
@@ -281,6 +284,23 @@ def layers_of(dataset: DatasetEntry, store: StoreReader) -> SegmentTables:
     """The layers of all segments of a dataset, as of now; ``store`` is its own, and knows their schemas then."""
     kind = "blueprint" if dataset.kind is EntryKind.BLUEPRINT_DATASET else "recording"
     return SegmentTables.of(summarised(store.folder, store.live(), store.schemas).table, kind)
+
+
+def segments_in(dataset: DatasetEntry, segment_ids: Any) -> frozenset[str]:
+    """The ids that a method is given. Warns, where that method was called, of those that the dataset does not have."""
+    chosen = _ids_of(segment_ids)
+    there = dataset.segment_ids()
+    absent = sorted(chosen.difference(there))
+    if absent:
+        listed = ", ".join(map(repr, absent[:3])) + (f" and {len(absent) - 3:,} more" if len(absent) > 3 else "")
+        close = difflib.get_close_matches(absent[0], there[:_COMPARED], 1)
+        text = f"dataset {dataset.name!r} has no segment {listed}, which is passed over."
+        warnings.warn(f"{text} Did you mean {close[0]!r}?" if close else text, ReadWarning, stacklevel=3)
+    return chosen
+
+
+_COMPARED: Final = 1000
+"""Ids among which one that may have been meant is looked for."""
 
 
 def _ids_of(segment_ids: Any) -> frozenset[str]:

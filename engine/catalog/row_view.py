@@ -138,8 +138,10 @@ class RowView(ABC):
     def _queried(self) -> tuple[AnswerColumns, list[QueriedSegment]]:
         try:
             columns, segments = self._asked(self._query)
-        except UsageError:  # there is no such index
+        except UsageError:
             columns, _ = self._asked(replace(self._query, index=None))
+            if any(index.name == self._query.index for index in columns.indexes):
+                raise  # it is not that there is no such index
             return replace(columns, components=columns.visible), []
         if self._range is None or self._query.values is not None:
             return columns, segments

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -15,8 +14,8 @@ from datafusion import DataFrame, Expr, SessionConfig, SessionContext, col, lit
 from ..catalog import Queried
 from ..errors import ChunkmillError, UsageError
 from ..execution import RunOptions
-from ..frames import Explanation, QueryFrame, explain_frame
-from ..query import SEGMENT_ID, AnswerColumns, QueriedSegment
+from ..frames import Explanation, QueryFrame, explain_frame, missing_column
+from ..query import SEGMENT_ID, AnswerColumns, QueriedSegment, no_column
 from .options import QueryOptions
 
 _IN_ORDER: Final = "datafusion.optimizer.enable_round_robin_repartition"
@@ -37,7 +36,7 @@ class AnswerRows:
         columns, segments = queried
         for name in options.columns:
             if name not in columns.arrow.names:
-                raise _no_column("--columns", name, columns.arrow.names)
+                raise no_column(name, columns.arrow.names, where="--columns: ")
         return cls(columns, segments, replace(options, index=columns.query.index))
 
     @property
@@ -95,7 +94,10 @@ class AnswerRows:
                 frame = frame.filter(_column(index) < end)
         with self._explained():
             for condition in options.where:
-                frame = frame.filter(condition)
+                try:
+                    frame = frame.filter(condition)
+                except UsageError as error:
+                    raise UsageError(_WHERE + error.message, hint=error.hint) from error
             frame = frame.select(*map(_column, self.names))
             if options.where:
                 frame.optimized_logical_plan()
@@ -111,17 +113,18 @@ class AnswerRows:
         except Exception as error:
             if not self.options.where or not str(error).startswith("DataFusion error"):
                 raise
-            missing = re.search(r"No field named \"?([^\"]+?)\"?\.\s", str(error))
-            if missing:
-                raise _no_column("--where", missing[1], self.columns.arrow.names) from error
+            missing = missing_column(error, self.columns.arrow.names, where=_WHERE)
+            if missing is not None:
+                raise missing from error
             text = re.sub(r"\s+", " ", str(error).removeprefix("DataFusion error: "))[:_LONGEST]
             raise UsageError(
-                f"--where: {text}",
+                _WHERE + text,
                 hint="A condition is SQL, with names of columns in double quotes, and values in lists: "
                 "'\"/speed:value\"[1] > 3'.",
             ) from error
 
 
+_WHERE: Final = "--where: "
 _LONGEST: Final = 300
 """Characters of what DataFusion says of a condition."""
 
@@ -129,13 +132,3 @@ _LONGEST: Final = 300
 def _column(name: str) -> Expr:
     escaped = name.replace('"', '""')
     return col(f'"{escaped}"')
-
-
-def _no_column(option: str, name: str, there: Sequence[str]) -> UsageError:
-    """The error on a column that is not there, with those that may have been meant."""
-    close = difflib.get_close_matches(name, there, 1) or [one for one in there if one.endswith(name)][:1]
-    listed = ", ".join(there[:6]) + (f" and {len(there) - 6:,} more" if len(there) > 6 else "")
-    return UsageError(
-        f"{option}: there is no column {name!r}",
-        hint=f"Did you mean {close[0]!r}?" if close else f"There are: {listed}.",
-    )

@@ -28,12 +28,14 @@ from ..catalog import Queried, queried_at
 from ..errors import UsageError
 from ..frames import RowRequest, SparkColumns, TaskShares, rows_for_spark, spark_tasks
 from ..locations import located
-from ..query import SEGMENT_ID, AnswerColumns, Query, QuerySemantics
+from ..query import SEGMENT_ID, AnswerColumns, Query, QuerySemantics, no_column
 from ..spark import arrow_of
 from ..stream import tick_of
 from .options import DATASET_NAME, flag, is_whole, listed
 from .reading import FilteredReader, wanted_by
 
+_LEAST: Final = -(1 << 63)
+_MOST: Final = (1 << 63) - 1
 _OPTIONS: Final = ("path", "dataset", "index", "contents", "segments", "start", "end", "fill", "columns", "semantics")
 
 
@@ -81,7 +83,7 @@ class DatasetRequest:
             return columns, segments
         for name in self.columns:
             if name not in columns.arrow.names:
-                raise UsageError(f"there is no column {name!r}", path=self.path, hint=_listed_hint(columns))
+                raise no_column(name, columns.arrow.names, path=self.path)
         kept = tuple(c for c in columns.components if c.name in self.columns)
         indexes = tuple(c for c in columns.indexes if c.name in (columns.query.index, *self.columns))
         return replace(columns, components=kept, indexes=indexes), segments
@@ -101,20 +103,15 @@ def _tick(name: str, text: str | None) -> int | None:
     return int(text) if is_whole(text) else tick_of(name, text)
 
 
-def _listed_hint(columns: AnswerColumns) -> str:
-    names = columns.arrow.names
-    return f"There are: {', '.join(names[:8])}{f' and {len(names) - 8} more' if len(names) > 8 else ''}."
-
-
 def _between(columns: AnswerColumns, start: int | None, end: int | None) -> Iterator[pc.Expression]:
     index = columns.query.index
     if index is None:
         return
     kind = columns.arrow.field(index).type
-    if start is not None:
-        yield pc.field(index) >= pa.scalar(start, pa.int64()).cast(kind)
-    if end is not None:
-        yield pc.field(index) < pa.scalar(end, pa.int64()).cast(kind)
+    if start is not None:  # a timestamp of Spark's may be of any year
+        yield pc.field(index) >= pa.scalar(min(max(start, _LEAST), _MOST), pa.int64()).cast(kind)
+    if end is not None and end <= _MOST:
+        yield pc.field(index) < pa.scalar(max(end, _LEAST), pa.int64()).cast(kind)
 
 
 @dataclass(frozen=True)

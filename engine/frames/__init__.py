@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from .explanation import Explanation, SegmentReads, explain_frame
     from .metrics import MetricsCollector, QueryMetrics, query_metrics
     from .plan import RowRequest, TaskShares
-    from .query_frame import QueryFrame
+    from .query_frame import QueryFrame, missing_column
     from .spark_frame import SparkColumns, rows_for_spark, spark_tasks
 
 _HOMES = {
@@ -22,7 +22,7 @@ _HOMES = {
     ".explanation": "Explanation SegmentReads explain_frame",
     ".metrics": "MetricsCollector QueryMetrics query_metrics",
     ".plan": "RowRequest TaskShares",
-    ".query_frame": "QueryFrame",
+    ".query_frame": "QueryFrame missing_column",
     ".spark_frame": "SparkColumns rows_for_spark spark_tasks",
 }
 
@@ -39,6 +39,7 @@ __all__ = [
     "calling",
     "current_call",
     "explain_frame",
+    "missing_column",
     "query_metrics",
     "rows_for_spark",
     "spark_tasks",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import uuid
 import weakref
 from collections.abc import Callable, Iterator, Sequence
@@ -13,10 +14,10 @@ import pyarrow as pa
 from datafusion import DataFrame, RecordBatch, RecordBatchStream, SessionContext
 
 from ..chunk import format_batch, rows_panel
-from ..errors import UsageError
+from ..errors import ChunkmillError, UsageError
 from ..execution import RunOptions
 from ..markup import panel_or_error
-from ..query import AnswerColumns, QueriedSegment
+from ..query import AnswerColumns, QueriedSegment, no_column
 from ..spark import interruptible
 from .answer import Answer
 from .calls import UserCall, calling, outer_call
@@ -26,6 +27,12 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame as SparkFrame
 
 _TABLE: Final = "segments"
+
+_NO_FIELD: Final = re.compile(
+    rf'^DataFusion error: .*?No field named (?:{_TABLE}_[0-9a-f]{{32}}\.)?(?:"((?:[^"]|"")+)"|(.+?))\.(?:\s|$)',
+    re.DOTALL,
+)
+"""DataFusion's words on a column that is not there."""
 
 SHOWN_ROWS: Final = 20
 """Rows of a frame that are printed."""
@@ -68,6 +75,19 @@ class QueryFrame(DataFrame):
         context.deregister_table(name)
         return cls(frame, answer)
 
+    @contextmanager
+    def _explaining(self) -> Iterator[None]:
+        """Name a column that is not there without DataFusion's name of the table."""
+        try:
+            yield
+        except ChunkmillError:
+            raise
+        except Exception as error:
+            missing = missing_column(error, super().schema().names)
+            if missing is None:
+                raise
+            raise missing from None
+
     def derived(self, frame: DataFrame) -> QueryFrame:
         """Give what a method made of this frame as one of its kind."""
         return QueryFrame(frame)
@@ -109,6 +129,12 @@ class QueryFrame(DataFrame):
         columns = [column.chunk(0) if column.num_chunks else pa.array([], column.type) for column in found.columns]
         rows = pa.RecordBatch.from_arrays(columns, schema=found.schema)
         return rows[:SHOWN_ROWS], len(rows) <= SHOWN_ROWS
+
+
+def missing_column(error: Exception, there: Sequence[str], *, where: str = "") -> UsageError | None:
+    """The error on a column that is not there, where that is what DataFusion says; see :func:`no_column`."""
+    missing = _NO_FIELD.search(str(error))
+    return None if missing is None else no_column((missing[1] or missing[2]).replace('""', '"'), there, where=where)
 
 
 class QueryStream(RecordBatchStream):
@@ -157,7 +183,7 @@ def _kept(method: Callable[..., Any]) -> Callable[..., Any]:
         work = partial(method, self, *args, **kwargs)
         with interruptible():
             try:
-                with call.telling(), calling(call):
+                with self._explaining(), call.telling(), calling(call):
                     found = call.answer(work) if is_run else work()
                 if isinstance(found, DataFrame):
                     return found if isinstance(found, QueryFrame) else self.derived(found)

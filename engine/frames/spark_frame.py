@@ -20,16 +20,16 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
-TIMESTAMP_SUFFIX: Final = "_timestamp"
-"""What the name of the column ends with that shows an index of times as Spark's timestamp."""
+NANOSECONDS_SUFFIX: Final = "_nanoseconds"
+"""The end of the name of the column that has all digits of an index of times."""
 
 
 @dataclass(frozen=True)
 class SparkColumns:
     """The columns of an answer as Spark has them.
 
-    Indexes are integers: sequence numbers, or nanoseconds. Beside one of times since the epoch stands the same as a
-    timestamp, in microseconds, unless another column has that name.
+    An index of times is a timestamp, and one of durations an interval, both in microseconds, rounded down. Beside it is
+    a column of its nanoseconds, unless another column has that name.
     """
 
     columns: AnswerColumns
@@ -37,10 +37,7 @@ class SparkColumns:
     @functools.cached_property
     def schema(self) -> StructType:
         """The columns with Spark's types."""
-        forms = {
-            name: spark_form(field.type, nanoseconds=field.name == name and self._is_index(name))
-            for name, field in self._fields.items()
-        }
+        forms = {name: spark_form(field.type, nanoseconds=field.name != name) for name, field in self._fields.items()}
         return spark_schema(pa.schema(list(forms.items())))
 
     @functools.cached_property
@@ -68,8 +65,9 @@ class SparkColumns:
         names = set(self.columns.arrow.names)
         for field in self.columns.arrow:
             found[field.name] = field
-            beside = field.name + TIMESTAMP_SUFFIX
-            if self._is_index(field.name) and pa.types.is_timestamp(field.type) and beside not in names:
+            beside = field.name + NANOSECONDS_SUFFIX
+            is_time = pa.types.is_timestamp(field.type) or pa.types.is_duration(field.type)
+            if is_time and self._is_index(field.name) and beside not in names:
                 found[beside] = field
         return found
 

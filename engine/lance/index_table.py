@@ -11,7 +11,7 @@ from uuid import uuid4
 
 import pyarrow as pa
 
-from ..errors import UsageError, WriteError
+from ..errors import UsageError, WriteError, check_argument
 from ..locations import Location
 from .place import LancePlace, shortened
 
@@ -35,6 +35,14 @@ class TextIndex:
     store_position: bool
     base_tokenizer: str
 
+    def check(self) -> None:
+        """Raise ``UsageError`` for a tokenizer that Lance does not have, by an index of one text in memory."""
+        import lance
+
+        check_argument("store_position", self.store_position, bool)
+        check_argument("base_tokenizer", self.base_tokenizer, str)
+        self.make(lance.write_dataset(pa.table({INSTANCE: [""]}), "memory://"), anew=True)
+
     def make(self, dataset: Any, *, anew: bool) -> None:
         """Make the index of all rows, where there is none, or anew."""
         if not anew and _has_index(dataset):
@@ -52,9 +60,10 @@ class TextIndex:
                 remove_stop_words=False,
             )
         except (ValueError, OSError) as error:
-            if "tokenizer" not in str(error):
+            if "tokenizer" not in str(error) and "Invalid directory path" not in str(error):
                 raise
-            raise UsageError(f"base_tokenizer: {shortened(error)}") from None
+            hint = "Give 'simple', 'whitespace' or 'raw'."
+            raise UsageError(f"base_tokenizer={self.base_tokenizer!r}: {shortened(error)}", hint=hint) from None
 
     def found(self, dataset: Any, query: str, condition: str | None) -> pa.Table:
         """All rows with a word of the query, the best first."""

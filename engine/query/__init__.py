@@ -15,7 +15,16 @@ if TYPE_CHECKING:
     from .held import HeldRecording, queried_recordings
     from .layers import SegmentLayers
     from .pruning import lacking_guarantee, satisfiable, segment_guarantee, windows_of
-    from .query import SEGMENT_ID, AnswerColumns, ComponentFilter, IndexValues, Query, QuerySemantics, RowFilter
+    from .query import (
+        SEGMENT_ID,
+        AnswerColumns,
+        ComponentFilter,
+        IndexValues,
+        Query,
+        QuerySemantics,
+        RowFilter,
+        no_column,
+    )
     from .rows import BATCH_BYTES, SegmentRows
     from .segment_chunks import SegmentChunks, Windows
     from .segments import PIECE_BYTES, QueriedSegment
@@ -27,7 +36,7 @@ _HOMES = {
     ".held": "HeldRecording queried_recordings",
     ".layers": "SegmentLayers",
     ".pruning": "lacking_guarantee satisfiable segment_guarantee windows_of",
-    ".query": "AnswerColumns ComponentFilter IndexValues Query QuerySemantics RowFilter SEGMENT_ID",
+    ".query": "AnswerColumns ComponentFilter IndexValues Query QuerySemantics RowFilter SEGMENT_ID no_column",
     ".rows": "BATCH_BYTES SegmentRows",
     ".segment_chunks": "SegmentChunks Windows",
     ".segments": "PIECE_BYTES QueriedSegment",
@@ -58,6 +67,7 @@ __all__ = [
     "Windows",
     "grouped",
     "lacking_guarantee",
+    "no_column",
     "queried_recordings",
     "satisfiable",
     "segment_guarantee",

@@ -6,8 +6,9 @@ import difflib
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
 from functools import cached_property
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +19,7 @@ from ..chunk import (
     ComponentColumnDescriptor,
     IndexColumnDescriptor,
     Schema,
+    TimelineKind,
     timeline_called,
     to_arrow_schema,
 )
@@ -85,39 +87,65 @@ _PRESETS: Final = {
 class IndexValues:
     """The index values that rows are wanted for: of all segments alike, or of each that is named, and no other.
 
-    They are nanoseconds or sequence numbers, ascending, each once.
+    They are nanoseconds or sequence numbers, ascending, each once. ``kinds`` are those of the values as given, integers
+    fit every index; ``missing`` is the first of them that is no value, ``None`` or ``NaT``, with its position.
     """
 
     of_all: Integers | None = None
     by_segment: Mapping[str, Integers] = field(default_factory=dict)
+    kinds: frozenset[TimelineKind] = frozenset()
+    missing: str = ""
 
     @classmethod
     def of(cls, values: Any, index: str) -> IndexValues:
         """The values in what a user gives.
 
-        An array, a sequence or a range of integers or times is for all segments; a mapping by segment id, or a data
-        frame with the columns ``rerun_segment_id`` and ``index``, for those that it names. Nulls are left out.
+        An array, a sequence or a range of integers, times or spans is for all segments; a mapping by segment id, or a
+        data frame with the columns ``rerun_segment_id`` and ``index``, for those that it names. Nulls of Arrow are left
+        out. :meth:`check` says whether the index has such values.
 
-        Raises ``TypeError`` for values that no index has, ``ValueError`` where one is given twice.
+        Raises ``TypeError`` for values that no index has, ``ValueError`` where one is given twice or is too large.
         """
         if isinstance(values, Mapping):
-            return cls(None, {str(segment): _distinct(_integers(some)) for segment, some in values.items()})
+            return cls._joined({str(segment): _given(some) for segment, some in values.items()})
         table = _table_of(values)
         if table is None:
-            return cls(_distinct(_integers(values)))
+            given = _given(values)
+            return cls(_distinct(given.integers), {}, given.kinds, given.missing)
         missing = [name for name in (SEGMENT_ID, index) if name not in table.column_names]
         if missing:
             raise UsageError(f"using_index_values: the data frame has no column '{missing[0]}'")
         table = table.select([SEGMENT_ID, index]).combine_chunks()
         codes = table[SEGMENT_ID].combine_chunks().dictionary_encode()
         which = np.asarray(codes.indices)
+        return cls._joined(
+            {
+                segment: _given(table[index].take(pa.array(np.flatnonzero(which == number))))
+                for number, segment in enumerate(codes.dictionary.to_pylist())
+            }
+        )
+
+    @classmethod
+    def _joined(cls, parts: Mapping[str, _Given]) -> IndexValues:
         return cls(
             None,
-            {
-                segment: _distinct(_integers(table[index].take(pa.array(np.flatnonzero(which == number)))))
-                for number, segment in enumerate(codes.dictionary.to_pylist())
-            },
+            {segment: _distinct(given.integers) for segment, given in parts.items()},
+            frozenset(kind for given in parts.values() for kind in given.kinds),
+            next((f"{given.missing} of segment {name!r}" for name, given in parts.items() if given.missing), ""),
         )
+
+    def check(self, index: IndexColumnDescriptor) -> None:
+        """Raise ``TypeError`` where the index has no values of these kinds, ``ValueError`` where one is missing."""
+        kind = index.kind
+        for other in sorted(self.kinds - {kind, TimelineKind.SEQUENCE}):
+            likes = f" {_NOT_VALUES}" if other is TimelineKind.DURATION else ""
+            text = f"Index {index.name!r} is of type {kind.arrow_type}, and takes {_TAKEN[kind]}, not {_NAMES[other]}."
+            raise TypeError(text + likes)
+        if self.missing:
+            raise UsageError(
+                f"a value for index {index.name!r} of type {kind.arrow_type} is {self.missing}",
+                hint="Leave it out of the values.",
+            )
 
     def of_segment(self, segment_id: str, within: tuple[int, int] | None = None) -> Integers:
         """The values of a segment: those for all that are ``within`` (inclusive), or its own."""
@@ -135,6 +163,14 @@ _NOT_VALUES: Final = (
     "datetime64."
 )
 _NOT_IN_ARROW: Final = "pyarrow.Array for IndexValuesLike must be of type int64, timestamp, or duration."
+_TAKEN: Final = {
+    TimelineKind.SEQUENCE: "integers",
+    TimelineKind.TIMESTAMP: "datetime or datetime64, or integers of nanoseconds",
+    TimelineKind.DURATION: "timedelta or timedelta64, or integers of nanoseconds",
+}
+_NAMES: Final = {TimelineKind.TIMESTAMP: "datetime64", TimelineKind.DURATION: "timedelta64"}
+_OF_NUMPY: Final = {"M": TimelineKind.TIMESTAMP, "m": TimelineKind.DURATION}
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def _table_of(values: Any) -> pa.Table | None:
@@ -153,36 +189,111 @@ def _distinct(values: Integers) -> Integers:
     return found
 
 
-def _integers(values: Any) -> Integers:
-    """Index values as integers, in nanoseconds where they are times; nulls are left out."""
+class _Given(NamedTuple):
+    """Index values as integers, in nanoseconds where they are times or spans; see :class:`IndexValues`."""
+
+    integers: Integers
+    kinds: frozenset[TimelineKind] = frozenset()
+    missing: str = ""
+
+
+def _given(values: Any) -> _Given:
+    """Some index values as a user gives them."""
     if isinstance(values, pa.ChunkedArray):
         values = values.combine_chunks()
     if isinstance(values, pa.Array):
         return _of_arrow(values)
     if isinstance(values, str) or not isinstance(values, Iterable):
         raise _not_values(values)
-    found = np.asarray(values if hasattr(values, "__array__") else [value for value in values if value is not None])
+    found = np.asarray(values) if hasattr(values, "__array__") else None
+    if found is None or (found.dtype.kind == "O" and found.ndim == 1):
+        return _of_items(values)
     if not found.size and found.ndim == 1:
-        return _NONE
-    if found.ndim != 1 or found.dtype.kind not in "iuM":
+        return _Given(_NONE)
+    if found.ndim != 1 or found.dtype.kind not in "iuMm":
         raise _not_values(values)
-    if found.dtype.kind == "M":
-        times: Integers = found[~np.isnat(found)].astype("datetime64[ns]").view(np.int64)
-        return times
+    if found.dtype.kind in "Mm":
+        return _of_times(found)
     if found.dtype == np.uint64 and bool((found > np.iinfo(np.int64).max).any()):
-        raise UsageError(f"index value {int(found.max())} is larger than any index has")
-    return found.astype(np.int64)
+        raise _too_large(int(found.max()))
+    return _Given(found.astype(np.int64))
 
 
-def _of_arrow(values: pa.Array) -> Integers:
+def _of_arrow(values: pa.Array) -> _Given:
     datatype = values.type
+    kinds: frozenset[TimelineKind] = frozenset()
     if pa.types.is_timestamp(datatype):
-        values = values.cast(pa.timestamp("ns", datatype.tz))
+        wanted, kinds = pa.timestamp("ns", datatype.tz), frozenset([TimelineKind.TIMESTAMP])
     elif pa.types.is_duration(datatype):
-        values = values.cast(pa.duration("ns"))
-    elif datatype != pa.int64() and not (pa.types.is_null(datatype)):
+        wanted, kinds = pa.duration("ns"), frozenset([TimelineKind.DURATION])
+    elif datatype == pa.int64() or pa.types.is_null(datatype):
+        wanted = pa.int64()
+    else:
         raise TypeError(_NOT_IN_ARROW)
-    return np.asarray(values.drop_null().cast(pa.int64()), dtype=np.int64)
+    try:
+        values = values.cast(wanted)
+    except pa.ArrowInvalid as error:
+        raise _too_large(error) from error
+    return _Given(np.asarray(values.drop_null().cast(pa.int64()), dtype=np.int64), kinds)
+
+
+def _of_times(values: npt.NDArray[Any], given: object = None) -> _Given:
+    """Times or spans of numpy; ``given`` is the one that a user gave for them."""
+    missing = np.isnat(values)
+    there = values[~missing]
+    ticks = there.astype(f"{values.dtype.kind}8[ns]")
+    wrapped = ticks.astype(there.dtype) != there
+    if bool(wrapped.any()):
+        raise _too_large(there[wrapped][0] if given is None else given)
+    where = f"NaT, at position {int(np.flatnonzero(missing)[0])}" if bool(missing.any()) else ""
+    return _Given(ticks.view(np.int64), frozenset([_OF_NUMPY[values.dtype.kind]]), where)
+
+
+def _of_items(values: Iterable[Any]) -> _Given:
+    """Values one by one: integers, or what Python, numpy, pandas and Arrow have for times and spans."""
+    integers: list[int] = []
+    kinds: set[TimelineKind] = set()
+    missing = ""
+    for position, value in enumerate(values):
+        if value is None:
+            missing = missing or f"None, at position {position}"
+            continue
+        if isinstance(value, (int, np.integer)) and not isinstance(value, (bool, np.timedelta64)):  # a np.integer
+            integers.append(int(value))
+            continue
+        one = _of_item(value)
+        if one is None:
+            raise _not_values(values)
+        integers += one.integers.tolist()
+        kinds |= one.kinds
+        missing = missing or (f"NaT, at position {position}" if one.missing else "")
+    for value in integers:
+        if not -(1 << 63) <= value < 1 << 63:
+            raise _too_large(value)
+    if len(kinds) > 1:
+        raise TypeError(f"{_NOT_VALUES} Got both {' and '.join(_NAMES[kind] for kind in sorted(kinds))}.")
+    return _Given(np.array(integers, np.int64), frozenset(kinds), missing)
+
+
+def _of_item(value: Any) -> _Given | None:
+    """One time or span; None for what is neither."""
+    exact = getattr(value, "to_datetime64", None) or getattr(value, "to_timedelta64", None)  # of pandas
+    if exact is not None:
+        value = exact()
+    if isinstance(value, (np.datetime64, np.timedelta64)):
+        return _of_times(np.array([value]))
+    if isinstance(value, datetime):
+        since = (value if value.tzinfo is not None else value.replace(tzinfo=UTC)) - _EPOCH
+        return _of_times(np.array([since], "m8[us]"), value)._replace(kinds=frozenset([TimelineKind.TIMESTAMP]))
+    if isinstance(value, timedelta):
+        return _of_times(np.array([value], "m8[us]"), value)
+    if isinstance(value, (pa.TimestampScalar, pa.DurationScalar, pa.Int64Scalar)):
+        return _of_arrow(pa.array([value], value.type))
+    return None
+
+
+def _too_large(value: object) -> UsageError:
+    return UsageError(f"index value {value} is larger than any index has")
 
 
 def _not_values(values: Any) -> TypeError:
@@ -190,6 +301,17 @@ def _not_values(values: Any) -> TypeError:
 
 
 # --- the query
+
+
+def no_column(name: str, there: Sequence[str], *, where: str = "", path: str | None = None) -> UsageError:
+    """The error on a column that is not there, with the one that may have been meant; ``where`` says who named it."""
+    close = difflib.get_close_matches(name, there, 1) or [one for one in there if one.endswith(name)][:1]
+    listed = ", ".join(there[:8]) + (f" and {len(there) - 8:,} more" if len(there) > 8 else "")
+    return UsageError(
+        f"{where}there is no column {name!r}",
+        path=path,
+        hint=f"Did you mean {close[0]!r}?" if close else f"There are: {listed}.",
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,7 +394,7 @@ class Query:
         """The columns of the answer, whose query has the index by the timeline's own name, ``message_log_time``.
 
         ``dataset`` has the columns of all segments, which says what is empty; ``shown`` those of the segments that are
-        asked. Raises ``ValueError`` where no segment has the index.
+        asked. Raises ``ValueError`` where no segment has the index, and as :meth:`IndexValues.check` does.
         """
         whole, some = Schema.from_arrow(dataset), Schema.from_arrow(dataset if shown is None else shown)
         known = {column.name: column for column in whole.index_columns()}
@@ -286,6 +408,8 @@ class Query:
         indexes = {column.name: column for column in some.index_columns()}
         if self.index is not None:
             indexes.setdefault(self.index, known[self.index])
+            for values in filter(None, (self.values, self.rows.values)):
+                values.check(known[self.index])
         descriptors = {column.name: column for column in whole.component_columns()}
         static = {column.name for column in some.component_columns() if column.is_static}
         there = [descriptors[column.name] for column in some.component_columns()]

@@ -379,13 +379,14 @@ class ChunkTable:
 
         What is done for a chunk however small it is counts as 32 KiB.
         """
-        work = np.cumsum(np.maximum(self.uncompressed_sizes, self.sizes) + np.uint64(_CHUNK_WORK))
+        work = np.cumsum(np.maximum(self.uncompressed_sizes, self.sizes) + np.uint64(_CHUNK_WORK), dtype=np.uint64)
         return self._divided(work, -(-int(work[-1]) // run_bytes)) if len(self) else []
 
     def divided(self, most: int) -> list[ChunkTable]:
         """The rows in runs of about equal size, of no more than about ``most`` bytes of messages each."""
         total = self.message_bytes
-        return self._divided(np.cumsum(self.sizes), max(-(-total // most), 2 if total > most // 8 else 1))
+        ends = np.cumsum(self.sizes, dtype=np.uint64)
+        return self._divided(ends, max(-(-total // most), 2 if total > most // 8 else 1))
 
     def _divided(self, ends: Numbers, count: int) -> list[ChunkTable]:
         """The rows in at most ``count`` runs, of about equal shares of what ``ends`` sums up for each row."""

@@ -87,10 +87,11 @@ class DatasetSearch:
         ValueError
             The component holds no texts, or there is no such tokenizer.
         """
+        index = TextIndex(store_position, base_tokenizer)
+        index.check()
         found, type_ = self._component(column)
         if not (pa.types.is_string(type_) or pa.types.is_large_string(type_)):
             raise UsageError(f"{found.entity_path}:{found.component} holds {type_}, and no texts")
-        index = TextIndex(store_position, base_tokenizer)
         choices = {"store_position": store_position, "base_tokenizer": base_tokenizer}
         self._create(StoredIndex(self._elements(found, time_index, pa.string()), index, choices=choices))
 
@@ -128,21 +129,21 @@ class DatasetSearch:
             with them.
         """
         metric = VectorDistanceMetric.of(distance_metric)
+        rows = _PARTITION_ROWS if target_partition_num_rows is None else target_partition_num_rows
+        for option, number in (("target_partition_num_rows", rows), ("num_sub_vectors", num_sub_vectors)):
+            check_argument(option, number, int)
+            if number < 1:
+                raise UsageError(f"{option} is at least 1, not {number}")
         found, type_ = self._component(column)
         elements = self._elements(found, time_index, self._vectors(found, time_index, type_))
         name, dimension = f"{found.entity_path}:{found.component}", elements.instance.list_size
-        rows = _PARTITION_ROWS if target_partition_num_rows is None else target_partition_num_rows
-        check_argument("target_partition_num_rows", rows, int)
-        check_argument("num_sub_vectors", num_sub_vectors, int)
-        if rows < 1:
-            raise UsageError(f"target_partition_num_rows is at least 1, not {rows}")
         is_bytes = elements.instance.value_type == pa.uint8()
         if is_bytes != (metric is VectorDistanceMetric.Hamming):
             raise UsageError(
                 f"{name} holds vectors of {elements.instance.value_type}, which {metric.value} does not compare",
                 hint="Hamming compares those of uint8, and the others those of floating-point numbers.",
             )
-        if not is_bytes and (num_sub_vectors < 1 or dimension % num_sub_vectors):
+        if not is_bytes and dimension % num_sub_vectors:
             divisor = next(n for n in range(min(16, dimension), 0, -1) if dimension % n == 0)
             raise UsageError(
                 f"num_sub_vectors={num_sub_vectors} does not divide the {dimension} numbers of a vector of {name}",

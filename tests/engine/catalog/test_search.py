@@ -17,7 +17,7 @@ import pytest
 from chunkmill import Chunk, LazyChunkStream
 from chunkmill.engine.catalog import CatalogClient, DatasetEntry, NotFoundError
 from chunkmill.engine.chunk import ComponentDescriptor
-from chunkmill.engine.errors import ReadError
+from chunkmill.engine.errors import ReadError, UsageError
 from chunkmill.engine.lance import index_table
 from chunkmill.engine.rrd import digest_of
 
@@ -192,7 +192,12 @@ def test_what_the_calls_give(tmp_path: Path) -> None:
         (
             lambda d: d.create_fts_search_index(column=TEXT, time_index="frame", base_tokenizer="zzz"),
             ValueError,
-            "base_tokenizer",
+            "base_tokenizer='zzz': .*unknown base tokenizer zzz.* Give 'simple', 'whitespace' or 'raw'",
+        ),
+        (
+            lambda d: d.create_fts_search_index(column=TEXT, time_index="frame", store_position="yes"),
+            TypeError,
+            "store_position",
         ),
         (lambda d: d.create_vector_search_index(column=TEXT, time_index="frame"), ValueError, "and no vectors"),
         (
@@ -216,6 +221,36 @@ def test_calls_that_are_wrong(dataset: DatasetEntry, call: Any, error: type[Exce
         call(dataset)
     assert not [path for path in Path(os.fspath(dataset), "search").rglob("*") if path.is_file()]
     assert dataset.list_search_indexes() == []
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "text"),
+    [
+        (lambda d: d.create_fts_search_index(column="/a:no", time_index="t", base_tokenizer="zz"), UsageError, "zz"),
+        (
+            lambda d: d.create_vector_search_index(column="/a:no", time_index="t", num_sub_vectors=0),
+            UsageError,
+            "not 0",
+        ),
+        (
+            lambda d: d.create_vector_search_index(column="/a:no", time_index="t", target_partition_num_rows=0),
+            UsageError,
+            "target_partition_num_rows is at least 1",
+        ),
+        (
+            lambda d: d.create_vector_search_index(column="/a:no", time_index="t", distance_metric="zz"),
+            ValueError,
+            "zz",
+        ),
+    ],
+)
+def test_options_are_checked_before_anything_is_read(
+    tmp_path: Path, call: Any, error: type[Exception], text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dataset = CatalogClient(str(tmp_path / "lake")).create_dataset("d")
+    monkeypatch.setattr(DatasetEntry, "store_reader", lambda _: pytest.fail("it was read"))
+    with pytest.raises(error, match=text):
+        call(dataset)
 
 
 def test_an_index_is_of_words_or_of_vectors(dataset: DatasetEntry) -> None:

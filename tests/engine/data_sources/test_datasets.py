@@ -63,11 +63,11 @@ def test_rows_are_those_of_a_reader_in_types_of_spark(lake: Path) -> None:
     found = rows(lake, fill="true")
     frame = CatalogClient(lake).get_dataset("drives").reader("frame", fill_latest_at=True)
     names = ("rerun_segment_id", "frame", "/gear:value", "/speed:value")
-    assert list(found[0]) == [*names[:2], "log_time", "log_time_timestamp", *names[2:]]
+    assert list(found[0]) == [*names[:2], "log_time", "log_time_nanoseconds", *names[2:]]
     expected = frame.sort("rerun_segment_id", "frame").to_pylist()
     assert [[row[name] for name in names] for row in found] == [[row[name] for name in names] for row in expected]
-    assert found[0]["log_time"] == SECOND + 1
-    assert found[0]["log_time_timestamp"] == datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC)
+    assert found[0]["log_time_nanoseconds"] == SECOND + 1
+    assert found[0]["log_time"] == datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC)
     assert reader(lake)._arrow.field("/speed:value").type.value_type == pa.int16()
 
 
@@ -98,6 +98,21 @@ def test_filters_decide_what_is_read(lake: Path, filters: list[Filter], segments
     units = [share.segment for task in tasks for share in task.shares.shares]
     assert sum(len(getattr(unit, "segments", [unit])) for unit in units) == segments
     assert len(rows(lake, filters)) <= count
+
+
+def test_filters_on_times_are_of_what_spark_shows(lake: Path) -> None:
+    """Times end in one nanosecond, which a timestamp does not show."""
+    second = datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC)
+    whole = len(rows(lake, index="log_time"))
+    for filters, count in (
+        ([EqualTo(("log_time",), second)], whole // 4),
+        ([LessThan(("log_time",), datetime(9999, 1, 1, tzinfo=UTC))], whole),
+        ([GreaterThanOrEqual(("log_time",), datetime(1, 1, 1, tzinfo=UTC))], whole),
+        ([GreaterThanOrEqual(("log_time",), datetime(9999, 1, 1, tzinfo=UTC))], 0),
+        ([EqualTo(("log_time_nanoseconds",), SECOND + 1)], whole // 4),
+        ([EqualTo(("log_time_nanoseconds",), SECOND)], 0),
+    ):
+        assert len(rows(lake, filters, index="log_time")) == count, filters
 
 
 def test_bad_options(lake: Path) -> None:

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -239,18 +240,22 @@ def test_rows_go_to_spark_in_its_types(tmp_path: Path) -> None:
     dataset.register([path]).wait()
     frame = dataset.to_spark("time")
     types = dict(frame.dtypes)
-    assert types["time"] == types["age"] == types["frame"] == "bigint"
-    assert types["time_timestamp"] == "timestamp"
-    assert "age_timestamp" not in types
+    assert (types["frame"], types["time"], types["age"]) == ("bigint", "timestamp", "interval day to second")
+    assert types["time_nanoseconds"] == types["age_nanoseconds"] == "bigint"
+    assert "frame_nanoseconds" not in types
     assert types["/e:u8"] == "array<smallint>"
     assert types["/e:vector"] == "array<array<float>>"
     first, second = frame.orderBy("time").collect()
-    assert first["time"] == 1_000_000_001
+    assert first["time_nanoseconds"] == 1_000_000_001
+    assert first["time"].timestamp() == 1.0
+    assert frame.where("time = timestamp'1970-01-01 00:00:01+00:00'").count() == 1
+    assert frame.where("age < interval '1' second").count() == 2
     assert first["/e:u8"] == [1]
     assert first["/e:vector"] == [[1.0, 2.0]]
     assert second["/e:vector"] is None
     assert second["/e:text"] == []
-    assert second["age"] == 6
+    assert second["age"] == timedelta(0)
+    assert second["age_nanoseconds"] == 6
 
 
 def test_a_frame_of_spark_has_the_rows_of_the_reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

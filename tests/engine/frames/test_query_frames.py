@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,28 @@ def test_what_methods_make_is_a_query_frame(tmp_path: Path) -> None:
         frame["frame"],
     ]
     assert all(isinstance(one, QueryFrame) for one in made)
+
+
+NO_COLUMN: dict[str, tuple[Callable[[QueryFrame], Any], str]] = {
+    "select": (lambda frame: frame.select("/a:valu"), "no column '/a:valu'. Did you mean '/a:value'?"),
+    "expression": (lambda frame: frame.select(col('"/c:value"')), "no column '/c:value'. Did you mean '/b:value'?"),
+    "filter": (lambda frame: frame.filter(col("frames") > 3), "no column 'frames'. Did you mean 'frame'?"),
+    "text": (lambda frame: frame.filter("zzz > 3"), "There are: rerun_segment_id, frame, /a:value, /b:value."),
+    "item": (lambda frame: frame["fram"], "no column 'fram'. Did you mean 'frame'?"),
+    "sort": (lambda frame: frame.sort("fram"), "no column 'fram'. Did you mean 'frame'?"),
+    "with_column": (lambda frame: frame.with_column("x", col("fram") + 1), "no column 'fram'"),
+    "join": (lambda frame: frame.join(frame.select("frame"), on="fram"), "no column 'fram'"),
+    "of what is left": (lambda frame: frame.select("frame").filter(col("nope") > 1), "'nope'. There are: frame."),
+}
+
+
+@pytest.mark.parametrize("call", NO_COLUMN)
+def test_a_column_that_is_not_there_is_named_with_those_that_are(tmp_path: Path, call: str) -> None:
+    ask, told = NO_COLUMN[call]
+    with pytest.raises(UsageError) as raised:
+        ask(small_dataset(tmp_path, 1).reader("frame"))
+    assert told in str(raised.value)
+    assert raised.value.__suppress_context__
 
 
 def test_every_way_to_take_rows_gives_them(tmp_path: Path) -> None:
