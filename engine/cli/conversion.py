@@ -10,7 +10,7 @@ from dataclasses import replace
 import click
 
 from ...readers import all_options, format_of_name
-from ..errors import SessionStartError, UsageError
+from ..errors import SessionError, SessionStartError, UsageError
 from ..locations import reading_location
 from ..reports import RunReport
 from ..units import counted
@@ -83,8 +83,12 @@ def _tell_of_others(done: Sequence[ConversionJob], failures: Failures, count: in
 
 def _failed(failures: Failures, count: int, options: ConvertOptions) -> click.exceptions.Exit:
     """Show the failures of ``count`` jobs, and give the exit code."""
+    alike: dict[str, list[ConversionJob]] = {}
     for job, error in failures:
-        show(error, debug=options.debug, path=job.source)
+        jobs = alike.setdefault(str(error) if isinstance(error, SessionError) else f"{id(job)}", [])
+        jobs.append(job)
+        if len(jobs) == 1:
+            show(error, debug=options.debug, path=None if isinstance(error, SessionError) else job.source)
     if count > 1:
         complain(
             f"{len(failures)} of {count} inputs failed, and nothing was written for them; run the same "
