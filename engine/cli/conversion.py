@@ -15,13 +15,10 @@ from ..locations import reading_location
 from ..reports import RunReport
 from ..units import counted
 from .complaints import complain, echo_json, exit_code, show, warnings_as_lines
-from .jobs import ConversionJob, convert_one, job_facts, plan_jobs, progress_bar, summary, tell_result
+from .jobs import ConversionJob, Failures, convert_one, job_facts, plan_jobs, progress_bar, summary, tell_result
 from .options import ConvertOptions
 from .outputs import check_replaced, output_folder
 from .standard_streams import as_given
-
-Failures = list[tuple[ConversionJob, Exception]]
-"""Jobs that failed, and why."""
 
 
 def convert_all(
