@@ -21,8 +21,7 @@ from ..reports import RunReport
 from ..spark import Terminated
 from ..stream import plan_recording
 from .complaints import complain, warnings_as_lines
-from .conversion import Failures
-from .jobs import ConversionJob, progress_bar, stores_of, tell_result
+from .jobs import ConversionJob, Failures, progress_bar, stores_of, tell_result
 from .options import ConvertOptions
 from .outputs import output_folder
 

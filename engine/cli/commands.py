@@ -35,6 +35,7 @@ from .options import (
     bounds_of,
     check_place,
     chosen_executor,
+    complete_places,
     together,
 )
 from .outputs import PICTURES, RECORDINGS, REPORT, WritingCommand, output_option
@@ -394,3 +395,4 @@ for _command in (
     tables,
 ):
     commands.add_command(_command)
+complete_places(commands)

@@ -10,18 +10,15 @@ from dataclasses import replace
 import click
 
 from ...readers import all_options, format_of_name
-from ..errors import SessionStartError, UsageError
+from ..errors import SessionError, SessionStartError, UsageError
 from ..locations import reading_location
 from ..reports import RunReport
 from ..units import counted
 from .complaints import complain, echo_json, exit_code, show, warnings_as_lines
-from .jobs import ConversionJob, convert_one, job_facts, plan_jobs, progress_bar, summary, tell_result
+from .jobs import ConversionJob, Failures, convert_one, job_facts, plan_jobs, progress_bar, summary, tell_result
 from .options import ConvertOptions
 from .outputs import check_replaced, output_folder
 from .standard_streams import as_given
-
-Failures = list[tuple[ConversionJob, Exception]]
-"""Jobs that failed, and why."""
 
 
 def convert_all(
@@ -83,8 +80,12 @@ def _tell_of_others(done: Sequence[ConversionJob], failures: Failures, count: in
 
 def _failed(failures: Failures, count: int, options: ConvertOptions) -> click.exceptions.Exit:
     """Show the failures of ``count`` jobs, and give the exit code."""
+    alike: dict[str, list[ConversionJob]] = {}
     for job, error in failures:
-        show(error, debug=options.debug, path=job.source)
+        jobs = alike.setdefault(str(error) if isinstance(error, SessionError) else f"{id(job)}", [])
+        jobs.append(job)
+        if len(jobs) == 1:
+            show(error, debug=options.debug, path=None if isinstance(error, SessionError) else job.source)
     if count > 1:
         complain(
             f"{len(failures)} of {count} inputs failed, and nothing was written for them; run the same "

@@ -59,6 +59,10 @@ class ConversionJob:
     episode: int | str | None = None
 
 
+Failures = list[tuple[ConversionJob, Exception]]
+"""Jobs that failed, and why."""
+
+
 def plan_jobs(arguments: Iterable[str], output: str) -> list[ConversionJob]:
     """Find the inputs and give each its own destination.
 

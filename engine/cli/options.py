@@ -9,6 +9,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 import click
+from click.shell_completion import CompletionItem
 
 from ...readers import Option, all_options
 from ..errors import SourceMissingError, UsageError
@@ -227,6 +228,32 @@ RECORDING_ID = click.option(
     callback=check_id,
     help="Recording id to write. Default: the RRD's own; the file's name for other formats.",
 )
+
+
+class PlaceType(click.types.StringParamType):
+    """The text of a path or URL, which shells complete by the names of files."""
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """Leave it to the shell."""
+        del ctx, param
+        return [CompletionItem(incomplete, type="file")]
+
+
+_PLACES: Final = {
+    *("inputs", "input", "first", "second", "file", "files", "paths", "store", "lake", "landing", "table", "pipeline"),
+    *("into", "rrds", "archive", "checkpoint", "output", "report", "svg", "catalog", "prefixes", "allow", "url"),
+}
+"""The names of arguments and options that are paths or URLs."""
+
+
+def complete_places(command: click.Command) -> None:
+    """Have shells complete the arguments and options of a command, and of those below it, that are paths."""
+    for param in command.params:
+        if param.name in _PLACES and param.type is click.STRING:
+            param.type = PlaceType()
+    for inner in command.commands.values() if isinstance(command, click.Group) else ():
+        complete_places(inner)
+
 
 _LONGEST_SENTENCE: Final = 1000
 

@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Final, Protocol, cast
 
 import pyarrow as pa
 
-from ..errors import ChunkmillError, SessionError
+from ..errors import ChunkmillError, SessionError, SessionStartError
 from ..limits import MIB
-from ..spark import Terminated, interrupt_behind, interruptible, is_local, waiting_for_jobs
+from ..spark import Terminated, interrupt_behind, interruptible, is_local, said_by_cluster, waiting_for_jobs
 from ..task_context import as_task
 from .chunk_rows import SPARK_SCHEMA
 from .frame_rows import noting_task
@@ -73,7 +73,7 @@ def run_spark(
         yield from rows_of(spark, stage_of(spark, job, starts, SPARK_SCHEMA, numbers))
     except SessionError as error:
         share = _SHARE_LOST.search(str(error.__cause__))
-        if share is not None:
+        if share is not None and error.transient:
             error.message += f", in the task for {_labels(job, tasks, starts, int(share[1]))}"
         raise
 
@@ -223,27 +223,64 @@ def _spare_modules() -> None:
 
 
 def _session_error(error: Exception) -> SessionError:
-    """A short error for whatever Spark raised; the Java trace stays in its cause."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    said = next((line for line in lines if "Error" in line or "Exception" in line), lines[0] if lines else repr(error))
-    missing = re.search(r"ModuleNotFoundError: No module named '([\w.]+)'", str(error))
-    lost = any("Python worker exited unexpectedly" in line or "crashed" in line for line in lines)
-    hint = (
-        "A Python worker was killed and the retries are used up; when memory is short, give Spark fewer cores or tasks "
-        "more retries (a master like local[2,4])."
-        if lost
-        else "Run with --debug for Spark's own report."
-    )
-    no_python = re.search(r'Cannot run program "([^"]+)"', str(error))
-    if missing is not None:
-        hint = _missing_hint(missing[1])
-    elif no_python is not None:
-        hint = (
-            f"Workers are started as {no_python[1]}, which is not there: PYSPARK_PYTHON or spark.pyspark.python names "
-            "it. Name a Python with chunkmill before the session is made."
+    """A short error for whatever Spark raised; the Java trace stays in its cause.
+
+    One of the interpreter that workers are started as, or of the application as a whole, is of no input: it is a
+    ``SessionStartError``.
+    """
+    text = str(error)
+    lost = any("Python worker exited unexpectedly" in line or "crashed" in line for line in text.splitlines())
+    if lost:
+        return SessionError(
+            "the Spark stage failed: a Python worker ended unexpectedly",
+            hint="A Python worker was killed and the retries are used up; when memory is short, give Spark fewer cores "
+            "or tasks more retries (a master like local[2,4]).",
+            transient=True,
         )
-    said = "a Python worker ended unexpectedly" if lost else said[:300]
-    return SessionError(f"the Spark stage failed: {said}", hint=hint, transient=lost)
+    no_python = re.search(r'Cannot run program "([^"]+)"', text)
+    if no_python is not None:
+        return SessionStartError(
+            f"Spark's workers cannot be started as {no_python[1]}, which is not there",
+            hint="PYSPARK_PYTHON or spark.pyspark.python names it. Name a Python with chunkmill before the session is "
+            "made.",
+        )
+    missing = re.search(r"ModuleNotFoundError: No module named '([\w.]+)'", text)
+    if missing is not None and missing[1].partition(".")[0] in _OURS:
+        return SessionStartError(f"Spark's workers cannot be used: {_reason(text)}", hint=_missing_hint(missing[1]))
+    if any(words in text for words in _ENDED):
+        said = said_by_cluster()
+        return SessionStartError(
+            f"Spark ended: {said or _reason(text)}",
+            hint="The logs of executors are with the workers, in the folder work, as stderr of the application.",
+        )
+    hint = "Run with --debug for Spark's own report." if missing is None else _missing_hint(missing[1])
+    return SessionError(f"the Spark stage failed: {_reason(text)}", hint=hint)
+
+
+_OURS: Final = ("chunkmill", "pyspark", "pyarrow", "numpy")
+"""Packages without which no task can run."""
+
+_ENDED: Final = ("SparkContext was shut down", "stopped SparkContext", "SparkContext has been shutdown")
+_LOST: Final = re.compile(r"most recent failure: Lost task [^:]*: (.+)")
+_WRAPPING: Final = ("Exception thrown in awaitResult", "An error occurred while calling")
+_JAVA_NAME: Final = re.compile(r"^:?\s*(?:Caused by: )?(?:(?:[a-z_]\w*\.)+\w+(?:\$\w+)*:\s*)*")
+_LONGEST: Final = 300
+
+
+def _reason(text: str) -> str:
+    """The line of a Java trace that says why, without the names of Java's classes.
+
+    >>> _reason("An error occurred while calling o5.x.\\n: a.b.SparkException: Exception thrown in awaitResult:\\n"
+    ...     "\\tat x\\nCaused by: java.io.IOException: Stream is corrupted")
+    'Stream is corrupted'
+    """
+    lost = _LOST.search(text)
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    candidates = [lost[1]] if lost is not None else []
+    candidates += [line for line in lines if "Error" in line or "Exception" in line]
+    whole = [line for line in candidates or lines if not any(words in line for words in _WRAPPING)]
+    said = whole[0] if whole else repr(text)
+    return (_JAVA_NAME.sub("", said) or said)[:_LONGEST]
 
 
 def _missing_hint(module: str) -> str:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from .session import (
         give_up_start,
         running_session,
+        said_by_cluster,
         session_for_user,
         session_is_ours,
         session_is_there,
@@ -46,7 +47,8 @@ _HOMES = {
     ),
     ".resources": "Resources resources_of",
     ".session": (
-        "give_up_start running_session session_for_user session_is_ours session_is_there start_ahead stop_session"
+        "give_up_start running_session said_by_cluster session_for_user session_is_ours session_is_there "
+        "start_ahead stop_session"
     ),
     ".session_conf": "is_local",
     ".value_types": "arrow_of spark_array spark_form spark_schema",
@@ -70,6 +72,7 @@ __all__ = [
     "raise_in_thread",
     "resources_of",
     "running_session",
+    "said_by_cluster",
     "session_for_user",
     "session_is_ours",
     "session_is_there",

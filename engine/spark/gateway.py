@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -86,6 +87,53 @@ def _log_in(user: str) -> None:
     users.setLoginUser(users.createRemoteUser(user))
 
 
+class WorkerRoom(NamedTuple):
+    """What a worker of a standalone master has free: cores, and memory in MiB."""
+
+    host: str
+    cores: int
+    memory: int
+
+
+def rooms_of(session: SparkSession, master: str) -> list[WorkerRoom]:
+    """What the workers of a ``spark://`` master have free, as the master says. Raises what Py4J raises."""
+    jvm = session._jvm
+    host, _, port = master.removeprefix("spark://").split(",")[0].rpartition(":")
+    address = jvm.org.apache.spark.rpc.RpcAddress(host, int(port))
+    # Not by SparkEnv: Py4J fails on that class, of which one method needs a library that is not there.
+    endpoint = session._sc._jsc.sc().schedulerBackend().rpcEnv().setupEndpointRef(address, "Master")
+    question = _scala_object(jvm, "org.apache.spark.deploy.DeployMessages$RequestMasterState$")
+    state = endpoint.askSync(question, _scala_object(jvm, "scala.reflect.ClassTag$").Any())
+    return [WorkerRoom(one.host(), one.coresFree(), one.memoryFree()) for one in state.workers()]
+
+
+def use_python(session: SparkSession, python: str, seconds: float) -> bool:
+    """Have workers run this interpreter, unless one of them says within ``seconds`` that it has no such file."""
+    context = session._sc
+    jvm = session._jvm
+    count = max(2, context.defaultParallelism)
+    numbers, command = jvm.java.util.ArrayList(), jvm.java.util.ArrayList()
+    for number in range(count):
+        numbers.add(number)
+    for word in ("sh", "-c", 'test -x "$1" || echo missing', "sh", python):
+        command.add(word)
+    answers = context._jsc.parallelize(numbers, count).pipe(command).collectAsync()
+    deadline = time.monotonic() + seconds
+    while not answers.isDone() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    if answers.isDone():
+        if len(answers.get()):
+            return False
+    else:
+        answers.cancel(True)
+    context.pythonExec = python
+    return True
+
+
+def _scala_object(jvm: Any, name: str) -> Any:
+    return getattr(getattr(jvm, name), "MODULE$")
+
+
 def detach(session: SparkSession | None) -> None:
     """Forget the JVM, which may be gone already, so that the next session starts another.
 
@@ -136,7 +184,7 @@ def delete_at_exit(session: SparkSession, folder: Path) -> None:
     """Let the JVM remove a folder when it outlives a driver that was killed."""
     jvm = session._jvm
     file = getattr(jvm, "java.io.File")(str(folder))
-    getattr(getattr(jvm, "org.apache.spark.util.ShutdownHookManager$"), "MODULE$").registerShutdownDeleteDir(file)
+    _scala_object(jvm, "org.apache.spark.util.ShutdownHookManager$").registerShutdownDeleteDir(file)
 
 
 def cancel_jobs() -> None:

@@ -19,9 +19,9 @@ import tempfile
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import IO, Final, NamedTuple
 
 from ..errors import SessionStartError
 from .gateway import Connection
@@ -84,13 +84,33 @@ appender.waiting.layout.type = PatternLayout
 appender.waiting.layout.pattern = chunkmill: waiting for Spark: %m%n
 appender.waiting.filter.room.type = RegexFilter
 appender.waiting.filter.room.regex = Initial job has not accepted any resources.*
+logger.client.name = org.apache.spark.deploy.client
+logger.client.level = info
+logger.client.additivity = false
+logger.client.appenderRef.cluster.ref = cluster
+logger.backend.name = org.apache.spark.scheduler.cluster
+logger.backend.level = error
+logger.backend.additivity = false
+logger.backend.appenderRef.cluster.ref = cluster
+appender.cluster.type = Console
+appender.cluster.name = cluster
+appender.cluster.target = SYSTEM_ERR
+appender.cluster.layout.type = PatternLayout
+appender.cluster.layout.pattern = chunkmill: Spark says: %m%n
+appender.cluster.filter.end.type = RegexFilter
+appender.cluster.filter.end.regex = .*is now (EXITED|FAILED|LOST).*|Application has been killed.*|.*unresponsive.*
 appender.console.type = Console
 appender.console.name = stderr
 appender.console.target = SYSTEM_ERR
 appender.console.layout.type = PatternLayout
 appender.console.layout.pattern = %d{yy/MM/dd HH:mm:ss} %p %c{1}: %m%n%ex
 """
-"""Everything off but the word that there is no room, and a console for what ``setLogLevel`` turns on again."""
+"""Everything off but the words that there is no room, and that executors or the application have ended, and a console
+for what ``setLogLevel`` turns on again."""
+
+_WAITING: Final = b"chunkmill: waiting for Spark: "
+_SAID: Final = b"chunkmill: Spark says: "
+_MOST_SAID: Final = 3
 
 _CHATTER = re.compile(
     rb"(NOTE: )?Picked up J|WARNING: |.*Server VM warning: |\[[\d.]+s\]\[(warning|error)\s*\]\[(cds|aot)"
@@ -265,6 +285,8 @@ class Jvm:
         self.folder = folder
         self._last_lines: deque[bytes] = deque(maxlen=_KEPT_LINES)
         self._connected = False
+        self._said: deque[str] = deque(maxlen=_MOST_SAID)
+        self.tell_of_room: Callable[[], None] | None = None
         self._pump = threading.Thread(target=self._forward, name="chunkmill-jvm-console", daemon=True)
         self._pump.start()
 
@@ -292,6 +314,10 @@ class Jvm:
         info.unlink()
         self._connected = True
         return Connection(int.from_bytes(data[:4], "big"), data[8:].decode("ascii"))
+
+    def said(self) -> str:
+        """The last words of the master and of executors that ended; empty where there are none."""
+        return "; ".join(dict.fromkeys(self._said))
 
     def stop(self, patience: float) -> None:
         """End the process and wait for it: by asking, and after ``patience`` seconds by killing it."""
@@ -326,7 +352,11 @@ class Jvm:
         try:
             for line in without_farewells(iter(lambda: output.readline(1 << 16), b"")):
                 self._last_lines.append(line.strip())
-                if self._connected and not _CHATTER.match(line):
+                if line.startswith(_SAID):
+                    self._said.append(line.removeprefix(_SAID).decode(errors="replace").strip())
+                elif line.startswith(_WAITING) and self.tell_of_room is not None:
+                    self.tell_of_room()
+                elif self._connected and not _CHATTER.match(line):
                     os.write(2, line)
         except (OSError, ValueError):
             return

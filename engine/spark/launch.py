@@ -17,6 +17,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
@@ -25,6 +26,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote, urlsplit
 
 from ..errors import ChunkmillError, SessionStartError
+from ..units import counted
 from .class_archive import ClassArchive
 from .gateway import (
     Connection,
@@ -36,6 +38,8 @@ from .gateway import (
     is_stopped,
     launched_process,
     quiet_py4j,
+    rooms_of,
+    use_python,
 )
 from .interrupts import give_back, keeping_interrupt, signal_since, take_signals
 from .jvm import Java, Jvm, class_path, find_java, start_jvm, write_logging
@@ -59,6 +63,7 @@ if TYPE_CHECKING:
 ANSWER_SECONDS: Final = 20.0
 """How long a master or a Spark Connect server may take to answer at all."""
 
+_MOST_ROOMS: Final = 4
 _WORD_SECONDS: Final = 4.0
 """After these the user is told what is waited for."""
 
@@ -104,9 +109,12 @@ def check_environment() -> None:
         )
 
 
-def start_error(master: str, asked: Mapping[str, str], error: Exception) -> SessionStartError:
-    """The error of a start that failed: Spark's words, with the settings that it speaks of."""
-    said = reason_of(error)
+def start_error(master: str, asked: Mapping[str, str], error: Exception, cluster: str = "") -> SessionStartError:
+    """The error of a start that failed: Spark's words, with the settings that it speaks of.
+
+    ``cluster``: what the master said, and executors that ended.
+    """
+    said = "; ".join(filter(None, (reason_of(error), cluster)))
     settings = {**asked, "spark.master": master}
     named = [f"{key}={value}" for key, value in settings.items() if key in said or (value and value in said)]
     if not named:
@@ -223,6 +231,10 @@ class OwnSession(ABC):
     def alive(self) -> bool:
         """Whether it runs, and nobody has stopped the session."""
 
+    def said(self) -> str:
+        """The last words of the master and of executors that ended; empty where they are not known."""
+        return ""
+
     @abstractmethod
     def stop(self) -> None:
         """End it all; afterwards no process and no file of it is left."""
@@ -243,7 +255,7 @@ class OwnSession(ABC):
         except BaseException as error:
             failure = None
             if isinstance(error, Exception) and not isinstance(error, ChunkmillError):
-                failure = start_error(self._master, self._asked, error)  # while Java can be asked
+                failure = start_error(self._master, self._asked, error, self.said())  # while Java can be asked
             self._clear()
             if failure is None:
                 raise
@@ -279,7 +291,29 @@ class DirectSession(OwnSession):
                     self._session = attach(connection, sys.executable if is_local(self._master) else None)
                 self._signals = take_signals()
                 delete_at_exit(self._session, self._folder)
+                if not is_local(self._master):
+                    self._jvm_of_cluster()
         return self._session
+
+    def _jvm_of_cluster(self) -> None:
+        """Have workers on a cluster run the driver's interpreter, and tell what is free while there is no room."""
+        assert self._jvm is not None
+        assert self._session is not None
+        told: list[str] = []
+        session, jvm = self._session, self._jvm
+
+        def tell() -> None:
+            text = room_text(session, self._master, self.settings)
+            if text not in told:
+                told.append(text)
+                logger.warning("%s", text)
+
+        jvm.tell_of_room = lambda: threading.Thread(target=tell, name="chunkmill-room", daemon=True).start()
+        prefer_driver_python(session, self.settings)
+
+    def said(self) -> str:
+        """The last words of the master and of executors that ended."""
+        return self._jvm.said() if self._jvm is not None else ""
 
     @property
     def alive(self) -> bool:
@@ -355,6 +389,38 @@ class DirectSession(OwnSession):
             and not os.environ.get("SPARK_LOCAL_DIRS")
         )
         return 0.0 if ours else _GRACE_SECONDS
+
+
+def prefer_driver_python(session: SparkSession, settings: Mapping[str, str]) -> None:
+    """Have workers run this interpreter where they have it, unless the user has named another."""
+    if os.environ.get("PYSPARK_PYTHON") or settings.get("spark.pyspark.python"):
+        return
+    if not use_python(session, sys.executable, ANSWER_SECONDS):
+        logger.warning(
+            "workers have no %s, and run python3; PYSPARK_PYTHON names the interpreter that has chunkmill there",
+            sys.executable,
+        )
+
+
+def room_text(session: SparkSession, master: str, settings: Mapping[str, str]) -> str:
+    """What executors are asked for, and what workers have free."""
+    memory = settings.get("spark.executor.memory", "1g")
+    cores = settings.get("spark.executor.cores")
+    wanted = f"{memory} of memory and {counted(int(cores), 'core') if cores else 'all free cores of a worker'}"
+    try:
+        rooms = rooms_of(session, master)
+    except Exception as error:  # noqa: BLE001 (whatever Java says, it is waited)
+        return f"waiting for executors, each with {wanted}; {master} does not say what is free ({reason_of(error)})"
+    free = ", ".join(
+        f"{counted(one.cores, 'core')} and {one.memory:,} MiB on {one.host}" for one in rooms[:_MOST_ROOMS]
+    )
+    more = f", and {len(rooms) - _MOST_ROOMS:,} more workers" if len(rooms) > _MOST_ROOMS else ""
+    return (
+        f"waiting for executors, each with {wanted}; {master} has free {free}{more}; --conf spark.executor.memory and "
+        "spark.executor.cores ask for less"
+        if rooms
+        else f"waiting for executors: {master} has no workers"
+    )
 
 
 def session_folder() -> Path:

@@ -146,6 +146,12 @@ def session_is_ours(spark: SparkSession) -> bool:
     return share_a_context(spark, _own.made.session)
 
 
+def said_by_cluster() -> str:
+    """The last words of our session's master, and of its executors that ended; empty where they are not known."""
+    own = _own
+    return "" if own is None or own.process != os.getpid() else own.made.said()
+
+
 def session_is_there() -> bool:
     """Whether a session runs, the user's or ours, or ours is being started."""
     return active_session() is not None or _running() is not None

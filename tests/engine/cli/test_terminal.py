@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from chunkmill.engine.cli.commands import commands
+from click.testing import CliRunner
 from rich.cells import cell_len
 
 COMMAND = [sys.executable, "-m", "chunkmill"]
@@ -132,3 +134,22 @@ def test_a_table_fits_the_terminal(columns: int, data: Path) -> None:
     said, *rows = session.lines
     assert said.startswith(f"{data / 'demo.mcap'}: MCAP, ")
     assert [row for row in rows if cell_len(row) > columns] == []
+
+
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [
+        ("chunkmill conv", "plain,convert"),
+        ("chunkmill convert --optimize ", "plain,object-store"),
+        ("chunkmill convert demo.mcap --overw", "plain,--overwrite"),
+        ("chunkmill catalog ", "plain,show"),
+        ("chunkmill convert dem", "file,dem"),
+        ("chunkmill merge a.rrd -o out", "file,out"),
+        ("chunkmill sql la", "file,la"),
+    ],
+)
+def test_shells_complete(typed: str, offered: str) -> None:
+    words = typed.split(" ")
+    settings = {"COMP_WORDS": typed, "COMP_CWORD": str(len(words) - 1), "_CHUNKMILL_COMPLETE": "bash_complete"}
+    done = CliRunner().invoke(commands, env=settings, prog_name="chunkmill")
+    assert offered in done.output.split("\n"), done.output
