@@ -26,9 +26,9 @@ def test_bombs_at_once_take_no_more_than_the_budget(tmp_path: Path) -> None:
     from bombs_at_once import bombed
     from served_lake import Served
 
-    served = Served(tmp_path, "--request-memory", "512 MiB")
+    served = Served(tmp_path, "--request-memory", "256 MiB")
     try:
-        figures = bombed(served, clients=16, seconds=6, rest=20, mib=200, budget=512 << 20)
+        figures = bombed(served, clients=8, seconds=4, rest=20, mib=100, budget=256 << 20)
     finally:
         served.close()
     assert [fault for fault in figures.faults() if "ordinary call took" not in fault] == []
