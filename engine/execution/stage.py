@@ -98,7 +98,7 @@ class TaskRun:
         """The folder for the files."""
         return Folder.at(self.location)
 
-    def put(self, name: str, data: bytes) -> None:
+    def put(self, name: str, data: bytes | memoryview) -> None:
         """Write a file of the run, which is of no use after a crash. Raises ``WriteError``."""
         with writing(self.location):
             self.folder.put(name, data, durable=False)
