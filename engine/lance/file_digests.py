@@ -166,18 +166,16 @@ class FileDigests:
 
         def compared(item: tuple[str, FileDigest]) -> bool:
             path, written = item
+            now = None
             with found.noting():
                 now = self.digest_of(path)
-                if now is None or now.digest == written.digest:
-                    return now is not None
-                differs = "another digest than"
-                if now.size != written.size:
-                    differs = f"{now.size:,} bytes, not {written.size:,} as"
-                raise ReadError(
-                    f"a file of {self._name} has {differs} version {written.version} has written",
-                    path=str(self._place / path),
-                    hint=RESTORE,
-                )
+            if now is None or now.digest == written.digest:
+                return now is not None
+            differs = "another digest than"
+            if now.size != written.size:
+                differs = f"{now.size:,} bytes, not {written.size:,} as"
+            reason = f"a file of {self._name} has {differs} version {written.version} has written"
+            found.fault(ReadError(reason, path=str(self._place / path), hint=RESTORE))
             return False
 
         with ThreadPoolExecutor(_AT_ONCE, "chunkmill-digests") as threads:
@@ -252,9 +250,13 @@ class FileDigests:
         """The digests in files that are whole, the faults of others noted, and whether one is gone."""
 
         def read(name: str) -> dict[str, FileDigest] | None:
-            with found.noting():
+            try:
                 return self._read(name)
-            return {}
+            except ReadError as error:
+                if error.transient:
+                    raise
+                found.fault(error)
+                return {}
 
         digests: dict[str, FileDigest] = {}
         gone = False
