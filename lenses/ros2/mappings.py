@@ -173,7 +173,7 @@ def _sizes(grids: pa.StructArray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def transforms(message: str, *, static: bool) -> DeriveLens:
-    """``tf2_msgs/TFMessage``: one row a transform, at the time of each; without times on ``/tf_static``, also in a namespace."""
+    """``tf2_msgs/TFMessage``: one row a transform, at the time of each; without times where ``static``."""
     each = ".transforms[]"
     lens = (
         DeriveLens(message, scatter=True, keep_empty=False, static=static)
