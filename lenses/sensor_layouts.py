@@ -52,6 +52,10 @@ F64: Final = 35
 
 NV12: Final = 26
 YUY2: Final = 27
+BAYER_RGGB: Final = 128
+BAYER_BGGR: Final = 129
+BAYER_GBRG: Final = 130
+BAYER_GRBG: Final = 131
 
 _NUMBER_BYTES: Final = {U8: 1, I8: 1, U16: 2, I16: 2, I32: 4, F32: 4, F64: 8}
 """The bytes of a channel's number, by its datatype."""
@@ -87,6 +91,10 @@ ENCODINGS: Final = {
     "yuyv": ImageEncoding(pixel_format=YUY2, pixel_bytes=2),
     "yuv422_yuy2": ImageEncoding(pixel_format=YUY2, pixel_bytes=2),
     "nv12": ImageEncoding(pixel_format=NV12, row_factor=Fraction(3, 2)),
+    "bayer_rggb8": ImageEncoding(pixel_format=BAYER_RGGB),
+    "bayer_bggr8": ImageEncoding(pixel_format=BAYER_BGGR),
+    "bayer_gbrg8": ImageEncoding(pixel_format=BAYER_GBRG),
+    "bayer_grbg8": ImageEncoding(pixel_format=BAYER_GRBG),
     "mono8": ImageEncoding(L, U8, depth=True),
     "mono16": ImageEncoding(L, U16, pixel_bytes=2, depth=True),
     "8UC1": ImageEncoding(None, U8, depth=True),
@@ -97,7 +105,7 @@ ENCODINGS: Final = {
     "32FC1": ImageEncoding(None, F32, pixel_bytes=4, depth=True),
     "64FC1": ImageEncoding(None, F64, pixel_bytes=8, depth=True),
 }
-"""By name, exactly as written. Others (Bayer patterns, ``8UC4``, …) have no image format."""
+"""By name, exactly as written. Others (Bayer patterns of 16 bits, ``8UC4``, …) have no image format."""
 
 
 @cache

@@ -11,12 +11,12 @@ channel of 16 bits, not interlaced.
 from __future__ import annotations
 
 import struct
-import zlib
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+from zlib_ng import zlib_ng
 
 from ...engine.errors import SelectorError
 from ...engine.limits import MAX_DEPTH_IMAGE, MAX_DEPTH_IMAGES
@@ -125,11 +125,11 @@ def _depth(image: _Quantised) -> npt.NDArray[np.float32] | None:
     """Return the depth of each pixel, or None if the PNG is damaged."""
     width, height = image.width, image.height
     size = height * (1 + 2 * width)
-    inflater = zlib.decompressobj()
+    inflater = zlib_ng.decompressobj()
     try:
         inflated = inflater.decompress(image.compressed, size)
         more = inflater.decompress(inflater.unconsumed_tail, 1)  # reads the checksum at the end
-    except zlib.error:
+    except zlib_ng.error:
         return None
     lines = np.frombuffer(inflated, np.uint8)
     if len(lines) != size or more or not inflater.eof:

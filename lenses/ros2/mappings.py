@@ -173,7 +173,7 @@ def _sizes(grids: pa.StructArray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def transforms(message: str, *, static: bool) -> DeriveLens:
-    """``tf2_msgs/TFMessage``: one row a transform, at the time of each; without times on ``/tf_static``."""
+    """``tf2_msgs/TFMessage``: one row a transform, at the time of each; without times where ``static``."""
     each = ".transforms[]"
     lens = (
         DeriveLens(message, scatter=True, keep_empty=False, static=static)
@@ -265,8 +265,8 @@ _Declaration = Callable[[str], DeriveLens | tuple[DeriveLens, ...]]
 TRANSFORMS: Final = frozenset({"tf2_msgs/TFMessage", "tf/tfMessage"})
 """The types of transforms, which depend on their topic."""
 
-STATIC_TOPIC: Final = "/tf_static"
-"""The one topic whose transforms hold for all times."""
+STATIC_TOPIC: Final = "tf_static"
+"""The last name of topics whose transforms hold for all times, ``/tf_static`` and that of a namespace."""
 
 _REFLECTED: Final = frozenset(
     {
@@ -334,7 +334,7 @@ def ros2_lenses(schema_name: str, topic: str) -> tuple[DeriveLens, ...]:
     """The lenses for messages of a type on a topic; none for types without a mapping.
 
     The type is named as ROS 2 does (``sensor_msgs/msg/Imu``), ROS 1 (``sensor_msgs/Imu``) or IDL
-    (``sensor_msgs::msg::Imu``). Transforms on ``/tf_static`` come out without times.
+    (``sensor_msgs::msg::Imu``). Transforms on ``/tf_static`` and ``/robot1/tf_static`` come out without times.
 
     >>> [lens.input_component for lens in ros2_lenses("sensor_msgs/msg/Imu", "/imu")]
     ['sensor_msgs.msg.Imu:message']
@@ -342,7 +342,11 @@ def ros2_lenses(schema_name: str, topic: str) -> tuple[DeriveLens, ...]:
     ()
     """
     name = _in_ros_1(schema_name)
-    return _made(schema_name, name, topic == STATIC_TOPIC) if name in TRANSFORMS or name in DECLARATIONS else ()
+    return (
+        _made(schema_name, name, topic.rpartition("/")[2] == STATIC_TOPIC)
+        if name in TRANSFORMS or name in DECLARATIONS
+        else ()
+    )
 
 
 @lru_cache(maxsize=256)

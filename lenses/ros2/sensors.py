@@ -143,7 +143,7 @@ def _unpacked(clouds: pa.StructArray) -> pa.StructArray:
 
 
 def _integers(values: pa.StructArray, name: str) -> Ints:
-    numbers: Ints = values.field(name).cast(pa.int64()).to_numpy(zero_copy_only=False)
+    numbers: Ints = pc.fill_null(values.field(name).cast(pa.int64()), 0).to_numpy(zero_copy_only=False)
     return numbers
 
 
@@ -189,7 +189,7 @@ def _pixels(images: pa.StructArray) -> pa.StructArray:
     data = blobs(images.field("data"))
     codes = pc.fill_null(encoding_codes(images.field("encoding")), 0).to_numpy(zero_copy_only=False)
     rows = image_rows(data, *(_integers(images, name) for name in ("width", "height", "step")), codes)
-    big_endian = images.field("is_bigendian").cast(pa.bool_()).to_numpy(zero_copy_only=False)
+    big_endian = _integers(images, "is_bigendian") != 0
     buffers = little_endian(rows.packed(data), element_bytes(codes), big_endian)
     return pa.StructArray.from_arrays([buffers, pa.array(rows.short), pa.array(rows.long)], ["buffer", "short", "long"])
 

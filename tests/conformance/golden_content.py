@@ -36,7 +36,8 @@ class Held(NamedTuple):
 class Difference(NamedTuple):
     """Where a recording's content is not what the reference found.
 
-    ``what``: ``missing`` (only the reference has it), ``extra`` (only ours), ``type``, ``rows`` (how many), ``values``,
+    ``what``: ``missing`` (only the reference has it), ``extra`` (only ours), ``type``, ``nullability`` (the
+    same type, but for what may be null), ``rows`` (how many), ``values``,
     ``repeats`` (a static row that the reference repeats), ``timeline:NAME`` (only ours is on it), ``error`` (the
     reference fails, ours reads), ``fails`` (only the reference reads).
     """
@@ -172,7 +173,9 @@ def compared(recording: str, golden: Any, ours: dict[Key, Held]) -> Iterator[Dif
 
 def _one(name: tuple[str, str, str], theirs: dict[str, Any], ours: Held, *, static: bool) -> Iterator[Difference]:
     if _sorted(theirs["variants"]) != _sorted(ours.variants):
-        yield Difference(*name, "type", f"{theirs['variants']} became {ours.variants}")
+        alike = _sorted(theirs["variants"], nulls=False) == _sorted(ours.variants, nulls=False)
+        detail = f"{theirs['variants']} became {ours.variants}"
+        yield Difference(*name, "nullability" if alike else "type", detail)
     if _digest(ours.lines) == theirs["digest"]:
         return
     rows, times = len(ours.lines), theirs["rows"]
@@ -184,17 +187,21 @@ def _one(name: tuple[str, str, str], theirs: dict[str, Any], ours: Held, *, stat
         yield Difference(*name, "values", f"of {rows} rows")
 
 
-def _sorted(variants: Sequence[dict[str, Any]]) -> list[str]:
-    return sorted(json.dumps(variant, sort_keys=True) for variant in variants)
+def _sorted(variants: Sequence[dict[str, Any]], *, nulls: bool = True) -> list[str]:
+    texts = [json.dumps(variant, sort_keys=True) for variant in variants]
+    return sorted(text if nulls else text.replace(" not null", "") for text in texts)
 
 
 def _digest(lines: Sequence[str]) -> str:
     return hashlib.blake2b("\n".join(sorted(lines)).encode(), digest_size=16).hexdigest()
 
 
-def documented(page: Path) -> list[Documented]:
-    """The rows of the table "recording by recording" of the documentation."""
-    text = page.read_text(encoding="utf-8").partition("## Appendix: recording by recording")[2]
+APPENDIX = "## Appendix: recording by recording"
+
+
+def documented(page: Path, appendix: str = APPENDIX) -> list[Documented]:
+    """The rows of the documentation's table below the heading ``appendix``."""
+    text = page.read_text(encoding="utf-8").partition(f"\n{appendix}\n")[2].partition("\n## ")[0]
     rows = []
     for line in text.splitlines():
         cells = [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]

@@ -33,7 +33,7 @@ def expected_rows(path: Path) -> Counter[str] | None:
                 package, _, kind = "" if schema is None else schema.name.replace("/msg/", "/").partition("/")
                 if kind == "TFMessage":
                     of = transforms(schema.encoding, message.data)
-                    counts[entity] += of if channel.topic != "/tf_static" else 0
+                    counts[entity] += of if not channel.topic.endswith("/tf_static") else 0
                     continue
                 counts[entity] += 1
                 for child in BELOW.get(kind, ()) if package == "sensor_msgs" else ():

@@ -121,7 +121,7 @@ def test_sizes_that_no_image_has_harm_nothing(size: int) -> None:
     assert buffers(wide, image(data, 6))[1] == data
 
 
-@pytest.mark.parametrize("encoding", ["zzz", "", "RGB8", "bayer_rggb8", None])
+@pytest.mark.parametrize("encoding", ["zzz", "", "RGB8", "bayer_rggb16", None])
 def test_an_image_of_an_unknown_encoding_stays_as_it_is_and_the_others_do_not(encoding: str | None) -> None:
     strange = image(bytes(4)) | {"encoding": encoding}
     left, made = mapped("RawImage", [image(bytes(12)), strange, image(bytes(12))])

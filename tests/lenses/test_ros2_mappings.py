@@ -210,7 +210,9 @@ TRANSFORMS_ROWS = [
 
 
 @pytest.mark.parametrize("name", ["tf2_msgs/msg/TFMessage", "tf2_msgs/TFMessage", "tf/tfMessage"])
-@pytest.mark.parametrize(("topic", "static"), [("/tf", False), ("/ns/tf_static", False), ("/tf_static", True)])
+@pytest.mark.parametrize(
+    ("topic", "static"), [("/tf", False), ("/a/b_tf_static", False), ("/ns/tf_static", True), ("/tf_static", True)]
+)
 def test_transforms_are_a_row_each(name: str, topic: str, static: bool) -> None:
     kind = pa.struct({"transforms": pa.list_(TRANSFORM)})
     found = mapped(name, kind, TRANSFORMS_ROWS, topic)

@@ -39,8 +39,11 @@ DEPTHS = {
     "mono8": (1, 6), "mono16": (1, 8), "8UC1": (None, 6), "8SC1": (None, 7), "16UC1": (None, 8), "16SC1": (None, 9),
     "32SC1": (None, 11), "32FC1": (None, 34), "64FC1": (None, 35),
 }  # fmt: skip
-PIXELS = {"yuyv": 27, "yuv422_yuy2": 27, "nv12": 26}
-UNKNOWN = ("", "RGB8", "8UC4", "bayer_rggb8", "uyvy", "nope")
+PIXELS = {
+    "yuyv": 27, "yuv422_yuy2": 27, "nv12": 26,
+    "bayer_rggb8": 128, "bayer_bggr8": 129, "bayer_gbrg8": 130, "bayer_grbg8": 131,
+}  # fmt: skip
+UNKNOWN = ("", "RGB8", "8UC4", "bayer_rggb16", "uyvy", "nope")
 
 
 def test_every_encoding_has_the_format_of_the_table() -> None:

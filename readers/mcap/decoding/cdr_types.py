@@ -129,7 +129,7 @@ PRIMITIVES: Final[dict[str, Primitive]] = {
     for primitive in (
         Primitive("bool", "u1", pa.bool_()),
         Primitive("byte", "u1", pa.uint8()),
-        Primitive("char", "i1", pa.int8()),
+        Primitive("char", "u1", pa.uint8()),
         Primitive("int8", "i1", pa.int8()),
         Primitive("uint8", "u1", pa.uint8()),
         Primitive("int16", "i2", pa.int16()),

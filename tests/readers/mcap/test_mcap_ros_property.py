@@ -33,7 +33,9 @@ FIELDS: dict[str, dict[str, pa.DataType]] = {
     "sensor_msgs/NavSatFix": {"latitude": FLOAT, "longitude": FLOAT, "altitude": FLOAT},
     "sensor_msgs/JointState": {"name": pa.list_(TEXT), "position": DOUBLES, "velocity": DOUBLES, "effort": DOUBLES},
     "sensor_msgs/Joy": {"axes": DOUBLES, "buttons": pa.list_(pa.int32())},
-    "sensor_msgs/Image": {"height": U32, "width": U32, "encoding": TEXT, "step": U32, "data": BYTES},
+    "sensor_msgs/Image": {
+        "height": U32, "width": U32, "encoding": TEXT, "is_bigendian": pa.uint8(), "step": U32, "data": BYTES,
+    },
     "sensor_msgs/CompressedImage": {"format": TEXT, "data": BYTES},
     "sensor_msgs/CameraInfo": {"height": U32, "width": U32, "k": DOUBLES},
     "sensor_msgs/PointCloud2": {

@@ -22,7 +22,7 @@ def arrow(name: str, main: str, **sections: str) -> str:
     [
         ("bool x", pa.bool_()),
         ("byte x", pa.uint8()),
-        ("char x", pa.int8()),
+        ("char x", pa.uint8()),
         ("uint8 x", pa.uint8()),
         ("int16 x", pa.int16()),
         ("uint64 x", pa.uint64()),
