@@ -353,6 +353,10 @@ class ReadWarning(UserWarning):
     """Something in a source was skipped, or read in another way than the source asks for."""
 
 
+class UnmatchedWarning(ReadWarning):
+    """Topics or entities were chosen, and a source has none of them."""
+
+
 _SELECTOR_FAILED = "Selector execution failed: "
 
 

@@ -21,7 +21,7 @@ from ..reports import RunReport
 from ..spark import Terminated
 from ..stream import plan_recording
 from .complaints import complain, warnings_as_lines
-from .jobs import ConversionJob, Failures, progress_bar, stores_of, tell_result
+from .jobs import ConversionJob, Failures, progress_bar, said_of_all, stores_of, tell_result
 from .options import ConvertOptions
 from .outputs import output_folder
 
@@ -172,7 +172,7 @@ class _Work:
         told: set[str] = set()
         for job in jobs:
             try:
-                with warnings_as_lines(job.source, told):
+                with warnings_as_lines(job.source, told, but=said_of_all(job, self._options)):
                     stores = stores_of(job, self._options)
                     recording = plan_recording(job.destination, stores, executor=self._options.executor)
             except Exception as error:  # noqa: BLE001 (reported by the caller, after the other inputs)

@@ -114,10 +114,13 @@ def one_line(text: str) -> str:
 
 
 @contextmanager
-def warnings_as_lines(path: Location | str, told: set[str] | None = None) -> Iterator[None]:
+def warnings_as_lines(
+    path: Location | str, told: set[str] | None = None, *, but: tuple[type[Warning], ...] = ()
+) -> Iterator[None]:
     """Print what is warned of while ``path`` is read after it was read: each text once, on one line, with the path.
 
-    What is in ``told``, as episodes of one dataset are warned of the same, is not printed again.
+    What is in ``told``, as episodes of one dataset are warned of the same, is not printed again, and warnings of the
+    categories ``but`` are not printed at all.
     """
     told = set() if told is None else told
     with warnings.catch_warnings(record=True) as caught:
@@ -125,7 +128,7 @@ def warnings_as_lines(path: Location | str, told: set[str] | None = None) -> Ite
         try:
             yield
         finally:
-            texts = (str(warning.message) for warning in caught)
+            texts = (str(warning.message) for warning in caught if not issubclass(warning.category, but))
             for line in (text if str(path) in text else f"{path}: {text}" for text in texts):
                 if line not in told:
                     told.add(line)

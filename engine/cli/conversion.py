@@ -15,7 +15,17 @@ from ..locations import reading_location
 from ..reports import RunReport
 from ..units import counted
 from .complaints import complain, echo_json, exit_code, show, warnings_as_lines
-from .jobs import ConversionJob, Failures, convert_one, job_facts, plan_jobs, progress_bar, summary, tell_result
+from .jobs import (
+    ConversionJob,
+    Failures,
+    convert_one,
+    job_facts,
+    plan_jobs,
+    progress_bar,
+    said_of_all,
+    summary,
+    tell_result,
+)
 from .options import ConvertOptions
 from .outputs import check_replaced, output_folder
 from .standard_streams import as_given
@@ -139,7 +149,7 @@ def _convert_one(job: ConversionJob, options: ConvertOptions) -> tuple[list[RunR
     try:
         with (
             output_folder(job.destination.parent) if job.into_folder else nullcontext(),
-            warnings_as_lines(job.source),
+            warnings_as_lines(job.source, but=said_of_all(job, options)),
             progress_bar(job.source.name, quiet=options.quiet) as bar,
         ):
             result = convert_one(job, options, bar)

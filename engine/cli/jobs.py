@@ -14,7 +14,7 @@ import click
 
 from ...readers import STORE, Format, is_rrd, rrd_suffix, stem_of
 from .. import inputs
-from ..errors import ReadError, SourceMissingError, UsageError
+from ..errors import ReadError, SourceMissingError, UnmatchedWarning, UsageError
 from ..inputs import FoundInput
 from ..limits import is_text
 from ..locations import Location, reading_location
@@ -283,6 +283,12 @@ def _write_shards(
         master=options.master,
         progress=progress,
     )
+
+
+def said_of_all(job: ConversionJob, options: ConvertOptions) -> tuple[type[Warning], ...]:
+    """The warnings on an input that are said once of all inputs together, by :func:`advise_after`."""
+    is_advised = isinstance(job.destination, Path) and not options.shards and options.pipeline is None
+    return (UnmatchedWarning,) if is_advised else ()
 
 
 def tell_result(job: ConversionJob, result: RunReport, options: ConvertOptions) -> None:

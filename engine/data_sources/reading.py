@@ -86,7 +86,7 @@ def warn_of_nothing(plans: Sequence[Plan]) -> None:
     """Warn (``ReadWarning``) where nothing of any recording is chosen; by the first of them."""
     if plans and all(plan.nothing for plan in plans):
         others = f" The same of {counted(len(plans) - 1, 'more recording')}." if len(plans) > 1 else ""
-        warnings.warn(f"{plans[0].nothing[0]}{others}", ReadWarning, stacklevel=2)
+        warnings.warn(type(plans[0].nothing[0])(f"{plans[0].nothing[0]}{others}"), stacklevel=2)
 
 
 class FilteredReader(DataSourceReader):

@@ -22,7 +22,7 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import pyarrow as pa
 
-from ..errors import ReadError, ReadWarning, SessionError, writing
+from ..errors import ReadError, ReadWarning, SessionError, UnmatchedWarning, writing
 from ..folders import OPEN_SUFFIX, Folder
 from ..reports import SizeHistogram
 from ..rrd import OpenFiles
@@ -372,5 +372,5 @@ def check_closed(ran: Ran) -> None:
 
 
 def _category(name: str) -> type[Warning]:
-    known: dict[str, type[Warning]] = {"DeprecationWarning": DeprecationWarning, "RuntimeWarning": RuntimeWarning}
-    return ReadWarning if name == ReadWarning.__name__ else known.get(name, UserWarning)
+    known = (DeprecationWarning, RuntimeWarning, ReadWarning, UnmatchedWarning)
+    return next((category for category in known if category.__name__ == name), UserWarning)

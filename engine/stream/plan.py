@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..chunk import Chunk, Minter, Origin, RunIds, Schema, minted_by, minting
-from ..errors import ReadWarning
+from ..errors import ReadWarning, UnmatchedWarning
 from ..execution import Packed, Piece, Task, executor_for
 from ..objects import is_url
 from ..rrd import Run, RunRows
@@ -118,7 +118,7 @@ class Plan:
     chains: tuple[Chain, ...]
     splits: Sequence[tuple[int, Split]] = field(default=())
     ids: RunIds = field(default_factory=RunIds.begin)
-    nothing: tuple[str, ...] = ()
+    nothing: tuple[ReadWarning, ...] = ()
 
     @property
     def tasks(self) -> Sequence[Task]:
@@ -206,7 +206,7 @@ def compile_plan(
         )
     read: list[Source[Any]] = []
     splits: list[tuple[int, Split]] = []
-    nothing: list[str] = []
+    nothing: list[ReadWarning] = []
     ids = RunIds.begin()
     chains = tuple(Chain(_number(node, consumers, sink)) for node in sources)
     for i, (node, fused) in enumerate(zip(sources, chains, strict=True)):
@@ -229,7 +229,7 @@ def compile_plan(
     return Plan(tuple(read), chains, Packed(splits), ids, tuple(nothing))
 
 
-def _nothing_kept(source: Source[Any], head: tuple[Filter, ...]) -> str | None:
+def _nothing_kept(source: Source[Any], head: tuple[Filter, ...]) -> ReadWarning | None:
     """Say that filters of entities keep nothing of a source, where it knows its entities."""
     filters = [one for one in head if one.selection.content is not None and not one.drops]
     known = source.entities() if filters and isinstance(source, SourceWithEntities) else None
@@ -237,13 +237,13 @@ def _nothing_kept(source: Source[Any], head: tuple[Filter, ...]) -> str | None:
         return None
     content = filters[0].selection.content
     assert content is not None
-    return f"{source.describe()}: {filters[0].describe()} keeps nothing. {content.nearest(known)}"
+    return UnmatchedWarning(f"{source.describe()}: {filters[0].describe()} keeps nothing. {content.nearest(known)}")
 
 
 def warn_of_nothing(plan: Plan) -> None:
     """Warn (``ReadWarning``) of sources of which nothing is chosen."""
     for why in plan.nothing:
-        warnings.warn(why, ReadWarning, stacklevel=4)
+        warnings.warn(why, stacklevel=4)
 
 
 def unrolled(plan: Plan) -> tuple[Plan, Generator[tuple[int, Split], None, None]]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar, runtime_checkable
 
 from ..chunk import Chunk, ChunkKind, Fate, given
-from ..errors import UsageError
+from ..errors import ReadWarning, UsageError
 from ..execution import ScratchPart, check_frame, chunks_of_frame, spool, spool_pieces
 from ..rrd import Run, RunRows
 from ..task_context import held
@@ -75,7 +75,7 @@ class ChoosingSource(Protocol):
     """A source whose own options choose what is read."""
 
     @property
-    def nothing(self) -> str | None:
+    def nothing(self) -> ReadWarning | None:
         """The reason that the options choose nothing, once the source has divided itself; None unless that is known."""
         ...
 

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from ...engine.chunk import alternatives
-from ...engine.errors import ReadError
+from ...engine.errors import ReadError, ReadWarning, UnmatchedWarning
 from ...engine.limits import SPLIT_BYTES
 from .decoders import McapOptions, file_decoders
 from .file import McapFile
@@ -70,7 +70,7 @@ def says_all_channels(summary: Summary) -> bool:
     return summary.statistics is not None
 
 
-def why_nothing(file: McapFile, layout: McapLayout, options: McapOptions) -> str | None:
+def why_nothing(file: McapFile, layout: McapLayout, options: McapOptions) -> ReadWarning | None:
     """Say why the options choose no message of a file that has some; None where its summary does not prove that."""
     summary = layout.summary
     if summary is None or not says_all_channels(summary) or summary.statistics is None:
@@ -79,11 +79,12 @@ def why_nothing(file: McapFile, layout: McapLayout, options: McapOptions) -> str
         return None
     topics = sorted({channel.topic for channel in summary.channels})
     if not any(map(options.selects, topics)):
-        return f"{file.path}: {no_topic(options, topics)}"
+        return UnmatchedWarning(f"{file.path}: {no_topic(options, topics)}")
     if options.times is None or _holds_some(file, layout, summary, options.times):
         return None
     first, last = summary.statistics.message_start_time, summary.statistics.message_end_time
-    return f"{file.path}: {no_message(options.times)}, and the log times of the file are {first:,} to {last:,}"
+    why = f"{no_message(options.times)}, and the log times of the file are {first:,} to {last:,}"
+    return ReadWarning(f"{file.path}: {why}")
 
 
 def no_topic(options: McapOptions, topics: Sequence[str]) -> str:

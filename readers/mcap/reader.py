@@ -20,7 +20,7 @@ from ...engine.chunk import (
     TimelineKind,
     parse_entity_path,
 )
-from ...engine.errors import ReadWarning, SourceMissingError, UsageError
+from ...engine.errors import ReadWarning, SourceMissingError, UnmatchedWarning, UsageError
 from ...engine.limits import MIB, SPLIT_BYTES
 from ...engine.locations import Location, exists, located, reading_location
 from ...engine.markup import panel, panel_or_error
@@ -121,12 +121,9 @@ class _SplitReading:
         if not self._options.reads_messages or not (tally.messages or tally.skipped):
             return
         if topics and not any(map(self._options.selects, topics)):
-            why = no_topic(self._options, topics)
+            warnings.warn(f"{self._file.path}: {no_topic(self._options, topics)}", UnmatchedWarning, stacklevel=2)
         elif self._options.times is not None and not self._chosen:
-            why = no_message(self._options.times)
-        else:
-            return
-        warnings.warn(f"{self._file.path}: {why}", ReadWarning, stacklevel=2)
+            warnings.warn(f"{self._file.path}: {no_message(self._options.times)}", ReadWarning, stacklevel=2)
 
     def _file_level(self, names: tuple[str, ...], facts: FileFacts) -> Iterator[Chunk]:
         for decoder in (self._decoders[name] for name in names):
@@ -184,7 +181,7 @@ class McapSource:
         self._shared: _Shared | None = None
         self._version: str | None = None
         self._wanted: Callable[[str], bool] | None = None
-        self.nothing: str | None = None
+        self.nothing: ReadWarning | None = None
 
     def __repr__(self) -> str:
         return f"McapSource({self.path!r})"

@@ -13,7 +13,7 @@ import pytest
 from chunkmill.engine.data_sources.options import Request
 from chunkmill.engine.data_sources.reading import ChunkFrameReader
 from chunkmill.engine.data_sources.values import ValueReader, value_row_schema
-from chunkmill.engine.errors import ReadWarning, UsageError
+from chunkmill.engine.errors import ReadWarning, UnmatchedWarning, UsageError
 from chunkmill.engine.stream import LazyChunkStream
 from chunkmill.readers import FORMATS, McapReader, ParquetReader, RrdReader
 
@@ -65,7 +65,7 @@ def test_content(demo: Path, rrd: Path, parquet: Path, tmp_path: Path, terminal:
     for reader, content, near in [*wanted, (ParquetReader(parquet), "/arms", "/arm")]:
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("CHUNKMILL_EXECUTOR", "inline")
-            with pytest.warns(ReadWarning, match=rf"keeps nothing\. Did you mean {near}\b"):
+            with pytest.warns(UnmatchedWarning, match=rf"keeps nothing\. Did you mean {near}\b"):
                 ends[terminal](reader.stream().filter(content=content))
 
 
