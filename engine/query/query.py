@@ -310,7 +310,7 @@ def no_column(name: str, there: Sequence[str], *, where: str = "", path: str | N
     return UsageError(
         f"{where}there is no column {name!r}",
         path=path,
-        hint=f"Did you mean {close[0]!r}?" if close else f"There are: {listed}.",
+        hint=(f"Did you mean {close[0]!r}? " if close else "") + f"There are: {listed}.",
     )
 
 
