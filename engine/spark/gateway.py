@@ -89,7 +89,7 @@ def _log_in(user: str) -> None:
 
 
 class WorkerRoom(NamedTuple):
-    """What a worker of a standalone master has free: cores, and memory in MiB."""
+    """The cores that a worker of a standalone master has free, and its free memory in MiB."""
 
     host: str
     cores: int
@@ -97,7 +97,7 @@ class WorkerRoom(NamedTuple):
 
 
 def rooms_of(session: SparkSession, master: str) -> list[WorkerRoom]:
-    """What the workers of a ``spark://`` master have free, as the master says. Raises what Py4J raises."""
+    """Ask a ``spark://`` master what its workers have free. Raises what Py4J raises."""
     jvm: Any = session._jvm
     host, _, port = master.removeprefix("spark://").split(",")[0].rpartition(":")
     address = jvm.org.apache.spark.rpc.RpcAddress(host, int(port))

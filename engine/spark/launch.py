@@ -406,7 +406,7 @@ def prefer_driver_python(session: SparkSession, settings: Mapping[str, str]) -> 
 
 
 def room_text(session: SparkSession, master: str, settings: Mapping[str, str]) -> str:
-    """What executors are asked for, and what workers have free."""
+    """Say what executors are asked for, and what workers have free."""
     memory = settings.get("spark.executor.memory", "1g")
     cores = settings.get("spark.executor.cores")
     wanted = f"{memory} of memory and {counted(int(cores), 'core') if cores else 'all free cores of a worker'}"
