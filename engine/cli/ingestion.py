@@ -122,7 +122,7 @@ def _check(
 def _checked(
     make: Callable[..., Ingest], into: str | None, dataset: str | None
 ) -> Callable[[], str | os.PathLike[str] | None]:
-    """What gives the store, and creates it where it is a dataset that is not there yet.
+    """Return a function that gives the store, and creates it where it is a dataset that is not there yet.
 
     ``make`` makes the ingestion into a store, which shows before that whether all arguments are right.
     """
@@ -141,7 +141,7 @@ def _checked(
 
 
 class _Summary(IngestListener):
-    """What became of the files of a run. :attr:`home` is where it ingests into, once it has begun."""
+    """The outcomes of the files of a run. :attr:`home` is where it ingests into, once it has begun."""
 
     def __init__(self) -> None:
         self.home: str | None = None

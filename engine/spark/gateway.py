@@ -83,12 +83,13 @@ def _log_in(user: str) -> None:
     from pyspark import SparkContext
 
     SparkContext._ensure_initialized()
-    users = SparkContext._jvm.org.apache.hadoop.security.UserGroupInformation
+    jvm: Any = SparkContext._jvm
+    users = jvm.org.apache.hadoop.security.UserGroupInformation
     users.setLoginUser(users.createRemoteUser(user))
 
 
 class WorkerRoom(NamedTuple):
-    """What a worker of a standalone master has free: cores, and memory in MiB."""
+    """The cores that a worker of a standalone master has free, and its free memory in MiB."""
 
     host: str
     cores: int
@@ -96,8 +97,8 @@ class WorkerRoom(NamedTuple):
 
 
 def rooms_of(session: SparkSession, master: str) -> list[WorkerRoom]:
-    """What the workers of a ``spark://`` master have free, as the master says. Raises what Py4J raises."""
-    jvm = session._jvm
+    """Ask a ``spark://`` master what its workers have free. Raises what Py4J raises."""
+    jvm: Any = session._jvm
     host, _, port = master.removeprefix("spark://").split(",")[0].rpartition(":")
     address = jvm.org.apache.spark.rpc.RpcAddress(host, int(port))
     # Not by SparkEnv: Py4J fails on that class, of which one method needs a library that is not there.
@@ -110,7 +111,7 @@ def rooms_of(session: SparkSession, master: str) -> list[WorkerRoom]:
 def use_python(session: SparkSession, python: str, seconds: float) -> bool:
     """Have workers run this interpreter, unless one of them says within ``seconds`` that it has no such file."""
     context = session._sc
-    jvm = session._jvm
+    jvm: Any = session._jvm
     count = max(2, context.defaultParallelism)
     numbers, command = jvm.java.util.ArrayList(), jvm.java.util.ArrayList()
     for number in range(count):

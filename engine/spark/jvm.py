@@ -317,7 +317,7 @@ class Jvm:
 
     def said(self) -> str:
         """The last words of the master and of executors that ended; empty where there are none."""
-        return "; ".join(dict.fromkeys(self._said))
+        return "; ".join(dict.fromkeys(re.sub(r"Executor updated: \S+", "an executor", text) for text in self._said))
 
     def stop(self, patience: float) -> None:
         """End the process and wait for it: by asking, and after ``patience`` seconds by killing it."""

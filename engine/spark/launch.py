@@ -299,13 +299,16 @@ class DirectSession(OwnSession):
         """Have workers on a cluster run the driver's interpreter, and tell what is free while there is no room."""
         assert self._jvm is not None
         assert self._session is not None
-        told: list[str] = []
+        told: set[str] = set()
         session, jvm = self._session, self._jvm
 
         def tell() -> None:
             text = room_text(session, self._master, self.settings)
-            if text not in told:
-                told.append(text)
+            if jvm.said():
+                text = f"{text}. Executors end as soon as they start: {jvm.said()}"
+            without_numbers = re.sub(r"\d+", "", text)
+            if without_numbers not in told:
+                told.add(without_numbers)
                 logger.warning("%s", text)
 
         jvm.tell_of_room = lambda: threading.Thread(target=tell, name="chunkmill-room", daemon=True).start()
@@ -403,7 +406,7 @@ def prefer_driver_python(session: SparkSession, settings: Mapping[str, str]) -> 
 
 
 def room_text(session: SparkSession, master: str, settings: Mapping[str, str]) -> str:
-    """What executors are asked for, and what workers have free."""
+    """Say what executors are asked for, and what workers have free."""
     memory = settings.get("spark.executor.memory", "1g")
     cores = settings.get("spark.executor.cores")
     wanted = f"{memory} of memory and {counted(int(cores), 'core') if cores else 'all free cores of a worker'}"

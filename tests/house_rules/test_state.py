@@ -26,6 +26,7 @@ CHANGING_CALLS = {
 
 # Globals that change, and why they may. A new one needs as good a reason.
 MAY_CHANGE = {
+    "engine.cli.standard_streams": {"_files", "_names"},  # how places are shown, to the end of the command
     "engine.execution.chunk_frames": {"_kept"},
     "engine.execution.lease": {"_given_up"},  # leases of this process whose files could not be written
     "engine.execution.spark_stage": {"_spared"},
