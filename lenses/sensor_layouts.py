@@ -203,14 +203,14 @@ class RowLayout:
 
     @property
     def short(self) -> Flags:
-        """Which data ends before the end of its last row; the padding of that row may be missing."""
+        """Return a mask of the rows whose data ends before their last row does; its padding may be missing."""
         filled = self.row_bytes * self.rows > 0
         flags: Flags = filled & (self.lengths < self.strides * (self.rows - 1) + self.row_bytes)
         return flags
 
     @property
     def long(self) -> Flags:
-        """Which data goes on after its last row and the padding of that."""
+        """Return a mask of the rows whose data goes on after the last row and its padding."""
         filled = self.row_bytes * self.rows > 0
         flags: Flags = self.lengths > np.where(filled, self.strides * self.rows, 0)
         return flags
