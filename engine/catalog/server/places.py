@@ -75,9 +75,11 @@ def naming_places(handler: _Handler) -> _Handler:
 
 def known_roots(allowed: Iterable[str]) -> tuple[str, ...]:
     """The local folders of which no client is to know where they are: those that it may name, and the server's own."""
-    places = [located(root) for root in (*allowed, tempfile.gettempdir(), Path.cwd(), Path.home(), _PACKAGE)]
+    home = os.path.expanduser("~")  # noqa: PTH111 (which leaves it as it is for a user without a home)
+    own = (tempfile.gettempdir(), os.fspath(Path.cwd()), home, os.fspath(_PACKAGE))
+    places = [located(root) for root in (*allowed, *own)]
     local = {form for one in places if isinstance(one, Path) for form in (os.fspath(one), os.path.realpath(one))}
-    return tuple(sorted(local - {"/"}, key=len, reverse=True))
+    return tuple(sorted(local - {"/", "~"}, key=len, reverse=True))
 
 
 def without_places(text: str, roots: Sequence[str]) -> str:
