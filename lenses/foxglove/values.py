@@ -299,8 +299,8 @@ def raw_pixels(images: pa.Array) -> pa.StructArray:
     and ``long`` are true for data that ends before the last row, or goes on behind it.
     """
     data = blobs(member(images, "data"))
-    sizes = [_sizes(images, name).to_numpy() for name in ("width", "height", "step")]
-    rows = image_rows(data, *sizes, _codes(images).fill_null(0).to_numpy(zero_copy_only=False))
+    widths, heights, steps = (_sizes(images, name).to_numpy() for name in ("width", "height", "step"))
+    rows = image_rows(data, widths, heights, steps, _codes(images).fill_null(0).to_numpy(zero_copy_only=False))
     return pa.StructArray.from_arrays(
         [rows.packed(data), pa.array(rows.short), pa.array(rows.long)], ["buffer", "short", "long"]
     )

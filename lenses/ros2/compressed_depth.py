@@ -11,7 +11,7 @@ channel of 16 bits, not interlaced.
 from __future__ import annotations
 
 import struct
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -129,7 +129,7 @@ def _depth(image: _Quantised) -> npt.NDArray[np.float32] | None:
     try:
         inflated = inflater.decompress(image.compressed, size)
         more = inflater.decompress(inflater.unconsumed_tail, 1)  # reads the checksum at the end
-    except zlib_ng.error:
+    except zlib_ng.error:  # type: ignore[misc]  # its stub does not say that it is an exception
         return None
     lines = np.frombuffer(inflated, np.uint8)
     if len(lines) != size or more or not inflater.eof:
@@ -168,17 +168,20 @@ def _unfiltered(filters: Bytes, lines: Bytes) -> Bytes:
     return np.ascontiguousarray(pixels.astype(np.uint8))
 
 
-def _predicted(kind: int, sums: npt.NDArray[np.int16], number: int, ys: Ints) -> npt.NDArray[Any]:
+def _predicted(kind: int, sums: npt.NDArray[np.int16], number: int, ys: Ints) -> npt.NDArray[np.int16]:
     """Return what a filter predicts for the pixels of a sum of x and y in lines ``ys``."""
-    left, above = sums[number + 1][ys + 1], sums[number + 1][ys]
+    left: npt.NDArray[np.int16] = sums[number + 1][ys + 1]
+    above: npt.NDArray[np.int16] = sums[number + 1][ys]
     if kind == _SUB:
         return left
     if kind == _UP:
         return above
     if kind == _AVERAGE:
-        return (left + above) >> 1
-    corner = sums[number][ys]
+        mean: npt.NDArray[np.int16] = (left + above) >> 1
+        return mean
+    corner: npt.NDArray[np.int16] = sums[number][ys]
     by_left, by_above = np.abs(above - corner), np.abs(left - corner)
     by_corner = np.abs(left + above - 2 * corner)
     nearest = np.where((by_left <= by_above) & (by_left <= by_corner), left, corner)
-    return np.where((by_above < by_left) & (by_above <= by_corner), above, nearest)
+    found: npt.NDArray[np.int16] = np.where((by_above < by_left) & (by_above <= by_corner), above, nearest)
+    return found

@@ -188,7 +188,8 @@ def _pixels(images: pa.StructArray) -> pa.StructArray:
     """
     data = blobs(images.field("data"))
     codes = pc.fill_null(encoding_codes(images.field("encoding")), 0).to_numpy(zero_copy_only=False)
-    rows = image_rows(data, *(_integers(images, name) for name in ("width", "height", "step")), codes)
+    widths, heights, steps = (_integers(images, name) for name in ("width", "height", "step"))
+    rows = image_rows(data, widths, heights, steps, codes)
     big_endian = _integers(images, "is_bigendian") != 0
     buffers = little_endian(rows.packed(data), element_bytes(codes), big_endian)
     return pa.StructArray.from_arrays([buffers, pa.array(rows.short), pa.array(rows.long)], ["buffer", "short", "long"])
