@@ -53,8 +53,10 @@ class OutputOption(click.Option):
         if not is_text(output):
             raise UsageError(f"the name {output!r} is not UTF-8", hint="Choose another: paths have to be UTF-8.")
         place = reading_location(output)
-        if self.folder and is_folder(output):
-            return place
+        if self.writes == RECORDINGS and is_folder(output):
+            if self.folder:
+                return place
+            raise UsageError("this is a folder, but the output is a file", path=output, hint="Name a file.")
         self._check_suffix(place, output)
         check_replaced([place], overwrite=overwrite)
         return place
