@@ -166,6 +166,18 @@ class _Summary(IngestListener):
             if file.outcome is Outcome.QUARANTINED:
                 self.failed.append({"path": file.file.path, "error": file.error})
 
+    def looked(self, ready: int, waiting: int, oldest_seconds: float) -> None:
+        """Do nothing."""
+
+    def batch_began(self, number: int, files: int, size: int) -> None:
+        """Do nothing."""
+
+    def batch_failed(self, number: int, error: Exception) -> None:
+        """Do nothing."""
+
+    def stopped(self, reason: str) -> None:
+        """Do nothing."""
+
     def to_dict(self) -> dict[str, Any]:
         """It as JSON data; ``bytes`` are those of chunks as they are written."""
         names = ("recordings", "chunks", "rows", "bytes")

@@ -7,10 +7,10 @@ again where nothing was written into them. Of the package, click alone is needed
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import click
 
@@ -20,6 +20,8 @@ from ..locations import Location, exists, located, reading_location
 from ..objects import ObjectUrl, bucket_of
 from .complaints import reported
 from .standard_streams import DASH
+
+_Command = TypeVar("_Command", bound=Callable[..., Any] | click.Command)
 
 RECORDINGS: Final = (".rrd", ".rbl")
 ROWS: Final = (".parquet", ".arrow")
@@ -112,7 +114,7 @@ def outputs_of(command: click.Command) -> list[OutputOption]:
     return [param for param in command.params if isinstance(param, OutputOption)]
 
 
-def output_option(*names: str, **given: Any) -> Any:
+def output_option(*names: str, **given: Any) -> Callable[[_Command], _Command]:
     """An :class:`OutputOption` as a decorator, for a :class:`WritingCommand`."""
     return click.option(*names, cls=OutputOption, **given)
 

@@ -74,7 +74,7 @@ def write_table(
     path = local_path(output)
     with Staging.beside(path) as staging:
         made = staging.local / f"rows{path.suffix.lower()}"
-        rows = _write(made, schema, batches)
+        rows = _write(made, schema, batches, output)
         num_bytes = made.stat().st_size
         staging.check()
         _publish(made, path, overwrite=overwrite)

@@ -43,7 +43,7 @@ def name_place(place: object, name: str) -> None:
 def as_known(text: str) -> str:
     """A text with the names by which the user knows files and places; a path below such a place stays whole."""
     for place, name in _names.items():
-        text = re.sub(rf"{re.escape(place)}(?![\w/])", lambda _, name=name: name, text)
+        text = re.sub(rf"{re.escape(place)}(?![\w/])", name.replace("\\", r"\\"), text)
     return as_given(text)
 
 

@@ -154,8 +154,9 @@ class ParquetFile:
             meant = None if written is None else _storage_type(written.field(column).type)
             if field.name in coarse or (meant is not None and _is_coarser(meant, datatype)):
                 self._coarse[column] = file
-                keeps_unit = field.name not in coarse and meant is not None and pa.types.is_timestamp(meant)
-                field = field.with_type(pa.timestamp(meant.unit, datatype.tz) if keeps_unit else datatype)
+                if field.name not in coarse and meant is not None and pa.types.is_timestamp(meant):
+                    datatype = pa.timestamp(meant.unit, datatype.tz)
+                field = field.with_type(datatype)
             else:
                 wide.add(field.name)
             self.schema = self.schema.set(column, field.with_metadata(_INT96))
@@ -339,7 +340,7 @@ def is_int96(field: pa.Field) -> bool:
 def _is_coarser(meant: pa.DataType, datatype: pa.DataType) -> bool:
     """Whether a file's Arrow schema means microseconds or less by a column that is read as ``datatype``."""
     if pa.types.is_timestamp(meant):
-        return pa.types.is_timestamp(datatype) and meant.unit != "ns"
+        return bool(pa.types.is_timestamp(datatype) and meant.unit != "ns")
     return bool(meant == datatype)
 
 
