@@ -221,6 +221,7 @@ Selection = dict[str, Any]
         ({"content": "/nothing"}, []),
     ],
 )
+@pytest.mark.filterwarnings("ignore::chunkmill.engine.errors.UnmatchedWarning")
 def test_filters_decode_nothing(selection: Selection, entities: list[str], source: Path, decoded: list[int]) -> None:
     for make in (lambda: RrdReader(source).stream(), lambda: RrdReader(source).store().stream()):
         chunks = make().filter(**selection).to_chunks()

@@ -18,7 +18,7 @@ RULE = b"=" * 80 + b"\n"
 TIME = pa.struct([("sec", pa.int32()), ("nanosec", pa.uint32())])
 UUID = pa.struct([("uuid", pa.list_(pa.uint8()))])
 INFO = pa.struct(
-    [("event_type", pa.uint8()), ("stamp", TIME), ("client_gid", pa.list_(pa.int8())), ("sequence_number", pa.int64())]
+    [("event_type", pa.uint8()), ("stamp", TIME), ("client_gid", pa.list_(pa.uint8())), ("sequence_number", pa.int64())]
 )
 
 
