@@ -28,7 +28,7 @@ State = dict[str, Any]
 
 ROWS: Final = 300
 LENGTH: Final = 16
-UPLOADED: Final = b"uploaded" * 5_000
+UPLOADED: Final = b"RRF2" + b"uploaded" * 5_000
 WORDS: Final = "/words:Text:text"
 VECTORS: Final = "/vectors:Vector:values"
 

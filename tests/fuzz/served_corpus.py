@@ -172,7 +172,7 @@ class Corpus:
         if reply.status:
             raise RuntimeError(f"an upload is answered with {reply.status}, {reply.text}")
         granted = method.response.FromString(reply.messages[0]).grant.multipart_request
-        _, headers, _ = self._served.put(granted.part_requests[0].url, b"a part", {})
+        _, headers, _ = self._served.put(granted.part_requests[0].url, b"RRF2 a part", {})
         return granted.upload_token, headers["etag"]
 
     def hostile(self, mib: int) -> Iterator[Request]:
