@@ -220,12 +220,13 @@ def _given(values: Any) -> _Given:
 
 
 def _of_arrow(values: pa.Array) -> _Given:
+    """Index values of Arrow. Durations count as nanoseconds for every index: Rerun takes them for timestamps."""
     datatype = values.type
     kinds: frozenset[TimelineKind] = frozenset()
     if pa.types.is_timestamp(datatype):
         wanted, kinds = pa.timestamp("ns", datatype.tz), frozenset([TimelineKind.TIMESTAMP])
     elif pa.types.is_duration(datatype):
-        wanted, kinds = pa.duration("ns"), frozenset([TimelineKind.DURATION])
+        wanted = pa.duration("ns")
     elif datatype == pa.int64() or pa.types.is_null(datatype):
         wanted = pa.int64()
     else:

@@ -131,10 +131,9 @@ def _depth(image: _Quantised) -> npt.NDArray[np.float32] | None:
         more = inflater.decompress(inflater.unconsumed_tail, 1)  # reads the checksum at the end
     except zlib_ng.error:  # type: ignore[misc]  # its stub does not say that it is an exception
         return None
-    lines = np.frombuffer(inflated, np.uint8)
-    if len(lines) != size or more or not inflater.eof:
+    if len(inflated) != size or more or not inflater.eof:
         return None
-    lines = lines.reshape(height, 1 + 2 * width)
+    lines: Bytes = np.frombuffer(inflated, np.uint8).reshape(height, 1 + 2 * width)
     if (lines[:, 0] > _PAETH).any():
         return None
     numbers = _unfiltered(lines[:, 0], lines[:, 1:].reshape(height, width, 2))

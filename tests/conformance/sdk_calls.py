@@ -64,7 +64,7 @@ KNOWN: dict[str, str] = {
     r"names: table ' ': ": "a table whose name begins or ends with spaces",
     r"names after deletion: answer is \['__entries'\] here": "an entry that is refused, as its name is taken",
     r"registration: (one again(: error)?|a prefix( again| without files)): text": ERRORS,
-    r"registration: (no such file|a timeline of another type|a layer twice|a folder): text": ERRORS,
+    r"registration: (no such file|a timeline of another type|a folder): text": ERRORS,
     r"registration: a prefix that is not there: text": ERRORS,
     r"registration: no recording: |uploads: what is no recording: text": "a file that is no RRD, in `register`",
     r"registration: a scheme that is not known: ": "a URI whose scheme is not known",

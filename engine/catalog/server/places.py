@@ -85,9 +85,11 @@ def known_roots(allowed: Iterable[str]) -> tuple[str, ...]:
 def without_places(text: str, roots: Sequence[str]) -> str:
     """A text for a client, in which paths begin with the name of a known folder, and not with where that is.
 
+    URLs stay: they are what clients name, and what the answers of other calls hold.
+
     >>> without_places("/srv/lake/a.rrd: it is cut, unlike /srv/lakes", ["/srv/lake"])
     'lake/a.rrd: it is cut, unlike /srv/lakes'
     """
     for root in roots:
-        text = re.sub(rf"(?<![\w/.-])(?:file://)?{re.escape(root)}(?![\w.-])", Path(root).name, text)
+        text = re.sub(rf"(?<![\w/.-]){re.escape(root)}(?![\w.-])", Path(root).name, text)
     return text
