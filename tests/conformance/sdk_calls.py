@@ -67,6 +67,7 @@ KNOWN: dict[str, str] = {
     r"registration: (no such file|a timeline of another type|a folder): text": ERRORS,
     r"registration: a prefix that is not there: text": ERRORS,
     r"registration: no recording: |uploads: what is no recording: text": "a file that is no RRD, in `register`",
+    r"uploads: (no bytes|what is no recording: error)": "`stage` of a file that is no RRD",
     r"registration: a scheme that is not known: ": "a URI whose scheme is not known",
     r"(registration: a blueprint|blueprints: register a recording): ": NO_RECORDING,
     r"registration: good and bad: ": "the `segment_id` of a file that could not be registered",

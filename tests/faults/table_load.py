@@ -325,6 +325,10 @@ def make(run: Run) -> None:
     connection.create_materialized_view(VIEW, table.search().where("a % 2 = 0").select({"key": "key", "b": "a + 1"}))
 
 
+MOST_DIGESTS = 2
+"""The files of digests of a table with one version: those that a cleanup has joined, and those of the newest."""
+
+
 def left_over(folder: Path) -> list[str]:
     """The files of a table that its newest version does not need."""
     dataset = lance.dataset(str(folder))
@@ -333,7 +337,9 @@ def left_over(folder: Path) -> list[str]:
     named |= {one.deletion_file.path(one.id) for one in fragments if one.deletion_file is not None}
     there = {str(file.relative_to(folder)) for file in folder.rglob("*") if file.is_file()}
     kept = ("_versions/", "_transactions/", "_indices/", "_computed/jobs/", "_computed/errors/", "_computed/lease/")
-    wrong = sorted(one for one in there - named if not one.startswith(kept))
+    digests = [one for one in there if one.startswith("_digests/")]  # a cleanup joins them
+    wrong = sorted(one for one in there - named if not one.startswith((*kept, "_digests/")))
+    wrong += [f"{len(digests)} files of digests"] if len(digests) > MOST_DIGESTS else []
     wrong += [f"{len(versions)} versions" for versions in [dataset.versions()] if len(versions) != 1]
     indexes = {path.name for path in (folder / "_indices").glob("*")}
     used = {str(one["uuid"]) for one in dataset.list_indices()}

@@ -66,7 +66,7 @@ def test_classes_come_from_a_folder_that_is_of_nobody_else(tmp_path: Path, monke
 def test_commands_that_need_spark_run(data: Path) -> None:
     if os.getuid() or shutil.which("setpriv") is None or ctypes.sizeof(ctypes.c_void_p) < 8:
         pytest.skip("needs root and setpriv")
-    with tempfile.TemporaryDirectory(prefix="nameless-") as folder:
+    with tempfile.TemporaryDirectory(prefix="nameless-", dir="/tmp") as folder:  # the folder of the tests is root's
         home = Path(folder)
         (home / "landing").mkdir()
         shutil.copy(data / "demo.mcap", home / "landing")
