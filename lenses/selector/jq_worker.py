@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import resource
 import struct
 import sys
@@ -18,6 +19,20 @@ from typing import Any, BinaryIO
 import jq
 
 _LENGTH = struct.Struct(">Q")
+_MOST_DEPTH = 900
+_BRACKETS = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|[][{}]')
+
+
+def _is_deeper(text: str, most: int) -> bool:
+    """Return whether a text of JSON has more levels than ``most``; brackets in strings are none."""
+    if text.count("[") + text.count("{") <= most:
+        return False
+    depth = 0
+    for found in _BRACKETS.finditer(text):
+        depth += {"[": 1, "{": 1, "]": -1, "}": -1}.get(found[0], 0)
+        if depth > most:
+            return True
+    return False
 
 
 @lru_cache(maxsize=64)
@@ -42,6 +57,8 @@ def answer(program: str, text: str | None) -> dict[str, str]:
         return {"error": "out of memory"}
     except ValueError as error:
         return {"error": str(error) or "an error without a message"}
+    if _is_deeper(outputs, _MOST_DEPTH):  # how deep a text may be is otherwise up to the version of Python
+        return {"error": "its outputs are nested too deeply"}
     if not outputs:  # the array of all outputs is always there, unless the program ended everything
         return {"error": "it ended by `halt` or `halt_error`, before all elements were done"}
     return {"outputs": outputs}
