@@ -3,25 +3,36 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, Final, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from ...errors import NotFoundError
-from ...rrd import ChunkTable, StoreEntry, build_manifest
-from ..client import CatalogClient
+from ...limits import MIB
+from ...optimisation import ChunkReferences
+from ...rrd import (
+    ChunkTable,
+    PositionalFile,
+    StoreEntry,
+    VerifiedPayload,
+    build_manifest,
+    digest_rows,
+    message_head,
+    message_tail,
+    open_positional,
+    store_field,
+    verified_after_store,
+)
 from ..dataset import DatasetEntry
-from ..entries import EntryKind
-from .chunk_keys import ChunkKeys, LayerKey
-from .entry_methods import dataset_of
-from .envelopes import part_of, rows_in
-from .fetching import EncodedMessage, encoded_chunks
-from .messages import RrdManifest, cloud
-from .methods import Call, Kind, Method, ProtocolError, Status
-from .planning import ChunkQuery, Integers, chunk_ranges
-from .served_layers import ServedLayers, StoredLayer
+from ..entries import EntryId, EntryKind
+from .lake import Integers, Lake, LayerKey, StoredLayer, parsed_key
+from .protocol import Call, Kind, ProtocolError, RrdManifest, Status, answers, cloud, invalid, part_of, rows_in
 
 _LAYERS_AT_ONCE: Final = 256
 """Layers whose chunks are told in one message."""
@@ -47,119 +58,106 @@ _DIRECT: Final = (
 _START: Final = pa.field("chunk_timeline_start", pa.int64())
 
 
-class ChunkCalls:
-    """The handlers, over one catalog."""
+@answers("QueryDataset", Kind.STREAM)
+def _query_dataset(lake: Lake, request: Any, call: Call) -> Iterator[Any]:
+    dataset = lake.dataset(call)
+    if request.select_all_entity_paths and request.entity_paths:
+        raise invalid("`entity_paths` and `select_all_entity_paths` exclude each other")
+    layers = lake.layers.of(dataset, [segment.id for segment in request.segment_ids] or None)
+    lines = _timelines_of(layers)
+    for query, some in _queries(request, layers, lines):
+        for plan in _plans(some, query, call):
+            columns = [_starts(plan, name) for name in lines]
+            fields = [_start_field(name) for name in lines]
+            rows = _batch(lake, dataset.id, plan, fields, columns)
+            yield cloud("QueryDatasetResponse")(data=part_of(rows))
 
-    def __init__(self, catalog: CatalogClient, layers: ServedLayers) -> None:
-        self._catalog = catalog
-        self._layers = layers
-        self._keys = ChunkKeys(catalog, layers)
 
-    def methods(self) -> tuple[Method, ...]:
-        """The methods of this group."""
-        return (
-            Method.named("QueryDataset", Kind.STREAM, self._query),
-            Method.named("FindChunks", Kind.STREAM, self._find),
-            Method.named("FetchChunks", Kind.STREAM, self._fetch),
-            Method.named("GetRrdManifest", Kind.STREAM, self._manifest),
-        )
+@answers("FindChunks", Kind.STREAM)
+def _find_chunks(lake: Lake, request: Any, call: Call) -> Iterator[Any]:
+    dataset = lake.dataset(call)
+    query, segments = _found_query(request)
+    layers = lake.layers.of(dataset, segments)
+    if query.timeline is not None:
+        _check_timeline(query.timeline, layers, dataset)
+    if query.window is not None and not query.latest_at:
+        layers = _touching(layers, query.timeline or "", query.window)
+    for plan in _plans(layers, query, call):
+        rows = _batch(lake, dataset.id, plan, [_START], [_starts(plan, request.range.timeline or query.timeline)])
+        yield cloud("FindChunksResponse")(data=part_of(rows))
 
-    # --- plans
 
-    def _query(self, request: Any, call: Call) -> Iterator[Any]:
-        dataset = dataset_of(self._catalog, call)
-        if request.select_all_entity_paths and request.entity_paths:
-            raise _bad("`entity_paths` and `select_all_entity_paths` exclude each other")
-        layers = self._layers.of(dataset, [segment.id for segment in request.segment_ids] or None)
-        lines = _timelines_of(layers)
-        for query, some in _queries(request, layers, lines):
-            for plan in self._plans(some, query, call):
-                columns = [_starts(plan, name) for name in lines]
-                fields = [_start_field(name) for name in lines]
-                rows = self._batch(dataset, plan, fields, columns)
-                yield cloud("QueryDatasetResponse")(data=part_of(rows))
+def _plans(layers: Sequence[StoredLayer], query: ChunkQuery, call: Call) -> Iterator[list[_Planned]]:
+    """The chunks that a query needs, some layers at a time; at least one answer, if an empty one."""
+    for first in range(0, max(len(layers), 1), _LAYERS_AT_ONCE):
+        found = []
+        for layer in layers[first : first + _LAYERS_AT_ONCE]:
+            call.check()
+            if not layer.entry.chunks:
+                continue
+            table = layer.folder.references(layer.entry).table
+            rows = query.rows(table, layer.entry.recording_id)
+            if len(rows):
+                found.append(_Planned(layer, table, rows))
+        if found or not first:
+            yield found
 
-    def _find(self, request: Any, call: Call) -> Iterator[Any]:
-        dataset = dataset_of(self._catalog, call)
-        query, segments = _found_query(request)
-        layers = self._layers.of(dataset, segments)
-        if query.timeline is not None:
-            _check_timeline(query.timeline, layers, dataset)
-        if query.window is not None and not query.latest_at:
-            layers = _touching(layers, query.timeline or "", query.window)
-        for plan in self._plans(layers, query, call):
-            rows = self._batch(dataset, plan, [_START], [_starts(plan, request.range.timeline or query.timeline)])
-            yield cloud("FindChunksResponse")(data=part_of(rows))
 
-    def _plans(self, layers: Sequence[StoredLayer], query: ChunkQuery, call: Call) -> Iterator[list[_Planned]]:
-        """The chunks that a query needs, some layers at a time; at least one answer, if an empty one."""
-        for first in range(0, max(len(layers), 1), _LAYERS_AT_ONCE):
-            found = []
-            for layer in layers[first : first + _LAYERS_AT_ONCE]:
-                call.check()
-                if not layer.entry.chunks:
-                    continue
-                table = layer.folder.references(layer.entry).table
-                rows = query.rows(table, layer.entry.recording_id)
-                if len(rows):
-                    found.append(_Planned(layer, table, rows))
-            if found or not first:
-                yield found
+def _batch(
+    lake: Lake, dataset: EntryId, plan: Sequence[_Planned], fields: Sequence[pa.Field], columns: Sequence[pa.Array]
+) -> pa.RecordBatch:
+    """The rows of chunks: the columns of :data:`_FIXED`, more, and where else they are, which is nowhere."""
+    keys = lake.layers.keys(dataset, [(planned.layer, planned.rows) for planned in plan])
+    fixed, count = _fixed(plan, keys), len(keys)
+    direct = [
+        pa.DictionaryArray.from_arrays(pa.nulls(count, pa.int32()), pa.array([], f.type.value_type)) for f in _DIRECT
+    ]
+    schema = pa.schema([*_FIXED, *fields, *_DIRECT])
+    return pa.RecordBatch.from_arrays([*fixed, *columns, *direct], schema=schema)
 
-    def _batch(
-        self, dataset: DatasetEntry, plan: Sequence[_Planned], fields: Sequence[pa.Field], columns: Sequence[pa.Array]
-    ) -> pa.RecordBatch:
-        """The rows of chunks: the columns of :data:`_FIXED`, more, and where else they are, which is nowhere."""
-        keys = self._keys.made(dataset.id, [(planned.layer, planned.rows) for planned in plan])
-        fixed, count = _fixed(plan, keys), len(keys)
-        direct = [
-            pa.DictionaryArray.from_arrays(pa.nulls(count, pa.int32()), pa.array([], f.type.value_type))
-            for f in _DIRECT
-        ]
-        schema = pa.schema([*_FIXED, *fields, *_DIRECT])
-        return pa.RecordBatch.from_arrays([*fixed, *columns, *direct], schema=schema)
 
-    # --- chunks
+@answers("FetchChunks", Kind.STREAM)
+def _fetch_chunks(lake: Lake, request: Any, call: Call) -> Iterator[EncodedMessage]:
+    wanted: dict[LayerKey, array[int]] = {}
+    layers: dict[LayerKey, StoredLayer] = {}
+    for part in request.chunk_infos:
+        infos = rows_in(part, call)
+        if "chunk_key" not in infos.column_names:
+            raise invalid("the chunk infos have no column `chunk_key`")
+        column = infos["chunk_key"]
+        if not (pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type)):
+            raise invalid(f"the column `chunk_key` is {column.type}, and no binary")
+        for first in range(0, len(column), _KEYS_AT_ONCE):  # in few bytes there may be millions of empty ones
+            call.check()
+            for key in column.slice(first, _KEYS_AT_ONCE).to_pylist():
+                layer, row = parsed_key(key)
+                wanted.setdefault(layer, array("Q")).append(row)
+            new = [key for key in wanted if key not in layers]  # and millions of which none is known
+            layers.update(zip(new, lake.layers.named(new), strict=True))
+    chosen = ((layers[key], np.array(rows, np.int64)) for key, rows in wanted.items())
+    yield from encoded_chunks(chosen, call)
 
-    def _fetch(self, request: Any, call: Call) -> Iterator[EncodedMessage]:
-        wanted: dict[LayerKey, array[int]] = {}
-        layers: dict[LayerKey, StoredLayer] = {}
-        for part in request.chunk_infos:
-            infos = rows_in(part, call)
-            if "chunk_key" not in infos.column_names:
-                raise _bad("the chunk infos have no column `chunk_key`")
-            column = infos["chunk_key"]
-            if not (pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type)):
-                raise _bad(f"the column `chunk_key` is {column.type}, and no binary")
-            for first in range(0, len(column), _KEYS_AT_ONCE):  # in few bytes there may be millions of empty ones
-                call.check()
-                for key in column.slice(first, _KEYS_AT_ONCE).to_pylist():
-                    layer, row = self._keys.parsed(key)
-                    wanted.setdefault(layer, array("Q")).append(row)
-                new = [key for key in wanted if key not in layers]  # and millions of which none is known
-                layers.update(zip(new, self._keys.layers(new), strict=True))
-        chosen = ((layers[key], np.array(rows, np.int64)) for key, rows in wanted.items())
-        yield from encoded_chunks(chosen, call)
 
-    def _manifest(self, request: Any, call: Call) -> Iterator[Any]:
-        if not request.HasField("segment_id"):
-            raise _bad("missing required field: 'rerun.cloud.v1alpha1.GetRrdManifestRequest.segment_id'")
-        dataset, segment = dataset_of(self._catalog, call), request.segment_id.id
-        layers = self._layers.of(dataset, [segment])
-        if not layers:
-            raise NotFoundError(f"Segment '{segment}' not found in dataset '{dataset.id}'")
-        there = [layer for layer in layers if layer.entry.chunks]
-        tables = [layer.folder.references(layer.entry).table for layer in there]
-        every = [(layer, np.arange(len(table))) for layer, table in zip(there, tables, strict=True)]
-        is_blueprint = dataset.kind is EntryKind.BLUEPRINT_DATASET
-        kind = "blueprint" if is_blueprint else "recording"
-        store = StoreEntry(kind, layers[0].entry.application_id, segment)
-        whole = ChunkTable.concat(tables) if tables else ChunkTable.of(())
-        manifest = RrdManifest.FromString(build_manifest(store, whole, path=f"segment {segment}"))
-        rows = rows_in(manifest.data)
-        keys = self._keys.made(dataset.id, every)
-        manifest.data.CopyFrom(part_of(rows.append_column(pa.field("chunk_key", pa.binary(), False), keys)))
-        yield cloud("GetRrdManifestResponse")(rrd_manifest=manifest)
+@answers("GetRrdManifest", Kind.STREAM)
+def _get_rrd_manifest(lake: Lake, request: Any, call: Call) -> Iterator[Any]:
+    if not request.HasField("segment_id"):
+        raise invalid("missing required field: 'rerun.cloud.v1alpha1.GetRrdManifestRequest.segment_id'")
+    dataset, segment = lake.dataset(call), request.segment_id.id
+    layers = lake.layers.of(dataset, [segment])
+    if not layers:
+        raise NotFoundError(f"Segment '{segment}' not found in dataset '{dataset.id}'")
+    there = [layer for layer in layers if layer.entry.chunks]
+    tables = [layer.folder.references(layer.entry).table for layer in there]
+    every = [(layer, np.arange(len(table))) for layer, table in zip(there, tables, strict=True)]
+    is_blueprint = dataset.kind is EntryKind.BLUEPRINT_DATASET
+    kind = "blueprint" if is_blueprint else "recording"
+    store = StoreEntry(kind, layers[0].entry.application_id, segment)
+    whole = ChunkTable.concat(tables) if tables else ChunkTable.of(())
+    manifest = RrdManifest.FromString(build_manifest(store, whole, path=f"segment {segment}"))
+    rows = rows_in(manifest.data)
+    keys = lake.layers.keys(dataset.id, every)
+    manifest.data.CopyFrom(part_of(rows.append_column(pa.field("chunk_key", pa.binary(), False), keys)))
+    yield cloud("GetRrdManifestResponse")(rrd_manifest=manifest)
 
 
 class _Planned(NamedTuple):
@@ -260,19 +258,19 @@ def _queries(
         some.index.timeline.name for some, there in ((query.latest_at, latest), (query.range, window)) if there
     } - {""}
     if len(names) > 1:
-        raise _bad("`latest_at` and `range` name different timelines")
+        raise invalid("`latest_at` and `range` name different timelines")
     name = next(iter(names), None)
     if name is None:
         yield ChunkQuery(**{**base, "wants_temporal": False}), layers
         return
     if name not in lines and layers:
-        raise _bad(f"unknown timeline `{name}`")
+        raise invalid(f"unknown timeline `{name}`")
     bounds = (query.range.index_range.start, query.range.index_range.end) if window else None
     times: Sequence[int] | Mapping[str, Sequence[int]] = ()
     if latest and query.latest_at.per_segment_values:
         given = query.latest_at.per_segment_values
         if len(given) != len(request.segment_ids):
-            raise _bad(f"{len(given)} lists of index values for {len(request.segment_ids)} segments")
+            raise invalid(f"{len(given)} lists of index values for {len(request.segment_ids)} segments")
         times = {segment.id: list(some.values) for segment, some in zip(request.segment_ids, given, strict=True)}
         layers = [layer for layer in layers if times[layer.entry.recording_id]]
     elif latest and query.latest_at.HasField("at"):
@@ -283,11 +281,11 @@ def _queries(
 def _found_query(request: Any) -> tuple[ChunkQuery, list[str] | None]:
     """The query of a ``FindChunksRequest``, and the segments that it is asked of; None: all."""
     if not request.HasField("contents") or request.contents.WhichOneof("selection") is None:
-        raise _bad("`contents` is required")
+        raise invalid("`contents` is required")
     entities = _entities(request.contents)
     mode = request.WhichOneof("mode")
     if mode is None:
-        raise _bad("`mode` is required")
+        raise invalid("`mode` is required")
     if mode == "static":
         return ChunkQuery(entities, wants_temporal=False), _segments(request.static, "static")
     asked = getattr(request, mode)
@@ -302,7 +300,7 @@ def _found_query(request: Any) -> tuple[ChunkQuery, list[str] | None]:
     start, end = asked.HasField("start_inclusive"), asked.HasField("end_inclusive")
     fills = asked.fill_mode == _LATEST_AT
     if fills and not start:
-        raise _bad("`range.fill_mode` `FILL_MODE_LATEST_AT` requires `range.start_inclusive` to be set")
+        raise invalid("`range.fill_mode` `FILL_MODE_LATEST_AT` requires `range.start_inclusive` to be set")
     if not start and not end:
         return ChunkQuery(entities), segments
     window = asked.start_inclusive if start else -_MOST_BOUND - 1, asked.end_inclusive if end else _MOST_BOUND
@@ -314,14 +312,14 @@ def _entities(contents: Any) -> Set[str] | None:
     if contents.WhichOneof("selection") == "all":
         return None
     if any(entity.WhichOneof("components") is None for entity in contents.explicit.entities):
-        raise _bad("`contents.components` is required")
+        raise invalid("`contents.components` is required")
     return {entity.entity_path.path for entity in contents.explicit.entities}
 
 
 def _segments(message: Any, where: str) -> list[str] | None:
     chosen = message.segments.WhichOneof("selection") if message.HasField("segments") else None
     if chosen is None:
-        raise _bad(f"`{where}.segments` is required")
+        raise invalid(f"`{where}.segments` is required")
     return None if chosen == "all" else [segment.id for segment in message.segments.explicit.ids]
 
 
@@ -330,8 +328,236 @@ def _check_timeline(name: str, layers: Sequence[StoredLayer], dataset: DatasetEn
         return
     known = {field.name for field in dataset.schema().index_columns()}
     if name not in known:
-        raise _bad(f"unknown timeline `{name}`")
+        raise invalid(f"unknown timeline `{name}`")
 
 
-def _bad(text: str) -> ProtocolError:
-    return ProtocolError(Status.INVALID_ARGUMENT, text)
+# --- plans: the chunks of a layer that a query needs, by its manifest alone
+# More chunks than needed are right, as clients look at each themselves; fewer are wrong.
+
+Mask = npt.NDArray[np.bool_]
+
+_LEAST: Final = np.iinfo(np.int64).min
+_CLEARS: Final = "Clear:is_recursive"
+_MOST_CELLS: Final = 1 << 17
+"""Components of chunks, for each of some times, that are compared at once: a few MiB."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkQuery:
+    """A query: the entities, None for all, and when.
+
+    Which of an entity's components are wanted does not count, as in Rerun's server: the rows that a client makes are
+    those of all of them.
+
+    Without a ``timeline`` all chunks are wanted. With one, static chunks are, and of the others those that have values
+    in ``window`` (both ends included), those which can have the latest value of a component at one of ``latest_at``,
+    and those whose range holds one of ``values``; all three by the segment, where they are mappings.
+    """
+
+    entities: Set[str] | None = None
+    timeline: str | None = None
+    window: tuple[int, int] | None = None
+    latest_at: Sequence[int] | Mapping[str, Sequence[int]] = ()
+    values: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    wants_static: bool = True
+    wants_temporal: bool = True
+
+    def rows(self, table: ChunkTable, segment_id: str) -> Integers:
+        """The rows of the chunks that are needed of a layer of a segment."""
+        wanted = self._of_entities(table)
+        static = table.is_static
+        temporal = np.zeros(len(table), np.bool_)
+        if self.wants_temporal:
+            temporal = ~static if self.timeline is None else self._at_times(table, segment_id)
+        return np.flatnonzero(wanted & ((static & self.wants_static) | (temporal & ~static)))
+
+    def _of_entities(self, table: ChunkTable) -> Mask:
+        if self.entities is None:
+            return np.ones(len(table), np.bool_)
+        codes, paths = table.entity_codes
+        found: Mask = np.array([path in self.entities for path in paths], np.bool_)[codes]
+        return found
+
+    def _at_times(self, table: ChunkTable, segment_id: str) -> Mask:
+        starts, ends, there = chunk_ranges(table, self.timeline or "")
+        found = np.zeros(len(table), np.bool_)
+        if self.window is not None:
+            first, last = self.window
+            found |= there & (starts <= last) & (ends >= first)
+        latest = self.latest_at
+        times = latest.get(segment_id, ()) if isinstance(latest, Mapping) else latest
+        if len(times):
+            found |= _latest(table, starts, ends, there, np.unique(np.array(times, np.int64)))
+        values = np.unique(np.array(self.values.get(segment_id, ()), np.int64))
+        if len(values):
+            at = np.searchsorted(values, starts)
+            found |= there & (at < len(values)) & (values[np.minimum(at, len(values) - 1)] <= ends)
+        return found
+
+
+def chunk_ranges(table: ChunkTable, timeline: str) -> tuple[Integers, Integers, Mask]:
+    """The first and the last value of each chunk on a timeline, and whether it has some."""
+    cells = table.timelines
+    of_line = np.array([name == timeline for name, _ in cells.keys], np.bool_)[cells.codes] & cells.is_known
+    rows = np.repeat(np.arange(len(table)), np.diff(cells.ends))[of_line]
+    starts, ends = np.zeros(len(table), np.int64), np.zeros(len(table), np.int64)
+    there = np.zeros(len(table), np.bool_)
+    starts[rows], ends[rows], there[rows] = cells.start[of_line], cells.end[of_line], True
+    return starts, ends, there
+
+
+def _latest(table: ChunkTable, starts: Integers, ends: Integers, there: Mask, times: Integers) -> Mask:
+    """The chunks that can hold the latest value of one of their components at one of ``times``.
+
+    A chunk is out where another one surely has a value behind its end, and not after the time: one that has the
+    component in every row, and so at its start, and at its end.
+    """
+    found = np.zeros(len(table), np.bool_)
+    cells, (entities, _) = table.components, table.entity_codes
+    counts = np.diff(cells.ends)
+    found |= there & (starts <= times[-1]) & (counts == 0)
+    rows = np.repeat(np.arange(len(table)), counts)
+    use = np.flatnonzero(there[rows])
+    keys = entities[rows[use]] * max(len(cells.descriptors), 1) + cells.codes[use]
+    order = np.argsort(keys, kind="stable")
+    use, keys = use[order], keys[order]
+    rows = rows[use]
+    if not len(rows):
+        return found
+    first, last, full = starts[rows], ends[rows], _have_in_all_rows(table)[use]
+    clears = np.array([d.component == _CLEARS for d in cells.descriptors], np.bool_)[cells.codes[use]]
+    is_new = np.diff(keys, prepend=-1) != 0
+    begins, group = np.flatnonzero(is_new), np.cumsum(is_new) - 1
+    at_once = max(_MOST_CELLS // len(rows), 1)
+    for at in range(0, len(times), at_once):  # all times of some, as a matrix: one by one they cost tenfold
+        time = times[at : at + at_once, None]
+        early = first <= time
+        known = np.where(early & full, np.where(last <= time, last, first), _LEAST)
+        latest = np.maximum.reduceat(known, begins, axis=1)[:, group]
+        kept = early & ((np.minimum(last, time) >= latest) | clears)
+        found[rows[kept.any(axis=0)]] = True
+    return found
+
+
+def _have_in_all_rows(table: ChunkTable) -> Mask:
+    """For each component of each chunk, whether the manifest tells that every row has a value of it."""
+    cells = table.components
+    has = np.flatnonzero(np.diff(cells.range_ends))
+    counts = np.zeros(len(cells.codes), np.int64)
+    counts[has] = cells.num_rows[cells.range_ends[has]]
+    found: Mask = counts == np.repeat(table.num_rows.astype(np.int64), np.diff(cells.ends))
+    return found
+
+
+# --- chunks on their way out: their messages as they lie, with the name of their store put before them, and verified
+
+ANSWER_BYTES: Final = MIB
+"""Bytes of chunks that one message has, or one chunk more."""
+_GAP: Final = 4096
+"""Bytes between two chunks that are read with them, rather than the two apart."""
+_CHUNKS_FIELD: Final = b"\x0a"
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedMessage:
+    """A message that is bytes already: those of its payload are never parsed, nor copied once more."""
+
+    data: bytes
+
+    def SerializeToString(self) -> bytes:  # noqa: N802 (as messages of protobuf have it)
+        """The bytes."""
+        return self.data
+
+
+def encoded_chunks(wanted: Iterable[tuple[StoredLayer, Integers]], call: Call) -> Iterator[EncodedMessage]:
+    """The ``FetchChunksResponse`` messages of chunks, by the rows of the manifests of their layers.
+
+    Those of a layer come in the order of its files. Each is compared with its digest, where it has one, and with the
+    chunk id that the manifest tells. Raises ``ReadError``, and :class:`ProtocolError` for a row that is not there.
+    """
+    pieces: list[bytes | memoryview] = []
+    size = 0
+    for chunk in _all_messages(wanted):
+        call.check()
+        length = sum(map(len, chunk))
+        pieces += (_CHUNKS_FIELD, _varint(length), *chunk)
+        size += length
+        if size >= ANSWER_BYTES:
+            yield EncodedMessage(b"".join(pieces))
+            pieces, size = [], 0
+    if pieces:
+        yield EncodedMessage(b"".join(pieces))
+
+
+def _all_messages(wanted: Iterable[tuple[StoredLayer, Integers]]) -> Iterator[tuple[bytes | memoryview, ...]]:
+    for layer, rows in wanted:
+        entry = layer.entry
+        references = layer.folder.references(entry)
+        if len(rows) and int(rows.max()) >= len(references.table):
+            raise ProtocolError(Status.NOT_FOUND, "there is no such chunk")
+        segment = StoreEntry(entry.store.kind, entry.application_id, entry.recording_id)
+        yield from _messages(references, rows, store_field(segment.to_message()))
+
+
+def _messages(references: ChunkReferences, rows: Integers, named: bytes) -> Iterator[tuple[bytes | memoryview, ...]]:
+    """The pieces of the message of each chunk. Columns are taken one by one: lists of ranges would cost most of it."""
+    table, store = references.table, references.store
+    parts, paths = table.part_codes
+    rows = rows[np.lexsort((table.offsets[rows], parts[rows]))]
+    digests, ids = digest_rows(table.digests)[rows].tobytes(), table.chunk_ids[rows].tobytes()
+    columns = (parts, table.offsets, table.sizes, table.uncompressed_sizes, table.is_static)
+    places = list(zip(*(column[rows].tolist() for column in columns), strict=True))
+    opened: tuple[int, PositionalFile] | None = None
+    read, first = memoryview(b""), 0
+    with ExitStack() as stack:
+        for number, (part, offset, size, expanded, is_static) in enumerate(places):
+            if opened is None or opened[0] != part:
+                stack.close()
+                opened = part, stack.enter_context(open_positional(paths[part], references.version))
+                read = memoryview(b"")
+            file, its_own = opened[1], slice(16 * number, 16 * number + 16)
+            chunk_id, digest = ids[its_own], digests[its_own].strip(b"\0") and digests[its_own]
+            if not first <= offset <= first + len(read) - size:
+                stop = _end_of_neighbours(places, number)
+                read, first = memoryview(file.read(offset, stop - offset, what="chunks")), offset
+            message = read[offset - first : offset - first + size]
+            rest = verified_after_store(message, chunk_id, is_static=is_static, digest=digest, store=store)
+            if rest is not None:
+                yield named, rest
+                continue
+            payload = VerifiedPayload(
+                paths[part],
+                offset,
+                size,
+                chunk_id,
+                version=references.version,
+                digest=digest,
+                uncompressed_size=None if store is None else expanded,
+                store=store,
+            )
+            encoded = payload.located(file)
+            data = encoded.data
+            if data is None:
+                data = file.read(encoded.offset, encoded.size, what="a chunk")
+            head = message_head(named, int(encoded.compression), encoded.uncompressed_size, encoded.size)
+            yield head, data, message_tail(chunk_id, is_static)
+
+
+def _end_of_neighbours(places: Sequence[tuple[Any, ...]], number: int) -> int:
+    """The end of those chunks that lie right behind one, and are read with it."""
+    part, start, size = places[number][:3]
+    stop = start + size
+    for other, offset, length, *_ in islice(places, number + 1, None):
+        if other != part or offset - stop > _GAP or offset + length - start > ANSWER_BYTES:
+            break
+        stop = max(stop, offset + length)
+    return int(stop)
+
+
+def _varint(value: int) -> bytes:
+    found = bytearray()
+    while value > 0x7F:
+        found.append(value & 0x7F | 0x80)
+        value >>= 7
+    found.append(value)
+    return bytes(found)

@@ -1,22 +1,21 @@
-"""Uploads through the server: a call grants one, and a request of HTTP redeems the grant."""
+"""Uploads through the server: a call grants one, and a request of HTTP redeems the grant.
+
+Each grant is for one key of the lake's folder, and a quarter of an hour.
+"""
 
 from __future__ import annotations
 
-import secrets
 import time
 import uuid
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from ...limits import MIB
-from ...locations import located
-from ..client import CatalogClient
 from ..upload_parts import UploadParts
 from ..uploads import NewUpload, Uploads, check_new
-from .messages import cloud, time_message
-from .methods import Call, Kind, Method, ProtocolError, Status
-from .tokens import signed, verified
+from .lake import Lake
+from .protocol import Call, ProtocolError, Status, answers, cloud, invalid, time_message
+from .reception import signed, verified
 
 UPLOAD_PATH: Final = "/upload/"
 _AUDIENCE: Final = "upload"
@@ -38,126 +37,111 @@ class Grant(NamedTuple):
     part: int = 0
 
 
-class UploadGrants:
-    """Grants uploads into a catalog's folder, each for one key and a quarter of an hour, and takes them.
-
-    Grants are signed with a secret of this object, so they end with it.
-    """
-
-    def __init__(self, catalog: CatalogClient, most_bytes: int) -> None:
-        place = located(catalog.url.removeprefix("rerun+"))
-        self._uploads = Uploads(place) if isinstance(place, Path) else None
-        self._secret = secrets.token_bytes(32)
-        self.most_bytes = most_bytes
-
-    @property
-    def is_offered(self) -> bool:
-        """Whether the catalog lies on a disk: files for an object store are put there by its own tools."""
-        return self._uploads is not None
-
-    def methods(self) -> tuple[Method, ...]:
-        """The methods that grant uploads, and end those in parts."""
-        return (
-            Method.named("GetWriteAccessGrant", Kind.UNARY, self._grant, writes=True),
-            Method.named("GetMultipartUploadPartGrants", Kind.UNARY, self._grant_parts, writes=True),
-            Method.named("CompleteMultipartUpload", Kind.UNARY, self._complete, writes=True),
-            Method.named("AbortMultipartUpload", Kind.UNARY, self._abort, writes=True),
-        )
-
-    def _grant(self, request: Any, call: Call) -> Any:
-        del call
-        uploads = self._offered()
-        place = uploads.place(request.key)
-        check_new(place)
-        methods = request.supported_upload_methods
-        if methods and not {_SINGLE_REQUEST, _IN_PARTS}.intersection(methods):
-            raise ProtocolError(Status.UNIMPLEMENTED, "files are uploaded by a single request, or in parts")
-        size = request.size_bytes if request.HasField("size_bytes") else None
-        if size is not None:
-            self.check_size(size)
-        grant = {"expires_at": time_message((int(time.time()) + _VALID_SECONDS) * 1_000_000_000), "signing": 1}
-        if not methods or _SINGLE_REQUEST in methods:
-            grant["http_request"] = self._redemption({"key": request.key, "size": size})
-        else:
-            claims = {"key": request.key, "size": size, "upload": uuid.uuid4().hex}
-            token = signed({**claims, "aud": _UPLOAD_IN_PARTS, "exp": int(time.time()) + _DAY_SECONDS}, self._secret)
-            numbers = range(1, 1 + min(_PARTS_AT_FIRST, -(-(size or 1) // _PART_BYTES)))
-            grant["multipart_request"] = {
-                "upload_token": token.encode(),
-                "part_size_bytes": _PART_BYTES,
-                "part_requests": [self._redemption({**claims, "size": None, "part": number}) for number in numbers],
-            }
-        return cloud("GetWriteAccessGrantResponse")(storage_url=place.as_uri(), grant=grant)
-
-    def _redemption(self, claims: dict[str, Any]) -> dict[str, Any]:
-        """The request of HTTP that redeems a grant."""
-        whole = {**claims, "aud": _AUDIENCE, "exp": int(time.time()) + _VALID_SECONDS}
-        return {
-            "method": "PUT",
-            "url": UPLOAD_PATH + signed(whole, self._secret),
-            "headers": [] if claims.get("part") else [{"name": "if-none-match", "value": "*"}],
-            "same_origin": True,
+@answers("GetWriteAccessGrant", writes=True)
+def _get_write_access_grant(lake: Lake, request: Any, _call: Call) -> Any:
+    uploads = _offered(lake)
+    place = uploads.place(request.key)
+    check_new(place)
+    methods = request.supported_upload_methods
+    if methods and not {_SINGLE_REQUEST, _IN_PARTS}.intersection(methods):
+        raise ProtocolError(Status.UNIMPLEMENTED, "files are uploaded by a single request, or in parts")
+    size = request.size_bytes if request.HasField("size_bytes") else None
+    if size is not None:
+        check_size(lake, size)
+    grant = {"expires_at": time_message((int(time.time()) + _VALID_SECONDS) * 1_000_000_000), "signing": 1}
+    if not methods or _SINGLE_REQUEST in methods:
+        grant["http_request"] = _redemption(lake, {"key": request.key, "size": size})
+    else:
+        claims = {"key": request.key, "size": size, "upload": uuid.uuid4().hex}
+        token = signed({**claims, "aud": _UPLOAD_IN_PARTS, "exp": int(time.time()) + _DAY_SECONDS}, lake.upload_secret)
+        numbers = range(1, 1 + min(_PARTS_AT_FIRST, -(-(size or 1) // _PART_BYTES)))
+        grant["multipart_request"] = {
+            "upload_token": token.encode(),
+            "part_size_bytes": _PART_BYTES,
+            "part_requests": [_redemption(lake, {**claims, "size": None, "part": number}) for number in numbers],
         }
+    return cloud("GetWriteAccessGrantResponse")(storage_url=place.as_uri(), grant=grant)
 
-    def _grant_parts(self, request: Any, call: Call) -> Any:
-        del call
-        claims = self._in_parts(request.upload_token)
-        numbers = list(dict.fromkeys(request.part_numbers))
-        most = -(-self.most_bytes // _PART_BYTES)
-        if not all(0 < number <= most for number in numbers):
-            raise ProtocolError(Status.INVALID_ARGUMENT, f"parts are numbered from 1 to {most}")
-        part = {"key": claims["key"], "size": None, "upload": claims["upload"]}
-        requests = [self._redemption({**part, "part": number}) for number in numbers]
-        return cloud("GetMultipartUploadPartGrantsResponse")(requests=requests)
 
-    def _complete(self, request: Any, call: Call) -> Any:
-        claims = self._in_parts(request.upload_token)
-        etags = {part.part_number: part.etag.removeprefix("W/").strip('"') for part in request.parts}
-        if len(etags) < len(request.parts):
-            raise ProtocolError(Status.INVALID_ARGUMENT, "a part is named twice")
-        parts = UploadParts(self._offered(), claims["upload"])
-        parts.join(claims["key"], etags, claims["size"], self.most_bytes, call.check)
-        return cloud("CompleteMultipartUploadResponse")()
+def _redemption(lake: Lake, claims: dict[str, Any]) -> dict[str, Any]:
+    """The request of HTTP that redeems a grant."""
+    whole = {**claims, "aud": _AUDIENCE, "exp": int(time.time()) + _VALID_SECONDS}
+    return {
+        "method": "PUT",
+        "url": UPLOAD_PATH + signed(whole, lake.upload_secret),
+        "headers": [] if claims.get("part") else [{"name": "if-none-match", "value": "*"}],
+        "same_origin": True,
+    }
 
-    def _abort(self, request: Any, call: Call) -> Any:
-        del call
-        UploadParts(self._offered(), self._in_parts(request.upload_token)["upload"]).remove()
-        return cloud("AbortMultipartUploadResponse")()
 
-    def _in_parts(self, token: bytes) -> Mapping[str, Any]:
-        """The claims in the token of an upload in parts. Raises :class:`ProtocolError`."""
-        return verified(token.decode("ascii", "replace"), self._secret, _UPLOAD_IN_PARTS)
+@answers("GetMultipartUploadPartGrants", writes=True)
+def _get_multipart_upload_part_grants(lake: Lake, request: Any, _call: Call) -> Any:
+    claims = _in_parts(lake, request.upload_token)
+    numbers = list(dict.fromkeys(request.part_numbers))
+    most = -(-lake.options.most_upload_bytes // _PART_BYTES)
+    if not all(0 < number <= most for number in numbers):
+        raise invalid(f"parts are numbered from 1 to {most}")
+    part = {"key": claims["key"], "size": None, "upload": claims["upload"]}
+    requests = [_redemption(lake, {**part, "part": number}) for number in numbers]
+    return cloud("GetMultipartUploadPartGrantsResponse")(requests=requests)
 
-    def granted(self, text: str) -> Grant:
-        """The grant in the path of a request. Raises :class:`ProtocolError` where it is none of ours, or too old."""
-        claims = verified(text, self._secret, _AUDIENCE)
-        return Grant(claims["key"], claims["size"], claims.get("upload", ""), claims.get("part", 0))
 
-    def check_size(self, size: int) -> None:
-        """Raise :class:`ProtocolError` for more bytes than a file may have."""
-        if size > self.most_bytes:
-            raise ProtocolError(Status.OUT_OF_RANGE, f"an upload has more than {self.most_bytes // MIB} MiB")
+@answers("CompleteMultipartUpload", writes=True)
+def _complete_multipart_upload(lake: Lake, request: Any, call: Call) -> Any:
+    claims = _in_parts(lake, request.upload_token)
+    etags = {part.part_number: part.etag.removeprefix("W/").strip('"') for part in request.parts}
+    if len(etags) < len(request.parts):
+        raise invalid("a part is named twice")
+    parts = UploadParts(_offered(lake), claims["upload"])
+    parts.join(claims["key"], etags, claims["size"], lake.options.most_upload_bytes, call.check)
+    return cloud("CompleteMultipartUploadResponse")()
 
-    def check_received(self, grant: Grant, size: int) -> None:
-        """Raise :class:`ProtocolError` for more bytes than a file, or a part of one, may have."""
-        if grant.part and size > _PART_BYTES:
-            raise ProtocolError(Status.OUT_OF_RANGE, f"a part has more than {_PART_BYTES // MIB} MiB")
-        self.check_size(size)
 
-    def begin(self, grant: Grant, size: int | None) -> NewUpload:
-        """The file to write, of so many bytes if that is known. See :meth:`Uploads.begin`."""
-        if size is not None:
-            self.check_received(grant, size)
-        if grant.part:
-            return UploadParts(self._offered(), grant.upload).begin(grant.part, size)
-        if grant.size is not None and size is not None and size != grant.size:
-            raise ProtocolError(Status.INVALID_ARGUMENT, f"the grant is for {grant.size} bytes, not for {size}")
-        return self._offered().begin(grant.key, size)
+@answers("AbortMultipartUpload", writes=True)
+def _abort_multipart_upload(lake: Lake, request: Any, _call: Call) -> Any:
+    UploadParts(_offered(lake), _in_parts(lake, request.upload_token)["upload"]).remove()
+    return cloud("AbortMultipartUploadResponse")()
 
-    def _offered(self) -> Uploads:
-        if self._uploads is None:
-            raise ProtocolError(
-                Status.FAILED_PRECONDITION,
-                "this lake lies in an object store: put files there by its own tools, and register them",
-            )
-        return self._uploads
+
+def _in_parts(lake: Lake, token: bytes) -> Mapping[str, Any]:
+    """The claims in the token of an upload in parts. Raises :class:`ProtocolError`."""
+    return verified(token.decode("ascii", "replace"), lake.upload_secret, _UPLOAD_IN_PARTS)
+
+
+def granted(lake: Lake, text: str) -> Grant:
+    """The grant in the path of a request. Raises :class:`ProtocolError` where it is none of ours, or too old."""
+    claims = verified(text, lake.upload_secret, _AUDIENCE)
+    return Grant(claims["key"], claims["size"], claims.get("upload", ""), claims.get("part", 0))
+
+
+def check_size(lake: Lake, size: int) -> None:
+    """Raise :class:`ProtocolError` for more bytes than a file may have."""
+    if size > lake.options.most_upload_bytes:
+        raise ProtocolError(Status.OUT_OF_RANGE, f"an upload has more than {lake.options.most_upload_bytes // MIB} MiB")
+
+
+def check_received(lake: Lake, grant: Grant, size: int) -> None:
+    """Raise :class:`ProtocolError` for more bytes than a file, or a part of one, may have."""
+    if grant.part and size > _PART_BYTES:
+        raise ProtocolError(Status.OUT_OF_RANGE, f"a part has more than {_PART_BYTES // MIB} MiB")
+    check_size(lake, size)
+
+
+def begin(lake: Lake, grant: Grant, size: int | None) -> NewUpload:
+    """The file to write, of so many bytes if that is known. See :meth:`Uploads.begin`."""
+    if size is not None:
+        check_received(lake, grant, size)
+    if grant.part:
+        return UploadParts(_offered(lake), grant.upload).begin(grant.part, size)
+    if grant.size is not None and size is not None and size != grant.size:
+        raise invalid(f"the grant is for {grant.size} bytes, not for {size}")
+    return _offered(lake).begin(grant.key, size)
+
+
+def _offered(lake: Lake) -> Uploads:
+    if lake.uploads is None:
+        raise ProtocolError(
+            Status.FAILED_PRECONDITION,
+            "this lake lies in an object store: put files there by its own tools, and register them",
+        )
+    return lake.uploads
