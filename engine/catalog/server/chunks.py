@@ -364,19 +364,13 @@ class ChunkQuery:
 
     def rows(self, table: ChunkTable, segment_id: str) -> Integers:
         """The rows of the chunks that are needed of a layer of a segment."""
-        wanted = self._of_entities(table)
+        codes, paths = table.entity_codes
+        wanted = np.array([self.entities is None or path in self.entities for path in paths], np.bool_)[codes]
         static = table.is_static
         temporal = np.zeros(len(table), np.bool_)
         if self.wants_temporal:
             temporal = ~static if self.timeline is None else self._at_times(table, segment_id)
         return np.flatnonzero(wanted & ((static & self.wants_static) | (temporal & ~static)))
-
-    def _of_entities(self, table: ChunkTable) -> Mask:
-        if self.entities is None:
-            return np.ones(len(table), np.bool_)
-        codes, paths = table.entity_codes
-        found: Mask = np.array([path in self.entities for path in paths], np.bool_)[codes]
-        return found
 
     def _at_times(self, table: ChunkTable, segment_id: str) -> Mask:
         starts, ends, there = chunk_ranges(table, self.timeline or "")

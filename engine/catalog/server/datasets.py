@@ -48,30 +48,30 @@ _WITH_NAMED_ITEMS: Final = "rerun-py/0.33."
 
 @answers("GetDatasetSchema")
 def _get_dataset_schema(lake: Lake, _request: Any, call: Call) -> Any:
-    return cloud("GetDatasetSchemaResponse")(schema=lake.layers.schema(lake.dataset(call)))
+    return cloud("GetDatasetSchemaResponse")(schema=lake.layers.version(lake.dataset(call)).schema)
 
 
 @answers("GetSegmentTableSchema")
 def _get_segment_table_schema(lake: Lake, _request: Any, call: Call) -> Any:
-    table = _as_known_to(call, lake.layers.segment_table(lake.dataset(call)))
+    table = _as_known_to(call, lake.layers.version(lake.dataset(call)).segment_table)
     return cloud("GetSegmentTableSchemaResponse")(schema=schema_message(table.schema))
 
 
 @answers("ScanSegmentTable", Kind.STREAM)
 def _scan_segment_table(lake: Lake, request: Any, call: Call) -> Iterator[Any]:
-    table = _as_known_to(call, _chosen(lake.layers.segment_table(lake.dataset(call)), request))
+    table = _as_known_to(call, _chosen(lake.layers.version(lake.dataset(call)).segment_table, request))
     yield cloud("ScanSegmentTableResponse")(data=part_of(projected(table, request.columns)))
 
 
 @answers("GetDatasetManifestSchema")
 def _get_dataset_manifest_schema(lake: Lake, _request: Any, call: Call) -> Any:
-    table = _as_known_to(call, lake.layers.manifest(lake.dataset(call)))
+    table = _as_known_to(call, lake.layers.version(lake.dataset(call)).manifest)
     return cloud("GetDatasetManifestSchemaResponse")(schema=schema_message(table.schema))
 
 
 @answers("ScanDatasetManifest", Kind.STREAM)
 def _scan_dataset_manifest(lake: Lake, request: Any, call: Call) -> Iterator[Any]:
-    table = _as_known_to(call, _chosen(lake.layers.manifest(lake.dataset(call)), request))
+    table = _as_known_to(call, _chosen(lake.layers.version(lake.dataset(call)).manifest, request))
     yield cloud("ScanDatasetManifestResponse")(data=part_of(projected(table, request.columns)))
 
 
@@ -206,8 +206,11 @@ def _register_with_dataset(lake: Lake, request: Any, call: Call) -> Any:
     if choice is None:
         raise invalid(f"on_duplicate is {request.on_duplicate}, which is none of its values")
     for given in request.data_sources:
-        _check_source(given)
-    lake.places.check_files([given.storage_url for given in request.data_sources])
+        if given.typ != _RRD:
+            raise invalid("invalid value for field 'rerun.cloud.v1alpha1.DataSourceKind.: enum value unspecified'")
+        if not given.storage_url:
+            raise invalid("missing required field: 'rerun.cloud.v1alpha1.DataSource.storage_url'")
+    lake.check_files([given.storage_url for given in request.data_sources])
     sources = [source for given in request.data_sources for source in _sources(lake, given)]
     rows = _registered(dataset, sources, choice, whole=call.client_version.startswith(_WITH_WHOLE_REQUESTS))
     rows = [(*row, DONE if error is None else failed_task(lake.shown(error))) for *row, error in rows]
@@ -226,7 +229,7 @@ def _sources(lake: Lake, given: Any) -> list[_Source]:
     found = [one for one in requests_below(given.storage_url, layer) if one.place.endswith(".rrd")]
     if not found:
         raise UsageError(f"no rrd files found in {given.storage_url}")
-    lake.places.check_files([one.place for one in found])  # a link may lead out of what is allowed
+    lake.check_files([one.place for one in found])  # a link may lead out of what is allowed
     return [_Source(one.uri, layer) for one in found]
 
 
@@ -328,14 +331,6 @@ def _registered(
         for source, results in zip(sources, handle.results(), strict=True)
         for result in results
     ]
-
-
-def _check_source(given: Any) -> None:
-    """Raise :class:`ProtocolError` for a data source that is none."""
-    if given.typ != _RRD:
-        raise invalid("invalid value for field 'rerun.cloud.v1alpha1.DataSourceKind.: enum value unspecified'")
-    if not given.storage_url:
-        raise invalid("missing required field: 'rerun.cloud.v1alpha1.DataSource.storage_url'")
 
 
 # --- tasks

@@ -60,7 +60,7 @@ def _read_dataset_entry(lake: Lake, _request: Any, call: Call) -> Any:
 @answers("UpdateDatasetEntry", writes=True)
 def _update_dataset_entry(lake: Lake, request: Any, call: Call) -> Any:
     """Take details as they are told. A hidden dataset that is not told stays, as old clients know not of all."""
-    dataset = lake.catalog.get_dataset(id=_id_in(request, call))
+    dataset = lake.catalog.get_dataset(id=entry_id_in(request, call))
     details = request.dataset_details
     blueprints = hidden_in(lake, details, "blueprint_dataset", "dataset blueprint dataset")
     assets = hidden_in(lake, details, "asset_dataset", "asset dataset")
@@ -76,7 +76,7 @@ def _update_dataset_entry(lake: Lake, request: Any, call: Call) -> Any:
 
 @answers("UpdateEntry", writes=True)
 def _update_entry(lake: Lake, request: Any, call: Call) -> Any:
-    entry = _entry(lake, _id_in(request, call))
+    entry = _entry(lake, entry_id_in(request, call))
     update = request.entry_details_update
     if update.HasField("name") and update.name != entry.name:
         entry.set_name(update.name)
@@ -85,7 +85,7 @@ def _update_entry(lake: Lake, request: Any, call: Call) -> Any:
 
 @answers("DeleteEntry", writes=True)
 def _delete_entry(lake: Lake, request: Any, call: Call) -> Any:
-    _entry(lake, _id_in(request, call)).delete()
+    _entry(lake, entry_id_in(request, call)).delete()
     return cloud("DeleteEntryResponse")()
 
 
@@ -164,19 +164,14 @@ def dataset_message(dataset: DatasetEntry) -> Any:
     return cloud("DatasetEntry")(details=details_of(dataset), dataset_details=details, dataset_handle=handle)
 
 
-def _id_in(request: Any, call: Call) -> EntryId:
-    """The id that a request and its headers name. Raises :class:`ProtocolError`."""
-    return entry_id_from(request.id if request.HasField("id") else None, call)
-
-
-def entry_id_from(message: Any | None, call: Call) -> EntryId:
-    """The id in a message, or else in the headers. Raises :class:`ProtocolError` where both are, and differ."""
+def entry_id_in(request: Any | None, call: Call, field: str = "id") -> EntryId:
+    """The id in a request, or else in the headers. Raises :class:`ProtocolError` where both are, and differ."""
     header = call.entry_id
-    if message is None:
+    if request is None or not request.HasField(field):
         if header is None:
             raise invalid("missing entry id in request header and body")
         return header
-    body = entry_id_of(message)
+    body = entry_id_of(getattr(request, field))
     if header is not None and header != body:
         raise invalid(
             f"mismatched entry ids: the 'x-rerun-entry-id' header says '{header}', but the request body says '{body}'"

@@ -41,6 +41,9 @@ _LOG: Final = logging.getLogger(__name__)
 
 Integers = npt.NDArray[np.int64]
 
+_OWN_FILES: Final = tuple(name for name in OWN_FOLDERS if name != "datasets")
+"""Folders of a catalog that have no file to register; a dataset may have those of another one."""
+
 
 @dataclass(frozen=True, slots=True)
 class ServiceOptions:
@@ -70,8 +73,8 @@ class Lake:
         self.options = options
         self.catalog = opened.for_clients(readable)
         place = located(self.catalog.url.removeprefix("rerun+"))
-        self.places = AllowedPlaces(str(place), None if readable is None else tuple(readable))
-        self.shown = partial(without_places, roots=known_roots((*(readable or ()), str(place))))
+        self._root = str(place)
+        self.shown = partial(without_places, roots=known_roots((*(readable or ()), self._root)))
         self.layers = ServedLayers(self.catalog)
         self.events = EntryEvents(opened)
         self.uploads = Uploads(place) if isinstance(place, Path) else None
@@ -85,6 +88,32 @@ class Lake:
         if call.entry_name is None:
             raise invalid("missing entry id in request header")
         return self.catalog.get_dataset(call.entry_name)
+
+    def check_tables(self, urls: Iterable[str]) -> None:
+        """Raise :class:`ProtocolError` unless tables may be at each path or URL; see :meth:`check_files`."""
+        self._check(urls, OWN_FOLDERS)
+
+    def check_files(self, urls: Iterable[str]) -> None:
+        """Raise :class:`ProtocolError` unless each path or URL names a file that may be registered.
+
+        Local paths are compared as they are once their links are followed.
+        """
+        self._check(urls, _OWN_FILES)
+
+    def _check(self, urls: Iterable[str], own: Iterable[str]) -> None:
+        readable = self.options.readable
+        roots = None if readable is None else [true_place(root) for root in (self._root, *readable)]
+        closed = [true_place(f"{self._root.rstrip('/')}/{name}") for name in own]
+        for url in urls:
+            if "\0" in url:
+                raise invalid(f"{url[:500]!r} is no path, nor a URL")
+            place = true_place(url)
+            if roots is not None and not any(is_below(place, root) for root in roots):
+                text = f"this server does not open {url[:500]!r}: it lies in no folder that --allow names"
+                raise ProtocolError(Status.PERMISSION_DENIED, text)
+            if any(is_below(place, folder) for folder in closed):
+                text = f"this server does not open {url[:500]!r}: the lake has that folder for itself"
+                raise ProtocolError(Status.PERMISSION_DENIED, text)
 
 
 # --- layers, and keys of chunks
@@ -128,29 +157,17 @@ class ServedLayers:
 
     def __init__(self, catalog: CatalogClient) -> None:
         self._catalog = catalog
-        self._known: OrderedDict[EntryId, _Version] = OrderedDict()
+        self._versions: OrderedDict[EntryId, DatasetVersion] = OrderedDict()
         self._kept: OrderedDict[LayerKey, StoredLayer] = OrderedDict()
         self._lock = threading.Lock()
 
     def of(self, dataset: DatasetEntry, segment_ids: Sequence[str] | None = None) -> list[StoredLayer]:
         """The layers of some segments of a dataset, or of all; ids that are not there are passed over."""
-        version = self._version(dataset)
+        version = self.version(dataset)
         if segment_ids is None:
             return version.layers
         found = version.by_segment
         return [layer for segment in dict.fromkeys(segment_ids) for layer in found.get(segment, ())]
-
-    def schema(self, dataset: DatasetEntry) -> Any:
-        """The message of the schema of a dataset; see :meth:`DatasetEntry.arrow_schema`."""
-        return self._version(dataset).schema
-
-    def segment_table(self, dataset: DatasetEntry) -> pa.Table:
-        """The table of segments of a dataset; see :meth:`DatasetEntry.segment_table`."""
-        return self._version(dataset).segment_table
-
-    def manifest(self, dataset: DatasetEntry) -> pa.Table:
-        """The table of layers of a dataset, with their states; see :meth:`DatasetEntry.manifest`."""
-        return self._version(dataset).manifest
 
     def keys(self, dataset: EntryId, chunks: Sequence[tuple[StoredLayer, Integers]]) -> pa.Array:
         """The keys of some chunks of some layers, by their rows in the manifests."""
@@ -191,22 +208,26 @@ class ServedLayers:
             found.append(layer)
         return found
 
-    def _version(self, dataset: DatasetEntry) -> _Version:
-        kind = "blueprint" if dataset.kind is EntryKind.BLUEPRINT_DATASET else "recording"
-        stores = [owner.store_reader() for owner in owners_of(self._catalog, dataset)]
+    def version(self, dataset: DatasetEntry) -> DatasetVersion:
+        """The newest version of a dataset."""
+        kind, owners = "recording", [dataset]
+        if dataset.kind is EntryKind.BLUEPRINT_DATASET:  # blueprints come with recordings, too
+            others = [other for other in self._catalog.datasets() if other.blueprint_dataset() == dataset]
+            kind, owners = "blueprint", [*others, dataset]
+        stores = [owner.store_reader() for owner in owners]
         live = [store.live() for store in stores]
         with self._lock:
-            known = self._known.get(dataset.id)
-            if known is None or not known.is_of(live):
-                known = self._known[dataset.id] = _Version(dataset, kind, stores, live)
-                if len(self._known) > _MOST_DATASETS:
-                    self._known.popitem(last=False)
-            self._known.move_to_end(dataset.id)
-            return known
+            version = self._versions.get(dataset.id)
+            if version is None or not version.is_of(live):
+                version = self._versions[dataset.id] = DatasetVersion(dataset, kind, stores, live)
+                if len(self._versions) > _MOST_DATASETS:
+                    self._versions.popitem(last=False)
+            self._versions.move_to_end(dataset.id)
+            return version
 
 
 @dataclass(frozen=True)
-class _Version:
+class DatasetVersion:
     """A version of a dataset, whose segments lie in one store, or blueprints in two."""
 
     dataset: DatasetEntry
@@ -238,14 +259,17 @@ class _Version:
 
     @cached_property
     def schema(self) -> Any:
+        """The message of the schema; see :meth:`DatasetEntry.arrow_schema`."""
         return schema_message(self.dataset.arrow_schema())
 
     @cached_property
     def segment_table(self) -> pa.Table:
+        """The table of segments; see :meth:`DatasetEntry.segment_table`."""
         return self._joined(lambda layers, folder: layers.segment_table(partial(url_of, folder)))
 
     @cached_property
     def manifest(self) -> pa.Table:
+        """The table of layers, with their states; see :meth:`DatasetEntry.manifest`."""
         return self._joined(lambda layers, folder: layers.manifest(partial(url_of, folder), diagnostic=True))
 
     def _joined(self, table_of: Callable[[SegmentTables, RecordingsFolder], pa.Table]) -> pa.Table:
@@ -258,54 +282,11 @@ class _Version:
         return pa.concat_tables(there, promote_options="default") if there else tables[0]
 
 
-def owners_of(catalog: CatalogClient, dataset: DatasetEntry) -> list[DatasetEntry]:
-    """The datasets in whose stores the segments of a dataset lie: blueprints come with recordings, too."""
-    if dataset.kind is not EntryKind.BLUEPRINT_DATASET:
-        return [dataset]
-    owners = (other for other in catalog.datasets() if other.blueprint_dataset() == dataset)
-    return [*owners, dataset]
-
-
 # --- places
 
 _Handler = Callable[[Lake, Any, Call], Any]
 _NO_PLACES: Final = (errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP)
 _PACKAGE: Final = Path(__file__).parents[3]
-
-_OWN_FILES: tuple[str, ...] = tuple(name for name in OWN_FOLDERS if name != "datasets")
-"""What of a catalog's folder has no file to register; a dataset may have those of another one."""
-
-
-class AllowedPlaces(NamedTuple):
-    """The places that clients may name: below the catalog's folder, its ``root``, and some others; None: anywhere."""
-
-    root: str
-    others: tuple[str, ...] | None
-
-    def check_tables(self, urls: Iterable[str]) -> None:
-        """Raise :class:`ProtocolError` unless tables may be at each path or URL; see :meth:`check_files`."""
-        self._check(urls, OWN_FOLDERS)
-
-    def check_files(self, urls: Iterable[str]) -> None:
-        """Raise :class:`ProtocolError` unless each path or URL names a file that may be registered.
-
-        Local paths are compared as they are once their links are followed.
-        """
-        self._check(urls, _OWN_FILES)
-
-    def _check(self, urls: Iterable[str], own: Iterable[str]) -> None:
-        roots = None if self.others is None else [true_place(root) for root in (self.root, *self.others)]
-        closed = [true_place(f"{self.root.rstrip('/')}/{name}") for name in own]
-        for url in urls:
-            if "\0" in url:
-                raise invalid(f"{url[:500]!r} is no path, nor a URL")
-            place = true_place(url)
-            if roots is not None and not any(is_below(place, root) for root in roots):
-                text = f"this server does not open {url[:500]!r}: it lies in no folder that --allow names"
-                raise ProtocolError(Status.PERMISSION_DENIED, text)
-            if any(is_below(place, folder) for folder in closed):
-                text = f"this server does not open {url[:500]!r}: the lake has that folder for itself"
-                raise ProtocolError(Status.PERMISSION_DENIED, text)
 
 
 def naming_places(handler: _Handler) -> _Handler:

@@ -25,7 +25,11 @@ def _get_segment_properties(lake: Lake, request: Any, call: Call) -> Iterator[An
         call.check()
         known = properties.of(id_)
         if known.row is not None:
-            told = {"segment_id": _named(id_), "properties": part_of(known.row), "revision": known.revision}
+            told = {
+                "segment_id": shared("SegmentId")(id=id_),
+                "properties": part_of(known.row),
+                "revision": known.revision,
+            }
             yield cloud("GetSegmentPropertiesResponse")(segments=[told])
 
 
@@ -88,7 +92,3 @@ def _id_in(given: Any) -> str:
         raise invalid("missing required field: 'segment_id'")
     id_: str = given.segment_id.id
     return id_
-
-
-def _named(id_: str) -> Any:
-    return shared("SegmentId")(id=id_)

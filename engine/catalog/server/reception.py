@@ -14,7 +14,7 @@ import threading
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -403,7 +403,7 @@ class Reception:
         peer: str = "",
         remaining: float | None = None,
         is_active: Callable[[], bool] = lambda: True,
-    ) -> Iterator[bytes]:
+    ) -> Generator[bytes, None, None]:
         """The encoded responses to encoded requests; who calls is looked at before a request is.
 
         Raises

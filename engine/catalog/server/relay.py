@@ -341,8 +341,9 @@ class Relay:
             time.sleep(0.05)  # without handles for it, it would come again at once
             return
         name = client_of(address[0])
-        if len(self._connections) >= _MOST_CONNECTIONS or self._of_clients[name] >= self._most_of_client:
-            LOG.warning("a connection of %s is refused: it has %d of all %d", name, *self._counts(name))
+        of_client = self._of_clients[name]
+        if len(self._connections) >= _MOST_CONNECTIONS or of_client >= self._most_of_client:
+            LOG.warning("a connection of %s is refused: it has %d of all %d", name, of_client, len(self._connections))
             client.close()
             return
         client.setblocking(False)
@@ -351,9 +352,6 @@ class Relay:
         self._connections.add(connection)
         self._of_clients[name] += 1
         self._selector.register(client, selectors.EVENT_READ, connection)
-
-    def _counts(self, name: str) -> tuple[int, int]:
-        return self._of_clients[name], len(self._connections)
 
     def _go_on(self, connection: _Connection, end: Any) -> None:
         """Move what can be moved since one end of a connection reads or writes again."""

@@ -13,7 +13,7 @@ from ...errors import AlreadyExistsError, UsageError
 from ..search import IndexConfig, VectorDistanceMetric
 from ..system_table import EntriesTable
 from ..table_entry import TableEntry
-from .entries import details_of, entry_id_from, hidden_in
+from .entries import details_of, entry_id_in, hidden_in
 from .lake import Lake, naming_places
 from .protocol import (
     Call,
@@ -71,19 +71,19 @@ def _url_in(lake: Lake, details: Any) -> str:
         url: str = cloud("LanceTable").FromString(details.value).table_url
     except DecodeError:
         raise invalid("the provider details are no LanceTable") from None
-    lake.places.check_tables([url])
+    lake.check_tables([url])
     return url
 
 
 @answers("ReadTableEntry")
 def _read_table_entry(lake: Lake, request: Any, call: Call) -> Any:
-    id_ = entry_id_from(request.id if request.HasField("id") else None, call)
+    id_ = entry_id_in(request, call)
     return cloud("ReadTableEntryResponse")(table=table_message(lake.catalog.get_table(id=id_)))
 
 
 @answers("UpdateTableEntry", writes=True)
 def _update_table_entry(lake: Lake, request: Any, call: Call) -> Any:
-    table = lake.catalog.get_table(id=entry_id_from(request.id if request.HasField("id") else None, call))
+    table = lake.catalog.get_table(id=entry_id_in(request, call))
     if isinstance(table, EntriesTable):
         raise invalid(f"'{table.name}' is the catalog's own table, which cannot be changed")
     details = request.table_details
@@ -109,13 +109,13 @@ def _scan_table(lake: Lake, request: Any, call: Call) -> Iterator[Any]:
 
 
 def _table(lake: Lake, request: Any, call: Call) -> TableEntry:
-    id_ = entry_id_from(request.table_id if request.HasField("table_id") else None, call)
+    id_ = entry_id_in(request, call, "table_id")
     return lake.catalog.get_table(id=id_)
 
 
 @answers("WriteTable", Kind.UPLOAD, writes=True)
 def _write_table(lake: Lake, requests: Iterator[Any], call: Call) -> Any:
-    table = lake.catalog.get_table(id=entry_id_from(None, call))
+    table = lake.catalog.get_table(id=entry_id_in(None, call))
     first = next(iter(requests), None)
     if first is None:
         return cloud("WriteTableResponse")()

@@ -19,7 +19,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -86,13 +86,9 @@ class WebApp:
         self._web = web
         self._only_local_names = only_local_names
         self._most_calls = most_calls
-        self._running = 0
-        self.is_stopping = False
-
-    @property
-    def running(self) -> int:
+        self.running = 0
         """The calls that run."""
-        return self._running
+        self.is_stopping = False
 
     async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
         """Answer a request."""
@@ -158,10 +154,10 @@ class WebApp:
         await _respond(send, 200, [(b"content-type", CONTENT_TYPE.encode())], self._reception.metrics.text())
 
     async def _put(self, scope: Any, headers: Mapping[str, str], receive: Receive, send: Send) -> None:
-        if self.is_stopping or self._running >= self._most_calls:
+        if self.is_stopping or self.running >= self._most_calls:
             await _plain(send, 503, "the server is stopping" if self.is_stopping else "too many calls run")
             return
-        self._running += 1
+        self.running += 1
         try:
             status, text, etag = await received(
                 scope["path"].removeprefix(UPLOAD_PATH),
@@ -174,7 +170,7 @@ class WebApp:
             )
             await _plain(send, status, text, [(b"etag", f'"{etag}"'.encode())] if etag else [])
         finally:
-            self._running -= 1
+            self.running -= 1
 
     async def _post(
         self, scope: Any, headers: Mapping[str, str], cors: list[tuple[bytes, bytes]], receive: Receive, send: Send
@@ -192,7 +188,7 @@ class WebApp:
                 raise ProtocolError(Status.UNIMPLEMENTED, "there is no such method by gRPC-web")
             if self.is_stopping:
                 raise ProtocolError(Status.UNAVAILABLE, "the server is stopping")
-            if self._running >= self._most_calls:
+            if self.running >= self._most_calls:
                 raise ProtocolError(Status.RESOURCE_EXHAUSTED, "too many calls run")
             self._reception.permitted(method, headers)  # before the request is taken in
             with self._reception.budget.taking() as taken:
@@ -231,10 +227,10 @@ class WebApp:
         answers = self._reception.run(
             method, iter(requests), headers, peer=peer, is_active=lambda: not (gone.done() or self.is_stopping)
         )
-        self._running += 1
+        self.running += 1
         try:
             while True:
-                data = await loop.run_in_executor(executor, _next, answers)
+                data = await loop.run_in_executor(executor, next, answers, None)
                 if data is None:
                     if self.is_stopping:  # a stream that was told so ends as if it were whole
                         return ProtocolError(Status.UNAVAILABLE, "the server is stopping")
@@ -250,9 +246,9 @@ class WebApp:
         except RuntimeError as error:  # the executor takes nothing any more
             return protocol_error(error)
         finally:
-            self._running -= 1
+            self.running -= 1
             gone.cancel()
-            await asyncio.to_thread(_closed, answers)
+            await asyncio.to_thread(answers.close)
 
 
 class WebServer:
@@ -338,14 +334,6 @@ def _ssl_context(certificate: bytes, key: bytes) -> ssl.SSLContext:
         places[1].write_bytes(key)
         context.load_cert_chain(*places)
     return context
-
-
-def _next(answers: Iterator[bytes]) -> bytes | None:
-    return next(answers, None)
-
-
-def _closed(answers: Any) -> None:
-    answers.close()
 
 
 async def _wait_until_gone(receive: Receive) -> None:
