@@ -90,7 +90,7 @@ def _find_chunks(lake: Lake, request: Any, call: Call) -> Iterator[Any]:
 def _plans(layers: Sequence[StoredLayer], query: ChunkQuery, call: Call) -> Iterator[list[_Planned]]:
     """The chunks that a query needs, some layers at a time; at least one answer, if an empty one."""
     for first in range(0, max(len(layers), 1), _LAYERS_AT_ONCE):
-        found = []
+        plan = []
         for layer in layers[first : first + _LAYERS_AT_ONCE]:
             call.check()
             if not layer.entry.chunks:
@@ -98,9 +98,9 @@ def _plans(layers: Sequence[StoredLayer], query: ChunkQuery, call: Call) -> Iter
             table = layer.folder.references(layer.entry).table
             rows = query.rows(table, layer.entry.recording_id)
             if len(rows):
-                found.append(_Planned(layer, table, rows))
-        if found or not first:
-            yield found
+                plan.append(_Planned(layer, table, rows))
+        if plan or not first:
+            yield plan
 
 
 def _batch(
@@ -146,9 +146,9 @@ def _get_rrd_manifest(lake: Lake, request: Any, call: Call) -> Iterator[Any]:
     layers = lake.layers.of(dataset, [segment])
     if not layers:
         raise NotFoundError(f"Segment '{segment}' not found in dataset '{dataset.id}'")
-    there = [layer for layer in layers if layer.entry.chunks]
-    tables = [layer.folder.references(layer.entry).table for layer in there]
-    every = [(layer, np.arange(len(table))) for layer, table in zip(there, tables, strict=True)]
+    filled = [layer for layer in layers if layer.entry.chunks]
+    tables = [layer.folder.references(layer.entry).table for layer in filled]
+    every = [(layer, np.arange(len(table))) for layer, table in zip(filled, tables, strict=True)]
     is_blueprint = dataset.kind is EntryKind.BLUEPRINT_DATASET
     kind = "blueprint" if is_blueprint else "recording"
     store = StoreEntry(kind, layers[0].entry.application_id, segment)
@@ -185,7 +185,7 @@ def _fixed(plan: Sequence[_Planned], keys: pa.Array) -> list[pa.Array]:
         codes, paths = table.entity_codes
         entities += [paths[code] for code in codes[rows].tolist()]
         at = end
-    told = pa.array(sizes)
+    byte_sizes = pa.array(sizes)
     return [
         pa.Array.from_buffers(pa.binary(16), count, [None, pa.py_buffer(ids)]),
         pa.array(segments, pa.string()),
@@ -193,18 +193,18 @@ def _fixed(plan: Sequence[_Planned], keys: pa.Array) -> list[pa.Array]:
         keys,
         pa.array(entities, pa.string()),
         pa.array(is_static),
-        told,
-        told,
+        byte_sizes,
+        byte_sizes,
     ]
 
 
 def _starts(plan: Sequence[_Planned], timeline: str | None) -> pa.Array:
     """The start of each chunk on a timeline, null where it is not on it."""
-    found = []
+    parts = []
     for planned in plan:
-        starts, _, there = chunk_ranges(planned.table, timeline or "")
-        found.append(pa.array(starts[planned.rows], pa.int64(), mask=~there[planned.rows]))
-    return pa.concat_arrays(found) if found else pa.array([], pa.int64())
+        starts, _, is_on_line = chunk_ranges(planned.table, timeline or "")
+        parts.append(pa.array(starts[planned.rows], pa.int64(), mask=~is_on_line[planned.rows]))
+    return pa.concat_arrays(parts) if parts else pa.array([], pa.int64())
 
 
 def _start_field(name: str) -> pa.Field:
@@ -255,7 +255,7 @@ def _queries(
         yield ChunkQuery(**base), layers
         return
     names = {
-        some.index.timeline.name for some, there in ((query.latest_at, latest), (query.range, window)) if there
+        some.index.timeline.name for some, is_given in ((query.latest_at, latest), (query.range, window)) if is_given
     } - {""}
     if len(names) > 1:
         raise invalid("`latest_at` and `range` name different timelines")
@@ -326,8 +326,8 @@ def _segments(message: Any, where: str) -> list[str] | None:
 def _check_timeline(name: str, layers: Sequence[StoredLayer], dataset: DatasetEntry) -> None:
     if any(name in _names_in(layer) for layer in layers) or not layers:
         return
-    known = {field.name for field in dataset.schema().index_columns()}
-    if name not in known:
+    names = {field.name for field in dataset.schema().index_columns()}
+    if name not in names:
         raise invalid(f"unknown timeline `{name}`")
 
 
@@ -373,20 +373,20 @@ class ChunkQuery:
         return np.flatnonzero(wanted & ((static & self.wants_static) | (temporal & ~static)))
 
     def _at_times(self, table: ChunkTable, segment_id: str) -> Mask:
-        starts, ends, there = chunk_ranges(table, self.timeline or "")
-        found = np.zeros(len(table), np.bool_)
+        starts, ends, is_on_line = chunk_ranges(table, self.timeline or "")
+        needed = np.zeros(len(table), np.bool_)
         if self.window is not None:
             first, last = self.window
-            found |= there & (starts <= last) & (ends >= first)
+            needed |= is_on_line & (starts <= last) & (ends >= first)
         latest = self.latest_at
         times = latest.get(segment_id, ()) if isinstance(latest, Mapping) else latest
         if len(times):
-            found |= _latest(table, starts, ends, there, np.unique(np.array(times, np.int64)))
+            needed |= _latest(table, starts, ends, is_on_line, np.unique(np.array(times, np.int64)))
         values = np.unique(np.array(self.values.get(segment_id, ()), np.int64))
         if len(values):
             at = np.searchsorted(values, starts)
-            found |= there & (at < len(values)) & (values[np.minimum(at, len(values) - 1)] <= ends)
-        return found
+            needed |= is_on_line & (at < len(values)) & (values[np.minimum(at, len(values) - 1)] <= ends)
+        return needed
 
 
 def chunk_ranges(table: ChunkTable, timeline: str) -> tuple[Integers, Integers, Mask]:
@@ -395,29 +395,29 @@ def chunk_ranges(table: ChunkTable, timeline: str) -> tuple[Integers, Integers, 
     of_line = np.array([name == timeline for name, _ in cells.keys], np.bool_)[cells.codes] & cells.is_known
     rows = np.repeat(np.arange(len(table)), np.diff(cells.ends))[of_line]
     starts, ends = np.zeros(len(table), np.int64), np.zeros(len(table), np.int64)
-    there = np.zeros(len(table), np.bool_)
-    starts[rows], ends[rows], there[rows] = cells.start[of_line], cells.end[of_line], True
-    return starts, ends, there
+    is_on_line = np.zeros(len(table), np.bool_)
+    starts[rows], ends[rows], is_on_line[rows] = cells.start[of_line], cells.end[of_line], True
+    return starts, ends, is_on_line
 
 
-def _latest(table: ChunkTable, starts: Integers, ends: Integers, there: Mask, times: Integers) -> Mask:
+def _latest(table: ChunkTable, starts: Integers, ends: Integers, is_on_line: Mask, times: Integers) -> Mask:
     """The chunks that can hold the latest value of one of their components at one of ``times``.
 
     A chunk is out where another one surely has a value behind its end, and not after the time: one that has the
     component in every row, and so at its start, and at its end.
     """
-    found = np.zeros(len(table), np.bool_)
+    needed = np.zeros(len(table), np.bool_)
     cells, (entities, _) = table.components, table.entity_codes
     counts = np.diff(cells.ends)
-    found |= there & (starts <= times[-1]) & (counts == 0)
+    needed |= is_on_line & (starts <= times[-1]) & (counts == 0)
     rows = np.repeat(np.arange(len(table)), counts)
-    use = np.flatnonzero(there[rows])
+    use = np.flatnonzero(is_on_line[rows])
     keys = entities[rows[use]] * max(len(cells.descriptors), 1) + cells.codes[use]
     order = np.argsort(keys, kind="stable")
     use, keys = use[order], keys[order]
     rows = rows[use]
     if not len(rows):
-        return found
+        return needed
     first, last, full = starts[rows], ends[rows], _have_in_all_rows(table)[use]
     clears = np.array([d.component == _CLEARS for d in cells.descriptors], np.bool_)[cells.codes[use]]
     is_new = np.diff(keys, prepend=-1) != 0
@@ -426,11 +426,11 @@ def _latest(table: ChunkTable, starts: Integers, ends: Integers, there: Mask, ti
     for at in range(0, len(times), at_once):  # all times of some, as a matrix: one by one they cost tenfold
         time = times[at : at + at_once, None]
         early = first <= time
-        known = np.where(early & full, np.where(last <= time, last, first), _LEAST)
-        latest = np.maximum.reduceat(known, begins, axis=1)[:, group]
+        sure = np.where(early & full, np.where(last <= time, last, first), _LEAST)
+        latest = np.maximum.reduceat(sure, begins, axis=1)[:, group]
         kept = early & ((np.minimum(last, time) >= latest) | clears)
-        found[rows[kept.any(axis=0)]] = True
-    return found
+        needed[rows[kept.any(axis=0)]] = True
+    return needed
 
 
 def _have_in_all_rows(table: ChunkTable) -> Mask:
@@ -439,8 +439,8 @@ def _have_in_all_rows(table: ChunkTable) -> Mask:
     has = np.flatnonzero(np.diff(cells.range_ends))
     counts = np.zeros(len(cells.codes), np.int64)
     counts[has] = cells.num_rows[cells.range_ends[has]]
-    found: Mask = counts == np.repeat(table.num_rows.astype(np.int64), np.diff(cells.ends))
-    return found
+    are_full: Mask = counts == np.repeat(table.num_rows.astype(np.int64), np.diff(cells.ends))
+    return are_full
 
 
 # --- chunks on their way out: their messages as they lie, with the name of their store put before them, and verified
@@ -549,9 +549,9 @@ def _end_of_neighbours(places: Sequence[tuple[Any, ...]], number: int) -> int:
 
 
 def _varint(value: int) -> bytes:
-    found = bytearray()
+    encoded = bytearray()
     while value > 0x7F:
-        found.append(value & 0x7F | 0x80)
+        encoded.append(value & 0x7F | 0x80)
         value >>= 7
-    found.append(value)
-    return bytes(found)
+    encoded.append(value)
+    return bytes(encoded)

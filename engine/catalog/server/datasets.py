@@ -85,10 +85,10 @@ def _get_schemas(lake: Lake, request: Any, call: Call) -> Iterator[Any]:
             text = f"SchemaId.sha256: expected {_ID_BYTES} bytes, got {len(wanted.sha256)}"
             raise invalid(f"invalid value for field 'rerun.common.v1alpha1.{text}'")
     store = dataset.store_reader()
-    known = set(layers_of(dataset, store).digests)
+    digests = set(layers_of(dataset, store).digests)
     for wanted in request.schema_ids:
         digest = wanted.sha256.hex()
-        if digest in known:
+        if digest in digests:
             schema = schema_message(store.schemas.get(digest))
             id_ = shared("SchemaId")(sha256=wanted.sha256)
             yield cloud("GetSchemasResponse")(schema_id=id_, schema=schema)
@@ -103,8 +103,8 @@ def _get_assets_for_segment(lake: Lake, request: Any, call: Call) -> Iterator[An
         raise invalid(f"assets can only be queried on recording datasets, this is a {kind} dataset")
     hidden = dataset.asset_dataset()
     if hidden is not None:
-        found = dataset.assets_for_segment(request.segment_id.id if request.HasField("segment_id") else None)
-        ids = [shared("SegmentId")(id=id_) for id_ in found]
+        assets = dataset.assets_for_segment(request.segment_id.id if request.HasField("segment_id") else None)
+        ids = [shared("SegmentId")(id=id_) for id_ in assets]
         yield cloud("GetAssetsForSegmentResponse")(assets_entry=entry_id_message(hidden.id), asset_segment_ids=ids)
 
 
@@ -226,11 +226,11 @@ def _sources(lake: Lake, given: Any) -> list[_Source]:
     layer = given.layer or BASE_LAYER
     if not given.prefix:
         return [_Source(given.storage_url, layer)]
-    found = [one for one in requests_below(given.storage_url, layer) if one.place.endswith(".rrd")]
-    if not found:
+    requests = [request for request in requests_below(given.storage_url, layer) if request.place.endswith(".rrd")]
+    if not requests:
         raise UsageError(f"no rrd files found in {given.storage_url}")
-    lake.check_files([one.place for one in found])  # a link may lead out of what is allowed
-    return [_Source(one.uri, layer) for one in found]
+    lake.check_files([request.place for request in requests])  # a link may lead out of what is allowed
+    return [_Source(request.uri, layer) for request in requests]
 
 
 @answers("UnregisterFromDataset", Kind.STREAM, writes=True)
@@ -239,9 +239,9 @@ def _unregister_from_dataset(lake: Lake, request: Any, call: Call) -> Iterator[A
     segments = [segment.id for segment in request.segments_to_drop]
     layers = list(request.layers_to_drop)
     dataset.unregister(segments_to_drop=segments, layers_to_drop=layers, force=request.force)
-    told = cloud("UnregisterFromDatasetResponse")(data=part_of(_TOLD.empty_table()))
-    told.task_id.id = DONE
-    yield told
+    response = cloud("UnregisterFromDatasetResponse")(data=part_of(_TOLD.empty_table()))
+    response.task_id.id = DONE
+    yield response
 
 
 @answers("WriteChunks", Kind.UPLOAD, writes=True)

@@ -32,14 +32,14 @@ def _find_entries(lake: Lake, request: Any, _call: Call) -> Any:
         if given.entry_kind == 0:
             raise invalid("find_entries: entry kind unspecified")
         wanted = {given.entry_kind}
-    found = [
+    entries = [
         entry
         for entry in lake.catalog.entries(include_hidden=True)
         if int(entry.kind) in (wanted or _BY_DEFAULT)
         and (not given.HasField("name") or entry.name == given.name)
         and (not given.HasField("id") or entry.id == entry_id_of(given.id))
     ]
-    return cloud("FindEntriesResponse")(entries=map(details_of, found))
+    return cloud("FindEntriesResponse")(entries=map(details_of, entries))
 
 
 @answers("CreateDatasetEntry", writes=True)
@@ -107,10 +107,10 @@ def _watch_events(lake: Lake, request: Any, call: Call) -> Iterator[Any]:
 
 
 def _entry(lake: Lake, id: EntryId) -> DatasetEntry | TableEntry:  # noqa: A002 (it is one)
-    found = next((entry for entry in lake.catalog.entries(include_hidden=True) if entry.id == id), None)
-    if found is None:
-        raise NotFoundError(f"Entry id '{id}' not found")
-    return found
+    for entry in lake.catalog.entries(include_hidden=True):
+        if entry.id == id:
+            return entry
+    raise NotFoundError(f"Entry id '{id}' not found")
 
 
 def hidden_in(lake: Lake, details: Any, field: str, what: str) -> EntryId | None:
@@ -119,11 +119,11 @@ def hidden_in(lake: Lake, details: Any, field: str, what: str) -> EntryId | None
         return None
     id_ = entry_id_of(getattr(details, field))
     try:
-        found = lake.catalog.get_dataset(id=id_)
+        dataset = lake.catalog.get_dataset(id=id_)
     except NotFoundError as error:
         raise invalid(f"{what} does not exist: {error.message}") from None
     kind = EntryKind.ASSET_DATASET if field == "asset_dataset" else EntryKind.BLUEPRINT_DATASET
-    if found.kind is not kind:
+    if dataset.kind is not kind:
         raise invalid(f"{what} must be {'an asset' if kind is EntryKind.ASSET_DATASET else 'a blueprint'} dataset")
     return id_
 

@@ -166,8 +166,8 @@ class ServedLayers:
         version = self.version(dataset)
         if segment_ids is None:
             return version.layers
-        found = version.by_segment
-        return [layer for segment in dict.fromkeys(segment_ids) for layer in found.get(segment, ())]
+        by_segment = version.by_segment
+        return [layer for segment in dict.fromkeys(segment_ids) for layer in by_segment.get(segment, ())]
 
     def keys(self, dataset: EntryId, chunks: Sequence[tuple[StoredLayer, Integers]]) -> pa.Array:
         """The keys of some chunks of some layers, by their rows in the manifests."""
@@ -180,17 +180,17 @@ class ServedLayers:
                 self._kept.popitem(last=False)
         heads = np.frombuffer(b"".join(map(b"".join, keys)), np.uint8).reshape(-1, _KEY.size - 4)
         numbers = np.concatenate([rows for _, rows in chunks]) if chunks else np.empty(0, np.int64)
-        found = np.empty((len(numbers), _KEY.size), np.uint8)
-        found[:, :-4] = np.repeat(heads, np.array([len(rows) for _, rows in chunks], np.int64), axis=0)
-        found[:, -4:] = numbers.astype(">u4").view(np.uint8).reshape(-1, 4)
+        encoded = np.empty((len(numbers), _KEY.size), np.uint8)
+        encoded[:, :-4] = np.repeat(heads, np.array([len(rows) for _, rows in chunks], np.int64), axis=0)
+        encoded[:, -4:] = numbers.astype(">u4").view(np.uint8).reshape(-1, 4)
         offsets = np.arange(len(numbers) + 1, dtype=np.int32) * np.int32(_KEY.size)
-        return pa.Array.from_buffers(pa.binary(), len(numbers), [None, pa.py_buffer(offsets), pa.py_buffer(found)])
+        return pa.Array.from_buffers(pa.binary(), len(numbers), [None, pa.py_buffer(offsets), pa.py_buffer(encoded)])
 
     def named(self, keys: Iterable[LayerKey]) -> list[StoredLayer]:
         """The layers that keys name. Raises ``NotFoundError`` or :class:`ProtocolError` where there is none of one."""
         datasets: dict[bytes, DatasetEntry] = {}
         by_digest: dict[bytes, dict[str, StoredLayer]] = {}
-        found = []
+        layers = []
         for key in keys:
             id_, digest = key
             if id_ not in datasets:  # a dataset that was deleted has no chunks, whoever knows their keys
@@ -199,14 +199,14 @@ class ServedLayers:
                 layer = self._kept.get(key)
             if layer is None:
                 if id_ not in by_digest:
-                    there = self.of(datasets[id_])
-                    by_digest[id_] = {layer.entry.manifest_digest: layer for layer in there}
+                    newest = self.of(datasets[id_])
+                    by_digest[id_] = {layer.entry.manifest_digest: layer for layer in newest}
                 layer = by_digest[id_].get(digest.hex())
             if layer is None:
                 text = f"dataset '{EntryId(id_.hex())}' has no such chunk any more; query it again for the present ones"
                 raise ProtocolError(Status.NOT_FOUND, text)
-            found.append(layer)
-        return found
+            layers.append(layer)
+        return layers
 
     def version(self, dataset: DatasetEntry) -> DatasetVersion:
         """The newest version of a dataset."""
@@ -242,20 +242,20 @@ class DatasetVersion:
     @cached_property
     def layers(self) -> list[StoredLayer]:
         """All layers, those without chunks included."""
-        found: dict[tuple[str, str], StoredLayer] = {}
+        layers: dict[tuple[str, str], StoredLayer] = {}
         for store, live in zip(self.stores, self.live, strict=True):
             for entry in live:
                 if (entry.kind == "blueprint") == (self.kind == "blueprint"):
-                    found[entry.recording_id, entry.layer] = StoredLayer(store.folder, entry)
-        return list(found.values())
+                    layers[entry.recording_id, entry.layer] = StoredLayer(store.folder, entry)
+        return list(layers.values())
 
     @cached_property
     def by_segment(self) -> Mapping[str, list[StoredLayer]]:
         """The same by the ids of their segments."""
-        found: dict[str, list[StoredLayer]] = {}
+        layers: dict[str, list[StoredLayer]] = {}
         for layer in self.layers:
-            found.setdefault(layer.entry.recording_id, []).append(layer)
-        return found
+            layers.setdefault(layer.entry.recording_id, []).append(layer)
+        return layers
 
     @cached_property
     def schema(self) -> Any:
@@ -278,8 +278,8 @@ class DatasetVersion:
         for store, live in zip(self.stores, self.live, strict=True):
             entries = summarised(store.folder, live, store.schemas).table
             tables.append(table_of(SegmentTables.of(entries, self.kind), store.folder))
-        there = [table for table in tables if len(table)]
-        return pa.concat_tables(there, promote_options="default") if there else tables[0]
+        filled = [table for table in tables if len(table)]
+        return pa.concat_tables(filled, promote_options="default") if filled else tables[0]
 
 
 # --- places
@@ -310,7 +310,9 @@ def known_roots(allowed: Iterable[str]) -> tuple[str, ...]:
     home = os.path.expanduser("~")  # noqa: PTH111 (which leaves it as it is for a user without a home)
     own = (tempfile.gettempdir(), os.fspath(Path.cwd()), home, os.fspath(_PACKAGE))
     places = [located(root) for root in (*allowed, *own)]
-    local = {form for one in places if isinstance(one, Path) for form in (os.fspath(one), os.path.realpath(one))}
+    local = {
+        form for place in places if isinstance(place, Path) for form in (os.fspath(place), os.path.realpath(place))
+    }
     return tuple(sorted(local - {"/", "~"}, key=len, reverse=True))
 
 

@@ -196,13 +196,13 @@ class Call:
     @property
     def entry_id(self) -> EntryId | None:
         """The id of the entry that the headers name, or None. Raises :class:`ProtocolError` for one that is none."""
-        found = self._text(ENTRY_ID_HEADER)
-        if not found:
+        text = self._text(ENTRY_ID_HEADER)
+        if not text:
             return None
         try:
-            return EntryId(found)
+            return EntryId(text)
         except (TypeError, ValueError):
-            raise invalid(f"the '{ENTRY_ID_HEADER}' header is no entry id: {found[:64]!r}") from None
+            raise invalid(f"the '{ENTRY_ID_HEADER}' header is no entry id: {text[:64]!r}") from None
 
     @property
     def entry_name(self) -> str | None:
@@ -226,8 +226,8 @@ class Call:
             raise ProtocolError(Status.CANCELLED, "the client has gone")
 
     def _text(self, name: str) -> str:
-        found = self.headers.get(name, "")
-        return found.decode("utf-8", "replace") if isinstance(found, bytes) else found
+        value = self.headers.get(name, "")
+        return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
 
 
 @dataclass(frozen=True, slots=True)
@@ -394,8 +394,8 @@ def part_of(rows: pa.Table | pa.RecordBatch) -> Any:
 def _one_batch(table: pa.Table) -> pa.RecordBatch:
     batches = table.combine_chunks().to_batches()
     if len(batches) == 1:
-        found: pa.RecordBatch = batches[0]
-        return found
+        batch: pa.RecordBatch = batches[0]
+        return batch
     columns = [pa.concat_arrays(column.chunks) if column.num_chunks else pa.nulls(0, column.type) for column in table]
     return pa.RecordBatch.from_arrays(columns, schema=table.schema)
 
@@ -450,12 +450,12 @@ def _expanded(part: Any, call: Call) -> pa.Buffer:
 
 def _expanded_block(block: bytes, size: int) -> bytes:
     try:
-        found: bytes = lz4.block.decompress(block, uncompressed_size=size)
+        data: bytes = lz4.block.decompress(block, uncompressed_size=size)
     except (lz4.block.LZ4BlockError, ValueError) as error:
         raise invalid(f"the part is no LZ4 block: {error}") from error
-    if len(found) != size:
-        raise invalid(f"the part expands to {len(found):,} bytes instead of {size:,}")
-    return found
+    if len(data) != size:
+        raise invalid(f"the part expands to {len(data):,} bytes instead of {size:,}")
+    return data
 
 
 def _expanded_large(block: bytes, size: int) -> pa.Buffer:

@@ -298,8 +298,8 @@ class MemoryBudget:
             self._settle()
             if self._freed < _WORTH_A_TRIM or self._used > _SMALL:
                 return 0
-            found, self._freed = self._freed, 0
-            return found
+            freed, self._freed = self._freed, 0
+            return freed
 
     def _taken(self, size: int, ticket: object | None) -> bool:
         """Whether bytes were free, and are taken now; large claims are met in the order in which they came."""
@@ -430,11 +430,11 @@ class Reception:
                 yield data
             status = Status.OK
         except Exception as error:
-            told = protocol_error(error)
-            status = told.code
+            ended = protocol_error(error)
+            status = ended.code
             if status is Status.INTERNAL:
                 LOG.error("%s failed: %s", method.name, cause_of(error), exc_info=error)
-            raise ProtocolError(told.code, self.shown(told.text)) from error
+            raise ProtocolError(ended.code, self.shown(ended.text)) from error
         finally:
             self.metrics.ended(method.name, status, time.monotonic() - began)
 

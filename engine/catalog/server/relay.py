@@ -60,12 +60,12 @@ def greets(data: bytes) -> bool:
 
 def client_of(address: str) -> str:
     """The client that an address is of: all addresses of a /64 of IPv6 are one's."""
-    found = ipaddress.ip_address(address.partition("%")[0])
-    if isinstance(found, ipaddress.IPv4Address):
+    ip = ipaddress.ip_address(address.partition("%")[0])
+    if isinstance(ip, ipaddress.IPv4Address):
         return address
-    if found.ipv4_mapped is not None:
-        return str(found.ipv4_mapped)
-    return str(ipaddress.ip_network((found, 64), strict=False))
+    if ip.ipv4_mapped is not None:
+        return str(ip.ipv4_mapped)
+    return str(ipaddress.ip_network((ip, 64), strict=False))
 
 
 def _offers_h2_alone(data: bytes) -> bool | None:
@@ -99,11 +99,11 @@ def _names_of_protocols(hello: bytes) -> list[bytes]:
 
 
 def _listed(data: bytes) -> list[bytes]:
-    found, at = [], 0
+    names, at = [], 0
     while at < len(data):
-        found.append(data[at + 1 : at + 1 + data[at]])
+        names.append(data[at + 1 : at + 1 + data[at]])
         at += 1 + data[at]
-    return found
+    return names
 
 
 class _Frames:
@@ -310,7 +310,7 @@ class Relay:
                 now = time.monotonic()
                 if now - looked >= _LOOK:
                     looked = now
-                    for connection in [one for one in self._connections if one.is_stalled(now)]:
+                    for connection in [each for each in self._connections if each.is_stalled(now)]:
                         self._stalled()
                         self._drop(connection)
         finally:
@@ -370,15 +370,15 @@ class Relay:
         """Read on until it is known which server a connection is for, and join the two."""
         line = connection.inward
         try:
-            found = connection.client.recv(_MOST_LOOKED_AT)
+            data = connection.client.recv(_MOST_LOOKED_AT)
         except BlockingIOError:
             return
-        line.waiting = bytes(line.waiting) + found
+        line.waiting = bytes(line.waiting) + data
         is_grpc = speaks_grpc(line.waiting, is_tls=self._is_tls)
-        if not found and not is_grpc:
+        if not data and not is_grpc:
             self._drop(connection)
-        elif is_grpc is not None and (not found or not is_grpc or self._is_tls or greets(line.waiting)):
-            line.at_end = not found
+        elif is_grpc is not None and (not data or not is_grpc or self._is_tls or greets(line.waiting)):
+            line.at_end = not data
             server = socket.socket(socket.AF_UNIX)
             connection.join(server, is_grpc=is_grpc, is_tls=self._is_tls)
             server.connect("\0" + self._addresses[is_grpc])

@@ -56,9 +56,9 @@ class CatalogService:
 @answers("WhoAmI")
 def _who_am_i(lake: Lake, _request: Any, call: Call) -> Any:
     every = (*_CAPABILITIES, *([] if lake.uploads is None else [_UPLOADS]))
-    told = [name for name in every if call.can_write or not name.startswith(_OF_WRITERS)]
+    capabilities = [name for name in every if call.can_write or not name.startswith(_OF_WRITERS)]
     return cloud("WhoAmIResponse")(
-        can_read=call.can_read, can_write=call.can_write, capabilities={"capabilities": told}
+        can_read=call.can_read, can_write=call.can_write, capabilities={"capabilities": capabilities}
     )
 
 

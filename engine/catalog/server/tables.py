@@ -147,26 +147,26 @@ def table_message(table: TableEntry) -> Any:
     else:
         kind, value = _LANCE, cloud("LanceTable")(table_url=table.storage_url)
     details = {"type_url": kind, "value": value.SerializeToString()}
-    found = cloud("TableEntry")(details=details_of(table), provider_details=details)
+    message = cloud("TableEntry")(details=details_of(table), provider_details=details)
     if table.has_blueprint_dataset():
-        found.table_details.blueprint_dataset.CopyFrom(entry_id_message(table.blueprint_dataset().id))
+        message.table_details.blueprint_dataset.CopyFrom(entry_id_message(table.blueprint_dataset().id))
         default = table.default_blueprint()
         if default is not None:
-            found.table_details.default_blueprint_segment.id = default
-    return found
+            message.table_details.default_blueprint_segment.id = default
+    return message
 
 
 def _difference(first: pa.Table, other: pa.Table) -> str:
     """Return the difference between the columns of two messages, as text."""
     own, others = ({field.name: field for field in table.schema} for table in (first, other))
-    found = [f"{name!r} is missing" for name in own.keys() - others.keys()]
-    found += [f"{name!r} is new" for name in others.keys() - own.keys()]
-    found += [
+    differences = [f"{name!r} is missing" for name in own.keys() - others.keys()]
+    differences += [f"{name!r} is new" for name in others.keys() - own.keys()]
+    differences += [
         f"{name!r} is {others[name].type}, and was {own[name].type}"
         for name in own.keys() & others.keys()
         if own[name].type != others[name].type
     ]
-    return ", ".join(sorted(found)) or "their order, or what is said of them beside their types"
+    return ", ".join(sorted(differences)) or "their order, or what is said of them beside their types"
 
 
 def _as_known_to(call: Call, table: TableEntry, rows: pa.Table) -> pa.Table:
@@ -197,7 +197,7 @@ def _create_index(lake: Lake, request: Any, call: Call) -> Any:
     dataset = lake.dataset(call)
     config = request.config
     column, time_index = _column_in(config), config.time_index.timeline.name
-    if any(one.column == column for one in dataset.list_search_indexes()):
+    if any(index.column == column for index in dataset.list_search_indexes()):
         raise AlreadyExistsError(
             f"Index '{column}' already exists", hint="Delete it first, or let maintenance bring it up to date."
         )
@@ -216,17 +216,17 @@ def _create_index(lake: Lake, request: Any, call: Call) -> Any:
         raise ProtocolError(Status.UNIMPLEMENTED, _WITHOUT_BTREES)
     else:
         raise UsageError("the config of an index has no properties")
-    (made,) = (one for one in dataset.list_search_indexes() if one.column == column)
+    (made,) = (index for index in dataset.list_search_indexes() if index.column == column)
     return cloud("CreateIndexResponse")(index=_told(made.properties), statistics_json=made.statistics.encode())
 
 
 @answers("ListIndexes")
 def _list_indexes(lake: Lake, _request: Any, call: Call) -> Any:
     dataset = lake.dataset(call)
-    found = dataset.list_search_indexes()
+    indexes = dataset.list_search_indexes()
     return cloud("ListIndexesResponse")(
-        indexes=[_told(one.properties) for one in found],
-        statistics_json=[one.statistics.encode() for one in found],
+        indexes=[_told(index.properties) for index in indexes],
+        statistics_json=[index.statistics.encode() for index in indexes],
     )
 
 
@@ -234,8 +234,8 @@ def _list_indexes(lake: Lake, _request: Any, call: Call) -> Any:
 def _delete_indexes(lake: Lake, request: Any, call: Call) -> Any:
     dataset = lake.dataset(call)
     column = _column_in(request)
-    known = any(one.column == column for one in dataset.list_search_indexes())
-    gone = dataset.delete_search_indexes(column) if known else []
+    is_there = any(index.column == column for index in dataset.list_search_indexes())
+    gone = dataset.delete_search_indexes(column) if is_there else []
     return cloud("DeleteIndexesResponse")(indexes=[_told(config) for config in gone])
 
 
@@ -254,16 +254,16 @@ def _search_dataset(lake: Lake, request: Any, call: Call) -> Iterator[Any]:
         words = query.column(0)[0].as_py()
         if not isinstance(words, str):
             raise UsageError(f"words are searched by a text, and the query has {query.column(0).type}")
-        found = dataset.search_fts(words, column)
+        results = dataset.search_fts(words, column)
     elif kind == "vector":
         chosen = request.properties.vector
         most = chosen.top_k if chosen.HasField("top_k") else _TOP_K
-        found = dataset.search_vector(_vector_in(query.column(0)), column, most)
+        results = dataset.search_vector(_vector_in(query.column(0)), column, most)
     elif kind == "btree":
         raise ProtocolError(Status.UNIMPLEMENTED, _WITHOUT_BTREES)
     else:
         raise UsageError("the query says no kind of index")
-    rows = projected(found.to_arrow_table(), scan.columns)
+    rows = projected(results.to_arrow_table(), scan.columns)
     rows = rows.slice(max(scan.limit_offset, 0))
     if scan.HasField("limit_len"):
         rows = rows.slice(0, max(scan.limit_len, 0))
@@ -285,11 +285,11 @@ def _choices_in(config: Any) -> dict[str, Any]:
     metric = _METRICS.get(vector.distance_metrics)
     if metric is None:
         raise UsageError(f"distance metric {vector.distance_metrics} is none of those that there are")
-    found: dict[str, Any] = {"distance_metric": metric}
+    choices: dict[str, Any] = {"distance_metric": metric}
     for name in ("num_sub_vectors", "target_partition_num_rows"):
         if vector.HasField(name):
-            found[name] = getattr(vector, name)
-    return found
+            choices[name] = getattr(vector, name)
+    return choices
 
 
 def _vector_in(values: pa.ChunkedArray) -> pa.Array:
@@ -305,7 +305,7 @@ def _told(config: IndexConfig) -> Any:
     if config.properties.kind == "Inverted":
         properties = {"inverted": {name: choices[name] for name in ("store_position", "base_tokenizer")}}
     else:
-        metric = next(number for number, known in _METRICS.items() if known.value == choices["metric"])
+        metric = next(number for number, distance in _METRICS.items() if distance.value == choices["metric"])
         vector = {"distance_metrics": metric}
         if "num_sub_vectors" in choices:
             vector["num_sub_vectors"] = choices["num_sub_vectors"]

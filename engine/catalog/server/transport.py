@@ -278,11 +278,11 @@ class _Handler:
 
     def _answer(self, given: Iterator[bytes], context: Any) -> bytes:
         try:
-            (found,) = self._answers(given, context)
+            (data,) = self._answers(given, context)
         except ProtocolError as error:
             self._abort(context, error)
             raise
-        return found
+        return data
 
     def _stream(self, given: Iterator[bytes], context: Any) -> Iterator[bytes]:
         answers = self._answers(given, context)

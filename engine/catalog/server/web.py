@@ -118,7 +118,8 @@ class WebApp:
         origin = headers.get("origin")
         if origin is None or origin == f"{scope['scheme']}://{headers.get('host', '')}":
             return []
-        if not _LOCAL_ORIGINS.fullmatch(origin) and not any(_glob(one).fullmatch(origin) for one in self._web.origins):
+        named = any(_glob(pattern).fullmatch(origin) for pattern in self._web.origins)
+        if not named and not _LOCAL_ORIGINS.fullmatch(origin):
             return None
         return [
             (b"access-control-allow-origin", origin.encode("latin-1")),
@@ -138,8 +139,8 @@ class WebApp:
             here = quote(f"{scheme}://{headers.get('host', '')}", safe="")
             await _respond(send, 302, [(b"location", f"/?url={here}".encode())], b"")
         elif page := self._web.pages.get(path):
-            told = [(b"content-type", page.kind.encode()), (b"rerun-final-length", str(len(page.data)).encode())]
-            await _respond(send, 200, told, page.data if scope["method"] == "GET" else b"")
+            sized = [(b"content-type", page.kind.encode()), (b"rerun-final-length", str(len(page.data)).encode())]
+            await _respond(send, 200, sized, page.data if scope["method"] == "GET" else b"")
         else:
             await _plain(send, 404, "there is nothing here")
 
@@ -466,8 +467,8 @@ async def received(
         etag = await _take(lake, granted(lake, grant), _size(headers), receive, executor, is_stopping)
         status, text = Status.OK, "the file is there"
     except Exception as error:
-        told = protocol_error(error)
-        status, text = told.code, told.text
+        ended = protocol_error(error)
+        status, text = ended.code, ended.text
         text = reception.shown(text)
         if status is Status.RESOURCE_EXHAUSTED:
             LOG.warning("an upload was refused: %s", cause_of(error))
@@ -566,13 +567,13 @@ def viewer_pages() -> dict[str, Page]:
 
 def _fetched(address: str) -> dict[str, Page]:
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    found: dict[str, Page] = {}
+    pages: dict[str, Page] = {}
     ends = time.monotonic() + _SECONDS
     for path in _PATHS:
         while True:
             try:
                 with opener.open(f"{address}/{path}", timeout=_SECONDS) as response:
-                    found[f"/{path}"] = Page(response.headers["content-type"], response.read())
+                    pages[f"/{path}"] = Page(response.headers["content-type"], response.read())
             except urllib.error.HTTPError:
                 pass
             except urllib.error.URLError:
@@ -580,4 +581,4 @@ def _fetched(address: str) -> dict[str, Page]:
                     time.sleep(0.1)
                     continue
             break
-    return found
+    return pages
