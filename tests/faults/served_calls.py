@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from chunkmill.engine.catalog import CatalogClient, EntryId
 from chunkmill.engine.catalog.server import CatalogService, Kind, Method, ServiceOptions, start
-from chunkmill.engine.catalog.server.methods import ENTRY_ID_HEADER, SERVICE
+from chunkmill.engine.catalog.server.protocol import ENTRY_ID_HEADER, SERVICE
 
 PATIENCE: Final = 60.0
 _OF_HTTP: Final = -1

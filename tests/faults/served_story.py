@@ -11,8 +11,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 from catalog_writers import write_file
-from chunkmill.engine.catalog.server.envelopes import part_of, rows_in, schema_message
-from chunkmill.engine.catalog.server.messages import cloud, entry_id_of
+from chunkmill.engine.catalog.server.protocol import cloud, entry_id_of, part_of, rows_in, schema_message
 from chunkmill.engine.chunk import Chunk, ComponentColumn, TimeColumn
 from chunkmill.engine.rrd import Compression, encode_batch
 from served_calls import Calls, RefusedError

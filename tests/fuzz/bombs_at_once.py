@@ -28,9 +28,8 @@ from typing import Any, Final, NamedTuple
 import grpc
 import numpy as np
 import pyarrow as pa
-from chunkmill.engine.catalog.server.budget import MEMORY_BUDGET
-from chunkmill.engine.catalog.server.messages import cloud, shared
-from chunkmill.engine.catalog.server.methods import SERVICE
+from chunkmill.engine.catalog.server.protocol import SERVICE, cloud, shared
+from chunkmill.engine.catalog.server.reception import MEMORY_BUDGET
 from served_corpus import bombs
 from served_lake import Served, about
 

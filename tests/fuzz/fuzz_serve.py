@@ -31,7 +31,7 @@ from typing import Any, Final
 from bare_lines import lines_that_lie, pings, replies_in
 from chunkmill.engine.catalog import CatalogClient
 from chunkmill.engine.catalog.server import Kind, Method
-from chunkmill.engine.catalog.server.methods import SERVICE
+from chunkmill.engine.catalog.server.protocol import SERVICE
 from mutation import LengthField, from_varint, mutate
 from served_corpus import Corpus, Request, bombs, planned
 from served_lake import SECRET, TOO_LATE, Reply, Served, about

@@ -9,9 +9,15 @@ import lz4.block
 import pyarrow as pa
 from chunkmill.engine.catalog.dataset_view import layers_of
 from chunkmill.engine.catalog.server import Call, CatalogService
-from chunkmill.engine.catalog.server.envelopes import part_of, rows_in, schema_message
-from chunkmill.engine.catalog.server.messages import cloud, entry_id_message, shared
-from chunkmill.engine.catalog.server.methods import SERVICE
+from chunkmill.engine.catalog.server.protocol import (
+    SERVICE,
+    cloud,
+    entry_id_message,
+    part_of,
+    rows_in,
+    schema_message,
+    shared,
+)
 from chunkmill.engine.chunk import Chunk, ComponentColumn, ComponentColumnSelector, TimeColumn
 from chunkmill.engine.rrd import Compression, encode_batch
 from served_lake import Served, about

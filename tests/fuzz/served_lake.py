@@ -19,7 +19,7 @@ from urllib.parse import unquote
 import grpc
 from chunkmill.engine.catalog import CatalogClient, DatasetEntry
 from chunkmill.engine.catalog.server import CatalogService, Kind, Method, secret_of, secret_place, token
-from chunkmill.engine.catalog.server.methods import ENTRY_ID_HEADER
+from chunkmill.engine.catalog.server.protocol import ENTRY_ID_HEADER
 from chunkmill.engine.chunk import Chunk, ComponentColumn, TimeColumn
 from chunkmill.engine.rrd import RrdWriter, StoreEntry
 

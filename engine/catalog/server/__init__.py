@@ -13,22 +13,22 @@ from typing import TYPE_CHECKING
 from ...lazy_names import lazy_names
 
 if TYPE_CHECKING:
-    from .methods import Call, Kind, Method, ProtocolError, Status, protocol_error
-    from .service import CatalogService, ServiceOptions
+    from .lake import ServiceOptions
+    from .protocol import Call, Kind, Method, ProtocolError, Status, protocol_error
+    from .reception import Access, secret_of, secret_place, token
+    from .service import CatalogService
     from .temporary import Server
-    from .tokens import Access, secret_of, secret_place, token
     from .transport import is_loopback, start
-    from .viewer_page import viewer_pages
-    from .web import Web
+    from .web import Web, viewer_pages
 
 _HOMES = {
-    ".methods": "Call Kind Method ProtocolError Status protocol_error",
-    ".service": "CatalogService ServiceOptions",
+    ".lake": "ServiceOptions",
+    ".protocol": "Call Kind Method ProtocolError Status protocol_error",
+    ".reception": "Access secret_of secret_place token",
+    ".service": "CatalogService",
     ".temporary": "Server",
-    ".tokens": "Access secret_of secret_place token",
     ".transport": "is_loopback start",
-    ".viewer_page": "viewer_pages",
-    ".web": "Web",
+    ".web": "Web viewer_pages",
 }
 
 __all__ = [

@@ -8,65 +8,57 @@ from typing import Any, Final
 import pyarrow as pa
 
 from ...errors import UsageError, WriteError
-from ..client import CatalogClient
 from ..segment_properties import SegmentProperties, StoredProperties
-from .entry_methods import dataset_of
-from .envelopes import part_of, rows_in
-from .messages import cloud, shared
-from .methods import Call, Kind, Method, ProtocolError, Status
+from .lake import Lake
+from .protocol import Call, Kind, ProtocolError, Status, answers, cloud, invalid, part_of, rows_in, shared
 
 _MOST_TRIES: Final = 100
 
 
-class PropertyCalls:
-    """The handlers, over one catalog."""
+@answers("GetSegmentProperties", Kind.STREAM)
+def _get_segment_properties(lake: Lake, request: Any, call: Call) -> Iterator[Any]:
+    """The properties of each segment that has some: a message for each, as they may be large."""
+    properties = SegmentProperties(lake.dataset(call))
+    if not request.segment_ids:
+        raise UsageError("segment_ids must name at least one segment")
+    for id_ in dict.fromkeys(segment.id for segment in request.segment_ids):
+        call.check()
+        known = properties.of(id_)
+        if known.row is not None:
+            told = {
+                "segment_id": shared("SegmentId")(id=id_),
+                "properties": part_of(known.row),
+                "revision": known.revision,
+            }
+            yield cloud("GetSegmentPropertiesResponse")(segments=[told])
 
-    def __init__(self, catalog: CatalogClient) -> None:
-        self._catalog = catalog
 
-    def methods(self) -> tuple[Method, ...]:
-        """The methods of this group."""
-        return (
-            Method.named("GetSegmentProperties", Kind.STREAM, self._get),
-            Method.named("SetSegmentProperties", Kind.UNARY, self._set, writes=True),
-            Method.named("DeleteSegmentProperties", Kind.UNARY, self._delete, writes=True),
-        )
+@answers("SetSegmentProperties", writes=True)
+def _set_segment_properties(lake: Lake, request: Any, call: Call) -> Any:
+    properties = SegmentProperties(lake.dataset(call))
+    row = rows_in(request.properties, call).combine_chunks().to_batches()
+    expected = request.expected_revision if request.HasField("expected_revision") else None
+    stored = _replaced(properties, _id_in(request), expected, row[0] if row else pa.record_batch({}))
+    return cloud("SetSegmentPropertiesResponse")(revision=stored.revision)
 
-    def _get(self, request: Any, call: Call) -> Iterator[Any]:
-        """The properties of each segment that has some: a message for each, as they may be large."""
-        properties = SegmentProperties(dataset_of(self._catalog, call))
-        if not request.segment_ids:
-            raise UsageError("segment_ids must name at least one segment")
-        for id_ in dict.fromkeys(segment.id for segment in request.segment_ids):
-            call.check()
-            known = properties.of(id_)
-            if known.row is not None:
-                told = {"segment_id": _named(id_), "properties": part_of(known.row), "revision": known.revision}
-                yield cloud("GetSegmentPropertiesResponse")(segments=[told])
 
-    def _set(self, request: Any, call: Call) -> Any:
-        properties = SegmentProperties(dataset_of(self._catalog, call))
-        row = rows_in(request.properties, call).combine_chunks().to_batches()
-        expected = request.expected_revision if request.HasField("expected_revision") else None
-        stored = _replaced(properties, _id_in(request), expected, row[0] if row else pa.record_batch({}))
-        return cloud("SetSegmentPropertiesResponse")(revision=stored.revision)
-
-    def _delete(self, request: Any, call: Call) -> Any:
-        """Delete the properties of segments, none of them where one is not as it is said to be."""
-        properties = SegmentProperties(dataset_of(self._catalog, call))
-        wanted = {
-            _id_in(given): given.expected_revision if given.HasField("expected_revision") else None
-            for given in request.segments
-        }
-        if not wanted:
-            raise UsageError("segments must name at least one segment")
-        for _ in range(_MOST_TRIES):
-            known = {id_: properties.of(id_) for id_ in wanted}
-            for id_, expected in wanted.items():
-                _check(id_, known[id_], expected)
-            if properties.delete_all(known):
-                return cloud("DeleteSegmentPropertiesResponse")()
-        raise _never_still(next(iter(wanted)))
+@answers("DeleteSegmentProperties", writes=True)
+def _delete_segment_properties(lake: Lake, request: Any, call: Call) -> Any:
+    """Delete the properties of segments, none of them where one is not as it is said to be."""
+    properties = SegmentProperties(lake.dataset(call))
+    wanted = {
+        _id_in(given): given.expected_revision if given.HasField("expected_revision") else None
+        for given in request.segments
+    }
+    if not wanted:
+        raise UsageError("segments must name at least one segment")
+    for _ in range(_MOST_TRIES):
+        known = {id_: properties.of(id_) for id_ in wanted}
+        for id_, expected in wanted.items():
+            _check(id_, known[id_], expected)
+        if properties.delete_all(known):
+            return cloud("DeleteSegmentPropertiesResponse")()
+    raise _never_still(next(iter(wanted)))
 
 
 def _replaced(properties: SegmentProperties, id_: str, expected: int | None, row: pa.RecordBatch) -> StoredProperties:
@@ -97,10 +89,6 @@ def _check(id_: str, known: StoredProperties, expected: int | None) -> None:
 
 def _id_in(given: Any) -> str:
     if not given.segment_id.id:
-        raise ProtocolError(Status.INVALID_ARGUMENT, "missing required field: 'segment_id'")
+        raise invalid("missing required field: 'segment_id'")
     id_: str = given.segment_id.id
     return id_
-
-
-def _named(id_: str) -> Any:
-    return shared("SegmentId")(id=id_)

@@ -60,12 +60,12 @@ def greets(data: bytes) -> bool:
 
 def client_of(address: str) -> str:
     """The client that an address is of: all addresses of a /64 of IPv6 are one's."""
-    found = ipaddress.ip_address(address.partition("%")[0])
-    if isinstance(found, ipaddress.IPv4Address):
+    ip = ipaddress.ip_address(address.partition("%")[0])
+    if isinstance(ip, ipaddress.IPv4Address):
         return address
-    if found.ipv4_mapped is not None:
-        return str(found.ipv4_mapped)
-    return str(ipaddress.ip_network((found, 64), strict=False))
+    if ip.ipv4_mapped is not None:
+        return str(ip.ipv4_mapped)
+    return str(ipaddress.ip_network((ip, 64), strict=False))
 
 
 def _offers_h2_alone(data: bytes) -> bool | None:
@@ -99,11 +99,11 @@ def _names_of_protocols(hello: bytes) -> list[bytes]:
 
 
 def _listed(data: bytes) -> list[bytes]:
-    found, at = [], 0
+    names, at = [], 0
     while at < len(data):
-        found.append(data[at + 1 : at + 1 + data[at]])
+        names.append(data[at + 1 : at + 1 + data[at]])
         at += 1 + data[at]
-    return found
+    return names
 
 
 class _Frames:
@@ -310,7 +310,7 @@ class Relay:
                 now = time.monotonic()
                 if now - looked >= _LOOK:
                     looked = now
-                    for connection in [one for one in self._connections if one.is_stalled(now)]:
+                    for connection in [each for each in self._connections if each.is_stalled(now)]:
                         self._stalled()
                         self._drop(connection)
         finally:
@@ -341,8 +341,9 @@ class Relay:
             time.sleep(0.05)  # without handles for it, it would come again at once
             return
         name = client_of(address[0])
-        if len(self._connections) >= _MOST_CONNECTIONS or self._of_clients[name] >= self._most_of_client:
-            LOG.warning("a connection of %s is refused: it has %d of all %d", name, *self._counts(name))
+        of_client = self._of_clients[name]
+        if len(self._connections) >= _MOST_CONNECTIONS or of_client >= self._most_of_client:
+            LOG.warning("a connection of %s is refused: it has %d of all %d", name, of_client, len(self._connections))
             client.close()
             return
         client.setblocking(False)
@@ -351,9 +352,6 @@ class Relay:
         self._connections.add(connection)
         self._of_clients[name] += 1
         self._selector.register(client, selectors.EVENT_READ, connection)
-
-    def _counts(self, name: str) -> tuple[int, int]:
-        return self._of_clients[name], len(self._connections)
 
     def _go_on(self, connection: _Connection, end: Any) -> None:
         """Move what can be moved since one end of a connection reads or writes again."""
@@ -372,15 +370,15 @@ class Relay:
         """Read on until it is known which server a connection is for, and join the two."""
         line = connection.inward
         try:
-            found = connection.client.recv(_MOST_LOOKED_AT)
+            data = connection.client.recv(_MOST_LOOKED_AT)
         except BlockingIOError:
             return
-        line.waiting = bytes(line.waiting) + found
+        line.waiting = bytes(line.waiting) + data
         is_grpc = speaks_grpc(line.waiting, is_tls=self._is_tls)
-        if not found and not is_grpc:
+        if not data and not is_grpc:
             self._drop(connection)
-        elif is_grpc is not None and (not found or not is_grpc or self._is_tls or greets(line.waiting)):
-            line.at_end = not found
+        elif is_grpc is not None and (not data or not is_grpc or self._is_tls or greets(line.waiting)):
+            line.at_end = not data
             server = socket.socket(socket.AF_UNIX)
             connection.join(server, is_grpc=is_grpc, is_tls=self._is_tls)
             server.connect("\0" + self._addresses[is_grpc])

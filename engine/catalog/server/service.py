@@ -1,48 +1,34 @@
-"""The catalog service: one catalog, and a handler for each call of the protocol."""
+"""The catalog service: the methods of the protocol over one lake, and the calls about the server itself."""
 
 from __future__ import annotations
 
+import importlib.metadata
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
-from typing import Final
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from functools import cache, partial
+from typing import Any, Final
 
 from ...limits import MIB
-from ...locations import located
 from ..client import CatalogClient
-from .budget import MEMORY_BUDGET
-from .chunk_methods import ChunkCalls
-from .dataset_methods import DatasetCalls
-from .entry_events import EntryEvents
-from .entry_methods import EntryCalls
-from .methods import Method
-from .places import AllowedPlaces, known_roots, without_places
-from .property_methods import PropertyCalls
-from .registration_methods import RegistrationCalls
-from .search_methods import SearchCalls
-from .served_layers import ServedLayers
-from .server_methods import server_methods
-from .table_methods import TableCalls
-from .upload_grants import UploadGrants
+from . import chunks, datasets, entries, property_methods, tables, uploads
+from .lake import Lake, ServiceOptions
+from .protocol import Call, Kind, Method, answers, cloud, invalid
 
+_MODULES: Final = (chunks, datasets, entries, property_methods, tables, uploads, sys.modules[__name__])
+"""Modules whose functions answer calls."""
+
+FEATURES: Final = ("per_segment_index_values",)
+"""What ``Version`` tells: queries may come with index values of their own for each segment."""
+_PACKAGE: Final = "chunkmill"
+_NUMBERS: Final = re.compile(r"\d+")
 _CAPABILITIES: Final = ("catalog:write:register:file", "dataset:find_chunks")
 _UPLOADS: Final = "catalog:write:staging"
-
-
-@dataclass(frozen=True, slots=True)
-class ServiceOptions:
-    """The limits of what a service does.
-
-    ``readable`` are the places, paths or URLs, below which clients may register files and tables, and make tables,
-    beside the catalog's own folder; None: anywhere that this process can read and write. ``most_upload_bytes`` is the
-    size of the largest file that clients may upload, ``request_memory`` the bytes of memory that all requests together
-    may take, with what they expand to.
-    """
-
-    readable: Sequence[str] | None = ()
-    most_upload_bytes: int = 16 * 1024 * MIB
-    request_memory: int = MEMORY_BUDGET
+_OF_WRITERS: Final = "catalog:write:"
+"""The begin of capabilities that are told to those alone who may write."""
+_MOST_TESTED: Final = 32 * MIB
 
 
 class CatalogService:
@@ -53,25 +39,51 @@ class CatalogService:
 
     def __init__(self, catalog: CatalogClient | str | os.PathLike[str], options: ServiceOptions | None = None) -> None:
         self.options = options or ServiceOptions()
-        readable = self.options.readable
-        opened = catalog if isinstance(catalog, CatalogClient) else CatalogClient(catalog)
-        self.catalog = opened.for_clients(readable)
-        root = str(located(self.catalog.url.removeprefix("rerun+")))
-        places = AllowedPlaces(root, None if readable is None else tuple(readable))
-        self.shown = partial(without_places, roots=known_roots((*(readable or ()), root)))
-        layers = ServedLayers(self.catalog)
-        self.upload_grants = UploadGrants(self.catalog, self.options.most_upload_bytes)
-        capabilities = (*_CAPABILITIES, *([_UPLOADS] if self.upload_grants.is_offered else []))
-        found = [
-            *server_methods(capabilities),
-            *EntryCalls(self.catalog).methods(),
-            *EntryEvents(opened).methods(),
-            *DatasetCalls(self.catalog, layers).methods(),
-            *PropertyCalls(self.catalog).methods(),
-            *ChunkCalls(self.catalog, layers).methods(),
-            *SearchCalls(self.catalog).methods(),
-            *RegistrationCalls(self.catalog, places, self.options.most_upload_bytes, self.shown).methods(),
-            *TableCalls(self.catalog, places).methods(),
-            *self.upload_grants.methods(),
-        ]
-        self.methods: Mapping[str, Method] = {method.path: method for method in found}
+        self.lake = Lake(catalog, self.options)
+        self.catalog = self.lake.catalog
+        self.shown = self.lake.shown
+        named = [value for module in _MODULES for value in vars(module).values()]
+        self.methods: Mapping[str, Method] = {
+            method.path: replace(method, handler=partial(method.handler, self.lake))
+            for method in named
+            if isinstance(method, Method)
+        }
+
+
+# --- calls about the server itself
+
+
+@answers("WhoAmI")
+def _who_am_i(lake: Lake, _request: Any, call: Call) -> Any:
+    every = (*_CAPABILITIES, *([] if lake.uploads is None else [_UPLOADS]))
+    capabilities = [name for name in every if call.can_write or not name.startswith(_OF_WRITERS)]
+    return cloud("WhoAmIResponse")(
+        can_read=call.can_read, can_write=call.can_write, capabilities={"capabilities": capabilities}
+    )
+
+
+@answers("Version")
+def _get_version(_lake: Lake, _request: Any, _call: Call) -> Any:
+    return _own_version()
+
+
+@cache
+def _own_version() -> Any:
+    """Read once: the file that tells it takes more to be found and parsed than all else of a call."""
+    version = importlib.metadata.version(_PACKAGE)
+    major, minor, patch = (int(part) for part in (*_NUMBERS.findall(version), "0", "0")[:3])
+    build = {"crate_name": _PACKAGE, "version": {"major": major, "minor": minor, "patch": patch}}
+    return cloud("VersionResponse")(build_info=build, version=f"{_PACKAGE} {version}", features=FEATURES)
+
+
+@answers("DoBandwidthTest", Kind.STREAM)
+def _do_bandwidth_test(_lake: Lake, request: Any, call: Call) -> Iterator[Any]:
+    left = request.num_bytes
+    if left > _MOST_TESTED:
+        raise invalid(f"num_bytes ({left}) exceeds the maximum of {_MOST_TESTED}")
+    noise = os.urandom(min(left, MIB))
+    while left:
+        call.check()
+        some = noise[:left]
+        left -= len(some)
+        yield cloud("DoBandwidthTestResponse")(payload=some)

@@ -129,8 +129,9 @@ class Server:
         handle.wait()
 
     def _opened(self, port: int, allow: Sequence[PathLike]) -> RunningServer:
-        from .service import CatalogService, ServiceOptions
-        from .tokens import Access, secret_of, secret_place
+        from .lake import ServiceOptions
+        from .reception import Access, secret_of, secret_place
+        from .service import CatalogService
         from .transport import is_loopback, start
 
         client = self.client()

@@ -11,19 +11,17 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 from typing import Any, Final
 
 from ...allocation import give_back_freed_memory
 from ...errors import MissingExtraError, UsageError, extra_command
 from ...limits import MIB
-from .budget import MemoryBudget
-from .entry_events import MOST_WATCHERS
-from .methods import Kind, Method, ProtocolError
-from .port_holder import port_holder
-from .reception import Reception, forget
+from .lake import MOST_WATCHERS
+from .protocol import Kind, Method, ProtocolError
+from .reception import Access, MemoryBudget, Reception, forget
 from .relay import HEADER_SECONDS, MOST_OF_CLIENT, STALL_SECONDS, Relay
 from .service import CatalogService
-from .tokens import Access
 from .web import Web, WebApp, WebServer
 
 GRPC_OPTIONS: Final = (
@@ -46,6 +44,7 @@ THREADS: Final = 64
 _WAITING_THREADS: Final = MOST_WATCHERS + 8  # those beyond are refused by the handler
 _CALLS: Final = 8 * THREADS
 """Calls that run or wait for a thread; those beyond are refused at once."""
+_LISTENS: Final = "0A"
 
 
 def start(
@@ -96,7 +95,7 @@ def start(
     name = f"chunkmill-serve-{secrets.token_hex(16)}"
     app = WebApp(
         service.methods,
-        service.upload_grants,
+        service.lake,
         reception,
         executor,
         waiting,
@@ -145,7 +144,34 @@ def _listening(host: str, port: int) -> socket.socket:
         is_all = place[0] == "::" and socket.has_dualstack_ipv6()  # which includes the addresses of IPv4
         return socket.create_server(place[:2], family=family, backlog=1024, dualstack_ipv6=is_all)
     except (OSError, UnicodeError) as error:
-        raise _port_taken(host, port, port_holder(port) if port else "") from error
+        raise _port_taken(host, port, _port_holder(port) if port else "") from error
+
+
+def _port_holder(port: int) -> str:
+    """The process that listens on a TCP port, as ``process 12 (python server.py)``; empty where it cannot be seen.
+
+    Read from Linux's ``/proc``: processes of other users stay unseen, and so do all on other systems.
+    """
+    tables = (Path("/proc/net", name) for name in ("tcp", "tcp6"))
+    sockets = {f"socket:[{inode}]" for table in tables for inode in _listening_sockets(table, port)}
+    if not sockets:
+        return ""
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if any(str(handle.readlink()) in sockets for handle in (process / "fd").iterdir()):
+                words = (process / "cmdline").read_bytes().decode("utf-8", "replace").split("\0")
+                return f"process {process.name} ({' '.join(words).strip()[:120]})"
+        except OSError:
+            continue
+    return ""
+
+
+def _listening_sockets(table: Path, port: int) -> list[str]:
+    try:
+        rows = [line.split() for line in table.read_text().splitlines()[1:]]
+    except OSError:
+        return []
+    return [row[9] for row in rows if row[3] == _LISTENS and int(row[1].rpartition(":")[2], 16) == port]
 
 
 def _port_taken(host: str, port: int, holder: str) -> UsageError:
@@ -252,11 +278,11 @@ class _Handler:
 
     def _answer(self, given: Iterator[bytes], context: Any) -> bytes:
         try:
-            (found,) = self._answers(given, context)
+            (data,) = self._answers(given, context)
         except ProtocolError as error:
             self._abort(context, error)
             raise
-        return found
+        return data
 
     def _stream(self, given: Iterator[bytes], context: Any) -> Iterator[bytes]:
         answers = self._answers(given, context)

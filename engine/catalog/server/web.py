@@ -6,28 +6,35 @@ import asyncio
 import base64
 import binascii
 import importlib.metadata
+import importlib.util
 import ipaddress
 import logging
 import re
 import socket
 import ssl
+import subprocess
+import sys
 import tempfile
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+import urllib.error
+import urllib.request
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
 
+from ...errors import MissingExtraError, UsageError, extra_command
 from ...limits import MIB
+from ..upload_parts import NewPart
+from ..uploads import NewUpload
 from . import relay
-from .methods import Kind, Method, ProtocolError, Status, protocol_error
-from .metrics import CONTENT_TYPE
-from .receiving import Pace, received
-from .reception import Reception, forget
-from .upload_grants import UPLOAD_PATH, UploadGrants
+from .lake import Lake
+from .protocol import Kind, Method, ProtocolError, Status, cause_of, invalid, protocol_error
+from .reception import CONTENT_TYPE, Reception, forget
+from .uploads import UPLOAD_PATH, Grant, begin, check_received, granted
 
 LOG: Final = logging.getLogger(__name__)
 
@@ -62,7 +69,7 @@ class WebApp:
     def __init__(
         self,
         methods: Mapping[str, Method],
-        grants: UploadGrants,
+        lake: Lake,
         reception: Reception,
         executor: Executor,
         waiting: Executor,
@@ -72,20 +79,16 @@ class WebApp:
         most_calls: int,
     ) -> None:
         self._methods = methods
-        self._grants = grants
+        self._lake = lake
         self._reception = reception
         self._executor = executor
         self._waiting = waiting
         self._web = web
         self._only_local_names = only_local_names
         self._most_calls = most_calls
-        self._running = 0
-        self.is_stopping = False
-
-    @property
-    def running(self) -> int:
+        self.running = 0
         """The calls that run."""
-        return self._running
+        self.is_stopping = False
 
     async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
         """Answer a request."""
@@ -115,7 +118,8 @@ class WebApp:
         origin = headers.get("origin")
         if origin is None or origin == f"{scope['scheme']}://{headers.get('host', '')}":
             return []
-        if not _LOCAL_ORIGINS.fullmatch(origin) and not any(_glob(one).fullmatch(origin) for one in self._web.origins):
+        named = any(_glob(pattern).fullmatch(origin) for pattern in self._web.origins)
+        if not named and not _LOCAL_ORIGINS.fullmatch(origin):
             return None
         return [
             (b"access-control-allow-origin", origin.encode("latin-1")),
@@ -135,8 +139,8 @@ class WebApp:
             here = quote(f"{scheme}://{headers.get('host', '')}", safe="")
             await _respond(send, 302, [(b"location", f"/?url={here}".encode())], b"")
         elif page := self._web.pages.get(path):
-            told = [(b"content-type", page.kind.encode()), (b"rerun-final-length", str(len(page.data)).encode())]
-            await _respond(send, 200, told, page.data if scope["method"] == "GET" else b"")
+            sized = [(b"content-type", page.kind.encode()), (b"rerun-final-length", str(len(page.data)).encode())]
+            await _respond(send, 200, sized, page.data if scope["method"] == "GET" else b"")
         else:
             await _plain(send, 404, "there is nothing here")
 
@@ -151,23 +155,23 @@ class WebApp:
         await _respond(send, 200, [(b"content-type", CONTENT_TYPE.encode())], self._reception.metrics.text())
 
     async def _put(self, scope: Any, headers: Mapping[str, str], receive: Receive, send: Send) -> None:
-        if self.is_stopping or self._running >= self._most_calls:
+        if self.is_stopping or self.running >= self._most_calls:
             await _plain(send, 503, "the server is stopping" if self.is_stopping else "too many calls run")
             return
-        self._running += 1
+        self.running += 1
         try:
             status, text, etag = await received(
                 scope["path"].removeprefix(UPLOAD_PATH),
                 headers,
                 receive,
-                self._grants,
+                self._lake,
                 self._reception,
                 self._executor,
                 is_stopping=lambda: self.is_stopping,
             )
             await _plain(send, status, text, [(b"etag", f'"{etag}"'.encode())] if etag else [])
         finally:
-            self._running -= 1
+            self.running -= 1
 
     async def _post(
         self, scope: Any, headers: Mapping[str, str], cors: list[tuple[bytes, bytes]], receive: Receive, send: Send
@@ -185,7 +189,7 @@ class WebApp:
                 raise ProtocolError(Status.UNIMPLEMENTED, "there is no such method by gRPC-web")
             if self.is_stopping:
                 raise ProtocolError(Status.UNAVAILABLE, "the server is stopping")
-            if self._running >= self._most_calls:
+            if self.running >= self._most_calls:
                 raise ProtocolError(Status.RESOURCE_EXHAUSTED, "too many calls run")
             self._reception.permitted(method, headers)  # before the request is taken in
             with self._reception.budget.taking() as taken:
@@ -224,10 +228,10 @@ class WebApp:
         answers = self._reception.run(
             method, iter(requests), headers, peer=peer, is_active=lambda: not (gone.done() or self.is_stopping)
         )
-        self._running += 1
+        self.running += 1
         try:
             while True:
-                data = await loop.run_in_executor(executor, _next, answers)
+                data = await loop.run_in_executor(executor, next, answers, None)
                 if data is None:
                     if self.is_stopping:  # a stream that was told so ends as if it were whole
                         return ProtocolError(Status.UNAVAILABLE, "the server is stopping")
@@ -243,9 +247,9 @@ class WebApp:
         except RuntimeError as error:  # the executor takes nothing any more
             return protocol_error(error)
         finally:
-            self._running -= 1
+            self.running -= 1
             gone.cancel()
-            await asyncio.to_thread(_closed, answers)
+            await asyncio.to_thread(answers.close)
 
 
 class WebServer:
@@ -333,14 +337,6 @@ def _ssl_context(certificate: bytes, key: bytes) -> ssl.SSLContext:
     return context
 
 
-def _next(answers: Iterator[bytes]) -> bytes | None:
-    return next(answers, None)
-
-
-def _closed(answers: Any) -> None:
-    answers.close()
-
-
 async def _wait_until_gone(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
@@ -367,9 +363,9 @@ def _message(body: bytes, *, as_text: bool) -> bytes:
     try:
         data = base64.b64decode(body, validate=True) if as_text else body
     except binascii.Error:
-        raise ProtocolError(Status.INVALID_ARGUMENT, "the request is no base64") from None
+        raise invalid("the request is no base64") from None
     if len(data) < 5 or data[0] != 0 or len(data) < 5 + int.from_bytes(data[1:5], "big"):
-        raise ProtocolError(Status.INVALID_ARGUMENT, "the request is no frame of gRPC-web")
+        raise invalid("the request is no frame of gRPC-web")
     return data[5 : 5 + int.from_bytes(data[1:5], "big")]
 
 
@@ -406,3 +402,183 @@ async def _respond(send: Send, status: int, headers: list[tuple[bytes, bytes]], 
     sized = [*headers, (b"content-length", str(len(body)).encode())]
     await send({"type": "http.response.start", "status": status, "headers": sized})
     await send({"type": "http.response.body", "body": body})
+
+
+# --- uploads: a body on its way into a file, a few MiB of it in memory at a time
+
+_NAME: Final = "PUT /upload"
+_PIECE: Final = 4 * MIB
+_OF_HTTP: Final = {
+    Status.OK: 201,
+    Status.INVALID_ARGUMENT: 400,
+    Status.CANCELLED: 400,
+    Status.DEADLINE_EXCEEDED: 408,
+    Status.UNAUTHENTICATED: 401,
+    Status.PERMISSION_DENIED: 403,
+    Status.NOT_FOUND: 404,
+    Status.FAILED_PRECONDITION: 409,
+    Status.ALREADY_EXISTS: 412,
+    Status.OUT_OF_RANGE: 413,
+    Status.UNAVAILABLE: 503,
+    Status.RESOURCE_EXHAUSTED: 507,
+}
+
+_LEAST_PACE: Final = 1024.0
+"""Bytes of a body that have to come in a second, after the time in which a client stalls."""
+
+
+class Pace:
+    """Gives the events of a request as they come; a body that comes byte by byte is cut like one that stalls."""
+
+    def __init__(self, receive: Receive) -> None:
+        self._receive = receive
+        self._until = time.monotonic() + relay.STALL_SECONDS
+
+    async def __call__(self) -> Any:
+        """Return the next event. Raises :class:`ProtocolError` where it is too late."""
+        try:
+            event = await asyncio.wait_for(self._receive(), max(self._until - time.monotonic(), 0))
+        except TimeoutError:
+            raise ProtocolError(Status.DEADLINE_EXCEEDED, "the request came too slowly") from None
+        self._until += len(event.get("body", b"")) / _LEAST_PACE
+        return event
+
+
+async def received(
+    grant: str,
+    headers: Mapping[str, str],
+    receive: Receive,
+    lake: Lake,
+    reception: Reception,
+    executor: Executor,
+    *,
+    is_stopping: Callable[[], bool],
+) -> tuple[int, str, str]:
+    """Take in an upload for which there is a grant: the status of HTTP, the text of the answer, and a part's ETag.
+
+    What is cut, by the client, an error or the server's end, leaves no file.
+    """
+    began = time.monotonic()
+    reception.metrics.began()
+    status, text, etag = Status.CANCELLED, "the upload was cut", ""
+    try:
+        if reception.access.read_only:
+            raise reception.access.refusal()
+        etag = await _take(lake, granted(lake, grant), _size(headers), receive, executor, is_stopping)
+        status, text = Status.OK, "the file is there"
+    except Exception as error:
+        ended = protocol_error(error)
+        status, text = ended.code, ended.text
+        text = reception.shown(text)
+        if status is Status.RESOURCE_EXHAUSTED:
+            LOG.warning("an upload was refused: %s", cause_of(error))
+        elif status not in _OF_HTTP:
+            LOG.error("an upload failed: %s", cause_of(error), exc_info=error)
+    finally:
+        reception.metrics.ended(_NAME, status, time.monotonic() - began)
+    return _OF_HTTP.get(status, 500), text, etag
+
+
+async def _take(
+    lake: Lake,
+    grant: Grant,
+    size: int | None,
+    receive: Receive,
+    executor: Executor,
+    is_stopping: Callable[[], bool],
+) -> str:
+    loop = asyncio.get_running_loop()
+    upload: NewUpload = await loop.run_in_executor(executor, begin, lake, grant, size)
+    waiting, count, more, paced = bytearray(), 0, True, Pace(receive)
+    try:
+        while more:
+            event = await paced()
+            if event["type"] == "http.disconnect":
+                raise ProtocolError(Status.CANCELLED, "the client has gone")
+            if is_stopping():
+                raise ProtocolError(Status.UNAVAILABLE, "the server is stopping")
+            waiting += event.get("body", b"")
+            count += len(event.get("body", b""))
+            more = event.get("more_body", False)
+            check_received(lake, grant, count)
+            if len(waiting) >= _PIECE or not more:
+                await loop.run_in_executor(executor, upload.write, bytes(waiting))
+                waiting.clear()
+        expected = grant.size if size is None else size
+        if expected is not None and count != expected:
+            raise invalid(f"the upload has {count} bytes, and not {expected}")
+        await loop.run_in_executor(executor, upload.publish)
+        return upload.etag if isinstance(upload, NewPart) else ""
+    finally:
+        upload.discard()
+
+
+def _size(headers: Mapping[str, str]) -> int | None:
+    given = headers.get("content-length")
+    return int(given) if given is not None and given.isascii() and given.isdigit() else None
+
+
+# --- the page of Rerun's viewer, as the installed rerun-sdk brings it
+
+_PATHS: Final = ("index.html", "re_viewer.js", "re_viewer_bg.wasm", "favicon.ico", "apple-touch-icon.png", "sw.js")
+_NEEDED: Final = _PATHS[:3]
+_SECONDS: Final = 30.0
+# in a process of its own, which ends when it has told its files: the SDK serves them on a port that cannot be closed
+_SCRIPT: Final = """
+import socket, sys
+import rerun
+with socket.socket() as free:
+    free.bind(("127.0.0.1", 0))
+    port = free.getsockname()[1]
+rerun.init("chunkmill")
+rerun.serve_web_viewer(web_port=port, open_browser=False)
+print(port, flush=True)
+sys.stdin.read()
+"""
+
+
+def viewer_pages() -> dict[str, Page]:
+    """The files of the page by their paths, with ``/`` the page itself.
+
+    Raises
+    ------
+    MissingExtraError
+        The package rerun-sdk is not installed.
+    UsageError
+        It has no page.
+    """
+    if importlib.util.find_spec("rerun") is None:
+        raise MissingExtraError("the viewer's page is in rerun-sdk", hint=extra_command("serve", "viewer"))
+    with subprocess.Popen(  # noqa: S603 (this interpreter, and a script of ours)
+        [sys.executable, "-c", _SCRIPT], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            port = process.stdout.readline().strip().decode()
+            pages = {} if not port else _fetched(f"http://127.0.0.1:{port}")
+        finally:
+            process.stdin.close()
+            process.kill()
+    if any(f"/{path}" not in pages for path in _NEEDED):
+        raise UsageError("the installed rerun-sdk has no page of a viewer", hint="pip install -U rerun-sdk")
+    return {"/": pages["/index.html"], **pages}
+
+
+def _fetched(address: str) -> dict[str, Page]:
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    pages: dict[str, Page] = {}
+    ends = time.monotonic() + _SECONDS
+    for path in _PATHS:
+        while True:
+            try:
+                with opener.open(f"{address}/{path}", timeout=_SECONDS) as response:
+                    pages[f"/{path}"] = Page(response.headers["content-type"], response.read())
+            except urllib.error.HTTPError:
+                pass
+            except urllib.error.URLError:
+                if time.monotonic() < ends:
+                    time.sleep(0.1)
+                    continue
+            break
+    return pages

@@ -10,7 +10,7 @@ from chunk_making import made
 from chunkmill.engine import LazyChunkStream
 from chunkmill.engine.catalog import CatalogClient, DatasetEntry
 from chunkmill.engine.catalog.server import Call, CatalogService, Kind, ServiceOptions
-from chunkmill.engine.catalog.server.methods import SERVICE
+from chunkmill.engine.catalog.server.protocol import SERVICE
 
 SEGMENTS = ("one", "three", "two")
 

@@ -11,12 +11,10 @@ import pyarrow as pa
 import pytest
 from chunkmill.engine.catalog import CatalogClient, DatasetEntry, TableEntry
 from chunkmill.engine.catalog.server import Access, CatalogService, ProtocolError, ServiceOptions, Status
-from chunkmill.engine.catalog.server.envelopes import part_of, rows_in, schema_message
-from chunkmill.engine.catalog.server.messages import cloud
-from chunkmill.engine.catalog.server.methods import SERVICE
-from chunkmill.engine.catalog.server.places import without_places
+from chunkmill.engine.catalog.server.datasets import error_of
+from chunkmill.engine.catalog.server.lake import without_places
+from chunkmill.engine.catalog.server.protocol import SERVICE, cloud, part_of, rows_in, schema_message
 from chunkmill.engine.catalog.server.reception import Reception
-from chunkmill.engine.catalog.server.tasks import error_of
 from chunkmill.engine.errors import UnfitRowsError, WriteError
 from chunkmill.engine.ingest import logging_to
 

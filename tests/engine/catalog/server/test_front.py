@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 from chunkmill.engine.catalog.server import Access, CatalogService, Web, relay, start, token, transport
-from chunkmill.engine.catalog.server.methods import SERVICE
+from chunkmill.engine.catalog.server.protocol import SERVICE
 from chunkmill.engine.catalog.server.relay import speaks_grpc
 from chunkmill.engine.catalog.server.web import Page
 from served import small_lake

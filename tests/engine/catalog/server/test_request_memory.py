@@ -13,11 +13,8 @@ import pyarrow as pa
 import pytest
 from chunkmill.engine.catalog import CatalogClient
 from chunkmill.engine.catalog.server import Access, Call, CatalogService, ProtocolError, ServiceOptions, Status, start
-from chunkmill.engine.catalog.server.budget import MEMORY_BUDGET, MemoryBudget
-from chunkmill.engine.catalog.server.envelopes import part_of, rows_in, schema_message
-from chunkmill.engine.catalog.server.messages import shared
-from chunkmill.engine.catalog.server.methods import SERVICE, protocol_error
-from chunkmill.engine.catalog.server.reception import Reception, forget
+from chunkmill.engine.catalog.server.protocol import SERVICE, part_of, protocol_error, rows_in, schema_message, shared
+from chunkmill.engine.catalog.server.reception import MEMORY_BUDGET, MemoryBudget, Reception, forget
 from chunkmill.engine.errors import UsageError
 from chunkmill.engine.limits import MAX_SCHEMA_FIELDS
 from served import Caller

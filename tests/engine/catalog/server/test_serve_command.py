@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 from chunkmill.engine.catalog.server import Access, CatalogService, Kind, secret_of, start, token
-from chunkmill.engine.catalog.server.methods import SERVICE, ProtocolError
+from chunkmill.engine.catalog.server.protocol import SERVICE, ProtocolError
 from chunkmill.engine.catalog.server.reception import Reception
 from chunkmill.engine.cli.commands import commands
 from chunkmill.engine.cli.serving import JoinedLines

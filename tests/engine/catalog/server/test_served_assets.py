@@ -13,8 +13,7 @@ from chunkmill.engine import LazyChunkStream
 from chunkmill.engine.catalog import CatalogClient, EntryId, EntryKind
 from chunkmill.engine.catalog.segment_properties import SegmentProperties
 from chunkmill.engine.catalog.server import CatalogService, ProtocolError, ServiceOptions, Status, protocol_error, start
-from chunkmill.engine.catalog.server.envelopes import rows_in
-from chunkmill.engine.catalog.server.messages import entry_id_message, entry_id_of
+from chunkmill.engine.catalog.server.protocol import entry_id_message, entry_id_of, rows_in
 from chunkmill.engine.errors import AlreadyExistsError, ChunkmillError, RegistrationError, UsageError
 from chunkmill.engine.rrd import RrdWriter, StoreEntry
 from served import Caller, recording

@@ -21,8 +21,7 @@ from chunkmill.engine.catalog.server import (
     protocol_error,
     start,
 )
-from chunkmill.engine.catalog.server.envelopes import rows_in
-from chunkmill.engine.catalog.server.methods import SERVICE
+from chunkmill.engine.catalog.server.protocol import SERVICE, rows_in
 from chunkmill.engine.errors import ChunkmillError
 from chunkmill.engine.recordings import RecordingsFolder
 from served import SEGMENTS, Caller, recording

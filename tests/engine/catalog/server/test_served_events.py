@@ -10,9 +10,8 @@ from typing import Any
 
 import pytest
 from chunkmill.engine.catalog import CatalogClient
-from chunkmill.engine.catalog.server import Call, CatalogService, ProtocolError, Status, entry_events, start
-from chunkmill.engine.catalog.server.messages import cloud, entry_id_message
-from chunkmill.engine.catalog.server.methods import SERVICE
+from chunkmill.engine.catalog.server import Call, CatalogService, ProtocolError, Status, lake, start
+from chunkmill.engine.catalog.server.protocol import SERVICE, cloud, entry_id_message
 from chunkmill.engine.errors import UnreachableError
 
 WATCHERS = 12
@@ -65,7 +64,7 @@ def test_entries_that_come_and_go_are_told(catalog: Looks, fields: dict[str, Any
 def test_a_catalog_that_is_away_for_a_while_is_looked_at_again(
     catalog: Looks, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(entry_events, "_LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(lake, "_LOOK_SECONDS", 0.01)
     watcher = Watcher(CatalogService(catalog))
     threading.Timer(0.1, lambda: catalog.create_dataset("first")).start()
     next(watcher.events)
@@ -83,7 +82,7 @@ def test_kinds_that_are_none_and_too_many_watchers_are_refused(catalog: Looks, m
     with pytest.raises(ProtocolError) as caught:
         next(Watcher(service, kinds=[{}]).events)
     assert caught.value.code is Status.INVALID_ARGUMENT
-    monkeypatch.setattr(entry_events, "MOST_WATCHERS", 0)
+    monkeypatch.setattr(lake, "MOST_WATCHERS", 0)
     with pytest.raises(ProtocolError) as caught:
         next(Watcher(service).events)
     assert caught.value.code is Status.RESOURCE_EXHAUSTED
@@ -92,17 +91,16 @@ def test_kinds_that_are_none_and_too_many_watchers_are_refused(catalog: Looks, m
 def test_watchers_take_no_thread_of_others_and_share_one_look(catalog: Looks) -> None:
     grpc = pytest.importorskip("grpc")
     service = CatalogService(catalog)
-    events: Any = service.methods[PATH].handler
     with start(service, threads=2) as server, grpc.insecure_channel(f"127.0.0.1:{server.port}") as channel:
         watch = channel.unary_stream(PATH, None, cloud("WatchEventsResponse").FromString)
         answer = cloud("CreateDatasetEntryResponse").FromString
         create = channel.unary_unary(f"/{SERVICE}/CreateDatasetEntry", None, answer)
         streams = [watch(b"", timeout=30) for _ in range(WATCHERS)]
-        while len(events.__self__._watchers) < WATCHERS:
+        while len(service.lake.events._watchers) < WATCHERS:
             time.sleep(0.01)
         before, began = catalog.count, time.monotonic()
         made = create(cloud("CreateDatasetEntryRequest")(name="new").SerializeToString(), timeout=20).dataset
         assert [next(stream).entry_created.id for stream in streams] == [made.details.id] * WATCHERS
-        assert catalog.count - before <= 2 + (time.monotonic() - began) / entry_events._LOOK_SECONDS
+        assert catalog.count - before <= 2 + (time.monotonic() - began) / lake._LOOK_SECONDS
         for stream in streams:
             stream.cancel()

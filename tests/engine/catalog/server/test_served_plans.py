@@ -12,7 +12,7 @@ import pytest
 from chunk_making import FLOATS
 from chunkmill.engine import LazyChunkStream
 from chunkmill.engine.catalog import CatalogClient
-from chunkmill.engine.catalog.server.planning import ChunkQuery
+from chunkmill.engine.catalog.server.chunks import ChunkQuery
 from chunkmill.engine.chunk import Chunk, ComponentDescriptor
 from chunkmill.engine.rrd import ChunkTable
 

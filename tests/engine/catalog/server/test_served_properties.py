@@ -12,7 +12,7 @@ import pytest
 from chunkmill.engine.catalog import CatalogClient
 from chunkmill.engine.catalog.segment_properties import SegmentProperties
 from chunkmill.engine.catalog.server import ProtocolError, Status, protocol_error
-from chunkmill.engine.catalog.server.envelopes import part_of, rows_in
+from chunkmill.engine.catalog.server.protocol import part_of, rows_in
 from chunkmill.engine.errors import ChunkmillError, CommitUnknownError, ReadError, UsageError
 from chunkmill.engine.faults import LOG, PLAN
 from served import Caller, small_lake

@@ -13,8 +13,7 @@ from chunkmill import __version__
 from chunkmill.engine import LazyChunkStream
 from chunkmill.engine.catalog import CatalogClient, DatasetEntry
 from chunkmill.engine.catalog.server import ProtocolError, Status, protocol_error
-from chunkmill.engine.catalog.server.envelopes import part_of, rows_in
-from chunkmill.engine.catalog.server.messages import entry_id_message
+from chunkmill.engine.catalog.server.protocol import entry_id_message, part_of, rows_in
 from chunkmill.engine.errors import ChunkmillError
 from chunkmill.engine.rrd import RrdFile, decode_batch
 from chunkmill.engine.rrd.messages import ArrowMsg, tuid_bytes

@@ -12,7 +12,7 @@ import pytest
 from chunkmill import Chunk, LazyChunkStream
 from chunkmill.engine.catalog import CatalogClient, DatasetEntry
 from chunkmill.engine.catalog.server import ProtocolError, Status, protocol_error
-from chunkmill.engine.catalog.server.envelopes import part_of, rows_in
+from chunkmill.engine.catalog.server.protocol import part_of, rows_in
 from chunkmill.engine.chunk import ComponentDescriptor
 from chunkmill.engine.errors import ChunkmillError
 from served import Caller

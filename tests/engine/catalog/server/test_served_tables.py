@@ -9,8 +9,14 @@ import pyarrow as pa
 import pytest
 from chunkmill.engine.catalog import CatalogClient, TableEntry
 from chunkmill.engine.catalog.server import Call, CatalogService, ProtocolError, ServiceOptions, Status, protocol_error
-from chunkmill.engine.catalog.server.envelopes import part_of, rows_in, schema_in, schema_message
-from chunkmill.engine.catalog.server.messages import cloud, entry_id_message
+from chunkmill.engine.catalog.server.protocol import (
+    cloud,
+    entry_id_message,
+    part_of,
+    rows_in,
+    schema_in,
+    schema_message,
+)
 from chunkmill.engine.errors import ChunkmillError
 from served import Caller
 

@@ -12,8 +12,7 @@ import pyarrow as pa
 import pytest
 from chunkmill.engine.catalog import CatalogClient
 from chunkmill.engine.catalog.server import Call, CatalogService, Kind, Method, ServiceOptions, Status, protocol_error
-from chunkmill.engine.catalog.server.envelopes import part_of
-from chunkmill.engine.catalog.server.methods import SERVICE
+from chunkmill.engine.catalog.server.protocol import SERVICE, part_of
 from google.protobuf.message import DecodeError
 from served import Caller, small_lake
 

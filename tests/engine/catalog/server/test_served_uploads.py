@@ -22,8 +22,8 @@ from chunkmill.engine.catalog.server import (
     Status,
     start,
     token,
-    upload_grants,
 )
+from chunkmill.engine.catalog.server import uploads as upload_calls
 from chunkmill.engine.errors import AlreadyExistsError, UsageError
 from served import Caller, recording, small_lake
 
@@ -108,7 +108,7 @@ def test_a_grant_says_where_and_how(call: Caller, lake: CatalogClient, port: int
 def test_a_file_comes_in_parts(
     call: Caller, lake: CatalogClient, port: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(upload_grants, "_PART_BYTES", 1 << 10)
+    monkeypatch.setattr(upload_calls, "_PART_BYTES", 1 << 10)
     data = recording(tmp_path, "parted").read_bytes()
     pieces = [data[i : i + 1024] for i in range(0, len(data), 1024)]
     given = call("GetWriteAccessGrant", key="parted.rrd", size_bytes=len(data), supported_upload_methods=[2])
@@ -147,7 +147,7 @@ def test_a_file_comes_in_parts(
 def test_an_upload_in_parts_is_bounded_and_leaves_nothing(
     call: Caller, lake: CatalogClient, port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(upload_grants, "_PART_BYTES", 5 << 20)
+    monkeypatch.setattr(upload_calls, "_PART_BYTES", 5 << 20)
     parts = call("GetWriteAccessGrant", key="never", supported_upload_methods=[2]).grant.multipart_request
     (first,) = parts.part_requests
     token = {"upload_token": parts.upload_token}
@@ -236,7 +236,7 @@ def test_grants_are_of_this_server_and_end(
     other = path_of(Caller(lake), "granted")
     for wrong in ("/upload/", "/upload/x", f"/upload/{bearer}", other, path[:-3] + "abc", path + "/../x"):
         assert put(port, wrong, b"1")[0] == 401, wrong
-    monkeypatch.setattr(upload_grants, "_VALID_SECONDS", -60)
+    monkeypatch.setattr(upload_calls, "_VALID_SECONDS", -60)
     assert put(port, path_of(call, "granted"), b"1") == (401, "token has expired\n")
     assert not (uploads(lake) / "granted").exists()
 

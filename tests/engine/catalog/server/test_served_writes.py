@@ -19,8 +19,7 @@ from chunkmill.engine.catalog.server import (
     Status,
     protocol_error,
 )
-from chunkmill.engine.catalog.server.envelopes import part_of, rows_in, schema_message
-from chunkmill.engine.catalog.server.messages import cloud, entry_id_message
+from chunkmill.engine.catalog.server.protocol import cloud, entry_id_message, part_of, rows_in, schema_message
 from chunkmill.engine.errors import AlreadyExistsError, ChunkmillError
 from served import SEGMENTS, Caller, recording
 

@@ -9,7 +9,7 @@ import grpc
 import pytest
 from chunkmill.engine.catalog import CatalogClient, Server
 from chunkmill.engine.catalog.server import secret_of, secret_place, token
-from chunkmill.engine.catalog.server.methods import SERVICE
+from chunkmill.engine.catalog.server.protocol import SERVICE
 from served import recording
 
 

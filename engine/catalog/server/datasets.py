@@ -1,0 +1,398 @@
+"""Calls about what a dataset holds: its schema and tables, registration, written chunks, and maintenance."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ...chunk import Chunk
+from ...errors import AlreadyExistsError, UsageError
+from ...execution import Staging
+from ...locations import located
+from ...recordings import BASE_LAYER
+from ...rrd import RrdWriter, StoreEntry
+from ..dataset import DatasetEntry
+from ..dataset_view import layers_of
+from ..entries import EntryKind
+from ..requests import OnDuplicateSegmentLayer, requests_below
+from .lake import Lake, naming_places
+from .protocol import (
+    Call,
+    Kind,
+    ProtocolError,
+    Status,
+    answers,
+    cloud,
+    entry_id_message,
+    invalid,
+    part_of,
+    projected,
+    rows_in,
+    schema_message,
+    shared,
+)
+
+_ID_BYTES: Final = 32
+_MOST_SCHEMAS: Final = 1024
+_LISTS: Final = ("rerun_layer_names", "rerun_storage_urls")
+_MAY_BE_NULL: Final = ("rerun_num_chunks", "rerun_size_bytes", "rerun_schema_sha256")
+_WITH_NAMED_ITEMS: Final = "rerun-py/0.33."
+"""Clients that know items of lists by the name of the column."""
+
+
+@answers("GetDatasetSchema")
+def _get_dataset_schema(lake: Lake, _request: Any, call: Call) -> Any:
+    return cloud("GetDatasetSchemaResponse")(schema=lake.layers.version(lake.dataset(call)).schema)
+
+
+@answers("GetSegmentTableSchema")
+def _get_segment_table_schema(lake: Lake, _request: Any, call: Call) -> Any:
+    table = _as_known_to(call, lake.layers.version(lake.dataset(call)).segment_table)
+    return cloud("GetSegmentTableSchemaResponse")(schema=schema_message(table.schema))
+
+
+@answers("ScanSegmentTable", Kind.STREAM)
+def _scan_segment_table(lake: Lake, request: Any, call: Call) -> Iterator[Any]:
+    table = _as_known_to(call, _chosen(lake.layers.version(lake.dataset(call)).segment_table, request))
+    yield cloud("ScanSegmentTableResponse")(data=part_of(projected(table, request.columns)))
+
+
+@answers("GetDatasetManifestSchema")
+def _get_dataset_manifest_schema(lake: Lake, _request: Any, call: Call) -> Any:
+    table = _as_known_to(call, lake.layers.version(lake.dataset(call)).manifest)
+    return cloud("GetDatasetManifestSchemaResponse")(schema=schema_message(table.schema))
+
+
+@answers("ScanDatasetManifest", Kind.STREAM)
+def _scan_dataset_manifest(lake: Lake, request: Any, call: Call) -> Iterator[Any]:
+    table = _as_known_to(call, _chosen(lake.layers.version(lake.dataset(call)).manifest, request))
+    yield cloud("ScanDatasetManifestResponse")(data=part_of(projected(table, request.columns)))
+
+
+@answers("GetSchemas", Kind.STREAM)
+def _get_schemas(lake: Lake, request: Any, call: Call) -> Iterator[Any]:
+    dataset = lake.dataset(call)
+    if len(request.schema_ids) > _MOST_SCHEMAS:
+        raise invalid(f"more than {_MOST_SCHEMAS} schema ids")
+    for wanted in request.schema_ids:
+        if len(wanted.sha256) != _ID_BYTES:
+            text = f"SchemaId.sha256: expected {_ID_BYTES} bytes, got {len(wanted.sha256)}"
+            raise invalid(f"invalid value for field 'rerun.common.v1alpha1.{text}'")
+    store = dataset.store_reader()
+    digests = set(layers_of(dataset, store).digests)
+    for wanted in request.schema_ids:
+        digest = wanted.sha256.hex()
+        if digest in digests:
+            schema = schema_message(store.schemas.get(digest))
+            id_ = shared("SchemaId")(sha256=wanted.sha256)
+            yield cloud("GetSchemasResponse")(schema_id=id_, schema=schema)
+
+
+@answers("GetAssetsForSegment", Kind.STREAM)
+def _get_assets_for_segment(lake: Lake, request: Any, call: Call) -> Iterator[Any]:
+    """The assets that go with a segment, or where none is named, with every one; nothing where there never were."""
+    dataset = lake.dataset(call)
+    if dataset.kind is not EntryKind.DATASET:
+        kind = "Blueprint" if dataset.kind is EntryKind.BLUEPRINT_DATASET else "Asset"
+        raise invalid(f"assets can only be queried on recording datasets, this is a {kind} dataset")
+    hidden = dataset.asset_dataset()
+    if hidden is not None:
+        assets = dataset.assets_for_segment(request.segment_id.id if request.HasField("segment_id") else None)
+        ids = [shared("SegmentId")(id=id_) for id_ in assets]
+        yield cloud("GetAssetsForSegmentResponse")(assets_entry=entry_id_message(hidden.id), asset_segment_ids=ids)
+
+
+@answers("DoMaintenance", writes=True)
+def _do_maintenance(lake: Lake, request: Any, call: Call) -> Any:
+    before = request.cleanup_before if request.HasField("cleanup_before") else None
+    lake.dataset(call).do_maintenance(
+        optimize_indexes=request.optimize_indexes,
+        retrain_indexes=request.retrain_indexes,
+        compact_fragments=request.compact_fragments,
+        cleanup_before=None if before is None else _time_in(before),
+        unsafe_allow_recent_cleanup=request.unsafe_allow_recent_cleanup,
+    )
+    return cloud("DoMaintenanceResponse")()
+
+
+@answers("DoGlobalMaintenance", writes=True)
+def _do_global_maintenance(lake: Lake, _request: Any, _call: Call) -> Any:
+    lake.catalog.do_global_maintenance()
+    return cloud("DoGlobalMaintenanceResponse")()
+
+
+def _time_in(message: Any) -> datetime:
+    try:
+        return datetime.fromtimestamp(message.seconds, UTC).replace(microsecond=message.nanos // 1000)
+    except (ValueError, OverflowError, OSError) as error:
+        raise invalid(f"`cleanup_before` is no time: {error}") from None
+
+
+def _as_known_to(call: Call, table: pa.Table) -> pa.Table:
+    """The table of segments, or of layers, as a client has it.
+
+    But for old ones, items of lists are called so, and what a failed registration does not tell may be null.
+    """
+    if call.client_version.startswith(_WITH_NAMED_ITEMS):
+        return table
+    for at, field in enumerate(table.schema):
+        if pa.types.is_list(field.type) and field.name in _LISTS:
+            type_ = pa.list_(field.type.value_field.with_name("item"))
+            table = table.set_column(at, field.with_type(type_), table[at].cast(type_))
+        elif field.name in _MAY_BE_NULL and "rerun_registration_status" in table.schema.names:
+            table = table.set_column(at, field.with_nullable(True), table[at])
+    return table
+
+
+def _chosen(table: pa.Table, request: Any) -> pa.Table:
+    """The rows of the segments, and layers, that a scan names."""
+    filters = [("rerun_segment_id", request.segment_id_filter, "segment_ids")]
+    if hasattr(request, "layer_name_filter"):
+        filters.append(("rerun_layer_name", request.layer_name_filter, "layer_names"))
+    for column, given, listed in filters:
+        chosen = given.WhichOneof("filter")
+        if chosen is not None:
+            is_named = pc.is_in(table[column], pa.array(list(getattr(getattr(given, chosen), listed)), pa.string()))
+            table = table.filter(is_named if chosen == "scan_only" else pc.invert(is_named))
+    return table
+
+
+# --- registration, written chunks, and the removal of layers
+
+_ON_DUPLICATE: Final = {
+    0: OnDuplicateSegmentLayer.REPLACE,
+    1: OnDuplicateSegmentLayer.REPLACE,
+    2: OnDuplicateSegmentLayer.SKIP,
+    3: OnDuplicateSegmentLayer.ERROR,
+}
+_RRD: Final = 1
+_WITH_WHOLE_REQUESTS: Final = tuple(f"rerun-py/0.{minor}." for minor in range(33, 37))
+"""Clients whose servers refuse a request with a layer that is there already; those of newer ones fail that file."""
+
+_TOLD: Final = pa.schema(
+    [
+        pa.field(name, pa.string(), False)
+        for name in (
+            "rerun_segment_id",
+            "rerun_segment_layer",
+            "rerun_segment_type",
+            "rerun_storage_url",
+            "rerun_task_id",
+        )
+    ]
+)
+
+
+class _Source(NamedTuple):
+    """A file that is to become a layer."""
+
+    uri: str
+    layer: str
+
+
+@answers("RegisterWithDataset", writes=True)
+@naming_places
+def _register_with_dataset(lake: Lake, request: Any, call: Call) -> Any:
+    dataset = lake.dataset(call)
+    if not request.data_sources:
+        raise UsageError("no data sources to register")
+    choice = _ON_DUPLICATE.get(request.on_duplicate)
+    if choice is None:
+        raise invalid(f"on_duplicate is {request.on_duplicate}, which is none of its values")
+    for given in request.data_sources:
+        if given.typ != _RRD:
+            raise invalid("invalid value for field 'rerun.cloud.v1alpha1.DataSourceKind.: enum value unspecified'")
+        if not given.storage_url:
+            raise invalid("missing required field: 'rerun.cloud.v1alpha1.DataSource.storage_url'")
+    lake.check_files([given.storage_url for given in request.data_sources])
+    sources = [source for given in request.data_sources for source in _sources(lake, given)]
+    rows = _registered(dataset, sources, choice, whole=call.client_version.startswith(_WITH_WHOLE_REQUESTS))
+    rows = [(*row, DONE if error is None else failed_task(lake.shown(error))) for *row, error in rows]
+    table = pa.table([pa.array(column, pa.string()) for column in zip(*rows, strict=True)], _TOLD)
+    return cloud("RegisterWithDatasetResponse")(data=part_of(table))
+
+
+def _sources(lake: Lake, given: Any) -> list[_Source]:
+    """The files that a data source of a request means."""
+    if given.object_store_config and not isinstance(located(given.storage_url), Path):
+        text = "object stores are opened as this server was told to; leave out `object_store_config`"
+        raise ProtocolError(Status.UNIMPLEMENTED, text)
+    layer = given.layer or BASE_LAYER
+    if not given.prefix:
+        return [_Source(given.storage_url, layer)]
+    requests = [request for request in requests_below(given.storage_url, layer) if request.place.endswith(".rrd")]
+    if not requests:
+        raise UsageError(f"no rrd files found in {given.storage_url}")
+    lake.check_files([request.place for request in requests])  # a link may lead out of what is allowed
+    return [_Source(request.uri, layer) for request in requests]
+
+
+@answers("UnregisterFromDataset", Kind.STREAM, writes=True)
+def _unregister_from_dataset(lake: Lake, request: Any, call: Call) -> Iterator[Any]:
+    dataset = lake.dataset(call)
+    segments = [segment.id for segment in request.segments_to_drop]
+    layers = list(request.layers_to_drop)
+    dataset.unregister(segments_to_drop=segments, layers_to_drop=layers, force=request.force)
+    response = cloud("UnregisterFromDatasetResponse")(data=part_of(_TOLD.empty_table()))
+    response.task_id.id = DONE
+    yield response
+
+
+@answers("WriteChunks", Kind.UPLOAD, writes=True)
+def _write_chunks(lake: Lake, requests: Iterator[Any], call: Call) -> Any:
+    """Let the chunks that a client sends be the base layers of new segments, all of them or none."""
+    dataset = lake.dataset(call)
+    kind = "blueprint" if dataset.kind is EntryKind.BLUEPRINT_DATASET else "recording"
+    Staging.sweep_scratch()  # of servers that were killed
+    with Staging.in_scratch() as staging:
+        place = staging.local / "chunks.rrd"
+        segments = set()
+        with RrdWriter(place) as writer:
+            for request in requests:
+                call.check()
+                segment, chunks = _chunks_in(request.chunk, call)
+                store = StoreEntry(kind, str(dataset.id), segment)
+                writer.begin_store(store)
+                for chunk in chunks:
+                    writer.append(store, chunk)
+                    segments.add(segment)
+                if writer.position > lake.options.most_upload_bytes:
+                    text = f"chunks of more than {lake.options.most_upload_bytes} bytes are not written by one call"
+                    raise ProtocolError(Status.OUT_OF_RANGE, text)
+            writer.finish()
+        live = dataset.store_reader().live()
+        for segment in segments:
+            if any(layer.layer == BASE_LAYER for layer in live.of_recording(segment, kind)):
+                raise AlreadyExistsError(f"Segment '{segment}', layer '{BASE_LAYER}' already exists")
+        if segments:
+            dataset.register(place, on_duplicate="error", copy=True, executor="inline").wait()
+    return cloud("WriteChunksResponse")()
+
+
+@answers("CancelTasks", writes=True)
+def _cancel_tasks(_lake: Lake, _request: Any, _call: Call) -> Any:
+    """Do nothing: whoever knows the id of a task was told that it has ended."""
+    return cloud("CancelTasksResponse")()
+
+
+@answers("QueryTasks")
+def _query_tasks(_lake: Lake, request: Any, _call: Call) -> Any:
+    return cloud("QueryTasksResponse")(data=part_of(tasks_table(task.id for task in request.ids)))
+
+
+@answers("QueryTasksOnCompletion", Kind.STREAM)
+def _query_tasks_on_completion(_lake: Lake, request: Any, _call: Call) -> Iterator[Any]:
+    yield cloud("QueryTasksOnCompletionResponse")(data=part_of(tasks_table(task.id for task in request.ids)))
+
+
+def _chunks_in(message: Any, call: Call) -> tuple[str, list[Chunk]]:
+    """The segment and the chunks in a message. Raises :class:`ProtocolError`."""
+    if not message.HasField("payload"):
+        raise invalid("no chunk in WriteChunksRequest")
+    part = shared("DataframePart")(encoder_version=message.encoder_version, payload=message.payload)
+    table = rows_in(part, call)
+    metadata = table.schema.metadata or {}
+    segment = metadata.get(b"rerun:segment_id") or metadata.get(b"rerun:partition_id")
+    if not segment:
+        raise invalid("Received chunk without 'rerun:segment_id' metadata")
+    try:
+        return segment.decode(), [chunk for batch in table.to_batches() for chunk in Chunk.from_record_batch(batch)]
+    except ValueError as error:
+        raise invalid(f"error decoding chunk from record batch: {error}") from error
+
+
+def _registered(
+    dataset: DatasetEntry, sources: Sequence[_Source], choice: OnDuplicateSegmentLayer, *, whole: bool
+) -> list[tuple[str | None, ...]]:
+    """Register files, and give a row for each layer, or each file that failed, which ends with the reason or None.
+
+    ``whole``: where a layer is there that may not be, nothing is registered. Else that file alone fails: it is found by
+    halves, as a request may have many files, and the others go together.
+    """
+    uris, layers = [source.uri for source in sources], [source.layer for source in sources]
+    try:
+        handle = dataset.register(uris, layer_name=layers, on_duplicate=choice, executor="inline")
+    except AlreadyExistsError as error:
+        if whole:
+            raise
+        if len(sources) == 1:
+            return [("", layers[0], "rrd", uris[0], str(error))]
+        half = len(sources) // 2
+        parts = (sources[:half], sources[half:])
+        return [row for part in parts for row in _registered(dataset, part, choice, whole=whole)]
+    return [
+        (result.segment_id or "", source.layer, "rrd", source.uri, result.error)
+        for source, results in zip(sources, handle.results(), strict=True)
+        for result in results
+    ]
+
+
+# --- tasks
+# A call answers when all is done, so nothing is left of a task but its outcome, and its id holds that: any server of
+# the lake tells it, however the one that gave it ended, and nothing is to be kept or cleaned up.
+
+DONE: Final = "task_0000000000000000"
+"""The task of all that succeeded."""
+
+_FAILED: Final = "task_failed_"
+_LONGEST_TEXT: Final = 8192
+
+_TASKS: Final = pa.schema(
+    [
+        pa.field("task_id", pa.string(), False),
+        pa.field("kind", pa.string()),
+        pa.field("data", pa.string()),
+        pa.field("exec_status", pa.string(), False),
+        pa.field("msgs", pa.string()),
+        pa.field("blob", pa.binary()),
+        pa.field("lease_owner", pa.string()),
+        pa.field("lease_expiration", pa.timestamp("ns")),
+        pa.field("attempts", pa.uint8(), False),
+        pa.field("creation_time", pa.timestamp("ns")),
+        pa.field("last_update_time", pa.timestamp("ns")),
+    ]
+)
+
+
+def failed_task(text: str) -> str:
+    """The id of a task that failed for the reason in ``text``, of which 8,192 characters are kept.
+
+    >>> error_of(failed_task("the file holds no recording"))
+    'the file holds no recording'
+    """
+    if len(text) > _LONGEST_TEXT:
+        text = f"{text[:_LONGEST_TEXT]}…"
+    return _FAILED + base64.urlsafe_b64encode(text.encode("utf-8", "backslashreplace")).decode()
+
+
+def error_of(task: str) -> str | None:
+    """The reason for which a task failed; None if it did not. Of an id that no server gave, that nobody knows.
+
+    >>> error_of(DONE)
+    >>> error_of("task_1")
+    "no server of chunkmill gave the task 'task_1': what became of it is not known"
+    """
+    if task == DONE:
+        return None
+    try:
+        if task.startswith(_FAILED):
+            return base64.b64decode(task.removeprefix(_FAILED), b"-_", validate=True).decode()
+    except ValueError:  # it was cut, or changed
+        pass
+    return f"no server of chunkmill gave the task {task[:100]!r}: what became of it is not known"
+
+
+def tasks_table(ids: Iterable[str]) -> pa.Table:
+    """The table that answers who asks for tasks: one row for each id."""
+    rows = []
+    for task in dict.fromkeys(ids):
+        error = error_of(task)
+        status = "success" if error is None else "failed"
+        rows.append({"task_id": task, "kind": "register", "exec_status": status, "msgs": error, "attempts": 1})
+    return pa.Table.from_pylist(rows, _TASKS)

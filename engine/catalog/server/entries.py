@@ -1,0 +1,179 @@
+"""Calls about entries: found, read, made, renamed and deleted, and their events."""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Iterator
+from typing import Any, Final
+
+from ...errors import NotFoundError
+from ..dataset import DatasetEntry
+from ..entries import EntryId, EntryKind
+from ..table_entry import TableEntry
+from .lake import Lake
+from .protocol import Call, Kind, answers, cloud, entry_id_message, entry_id_of, invalid, shared, time_message
+
+_RECORDING, _BLUEPRINT, _ASSET = 1, 2, 3
+_KINDS: Final = {EntryKind.BLUEPRINT_DATASET: _BLUEPRINT, EntryKind.ASSET_DATASET: _ASSET}
+_BY_DEFAULT: Final = frozenset({1, 3, 5})
+"""The kinds that are found where none is asked for."""
+_OLDER: Final = tuple(f"rerun-py/0.{minor}." for minor in (33, 34, 35))
+"""Clients that know no assets, and no blueprint of a table of segments, which they cannot mean to clear."""
+_GONE_SECONDS: Final = 1.0
+"""How long it takes to notice that a client has gone."""
+
+
+@answers("FindEntries")
+def _find_entries(lake: Lake, request: Any, _call: Call) -> Any:
+    given, wanted = request.filter, set(request.filter.entry_kinds)
+    if 0 in wanted:
+        raise invalid("find_entries: entry_kinds must not contain ENTRY_KIND_UNSPECIFIED")
+    if not wanted and given.HasField("entry_kind"):
+        if given.entry_kind == 0:
+            raise invalid("find_entries: entry kind unspecified")
+        wanted = {given.entry_kind}
+    entries = [
+        entry
+        for entry in lake.catalog.entries(include_hidden=True)
+        if int(entry.kind) in (wanted or _BY_DEFAULT)
+        and (not given.HasField("name") or entry.name == given.name)
+        and (not given.HasField("id") or entry.id == entry_id_of(given.id))
+    ]
+    return cloud("FindEntriesResponse")(entries=map(details_of, entries))
+
+
+@answers("CreateDatasetEntry", writes=True)
+def _create_dataset_entry(lake: Lake, request: Any, call: Call) -> Any:
+    if not request.HasField("name"):
+        raise invalid("missing required field: 'rerun.cloud.v1alpha1.CreateDatasetEntryRequest.name'")
+    id_ = entry_id_of(request.id) if request.HasField("id") else None
+    # newer clients look for its assets at once
+    made = lake.catalog.create_dataset(request.name, id=id_, with_assets=not call.client_version.startswith(_OLDER))
+    return cloud("CreateDatasetEntryResponse")(dataset=dataset_message(made))
+
+
+@answers("ReadDatasetEntry")
+def _read_dataset_entry(lake: Lake, _request: Any, call: Call) -> Any:
+    return cloud("ReadDatasetEntryResponse")(dataset=dataset_message(lake.dataset(call)))
+
+
+@answers("UpdateDatasetEntry", writes=True)
+def _update_dataset_entry(lake: Lake, request: Any, call: Call) -> Any:
+    """Take details as they are told. A hidden dataset that is not told stays, as old clients know not of all."""
+    dataset = lake.catalog.get_dataset(id=entry_id_in(request, call))
+    details = request.dataset_details
+    blueprints = hidden_in(lake, details, "blueprint_dataset", "dataset blueprint dataset")
+    assets = hidden_in(lake, details, "asset_dataset", "asset dataset")
+    default = details.default_blueprint_segment.id or None
+    table_default = details.default_segment_table_blueprint_segment.id or None
+    if (default or table_default) and blueprints is None:
+        raise invalid("default dataset blueprint requires a blueprint dataset")
+    if call.client_version.startswith(_OLDER):
+        table_default = dataset.default_segment_table_blueprint()
+    dataset.set_hidden(blueprints=blueprints, assets=assets, default_blueprint=default, table_blueprint=table_default)
+    return cloud("UpdateDatasetEntryResponse")(dataset=dataset_message(dataset))
+
+
+@answers("UpdateEntry", writes=True)
+def _update_entry(lake: Lake, request: Any, call: Call) -> Any:
+    entry = _entry(lake, entry_id_in(request, call))
+    update = request.entry_details_update
+    if update.HasField("name") and update.name != entry.name:
+        entry.set_name(update.name)
+    return cloud("UpdateEntryResponse")(entry_details=details_of(entry))
+
+
+@answers("DeleteEntry", writes=True)
+def _delete_entry(lake: Lake, request: Any, call: Call) -> Any:
+    _entry(lake, entry_id_in(request, call)).delete()
+    return cloud("DeleteEntryResponse")()
+
+
+@answers("WatchEvents", Kind.STREAM, waits=True)
+def _watch_events(lake: Lake, request: Any, call: Call) -> Iterator[Any]:
+    """Tell of entries that come and go until the client has gone; it is of no account which kinds it asks for.
+
+    There is one kind, and a request that names none asks for all.
+    """
+    if request.kinds and not any(kind.WhichOneof("kind") == "entry" for kind in request.kinds):
+        raise invalid("watch_events: events of entries are those that are told")
+    with lake.events.watched() as events:
+        while not call.cancelled():
+            try:
+                event, id_ = events.get(timeout=_GONE_SECONDS)
+            except queue.Empty:
+                continue
+            yield cloud("WatchEventsResponse")(**{event: {"id": entry_id_message(id_)}})
+
+
+def _entry(lake: Lake, id: EntryId) -> DatasetEntry | TableEntry:  # noqa: A002 (it is one)
+    for entry in lake.catalog.entries(include_hidden=True):
+        if entry.id == id:
+            return entry
+    raise NotFoundError(f"Entry id '{id}' not found")
+
+
+def hidden_in(lake: Lake, details: Any, field: str, what: str) -> EntryId | None:
+    """The hidden dataset that details of an entry name, if they do. Raises :class:`ProtocolError` for another."""
+    if not details.HasField(field):
+        return None
+    id_ = entry_id_of(getattr(details, field))
+    try:
+        dataset = lake.catalog.get_dataset(id=id_)
+    except NotFoundError as error:
+        raise invalid(f"{what} does not exist: {error.message}") from None
+    kind = EntryKind.ASSET_DATASET if field == "asset_dataset" else EntryKind.BLUEPRINT_DATASET
+    if dataset.kind is not kind:
+        raise invalid(f"{what} must be {'an asset' if kind is EntryKind.ASSET_DATASET else 'a blueprint'} dataset")
+    return id_
+
+
+def details_of(entry: DatasetEntry | TableEntry) -> Any:
+    """The details that all entries have, as a message."""
+    return cloud("EntryDetails")(
+        id=entry_id_message(entry.id),
+        name=entry.name,
+        entry_kind=int(entry.kind),
+        created_at=time_message(int(entry.created_at.timestamp() * 1e6) * 1000),
+        updated_at=time_message(int(entry.updated_at.timestamp() * 1e6) * 1000),
+    )
+
+
+def dataset_message(dataset: DatasetEntry) -> Any:
+    """A dataset as a message."""
+    details = cloud("DatasetDetails")()
+    for field, hidden in (
+        ("blueprint_dataset", dataset.blueprint_dataset()),
+        ("asset_dataset", dataset.asset_dataset()),
+    ):
+        if hidden is not None:
+            getattr(details, field).CopyFrom(entry_id_message(hidden.id))
+    for field, default in (
+        ("default_blueprint_segment", dataset.default_blueprint()),
+        ("default_segment_table_blueprint_segment", dataset.default_segment_table_blueprint()),
+    ):
+        if default is not None:
+            getattr(details, field).id = default
+    kind = _KINDS.get(dataset.kind, _RECORDING)
+    handle = shared("DatasetHandle")(
+        entry_id=entry_id_message(dataset.id),
+        dataset_url=dataset.manifest_url,
+        store_kind=_BLUEPRINT if kind == _BLUEPRINT else _RECORDING,
+        dataset_kind=kind,
+    )
+    return cloud("DatasetEntry")(details=details_of(dataset), dataset_details=details, dataset_handle=handle)
+
+
+def entry_id_in(request: Any | None, call: Call, field: str = "id") -> EntryId:
+    """The id in a request, or else in the headers. Raises :class:`ProtocolError` where both are, and differ."""
+    header = call.entry_id
+    if request is None or not request.HasField(field):
+        if header is None:
+            raise invalid("missing entry id in request header and body")
+        return header
+    body = entry_id_of(getattr(request, field))
+    if header is not None and header != body:
+        raise invalid(
+            f"mismatched entry ids: the 'x-rerun-entry-id' header says '{header}', but the request body says '{body}'"
+        )
+    return body

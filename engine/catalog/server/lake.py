@@ -1,0 +1,392 @@
+"""The lake that a server serves, as all handlers have it: its catalog, layers and events, and what clients may name."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import queue
+import re
+import secrets
+import struct
+import tempfile
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property, partial, wraps
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ...errors import ChunkmillError, WriteError
+from ...limits import MIB
+from ...locations import is_below, located, true_place
+from ...recordings import LiveEntries, RecordingEntry, RecordingsFolder, StoreReader, summarised
+from ..client import CatalogClient
+from ..dataset import DatasetEntry
+from ..entries import EntryId, EntryKind
+from ..entry_log import OWN_FOLDERS
+from ..segment_table import SegmentTables, url_of
+from ..uploads import Uploads
+from .protocol import Call, ProtocolError, Status, invalid, schema_message
+from .reception import MEMORY_BUDGET
+
+_LOG: Final = logging.getLogger(__name__)
+
+Integers = npt.NDArray[np.int64]
+
+_OWN_FILES: Final = tuple(name for name in OWN_FOLDERS if name != "datasets")
+"""Folders of a catalog that have no file to register; a dataset may have those of another one."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceOptions:
+    """The limits of what a service does.
+
+    ``readable`` are the places, paths or URLs, below which clients may register files and tables, and make tables,
+    beside the catalog's own folder; None: anywhere that this process can read and write. ``most_upload_bytes`` is the
+    size of the largest file that clients may upload, ``request_memory`` the bytes of memory that all requests together
+    may take, with what they expand to.
+    """
+
+    readable: Sequence[str] | None = ()
+    most_upload_bytes: int = 16 * 1024 * MIB
+    request_memory: int = MEMORY_BUDGET
+
+
+class Lake:
+    """A catalog as its server has it; ``catalog`` is a client, or the place that one opens.
+
+    ``shown`` makes of a text about an error the one that a client gets. ``uploads`` is None for a catalog in an object
+    store: files are put there by its own tools. ``upload_secret`` signs grants, which end with this object.
+    """
+
+    def __init__(self, catalog: CatalogClient | str | os.PathLike[str], options: ServiceOptions) -> None:
+        opened = catalog if isinstance(catalog, CatalogClient) else CatalogClient(catalog)
+        readable = options.readable
+        self.options = options
+        self.catalog = opened.for_clients(readable)
+        place = located(self.catalog.url.removeprefix("rerun+"))
+        self._root = str(place)
+        self.shown = partial(without_places, roots=known_roots((*(readable or ()), self._root)))
+        self.layers = ServedLayers(self.catalog)
+        self.events = EntryEvents(opened)
+        self.uploads = Uploads(place) if isinstance(place, Path) else None
+        self.upload_secret = secrets.token_bytes(32)
+
+    def dataset(self, call: Call) -> DatasetEntry:
+        """The dataset that the headers of a call name. Raises :class:`ProtocolError`, or ``NotFoundError``."""
+        id_ = call.entry_id
+        if id_ is not None:
+            return self.catalog.get_dataset(id=id_)
+        if call.entry_name is None:
+            raise invalid("missing entry id in request header")
+        return self.catalog.get_dataset(call.entry_name)
+
+    def check_tables(self, urls: Iterable[str]) -> None:
+        """Raise :class:`ProtocolError` unless tables may be at each path or URL; see :meth:`check_files`."""
+        self._check(urls, OWN_FOLDERS)
+
+    def check_files(self, urls: Iterable[str]) -> None:
+        """Raise :class:`ProtocolError` unless each path or URL names a file that may be registered.
+
+        Local paths are compared as they are once their links are followed.
+        """
+        self._check(urls, _OWN_FILES)
+
+    def _check(self, urls: Iterable[str], own: Iterable[str]) -> None:
+        readable = self.options.readable
+        roots = None if readable is None else [true_place(root) for root in (self._root, *readable)]
+        closed = [true_place(f"{self._root.rstrip('/')}/{name}") for name in own]
+        for url in urls:
+            if "\0" in url:
+                raise invalid(f"{url[:500]!r} is no path, nor a URL")
+            place = true_place(url)
+            if roots is not None and not any(is_below(place, root) for root in roots):
+                text = f"this server does not open {url[:500]!r}: it lies in no folder that --allow names"
+                raise ProtocolError(Status.PERMISSION_DENIED, text)
+            if any(is_below(place, folder) for folder in closed):
+                text = f"this server does not open {url[:500]!r}: the lake has that folder for itself"
+                raise ProtocolError(Status.PERMISSION_DENIED, text)
+
+
+# --- layers, and keys of chunks
+
+_MOST_DATASETS: Final = 32
+"""Datasets whose newest version is kept, 2 kB for each layer of which a query was asked."""
+_KEY: Final = struct.Struct(">16s16sI")
+"""A dataset, a layer of a segment in it by the digest of its manifest, and a row of that.
+
+There is no path and no offset in a key, so whatever a client makes up, it names a chunk of a dataset of this catalog,
+or none.
+"""
+_MOST_KEPT: Final = 20_000
+"""Layers that are kept for who comes back for their chunks, 2 kB each."""
+
+LayerKey = tuple[bytes, bytes]
+"""A dataset, and the digest of a manifest."""
+
+
+class StoredLayer(NamedTuple):
+    """A layer of a segment, and the store that it lies in."""
+
+    folder: RecordingsFolder
+    entry: RecordingEntry
+
+
+def parsed_key(key: bytes | None) -> tuple[LayerKey, int]:
+    """The layer and the row that a key names. Raises :class:`ProtocolError`."""
+    if key is None or len(key) != _KEY.size:
+        raise invalid("a chunk key is none that this server made")
+    dataset, digest, row = _KEY.unpack(key)
+    return (dataset, digest), row
+
+
+class ServedLayers:
+    """The layers of the datasets of a catalog, as of the newest version of each, and keys of their chunks.
+
+    Layers whose chunks were named to somebody lately are kept as they were then: what was planned on one version of a
+    dataset is read from that version.
+    """
+
+    def __init__(self, catalog: CatalogClient) -> None:
+        self._catalog = catalog
+        self._versions: OrderedDict[EntryId, DatasetVersion] = OrderedDict()
+        self._kept: OrderedDict[LayerKey, StoredLayer] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def of(self, dataset: DatasetEntry, segment_ids: Sequence[str] | None = None) -> list[StoredLayer]:
+        """The layers of some segments of a dataset, or of all; ids that are not there are passed over."""
+        version = self.version(dataset)
+        if segment_ids is None:
+            return version.layers
+        by_segment = version.by_segment
+        return [layer for segment in dict.fromkeys(segment_ids) for layer in by_segment.get(segment, ())]
+
+    def keys(self, dataset: EntryId, chunks: Sequence[tuple[StoredLayer, Integers]]) -> pa.Array:
+        """The keys of some chunks of some layers, by their rows in the manifests."""
+        keys = [(dataset.as_bytes(), bytes.fromhex(layer.entry.manifest_digest)) for layer, _ in chunks]
+        with self._lock:
+            for key, (layer, _) in zip(keys, chunks, strict=True):
+                self._kept[key] = layer
+                self._kept.move_to_end(key)
+            while len(self._kept) > _MOST_KEPT:
+                self._kept.popitem(last=False)
+        heads = np.frombuffer(b"".join(map(b"".join, keys)), np.uint8).reshape(-1, _KEY.size - 4)
+        numbers = np.concatenate([rows for _, rows in chunks]) if chunks else np.empty(0, np.int64)
+        encoded = np.empty((len(numbers), _KEY.size), np.uint8)
+        encoded[:, :-4] = np.repeat(heads, np.array([len(rows) for _, rows in chunks], np.int64), axis=0)
+        encoded[:, -4:] = numbers.astype(">u4").view(np.uint8).reshape(-1, 4)
+        offsets = np.arange(len(numbers) + 1, dtype=np.int32) * np.int32(_KEY.size)
+        return pa.Array.from_buffers(pa.binary(), len(numbers), [None, pa.py_buffer(offsets), pa.py_buffer(encoded)])
+
+    def named(self, keys: Iterable[LayerKey]) -> list[StoredLayer]:
+        """The layers that keys name. Raises ``NotFoundError`` or :class:`ProtocolError` where there is none of one."""
+        datasets: dict[bytes, DatasetEntry] = {}
+        by_digest: dict[bytes, dict[str, StoredLayer]] = {}
+        layers = []
+        for key in keys:
+            id_, digest = key
+            if id_ not in datasets:  # a dataset that was deleted has no chunks, whoever knows their keys
+                datasets[id_] = self._catalog.get_dataset(id=EntryId(id_.hex()))
+            with self._lock:
+                layer = self._kept.get(key)
+            if layer is None:
+                if id_ not in by_digest:
+                    newest = self.of(datasets[id_])
+                    by_digest[id_] = {layer.entry.manifest_digest: layer for layer in newest}
+                layer = by_digest[id_].get(digest.hex())
+            if layer is None:
+                text = f"dataset '{EntryId(id_.hex())}' has no such chunk any more; query it again for the present ones"
+                raise ProtocolError(Status.NOT_FOUND, text)
+            layers.append(layer)
+        return layers
+
+    def version(self, dataset: DatasetEntry) -> DatasetVersion:
+        """The newest version of a dataset."""
+        kind, owners = "recording", [dataset]
+        if dataset.kind is EntryKind.BLUEPRINT_DATASET:  # blueprints come with recordings, too
+            others = [other for other in self._catalog.datasets() if other.blueprint_dataset() == dataset]
+            kind, owners = "blueprint", [*others, dataset]
+        stores = [owner.store_reader() for owner in owners]
+        live = [store.live() for store in stores]
+        with self._lock:
+            version = self._versions.get(dataset.id)
+            if version is None or not version.is_of(live):
+                version = self._versions[dataset.id] = DatasetVersion(dataset, kind, stores, live)
+                if len(self._versions) > _MOST_DATASETS:
+                    self._versions.popitem(last=False)
+            self._versions.move_to_end(dataset.id)
+            return version
+
+
+@dataclass(frozen=True)
+class DatasetVersion:
+    """A version of a dataset, whose segments lie in one store, or blueprints in two."""
+
+    dataset: DatasetEntry
+    kind: str
+    stores: Sequence[StoreReader]
+    live: Sequence[LiveEntries]
+
+    def is_of(self, live: Sequence[LiveEntries]) -> bool:
+        """Whether these are its entries: a reader gives the same ones until there is another version."""
+        return len(live) == len(self.live) and all(a is b for a, b in zip(live, self.live, strict=True))
+
+    @cached_property
+    def layers(self) -> list[StoredLayer]:
+        """All layers, those without chunks included."""
+        layers: dict[tuple[str, str], StoredLayer] = {}
+        for store, live in zip(self.stores, self.live, strict=True):
+            for entry in live:
+                if (entry.kind == "blueprint") == (self.kind == "blueprint"):
+                    layers[entry.recording_id, entry.layer] = StoredLayer(store.folder, entry)
+        return list(layers.values())
+
+    @cached_property
+    def by_segment(self) -> Mapping[str, list[StoredLayer]]:
+        """The same by the ids of their segments."""
+        layers: dict[str, list[StoredLayer]] = {}
+        for layer in self.layers:
+            layers.setdefault(layer.entry.recording_id, []).append(layer)
+        return layers
+
+    @cached_property
+    def schema(self) -> Any:
+        """The message of the schema; see :meth:`DatasetEntry.arrow_schema`."""
+        return schema_message(self.dataset.arrow_schema())
+
+    @cached_property
+    def segment_table(self) -> pa.Table:
+        """The table of segments; see :meth:`DatasetEntry.segment_table`."""
+        return self._joined(lambda layers, folder: layers.segment_table(partial(url_of, folder)))
+
+    @cached_property
+    def manifest(self) -> pa.Table:
+        """The table of layers, with their states; see :meth:`DatasetEntry.manifest`."""
+        return self._joined(lambda layers, folder: layers.manifest(partial(url_of, folder), diagnostic=True))
+
+    def _joined(self, table_of: Callable[[SegmentTables, RecordingsFolder], pa.Table]) -> pa.Table:
+        """The tables of all stores as one."""
+        tables = []
+        for store, live in zip(self.stores, self.live, strict=True):
+            entries = summarised(store.folder, live, store.schemas).table
+            tables.append(table_of(SegmentTables.of(entries, self.kind), store.folder))
+        filled = [table for table in tables if len(table)]
+        return pa.concat_tables(filled, promote_options="default") if filled else tables[0]
+
+
+# --- places
+
+_Handler = Callable[[Lake, Any, Call], Any]
+_NO_PLACES: Final = (errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP)
+_PACKAGE: Final = Path(__file__).parents[3]
+
+
+def naming_places(handler: _Handler) -> _Handler:
+    """A handler whose requests name places: where the system has no such place, that is the client's mistake."""
+
+    @wraps(handler)
+    def handled(lake: Lake, request: Any, call: Call) -> Any:
+        try:
+            return handler(lake, request, call)
+        except (OSError, WriteError) as error:
+            cause = error if isinstance(error, OSError) else error.__cause__
+            if not isinstance(cause, OSError) or cause.errno not in _NO_PLACES:
+                raise
+            raise invalid(f"no file or table can be at this place: {cause.strerror}") from error
+
+    return handled
+
+
+def known_roots(allowed: Iterable[str]) -> tuple[str, ...]:
+    """The local folders of which no client is to know where they are: those that it may name, and the server's own."""
+    home = os.path.expanduser("~")  # noqa: PTH111 (which leaves it as it is for a user without a home)
+    own = (tempfile.gettempdir(), os.fspath(Path.cwd()), home, os.fspath(_PACKAGE))
+    places = [located(root) for root in (*allowed, *own)]
+    local = {
+        form for place in places if isinstance(place, Path) for form in (os.fspath(place), os.path.realpath(place))
+    }
+    return tuple(sorted(local - {"/", "~"}, key=len, reverse=True))
+
+
+def without_places(text: str, roots: Sequence[str]) -> str:
+    """A text for a client, in which paths begin with the name of a known folder, and not with where that is.
+
+    URLs stay: they are what clients name, and what the answers of other calls hold.
+
+    >>> without_places("/srv/lake/a.rrd: it is cut, unlike /srv/lakes", ["/srv/lake"])
+    'lake/a.rrd: it is cut, unlike /srv/lakes'
+    """
+    for root in roots:
+        text = re.sub(rf"(?<![\w/.-]){re.escape(root)}(?![\w.-])", Path(root).name, text)
+    return text
+
+
+# --- events
+
+MOST_WATCHERS: Final = 256
+"""Clients that watch at once; each has a thread, which sleeps."""
+_LOOK_SECONDS: Final = 0.5
+"""How often it is looked whether entries came or went, by whatever process."""
+
+Events = queue.SimpleQueue[tuple[str, EntryId]]
+
+
+class EntryEvents:
+    """Events of entries that come and go: one thread looks at the catalog while anybody watches."""
+
+    def __init__(self, catalog: CatalogClient) -> None:
+        self._catalog = catalog
+        self._watchers: set[Events] = set()
+        self._known: set[EntryId] = set()
+        self._is_looking = False
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def watched(self) -> Iterator[Events]:
+        """A block in which events of entries come, from its begin on."""
+        events = Events()
+        with self._lock:
+            if len(self._watchers) >= MOST_WATCHERS:
+                raise ProtocolError(Status.RESOURCE_EXHAUSTED, f"{MOST_WATCHERS} clients watch already")
+            if not self._is_looking:
+                self._known = self._entries()
+                threading.Thread(target=self._look, name="chunkmill-serve-events", daemon=True).start()
+                self._is_looking = True
+            self._watchers.add(events)
+        try:
+            yield events
+        finally:
+            with self._lock:
+                self._watchers.discard(events)
+
+    def _look(self) -> None:
+        """Look at the catalog now and then, and tell what is new, until nobody watches any more."""
+        while True:
+            time.sleep(_LOOK_SECONDS)
+            with self._lock:
+                self._is_looking = bool(self._watchers)
+                if not self._is_looking:
+                    return
+            try:
+                now = self._entries()
+            except (ChunkmillError, OSError) as error:  # the next look tells what this one missed
+                _LOG.warning("who watches for entries is not told of any: %s", error)
+                continue
+            events = [("entry_created", id_) for id_ in sorted(now - self._known, key=str)]
+            events += [("entry_deleted", id_) for id_ in sorted(self._known - now, key=str)]
+            with self._lock:
+                self._known = now
+                for watcher in self._watchers:
+                    for event in events:
+                        watcher.put(event)
+
+    def _entries(self) -> set[EntryId]:
+        return {entry.id for entry in self._catalog.entries()}

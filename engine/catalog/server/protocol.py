@@ -1,0 +1,520 @@
+"""The catalog protocol: its methods, calls, messages and errors, and the Arrow tables in messages.
+
+A transport looks up the method of a path in :attr:`CatalogService.methods`, parses the request with its class, runs the
+handler in a thread with a :class:`Call`, and sends what comes back. Whatever a handler raises becomes a status through
+:func:`protocol_error`.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import traceback
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from enum import Enum, IntEnum
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import quote
+
+import lz4.block
+import pyarrow as pa
+
+from ...errors import (
+    AlreadyExistsError,
+    ChunkmillError,
+    CommitUnknownError,
+    ForeignFileError,
+    MissingExtraError,
+    NoSpaceError,
+    NotFoundError,
+    ReadError,
+    RegistrationError,
+    SameRecordingError,
+    SchemaConflictError,
+    SourceMissingError,
+    UnfitRowsError,
+    UnreachableError,
+    UnsupportedError,
+    UsageError,
+    WriteError,
+)
+from ...limits import MIB
+from ...rrd import (
+    ARROW_ERRORS,
+    Compression,
+    check_columns,
+    decode_batch,
+    encode_batch,
+    expanded_size,
+    message_classes,
+    stream_of,
+)
+from ..entries import EntryId
+
+SERVICE: Final = "rerun.cloud.v1alpha1.RerunCloudService"
+"""The name of the service, which begins the path of each method."""
+
+_class_of: Final = message_classes(Path(__file__).with_name("messages.binpb").read_bytes())
+_LONGEST_TEXT: Final = 6000
+_NANOSECONDS: Final = 1_000_000_000
+
+MOST_UNCOMPRESSED: Final = 512 * MIB
+"""Bytes that a part of a client may expand to."""
+_MOST_RATIO: Final = 255
+_BY_ARROW: Final = MIB
+_LARGE: Final = 16 * MIB
+_LOOK: Final = 0.05
+"""Seconds after which a call that waits is asked whether somebody still waits for it."""
+_one_large: Final = threading.Lock()
+_V0: Final = 1
+_SMALL: Final = 4096
+"""Bytes of a part that is not worth being compressed."""
+
+ENTRY_ID_HEADER: Final = "x-rerun-entry-id"
+ENTRY_NAME_HEADER: Final = "x-rerun-entry-name-bin"
+CLIENT_VERSION_HEADER: Final = "x-rerun-client-version"
+
+
+class Status(IntEnum):
+    """The status codes of gRPC, by their numbers on the wire."""
+
+    OK = 0
+    CANCELLED = 1
+    UNKNOWN = 2
+    INVALID_ARGUMENT = 3
+    DEADLINE_EXCEEDED = 4
+    NOT_FOUND = 5
+    ALREADY_EXISTS = 6
+    PERMISSION_DENIED = 7
+    RESOURCE_EXHAUSTED = 8
+    FAILED_PRECONDITION = 9
+    ABORTED = 10
+    OUT_OF_RANGE = 11
+    UNIMPLEMENTED = 12
+    INTERNAL = 13
+    UNAVAILABLE = 14
+    DATA_LOSS = 15
+    UNAUTHENTICATED = 16
+
+
+class ProtocolError(Exception):
+    """A call ends with a status other than ``OK``, and a text for the client, a long one cut.
+
+    The text goes out in a header. Clients of gRPC take none that are larger than 8 KiB, encoded by percents, and would
+    tell of that in place of the error.
+    """
+
+    def __init__(self, code: Status, text: str) -> None:
+        while len(quote(text, errors="replace")) > _LONGEST_TEXT:
+            text = f"{text[: len(text) * 3 // 4]}…"
+        super().__init__(text)
+        self.code = code
+        self.text = text
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ProtocolError, (self.code, self.text)
+
+
+def invalid(text: str) -> ProtocolError:
+    """Return the error of a request that is none."""
+    return ProtocolError(Status.INVALID_ARGUMENT, text)
+
+
+class Kind(Enum):
+    """The number of messages that go each way."""
+
+    UNARY = "unary"
+    """One request, one response."""
+    STREAM = "stream"
+    """One request, an iterator of responses."""
+    UPLOAD = "upload"
+    """An iterator of requests, one response."""
+
+
+class Claim:
+    """Bytes of a budget, in use until they are released, or nobody knows the claim any more.
+
+    ``end`` gives bytes back. It is called wherever objects are destroyed.
+    """
+
+    def __init__(self, size: int, end: Callable[[int], None] = lambda _: None) -> None:
+        self._size = size
+        self._end = end
+
+    def reduce(self, size: int) -> None:
+        """Keep so many bytes of it alone."""
+        if size < self._size:
+            self._end(self._size - size)
+            self._size = size
+
+    def release(self) -> None:
+        """Give all of it back."""
+        self.reduce(0)
+
+    def over(self, data: bytes | pa.Buffer) -> pa.Buffer:
+        """The same bytes as a buffer that keeps the claim; with it goes the claim."""
+        whole = pa.py_buffer(data)
+        self.reduce(whole.size)
+        return pa.foreign_buffer(whole.address, whole.size, base=_Holder(whole, self))
+
+    def __del__(self) -> None:
+        self.release()
+
+
+class _Holder:
+    """Memory, and the claim on it, which a buffer keeps alive."""
+
+    def __init__(self, data: Any, claim: Claim) -> None:
+        self.data = data
+        self.claim = claim
+
+    def __del__(self) -> None:
+        self.data = None  # first the memory, then the claim on it
+        self.claim.release()
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A call of a method, as far as its handler is told of it beside the request.
+
+    ``headers`` are by lower-case names; those that end with ``-bin`` have bytes. ``deadline`` is a time of
+    ``time.monotonic()``. ``is_active`` says whether the client still waits. ``peer`` is the client's address.
+    ``claim`` claims memory as ``MemoryBudget.claim`` does, None: of no budget.
+    """
+
+    headers: Mapping[str, str | bytes] = field(default_factory=dict)
+    peer: str = ""
+    deadline: float | None = None
+    can_read: bool = True
+    can_write: bool = True
+    is_active: Callable[[], bool] = lambda: True
+    claim: Callable[[int, Callable[[], None]], Claim] | None = None
+
+    @property
+    def entry_id(self) -> EntryId | None:
+        """The id of the entry that the headers name, or None. Raises :class:`ProtocolError` for one that is none."""
+        text = self._text(ENTRY_ID_HEADER)
+        if not text:
+            return None
+        try:
+            return EntryId(text)
+        except (TypeError, ValueError):
+            raise invalid(f"the '{ENTRY_ID_HEADER}' header is no entry id: {text[:64]!r}") from None
+
+    @property
+    def entry_name(self) -> str | None:
+        """The name of the entry that the headers have in place of an id, or None."""
+        return self._text(ENTRY_NAME_HEADER) or None
+
+    @property
+    def client_version(self) -> str:
+        """The name and version of the client, such as ``rerun-py/0.41.0``; empty where it does not tell."""
+        return self._text(CLIENT_VERSION_HEADER)
+
+    def cancelled(self) -> bool:
+        """Whether nobody waits for an answer any more."""
+        return (self.deadline is not None and time.monotonic() > self.deadline) or not self.is_active()
+
+    def check(self) -> None:
+        """Raise :class:`ProtocolError` where nobody waits any more; long handlers call it now and then."""
+        if self.deadline is not None and time.monotonic() > self.deadline:
+            raise ProtocolError(Status.DEADLINE_EXCEEDED, "the deadline of the call has passed")
+        if not self.is_active():
+            raise ProtocolError(Status.CANCELLED, "the client has gone")
+
+    def _text(self, name: str) -> str:
+        value = self.headers.get(name, "")
+        return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """A call of the protocol: its messages, and the function that answers it.
+
+    ``request`` and ``response`` are classes with ``FromString`` and ``SerializeToString``. ``handler`` takes a request
+    (of an upload, an iterator of them) and the call, and gives a response (of a stream, an iterator of them). It runs
+    in any thread. ``writes`` says that it needs the permission to write, ``waits`` that it sleeps until something
+    happens.
+    """
+
+    name: str
+    request: Any
+    response: Any
+    kind: Kind
+    handler: Callable[..., Any]
+    writes: bool = False
+    waits: bool = False
+
+    @property
+    def path(self) -> str:
+        """The path of the method on the wire."""
+        return f"/{SERVICE}/{self.name}"
+
+
+def answers(
+    name: str, kind: Kind = Kind.UNARY, *, writes: bool = False, waits: bool = False
+) -> Callable[[Callable[..., Any]], Method]:
+    """Make a method of the function below, which takes the lake beside the request and the call.
+
+    The messages are called after the method.
+    """
+
+    def method(handler: Callable[..., Any]) -> Method:
+        return Method(name, cloud(f"{name}Request"), cloud(f"{name}Response"), kind, handler, writes, waits)
+
+    return method
+
+
+_STATUSES: Final[tuple[tuple[type[BaseException], Status], ...]] = (
+    (NotFoundError, Status.NOT_FOUND),
+    (SourceMissingError, Status.NOT_FOUND),
+    (AlreadyExistsError, Status.ALREADY_EXISTS),
+    (SameRecordingError, Status.ALREADY_EXISTS),
+    (UnreachableError, Status.UNAVAILABLE),
+    (UnsupportedError, Status.UNIMPLEMENTED),
+    (ForeignFileError, Status.PERMISSION_DENIED),
+    (ReadError, Status.DATA_LOSS),
+    (NoSpaceError, Status.RESOURCE_EXHAUSTED),
+    (UnfitRowsError, Status.INVALID_ARGUMENT),
+    (CommitUnknownError, Status.UNKNOWN),
+    (MissingExtraError, Status.FAILED_PRECONDITION),
+    (RegistrationError, Status.INVALID_ARGUMENT),
+    (SchemaConflictError, Status.INVALID_ARGUMENT),
+    (UsageError, Status.INVALID_ARGUMENT),
+    (TypeError, Status.INVALID_ARGUMENT),
+    (PermissionError, Status.PERMISSION_DENIED),
+    (TimeoutError, Status.DEADLINE_EXCEEDED),
+    (MemoryError, Status.RESOURCE_EXHAUSTED),
+)
+
+
+def protocol_error(error: BaseException) -> ProtocolError:
+    """The status that an error of a handler becomes; of one that is none of ours, no detail goes out.
+
+    >>> from chunkmill.engine.errors import NotFoundError
+    >>> protocol_error(NotFoundError("No dataset found with name 'x'")).code
+    <Status.NOT_FOUND: 5>
+    """
+    if isinstance(error, ProtocolError):
+        return error
+    if not isinstance(error, ChunkmillError):
+        own = [status for kind, status in _STATUSES if isinstance(error, kind)]
+        code = next((status for status in own if status is not Status.INVALID_ARGUMENT), Status.INTERNAL)
+        return ProtocolError(code, f"the server failed ({type(error).__name__}); its log has the cause")
+    code = next((status for kind, status in _STATUSES if isinstance(error, kind)), Status.INTERNAL)
+    if error.transient and code in (Status.INTERNAL, Status.DATA_LOSS):
+        code = Status.UNAVAILABLE
+    return ProtocolError(code, str(error))
+
+
+def cause_of(error: BaseException) -> str:
+    """An error on one line of a log, and where it was raised if it is none that this project foresees.
+
+    >>> from chunkmill.engine.errors import WriteError
+    >>> cause_of(WriteError("cannot be written", path="/lake/x"))
+    '/lake/x: cannot be written.'
+    """
+    if isinstance(error, ChunkmillError):
+        return str(error)
+    frames = traceback.extract_tb(error.__traceback__)
+    place = f" at {Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
+    return f"{type(error).__name__}: {error}{place}"
+
+
+# --- messages
+
+
+def cloud(name: str) -> Any:
+    """The class of a message of the service, such as ``WhoAmIRequest``."""
+    return _class_of(f"rerun.cloud.v1alpha1.{name}")
+
+
+def shared(name: str) -> Any:
+    """The class of a message that names something, such as ``EntryId`` or ``DataframePart``."""
+    return _class_of(f"rerun.common.v1alpha1.{name}")
+
+
+RrdManifest: Final = _class_of("rerun.log_msg.v1alpha1.RrdManifest")
+
+
+def entry_id_message(id: EntryId) -> Any:  # noqa: A002 (it is one)
+    """An entry's id as a message."""
+    half = int.from_bytes
+    return shared("EntryId")(id={"time_ns": half(id.as_bytes()[:8], "big"), "inc": half(id.as_bytes()[8:], "big")})
+
+
+def entry_id_of(message: Any) -> EntryId:
+    """The inverse of :func:`entry_id_message`."""
+    return EntryId(f"{message.id.time_ns:016x}{message.id.inc:016x}")
+
+
+def time_message(nanoseconds: int) -> dict[str, int]:
+    """A time since the epoch as the fields of a ``Timestamp``."""
+    seconds, rest = divmod(nanoseconds, _NANOSECONDS)
+    return {"seconds": seconds, "nanos": rest}
+
+
+# --- Arrow tables in messages
+
+
+def schema_message(schema: pa.Schema) -> Any:
+    """A schema as a message."""
+    return shared("Schema")(arrow_schema=schema.serialize().to_pybytes())
+
+
+def schema_in(message: Any) -> pa.Schema:
+    """The inverse of :func:`schema_message`. Raises :class:`ProtocolError`."""
+    try:
+        head = pa.ipc.read_message(pa.py_buffer(message.arrow_schema))
+        check_columns(head)
+        return pa.ipc.read_schema(head)
+    except ARROW_ERRORS as error:
+        raise invalid(f"the schema is no Arrow schema: {error}") from error
+
+
+def part_of(rows: pa.Table | pa.RecordBatch) -> Any:
+    """Rows as a part: one batch, whatever they came in."""
+    batch = rows if isinstance(rows, pa.RecordBatch) else _one_batch(rows)
+    compression = Compression.LZ4 if batch.nbytes > _SMALL else Compression.NONE
+    try:
+        data, size = encode_batch(batch, compression)
+    except WriteError as error:
+        raise ProtocolError(Status.RESOURCE_EXHAUSTED, f"the answer is too large: {error.message}") from error
+    return shared("DataframePart")(
+        encoder_version=_V0,
+        payload=data if isinstance(data, bytes) else data.to_pybytes(),
+        compression=int(compression),
+        uncompressed_size=size,
+    )
+
+
+def _one_batch(table: pa.Table) -> pa.RecordBatch:
+    batches = table.combine_chunks().to_batches()
+    if len(batches) == 1:
+        batch: pa.RecordBatch = batches[0]
+        return batch
+    columns = [pa.concat_arrays(column.chunks) if column.num_chunks else pa.nulls(0, column.type) for column in table]
+    return pa.RecordBatch.from_arrays(columns, schema=table.schema)
+
+
+def rows_in(part: Any, call: Call | None = None) -> pa.Table:
+    """The rows of a part of a client, every buffer of which was checked. Raises :class:`ProtocolError`.
+
+    Their memory is claimed of the budget of all calls, for as long as anything of the rows is there. Parts of the
+    server's own need no ``call``.
+    """
+    call = call or Call()
+    if part.encoder_version != _V0:
+        raise invalid(f"the part has encoder version {part.encoder_version}; 1 is the only one there is")
+    data = _expanded(part, call)
+    try:
+        inner = expanded_size(data)
+    except ARROW_ERRORS as error:
+        reason = "it holds no record batch" if isinstance(error, StopIteration) else error
+        raise invalid(f"the part is not a whole Arrow stream: {reason}") from error
+    try:
+        if inner > _SMALL:
+            data = _expanded_within(data, inner, call)
+        batch = _decoded(data)
+    except ReadError as error:
+        raise invalid(str(error)) from error
+    twice = next((name for name, count in Counter(batch.schema.names).items() if count > 1), None)
+    if twice is not None:
+        raise invalid(f"the part has two columns of the name {twice!r}")
+    return pa.Table.from_batches([batch])
+
+
+def _decoded(data: pa.Buffer) -> pa.RecordBatch:
+    return decode_batch(data, path="the request", offset=None, what="the part")
+
+
+def _expanded(part: Any, call: Call) -> pa.Buffer:
+    """The Arrow stream in a part."""
+    if part.compression in (0, int(Compression.NONE)):
+        payload: bytes = part.payload
+        return _claimed(call, len(payload)).over(payload)
+    if part.compression != int(Compression.LZ4):
+        raise invalid(f"the part has compression {part.compression}; 1 (none) and 2 (LZ4) are those there are")
+    size, payload = part.uncompressed_size, part.payload
+    if size > MOST_UNCOMPRESSED or size > len(payload) * _MOST_RATIO:
+        raise invalid(f"the part of {len(payload):,} bytes says that it expands to {size:,}")
+    claim = _claimed(call, size + len(payload))
+    if size < _BY_ARROW:
+        return claim.over(_expanded_block(payload, size))
+    with _turn(size, call):
+        return claim.over(_expanded_large(payload, size))
+
+
+def _expanded_block(block: bytes, size: int) -> bytes:
+    try:
+        data: bytes = lz4.block.decompress(block, uncompressed_size=size)
+    except (lz4.block.LZ4BlockError, ValueError) as error:
+        raise invalid(f"the part is no LZ4 block: {error}") from error
+    if len(data) != size:
+        raise invalid(f"the part expands to {len(data):,} bytes instead of {size:,}")
+    return data
+
+
+def _expanded_large(block: bytes, size: int) -> pa.Buffer:
+    """The same by Arrow, which needs the memory once and lets other threads run: 500 MiB held them up for 0.4 s.
+
+    Arrow does not say where a block expands to fewer bytes, and leaves the rest as it was: so it has to fail first
+    where there is room for one byte less. ``tests/fuzz/bombs_at_once.py`` guards both.
+    """
+    codec = pa.Codec("lz4_raw")
+    try:
+        codec.decompress(block, decompressed_size=size - 1)
+    except OSError:
+        pass
+    else:
+        raise invalid(f"the part expands to fewer bytes than {size:,}")
+    try:
+        return codec.decompress(block, decompressed_size=size)
+    except OSError as error:
+        raise invalid(f"the part is no LZ4 block: {error}") from error
+
+
+def _expanded_within(data: pa.Buffer, size: int, call: Call) -> pa.Buffer:
+    """An Arrow stream whose buffers are compressed within, to so many bytes, as one whose buffers are not."""
+    if size > MOST_UNCOMPRESSED:
+        raise invalid(f"the part of {data.size:,} bytes has buffers that expand to {size:,}")
+    claim = _claimed(call, 2 * size)
+    with _turn(size, call):
+        return claim.over(stream_of(_decoded(data)))
+
+
+@contextmanager
+def _turn(size: int, call: Call) -> Iterator[None]:
+    """A block that expands to so many bytes: large ones run one after another, so that cores are left to others."""
+    if size < _LARGE:
+        yield
+        return
+    while not _one_large.acquire(timeout=_LOOK):
+        call.check()
+    try:
+        yield
+    finally:
+        _one_large.release()
+
+
+def _claimed(call: Call, size: int) -> Claim:
+    call.check()
+    return Claim(size) if call.claim is None else call.claim(size, call.check)
+
+
+def projected(table: pa.Table, columns: Iterable[str]) -> pa.Table:
+    """These columns alone, in this order; all where none are named. Raises :class:`ProtocolError`."""
+    names = list(columns)
+    for at, name in enumerate(names):
+        if name not in table.column_names:
+            raise invalid(
+                f"Unable to project columns: Invalid argument error: projected column '{name}' not found in schema"
+            )
+        if name in names[:at]:
+            raise invalid(
+                f"Unable to project columns: Invalid argument error: projected column '{name}' was requested twice"
+            )
+    return table.select(names) if names else table
