@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .lazy_names import lazy_names
+from .lazy_names import lazy_names, name_terminals
 
 if TYPE_CHECKING:
     from .catalog import CatalogClient, DatasetEntry, Entry, EntryId, EntryKind, Server, TableEntry
@@ -151,5 +151,9 @@ __all__ = [
     "video",
     "write_stores",
 ]
+
+name_terminals(
+    __name__, {".data_sources": "get_session value_frame", ".store": "collect_plan open_recording read_rows"}
+)
 
 __getattr__, __dir__ = lazy_names(__name__, _HOMES)

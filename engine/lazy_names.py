@@ -4,7 +4,25 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
+
+_terminals: Final[dict[str, tuple[str, str]]] = {}
+"""The package of each terminal, and the package that this is relative to."""
+
+
+def name_terminals(package: str, homes: Mapping[str, str]) -> None:
+    """Name functions and classes for :func:`terminal`, by the package (relative to ``package``) that has them."""
+    _terminals.update({name: (home, package) for home, names in homes.items() for name in names.split()})
+
+
+def terminal(name: str) -> Callable[..., Any]:
+    """Return what a method calls that is implemented above its own package, such as ``LazyChunkStream.collect``.
+
+    Imports point down, so the packages above name it themselves, before anything below them can be imported.
+    """
+    home, package = _terminals[name]
+    function: Callable[..., Any] = getattr(importlib.import_module(home, package), name)
+    return function
 
 
 def lazy_names(

@@ -9,6 +9,7 @@ from typing import Any, Literal, Protocol, cast, get_args
 
 from ..engine.chunk import Chunk, ChunkKind, Component, DescriptorLike, Fate, descriptor_of, is_property
 from ..engine.errors import LensError, SelectorError
+from ..engine.stream import Operator
 from .compiled import ChunkWork, CompiledLenses, LensOutput, as_lenses, check_lenses, compile_lenses, joined
 from .lens import Lens, OutputMode, checked_mode
 from .outputs import assign, constant_output, derived_output, own_output, with_new_row_ids
@@ -31,7 +32,7 @@ class ContentPredicate(Protocol):
         ...
 
 
-class LensSet:
+class LensSet(Operator):
     """Any number of lenses, applied to one chunk at a time.
 
     A chunk gives, in this order: what is left and made on its own rows; then one chunk for each lens that makes chunks
@@ -64,6 +65,8 @@ class LensSet:
     TypeError
         An argument is not a lens, or has the wrong type.
     """
+
+    has_fates = True
 
     __slots__ = ("_compiled", "content", "inputs", "lenses", "mode", "on_error", "quarantine")
 

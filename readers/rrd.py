@@ -21,7 +21,7 @@ from ..engine.markup import panel, panel_or_error, table
 from ..engine.objects import is_url
 from ..engine.rrd import ChunkTable, FileRun, HeldFile, RecoveringFile, RecoveryReport, RrdFile, RunRows, StoreEntry
 from ..engine.store import LazyStore, chunks_panel
-from ..engine.stream import ChunkKind, Fate, LazyChunkStream, Split
+from ..engine.stream import ChunkKind, Fate, LazyChunkStream, Source, Split
 from ..engine.units import counted
 from .recording_file import FrameReader
 
@@ -166,7 +166,7 @@ class RrdSplit(Split):
 
 
 @dataclass(frozen=True, slots=True)
-class RrdSource:
+class RrdSource(Source[RrdSplit]):
     """The chunks of one store of an RRD file.
 
     Order: that of the file. Restart: each split can be read again by itself. With a footer a split is a run of
@@ -299,7 +299,7 @@ def _fates(table: ChunkTable, fate: Callable[[ChunkKind], Fate]) -> npt.NDArray[
 
 
 @dataclass(frozen=True, slots=True)
-class RecoveringSource:
+class RecoveringSource(Source[Split]):
     """The whole chunks of one store of a cut or damaged file, in one split; warns of what was lost at its end."""
 
     path: str

@@ -18,7 +18,7 @@ import pyarrow as pa
 from ...readers import STORE, detect_format
 from ..chunk import ChunkHeader, Schema
 from ..errors import ReadError, ReadWarning, SourceMissingError, WriteError
-from ..execution import Group, Note, Outputs, RunOptions, Staging, TaskRun, is_of_all
+from ..execution import Body, Group, Note, Outputs, RunOptions, Staging, TaskRun, is_of_all
 from ..inputs import SourceOptions, Stores, stores_of
 from ..objects import ObjectUrl, bucket_of, is_url
 from ..optimisation import ChunkReferences, run_laid_out
@@ -111,7 +111,7 @@ class FoundLayer:
 
 
 @dataclass(frozen=True, slots=True)
-class LookBody:
+class LookBody(Body):
     """The stage that looks at files; ``kind`` is that of the stores that count, the others are passed over."""
 
     requests: tuple[FileRequest, ...]

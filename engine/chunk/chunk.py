@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from importlib import import_module
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, overload
 
 import pyarrow as pa
 
 from ..errors import ReadError
+from ..lazy_names import terminal
 from ..task_context import DECODE, phase
 from . import building, table_format, tuid
 from .building import AUTO_INDEX, AutoIndex, Reading, batches_of, in_nanoseconds
-from .columns import ComponentColumnLike, DescriptorLike, TimeColumnLike
+from .columns import ComponentColumnLike, DescriptorLike, LensLike, SelectorLike, TimeColumnLike
 from .data import ChunkData, Component, Payload, Timeline, summarise, wrap_each
 from .header import ChunkHeader, ComponentDescriptor, TimelineKind, parse_entity_path
 from .sorbet import data_from_batch, data_to_batch, rust_type_name
@@ -21,19 +21,6 @@ from .values import ValueSchema, columns_of, pandas_of, polars_of
 if TYPE_CHECKING:
     import pandas
     import polars
-
-    from ...lenses import Lens, Selector
-
-
-def lens_function(name: str) -> Callable[..., Any]:
-    """A function of the lenses package, by its name.
-
-    Lenses are made of chunks, and chunks have ``apply_lenses``: so the package is looked up by its name, when the
-    method is first called, and never imported from here.
-    """
-    package = __name__.rpartition(".engine.")[0]
-    function: Callable[..., Any] = getattr(import_module(f"{package}.lenses"), name)
-    return function
 
 
 class Chunk:
@@ -306,22 +293,22 @@ class Chunk:
         path = parse_entity_path(entity_path)
         return Chunk(ChunkData(tuid.mint(), path, data.row_ids, data.timelines, data.components), None, None)
 
-    def apply_lenses(self, lenses: Iterable[Lens] | Lens) -> list[Chunk]:
+    def apply_lenses(self, lenses: Iterable[LensLike] | LensLike) -> list[Chunk]:
         """Apply lenses: return the chunks they make of this one, and the columns that no lens consumes.
 
         Each lens sees the original columns. The chunk itself comes back where no lens matches. Raises ``ValueError``
         where a lens cannot be used, or fails on the data.
         """
-        made: list[Chunk] = lens_function("apply_lenses")(self, lenses)
+        made: list[Chunk] = terminal("apply_lenses")(self, lenses)
         return made
 
-    def apply_selector(self, source: DescriptorLike | str, selector: Selector | str) -> Chunk:
+    def apply_selector(self, source: DescriptorLike | str, selector: SelectorLike | str) -> Chunk:
         """Replace the component ``source`` (a name or descriptor) by what ``selector`` gives, and keep the rest.
 
         Row ids are new, the order of rows is kept. Raises ``ValueError`` where the component is missing, or the
         selector fails or gives nothing.
         """
-        made: Chunk = lens_function("apply_selector")(self, source, selector)
+        made: Chunk = terminal("apply_selector")(self, source, selector)
         return made
 
     # --- showing it

@@ -134,6 +134,27 @@ def _partition(values: pa.Array, lengths: npt.ArrayLike) -> pa.ListArray:
     return pa.ListArray.from_arrays(pa.array(offsets), values)
 
 
+class LensLike(Protocol):
+    """A lens, as the package of lenses makes them: it makes columns of a component."""
+
+    @property
+    def input_component(self) -> str:
+        """The component that it reads."""
+        ...
+
+    def describe(self) -> str:
+        """One line for the plan: input and outputs."""
+        ...
+
+
+class SelectorLike(Protocol):
+    """A selector, as the package of lenses makes them: it makes values of the values of a component."""
+
+    def execute_per_row(self, source: pa.Array) -> pa.Array | None:
+        """Return the values of each row; None for nothing at all."""
+        ...
+
+
 class DescriptorLike(Protocol):
     """Anything that describes a component, such as Rerun's own ``ComponentDescriptor``."""
 

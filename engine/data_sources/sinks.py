@@ -24,6 +24,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from ..errors import ReadError, SameRecordingError, UsageError, WriteError, writing
 from ..execution import (
     SCHEMA,
+    Body,
     CarriedChunks,
     Folder,
     PartChunk,
@@ -137,7 +138,7 @@ class _OpenPart(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class _WriteRows:
+class _WriteRows(Body):
     """The body of a task: the chunks of its rows into parts, a part for each recording."""
 
     batches: Iterable[pa.RecordBatch]

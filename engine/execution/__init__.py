@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from .shards import SHARD_BYTES, Shard, ShardSink, extents_in_order, neighbours, write_rrd_shards
     from .sink import Part, Parts, Sink, inline_chunks, run_work, write_to
     from .spark_stage import cores_of, stage_of, told_by_partitions
-    from .stage import Progress, RunOptions, Stage, TaskRun, TaskRunner, progress_shown, raise_failure, warn_of
+    from .stage import Body, Progress, RunOptions, Stage, TaskRun, TaskRunner, progress_shown, raise_failure, warn_of
     from .staging import Staging, abandoned_runs, is_gone, pid_namespace, scratch_folder, this_process
     from .transport import (
         add_note,
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
         register_by_value,
         send_by_value,
     )
-    from .work import Packed, Piece, Task, Work, dealt, whole_run_of
+    from .work import Packed, Piece, Task, Work, dealt
 
 _HOMES = {
     ".chunk_frames": (
@@ -79,14 +79,15 @@ _HOMES = {
     ".sink": "Part Parts Sink inline_chunks run_work write_to",
     ".executors": "EXECUTORS executor_for executor_name is_auto query_executor",
     ".spark_stage": "cores_of stage_of told_by_partitions",
-    ".stage": "Progress RunOptions Stage TaskRun TaskRunner progress_shown raise_failure warn_of",
+    ".stage": "Body Progress RunOptions Stage TaskRun TaskRunner progress_shown raise_failure warn_of",
     ".staging": "Staging abandoned_runs is_gone pid_namespace scratch_folder this_process",
     ".transport": "add_note check_travels failure_from_dict failure_to_dict register_by_value send_by_value",
-    ".work": "Packed Piece Task Work dealt whole_run_of",
+    ".work": "Packed Piece Task Work dealt",
     "pyspark.sql": "DataFrame SparkSession",
 }
 
 __all__ = [
+    "Body",
     "COLUMNS",
     "CarriedChunks",
     "DataFrame",
@@ -184,7 +185,6 @@ __all__ = [
     "told_by_partitions",
     "transformed_frame",
     "warn_of",
-    "whole_run_of",
     "write_recordings",
     "write_rrd",
     "write_rrd_shards",

@@ -40,7 +40,7 @@ from .frame_rows import (
 )
 from .scratch import ScratchFolder, lazy_chunk, part_writer
 from .spark_stage import StageJob, rows_of, stage_of
-from .stage import TaskRun, TaskRunner, raise_failure, warn_of
+from .stage import Body, TaskRun, TaskRunner, raise_failure, warn_of
 from .staging import PART_SUFFIX, Staging
 from .transport import register_by_value, sending
 from .work import Work
@@ -257,7 +257,7 @@ def spool_payloads(folder: str, batches: Iterable[pa.RecordBatch]) -> Iterator[p
 
 
 @dataclass(frozen=True, slots=True)
-class _SpoolBody:
+class _SpoolBody(Body):
     """The one task that has these rows."""
 
     batches: Iterable[pa.RecordBatch]

@@ -41,7 +41,7 @@ from ..rrd import (
 from ..task_context import passed_through
 from .chunk_rows import Note, PartChunk
 from .staging import DONE_SUFFIX, PART_SUFFIX, Staging
-from .work import Work, whole_run_of
+from .work import Work
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +185,7 @@ def _listed_extents(work: Work, notes: Sequence[Note]) -> Iterator[Extent]:
             yield Extent(note.task, note.data["part"], 0, listed.table.framed_bytes, listed)
         place = note.data.get("extent") if note.kind == "task" else None
         if place is not None:
-            run = whole_run_of(work, note.task)
+            run = work.whole_run(note.task)
             assert run is not None
             yield Extent(note.task, place["file"], place["start"], place["size"], run, place.get("at_source", False))
 

@@ -30,7 +30,7 @@ from ..limits import SPLIT_BYTES
 from ..rrd import MessageWriter
 from .chunk_rows import Note, RowWriter, parse_rows
 from .scratch import STORE, ScratchFolder, lazy_chunk
-from .stage import RunOptions, TaskRun, TaskRunner, settle, warn_of
+from .stage import Body, RunOptions, TaskRun, TaskRunner, settle, warn_of
 from .staging import PART_SUFFIX, Staging
 from .transport import failure_from_dict
 from .work import Work
@@ -71,7 +71,7 @@ S = TypeVar("S", bound=Sized)
 
 
 @dataclass(frozen=True, slots=True)
-class _PiecesBody:
+class _PiecesBody(Body):
     """Tasks that write what they make piece by piece."""
 
     work: Work

@@ -23,7 +23,7 @@ from .sink import Part, Parts, Sink, write_to
 from .small_chunks import SMALL_RESULT, SmallChunkWriter
 from .stage import RunOptions, TaskRun
 from .staging import PART_SUFFIX, Staging
-from .work import JoinedWork, Piece, Work, whole_run_of
+from .work import JoinedWork, Piece, Work
 
 
 class RrdSink(Sink):
@@ -42,7 +42,7 @@ class RrdSink(Sink):
         """Begin the file, where parts can be brought into it while tasks run."""
         self._commit = RrdCommit(staging, self.destination, [store for store, _ in self._outputs])
         whole = whole_name(self.destination, self._outputs)
-        runs = RunPlaces() if whole and whole_run_of(work, 0) is None else self._places(work, self._commit)
+        runs = RunPlaces() if whole and work.whole_run(0) is None else self._places(work, self._commit)
         return RrdParts(self._stores, str(self.destination), runs=runs, whole=(whole,) if whole else ())
 
     def commit(self, ran: Ran, staging: Staging) -> int:  # noqa: ARG002 (it was begun there)
@@ -58,7 +58,7 @@ class RrdSink(Sink):
     def _places(self, work: Work, commit: RrdCommit) -> RunPlaces:
         if isinstance(self.destination, ObjectUrl):
             return RunPlaces()
-        runs = [(whole_run_of(work, i), store) for i, store in enumerate(self._stores)]
+        runs = [(work.whole_run(i), store) for i, store in enumerate(self._stores)]
         sizes = [run.size_in(store) for run, store in runs if run is not None]
         if sizes and len(sizes) == len(self._stores):
             return RunPlaces(commit.reserve(sizes))
@@ -176,7 +176,7 @@ class RrdParts(Parts):
         """
         if self.runs is None or not self.runs.is_quick:
             return ()
-        runs = {i: run for i in range(len(self.stores)) if (run := whole_run_of(work, i)) is not None}
+        runs = {i: run for i in range(len(self.stores)) if (run := work.whole_run(i)) is not None}
         return () if sum(run.chunks for run in runs.values()) > _MOST_QUICK else list(runs)
 
 

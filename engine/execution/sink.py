@@ -28,9 +28,9 @@ from .commit import listed_extents
 from .executors import executor_name
 from .quarantine import Quarantined, append_rows
 from .reporting import ProgressListener, Ran, told
-from .stage import RunOptions, Stage, TaskRun, check
+from .stage import Body, RunOptions, Stage, TaskRun, check
 from .staging import Staging
-from .work import Piece, Work, pieces_of, whole_run_of
+from .work import Piece, Work
 
 
 class Part(ABC):
@@ -98,7 +98,7 @@ class Sink(ABC):
 
 
 @dataclass(frozen=True, slots=True)
-class WriteBody:
+class WriteBody(Body):
     """Tasks of ``work`` that each write a part."""
 
     work: Work
@@ -121,13 +121,13 @@ class WriteBody:
 
     def quick(self, task: TaskRun) -> dict[str, Any] | None:
         """Write all that a task gives, if nothing looks into it and its footer's word suffices."""
-        run = whole_run_of(self.work, task.index) if self.parts.adopts else None
+        run = self.work.whole_run(task.index) if self.parts.adopts else None
         return None if run is None else self.parts.adopt(task, run)
 
     def _write(self, task: TaskRun) -> Generator[pa.RecordBatch, None, dict[str, Any]]:
         part = self.parts.open(task)
         try:
-            pieces = pieces_of(self.work, task.index) if part.takes_runs else self.work.run(task.index)
+            pieces = self.work.pieces(task.index) if part.takes_runs else self.work.run(task.index)
             for piece in pieces:
                 batches = part.write(piece)
                 if batches is not None:

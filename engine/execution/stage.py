@@ -14,11 +14,12 @@ import socket
 import sys
 import time
 import warnings
+from abc import ABC, abstractmethod
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
@@ -108,32 +109,29 @@ class TaskRun:
         self.folder.put(f"{self.name}{AMOUNT_SUFFIX}", str(amount).encode(), durable=False)
 
 
-class Body(Protocol):
+class Body(ABC):
     """The work of a stage for each task. It pickles."""
 
-    def label(self, index: int) -> str:
-        """The name of a task's input, for errors."""
-        ...
+    __slots__ = ()
 
+    @abstractmethod
+    def label(self, index: int) -> str:
+        """Return the name of a task's input, for errors."""
+
+    @abstractmethod
     def run(self, task: TaskRun) -> Generator[pa.RecordBatch, None, dict[str, Any]]:
         """Do one task: give batches of ``task.rows`` as they fill, and return what is to be said of it at its end.
 
         Where it raises, it leaves nothing behind.
         """
-        ...
-
-
-@runtime_checkable
-class QuickBody(Protocol):
-    """A body of which some tasks take less time than to ask a worker for them."""
 
     def quick_tasks(self) -> Sequence[int]:
-        """The tasks that the driver may do."""
-        ...
+        """Return the tasks that the driver does in less time than it takes to ask a worker; by default none."""
+        return ()
 
-    def quick(self, task: TaskRun) -> dict[str, Any] | None:
-        """Do one, as :meth:`Body.run` would; None where that cannot be done quickly."""
-        ...
+    def quick(self, task: TaskRun) -> dict[str, Any] | None:  # noqa: ARG002
+        """Do one of :meth:`quick_tasks` as :meth:`run` would; return None if that is not quick after all."""
+        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +177,7 @@ class TaskRunner:
 
         One that fails is left out, to fail again, and be reported, as any other.
         """
-        numbers = self.body.quick_tasks() if isinstance(self.body, QuickBody) else ()
+        numbers = self.body.quick_tasks()
         if not numbers:
             return {}
         with ThreadPoolExecutor(threads, "chunkmill-quick") as pool:
@@ -211,7 +209,6 @@ class TaskRunner:
     def _quick(self, index: int) -> pa.RecordBatch | None:
         task, measured = self._begin(index), _Measured()
         try:
-            assert isinstance(self.body, QuickBody)
             with TaskContext(measured.clock).entered():
                 told = self.body.quick(task)
             if told is None:

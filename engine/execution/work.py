@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, chain
-from typing import Any, Final, Protocol, TypeVar, overload, runtime_checkable
+from typing import Any, Final, TypeVar, overload
 
 from ..chunk import Chunk, Minter, RunIds
 from ..rrd import Run, RunRows
@@ -26,7 +27,7 @@ class Task:
     size: int
 
 
-class Work(Protocol):
+class Work(ABC):
     """A fused pipeline. It pickles: every Spark task gets a copy.
 
     Guarantee: the ids that its minters give ascend in the order of the tasks, and within each. Who runs a task lets its
@@ -34,49 +35,34 @@ class Work(Protocol):
     """
 
     @property
+    @abstractmethod
     def tasks(self) -> Sequence[Task]:
         """The tasks, in the order of the output."""
-        ...
 
+    @abstractmethod
     def run(self, index: int) -> Iterator[Chunk]:
-        """The chunks of one task, in order."""
-        ...
+        """Yield the chunks of one task, in order."""
 
+    @abstractmethod
     def minter(self, index: int) -> Minter:
-        """The source of ids for the chunks that a task makes."""
-        ...
+        """Return the source of ids for the chunks that a task makes."""
 
     @property
+    @abstractmethod
     def later(self) -> RunIds:
         """The ids of a work that makes something of the chunks of this one."""
-        ...
 
+    @abstractmethod
     def source_paths(self) -> set[str]:
-        """The files that are read, as far as known; nothing may be written onto them."""
-        ...
-
-
-@runtime_checkable
-class WorkWithRuns(Protocol):
-    """Work of which some tasks give messages that nothing looks into."""
-
-    def whole_run(self, index: int) -> Run | None:
-        """All that a task gives, where it gives nothing but messages that nothing looks into."""
-        ...
+        """Return the files that are read, as far as known; nothing may be written onto them."""
 
     def pieces(self, index: int) -> Iterator[Piece]:
-        """The pieces that come of a task, in order."""
-        ...
+        """Yield the pieces of one task, in order: by default its chunks."""
+        return self.run(index)
 
-
-def pieces_of(work: Work, index: int) -> Iterator[Piece]:
-    """The pieces that come of task ``index`` of any work."""
-    return work.pieces(index) if isinstance(work, WorkWithRuns) else work.run(index)
-
-
-def whole_run_of(work: Work, index: int) -> Run | None:
-    """All that task ``index`` of any work gives, where that is nothing but messages that nothing looks into."""
-    return work.whole_run(index) if isinstance(work, WorkWithRuns) else None
+    def whole_run(self, index: int) -> Run | None:  # noqa: ARG002
+        """Return all messages of one task, if nothing looks into any of them; by default None."""
+        return None
 
 
 def dealt(items: Iterable[T], size: Callable[[T], int], most: int) -> Iterator[tuple[T, ...]]:
@@ -155,32 +141,29 @@ def spark_serializer() -> Any:
     return CloudPickleSerializer()  # type: ignore[no-untyped-call]
 
 
-class JoinedWork:
+class JoinedWork(Work):
     """Several works as one, their tasks one after the other. On its way to tasks each work is packed by itself."""
 
     def __init__(self, works: Sequence[Work]) -> None:
         self._works = Packed(works, at_once=1)
-        counts = [len(work.tasks) for work in works]
-        self._ends = list(accumulate(counts))
-        found = chain.from_iterable(work.tasks for work in works)
-        self.tasks: Sequence[Task] = Packed(Task(i, task.label, task.size) for i, task in enumerate(found))
-        """The tasks of all works, numbered through."""
+        self._ends = list(accumulate(len(work.tasks) for work in works))
+        tasks = chain.from_iterable(work.tasks for work in works)
+        self._tasks = Packed(Task(i, task.label, task.size) for i, task in enumerate(tasks))
 
-    def work_of(self, index: int) -> int:
-        """The number of the work that a task is of."""
-        if not 0 <= index < len(self.tasks):
-            raise IndexError(index)
-        return bisect_right(self._ends, index)
+    @property
+    def tasks(self) -> Sequence[Task]:
+        """The tasks of all works, numbered through."""
+        return self._tasks
 
     def run(self, index: int) -> Iterator[Chunk]:
-        """The chunks of one task."""
-        at = self.work_of(index)
-        return self._works[at].run(index - (self._ends[at - 1] if at else 0))
+        """Yield the chunks of one task."""
+        work, own = self._at(index)
+        return work.run(own)
 
     def minter(self, index: int) -> Minter:
-        """The source of ids for the chunks of one task: as in its own work."""
-        at = self.work_of(index)
-        return self._works[at].minter(index - (self._ends[at - 1] if at else 0))
+        """Return the source of ids for the chunks of one task: as in its own work."""
+        work, own = self._at(index)
+        return work.minter(own)
 
     @property
     def later(self) -> RunIds:
@@ -188,15 +171,22 @@ class JoinedWork:
         return self._works[-1].later
 
     def whole_run(self, index: int) -> Run | None:
-        """All that one task gives, where nothing looks into it."""
-        at = self.work_of(index)
-        return whole_run_of(self._works[at], index - (self._ends[at - 1] if at else 0))
+        """Return all messages of one task, if nothing looks into any of them."""
+        work, own = self._at(index)
+        return work.whole_run(own)
 
     def pieces(self, index: int) -> Iterator[Piece]:
-        """The pieces that come of one task, in order."""
-        at = self.work_of(index)
-        return pieces_of(self._works[at], index - (self._ends[at - 1] if at else 0))
+        """Yield the pieces of one task, in order."""
+        work, own = self._at(index)
+        return work.pieces(own)
 
     def source_paths(self) -> set[str]:
-        """The files that any of the works reads."""
+        """Return the files that any of the works reads."""
         return set().union(*(work.source_paths() for work in self._works))
+
+    def _at(self, index: int) -> tuple[Work, int]:
+        """Return the work of a task, and the number of the task there."""
+        if not 0 <= index < len(self._tasks):
+            raise IndexError(index)
+        at = bisect_right(self._ends, index)
+        return self._works[at], index - (self._ends[at - 1] if at else 0)

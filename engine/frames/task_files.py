@@ -10,7 +10,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from ..errors import writing
-from ..execution import TaskRun
+from ..execution import Body, TaskRun
 from ..query import SegmentFigures
 from .measured_scan import measured_batches
 from .plan import RowRequest, SegmentShare, TaskShares
@@ -19,7 +19,7 @@ ARROW_SUFFIX: Final = ".arrow"
 
 
 @dataclass(frozen=True, slots=True)
-class QueryBody:
+class QueryBody(Body):
     """Tasks that each write the rows of some segments into one file: an Arrow stream for each segment that has rows.
 
     They tell where each lies, and its rows, and where they are to measure, the figures of each. It pickles.

@@ -17,7 +17,7 @@ import xxhash
 
 from ..chunk import Schema
 from ..errors import ChunkmillError, NotFoundError, ReadError, SchemaConflictError, SourceMissingError
-from ..execution import Group, RunOptions, Stage, Task, TaskRun, executor_name
+from ..execution import Body, Group, RunOptions, Stage, Task, TaskRun, executor_name
 from ..limits import MIB
 from ..locations import located
 from ..objects import ObjectUrl, bucket_of
@@ -142,7 +142,7 @@ def _tried(file: LandedFile) -> str | Exception:
 
 
 @dataclass(frozen=True, slots=True)
-class _DigestBody:
+class _DigestBody(Body):
     files: tuple[LandedFile, ...]
 
     def label(self, index: int) -> str:

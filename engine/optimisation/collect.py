@@ -33,7 +33,6 @@ from ..execution import (
     Work,
     run_groups,
     run_work,
-    whole_run_of,
 )
 from ..limits import MIB, SPLIT_BYTES
 from ..rrd import (
@@ -195,7 +194,7 @@ def run_ends(places: Sequence[tuple[int, int, int]]) -> list[int]:
 
 
 @dataclass(frozen=True)
-class EntityWork:
+class EntityWork(Work):
     """Tasks over whole entities, laid out by ``profile``.
 
     A group holds all chunks of one or more entities. Memory is bounded by :data:`WHOLE_ENTITY` for each task.
@@ -320,7 +319,7 @@ def _unloaded(chunk: Chunk) -> Chunk:
 
 
 @dataclass(frozen=True)
-class WholeWork:
+class WholeWork(Work):
     """All tasks of a work in one, laid out by ``profile``: for what is small."""
 
     work: Work
@@ -352,7 +351,7 @@ class WholeWork:
 
 
 @dataclass(frozen=True)
-class SomeWork:
+class SomeWork(Work):
     """Some tasks of a work, by their numbers there."""
 
     work: Work
@@ -385,7 +384,7 @@ class SomeWork:
 def is_small(work: Work) -> bool:
     """Whether a work fits into one task."""
     tasks = work.tasks
-    runs = [run for t in tasks if (run := whole_run_of(work, t.index)) is not None]
+    runs = [run for t in tasks if (run := work.whole_run(t.index)) is not None]
     if len(runs) == len(tasks):
         return sum(int(run.table.uncompressed_sizes.sum()) for run in runs) <= SPLIT_BYTES
     return len(tasks) <= 1 and sum(t.size for t in tasks) <= SPLIT_BYTES
@@ -424,7 +423,7 @@ def found_chunks(work: Work, store: StoreEntry, staging: Staging, options: RunOp
     found: dict[int, list[ChunkReferences]] = defaultdict(list)
     rest: list[int] = []
     for task in work.tasks:
-        there = _at_source(whole_run_of(work, task.index))
+        there = _at_source(work.whole_run(task.index))
         if there is None:
             rest.append(task.index)
         else:

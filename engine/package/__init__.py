@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from . import engine
-from .engine.lazy_names import lazy_names
+from .engine.lazy_names import lazy_names, name_terminals
 
 if TYPE_CHECKING:
     from . import lenses, readers
@@ -62,5 +62,7 @@ __all__ = [
 ]
 __all__ += engine.__all__
 __all__.sort()
+
+name_terminals(__name__, {".lenses": "LensSet apply_lenses apply_selector"})
 
 __getattr__, __dir__ = lazy_names(__name__, _HOMES)

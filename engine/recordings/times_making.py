@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from ..errors import ReadError, ReadWarning, writing
-from ..execution import STAGE_TASKS, RunOptions, Stage, Staging, Task, TaskRun, executor_for
+from ..execution import STAGE_TASKS, Body, RunOptions, Stage, Staging, Task, TaskRun, executor_for
 from ..objects import is_url
 from ..optimisation import ChunkReferences
 from ..rrd import Times, part_end
@@ -23,7 +23,7 @@ from .writer import Commit, StoreWriter
 
 
 @dataclass(frozen=True)
-class _TimesBody:
+class _TimesBody(Body):
     """The stage that reads layers, a task each, and leaves parts with nothing but the times of their chunks."""
 
     layers: tuple[tuple[str, ChunkReferences], ...]

@@ -37,7 +37,7 @@ class ChunkSplit(Split):
 
 
 @dataclass(frozen=True, slots=True)
-class ChunkListSource:
+class ChunkListSource(Source[ChunkSplit]):
     """Chunks that are here already, most of them by reference; can be read any number of times.
 
     Order: as given. Chunks pickle with their references, so tasks read payloads from where they lie; a chunk that has
@@ -88,9 +88,9 @@ class ChunkListSource:
         del fate
         yield self.read(split)
 
-    def spooled(self) -> Source[Any]:
-        """The same chunks as a source whose splits carry no payload: those in memory are written to scratch first."""
-        if all(c.payload is not None for c in self.chunks):
+    def spooled(self, *, whole: bool = True) -> Source[Any]:
+        """Return the same chunks in splits that carry no payload: those in memory are written to scratch first."""
+        if not whole or all(c.payload is not None for c in self.chunks):
             return self
         return IteratedSource(self.chunks).spooled()
 

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from ..chunk import ChunkKind, Fate
     from .content_filter import Content, ContentFilter
     from .drawing import draw_plan
-    from .frames import FrameChoices, FrameRequest, Frames, SourceWithColumns, tick_of
+    from .frames import FrameChoices, FrameRequest, Frames, tick_of
     from .lazy_stream import (
         LazyChunkStream,
         framed,
@@ -23,22 +23,22 @@ if TYPE_CHECKING:
         value_schema,
         write_stores,
     )
-    from .operators import as_chunk
+    from .operators import Operator, as_chunk
     from .plan import Node, OperatorNode, Plan, compile_plan, explain_plan, nodes_of
-    from .source import IteratedSource, PlaceholderSource, Source, Split
+    from .source import IteratedSource, PlaceholderSource, Source, SourceLike, Split
 
 _HOMES = {
     "..chunk": "ChunkKind Fate",
     ".content_filter": "Content ContentFilter",
     ".drawing": "draw_plan",
-    ".frames": "FrameChoices FrameRequest Frames SourceWithColumns tick_of",
+    ".frames": "FrameChoices FrameRequest Frames tick_of",
     ".lazy_stream": (
         "LazyChunkStream framed plan_outputs plan_recording single_tasks sink_of task_plan value_columns value_schema "
         "write_stores"
     ),
-    ".operators": "as_chunk",
+    ".operators": "Operator as_chunk",
     ".plan": "Node OperatorNode Plan compile_plan explain_plan nodes_of",
-    ".source": "IteratedSource PlaceholderSource Source Split",
+    ".source": "IteratedSource PlaceholderSource Source SourceLike Split",
 }
 
 __all__ = [
@@ -52,11 +52,12 @@ __all__ = [
     "IteratedSource",
     "LazyChunkStream",
     "Node",
+    "Operator",
     "OperatorNode",
     "PlaceholderSource",
     "Plan",
     "Source",
-    "SourceWithColumns",
+    "SourceLike",
     "Split",
     "as_chunk",
     "compile_plan",

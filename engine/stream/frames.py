@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypedDict, Unpack, runtime_checkable
+from typing import TYPE_CHECKING, Any, Final, TypedDict, Unpack
 
 import numpy as np
 import pyarrow as pa
@@ -35,13 +35,13 @@ from ..chunk import (
 )
 from ..errors import ReadWarning, UsageError, check_argument
 from .content_filter import Content, ContentFilter, content_filter
+from .operators import Operator
 
 if TYPE_CHECKING:
     import pandas
     import polars
 
     from ..execution import Progress
-    from .source import Source
 
 _HINT: Final = "Entities begin with '/', '/imu/**' is /imu and all below; static data comes with static=True."
 
@@ -62,7 +62,7 @@ class RowChoices(TypedDict, total=False):
 
 
 @dataclass(frozen=True, slots=True)
-class FrameRequest:
+class FrameRequest(Operator):
     """The choices of a frame, checked: as an operator it leaves of a chunk only what becomes rows of that frame.
 
     It keeps the rows within the times and the components, and the fields of messages, that the columns are made of;
@@ -239,24 +239,6 @@ def tick_of(argument: str, value: Moment | None) -> int | None:
             f"{argument}: {error}", hint="Write it as 2024-05-01T10:00:00, in UTC or with a zone."
         ) from None
     return int(timestamp_ticks([moment])[0])
-
-
-@runtime_checkable
-class ProjectingSource(Protocol):
-    """A source that can leave out what a frame is not made of."""
-
-    def projected(self, request: FrameRequest) -> Source[Any]:
-        """The same source for a frame: with all of its rows, and at least what its columns are made of."""
-        ...
-
-
-@runtime_checkable
-class SourceWithColumns(Protocol):
-    """A source that can tell which columns its chunks with times have without reading them."""
-
-    def columns(self) -> tuple[Schema, frozenset[Origin] | None] | None:
-        """All columns, and the components of which no row has several values; None where only reading tells."""
-        ...
 
 
 class FrameChoices(RowChoices, total=False):

@@ -57,7 +57,17 @@ from .plan import (
     warn_of_nothing,
     within_contents,
 )
-from .source import FrameSource, IteratedSource, RowsSource, Source, extension, travelling, travelling_in_pieces
+from .source import (
+    FrameSource,
+    IteratedSource,
+    PlainSource,
+    RowsSource,
+    Source,
+    SourceLike,
+    extension,
+    travelling,
+    travelling_in_pieces,
+)
 
 if TYPE_CHECKING:
     from ...lenses import Lens
@@ -95,9 +105,9 @@ class LazyChunkStream(Frames):
     # --- sources
 
     @classmethod
-    def from_source(cls, source: Source[Any]) -> LazyChunkStream:
-        """A stream over a reader's source."""
-        return cls(SourceNode(source))
+    def from_source(cls, source: SourceLike[Any]) -> LazyChunkStream:
+        """A stream over a reader's :class:`Source`, or over any object with its methods ``describe, splits, read``."""
+        return cls(SourceNode(source if isinstance(source, Source) else PlainSource(source)))
 
     @staticmethod
     def from_iter(chunks: Iterable[Chunk]) -> LazyChunkStream:

@@ -5,13 +5,13 @@ Each takes a chunk and gives the chunks that come of it, in order. Chaining them
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import ClassVar
 
 from ..chunk import Chunk, ChunkKind, Component, DescriptorLike, Fate, descriptor_of, timeline_called
 from ..errors import check_argument
-from ..execution import add_note
 from ..task_context import held
 from .content_filter import Content, ContentFilter, content_filter
 
@@ -19,25 +19,25 @@ Components = DescriptorLike | str | Iterable[DescriptorLike | str]
 """Component columns, by name or descriptor: one, or any number."""
 
 
-class Operator(Protocol):
+class Operator(ABC):
     """One step of a pipeline."""
 
-    def __call__(self, chunk: Chunk) -> Iterable[Chunk]:
-        """The chunks that come of ``chunk``."""
-        ...
+    __slots__ = ()
 
+    has_fates: ClassVar[bool] = False
+    """Whether :meth:`fate` may say of a chunk that it is not looked into."""
+
+    @abstractmethod
+    def __call__(self, chunk: Chunk) -> Iterable[Chunk]:
+        """Yield the chunks that come of ``chunk``."""
+
+    @abstractmethod
     def describe(self) -> str:
         """One line for the plan."""
-        ...
 
-
-@runtime_checkable
-class FatefulOperator(Operator, Protocol):
-    """A step that can tell of some chunks what becomes of them without having them."""
-
-    def fate(self, kind: ChunkKind) -> Fate:
-        """The fate of a chunk: never more than the chunk itself, unless it is looked into."""
-        ...
+    def fate(self, kind: ChunkKind) -> Fate:  # noqa: ARG002
+        """Return the fate of a chunk that is not here: never more than the chunk itself, unless it is looked into."""
+        return Fate.LOOKED_INTO
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,11 +128,13 @@ def _sliced(chunk: Chunk, components: tuple[Component, ...]) -> Chunk:
 
 
 @dataclass(frozen=True, slots=True)
-class Filter:
+class Filter(Operator):
     """Keeps what the selection selects; one that ``drops``, the rest."""
 
     selection: Selection
     drops: bool = False
+
+    has_fates = True
 
     def __call__(self, chunk: Chunk) -> Iterator[Chunk]:
         """The chunks that come of ``chunk``."""
@@ -150,7 +152,7 @@ class Filter:
 
 
 @dataclass(frozen=True, slots=True)
-class Map:
+class Map(Operator):
     """Calls a function of the user's on each chunk."""
 
     function: Callable[[Chunk], Chunk]
@@ -165,7 +167,7 @@ class Map:
 
 
 @dataclass(frozen=True, slots=True)
-class FlatMap:
+class FlatMap(Operator):
     """Calls a function of the user's on each chunk and passes on the chunks it gives."""
 
     function: Callable[[Chunk], Iterable[Chunk]]
@@ -215,9 +217,7 @@ class Step:
             return Fate.PASSED_ON, self.feeds if selected is Fate.PASSED_ON else self.feeds_rest
         if self.operator is None:
             return Fate.PASSED_ON, self.feeds
-        if isinstance(self.operator, FatefulOperator):
-            return self.operator.fate(kind), self.feeds
-        return Fate.LOOKED_INTO, ()
+        return self.operator.fate(kind), self.feeds
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,7 +239,7 @@ class Chain:
     def may_pass_on(self) -> bool:
         """Whether there are chunks of which :meth:`fate` can say something."""
         first = [self.steps[i] for i in (*self.steps[0].feeds, *self.steps[0].feeds_rest)]
-        return all(step.operator is None or isinstance(step.operator, FatefulOperator) for step in first)
+        return all(step.operator is None or step.operator.has_fates for step in first)
 
     def fate(self, kind: ChunkKind) -> Fate:
         """The fate of a chunk. One that comes out more than once counts as looked into."""
@@ -285,5 +285,7 @@ def applied(operator: Operator, chunk: Chunk) -> Iterator[Chunk]:
     try:
         yield from operator(chunk)
     except (Exception, SystemExit) as error:
+        from ..execution import add_note  # here, so that lenses, which are operators, load nothing that runs them
+
         add_note(error, f"In {operator.describe()} for {chunk.id} of {chunk.entity_path}.")
         raise

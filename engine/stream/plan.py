@@ -14,24 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 from ..chunk import Chunk, Minter, Origin, RunIds, Schema, minted_by, minting
 from ..errors import ReadWarning, UnmatchedWarning
-from ..execution import Packed, Piece, Task, executor_for
+from ..execution import Packed, Piece, Task, Work, executor_for
 from ..objects import is_url
 from ..rrd import Run, RunRows
 from ..task_context import OPERATE, READ, came_in, held, is_measuring, timed
-from .frames import FrameRequest, ProjectingSource, SourceWithColumns
+from .frames import FrameRequest
 from .operators import Chain, Filter, FlatMap, Map, Operator, Selection, Step
-from .source import (
-    ChoosingSource,
-    IteratedSource,
-    NarrowingSource,
-    PiecewiseSource,
-    PlaceholderSource,
-    RowsSource,
-    Source,
-    SourceWithEntities,
-    SourceWithRuns,
-    Split,
-)
+from .source import PlaceholderSource, RowsSource, Source, Split
 
 if TYPE_CHECKING:
     from ..execution import DataFrame
@@ -88,7 +77,7 @@ def branches(selection: Selection, upstream: Node) -> tuple[BranchNode, BranchNo
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
-    """Predicate for :meth:`NarrowingSource.narrowed`: what the first filters of a chain keep."""
+    """Predicate for :meth:`Source.narrowed`: what the first filters of a chain keep."""
 
     filters: tuple[Filter, ...]
 
@@ -106,7 +95,7 @@ class _Kept:
 
 
 @dataclass(frozen=True, eq=False)
-class Plan:
+class Plan(Work):
     """A pipeline ready to run: its tasks, and the function that each runs.
 
     ``sources`` are in the order of the output; ``consumers`` maps the index of a node to those fed by it, the sink
@@ -150,7 +139,7 @@ class Plan:
         """The pieces of task ``index``, in order: chunks, and between them runs of messages that nothing looks into."""
         at, split = self.splits[index]
         source, chain = self.sources[at], self.chains[at]
-        if not isinstance(source, SourceWithRuns) or not chain.may_pass_on:
+        if not chain.may_pass_on:
             yield from self.run(index)
             return
         for piece in timed(held(source.pieces(split, chain.fate)), READ):
@@ -180,13 +169,11 @@ class Plan:
         """All that task ``index`` gives, where nothing looks into it."""
         at, split = self.splits[index]
         source, chain = self.sources[at], self.chains[at]
-        if not isinstance(source, SourceWithRuns) or not chain.may_pass_on:
-            return None
-        return source.whole_run(split, chain.fate)
+        return source.whole_run(split, chain.fate) if chain.may_pass_on else None
 
     def source_paths(self) -> set[str]:
         """The files that the sources read, where they say so."""
-        return {p for s in self.sources for p in getattr(s, "paths", lambda: ())()}
+        return {path for source in self.sources for path in source.paths()}
 
 
 def compile_plan(
@@ -214,14 +201,14 @@ def compile_plan(
             source = node.source if replace_source is None else replace_source(node.source)
         head, request = _leading_selections(node, consumers)
         whole = source
-        if head and isinstance(source, NarrowingSource):
+        if head:
             source = source.narrowed(_Kept(head))
-        if request is not None and isinstance(source, ProjectingSource):
+        if request is not None:
             source = source.projected(request)
         read.append(source)
-        found = _run_splits(source, fused) if runs else None
-        splits += [(i, split) for split in (source.splits() if found is None else found)]
-        why = source.nothing if isinstance(source, ChoosingSource) else None
+        runs_only = source.run_splits(fused.fate) if runs and fused.may_pass_on else None
+        splits += [(i, split) for split in (source.splits() if runs_only is None else runs_only)]
+        why = source.nothing
         if why is None and request is None:  # of a frame that has nothing the columns are missing, which is an error
             why = _nothing_kept(whole, head)
         if why is not None:
@@ -232,7 +219,7 @@ def compile_plan(
 def _nothing_kept(source: Source[Any], head: tuple[Filter, ...]) -> ReadWarning | None:
     """Say that filters of entities keep nothing of a source, where it knows its entities."""
     filters = [one for one in head if one.selection.content is not None and not one.drops]
-    known = source.entities() if filters and isinstance(source, SourceWithEntities) else None
+    known = source.entities() if filters else None
     if not known or any(map(_Kept(tuple(filters)), known)):
         return None
     content = filters[0].selection.content
@@ -251,12 +238,12 @@ def unrolled(plan: Plan) -> tuple[Plan, Generator[tuple[int, Split], None, None]
     sources = list(plan.sources)
     splits: list[Iterable[tuple[int, Split]]] = []
     for at, group in groupby(plan.splits, key=itemgetter(0)):
-        source = sources[at]
-        if isinstance(source, PiecewiseSource):
-            sources[at], pieces = source.spooled_pieces()
-            splits.append(zip(repeat(at), pieces))
-        else:
+        spooled = sources[at].spooled_pieces()
+        if spooled is None:
             splits.append(list(group))
+        else:
+            sources[at], pieces = spooled
+            splits.append(zip(repeat(at), pieces))
     return replace(plan, sources=tuple(sources)), _taken(plan.ids, splits)
 
 
@@ -267,13 +254,6 @@ def _taken(ids: RunIds, splits: Iterable[Iterable[tuple[int, Split]]]) -> Genera
         for split in minting(ids.task(count), some):
             count += 1
             yield split
-
-
-def _run_splits(source: Source[Any], chain: Chain) -> Sequence[Split] | None:
-    """The splits of a source whose chunks only pass through ``chain``; None where more is done to them."""
-    if not isinstance(source, SourceWithRuns) or not chain.may_pass_on:
-        return None
-    return source.run_splits(chain.fate)
 
 
 def _collect(node: Node, consumers: dict[Node, list[Node]], sources: list[SourceNode], seen: set[Node]) -> None:
@@ -310,7 +290,7 @@ def stays_here(sink: Node) -> bool:
 
 def _stays(node: Node) -> bool:
     if isinstance(node, SourceNode):
-        return isinstance(node.source, IteratedSource) and node.source.is_held
+        return node.source.is_held
     if isinstance(node, OperatorNode):
         if isinstance(node.operator, FrameRequest):
             return True
@@ -337,10 +317,7 @@ def known_columns(sink: Node, request: FrameRequest) -> tuple[Schema, frozenset[
         sink = sink.upstream
     if not isinstance(sink, SourceNode):
         return None
-    source: Source[Any] = sink.source
-    if isinstance(source, NarrowingSource):
-        source = source.narrowed(_Kept(tuple(filters)))
-    known = source.columns() if isinstance(source, SourceWithColumns) else None
+    known = sink.source.narrowed(_Kept(tuple(filters))).columns()
     return None if known is None else request.known(*known)
 
 
@@ -352,7 +329,7 @@ def is_frame(sink: Node) -> bool:
 def known_entities(sink: Node) -> list[str]:
     """The entities that the sources of a node know, sorted: what may have been meant by one that is not there."""
     sources = [node.source for node in nodes_of(sink) if isinstance(node, SourceNode)]
-    known = (source.entities() or () for source in sources if isinstance(source, SourceWithEntities))
+    known = (source.entities() or () for source in sources)
     return sorted({entity for entities in known for entity in entities})
 
 
@@ -373,7 +350,7 @@ def nodes_of(sink: Node) -> tuple[Node, ...]:
 def local_bytes(sinks: Iterable[Node]) -> int | None:
     """The bytes of the files that feed some nodes; None where one is not local, or a source reads none."""
     sources = [node.source for sink in sinks for node in nodes_of(sink) if isinstance(node, SourceNode)]
-    files = [set(getattr(source, "paths", tuple)()) for source in sources]
+    files = [set(source.paths()) for source in sources]
     if not all(files) or any(is_url(file) for some in files for file in some):
         return None
     try:

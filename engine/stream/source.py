@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import importlib
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
-from ..chunk import Chunk, ChunkKind, Fate, given
+from ..chunk import Chunk, ChunkKind, Fate, Origin, Schema, given
 from ..errors import ReadWarning, UsageError
 from ..execution import ScratchPart, check_frame, chunks_of_frame, spool, spool_pieces
 from ..rrd import Run, RunRows
@@ -16,6 +17,7 @@ from .operators import as_chunk
 
 if TYPE_CHECKING:
     from ..execution import DataFrame
+    from .frames import FrameRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,103 +34,143 @@ class Split:
 S = TypeVar("S", bound=Split)
 
 
-class Source(Protocol, Generic[S]):
+class SourceLike(Protocol, Generic[S]):
+    """The methods of :class:`Source` that a stream needs. An object of any class may have them."""
+
+    def describe(self) -> str:
+        """One line for the plan."""
+        ...
+
+    def splits(self) -> Sequence[S]:
+        """Divide the source."""
+        ...
+
+    def read(self, split: S) -> Iterator[Chunk]:
+        """Yield the chunks of one split, in order."""
+        ...
+
+
+class Source(ABC, Generic[S]):
     """A place chunks come from. Sources pickle: they travel to the tasks that read their splits.
 
     Guarantee: the chunks of all splits, in the order of :meth:`splits` and within a split in the order of
     :meth:`read`, are the source's chunks in order; the same for every run over the same bytes.
+
+    Three methods are enough. The others say what a source can do beyond that; by default, nothing.
     """
 
+    __slots__ = ()
+
+    nothing: ReadWarning | None = None
+    """The reason that the source's own options choose nothing, if that is known once it has divided itself."""
+
+    @abstractmethod
     def describe(self) -> str:
         """One line for the plan, for example ``McapReader(drive.mcap)``."""
-        ...
 
+    @abstractmethod
     def splits(self) -> Sequence[S]:
         """Divide the source; runs on the driver, reads heads and indexes only. Raises ``ReadError``."""
-        ...
 
+    @abstractmethod
     def read(self, split: S) -> Iterator[Chunk]:
         """Yield the chunks of one split, in order; runs in a task. Raises ``ReadError``."""
-        ...
 
+    def paths(self) -> Sequence[str]:
+        """Return the files that are read; by default none are known."""
+        return ()
 
-@runtime_checkable
-class NarrowingSource(Protocol):
-    """A source that can leave out entities nobody will look at."""
+    def narrowed(self, wanted: Callable[[str], bool]) -> Source[Any]:  # noqa: ARG002
+        """Return the same source without the entities (canonical paths) for which ``wanted`` is false, if it can."""
+        return self
 
-    def narrowed(self, wanted: Callable[[str], bool]) -> Source[Any]:
-        """The same source without the entities (canonical paths) for which ``wanted`` is false."""
-        ...
-
-
-@runtime_checkable
-class SourceWithEntities(Protocol):
-    """A source that can tell the entities of its chunks without reading them."""
+    def projected(self, request: FrameRequest) -> Source[Any]:  # noqa: ARG002
+        """Return the same source for a frame: with all of its rows, and at least what its columns are made of."""
+        return self
 
     def entities(self) -> Collection[str] | None:
-        """The entities, those included that nobody will look at; None where only reading tells."""
-        ...
+        """Return all entities, those included that nobody looks at; None if only reading the chunks shows them."""
+        return None
 
+    def columns(self) -> tuple[Schema, frozenset[Origin] | None] | None:
+        """Return the columns of chunks with times, and the components of which no row has several values.
 
-@runtime_checkable
-class ChoosingSource(Protocol):
-    """A source whose own options choose what is read."""
+        None if only reading the chunks shows them.
+        """
+        return None
+
+    def run_splits(self, fate: Callable[[ChunkKind], Fate]) -> Sequence[Split] | None:  # noqa: ARG002
+        """Return splits of only those chunks that are passed on, in order; None if some fate is not known."""
+        return None
+
+    def whole_run(self, split: Any, fate: Callable[[ChunkKind], Fate]) -> Run | None:  # noqa: ARG002
+        """Return the messages of a split, if nothing looks into any of them; else, or if that is not known, None."""
+        return None
+
+    def pieces(self, split: Any, fate: Callable[[ChunkKind], Fate]) -> Iterator[RunRows | Iterator[Chunk]]:  # noqa: ARG002
+        """Yield a split in order: runs of messages that are passed on, between them the chunks that are looked into.
+
+        Where runs are not known, all chunks, whatever becomes of them.
+        """
+        yield held(self.read(split))
 
     @property
-    def nothing(self) -> ReadWarning | None:
-        """The reason that the options choose nothing, once the source has divided itself; None unless that is known."""
-        ...
+    def is_held(self) -> bool:
+        """Whether the chunks are in a list or tuple, so that they take no more memory where they stay."""
+        return False
 
+    def spooled(self, *, whole: bool = True) -> Source[Any]:  # noqa: ARG002
+        """Return a source of the same chunks that tasks can read: those of this process are written to scratch.
 
-@runtime_checkable
-class SourceWithRuns(Protocol):
-    """A source whose chunks, where nothing looks into them, can go on as the messages that they are."""
-
-    def run_splits(self, fate: Callable[[ChunkKind], Fate]) -> Sequence[Split] | None:
-        """Splits of only those chunks that are passed on, in order; None where it can't be told of all."""
-        ...
-
-    def whole_run(self, split: Any, fate: Callable[[ChunkKind], Fate]) -> Run | None:
-        """The messages of any split, of which nothing is looked into; None where something is, or can't be told."""
-        ...
-
-    def pieces(self, split: Any, fate: Callable[[ChunkKind], Fate]) -> Iterator[RunRows | Iterator[Chunk]]:
-        """A split, in order: runs of messages that are passed on, and between them the chunks that are looked into.
-
-        Where runs can't be told, all chunks, whatever becomes of them.
+        Unless ``whole``, those that :meth:`spooled_pieces` writes may stay.
         """
-        ...
+        return self
+
+    def spooled_pieces(self) -> tuple[Source[Any], Iterator[Split]] | None:
+        """Return a source that tasks can read, and its splits, which are written as they are taken.
+
+        There need be no end of them. None if the source has no chunks of this process.
+        """
+        return None
 
 
-@runtime_checkable
-class LocalSource(Protocol):
-    """A source whose chunks are in this process, and have to be written somewhere before tasks can read them."""
+class PlainSource(Source[Any]):
+    """A source made of an object that has these methods, but is not derived from :class:`Source`."""
 
-    def spooled(self) -> Source[Any]:
-        """The same chunks as a source that travels."""
-        ...
+    __slots__ = ("_own",)
 
+    def __init__(self, own: SourceLike[Any]) -> None:
+        self._own = own
 
-@runtime_checkable
-class PiecewiseSource(LocalSource, Protocol):
-    """One whose chunks can be written as they are needed, so that there need be no end of them."""
+    def describe(self) -> str:
+        """One line for the plan."""
+        return self._own.describe()
 
-    def spooled_pieces(self) -> tuple[Source[Any], Iterator[Split]]:
-        """A source that travels, and its splits, which are written as they are taken."""
-        ...
+    def splits(self) -> Sequence[Split]:
+        """Divide the source."""
+        return self._own.splits()
+
+    def read(self, split: Any) -> Iterator[Chunk]:
+        """Yield the chunks of one split."""
+        return self._own.read(split)
+
+    def paths(self) -> Sequence[str]:
+        """Return the files that are read, if the class says so."""
+        paths: Sequence[str] = getattr(self._own, "paths", tuple)()
+        return paths
 
 
 def travelling(source: Source[Any]) -> Source[Any]:
-    """A source that can travel to tasks: chunks in this process's memory are written to scratch parts first."""
-    return source.spooled() if isinstance(source, LocalSource) else source
+    """Return a source that can travel to tasks: chunks in this process's memory are written to scratch parts first."""
+    return source.spooled()
 
 
 def travelling_in_pieces(source: Source[Any]) -> Source[Any]:
-    """A source that can travel to tasks, or whose chunks can be written piece by piece."""
-    return source if isinstance(source, PiecewiseSource) else travelling(source)
+    """Return a source that can travel to tasks, or whose chunks can be written piece by piece."""
+    return source.spooled(whole=False)
 
 
-class PlaceholderSource:
+class PlaceholderSource(Source[Split]):
     """No chunks at all, for looking at a pipeline without an input."""
 
     def describe(self) -> str:
@@ -144,7 +186,7 @@ class PlaceholderSource:
         return iter(())
 
 
-class IteratedSource:
+class IteratedSource(Source[Split]):
     """Chunks of an iterable; see :meth:`LazyChunkStream.from_iter`.
 
     Order: the iterable's. Restart: it is iterated again; what can be iterated once (a generator) raises
@@ -182,8 +224,10 @@ class IteratedSource:
         """Whether the chunks are in a list or tuple, so that they take no more memory where they stay."""
         return isinstance(self._chunks, (list, tuple))
 
-    def spooled(self) -> SpooledSource:
-        """The chunks written to the scratch folder, as a source that tasks can read."""
+    def spooled(self, *, whole: bool = True) -> Source[Any]:
+        """Return the chunks in the scratch folder, as a source that tasks can read."""
+        if not whole:
+            return self
         return SpooledSource(spool(self.read(Split("from_iter", 0))))
 
     def spooled_pieces(self) -> tuple[SpooledSource, Iterator[Split]]:
@@ -202,7 +246,7 @@ class _SpooledSplit(Split):
         return self.part.came_slowly
 
 
-class SpooledSource:
+class SpooledSource(Source[_SpooledSplit]):
     """Chunks in scratch parts, in the order they were written."""
 
     def __init__(self, parts: list[ScratchPart]) -> None:
@@ -239,7 +283,7 @@ def extension(name: str) -> Callable[..., Any]:
     return found
 
 
-class FrameSource:
+class FrameSource(Source[Any]):
     """The chunks of a DataFrame of chunk rows; see :meth:`LazyChunkStream.from_spark`.
 
     Order: (task, position) where the DataFrame has these columns. Every run of a pipeline runs the DataFrame anew.
@@ -261,13 +305,13 @@ class FrameSource:
         """The chunks of one run."""
         return iter(split.chunks)
 
-    def spooled(self) -> Source[Any]:
-        """The chunks as a source that tasks can read: where they lie, or in scratch parts."""
+    def spooled(self, *, whole: bool = True) -> Source[Any]:  # noqa: ARG002 (all rows come at once)
+        """Return the chunks as a source that tasks can read: where they are stored, or in scratch parts."""
         made: Source[Any] = extension("chunk_list")("from_spark", tuple(chunks_of_frame(self._frame)))
         return made
 
 
-class RowsSource:
+class RowsSource(Source[Split]):
     """The chunks of rows that come as a stage runs; see :meth:`LazyChunkStream.from_stream`."""
 
     def __init__(self, frame: DataFrame | None) -> None:

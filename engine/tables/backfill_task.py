@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from ..errors import SkipThresholdExceededError, WriteError, writing
-from ..execution import Packed, Staging, TaskRun, failure_to_dict
+from ..execution import Body, Packed, Staging, TaskRun, failure_to_dict
 from ..faults import reach
 from ..folders import Folder
 from ..lance import OFFSET, ComputedTable
@@ -40,7 +40,7 @@ _LOOKED_SECONDS: Final = 0.5
 
 
 @dataclass(frozen=True)
-class BackfillBody:
+class BackfillBody(Body):
     """The stage that computes columns. ``job`` is what files with failures are called after.
 
     ``is_careful``: each batch is announced before the function has it, so that one that kills its worker is known.

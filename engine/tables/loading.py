@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from ..errors import UsageError, writing
-from ..execution import RunOptions, Stage, Staging, Task, TaskRun, dealt, raise_failure, warn_of
+from ..execution import Body, RunOptions, Stage, Staging, Task, TaskRun, dealt, raise_failure, warn_of
 from ..folders import Folder
 from ..lance import ComputedTable, Fragment, FragmentReader, is_blob
 from ..locations import located
@@ -202,7 +202,7 @@ def partitioned(
 
 
 @dataclass(frozen=True)
-class CutBody:
+class CutBody(Body):
     """The stage that reads a source and writes its values, and its keys by the parts that they are in."""
 
     source: ColumnSource
@@ -254,7 +254,7 @@ class CutBody:
 
 
 @dataclass(frozen=True)
-class SortBody:
+class SortBody(Body):
     """The stage that makes sorted parts of keys. ``runs`` are files of a part, with the numbers of their values'."""
 
     key: pa.Field

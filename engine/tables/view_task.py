@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ..errors import WriteError
-from ..execution import Packed, TaskRun
+from ..execution import Body, Packed, TaskRun
 from ..faults import reach
 from ..lance import IS_SET, SOURCE_ROW, ComputedTable, Fragment, ViewTable
 from .backfill_task import BackfillBody, skipped_by
@@ -30,7 +30,7 @@ def key_of(target: FunctionColumns, fragment: Fragment) -> str:
 
 
 @dataclass(frozen=True)
-class ViewBody:
+class ViewBody(Body):
     """The stage that writes rows of a view. ``most`` are the rows of a fragment; ``source`` is read at ``version``."""
 
     view: ViewTable

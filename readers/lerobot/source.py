@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from ...engine.chunk import Chunk, ComponentDescriptor, parse_entity_path
 from ...engine.errors import ReadError, ReadWarning
 from ...engine.limits import MAX_CHUNK_UNCOMPRESSED, check_limit
-from ...engine.stream import Split
+from ...engine.stream import Source, Split
 from ...engine.units import counted
 from ..parquet import CHUNK_BYTES, ParquetFile, one_each, open_file, read_columns, series_chunk
 from .metadata import DatasetInfo, EpisodeInfo, Feature
@@ -179,7 +179,7 @@ _ARCHETYPE: Final = "LeRobotEpisode"
 
 
 @dataclass(frozen=True, slots=True)
-class EpisodeSource:
+class EpisodeSource(Source[Split]):
     """The frames of one episode.
 
     Guarantee: every frame of the episode is one row of each feature's entity. Order: properties, then by batches of

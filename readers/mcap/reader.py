@@ -25,6 +25,7 @@ from ...engine.limits import MIB, SPLIT_BYTES
 from ...engine.locations import Location, exists, located, reading_location
 from ...engine.markup import panel, panel_or_error
 from ...engine.spark import in_task
+from ...engine.stream import Source
 from ...engine.units import counted, size, utc_time
 from ..recording_file import FrameReader
 from .channel_chunks import LOG_TIME, PUBLISH_TIME, ChannelOutput, entities_of, runs
@@ -166,7 +167,7 @@ class _Shared(NamedTuple):
     messages: int
 
 
-class McapSource:
+class McapSource(Source[McapSplit]):
     """The chunks of one MCAP file.
 
     Guarantee: every message of a selected topic (and time) is one row, once. Order: chunks of the file level as far as

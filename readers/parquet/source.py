@@ -19,7 +19,7 @@ from ...engine.errors import ReadError, ReadWarning, SourceMissingError
 from ...engine.limits import SPLIT_BYTES
 from ...engine.locations import files_below, fixed_part
 from ...engine.objects import ObjectUrl, bucket_of, find_objects, is_one_object, is_url
-from ...engine.stream import Split
+from ...engine.stream import Source, Split
 from .batches import (
     batch_chunks,
     check_static,
@@ -230,7 +230,7 @@ class _Shared(NamedTuple):
     coarse: frozenset[str]
 
 
-class ParquetSource:
+class ParquetSource(Source[ParquetSplit]):
     """The chunks of one Parquet file, or of a folder or pattern of them.
 
     Guarantee: every row of every selected column comes once. Order: by file, by split (runs of row groups of about

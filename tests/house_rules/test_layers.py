@@ -109,7 +109,6 @@ MAY_IMPORT = {
 
 # Methods whose types live above them: what they name for the type checker, and never import.
 ANNOTATED_FROM_ABOVE = (
-    "engine.chunk.chunk",
     "engine.stream.lazy_stream",
     "engine.catalog.entries",
     "engine.catalog.hidden_datasets",

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from ...chunk import ChunkData
 from ...errors import ReadError, UsageError
-from ...execution import TaskRun
+from ...execution import Body, TaskRun
 from ...lance import ENTRY, INSTANCE, IndexTable
 from ...locations import located
 from ...optimisation import ChunkReferences
@@ -135,7 +135,7 @@ class Elements:
 
 
 @dataclass(frozen=True, slots=True)
-class ElementsBody:
+class ElementsBody(Body):
     """The stage that writes the rows of layers into files of an index's table, some layers a task."""
 
     elements: Elements

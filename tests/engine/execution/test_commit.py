@@ -17,7 +17,7 @@ from chunkmill.engine.execution.rrd_sink import RrdParts
 from chunkmill.engine.execution.sink import WriteBody
 from chunkmill.engine.execution.stage import TaskRunner
 from chunkmill.engine.execution.staging import Staging
-from chunkmill.engine.execution.work import Task
+from chunkmill.engine.execution.work import Task, Work
 from chunkmill.engine.rrd import StoreEntry
 from chunkmill.engine.stream import LazyChunkStream
 from chunkmill.readers import RrdReader
@@ -31,20 +31,27 @@ def chunk(number: int, rows: int) -> Chunk:
     return Chunk.from_columns(f"/e/{number}", [TimeColumn("frame", sequence=range(rows))], [column])
 
 
-class Made:
+class Made(Work):
     """Work of four tasks; the chunks of each are as many as its number, so that the first writes nothing."""
 
     def __init__(self) -> None:
-        self.tasks = [Task(i, str(i), 1) for i in range(4)]
         self.rows = 1
-        self.later = RunIds.begin()
+        self._ids = RunIds.begin()
+
+    @property
+    def tasks(self) -> list[Task]:
+        return [Task(i, str(i), 1) for i in range(4)]
+
+    @property
+    def later(self) -> RunIds:
+        return self._ids
 
     def run(self, index: int) -> Iterator[Chunk]:
         for i in range(index):
             yield chunk(10 * index + i, self.rows)
 
     def minter(self, index: int) -> Minter:
-        return self.later.task(index)
+        return self._ids.task(index)
 
     def source_paths(self) -> set[str]:
         return set()

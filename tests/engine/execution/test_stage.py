@@ -15,7 +15,7 @@ from chunkmill.engine.chunk import Chunk, ComponentColumn, TimeColumn
 from chunkmill.engine.errors import ReadError
 from chunkmill.engine.execution import spark_stage as spark_module
 from chunkmill.engine.execution.chunk_rows import parse_rows
-from chunkmill.engine.execution.stage import TaskRun, TaskRunner
+from chunkmill.engine.execution.stage import Body, TaskRun, TaskRunner
 from chunkmill.engine.optimisation import collect
 from chunkmill.engine.rrd import ChunkTable
 from chunkmill.engine.store import OptimizationProfile
@@ -211,7 +211,7 @@ def test_warnings_of_tasks_are_shown(spark: SparkSession, data: Path, tmp_path: 
     assert any("Garbage" in w for w in result.warnings)
 
 
-class Warns:
+class Warns(Body):
     """A body that warns before, between and after its two batches."""
 
     def label(self, index: int) -> str:

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 from chunkmill.engine.chunk import Chunk, ComponentColumn, ComponentDescriptor, TimeColumn
-from chunkmill.engine.errors import UsageError
-from chunkmill.engine.stream import LazyChunkStream
+from chunkmill.engine.errors import ChunkmillError, UsageError
+from chunkmill.engine.stream import ChunkKind, Fate, LazyChunkStream, Source, Split
+from chunkmill.engine.stream.operators import Filter, Map, Selection
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -309,3 +310,60 @@ def consumed() -> LazyChunkStream:
 def test_what_collect_gives_is_annotated() -> None:
     assert LazyChunkStream.collect.__annotations__["return"] == "ChunkStore"
     assert LazyChunkStream.collect.__annotations__["optimize"] == "OptimizationProfile | None"
+
+
+class Plain:
+    """A source that is derived from nothing."""
+
+    def __init__(self, chunks: list[Chunk], paths: list[str] | None = None) -> None:
+        self.chunks = chunks
+        if paths is not None:
+            self.paths = lambda: paths
+
+    def describe(self) -> str:
+        return "Plain"
+
+    def splits(self) -> list[Split]:
+        return [Split(str(i), 1) for i in range(len(self.chunks))]
+
+    def read(self, split: Split) -> Iterator[Chunk]:
+        yield self.chunks[int(split.label)]
+
+
+class Derived(Plain, Source[Split]):
+    """The same, derived from the base class, whose defaults it leaves as they are."""
+
+
+@pytest.mark.parametrize("kind", [Plain, Derived])
+def test_a_source_needs_three_methods(kind: type[Plain], tmp_path: Path) -> None:
+    def stream() -> LazyChunkStream:
+        return LazyChunkStream.from_source(kind(several()))
+
+    assert shape(stream().to_chunks()) == ALL
+    assert shape(stream().filter(content="/a/**").to_chunks()) == ALL[:2]
+    assert "source Plain: 4 split(s), 4 bytes" in stream().explain()
+    table = stream().to_arrow("/a", columns=["x"])
+    assert table.to_pydict() == {"x": [0.0, 1.0]}
+    report = stream().drop(content="/b/**").write_rrd(tmp_path / "a.rrd", application_id="a", recording_id="r")
+    assert report.chunks == 3
+    assert shape(list(LazyChunkStream.merge(stream(), LazyChunkStream.from_iter(several())))) == [*ALL, *ALL]
+
+
+def test_the_files_of_a_source_are_not_overwritten(tmp_path: Path) -> None:
+    path = tmp_path / "a.rrd"
+    path.write_bytes(b"what is read")
+    stream = LazyChunkStream.from_source(Plain(several(), [str(path)]))
+    with pytest.raises(ChunkmillError):
+        stream.write_rrd(path, application_id="a", recording_id="r")
+    assert path.read_bytes() == b"what is read"
+
+
+def test_an_operator_without_fates_looks_into_every_chunk() -> None:
+    kind = ChunkKind("/a", False, ["frame"])
+    assert (Map(several).has_fates, Map(several).fate(kind)) == (False, Fate.LOOKED_INTO)
+    keeps = Filter(Selection.of("/a", None, None, None))
+    assert (keeps.has_fates, keeps.fate(kind), keeps.fate(ChunkKind("/b", False, []))) == (
+        True,
+        Fate.PASSED_ON,
+        Fate.LEFT_OUT,
+    )
