@@ -111,11 +111,6 @@ MAY_IMPORT = {
 ANNOTATED_FROM_ABOVE = (
     "engine.chunk.chunk",
     "engine.stream.lazy_stream",
-    "engine.catalog.entries",
-    "engine.catalog.hidden_datasets",
-    "engine.catalog.deprecated",
-    "engine.catalog.dataset_view",
-    "engine.catalog.table_entry",
     "engine.catalog.v0_27.entries",
 )
 

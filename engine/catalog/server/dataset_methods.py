@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..client import CatalogClient
-from ..dataset_view import layers_of
+from ..dataset import layers_of
 from ..entries import EntryKind
 from .entry_methods import dataset_of
 from .envelopes import part_of, projected, schema_message
