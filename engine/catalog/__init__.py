@@ -21,15 +21,16 @@ if TYPE_CHECKING:
     from ..recordings import is_catalog
     from ..stream import ContentFilter
     from .client import CatalogClient, VersionInfo
-    from .dataset import DatasetEntry
-    from .dataset_view import DatasetView, IndexValuesLike
+    from .dataset import DatasetEntry, DatasetView
     from .deprecated import TableInsertMode
-    from .entries import Entry, EntryId, EntryKind
+    from .entries import EntryId, EntryKind
+    from .entry_log import Entry
     from .maintenance import CatalogFault
     from .queried import Queried, chosen_segments, one_dataset, queried_at
     from .recording import Recording
     from .registration_handle import RegistrationHandle, RegistrationResult, SegmentRegistrationResult
     from .requests import OnDuplicateSegmentLayer
+    from .row_view import IndexValuesLike
     from .search import IndexConfig, IndexingResult, IndexProperties, VectorDistanceMetric, VectorDistanceMetricLike
     from .server import Server
     from .table_entry import TableEntry
@@ -40,15 +41,16 @@ _HOMES = {
     "..recordings": "is_catalog",
     "..stream": "ContentFilter",
     ".client": "CatalogClient VersionInfo",
-    ".dataset": "DatasetEntry",
-    ".dataset_view": "DatasetView IndexValuesLike",
+    ".dataset": "DatasetEntry DatasetView",
     ".deprecated": "TableInsertMode",
-    ".entries": "Entry EntryId EntryKind",
+    ".entries": "EntryId EntryKind",
+    ".entry_log": "Entry",
     ".maintenance": "CatalogFault",
     ".queried": "Queried chosen_segments one_dataset queried_at",
     ".recording": "Recording",
     ".registration_handle": "RegistrationHandle RegistrationResult SegmentRegistrationResult",
     ".requests": "OnDuplicateSegmentLayer",
+    ".row_view": "IndexValuesLike",
     ".search": "IndexConfig IndexProperties IndexingResult VectorDistanceMetric VectorDistanceMetricLike",
     ".server": "Server",
     ".table_entry": "TableEntry",

@@ -10,7 +10,7 @@ import time
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
@@ -19,7 +19,7 @@ from ..locations import located
 from ..query import QuerySemantics
 from ..recordings import RecordingsFolder
 from .dataset import DatasetEntry
-from .deprecated import DeprecatedClientNames, warn_renamed
+from .deprecated import TableInsertMode, replaced_by, warn_renamed, warned
 from .entries import (
     DATASET_KINDS,
     SYSTEM_PREFIX,
@@ -39,6 +39,7 @@ from .table_names import check_table_name
 from .table_upkeep import maintain_tables, remove_abandoned
 
 if TYPE_CHECKING:
+    from ..lance import Batches
     from .sql_context import CatalogContext
 
 _SERVERS: Final = ("rerun://", "rerun+http://", "rerun+https://")
@@ -54,7 +55,7 @@ class VersionInfo:
     cloud_region: str | None = None
 
 
-class CatalogClient(DeprecatedClientNames):
+class CatalogClient:
     """The catalog in a folder, or below a prefix of an object store: names for datasets of recordings, and tables.
 
     ::
@@ -218,10 +219,8 @@ class CatalogClient(DeprecatedClientNames):
         ValueError
             Neither ``name`` nor ``id`` is given, or both are.
         """
-        row = self._row_of(name, id, "dataset", DATASET_KINDS)
-        if row.kind not in DATASET_KINDS:
-            raise NotFoundError(f"Entry id '{row.id}' not found", hint=f"'{row.name}' is no dataset.")
-        return DatasetEntry(self, self._log, row)
+        version, row = self._named(name, id, "dataset", DATASET_KINDS)
+        return DatasetEntry(self, self._log, version.dataset(row.id))
 
     def get_table(
         self,
@@ -230,18 +229,18 @@ class CatalogClient(DeprecatedClientNames):
         id: EntryId | str | None = None,  # noqa: A002 (the name it has with Rerun)
     ) -> TableEntry:
         """The table of this name, or of this id; raises as :meth:`get_dataset` does."""
-        row = self._row_of(name, id, "table", (EntryKind.TABLE,))
+        _, row = self._named(name, id, "table", (EntryKind.TABLE,))
         if row.kind is not EntryKind.TABLE:
             raise NotFoundError(f"table with entry ID '{row.id}' not found", hint=f"'{row.name}' is no table.")
         return self._table_of(row)
 
-    def _row_of(
+    def _named(
         self,
         name: str | None,
         id: EntryId | str | None,  # noqa: A002 (the name it has with Rerun)
         what: str,
         kinds: tuple[EntryKind, ...],
-    ) -> EntryRow:
+    ) -> tuple[CatalogVersion, EntryRow]:
         if (name is None) == (id is None):
             both = name is not None
             raise UsageError(
@@ -249,13 +248,13 @@ class CatalogClient(DeprecatedClientNames):
             )
         version = self._log.read()
         if id is not None:
-            return version.row(id if isinstance(id, EntryId) else EntryId(id))
+            return version, version.row(id if isinstance(id, EntryId) else EntryId(id))
         check_argument("name", name, str)
         row = version.named(name or "")
         if row is None:
             hint = version.like(name or "", kinds)
             raise NotFoundError(f"No {what} found with name '{name}'", hint=hint)
-        return row
+        return version, row
 
     # --- making and upkeep
 
@@ -395,8 +394,80 @@ class CatalogClient(DeprecatedClientNames):
         """
         return faults_of(self._log, datasets)
 
+    # --- earlier names
+
+    @replaced_by("entries")
+    def all_entries(self) -> list[DatasetEntry | TableEntry]:
+        """All entries; see :meth:`entries`."""
+        return self.entries()
+
+    @replaced_by("datasets")
+    def dataset_entries(self) -> list[DatasetEntry]:
+        """All datasets; see :meth:`datasets`."""
+        return self.datasets()
+
+    @replaced_by("tables")
+    def table_entries(self) -> list[TableEntry]:
+        """All tables; see :meth:`tables`."""
+        return self.tables()
+
+    @replaced_by("get_dataset")
+    def get_dataset_entry(
+        self,
+        *,
+        id: EntryId | str | None = None,  # noqa: A002 (the name it has with Rerun)
+        name: str | None = None,
+    ) -> DatasetEntry:
+        """A dataset by its id or name; see :meth:`get_dataset`."""
+        return self.get_dataset(name, id=id)
+
+    @replaced_by("get_table")
+    def get_table_entry(
+        self,
+        *,
+        id: EntryId | str | None = None,  # noqa: A002 (the name it has with Rerun)
+        name: str | None = None,
+    ) -> TableEntry:
+        """A table by its id or name; see :meth:`get_table`."""
+        return self.get_table(name, id=id)
+
+    @replaced_by("create_table")
+    def create_table_entry(self, name: str, schema: pa.Schema, url: str) -> TableEntry:
+        """Make a table; see :meth:`create_table`."""
+        return self.create_table(name, schema, url)
+
+    @warned("Use TableEntry.append(), overwrite(), or upsert() instead")
+    def write_table(self, name: str, batches: Batches, insert_mode: TableInsertMode) -> None:
+        """Write to a table as ``insert_mode`` says; see :meth:`TableEntry.append`."""
+        write_to(table_of(self, name), batches, insert_mode)
+
+    @replaced_by("TableEntry.append")
+    def append_to_table(self, table_name: str, batches: Batches | None = None, **named_params: Any) -> None:
+        """Append to a table; see :meth:`TableEntry.append`."""
+        table_of(self, table_name).append(batches, **named_params)
+
+    @replaced_by("TableEntry.upsert")
+    def update_table(self, table_name: str, batches: Batches | None = None, **named_params: Any) -> None:
+        """Upsert into a table; see :meth:`TableEntry.upsert`."""
+        table_of(self, table_name).upsert(batches, **named_params)
+
     def __repr__(self) -> str:
         return f"CatalogClient({self._url})"
+
+
+def table_of(client: CatalogClient, name: str) -> TableEntry:
+    """Return the table of a name. Raises ``NotFoundError`` with the words that earlier calls have."""
+    try:
+        return client.get_table(name)
+    except NotFoundError:
+        raise NotFoundError(f"Table with name {name} not found") from None
+
+
+def write_to(entry: TableEntry, batches: Batches, insert_mode: TableInsertMode) -> None:
+    """Write to a table as a mode says."""
+    mode = TableInsertMode(insert_mode)
+    write = {"APPEND": entry.append, "OVERWRITE": entry.overwrite, "REPLACE": entry.upsert}[mode.name]
+    write(batches)
 
 
 def _check_datafusion() -> None:

@@ -1,27 +1,29 @@
-"""``DatasetEntry``: a dataset of a catalog, whose segments lie in a store of recordings."""
+"""Datasets of a catalog: ``DatasetEntry``, whose segments lie in a store of recordings, and views of some of them."""
 
 from __future__ import annotations
 
+import difflib
 import os
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final, Protocol, Unpack
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..chunk import Schema
-from ..errors import NotFoundError, UsageError, check_argument
-from ..execution import RunOptions
-from ..recordings import BASE_LAYER, LiveEntries, RecordingsFolder, StoreReader
+from ..chunk import SORBET_VERSION, Schema, to_arrow_schema
+from ..errors import NotFoundError, ReadWarning, UsageError, check_argument
+from ..execution import RunOptions, executor_name
+from ..query import SEGMENT_ID, AnswerColumns, QueriedSegment, Query
+from ..recordings import BASE_LAYER, LiveEntries, RecordingsFolder, StoreReader, summarised
 from ..store import LazyStore
-from ..stream import Content
+from ..stream import Content, ContentFilter
 from ..units import Moment
-from .dataset_view import DatasetView, IndexValuesLike, layers_of, segments_in
-from .deprecated import DeprecatedDatasetNames, with_older_keywords
+from .deprecated import older, warned, with_older_keywords
 from .entries import EntryKind, time_of
 from .hidden_datasets import HiddenDatasets
 from .maintenance import maintain
@@ -29,10 +31,11 @@ from .recording import Recording
 from .registration import RegistrationOptions, start_registration, unregister
 from .registration_handle import RegistrationHandle
 from .requests import FileRequest, OnDuplicateSegmentLayer, check_new, requests_below, requests_of
+from .row_view import IndexValuesLike, RowOptions, taking
 from .search import DatasetSearch
-from .segment_table import url_of
+from .segment_rows import followed
+from .segment_table import SegmentTables, frame_of, url_of
 from .segment_url import segment_url
-from .table_entry import TableEntry, frame_of
 
 if TYPE_CHECKING:
     import datafusion
@@ -41,13 +44,309 @@ if TYPE_CHECKING:
     from ..frames import QueryFrame
     from ..tables import NativeTable, TableConnection
 
+_METADATA: Final = {"sorbet:version": SORBET_VERSION}
+_COMPARED: Final = 1000
+"""Ids among which one that may have been meant is looked for."""
 
-class DatasetEntry(DeprecatedDatasetNames, DatasetSearch, HiddenDatasets):
+
+class SupportsReader(Protocol):
+    """A table whose rows can be read, as a :class:`TableEntry` is."""
+
+    def reader(self) -> datafusion.DataFrame:
+        """The rows of the table."""
+        ...
+
+
+class DatasetView:
+    """Some segments and entities of a dataset, to which filters apply when rows are read.
+
+    :meth:`filter_segments` and :meth:`filter_contents` of a dataset, which is the view of all it has, give views that
+    leave something out. A view is immutable::
+
+        view = dataset.filter_segments(["drive_1", "drive_2"]).filter_contents("/imu/**")
+        frame = view.reader("log_time", fill_latest_at=True)
+    """
+
+    _segments: frozenset[str] | None = None
+    _contents: tuple[str, ...] | None = None
+
+    def __init__(
+        self,
+        dataset: DatasetEntry,
+        segments: frozenset[str] | None = None,
+        contents: tuple[str, ...] | None = None,
+    ) -> None:
+        self._dataset = dataset
+        self._segments = segments
+        self._contents = contents
+
+    @property
+    def dataset(self) -> DatasetEntry:
+        """The dataset."""
+        return self._dataset
+
+    # --- filters
+
+    def filter_segments(self, segment_ids: str | Sequence[str] | datafusion.DataFrame) -> DatasetView:
+        """The view of these segments alone, of those that it has.
+
+        Ids that the dataset does not have are passed over, with a :class:`ReadWarning`.
+        ``segment_ids`` are one id, several, or a DataFrame with a column ``rerun_segment_id``, which is read at once.
+
+        Raises
+        ------
+        TypeError
+            They are something else.
+        ValueError
+            The DataFrame has no such column.
+        """
+        chosen = segments_in(self.dataset, segment_ids)
+        segments = chosen if self._segments is None else chosen & self._segments
+        return DatasetView(self.dataset, segments, self._contents)
+
+    def filter_contents(self, exprs: Content) -> DatasetView:
+        """The view of the entities that expressions mean, which are added to those of before; see
+        :class:`ContentFilter`.
+
+        ``/points/**`` is an entity and all below it, ``/points`` the entity alone, ``-/text/**`` leaves out. Of several
+        that match an entity the most specific decides.
+
+        Raises
+        ------
+        TypeError
+            They are neither strings nor a filter.
+        """
+        several: Any = exprs.to_exprs() if hasattr(exprs, "to_exprs") else exprs
+        added = (exprs,) if isinstance(exprs, str) else tuple(several)
+        for expr in added:
+            check_argument("exprs", expr, str)
+        return DatasetView(self.dataset, self._segments, (*(self._contents or ()), *added))
+
+    # --- what is in it
+
+    def segment_ids(self) -> list[str]:
+        """The ids of the segments, in the order of their registration."""
+        ids = self.dataset.segment_ids()
+        return ids if self._segments is None else [id_ for id_ in ids if id_ in self._segments]
+
+    def schema(self) -> Schema:
+        """The columns of the segments and entities."""
+        return Schema.from_arrow(self.arrow_schema())
+
+    def arrow_schema(self) -> pa.Schema:
+        """The columns of the segments and entities as Arrow fields with Rerun's metadata."""
+        store = self.dataset.store_reader()
+        layers = self._layers(store)
+        schema = store.union(layers.digests) if len(layers.rows) else pa.schema([])
+        if len(schema) and self._contents is not None:
+            whole = Schema.from_arrow(schema)
+            shown = [c for c in whole.component_columns() if self._filter().matches(c.entity_path)]
+            schema = to_arrow_schema(whole.index_columns(), shown)
+        return schema.with_metadata(_METADATA)
+
+    def segment_table(
+        self, join_meta: SupportsReader | datafusion.DataFrame | None = None, join_key: str = "rerun_segment_id"
+    ) -> datafusion.DataFrame:
+        """One row for each segment: its layers and where they lie, sizes, properties, and the range of each index.
+
+        The columns are ``rerun_segment_id``, ``rerun_layer_names``, ``rerun_storage_urls``, ``rerun_last_updated_at``,
+        ``rerun_num_chunks``, ``rerun_size_bytes`` (of chunks, as stored), one for each property (of several layers the
+        one that was registered last has its way), and ``<index>:end`` and ``<index>:start`` of each index.
+
+        Parameters
+        ----------
+        join_meta
+            A table with more columns, of which each segment gets those of the row with its key, or nulls.
+        join_key
+            The column that both have.
+
+        Raises
+        ------
+        ValueError
+            One of them has no such column.
+        """
+        store = self.dataset.store_reader()
+        segments = frame_of(self._layers(store).segment_table(partial(url_of, store.folder)))
+        if join_meta is None:
+            return segments
+        import datafusion
+
+        other = join_meta if isinstance(join_meta, datafusion.DataFrame) else join_meta.reader()
+        if join_key not in segments.schema().names:
+            raise UsageError(f"Dataset segment table must contain join_key column '{join_key}'.")
+        if join_key not in other.schema().names:
+            raise UsageError(f"join_meta must contain join_key column '{join_key}'.")
+        key = f"{join_key}_of_meta"
+        renamed = other.with_column_renamed(join_key, key)
+        return segments.join(renamed, left_on=join_key, right_on=key, how="left").drop(key)
+
+    def get_index_ranges(self) -> datafusion.DataFrame:
+        """One row for each segment: ``<index>:end`` and ``<index>:start`` of each index, null where it has none."""
+        return frame_of(self._layers(self.dataset.store_reader()).index_ranges())
+
+    @warned("This method is deprecated and will be removed in a future release")
+    def download_segment(self, segment_id: str) -> Recording:
+        """The chunks of a segment, of all entities; see :meth:`DatasetEntry.segment_store`.
+
+        Raises
+        ------
+        NotFoundError
+            There is no such segment in the view.
+        """
+        if self._segments is not None and segment_id not in self._segments:
+            raise NotFoundError(f"there is no segment {segment_id!r} in {self!r}", hint="segment_ids() lists them.")
+        return self.dataset.download_segment(segment_id)
+
+    # --- rows
+
+    def reader(
+        self,
+        index: str | None,
+        *,
+        include_semantically_empty_columns: bool = False,
+        include_tombstone_columns: bool = False,
+        fill_latest_at: bool = False,
+        using_index_values: IndexValuesLike | Mapping[str, IndexValuesLike] | datafusion.DataFrame | None = None,
+        executor: str | None = None,
+    ) -> QueryFrame:
+        """The rows of the segments by an index, as a DataFrame of DataFusion, which reads when its rows are wanted.
+
+        Each index value at which a segment has some value makes a row, with the columns ``rerun_segment_id``, all
+        indexes, and a list of values for each component of an entity. Of several values at one index value that with
+        the highest row id counts. Static values are in every row of their segment. Properties of recordings are left
+        out, unless a view names them. The version of the dataset is the one that is the newest at the call; each
+        segment is one partition, its rows in the order of the index. Filters on the segment, on the index, and for
+        components that are not null decide what is read.
+
+        Parameters
+        ----------
+        index
+            The index (timeline) whose values make rows. None: one row of static values for each segment.
+        include_semantically_empty_columns
+            Show also components that are null or ``[]`` in every row of the dataset.
+        include_tombstone_columns
+            Show also what clears components, ``Clear:is_recursive``.
+        fill_latest_at
+            Fill nulls with the latest value before, of the same segment. An empty list and a clear are values, too.
+        using_index_values
+            The index values to make rows of, in place of those that are there: integers or times, for all segments; or
+            a mapping, or a DataFrame with ``rerun_segment_id`` and the index, for those that it names.
+        executor
+            ``inline`` or ``spark``: who reads. By default ``CHUNKMILL_EXECUTOR``; where that is not set either, this
+            process reads what it has read before Spark begins, and Spark's workers the rest.
+
+        Raises
+        ------
+        TypeError
+            ``using_index_values`` are no index values.
+        ValueError
+            There is no such index; or index values are given twice, or without an index; or no such executor.
+        """
+        from ..frames import QueryFrame
+
+        query = Query.of(
+            index,
+            self._filter(),
+            include_semantically_empty_columns=include_semantically_empty_columns,
+            include_tombstone_columns=include_tombstone_columns,
+            fill_latest_at=fill_latest_at,
+            using_index_values=using_index_values,
+            semantics=self.dataset.catalog.semantics,
+        )
+        executor_name(executor)
+        return QueryFrame.of(*self.queried(query), RunOptions(executor), dataset_id=str(self.dataset.id))
+
+    @taking(reader, but="executor")
+    def to_spark(self, index: str | None, **options: Unpack[RowOptions]) -> SparkFrame:
+        """The rows of :meth:`reader`, with the same arguments, as a lazy DataFrame of Spark, which its tasks read.
+
+        Types that Spark lacks are widened. An index of times is a ``timestamp``, one of durations an ``interval day to
+        second``, both in microseconds, rounded down; beside it ``<index>_nanoseconds``, a ``bigint``, has all digits.
+        Rows come in no order that Spark keeps to: sort them where it counts. Each action reads again, the version of
+        the call.
+
+        Raises
+        ------
+        TypeError, ValueError
+            As :meth:`reader` does.
+        """
+        return self.reader(index, executor=None, **options).to_spark()
+
+    def rows_table(
+        self,
+        tables: TableConnection,
+        name: str,
+        index: str | None,
+        *,
+        columns: Sequence[str] | None = None,
+        fill_latest_at: bool = False,
+    ) -> NativeTable:
+        """A table of the rows of :meth:`reader`, which is made, or brought up to date: a source of views.
+
+        Only segments are read of which a layer came, went or was replaced since; their rows take the place of those
+        before, in one commit. So a view of the table computes what depends on these, and nothing else.
+
+        Parameters
+        ----------
+        tables
+            The connection in which the table is, as ``chunkmill.engine.tables.connect`` gives it.
+        name
+            The table's name there.
+        index, fill_latest_at
+            As :meth:`reader` takes them.
+        columns
+            The columns beside the segment's id and the index; by default all. Those that layers bring later are added.
+            In the table a name has ``_`` for each dot, as Lance has no names with dots.
+
+        Raises
+        ------
+        ValueError
+            There are no such columns, two would have one name, or the table holds something else.
+        """
+        return followed(self, tables, name, index, columns, contents=self._contents, fill_latest_at=fill_latest_at)
+
+    def layers(self) -> SegmentTables:
+        """The layers of its segments."""
+        return self._layers(self.dataset.store_reader())
+
+    def queried(self, query: Query) -> tuple[AnswerColumns, list[QueriedSegment]]:
+        """The columns of the answer to a query, and the segments as it sees them, as of the newest version.
+
+        The contents of the query count, and not those of the view. Raises ``ValueError`` as :meth:`reader` does.
+        """
+        store = self.dataset.store_reader()
+        everything = layers_of(self.dataset, store)
+        layers = everything if self._segments is None else everything.of_segments(self._segments)
+        columns = query.columns(store.union(everything.digests), store.union(layers.digests))
+        return columns, layers.queried(store.folder, store.schemas, columns)
+
+    # --- inside
+
+    def _filter(self) -> ContentFilter:
+        """The entities. A view that nobody gave expressions has all but properties."""
+        return ContentFilter.everything() if self._contents is None else ContentFilter(self._contents)
+
+    def _layers(self, store: StoreReader) -> SegmentTables:
+        layers = layers_of(self.dataset, store)
+        return layers if self._segments is None else layers.of_segments(self._segments)
+
+    def __repr__(self) -> str:
+        segments = "all segments" if self._segments is None else f"{len(self._segments)} segments"
+        contents = "no content filter" if self._contents is None else f"content_filters={list(self._contents)}"
+        return f"DatasetView({self.dataset!r}, {segments}, {contents})"
+
+
+class DatasetEntry(HiddenDatasets, DatasetSearch, DatasetView):
     """A dataset: segments, each a recording of one or more layers, in a store of recordings.
 
     It stands for the place of its store, so ``Ingest("landing/", into=dataset)`` and ``RecordingStore.open(dataset)``
     work. A dataset into which nothing has come yet has no store, and is empty.
     """
+
+    @property
+    def dataset(self) -> DatasetEntry:
+        """The dataset itself: it is the view that leaves nothing out."""
+        return self
 
     @property
     def manifest_url(self) -> str:
@@ -123,39 +422,6 @@ class DatasetEntry(DeprecatedDatasetNames, DatasetSearch, HiddenDatasets):
             recording_id=segment_id,
         )
 
-    # --- tables of segments
-
-    def schema(self) -> Schema:
-        """The columns of all segments, properties included: the union of those of their layers."""
-        return Schema.from_arrow(self.arrow_schema())
-
-    def arrow_schema(self) -> pa.Schema:
-        """The columns of all segments as Arrow fields with Rerun's metadata."""
-        return DatasetView(self).arrow_schema()
-
-    def segment_table(
-        self, join_meta: TableEntry | datafusion.DataFrame | None = None, join_key: str = "rerun_segment_id"
-    ) -> datafusion.DataFrame:
-        """One row for each segment: its layers and where they lie, sizes, properties, and the range of each index.
-
-        The columns are ``rerun_segment_id``, ``rerun_layer_names``, ``rerun_storage_urls``, ``rerun_last_updated_at``,
-        ``rerun_num_chunks``, ``rerun_size_bytes`` (of chunks, as stored), one for each property (of several layers the
-        one that was registered last has its way), and ``<index>:end`` and ``<index>:start`` of each index.
-
-        Parameters
-        ----------
-        join_meta
-            A table with more columns, of which each segment gets those of the row with its key, or nulls.
-        join_key
-            The column that both have.
-
-        Raises
-        ------
-        ValueError
-            One of them has no such column.
-        """
-        return DatasetView(self).segment_table(join_meta, join_key)
-
     def manifest(self, include_diagnostic_data: bool = False) -> datafusion.DataFrame:
         """One row for each layer of each segment.
 
@@ -164,118 +430,8 @@ class DatasetEntry(DeprecatedDatasetNames, DatasetSearch, HiddenDatasets):
         ``rerun_schema_sha256``, with ``include_diagnostic_data`` ``rerun_registration_status``, and the properties.
         """
         store = self.store_reader()
-        layers = layers_of(self, store)
-        return frame_of(layers.manifest(partial(url_of, store.folder), diagnostic=include_diagnostic_data))
-
-    def get_index_ranges(self) -> datafusion.DataFrame:
-        """One row for each segment: ``<index>:end`` and ``<index>:start`` of each index, null where it has none."""
-        return DatasetView(self).get_index_ranges()
-
-    # --- rows
-
-    def filter_segments(self, segment_ids: str | Sequence[str] | datafusion.DataFrame) -> DatasetView:
-        """A view of some segments; see :meth:`DatasetView.filter_segments`."""
-        return DatasetView(self, segments_in(self, segment_ids))
-
-    def filter_contents(self, exprs: Content) -> DatasetView:
-        """A view of some entities; see :meth:`DatasetView.filter_contents`."""
-        return DatasetView(self).filter_contents(exprs)
-
-    def reader(
-        self,
-        index: str | None,
-        *,
-        include_semantically_empty_columns: bool = False,
-        include_tombstone_columns: bool = False,
-        fill_latest_at: bool = False,
-        using_index_values: IndexValuesLike | Mapping[str, IndexValuesLike] | datafusion.DataFrame | None = None,
-        executor: str | None = None,
-    ) -> QueryFrame:
-        """The rows of all segments by an index, as a DataFrame of DataFusion, which reads when its rows are wanted.
-
-        Each index value at which a segment has some value makes a row, with the columns ``rerun_segment_id``, all
-        indexes, and a list of values for each component of an entity. Of several values at one index value that with
-        the highest row id counts. Static values are in every row of their segment. Properties of recordings are left
-        out, unless a view names them. The version of the dataset is the one that is the newest at the call; each
-        segment is one partition, its rows in the order of the index. Filters on the segment, on the index, and for
-        components that are not null decide what is read.
-
-        Parameters
-        ----------
-        index
-            The index (timeline) whose values make rows. None: one row of static values for each segment.
-        include_semantically_empty_columns
-            Show also components that are null or ``[]`` in every row of the dataset.
-        include_tombstone_columns
-            Show also what clears components, ``Clear:is_recursive``.
-        fill_latest_at
-            Fill nulls with the latest value before, of the same segment. An empty list and a clear are values, too.
-        using_index_values
-            The index values to make rows of, in place of those that are there: integers or times, for all segments; or
-            a mapping, or a DataFrame with ``rerun_segment_id`` and the index, for those that it names.
-        executor
-            ``inline`` or ``spark``: who reads. By default ``CHUNKMILL_EXECUTOR``; where that is not set either, this
-            process reads what it has read before Spark begins, and Spark's workers the rest.
-
-        Raises
-        ------
-        TypeError
-            ``using_index_values`` are no index values.
-        ValueError
-            There is no such index; or index values are given twice, or without an index; or no such executor.
-        """
-        return DatasetView(self).reader(
-            index,
-            include_semantically_empty_columns=include_semantically_empty_columns,
-            include_tombstone_columns=include_tombstone_columns,
-            fill_latest_at=fill_latest_at,
-            using_index_values=using_index_values,
-            executor=executor,
-        )
-
-    def rows_table(
-        self,
-        tables: TableConnection,
-        name: str,
-        index: str | None,
-        *,
-        columns: Sequence[str] | None = None,
-        fill_latest_at: bool = False,
-    ) -> NativeTable:
-        """A table of the rows of :meth:`reader`, which is made, or brought up to date: a source of views.
-
-        It is :meth:`DatasetView.rows_table` of all segments and entities, where the arguments are described.
-        """
-        view = DatasetView(self)
-        return view.rows_table(tables, name, index, columns=columns, fill_latest_at=fill_latest_at)
-
-    def to_spark(
-        self,
-        index: str | None,
-        *,
-        include_semantically_empty_columns: bool = False,
-        include_tombstone_columns: bool = False,
-        fill_latest_at: bool = False,
-        using_index_values: IndexValuesLike | Mapping[str, IndexValuesLike] | datafusion.DataFrame | None = None,
-    ) -> SparkFrame:
-        """The rows of :meth:`reader`, with the same arguments, as a lazy DataFrame of Spark, which its tasks read.
-
-        Types that Spark lacks are widened. An index of times is a ``timestamp``, one of durations an ``interval day to
-        second``, both in microseconds, rounded down; beside it ``<index>_nanoseconds``, a ``bigint``, has all digits.
-        Rows come in no order that Spark keeps to: sort them where it counts. Each action reads again, the version of
-        the call.
-
-        Raises
-        ------
-        TypeError, ValueError
-            As :meth:`reader` does.
-        """
-        return DatasetView(self).to_spark(
-            index,
-            include_semantically_empty_columns=include_semantically_empty_columns,
-            include_tombstone_columns=include_tombstone_columns,
-            fill_latest_at=fill_latest_at,
-            using_index_values=using_index_values,
+        return frame_of(
+            layers_of(self, store).manifest(partial(url_of, store.folder), diagnostic=include_diagnostic_data)
         )
 
     # --- registration
@@ -456,8 +612,64 @@ class DatasetEntry(DeprecatedDatasetNames, DatasetSearch, HiddenDatasets):
         """The files of the dataset's store. Raises ``NotFoundError`` once it was deleted."""
         return RecordingsFolder(self._log.place(self._row()))
 
+    # --- earlier names
+
+    partition_ids = older(DatasetView.segment_ids, "Use segment_ids() instead")
+    partition_url = older(segment_url, "Use segment_url() instead", partition_id="segment_id")
+    download_partition = older(download_segment, "Use download_segment() instead", partition_id="segment_id")
+    default_blueprint_partition_id = older(
+        HiddenDatasets.default_blueprint, "Use default_blueprint_segment_id() instead"
+    )
+    default_blueprint_segment_id = older(HiddenDatasets.default_blueprint, "Use default_blueprint() instead")
+    set_default_blueprint_partition_id = older(
+        HiddenDatasets.set_default_blueprint,
+        "Use set_default_blueprint_segment_id() instead",
+        partition_id="blueprint_name",
+    )
+    set_default_blueprint_segment_id = older(
+        HiddenDatasets.set_default_blueprint, "Use set_default_blueprint() instead", segment_id="blueprint_name"
+    )
+    create_fts_index = older(DatasetSearch.create_fts_search_index, "use create_fts_search_index")
+    create_vector_index = older(DatasetSearch.create_vector_search_index, "use create_vector_search_index instead")
+    list_indexes = older(DatasetSearch.list_search_indexes, "use list_search_indexes instead")
+    delete_indexes = older(DatasetSearch.delete_search_indexes, "use delete_search_indexes instead")
+
 
 def _ids(live: LiveEntries, kind: str) -> list[str]:
-    found = live.columns("kind", "recording_id")
-    ids: list[str] = found["recording_id"].filter(pc.equal(found["kind"], kind)).unique().to_pylist()
+    columns = live.columns("kind", "recording_id")
+    ids: list[str] = columns["recording_id"].filter(pc.equal(columns["kind"], kind)).unique().to_pylist()
     return ids
+
+
+def layers_of(dataset: DatasetEntry, store: StoreReader) -> SegmentTables:
+    """The layers of all segments of a dataset, as of now; ``store`` is its own, and knows their schemas then."""
+    kind = "blueprint" if dataset.kind is EntryKind.BLUEPRINT_DATASET else "recording"
+    return SegmentTables.of(summarised(store.folder, store.live(), store.schemas).table, kind)
+
+
+def segments_in(dataset: DatasetEntry, segment_ids: Any) -> frozenset[str]:
+    """The ids that a method is given. Warns, where that method was called, of those that the dataset does not have."""
+    chosen = _ids_of(segment_ids)
+    ids = dataset.segment_ids()
+    absent = sorted(chosen.difference(ids))
+    if absent:
+        listed = ", ".join(map(repr, absent[:3])) + (f" and {len(absent) - 3:,} more" if len(absent) > 3 else "")
+        close = difflib.get_close_matches(absent[0], ids[:_COMPARED], 1)
+        text = f"dataset {dataset.name!r} has no segment {listed}, which is passed over."
+        warnings.warn(f"{text} Did you mean {close[0]!r}?" if close else text, ReadWarning, stacklevel=3)
+    return chosen
+
+
+def _ids_of(segment_ids: Any) -> frozenset[str]:
+    if isinstance(segment_ids, str):
+        return frozenset([segment_ids])
+    if hasattr(segment_ids, "__arrow_c_stream__"):
+        table = pa.table(segment_ids)
+        if SEGMENT_ID not in table.column_names:
+            raise UsageError(f"segment_ids: the DataFrame has no column '{SEGMENT_ID}'")
+        return frozenset(table[SEGMENT_ID].drop_null().to_pylist())
+    if not isinstance(segment_ids, (Sequence, set, frozenset)):
+        check_argument("segment_ids", segment_ids, str, Sequence)
+    for segment_id in segment_ids:
+        check_argument("segment_ids", segment_id, str)
+    return frozenset(segment_ids)

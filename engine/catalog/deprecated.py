@@ -1,4 +1,4 @@
-"""Names of Rerun's catalog that have newer ones: each warns with ``DeprecationWarning``, and does what that one does.
+"""Earlier names of methods: each does what the method of today does, and may warn with ``DeprecationWarning``.
 
 Parameters have the names that they had.
 """
@@ -8,25 +8,14 @@ from __future__ import annotations
 import inspect
 import warnings
 from collections.abc import Callable
-from datetime import datetime, timedelta
 from enum import Enum
 from functools import wraps
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast, overload
 
-from ..errors import NotFoundError, UsageError
+from ..errors import UsageError
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from ..chunk import IndexColumnSelector
-    from ..lance import Batches
-    from .client import CatalogClient
-    from .dataset import DatasetEntry
-    from .entries import EntryId
-    from .recording import Recording
     from .registration_handle import RegistrationHandle
-    from .search import AnyComponentColumn, IndexConfig, IndexingResult, VectorDistanceMetricLike
-    from .table_entry import TableEntry
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -60,170 +49,41 @@ def warned(message: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
     return deprecated
 
 
-class DeprecatedClientNames:
-    """The earlier names of a client's methods."""
+@overload
+def older(new: Callable[P, R], warning: str = "", *, doc: str = "", within: str = "") -> Callable[P, R]: ...
+@overload
+def older(
+    new: Callable[..., R], warning: str = "", *, doc: str = "", within: str = "", **parameters: str
+) -> Callable[..., R]: ...
+def older(
+    new: Callable[..., Any], warning: str = "", *, doc: str = "", within: str = "", **parameters: str
+) -> Callable[..., Any]:
+    """Return a method that does what the method ``new`` of today does, for an earlier name.
 
-    @replaced_by("entries")
-    def all_entries(self: CatalogClient) -> list[DatasetEntry | TableEntry]:  # type: ignore[misc]
-        """All entries; see :meth:`CatalogClient.entries`."""
-        return self.entries()
+    ``parameters`` are the earlier names of parameters, each with the name of today. With a text it warns. The method of
+    today is that of the object itself, or of the one that the object has as its attribute ``within``.
 
-    @replaced_by("datasets")
-    def dataset_entries(self: CatalogClient) -> list[DatasetEntry]:  # type: ignore[misc]
-        """All datasets; see :meth:`CatalogClient.datasets`."""
-        return self.datasets()
+    >>> class Box:
+    ...     def size_of(self, part):
+    ...         return len(part)
+    ...     length = older(size_of, piece="part")
+    >>> Box().length(piece="abc"), str(inspect.signature(Box.length))
+    (3, '(self, piece)')
+    """
+    earlier = {today: then for then, today in parameters.items()}
+    signature = inspect.signature(new)
+    taken = [one.replace(name=earlier.get(one.name, one.name)) for one in signature.parameters.values()]
+    signature = signature.replace(parameters=taken)
 
-    @replaced_by("tables")
-    def table_entries(self: CatalogClient) -> list[TableEntry]:  # type: ignore[misc]
-        """All tables; see :meth:`CatalogClient.tables`."""
-        return self.tables()
+    @wraps(new)
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        bound = signature.bind(self, *args, **kwargs)
+        holder = getattr(self, within) if within else self
+        return getattr(holder, new.__name__)(*bound.args[1:], **bound.kwargs)
 
-    @replaced_by("get_dataset")
-    def get_dataset_entry(  # type: ignore[misc]
-        self: CatalogClient,
-        *,
-        id: EntryId | str | None = None,  # noqa: A002 (the name it has with Rerun)
-        name: str | None = None,
-    ) -> DatasetEntry:
-        """A dataset by its id or name; see :meth:`CatalogClient.get_dataset`."""
-        return self.get_dataset(name, id=id)
-
-    @replaced_by("get_table")
-    def get_table_entry(  # type: ignore[misc]
-        self: CatalogClient,
-        *,
-        id: EntryId | str | None = None,  # noqa: A002 (the name it has with Rerun)
-        name: str | None = None,
-    ) -> TableEntry:
-        """A table by its id or name; see :meth:`CatalogClient.get_table`."""
-        return self.get_table(name, id=id)
-
-    @replaced_by("create_table")
-    def create_table_entry(self: CatalogClient, name: str, schema: pa.Schema, url: str) -> TableEntry:  # type: ignore[misc]
-        """Make a table; see :meth:`CatalogClient.create_table`."""
-        return self.create_table(name, schema, url)
-
-    @warned("Use TableEntry.append(), overwrite(), or upsert() instead")
-    def write_table(self: CatalogClient, name: str, batches: Batches, insert_mode: TableInsertMode) -> None:  # type: ignore[misc]
-        """Write to a table as ``insert_mode`` says; see :meth:`TableEntry.append`."""
-        write_to(table_of(self, name), batches, insert_mode)
-
-    @replaced_by("TableEntry.append")
-    def append_to_table(  # type: ignore[misc]
-        self: CatalogClient, table_name: str, batches: Batches | None = None, **named_params: Any
-    ) -> None:
-        """Append to a table; see :meth:`TableEntry.append`."""
-        table_of(self, table_name).append(batches, **named_params)
-
-    @replaced_by("TableEntry.upsert")
-    def update_table(  # type: ignore[misc]
-        self: CatalogClient, table_name: str, batches: Batches | None = None, **named_params: Any
-    ) -> None:
-        """Upsert into a table; see :meth:`TableEntry.upsert`."""
-        table_of(self, table_name).upsert(batches, **named_params)
-
-
-def table_of(client: CatalogClient, name: str) -> TableEntry:
-    """The table of a name; raises ``NotFoundError`` with the words that these calls have."""
-    try:
-        return client.get_table(name)
-    except NotFoundError:
-        raise NotFoundError(f"Table with name {name} not found") from None
-
-
-def write_to(entry: TableEntry, batches: Batches, insert_mode: TableInsertMode) -> None:
-    """Write to a table as a mode says."""
-    mode = TableInsertMode(insert_mode)
-    write = {"APPEND": entry.append, "OVERWRITE": entry.overwrite, "REPLACE": entry.upsert}[mode.name]
-    write(batches)
-
-
-class DeprecatedDatasetNames:
-    """The earlier names of a dataset's methods."""
-
-    @replaced_by("segment_ids")
-    def partition_ids(self: DatasetEntry) -> list[str]:  # type: ignore[misc]
-        """The ids of all segments; see :meth:`DatasetEntry.segment_ids`."""
-        return self.segment_ids()
-
-    @replaced_by("segment_url")
-    def partition_url(  # type: ignore[misc]
-        self: DatasetEntry,
-        partition_id: str,
-        timeline: str | None = None,
-        start: datetime | timedelta | int | None = None,
-        end: datetime | timedelta | int | None = None,
-    ) -> str:
-        """The URL of a segment; see :meth:`DatasetEntry.segment_url`."""
-        return self.segment_url(partition_id, timeline, start, end)
-
-    @replaced_by("download_segment")
-    def download_partition(self: DatasetEntry, partition_id: str) -> Recording:  # type: ignore[misc]
-        """A segment; see :meth:`DatasetEntry.download_segment`."""
-        return self.download_segment(partition_id)
-
-    @replaced_by("default_blueprint_segment_id")
-    def default_blueprint_partition_id(self: DatasetEntry) -> str | None:  # type: ignore[misc]
-        """The default blueprint; see :meth:`DatasetEntry.default_blueprint`."""
-        return self.default_blueprint()
-
-    @replaced_by("default_blueprint")
-    def default_blueprint_segment_id(self: DatasetEntry) -> str | None:  # type: ignore[misc]
-        """The default blueprint; see :meth:`DatasetEntry.default_blueprint`."""
-        return self.default_blueprint()
-
-    @replaced_by("set_default_blueprint_segment_id")
-    def set_default_blueprint_partition_id(self: DatasetEntry, partition_id: str | None) -> None:  # type: ignore[misc]
-        """Set the default blueprint; see :meth:`DatasetEntry.set_default_blueprint`."""
-        self.set_default_blueprint(partition_id)
-
-    @replaced_by("set_default_blueprint")
-    def set_default_blueprint_segment_id(self: DatasetEntry, segment_id: str | None) -> None:  # type: ignore[misc]
-        """Set the default blueprint; see :meth:`DatasetEntry.set_default_blueprint`."""
-        self.set_default_blueprint(segment_id)
-
-    @warned("use create_fts_search_index")
-    def create_fts_index(  # type: ignore[misc]
-        self: DatasetEntry,
-        *,
-        column: AnyComponentColumn,
-        time_index: str | IndexColumnSelector,
-        store_position: bool = False,
-        base_tokenizer: str = "simple",
-    ) -> None:
-        """Index the words of a component; see :meth:`DatasetEntry.create_fts_search_index`."""
-        self.create_fts_search_index(
-            column=column, time_index=time_index, store_position=store_position, base_tokenizer=base_tokenizer
-        )
-
-    @warned("use create_vector_search_index instead")
-    def create_vector_index(  # type: ignore[misc]
-        self: DatasetEntry,
-        *,
-        column: AnyComponentColumn,
-        time_index: str | IndexColumnSelector,
-        target_partition_num_rows: int | None = None,
-        num_sub_vectors: int = 16,
-        distance_metric: VectorDistanceMetricLike = "Cosine",
-    ) -> IndexingResult:
-        """Index the vectors of a component; see :meth:`DatasetEntry.create_vector_search_index`."""
-        return self.create_vector_search_index(
-            column=column,
-            time_index=time_index,
-            target_partition_num_rows=target_partition_num_rows,
-            num_sub_vectors=num_sub_vectors,
-            distance_metric=distance_metric,
-        )
-
-    @warned("use list_search_indexes instead")
-    def list_indexes(self: DatasetEntry) -> list[IndexingResult]:  # type: ignore[misc]
-        """The search indexes; see :meth:`DatasetEntry.list_search_indexes`."""
-        return self.list_search_indexes()
-
-    @warned("use delete_search_indexes instead")
-    def delete_indexes(self: DatasetEntry, column: AnyComponentColumn) -> list[IndexConfig]:  # type: ignore[misc]
-        """Delete the search indexes of a component; see :meth:`DatasetEntry.delete_search_indexes`."""
-        return self.delete_search_indexes(column)
+    method.__doc__ = doc or f"The earlier name of :meth:`{new.__name__}`."
+    vars(method)["__signature__"] = signature
+    return warned(warning)(method) if warning else method
 
 
 def with_older_keywords(register: Callable[P, RegistrationHandle]) -> Callable[P, RegistrationHandle]:

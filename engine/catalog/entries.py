@@ -1,4 +1,4 @@
-"""Entries of a catalog: their ids, kinds and names, the row that each is in the log, and the handle that users hold."""
+"""Entries of a catalog: their ids, kinds and names, and the row that each is in the log."""
 
 from __future__ import annotations
 
@@ -6,14 +6,10 @@ import string
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from ..chunk import from_text, mint, tuid_text
 from ..errors import UsageError, check_argument
-
-if TYPE_CHECKING:
-    from .client import CatalogClient
-    from .entry_log import EntryLog
 
 MOST_CHARACTERS_OF_A_NAME: Final = 180
 SYSTEM_PREFIX: Final = "__"
@@ -222,101 +218,6 @@ def is_owned_by(row: EntryRow, owner: EntryId) -> bool:
 
 def _hidden_name(kind: EntryKind, owner: EntryId) -> str:
     return f"{SYSTEM_PREFIX}{_OWNED[kind]}_{owner}"
-
-
-class Entry:
-    """An entry of a catalog, as it was when it was asked for.
-
-    It is equal to another handle of the same entry, to its name, and to its id, so that ``"drives" in
-    client.entries()`` works. The name is that of when it was asked for; everything else looks at the catalog as it is,
-    and raises ``NotFoundError`` once the entry was deleted.
-    """
-
-    __hash__ = None  # type: ignore[assignment]
-
-    def __init__(self, catalog: CatalogClient, log: EntryLog, row: EntryRow) -> None:
-        self._catalog = catalog
-        self._log = log
-        self._known = row
-
-    @property
-    def id(self) -> EntryId:
-        """The entry's id, which never changes."""
-        return self._known.id
-
-    @property
-    def name(self) -> str:
-        """The entry's name."""
-        return self._known.name
-
-    @property
-    def kind(self) -> EntryKind:
-        """The entry's kind."""
-        return self._known.kind
-
-    @property
-    def catalog(self) -> CatalogClient:
-        """The client that this entry was asked for from."""
-        return self._catalog
-
-    @property
-    def created_at(self) -> datetime:
-        """When the entry was made, in UTC."""
-        return time_of(self._known.created_ns)
-
-    @property
-    def updated_at(self) -> datetime:
-        """When the entry changed last, in UTC."""
-        return time_of(self._row().updated_ns)
-
-    def set_name(self, name: str) -> None:
-        """Give the entry another name; the old one is free then.
-
-        Raises
-        ------
-        AlreadyExistsError
-            Another entry, of whatever kind, has this name.
-        NotFoundError
-            The entry was deleted.
-        ValueError
-            The name is none that an entry can have.
-        """
-        check_entry_name(name)
-        self._known = self._log.change(self.id, lambda row: replace(row, name=name))
-
-    def update(self, *, name: str | None = None) -> None:
-        """Change what is given: ``name`` as :meth:`set_name` does. Without anything, nothing is done."""
-        if name is not None:
-            self.set_name(name)
-
-    def delete(self) -> None:
-        """Take the entry out of the catalog; a dataset takes its blueprints along.
-
-        Data stays where it is. What lies in the catalog's own folder is removed by the global maintenance, when the
-        entry has been gone for a week.
-
-        Raises
-        ------
-        NotFoundError
-            The entry was deleted before.
-        ValueError
-            It is one of the catalog's own.
-        """
-        self._log.remove(self.id)
-
-    def _row(self) -> EntryRow:
-        """The entry as the newest version has it. Raises ``NotFoundError``."""
-        return self._log.read().row(self.id)
-
-    def __eq__(self, other: object) -> bool:
-        if isinstance(other, Entry):
-            return self.id == other.id
-        if isinstance(other, EntryId):
-            return self.id == other
-        return isinstance(other, str) and self.name == other
-
-    def __repr__(self) -> str:
-        return f"Entry({self.kind}, {self.name!r})"
 
 
 def time_of(nanoseconds: int) -> datetime:

@@ -1,4 +1,4 @@
-"""The log of a catalog's entries: versions, each of which holds all of them, in a file that never changes.
+"""The log of a catalog's entries, and the handle of one: versions hold all entries, each in a file that never changes.
 
 ::
 
@@ -20,9 +20,10 @@ import time
 import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
+from datetime import datetime
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from ..errors import (
     AlreadyExistsError,
@@ -49,7 +50,20 @@ from ..recordings import (
     unreadable,
     versions_of_catalog,
 )
-from .entries import DATASET_KINDS, HIDDEN_KINDS, EntryId, EntryKind, EntryRow, is_owned_by, place_of_dataset
+from .entries import (
+    DATASET_KINDS,
+    HIDDEN_KINDS,
+    EntryId,
+    EntryKind,
+    EntryRow,
+    check_entry_name,
+    is_owned_by,
+    place_of_dataset,
+    time_of,
+)
+
+if TYPE_CHECKING:
+    from ..query import QuerySemantics
 
 KEPT_VERSIONS: Final = 16
 """At least so many of the newest versions stay, for those who have just looked which is the newest."""
@@ -109,6 +123,13 @@ class CatalogVersion:
         if found is None:
             raise NotFoundError(f"Entry id '{id}' not found")
         return found
+
+    def dataset(self, id: EntryId) -> EntryRow:  # noqa: A002 (it is one)
+        """The dataset of an id. Raises ``NotFoundError`` for an entry that is no dataset, too."""
+        row = self.row(id)
+        if row.kind not in DATASET_KINDS:
+            raise NotFoundError(f"Entry id '{row.id}' not found", hint=f"'{row.name}' is no dataset.")
+        return row
 
     def named(self, name: str) -> EntryRow | None:
         """The entry of a name."""
@@ -399,6 +420,120 @@ class EntryLog:
             self._files.delete([number for number in self._files.all_numbers() if number < newest.first])
         except (OSError, ReadError, WriteError):
             return
+
+
+class Catalog(Protocol):
+    """The client of an entry, as far as entries need it: it stands above them."""
+
+    @property
+    def url(self) -> str:
+        """The address of the catalog."""
+        ...
+
+    @property
+    def semantics(self) -> QuerySemantics:
+        """The rules of queries."""
+        ...
+
+    @property
+    def ctx(self) -> Any:
+        """The session of DataFusion with the tables of the catalog."""
+        ...
+
+
+class Entry:
+    """An entry of a catalog, as it was when it was asked for.
+
+    It is equal to another handle of the same entry, to its name, and to its id, so that ``"drives" in
+    client.entries()`` works. The name is that of when it was asked for; everything else looks at the catalog as it is,
+    and raises ``NotFoundError`` once the entry was deleted.
+    """
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __init__(self, catalog: Catalog, log: EntryLog, row: EntryRow) -> None:
+        self._catalog = catalog
+        self._log = log
+        self._known = row
+
+    @property
+    def id(self) -> EntryId:
+        """The entry's id, which never changes."""
+        return self._known.id
+
+    @property
+    def name(self) -> str:
+        """The entry's name."""
+        return self._known.name
+
+    @property
+    def kind(self) -> EntryKind:
+        """The entry's kind."""
+        return self._known.kind
+
+    @property
+    def catalog(self) -> Any:
+        """The ``CatalogClient`` that this entry was asked for from."""
+        return self._catalog
+
+    @property
+    def created_at(self) -> datetime:
+        """When the entry was made, in UTC."""
+        return time_of(self._known.created_ns)
+
+    @property
+    def updated_at(self) -> datetime:
+        """When the entry changed last, in UTC."""
+        return time_of(self._row().updated_ns)
+
+    def set_name(self, name: str) -> None:
+        """Give the entry another name; the old one is free then.
+
+        Raises
+        ------
+        AlreadyExistsError
+            Another entry, of whatever kind, has this name.
+        NotFoundError
+            The entry was deleted.
+        ValueError
+            The name is none that an entry can have.
+        """
+        check_entry_name(name)
+        self._known = self._log.change(self.id, lambda row: replace(row, name=name))
+
+    def update(self, *, name: str | None = None) -> None:
+        """Change what is given: ``name`` as :meth:`set_name` does. Without anything, nothing is done."""
+        if name is not None:
+            self.set_name(name)
+
+    def delete(self) -> None:
+        """Take the entry out of the catalog; a dataset takes its blueprints along.
+
+        Data stays where it is. What lies in the catalog's own folder is removed by the global maintenance, when the
+        entry has been gone for a week.
+
+        Raises
+        ------
+        NotFoundError
+            The entry was deleted before.
+        ValueError
+            It is one of the catalog's own.
+        """
+        self._log.remove(self.id)
+
+    def _row(self) -> EntryRow:
+        """The entry as the newest version has it. Raises ``NotFoundError``."""
+        return self._log.read().row(self.id)
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, Entry):
+            return self.id == other.id
+        if isinstance(other, EntryId):
+            return self.id == other
+        return isinstance(other, str) and self.name == other
+
+    def __repr__(self) -> str:
+        return f"Entry({self.kind}, {self.name!r})"
 
 
 def _after(

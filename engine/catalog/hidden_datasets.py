@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal, Self
 
 import pyarrow as pa
 
 from ..errors import NotFoundError, UsageError, WriteError
-from .entries import Entry, EntryId, EntryKind, EntryRow, hidden_row
+from .entries import EntryId, EntryKind, EntryRow, hidden_row
+from .entry_log import Entry
 from .segment_properties import SegmentProperties
 
 if TYPE_CHECKING:
-    from .dataset import DatasetEntry
+    from .registration_handle import RegistrationHandle
 
 _OPT_IN: Final = "OptIn"
 _MODES: Final[Mapping[str, str]] = {"opt_out": "OptOut", "opt_in": _OPT_IN}
@@ -25,6 +26,10 @@ _SEGMENTS: Final = "property:asset:segments"
 
 class HiddenDatasets(Entry):
     """The calls of a dataset for its blueprints and assets."""
+
+    __fspath__: Callable[[], str]
+    segment_ids: Callable[[], list[str]]
+    register: Callable[..., RegistrationHandle]
 
     # --- blueprints
 
@@ -45,10 +50,10 @@ class HiddenDatasets(Entry):
         if set_default:
             self.set_default_blueprint(registered[0])
 
-    def blueprint_dataset(self) -> DatasetEntry | None:
+    def blueprint_dataset(self) -> Self | None:
         """The hidden dataset whose segments are this one's blueprints; None for such a one itself."""
         hidden = self._row().blueprints
-        return None if hidden is None else self._catalog.get_dataset(id=hidden)
+        return None if hidden is None else self._other(hidden)
 
     def blueprints(self) -> list[str]:
         """The ids of all blueprints: of those that were ingested with recordings, and then of those registered."""
@@ -93,15 +98,16 @@ class HiddenDatasets(Entry):
 
     # --- assets
 
-    def asset_dataset(self) -> DatasetEntry | None:
+    def asset_dataset(self) -> Self | None:
         """The hidden dataset whose segments are assets of this one's; None where there never was an asset."""
         hidden = self._row().assets
-        return None if hidden is None else self._catalog.get_dataset(id=hidden)
+        return None if hidden is None else self._other(hidden)
 
-    def make_asset_dataset(self) -> DatasetEntry:
+    def make_asset_dataset(self) -> Self:
         """The hidden dataset of the assets, which is made if there is none. It goes with this one."""
-        self._log.transact(self._with_assets)
-        return self._catalog.get_dataset(id=self._row().assets)
+        hidden = self._log.transact(self._with_assets).row(self.id).assets
+        assert hidden is not None
+        return self._other(hidden)
 
     def _with_assets(self, entries: Mapping[EntryId, EntryRow]) -> Mapping[EntryId, EntryRow]:
         row = entries.get(self.id)
@@ -177,7 +183,7 @@ class HiddenDatasets(Entry):
         row = self._row()
         known = {row.default_blueprint, row.table_blueprint, None}
         if blueprints is not None and blueprints != row.blueprints:
-            known |= {*self._catalog.get_dataset(id=blueprints).segment_ids(), *self.blueprints()}
+            known |= {*self._other(blueprints).segment_ids(), *self.blueprints()}
         for name in {default_blueprint, table_blueprint} - known:
             self._check_blueprint(name)
 
@@ -192,6 +198,10 @@ class HiddenDatasets(Entry):
 
         makes_assets = assets is None and row.kind is EntryKind.DATASET
         self._log.change(self.id, changed, self._with_assets if makes_assets else dict)
+
+    def _other(self, id: EntryId) -> Self:  # noqa: A002 (it is one)
+        """Return the dataset of an id. Raises ``NotFoundError``."""
+        return type(self)(self._catalog, self._log, self._log.read().dataset(id))
 
 
 def _goes_with(row: pa.RecordBatch | None, segment_id: str | None) -> bool:

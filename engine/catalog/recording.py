@@ -51,9 +51,9 @@ class Recording(LazyStore):
         query = view_query(
             index,
             contents,
+            QuerySemantics.of(),
+            names_segments=False,
             include_semantically_empty_columns=include_semantically_empty_columns,
             include_tombstone_columns=include_tombstone_columns,
-            semantics=QuerySemantics.of(),
-            names_segments=False,
         )
         return RecordingView(self.segment(self._recording_id), query)

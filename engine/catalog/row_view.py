@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import math
 import operator
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self, TypedDict, TypeVar, Unpack
 
 import numpy as np
 import pyarrow as pa
@@ -30,15 +31,38 @@ if TYPE_CHECKING:
     import datafusion
 
     from ..query import HeldRecording
-    from .dataset_view import IndexValuesLike
     from .search import AnyComponentColumn
 
+IndexValuesLike = Any
+"""Index values: an Arrow or numpy array, or a sequence, of integers or times; for all segments, or in a mapping for
+each."""
+F = TypeVar("F", bound=Callable[..., Any])
 ViewContentsLike = str | Mapping[str, str | Sequence[str]]
 """Entities: an expression, or several by spaces; or expressions, each with the components of its entities."""
 
 _EVERYTHING: Final = ("/**", "/__properties/**")
 _LEAST: Final = -(1 << 63)
 _MOST: Final = (1 << 63) - 1
+
+
+class RowOptions(TypedDict, total=False):
+    """The choices of a query beside its index, as :meth:`DatasetView.reader` describes them."""
+
+    include_semantically_empty_columns: bool
+    include_tombstone_columns: bool
+    fill_latest_at: bool
+    using_index_values: IndexValuesLike | Mapping[str, IndexValuesLike] | datafusion.DataFrame | None
+
+
+def taking(method: Callable[..., Any], *, but: str) -> Callable[[F], F]:
+    """Let a function with ``**options`` show the parameters of a method of its class in their place, without one."""
+
+    def shown(function: F) -> F:
+        parameters = [one for one in inspect.signature(method).parameters.values() if one.name != but]
+        vars(function)["__signature__"] = inspect.signature(function).replace(parameters=parameters)
+        return function
+
+    return shown
 
 
 class RowView(ABC):
@@ -127,7 +151,7 @@ class RowView(ABC):
 
     def to_arrow_reader(self) -> pa.RecordBatchReader:
         """The rows as a stream of batches; raises as :meth:`df` does."""
-        return _reader_of(self.df())
+        return reader_of(self.df())
 
     # --- inside
 
@@ -194,7 +218,7 @@ class RecordingView(RowView):
         missing = [name for name in columns if name not in frame.schema().names]
         if missing:
             raise UsageError(f"there is no column {missing[0]!r}", hint="df().schema() has all of them.")
-        return _reader_of(frame.select(*(f'"{name}"' for name in columns)) if columns else frame)
+        return reader_of(frame.select(*(f'"{name}"' for name in columns)) if columns else frame)
 
     def _asked(self, query: Query) -> tuple[AnswerColumns, list[QueriedSegment]]:
         return queried_recordings(query, [self._recording])
@@ -206,27 +230,20 @@ class RecordingView(RowView):
 def view_query(
     index: str | None,
     contents: ViewContentsLike,
-    *,
-    include_semantically_empty_columns: bool,
-    include_tombstone_columns: bool,
     semantics: QuerySemantics,
+    *,
     names_segments: bool = True,
+    **options: Unpack[RowOptions],
 ) -> Query:
-    """The query that the arguments of a view mean. Raises ``TypeError`` for other ones."""
+    """Return the query that the arguments of a view mean. Raises ``TypeError`` for other ones."""
     entities, components = _contents_of(contents)
-    query = Query.of(
-        index,
-        entities,
-        include_semantically_empty_columns=include_semantically_empty_columns,
-        include_tombstone_columns=include_tombstone_columns,
-        # what differs by the rules of 0.33 was as in the contract, but for what clears hide
-        semantics=replace(semantics, selection_narrows=False, clips_values=False, static_rows_need_values=False),
-        names_segments=names_segments,
-    )
+    # what differs by the rules of 0.33 was as in the contract, but for what clears hide
+    semantics = replace(semantics, selection_narrows=False, clips_values=False, static_rows_need_values=False)
+    query = Query.of(index, entities, semantics=semantics, names_segments=names_segments, **options)
     return replace(query, components=components)
 
 
-def _reader_of(frame: datafusion.DataFrame) -> pa.RecordBatchReader:
+def reader_of(frame: datafusion.DataFrame) -> pa.RecordBatchReader:
     """The rows of a frame, as a stream that fails as the frame does."""
     batches = (batch.to_pyarrow() for batch in frame.execute_stream())
     return pa.RecordBatchReader.from_batches(frame.schema(), batches)

@@ -6,7 +6,7 @@ import os
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote_from_bytes
 
 import numpy as np
@@ -18,6 +18,9 @@ from ..objects import is_url
 from ..query import SegmentLayers
 from ..recordings import RecordingsFolder, join_schemas
 from ..rrd import END_OF_STREAM, MESSAGE_HEADER_SIZE
+
+if TYPE_CHECKING:
+    import datafusion
 
 Integers = npt.NDArray[np.int64]
 
@@ -165,3 +168,13 @@ def _under(table: pa.Table, schema: pa.Schema) -> pa.Table:
 def _table(columns: Iterable[tuple[pa.Field, pa.Array | pa.ChunkedArray]]) -> pa.Table:
     fields, arrays = zip(*columns, strict=True)
     return pa.Table.from_arrays(list(arrays), schema=pa.schema(fields, metadata=_METADATA))
+
+
+def frame_of(table: pa.Table) -> datafusion.DataFrame:
+    """Return a table as a DataFrame of DataFusion, with its schema's metadata."""
+    from datafusion import SessionContext
+
+    from ..frames import QueryFrame
+
+    batches = table.to_batches() or [pa.RecordBatch.from_pylist([], table.schema)]
+    return QueryFrame(SessionContext().create_dataframe([batches]))

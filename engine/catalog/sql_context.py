@@ -18,8 +18,9 @@ from datafusion.plan import LogicalPlan
 
 from ..errors import AlreadyExistsError, UnsupportedError, UsageError
 from ..frames import UserCall, calling, current_call
+from .segment_table import frame_of
 from .system_table import EntriesTable
-from .table_entry import TableEntry, frame_of
+from .table_entry import TableEntry
 from .table_frame import TableFrame, TableScan
 from .table_names import DEFAULT_CATALOG, DEFAULT_SCHEMA, TableName, parts_of
 

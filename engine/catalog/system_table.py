@@ -8,7 +8,8 @@ import pyarrow as pa
 
 from ..chunk import SORBET_VERSION
 from ..errors import UnsupportedError, UsageError
-from .table_entry import TableEntry, frame_of
+from .segment_table import frame_of
+from .table_entry import TableEntry
 
 if TYPE_CHECKING:
     import datafusion

@@ -19,7 +19,9 @@ from ..execution import Lease
 from ..lance import Batches, ComputedTable, TableRows, TableSnapshot, UserTable, is_spark_frame, rows_of
 from ..locations import located
 from ..units import Moment
-from .entries import Entry, EntryId, EntryKind, EntryRow, hidden_row
+from .dataset import DatasetEntry
+from .entries import EntryId, EntryKind, EntryRow, hidden_row
+from .entry_log import Entry
 from .table_names import check_table_name
 from .table_upkeep import maintain_table, table_of
 
@@ -28,7 +30,6 @@ if TYPE_CHECKING:
 
     from ..execution import DataFrame as SparkFrame
     from ..tables import Table
-    from .dataset import DatasetEntry
 
 _UPSERTS: Final = "_upserts"
 """The folder in a table's own in which it is said who merges rows, where Lance cannot tell."""
@@ -57,7 +58,8 @@ class TableEntry(Entry):
 
     def reader(self) -> datafusion.DataFrame:
         """The rows of the table as a DataFrame of DataFusion, which reads the version that is newest when it runs."""
-        return self._catalog.ctx.frame_of(self)
+        rows: datafusion.DataFrame = self._catalog.ctx.frame_of(self)
+        return rows
 
     def df(self) -> datafusion.DataFrame:
         """The same as :meth:`reader`, by the name that it had."""
@@ -230,8 +232,10 @@ class TableEntry(Entry):
 
         It goes with the table.
         """
-        self._log.transact(self._with_blueprints)
-        return self._catalog.get_dataset(id=self._row().blueprints)
+        version = self._log.transact(self._with_blueprints)
+        hidden = version.row(self.id).blueprints
+        assert hidden is not None
+        return DatasetEntry(self._catalog, self._log, version.dataset(hidden))
 
     def _with_blueprints(self, entries: Mapping[EntryId, EntryRow]) -> Mapping[EntryId, EntryRow]:
         row = entries.get(self.id)
@@ -311,13 +315,3 @@ class TableEntry(Entry):
             time.sleep(uniform(0.005, 0.05))  # noqa: S311 (it is a wait)
         with lease:
             yield
-
-
-def frame_of(table: pa.Table) -> datafusion.DataFrame:
-    """A table as a DataFrame of DataFusion, with its schema's metadata."""
-    from datafusion import SessionContext
-
-    from ..frames import QueryFrame
-
-    batches = table.to_batches() or [pa.RecordBatch.from_pylist([], table.schema)]
-    return QueryFrame(SessionContext().create_dataframe([batches]))

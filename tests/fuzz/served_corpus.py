@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 
 import lz4.block
 import pyarrow as pa
-from chunkmill.engine.catalog.dataset_view import layers_of
+from chunkmill.engine.catalog.dataset import layers_of
 from chunkmill.engine.catalog.server import Call, CatalogService
 from chunkmill.engine.catalog.server.protocol import (
     SERVICE,

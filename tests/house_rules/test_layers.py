@@ -110,11 +110,6 @@ MAY_IMPORT = {
 # Methods whose types live above them: what they name for the type checker, and never import.
 ANNOTATED_FROM_ABOVE = (
     "engine.stream.lazy_stream",
-    "engine.catalog.entries",
-    "engine.catalog.hidden_datasets",
-    "engine.catalog.deprecated",
-    "engine.catalog.dataset_view",
-    "engine.catalog.table_entry",
     "engine.catalog.v0_27.entries",
 )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -14,7 +14,7 @@ from ...errors import NotFoundError, UsageError, check_argument
 from ...execution import RunOptions
 from ...lance import ENTRY, TextIndex, VectorIndex, found_in
 from ...recordings import RecordingsFolder, StoreReader
-from ..table_entry import frame_of
+from ..segment_table import frame_of
 from .elements import TIMEPOINT, Elements, first_length, is_number, layer_rows
 from .indexes import SearchIndexes, StoredIndex
 from .metrics import (
@@ -38,21 +38,10 @@ _LISTS: Final = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_siz
 class DatasetSearch:
     """The calls of a dataset for search."""
 
-    if TYPE_CHECKING:
-
-        def store_reader(self) -> StoreReader:
-            """The store of the dataset."""
-            ...
-
-        def schema(self) -> Schema:
-            """The columns of the dataset."""
-            ...
-
-        def arrow_schema(self) -> pa.Schema:
-            """The columns of the dataset, as Arrow fields."""
-            ...
-
-        def _folder(self) -> RecordingsFolder: ...
+    schema: Callable[[], Schema]
+    arrow_schema: Callable[[], pa.Schema]
+    store_reader: Callable[[], StoreReader]
+    _folder: Callable[[], RecordingsFolder]
 
     def create_fts_search_index(
         self,

@@ -11,10 +11,9 @@ from ...lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from ...errors import AlreadyExistsError, NotFoundError
-    from ..dataset_view import IndexValuesLike
     from ..deprecated import TableInsertMode
     from ..entries import EntryId, EntryKind
-    from ..row_view import ViewContentsLike
+    from ..row_view import IndexValuesLike, ViewContentsLike
     from ..search import VectorDistanceMetric, VectorDistanceMetricLike
     from .client import CatalogClient
     from .dataset import DatasetEntry
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "...errors": "AlreadyExistsError NotFoundError",
-    "..dataset_view": "IndexValuesLike",
     "..deprecated": "TableInsertMode",
     "..entries": "EntryId EntryKind",
     "..search": "VectorDistanceMetric VectorDistanceMetricLike",
@@ -33,7 +31,7 @@ _HOMES = {
     ".dataset": "DatasetEntry",
     ".entries": "Entry TableEntry",
     ".providers": "DataFusionTable",
-    "..row_view": "ViewContentsLike",
+    "..row_view": "IndexValuesLike ViewContentsLike",
     ".query_view": "DataframeQueryView",
     ".tasks": "Task Tasks",
 }

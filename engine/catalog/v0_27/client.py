@@ -9,7 +9,8 @@ import pyarrow as pa
 
 from ...query import QuerySemantics
 from .. import client, dataset, table_entry
-from ..deprecated import TableInsertMode, table_of, write_to
+from ..client import table_of, write_to
+from ..deprecated import TableInsertMode
 from ..entries import EntryId, EntryKind
 from .dataset import DatasetEntry
 from .entries import TableEntry

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from .. import entries, table_entry
+from .. import table_entry
 from ..entries import EntryId, EntryKind
+from ..entry_log import Entry as EntryOfToday
 
 if TYPE_CHECKING:
     import datafusion
@@ -21,7 +22,7 @@ class Entry:
 
     __hash__ = None  # type: ignore[assignment]
 
-    def __init__(self, catalog: CatalogClient, entry: entries.Entry) -> None:
+    def __init__(self, catalog: CatalogClient, entry: EntryOfToday) -> None:
         self._catalog = catalog
         self._entry = entry
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ...errors import NotFoundError, check_argument
 from ...query import AnswerColumns, QueriedSegment, Query
-from ..dataset_view import DatasetView
+from ..dataset import DatasetView
 from ..row_view import RowView, ViewContentsLike, view_query
 from .providers import with_partition_ids
 
@@ -43,9 +43,9 @@ class DataframeQueryView(RowView):
         query = view_query(
             index,
             contents,
+            dataset.catalog.semantics,
             include_semantically_empty_columns=include_semantically_empty_columns,
             include_tombstone_columns=include_tombstone_columns,
-            semantics=dataset.catalog.semantics,
         )
         return cls(dataset, query)
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 from ...errors import RegistrationError
 from ..entries import EntryId
 from ..registration_handle import RegistrationHandle
-from ..table_entry import frame_of
+from ..segment_table import frame_of
 from .providers import DataFusionTable
 
 _TIME: Final = pa.timestamp("ns")

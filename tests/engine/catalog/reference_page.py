@@ -98,8 +98,8 @@ OTHER_NAMES = {
 OTHER_TYPES = {"ComponentColumnDescriptor.archetype": "str | None"}
 """Types that pages give, although they go on to say "if any"."""
 
-SUBCLASSES = {"CatalogContext": "SessionContext", "QueryFrame": "DataFrame"}
-"""Ours of types that pages name."""
+SUBCLASSES = {"Any": "CatalogClient", "CatalogContext": "SessionContext", "QueryFrame": "DataFrame"}
+"""Ours of types that pages name. Entries stand below the client, and name no type of it."""
 
 
 def returned(thing: Any, owner: str) -> str:
@@ -108,7 +108,7 @@ def returned(thing: Any, owner: str) -> str:
         return str(thing.__objclass__.__annotations__[thing.__name__])
     function = thing.fget if isinstance(thing, property) else thing
     found = str(function.__annotations__.get("return")).replace("datafusion.", "")
-    return owner if found == "Self" else found
+    return re.sub(r"\bSelf\b", owner, found)
 
 
 def check(name: Name, thing: Any, has_its_parameters: bool = True) -> None:
