@@ -74,7 +74,7 @@ def faults_of(log: EntryLog, names: Sequence[str] | None) -> list[CatalogFault]:
     found = [CatalogFault(error) for error in [*log.faults(), *_abandoned(log)]] if names is None else []
     for row in sorted(rows, key=lambda row: row.name):
         if row.kind is EntryKind.TABLE:
-            found += [CatalogFault(error, table=row.name) for error in table_of(log, row).faults()]
+            found += [CatalogFault(error, table=row.name) for error in table_of(log, row).verify().faults]
             continue
         folder = RecordingsFolder(log.place(row))
         try:

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from ..errors import UsageError, WriteError, check_argument
 from ..faults import reach
-from ..lance import FragmentReader, ViewTable
+from ..lance import FragmentReader, LanceTable, change_rows
 from ..query import SEGMENT_ID, SegmentLayers
 from ..rrd import digest_of
 from ..tables import NativeTable, TableConnection
@@ -69,7 +69,7 @@ def followed(
     schema = _schema_of(view, index, columns, fill_latest_at=fill_latest_at)
     given = [None if one is None else list(one) for one in (columns, contents)]
     query = json.dumps([str(view.dataset.id), index, *given, fill_latest_at])
-    table = ViewTable(tables.place_of(name), name, tables.gate)
+    table = LanceTable(tables.place_of(name), name, tables.gate)
     table.create(schema.with_metadata({_QUERY: query, _SEGMENTS: "{}", _COUNT: "0"}))
     for _ in range(_MOST_ROUNDS):
         reader = table.at()
@@ -98,7 +98,7 @@ def followed(
         live, going = _places(reader, known.keys() - (now.keys() - set(changed)) if is_own else None)
         reach("view.commit")
         told = {_SEGMENTS: json.dumps(now), _COUNT: str(there - len(going) + rows.count)}
-        if table.change_rows(reader.version, going, live, written, told, "rows") is not None:
+        if change_rows(table, reader.version, going, live, written, told, "rows") is not None:
             return tables.open_table(name)
     raise WriteError(
         f"others change the table {name!r} all the time", path=table.place, hint="Try again.", transient=True

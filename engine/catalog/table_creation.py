@@ -15,7 +15,7 @@ import pyarrow as pa
 from ..errors import AlreadyExistsError, UsageError, WriteError
 from ..faults import reach
 from ..folders import Folder
-from ..lance import UserTable
+from ..lance import LanceTable
 from ..locations import Location, is_below, located, true_place
 from ..objects import is_url
 from .entries import EntryId, EntryKind, EntryRow
@@ -58,7 +58,7 @@ def _new_table(place: Location, name: str, schema: pa.Schema) -> Iterator[None]:
     """
     folder = Folder.at(place)
     was_there = folder.exists()
-    if not UserTable(place, name).create(schema):
+    if not LanceTable(place, name).create(schema):
         raise AlreadyExistsError(f"Table storage already exists at location: {place}")
     try:
         yield
@@ -72,7 +72,7 @@ def registered_table(log: EntryLog, name: str, url: str | os.PathLike[str]) -> E
     """The entry of a table that is there."""
     place = absolute_place(url)
     _check_place(log, place)
-    UserTable(place, name, log.gate).snapshot().check_blobs()
+    LanceTable(place, name, log.gate).snapshot().check_blobs()
     return _entry(log, EntryId.new(), name, place)
 
 

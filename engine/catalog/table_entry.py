@@ -16,7 +16,7 @@ import pyarrow as pa
 from ..chunk import SORBET_VERSION
 from ..errors import NotFoundError, UnsupportedError, WriteError
 from ..execution import Lease
-from ..lance import Batches, ComputedTable, TableRows, TableSnapshot, UserTable, is_spark_frame, rows_of
+from ..lance import Batches, LanceTable, TableRows, TableSnapshot, is_spark_frame, rows_of
 from ..locations import located
 from ..units import Moment
 from .dataset import DatasetEntry
@@ -283,20 +283,20 @@ class TableEntry(Entry):
             )
         return self.snapshot().provider(self._catalog.ctx if session is None else session)
 
-    def _table(self) -> ComputedTable:
+    def _table(self) -> LanceTable:
         try:
             row = self._row()
         except NotFoundError:
             raise NotFoundError(f"Table with name {self.name} not found", hint="It was deleted.") from None
         return table_of(self._log, row)
 
-    def _write_frame(self, table: UserTable, frame: Any, *, replacing: bool) -> None:
+    def _write_frame(self, table: LanceTable, frame: Any, *, replacing: bool) -> None:
         from .table_spark import write_frame
 
         write_frame(table, frame, replacing=replacing)
 
     def _rows_of(
-        self, table: UserTable, batches: Batches | None, named: dict[str, Any], *, is_whole: bool = True
+        self, table: LanceTable, batches: Batches | None, named: dict[str, Any], *, is_whole: bool = True
     ) -> TableRows | None:
         return rows_of(batches, named, lambda: table.snapshot().schema, is_whole=is_whole)
 

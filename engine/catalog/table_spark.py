@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 from ..execution import noting_task, stage_of, told_by_partitions
-from ..lance import TableRows, TableSnapshot, UserTable
+from ..lance import LanceTable, TableRows, TableSnapshot
 from ..spark import arrow_of, running_session, spark_array, spark_form, spark_schema
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ _MOST_TASKS: Final = 1024
 class TableJob:
     """The function of a Spark task that gives the rows of some fragments, as Spark wants them. It pickles."""
 
-    table: UserTable
+    table: LanceTable
     version: int
     parts: tuple[tuple[int, ...], ...]
     schema: pa.Schema
@@ -38,7 +38,7 @@ class TableJob:
                 yield pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
 
-def spark_frame_of(table: UserTable, snapshot: TableSnapshot) -> SparkFrame:
+def spark_frame_of(table: LanceTable, snapshot: TableSnapshot) -> SparkFrame:
     """The rows of a version as a lazy DataFrame of Spark, in types that Spark has."""
     forms = [(field.name, spark_form(field.type)) for field in snapshot.schema]
     parts = tuple(map(tuple, snapshot.parts(_MOST_TASKS)))
@@ -51,7 +51,7 @@ def spark_frame_of(table: UserTable, snapshot: TableSnapshot) -> SparkFrame:
 class WriteRows:
     """The function of a Spark task that writes the rows of a partition as fragments of a table. It pickles."""
 
-    table: UserTable
+    table: LanceTable
     schema: pa.Schema
     replacing: bool
 
@@ -70,7 +70,7 @@ class WriteRows:
             raise
 
 
-def write_frame(table: UserTable, frame: SparkFrame, *, replacing: bool) -> None:
+def write_frame(table: LanceTable, frame: SparkFrame, *, replacing: bool) -> None:
     """Add the rows of a DataFrame, or put them in the place of all there are: written by tasks, in one commit.
 
     Raises as :meth:`TableEntry.append` does, and a transient ``WriteError`` where others replace the table meanwhile.

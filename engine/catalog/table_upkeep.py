@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from ..errors import NotFoundError
 from ..faults import reach
 from ..folders import Folder
-from ..lance import ComputedTable
+from ..lance import LanceTable
 from ..locations import located
 from ..tables import JobTable, cleaned, joined
 from ..units import Moment
@@ -17,12 +17,12 @@ from .retention import a_week_ago, age_of
 from .table_creation import TABLES, age_of_table
 
 
-def table_of(log: EntryLog, row: EntryRow) -> ComputedTable:
+def table_of(log: EntryLog, row: EntryRow) -> LanceTable:
     """The table of an entry."""
-    return ComputedTable(located(log.place(row)), row.name, log.gate)
+    return LanceTable(located(log.place(row)), row.name, log.gate)
 
 
-def maintain_table(table: ComputedTable, *, compact: bool, cleanup_before: Moment | None, allow_recent: bool) -> None:
+def maintain_table(table: LanceTable, *, compact: bool, cleanup_before: Moment | None, allow_recent: bool) -> None:
     """Compact a table, and remove old versions and what jobs on its columns have left, as asked for."""
     age = None if cleanup_before is None else age_of(cleanup_before, allow_recent=allow_recent)
     if compact:

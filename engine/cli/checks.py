@@ -15,7 +15,7 @@ from ...readers import format_of_name
 from .. import execution
 from ..errors import SourceMissingError, UsageError, writing
 from ..inputs import is_table, verify
-from ..lance import TableVerification, UserTable
+from ..lance import LanceTable, TableVerification
 from ..locations import Location, local_path, located, reading_location
 from ..objects import ObjectUrl
 from ..rrd import Findings, Verification, verify_file
@@ -102,7 +102,7 @@ def _inputs(arguments: Iterable[str]) -> Iterator[tuple[Location, Callable[[], V
         yield from ((path, table.verify) for path, table in tables.items())
 
 
-def _tables(location: Location) -> dict[Location, UserTable]:
+def _tables(location: Location) -> dict[Location, LanceTable]:
     """The tables of a catalog, wherever they lie, or right in a folder, or the table itself."""
     from ..catalog import CatalogClient, is_catalog
 
@@ -111,13 +111,13 @@ def _tables(location: Location) -> dict[Location, UserTable]:
     if isinstance(location, ObjectUrl) and (format_of_name(location.name) is not None or has_magic(location.key)):
         return {}
     if is_table(location):
-        return {location: UserTable(location, location.name.removesuffix(_TABLE))}
+        return {location: LanceTable(location, location.name.removesuffix(_TABLE))}
     if is_catalog(location):
         places = {entry.name: located(entry.storage_url) for entry in CatalogClient(str(location)).tables()}
     else:
         names = [name for name in execution.Folder.at(location).folders() if name.endswith(_TABLE)]
         places = {name.removesuffix(_TABLE): location / name for name in names if is_table(location / name)}
-    return {place: UserTable(place, name) for name, place in places.items()}
+    return {place: LanceTable(place, name) for name, place in places.items()}
 
 
 def _facts(path: Location, found: Verification, error: Exception | None = None) -> dict[str, Any]:

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from ..chunk import Chunk
 from ..errors import ChunkmillError
-from ..lance import LanceTable
+from ..lance import FixedTable
 from ..locations import local_path, located
 from ..task_context import find
 
@@ -104,5 +104,5 @@ def rows_from_bytes(data: bytes) -> list[Row]:
 def append_rows(rows: Sequence[Row]) -> None:
     """Append rows to their tables, one commit for each table."""
     for path in dict.fromkeys(table for table, _ in rows):
-        table = LanceTable(located(path), SCHEMA, name="the quarantine table", unread=_REPAIR, unwritten=_REPAIR)
+        table = FixedTable(located(path), SCHEMA, name="the quarantine table", unread=_REPAIR, unwritten=_REPAIR)
         table.append(pa.Table.from_pylist([row for at, row in rows if at == path], schema=SCHEMA))

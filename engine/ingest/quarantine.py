@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 
 from ..errors import ChunkmillError, ReadWarning, UsageError, WriteError, writing
 from ..execution import Folder
-from ..lance import LanceTable
+from ..lance import FixedTable
 from ..limits import as_text
 from ..locations import Location
 from .files import FileResult
@@ -288,7 +288,7 @@ class FileQuarantineTable:
     """
 
     def __init__(self, place: Location) -> None:
-        self._table = LanceTable(place, _SCHEMA, name="the quarantine table", unread=_UNREADABLE, unwritten=_UNWRITTEN)
+        self._table = FixedTable(place, _SCHEMA, name="the quarantine table", unread=_UNREADABLE, unwritten=_UNWRITTEN)
         self.place = self._table.place
         self._keys: set[str] = set()
         self._keys_of = _UNREAD
@@ -320,7 +320,7 @@ class FileQuarantineTable:
         if not self._now():
             if not change({}):
                 return False
-            self._table.make()
+            self._table.make(_SCHEMA)
 
         def attempt(dataset: Any, known: set[str]) -> bool:
             rows = change({row[_KEY]: row for row in self._rows(dataset, known)} if known else {})

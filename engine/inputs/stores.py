@@ -226,13 +226,13 @@ def stores_of(source: Location, name: str, options: SourceOptions, episode: int 
 
 def is_table(location: Location) -> bool:
     """Whether this is a folder, or a prefix of an object store, with a Lance table."""
-    from ..lance import UserTable
+    from ..lance import LanceTable
 
     if isinstance(location, Path) and not (location / "_versions").is_dir():
         return False
     if isinstance(location, ObjectUrl) and format_of_name(location.name) is not None:
         return False
-    return bool(UserTable(location, location.name).versions())
+    return bool(LanceTable(location, location.name).versions())
 
 
 def verify(path: str | os.PathLike[str]) -> Verification:
@@ -259,9 +259,9 @@ def verify(path: str | os.PathLike[str]) -> Verification:
 
     location = reading_location(path)
     if is_table(location):
-        from ..lance import UserTable
+        from ..lance import LanceTable
 
-        return UserTable(location, location.name.removesuffix(".lance")).verify()
+        return LanceTable(location, location.name.removesuffix(".lance")).verify()
     row = detect_format(location)
     episodes = () if row is STORE else row.open(location).episodes()
     if not episodes:

@@ -16,42 +16,36 @@ os.environ.setdefault("LANCE_LOG", "warn,lance_table::transaction=error")
 
 if TYPE_CHECKING:
     from .blob_columns import is_blob
-    from .changed_rows import RowChanges, by_fragment, row_changes
-    from .computed_table import ComputedTable
+    from .changes import IS_SET, SOURCE_ROW, RowChanges, by_fragment, change_rows, row_changes, source_rows
     from .file_digests import TableVerification
     from .fragments import OFFSET, ColumnFile, Fragment, FragmentReader
     from .gate import Gate
-    from .index_table import ENTRY, INSTANCE, IndexTable, SearchIndex, TextIndex, VectorIndex, found_in
+    from .indexes import ENTRY, INSTANCE, IndexTable, SearchIndex, TextIndex, VectorIndex, found_in, make_index
     from .new_columns import UNNAMEABLE, keys_of
-    from .searched_table import SearchedTable
+    from .place import FixedTable
     from .snapshot import TableSnapshot
-    from .table import LanceTable
+    from .table import JoinedFragments, LanceTable, RowSource
     from .table_rows import Batches, TableRows, exact_array, is_spark_frame, rows_of
-    from .user_table import JoinedFragments, RowSource, UserTable
-    from .view_table import IS_SET, SOURCE_ROW, ViewTable
 
 _HOMES = {
     ".blob_columns": "is_blob",
-    ".computed_table": "ComputedTable",
+    ".changes": "IS_SET RowChanges SOURCE_ROW by_fragment change_rows row_changes source_rows",
     ".file_digests": "TableVerification",
     ".fragments": "ColumnFile Fragment FragmentReader OFFSET",
     ".gate": "Gate",
-    ".index_table": "ENTRY INSTANCE IndexTable SearchIndex TextIndex VectorIndex found_in",
-    ".changed_rows": "RowChanges by_fragment row_changes",
+    ".indexes": "ENTRY INSTANCE IndexTable SearchIndex TextIndex VectorIndex found_in make_index",
     ".new_columns": "UNNAMEABLE keys_of",
-    ".searched_table": "SearchedTable",
+    ".place": "FixedTable",
     ".snapshot": "TableSnapshot",
-    ".table": "LanceTable",
+    ".table": "JoinedFragments LanceTable RowSource",
     ".table_rows": "Batches TableRows exact_array is_spark_frame rows_of",
-    ".user_table": "JoinedFragments RowSource UserTable",
-    ".view_table": "IS_SET SOURCE_ROW ViewTable",
 }
 
 __all__ = [
     "Batches",
     "ColumnFile",
-    "ComputedTable",
     "ENTRY",
+    "FixedTable",
     "Fragment",
     "FragmentReader",
     "Gate",
@@ -65,23 +59,23 @@ __all__ = [
     "RowSource",
     "SOURCE_ROW",
     "SearchIndex",
-    "SearchedTable",
     "TableRows",
     "TableSnapshot",
     "TableVerification",
     "TextIndex",
     "UNNAMEABLE",
-    "UserTable",
     "VectorIndex",
-    "ViewTable",
     "by_fragment",
+    "change_rows",
     "exact_array",
     "found_in",
     "is_blob",
     "is_spark_frame",
     "keys_of",
+    "make_index",
     "row_changes",
     "rows_of",
+    "source_rows",
 ]
 
 __getattr__, __dir__ = lazy_names(__name__, _HOMES)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 import pyarrow as pa
 
 from ..errors import UsageError
-from .place import shortened
+from .faults import shortened
 
 if TYPE_CHECKING:
     from types import TracebackType

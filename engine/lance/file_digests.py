@@ -18,7 +18,8 @@ import json
 import os
 import re
 import secrets
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -28,13 +29,14 @@ from typing import Any, Final, NamedTuple
 
 import xxhash
 
-from ..errors import ReadError
+from ..errors import ReadError, SourceMissingError
 from ..folders import OPEN_SUFFIX, Folder
 from ..limits import MIB
 from ..locations import Location
 from ..rrd import Findings, Verification
 from .blob_columns import is_blob
-from .place import RESTORE
+from .faults import RESTORE, missing_files
+from .place import LancePlace
 
 OF_A_VERSION: Final = ("_versions/", "_transactions/")
 """The folders of files that each version has of its own."""
@@ -181,6 +183,22 @@ class FileDigests:
         with ThreadPoolExecutor(_AT_ONCE, "chunkmill-digests") as threads:
             return sum(threads.map(compared, files.items()))
 
+    def check(self, paths: Collection[str] | None) -> None:
+        """Raise ``ReadError`` where files are not what was written; None: those that each version has of its own."""
+        findings = Findings()
+        digests = self.all(findings)
+        chosen = (path for path in digests if (path.startswith(OF_A_VERSION) if paths is None else path in paths))
+        self.compare({path: digests[path] for path in chosen}, findings)
+        findings.verification().checked()
+
+    def check_version(self, version: int) -> None:
+        """Raise ``ReadError`` where the file of a version is not what was written."""
+        findings, path = Findings(), self.manifest_of(version)
+        digest = self.of_version(version, path)
+        if digest is not None:
+            self.compare({path: digest}, findings)
+        findings.verification().checked()
+
     def of_version(self, version: int, path: str) -> FileDigest | None:
         """The digest of a file that a version has added, looked for where it may be. Raises ``ReadError``."""
         found = Findings()
@@ -318,6 +336,77 @@ def known_digests(written: Iterable[str]) -> dict[str, FileDigest]:
     """The digests that tasks have made of the files that they have written, from what they tell of their fragments."""
     told = (json.loads(one).get("digests", {}) for one in written)
     return {path: FileDigest(*digest) for one in told for path, digest in one.items()}
+
+
+def verified(place: LancePlace, digests: FileDigests, opened: Callable[[int], Any]) -> TableVerification:
+    """Read all files of a table, and compare them with the digests that commits have written.
+
+    The files of the newest version have to be there, and those of earlier ones to be what was written. Rows of the
+    newest version in files without a digest, as other programs write them, are read. ``opened`` opens a version.
+    """
+    findings = Findings()
+    try:
+        with place.reading():
+            manifests = digests.manifests()
+            written = digests.all(findings)
+            findings.count(chunks=(same := digests.compare(written, findings)), rows=0, digests=same)
+    except FileNotFoundError:
+        manifests = {}
+    if not manifests:
+        hint = "Restore its files, or delete the entry."
+        findings.fault(SourceMissingError("there is no Lance table here", path=place.place, hint=hint))
+        return TableVerification.of(findings)
+    newest = max(manifests, key=manifests.__getitem__)
+    undigested = {path for path in manifests if path not in written}
+    wrong = {error.path for error in findings.verification().faults}
+    if str(place.location / newest) not in wrong:  # what Lance makes of a damaged one is anybody's guess
+        try:
+            with place.reading():
+                dataset = opened(manifests[newest])
+        except ReadError as error:  # which says more than what is wrong with each of its files
+            if error.transient:
+                raise
+            return TableVerification(faults=(error,), version=manifests[newest])
+        with findings.noting():
+            undigested |= _verify_newest(place, dataset, written, wrong, findings)
+    return TableVerification.of(findings, manifests[newest], undigested)
+
+
+def _verify_newest(
+    place: LancePlace, dataset: Any, digests: Mapping[str, FileDigest], wrong: Set[str | None], findings: Findings
+) -> set[str]:
+    """Verify that all files of the newest version are there, and read rows without digests; gives their files."""
+    with place.reading():
+        version = int(dataset.version)
+        named = files_of_versions(dataset, version)[version]
+        folders = {f"_indices/{part.uuid}" for index in dataset.describe_indices() for part in index.segments}
+        folders |= {path.removesuffix(".lance") for path in named}  # of large blobs
+        beside = [path for path in digests if path.rpartition("/")[0] in folders]
+        faults = missing_files(place.location, place.title, dataset, beside)
+    for error in faults:
+        if error.path not in wrong:
+            findings.fault(error)
+    undigested = {path for path in named if path not in digests and not path.startswith("_transactions/")}
+    if not faults and not wrong:
+        with place.reading():
+            place.check_deletions(dataset)
+            findings.count(chunks=len(undigested), rows=int(dataset.count_rows()))
+            _read_rows(dataset, undigested)
+    return undigested
+
+
+def files_of(fragment: Any) -> list[str]:
+    """Return the files of a fragment, by their paths, but for those outside of the table's folder."""
+    files = [f"data/{file.path}" for file in fragment.files if not file.base_id]
+    deletions = fragment.deletion_file
+    return files if deletions is None or deletions.base_id else [*files, deletions.path(fragment.id)]
+
+
+def _read_rows(dataset: Any, files: Set[str]) -> None:
+    """Read all rows of fragments that have some of these files."""
+    fragments = [one for one in dataset.get_fragments() if not files.isdisjoint(files_of(one.metadata))]
+    if fragments:
+        deque(dataset.scanner(fragments=fragments, blob_handling="all_binary").to_batches(), 0)
 
 
 def _number_of(name: str) -> int | None:

@@ -312,7 +312,7 @@ class ColumnFile:
 
 
 def fragments_of(written: Sequence[str]) -> list[Any]:
-    """The fragments that ``UserTable.written`` told of."""
+    """The fragments that ``LanceTable.written`` told of."""
     import lance
 
     return [lance.FragmentMetadata.from_json(fragment) for fragment in written]

@@ -10,11 +10,12 @@ import pyarrow as pa
 
 from ..errors import UsageError, WriteError
 from ..limits import MAX_SCHEMA_FIELDS
-from .place import shortened
-from .snapshot import PRIMARY_KEY
+from .faults import shortened
 
 INDEX: Final = b"rerun:is_table_index"
 """Metadata of the fields that are the key of a table."""
+PRIMARY_KEY: Final = b"lance-schema:unenforced-primary-key"
+"""Metadata of the fields that are Lance's own key of a table."""
 
 UNNAMEABLE: Final = frozenset("`\0")
 """What no name of a column has: the first ends it in SQL, and Arrow's schemas of C end at the second."""

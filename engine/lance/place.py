@@ -1,11 +1,15 @@
-"""A place at which a Lance table is, or may be: its versions, its making in one step, and Lance's errors as our own."""
+"""A place at which a Lance table is, or may be: its versions, its making in one step, and Lance's errors as our own.
+
+Beside it stands the simplest of tables: one of fixed columns.
+"""
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from datetime import timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
@@ -16,17 +20,16 @@ from ..errors import ChunkmillError, ReadError, UsageError, WriteError, write_er
 from ..folders import Folder
 from ..locations import Location
 from ..objects import ObjectUrl, reading_object, storage_options, writing_object
+from .faults import RESTORE, check_deletion_file, shortened
 from .gate import Gate
 
 _OS_ERROR: Final = re.compile(r"\(os error (\d+)\)")
-_BUILT_AT: Final = re.compile(r", \S+\.rs:\d+:\d+.*", re.DOTALL)
 _SOURCE_LINE: Final = re.compile(r", \S+\.rs:\d+:\d+")
 _S3A: Final = re.compile(r"^s3a://")
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
-RESTORE: Final = "Restore the file, or the table from a copy."
-"""What to do about a file that is gone or damaged."""
 _PANIC: Final = "PanicException"
 """What Lance raises, as no ``Exception``, where bytes of a damaged table break an assumption of its."""
+_ROWS_OF_A_FRAGMENT: Final = 16_384
 
 Failure = Callable[[BaseException], ChunkmillError]
 _CLOSED: Final = Gate()
@@ -57,10 +60,10 @@ class LancePlace:
         if _CONTROL.search(self.place):
             text = f"{name} cannot be at {self.place!r}: Lance takes no control characters in a path"
             raise UsageError(text, hint="Choose another folder.")
-        self._name = name
+        self.title = name
         self._unread = unread
         self._no_write = unwritten
-        self._location = place
+        self.location = place
         self.gate = gate or _CLOSED
         self._url = place if isinstance(place, ObjectUrl) else None
         self._versions = Folder.at(place / "_versions")
@@ -78,7 +81,7 @@ class LancePlace:
         except FileNotFoundError:
             return frozenset()
 
-    def _made(self, schema: pa.Schema, written: Sequence[Any] = (), **options: Any) -> bool:
+    def make(self, schema: pa.Schema, written: Sequence[Any] = (), **options: Any) -> bool:
         """Make a table of fragments that are written here, or none, unless there is one; give whether there was none.
 
         Of two processes that let Lance make one, the second writes over the first and over its rows. So the version
@@ -95,7 +98,7 @@ class LancePlace:
                 lance.write_dataset(schema.empty_table(), aside, mode="create", **options)
             # The version's file comes last: it names the others.
             for folder, files in (("_transactions", "*.txn"), ("_versions", "*.manifest")):
-                into = Folder.at(self._location / folder)
+                into = Folder.at(self.location / folder)
                 into.make()
                 for file in Path(aside, folder).glob(files):
                     made = into.create(file.name, file.read_bytes())
@@ -109,17 +112,36 @@ class LancePlace:
         """In the block, Lance's errors are ``WriteError``."""
         return self._translated(writing_object, self._unwritten)
 
-    def _admitted(self, dataset: Any) -> Any:
+    def dataset(self, version: int | None = None) -> Any:
+        """A version, by default the newest, as Lance gives it; it passed the gate."""
+        import lance
+
+        return self.admitted(lance.dataset(self.address, version=version, storage_options=self.storage_options))
+
+    def admitted(self, dataset: Any) -> Any:
         """A version that was opened. Raises ``ForeignFileError`` where the gate does not let it pass."""
-        self.gate.admit(self._location, self._name, dataset)
+        self.gate.admit(self.location, self.title, dataset)
         return dataset
 
     def check_blobs(self, dataset: Any, columns: Sequence[str], fragments: Sequence[int] | None = None) -> None:
         """Raise ``ForeignFileError`` where rows of columns of blobs name files that the gate does not let pass."""
-        self.gate.check_blobs(self._location, self._name, dataset, columns, fragments)
+        self.gate.check_blobs(self.location, self.title, dataset, columns, fragments)
+
+    def check_deletions(self, dataset: Any) -> None:
+        """Raise ``ReadError`` for a list of deleted rows that is damaged: one flipped bit of it lets Lance abort.
+
+        The names of the files pass the gate, too.
+        """
+        fragments = [fragment.metadata for fragment in dataset.get_fragments()]
+        self.gate.check_names(self.location, self.title, fragments)
+        for fragment in fragments:
+            file = fragment.deletion_file
+            if file is not None and file.file_type == "array" and file.base_id is None:
+                check_deletion_file(self.location / file.path(fragment.id), file.num_deleted_rows)
 
     @property
-    def _address(self) -> str:
+    def address(self) -> str:
+        """The path or the URL by which Lance opens it."""
         return _S3A.sub("s3://", self.place)
 
     @property
@@ -129,7 +151,7 @@ class LancePlace:
 
     def file_address(self, name: str) -> str:
         """The address of a file of rows."""
-        return f"{self._address}/data/{name}"
+        return f"{self.address}/data/{name}"
 
     @contextmanager
     def _translated(self, of_store: Callable[[str], AbstractContextManager[None]], failure: Failure) -> Iterator[None]:
@@ -154,12 +176,69 @@ class LancePlace:
         number = _OS_ERROR.search(str(error))
         if number is not None:
             return write_error(OSError(int(number[1]), os.strerror(int(number[1]))), self.place)
-        return WriteError(f"{self._name} cannot be written: {shortened(error)}", path=self.place, hint=self._no_write)
+        return WriteError(f"{self.title} cannot be written: {shortened(error)}", path=self.place, hint=self._no_write)
 
     def _damaged(self, error: BaseException) -> ReadError:
-        return ReadError(f"{self._name} cannot be read: {shortened(error)}", path=self.place, hint=self._unread)
+        return ReadError(f"{self.title} cannot be read: {shortened(error)}", path=self.place, hint=self._unread)
 
 
-def shortened(error: BaseException) -> str:
-    """The first line of what Lance says, without where in its source."""
-    return _BUILT_AT.sub("", next(iter(str(error).splitlines()), "") or type(error).__name__)[:500]
+class FixedTable(LancePlace):
+    """A Lance table of fixed columns, whether it is there or not. Nothing is opened here.
+
+    It has no row ids that last, and no digests of its files. Every change is one commit. Raises ``WriteError`` where
+    the table cannot be written, ``ReadError`` where it is damaged or has other columns than ``schema``.
+
+    Parameters
+    ----------
+    place, name, unread, unwritten
+        As :class:`LancePlace` takes them.
+    schema
+        Its columns.
+    """
+
+    def __init__(self, place: Location, schema: pa.Schema, *, name: str, unread: str, unwritten: str) -> None:
+        super().__init__(place, name=name, unread=unread, unwritten=unwritten)
+        self.schema = schema
+
+    def open(self) -> Any:
+        """The newest version of the table, which is there, as Lance gives it."""
+        with self.reading():
+            dataset = self.dataset()
+        if not set(self.schema) <= set(dataset.schema):
+            raise self._damaged(ValueError("it has other columns"))
+        return dataset
+
+    def rows(self, dataset: Any, columns: Collection[str] | None = None) -> pa.Table:
+        """The rows of a version that was opened: the columns of ``schema``, or some of them."""
+        with self.reading():
+            return dataset.to_table(columns=list(columns or self.schema.names))
+
+    def append(self, rows: pa.Table) -> None:
+        """Add rows to the table, which is made where there is none."""
+        import lance
+
+        with self.writing():
+            is_there = bool(self._listed())
+        if not is_there:
+            self.make(self.schema)
+        with self.writing():
+            lance.write_dataset(rows, self.address, mode="append", storage_options=self.storage_options)
+
+    def merge(self, dataset: Any, key: str, rows: pa.Table) -> None:
+        """Put rows in place of those of the same ``key``, and add the others: on top of this version or not at all."""
+        with self.writing():
+            merge = dataset.merge_insert(key).when_matched_update_all().when_not_matched_insert_all()
+            merge.conflict_retries(0).execute(rows)
+
+    def delete(self, dataset: Any, key: str, values: Collection[str]) -> None:
+        """Remove the rows whose ``key`` is one of ``values``: on top of this version or not at all."""
+        gone = pa.table({key: pa.array(sorted(values), pa.string())})
+        with self.writing():
+            dataset.merge_insert(key).when_matched_delete().conflict_retries(0).execute(gone)
+
+    def tidy(self, older_than: timedelta) -> None:
+        """Join small fragments, and remove versions of that age."""
+        dataset = self.open()
+        with self.writing():
+            dataset.optimize.compact_files(target_rows_per_fragment=_ROWS_OF_A_FRAGMENT, num_threads=1)
+            dataset.cleanup_old_versions(older_than=older_than)

@@ -13,7 +13,6 @@ from .blob_columns import blobs_as_bytes
 from .gate import outer_columns
 from .place import LancePlace
 
-PRIMARY_KEY: Final = b"lance-schema:unenforced-primary-key"
 _PUBLIC: Final = b"lance-schema:"
 _ROWS_OF_A_PART: Final = 2**18
 _ROWS_WITHOUT_COLUMNS: Final = 2**16

@@ -10,7 +10,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from ..errors import UsageError, check_argument
-from ..lance import UNNAMEABLE, ComputedTable, is_blob
+from ..lance import UNNAMEABLE, LanceTable, is_blob
 from .checking import check_against
 from .definitions import Definition, group_metadata, metadata_of, remember
 from .functions import UDF, UnpackedUDF
@@ -23,7 +23,7 @@ _FUNCTION_KEYS: Final = ("udf", "virtual_column")
 _ALTERED: Final = ("path", "rename", "nullable", "data_type", "udf", "input_columns", "virtual_column")
 
 
-def added(table: ComputedTable, transforms: Any) -> list[tuple[str, UDF]]:
+def added(table: LanceTable, transforms: Any) -> list[tuple[str, UDF]]:
     """Add the columns of ``Table.add_columns``, and give those of functions, one for each function."""
     reader = table.at()
     schema = reader.schema
@@ -69,7 +69,7 @@ def added(table: ComputedTable, transforms: Any) -> list[tuple[str, UDF]]:
 
 
 def altered(
-    table: ComputedTable, alterations: Sequence[Mapping[str, Any]], sources: Mapping[str, pa.Schema] | None = None
+    table: LanceTable, alterations: Sequence[Mapping[str, Any]], sources: Mapping[str, pa.Schema] | None = None
 ) -> None:
     """Change columns as ``Table.alter_columns`` is asked to.
 
@@ -109,7 +109,7 @@ def altered(
         table.alter(of_lance)
 
 
-def dropped(table: ComputedTable, columns: Sequence[str]) -> None:
+def dropped(table: LanceTable, columns: Sequence[str]) -> None:
     """Take columns away."""
     if isinstance(columns, str):
         raise TypeError("drop_columns() takes a list of names")
@@ -144,7 +144,7 @@ def _takers(schema: pa.Schema, columns: Sequence[str]) -> list[str]:
 
 
 def _alter_function(
-    table: ComputedTable,
+    table: LanceTable,
     field: pa.Field,
     udf: Any,
     inputs: Sequence[str] | None,

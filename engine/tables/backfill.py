@@ -13,7 +13,7 @@ from typing import Final
 from ..errors import SkipThresholdExceededError, UsageError, WriteError
 from ..execution import RunOptions
 from ..faults import reach
-from ..lance import ComputedTable, FragmentReader
+from ..lance import FragmentReader, LanceTable
 from .batching import Batching
 from .checkpoints import WrittenFile
 from .counts import RunCounts
@@ -36,7 +36,7 @@ _SHOWN: Final = 10
 class BackfillRun:
     """A run of a backfill, as it is asked for. ``workers`` is how many tasks there may be at once."""
 
-    table: ComputedTable
+    table: LanceTable
     job: str
     batching: Batching
     run: RunOptions

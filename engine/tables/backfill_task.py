@@ -22,7 +22,7 @@ from ..errors import SkipThresholdExceededError, WriteError, writing
 from ..execution import Body, Packed, Staging, TaskRun, failure_to_dict
 from ..faults import reach
 from ..folders import Folder
-from ..lance import OFFSET, ComputedTable
+from ..lance import OFFSET, LanceTable
 from ..locations import located
 from .batching import FLUSH_BYTES, Batching, BatchSize
 from .checkpoints import COMPUTED, CheckpointStore, Computed, Offsets, WrittenFile
@@ -47,7 +47,7 @@ class BackfillBody(Body):
     ``home`` is the place of the table whose checkpoints and errors they are; by default the one that is read.
     """
 
-    table: ComputedTable
+    table: LanceTable
     version: int
     target: FilledColumns
     batching: Batching

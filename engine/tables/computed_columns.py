@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple
 
 from ..errors import UnsupportedCallError, UsageError, check_argument
 from ..execution import RunOptions, executor_name, progress_shown
-from ..lance import ComputedTable, FragmentReader, Gate
+from ..lance import FragmentReader, Gate, LanceTable
 from ..locations import located
 from ..spark import resources_of
 from .adding import target_of
@@ -62,7 +62,7 @@ class ComputedColumns:
         self.name = name or location.name.removesuffix(".lance")
         self.uri = str(location)
         self._gate = Gate.of(allow)
-        self._lance = ComputedTable(location, self.name, self._gate, version)
+        self._lance = LanceTable(location, self.name, self._gate, version)
         self._modules = udf_modules
         self._executor = executor
         self._jobs = JobTable(self.uri, self.name)

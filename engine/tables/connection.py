@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from ..errors import AlreadyExistsError, NotFoundError, UnsupportedCallError, UsageError, WriteError
 from ..folders import Folder
-from ..lance import ComputedTable, Gate, ViewTable
+from ..lance import Gate, LanceTable
 from ..locations import Location, located
 from .definitions import remember
 from .search import TableQuery
@@ -125,7 +125,7 @@ class TableConnection:
         rows = None if data is None else _as_table(data, schema)
         columns = schema if rows is None else rows.schema
         assert columns is not None
-        table = ComputedTable(self.place_of(name), name, self.gate)
+        table = LanceTable(self.place_of(name), name, self.gate)
         is_new = table.create(columns, rows)
         if not is_new and mode == "overwrite":
             table.overwrite(_GivenRows(columns.empty_table() if rows is None else rows))
@@ -142,7 +142,7 @@ class TableConnection:
             known = ", ".join(self.table_names())
             raise NotFoundError(f"there is no table {name!r}", path=self.uri, hint=f"There are: {known or 'none'}.")
         if version is not None:
-            ComputedTable(self.place_of(name), name, self.gate).at(version)
+            LanceTable(self.place_of(name), name, self.gate).at(version)
         return self._table(name, version)
 
     def drop_table(self, name: str) -> None:
@@ -185,7 +185,7 @@ class TableConnection:
             raise TypeError(f"a view is made of what search(None) of a table gives, not of {type(query).__name__}")
         place = self.place_of(name)
         definition, schema, functions = view_of(query, place, name)
-        view = ViewTable(place, name, self.gate)
+        view = LanceTable(place, name, self.gate)
         reader = query.table.at(definition.version)
         rows = placeholders(reader, definition, schema)  # a condition that is none is found before anything is made
         if not view.create(schema, pa.RecordBatchReader.from_batches(schema, rows)):
@@ -210,7 +210,7 @@ class TableConnection:
         return self._location / f"{name}{SUFFIX}"
 
     def _is_table(self, folder: str) -> bool:
-        return folder.endswith(SUFFIX) and bool(ComputedTable(self._location / folder, folder).versions())
+        return folder.endswith(SUFFIX) and bool(LanceTable(self._location / folder, folder).versions())
 
     def _taken(self, name: str) -> AlreadyExistsError:
         return AlreadyExistsError(f"there is a table {name!r}", path=self.uri, hint="Drop it, or take another name.")

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from ..lance import ComputedTable
+from ..lance import LanceTable
 from .definitions import Definition
 from .planning import SelectedFragment
 from .provenance import COMPUTED_BY, SEVERAL
@@ -19,7 +19,7 @@ from .staleness import note_fresh
 from .targets import OTHER_FUNCTION, FilledColumns, FunctionColumns
 
 
-def declare(table: ComputedTable, target: FilledColumns, selected: Sequence[SelectedFragment]) -> bool:
+def declare(table: LanceTable, target: FilledColumns, selected: Sequence[SelectedFragment]) -> bool:
     """Say what is so from now on, as these fragments get values; gives whether they are of several functions then.
 
     So are the values of columns that are computed of these, in the same fragments: once they are in other files, nobody
@@ -48,7 +48,7 @@ def declare(table: ComputedTable, target: FilledColumns, selected: Sequence[Sele
     return is_mixed
 
 
-def settle(table: ComputedTable, target: FilledColumns) -> None:
+def settle(table: LanceTable, target: FilledColumns) -> None:
     """Say that all values are of one function, if they are."""
     reader = table.at()
     if not isinstance(target, FunctionColumns) or not set(target.columns) <= set(reader.schema.names):

@@ -14,7 +14,7 @@ import pyarrow as pa
 from ..errors import SessionError, WriteError, writing
 from ..execution import Packed, RunOptions, Stage, Staging, Task, dealt, failure_from_dict, raise_failure, warn_of
 from ..folders import Folder
-from ..lance import ComputedTable, FragmentReader
+from ..lance import FragmentReader, LanceTable
 from ..locations import located
 from .backfill_task import BackfillBody
 from .batching import Batching
@@ -40,7 +40,7 @@ class FragmentWork:
     ``home`` is the place of the table whose checkpoints they are; by default the one that is read.
     """
 
-    table: ComputedTable
+    table: LanceTable
     job: str
     batching: Batching
     run: RunOptions

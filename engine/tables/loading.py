@@ -19,7 +19,7 @@ import pyarrow as pa
 from ..errors import UsageError, writing
 from ..execution import Body, RunOptions, Stage, Staging, Task, TaskRun, dealt, raise_failure, warn_of
 from ..folders import Folder
-from ..lance import ComputedTable, Fragment, FragmentReader, is_blob
+from ..lance import Fragment, FragmentReader, LanceTable, is_blob
 from ..locations import located
 from .backfill import BackfillRun
 from .batching import READ_BYTES, READ_ROWS
@@ -174,7 +174,7 @@ def missing_rows(reader: FragmentReader, target: LoadedColumns) -> Callable[[Map
 
 
 def partitioned(
-    table: ComputedTable, source: ColumnSource, pk: str, columns: Sequence[str], staging: Staging, run: RunOptions
+    table: LanceTable, source: ColumnSource, pk: str, columns: Sequence[str], staging: Staging, run: RunOptions
 ) -> HashedSource:
     """Bring the rows of a source into sorted parts in a staging folder. Raises ``UsageError`` for keys given twice."""
     names = (pk, *columns)
@@ -277,7 +277,7 @@ class SortBody(Body):
 
 
 def _told_by(
-    body: CutBody | SortBody, sizes: Iterable[int], staging: Staging, run: RunOptions, table: ComputedTable
+    body: CutBody | SortBody, sizes: Iterable[int], staging: Staging, run: RunOptions, table: LanceTable
 ) -> list[dict[str, Any]]:
     """Run a stage, and give what each of its tasks told at its end."""
     tasks = [Task(number, body.label(number), size) for number, size in enumerate(sizes)]
@@ -311,7 +311,7 @@ def run_load(
     forget_parts()
 
 
-def _added(table: ComputedTable, fields: Sequence[pa.Field]) -> list[pa.Field]:
+def _added(table: LanceTable, fields: Sequence[pa.Field]) -> list[pa.Field]:
     """Add columns, but those that another load has added meanwhile; gives which were added.
 
     Raises ``UsageError`` where such a column has another type.

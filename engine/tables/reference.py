@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from ..lance import ComputedTable
+from ..lance import LanceTable
 from ..locations import located
 from .checkpoints import CheckpointStore
 from .connection import SUFFIX, AsyncTableConnection, TableConnection, connect
@@ -36,7 +36,7 @@ class TableReference:
     @property
     def storage_options(self) -> dict[str, str] | None:
         """The options with which Lance opens the object store, by this process's environment; None for a folder."""
-        return ComputedTable(located(self.table_uri), self.table_name).storage_options
+        return LanceTable(located(self.table_uri), self.table_name).storage_options
 
     @property
     def namespace_client_properties(self) -> dict[str, str] | None:

@@ -17,7 +17,7 @@ from typing import Any, Final
 from ..errors import NotFoundError, ReadError, WriteError
 from ..execution import Packed, RunOptions, Stage, Task, dealt, raise_failure, warn_of
 from ..faults import reach
-from ..lance import ComputedTable, FragmentReader, ViewTable
+from ..lance import FragmentReader, LanceTable, change_rows
 from .batching import Batching
 from .checkpoints import CheckpointStore
 from .counts import RunCounts
@@ -36,7 +36,7 @@ _MOST_ROUNDS: Final = 20
 class ViewVersions:
     """A version of a view and its definition; its source, the version of that which is wanted, and the view's own."""
 
-    source: ComputedTable
+    source: LanceTable
     reader: FragmentReader
     definition: ViewDefinition
     functions: tuple[FunctionColumns, ...]
@@ -58,8 +58,8 @@ class ViewVersions:
 class RefreshRun:
     """A run of a refresh, as it is asked for. ``versions_of`` gives what there is of the view now."""
 
-    view: ViewTable
-    source: ComputedTable
+    view: LanceTable
+    source: LanceTable
     job: str
     batching: Batching
     run: RunOptions
@@ -80,7 +80,6 @@ class RefreshRun:
             if versions.is_current:
                 return None
             change = change_of(
-                self.view,
                 versions.reader,
                 versions.definition,
                 versions.functions,
@@ -91,7 +90,8 @@ class RefreshRun:
             if written is None or made_of != asked:
                 written, made_of = self._written(versions, change, counts), asked
             reach("view.commit")
-            made = self.view.change_rows(
+            made = change_rows(
+                self.view,
                 versions.reader.version,
                 change.going,
                 change.live,
@@ -211,7 +211,7 @@ def versions_of(
     definition: ViewDefinition,
     reader: FragmentReader,
     functions: Sequence[FunctionColumns],
-    source: ComputedTable,
+    source: LanceTable,
     after: FragmentReader,
 ) -> ViewVersions:
     """A view as it is, and the version of its source that is wanted.
@@ -229,7 +229,7 @@ def versions_of(
     return ViewVersions(source, reader, definition, tuple(functions), before, after)
 
 
-def _opened(source: ComputedTable, version: int) -> FragmentReader | None:
+def _opened(source: LanceTable, version: int) -> FragmentReader | None:
     try:
         return source.at(version)
     except (NotFoundError, ReadError):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from ..errors import UsageError
-from ..lance import FragmentReader, SearchedTable
+from ..lance import FragmentReader, LanceTable
 from .adding import single_function
 from .asked_columns import AskedColumns, QueryColumn
 from .functions import UDF
@@ -47,7 +47,7 @@ class TableQuery:
     ``words`` rank rows, one of them or both.
     """
 
-    table: SearchedTable
+    table: LanceTable
     condition: str | None = None
     columns: Mapping[str, QueryColumn] | None = None
     most: int | None = None

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from ..errors import ChunkmillError, ReadError, SourceMissingError, UsageError
 from ..folders import Folder
-from ..lance import ComputedTable
+from ..lance import LanceTable
 from ..locations import Location, located
 from ..objects import ObjectUrl, RemoteFile
 
@@ -219,5 +219,5 @@ def _reading(place: str) -> Iterator[None]:
         raise ReadError(f"it cannot be read: {error}", path=place, hint="Load from a copy that is whole.") from error
 
 
-def _lance_table(place: str) -> ComputedTable:
-    return ComputedTable(located(place), located(place).name)
+def _lance_table(place: str) -> LanceTable:
+    return LanceTable(located(place), located(place).name)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 import pyarrow as pa
 
 from ..execution import noting_task, stage_of
-from ..lance import ComputedTable, FragmentReader
+from ..lance import FragmentReader, LanceTable
 from ..spark import arrow_of, running_session, spark_array, spark_form, spark_schema
 from .asked_columns import AskedColumns
 
@@ -31,7 +31,7 @@ class PartSource(Protocol):
 class FragmentParts:
     """The rows of fragments in which a condition is true, with the columns that are asked for."""
 
-    table: ComputedTable
+    table: LanceTable
     version: int
     asked: AskedColumns
     condition: str | None
@@ -72,7 +72,7 @@ class QueryJob:
 
 
 def frame_of_fragments(
-    table: ComputedTable, reader: FragmentReader, asked: AskedColumns, condition: str | None
+    table: LanceTable, reader: FragmentReader, asked: AskedColumns, condition: str | None
 ) -> SparkFrame:
     """The rows of a version in which a condition is true as a lazy DataFrame, in types that Spark has."""
     parts = tuple(map(tuple, table.snapshot(reader.version).parts(_MOST_TASKS)))

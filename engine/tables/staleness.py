@@ -16,7 +16,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from ..lance import ComputedTable, Fragment, FragmentReader
+from ..lance import Fragment, FragmentReader, LanceTable
 from .definitions import Definition
 from .provenance import keeps_stale, provenance_of, token_of
 from .targets import has_value
@@ -65,7 +65,7 @@ def groups_of(schema: pa.Schema) -> list[tuple[str, ...]]:
 
 
 def note_fresh(
-    table: ComputedTable,
+    table: LanceTable,
     *,
     only: Collection[int] | None = None,
     but: Sequence[str] = (),

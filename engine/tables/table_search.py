@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import Any, Final, Literal
 
 from ..errors import UnsupportedCallError, UsageError
-from ..lance import SearchedTable
-from ..locations import located
+from ..lance import make_index
 from .ranking import METRICS, NearRows, RowsWithWords, vector_column, vector_of, word_columns
 from .search import TableQuery
 from .view_refresh import ViewRefresh
@@ -20,10 +18,6 @@ _HEAP: Final = 1024 * 1024 * 1024
 
 class TableSearch(ViewRefresh):
     """A Lance table that is searched, beside what its columns are filled by: see :class:`~.table.Table`."""
-
-    @cached_property
-    def _searched(self) -> SearchedTable:
-        return SearchedTable(located(self.uri), self.name, self._gate, self._lance.version)
 
     def search(
         self,
@@ -67,7 +61,7 @@ class TableSearch(ViewRefresh):
         if kind == "auto":
             kind = "fts" if is_text else "vector"
             if query is None:
-                return TableQuery(self._searched)
+                return TableQuery(self._lance)
         if query is None and kind != "hybrid":
             raise UsageError(f"query_type={query_type!r} needs a query")
         if query is not None and kind in ("vector", "fts") and is_text != (kind == "fts"):
@@ -76,15 +70,15 @@ class TableSearch(ViewRefresh):
             )
         near = words = None
         if kind != "fts" and (query is None or not is_text or vector_column_name is not None):
-            schema = self._searched.newest().schema
+            schema = self._lance.newest().schema
             column = vector_column(schema, vector_column_name)
         if kind != "fts" and not is_text:
             near = None if query is None else NearRows(column, vector_of(query, column, schema.field(column).type))
         if kind != "vector":
-            columns = word_columns(self._searched.newest().schema, fts_columns) if fts_columns else ()
+            columns = word_columns(self._lance.newest().schema, fts_columns) if fts_columns else ()
             words = RowsWithWords(query if isinstance(query, str) else "", columns) if is_text or columns else None
         return TableQuery(
-            self._searched, near=near, words=words, is_hybrid=kind == "hybrid", vector_name=vector_column_name
+            self._lance, near=near, words=words, is_hybrid=kind == "hybrid", vector_name=vector_column_name
         )
 
     def create_index(
@@ -154,7 +148,7 @@ class TableSearch(ViewRefresh):
         ):
             if given != default and not goes:
                 raise UsageError(f"{name}={given} is nothing of {index_type}")
-        schema = self._searched.newest().schema
+        schema = self._lance.newest().schema
         length = schema.field(vector_column(schema, vector_column_name)).type.list_size
         sub_vectors = num_sub_vectors or next(length // part for part in (16, 8, length) if length % part == 0)
         if is_pq and (sub_vectors < 1 or length % sub_vectors):
@@ -169,7 +163,7 @@ class TableSearch(ViewRefresh):
         }
         options |= {"num_sub_vectors": sub_vectors, "num_bits": num_bits} if is_pq else {}
         options |= {"m": m, "ef_construction": ef_construction} if is_hnsw else {}
-        self._searched.make_vector_index(vector_column_name, index_type, options)
+        make_index(self._lance, vector_column_name, index_type, options)
 
     def create_fts_index(
         self,
@@ -226,7 +220,7 @@ class TableSearch(ViewRefresh):
                 raise UnsupportedCallError(f"{name}={given!r} is of another engine", hint=hint)
         if _kwargs:
             raise TypeError(f"create_fts_index() got an unexpected keyword argument {min(_kwargs)!r}")
-        names = word_columns(self._searched.newest().schema, field_names)
+        names = word_columns(self._lance.newest().schema, field_names)
         if not names:
             raise UsageError("field_names names no column")
         options = {
@@ -241,7 +235,7 @@ class TableSearch(ViewRefresh):
             "ascii_folding": ascii_folding,
         }
         for name in names:
-            self._searched.make_scalar_index(name, "INVERTED", options)
+            make_index(self._lance, name, "INVERTED", options)
 
     def create_scalar_index(
         self, column: str, *, replace: bool = True, index_type: Literal["BTREE", "BITMAP", "LABEL_LIST"] = "BTREE"
@@ -255,5 +249,5 @@ class TableSearch(ViewRefresh):
         """
         if index_type not in _SCALAR_KINDS:
             raise UsageError(f"index_type is one of {', '.join(_SCALAR_KINDS)}, not {index_type!r}")
-        word_columns(self._searched.newest().schema, column)
-        self._searched.make_scalar_index(column, index_type, {"replace": replace})
+        word_columns(self._lance.newest().schema, column)
+        make_index(self._lance, column, index_type, {"replace": replace})

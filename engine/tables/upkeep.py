@@ -16,7 +16,7 @@ from ..errors import UnsupportedCallError
 from ..execution import Staging
 from ..faults import reach
 from ..folders import Folder
-from ..lance import ComputedTable, JoinedFragments
+from ..lance import JoinedFragments, LanceTable
 from ..locations import located
 from .checkpoints import COMPUTED, CheckpointStore
 from .definitions import Definition
@@ -41,7 +41,7 @@ class CleanupStats:
     old_versions: int
 
 
-def joined(table: ComputedTable) -> None:
+def joined(table: LanceTable) -> None:
     """Join small fragments, and take all rows into the indexes.
 
     Fragments with stale values are joined with each other alone, so that it stays known which values are stale; but
@@ -75,7 +75,7 @@ def joined(table: ComputedTable) -> None:
 
 
 def cleaned(
-    table: ComputedTable, jobs: JobTable, older_than: timedelta = WEEK, *, delete_unverified: bool = False
+    table: LanceTable, jobs: JobTable, older_than: timedelta = WEEK, *, delete_unverified: bool = False
 ) -> CleanupStats:
     """Remove old versions, checkpoints and files of columns that nobody needs.
 
@@ -98,7 +98,7 @@ def cleaned(
     return CleanupStats(size + remove_orphans(table, jobs), versions)
 
 
-def remove_orphans(table: ComputedTable, jobs: JobTable) -> int:
+def remove_orphans(table: LanceTable, jobs: JobTable) -> int:
     """Remove files of columns that no version names, no checkpoint, and no job that runs; gives their bytes.
 
     Of a table with branches none is removed.
@@ -129,7 +129,7 @@ def remove_orphans(table: ComputedTable, jobs: JobTable) -> int:
     return sum(sizes[name] for name in orphans)
 
 
-def cleaned_checkpoints(table: ComputedTable, jobs: JobTable) -> dict[str, int]:
+def cleaned_checkpoints(table: LanceTable, jobs: JobTable) -> dict[str, int]:
     """Remove checkpoints that no run would use, and give how many: of rows, and of whole fragments.
 
     Folders go that runs have left which are dead, too.

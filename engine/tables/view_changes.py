@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ..errors import UsageError
-from ..lance import Fragment, FragmentReader, ViewTable, by_fragment, row_changes
+from ..lance import Fragment, FragmentReader, by_fragment, row_changes, source_rows
 from .checkpoints import Offsets
 from .provenance import token_of
 from .targets import FunctionColumns, quoted
@@ -46,7 +46,6 @@ class ViewChange:
 
 
 def change_of(
-    view: ViewTable,
     reader: FragmentReader,
     definition: ViewDefinition,
     functions: Sequence[FunctionColumns],
@@ -66,7 +65,7 @@ def change_of(
             f"{definition.source_name!r} has no longer what the view asks for: {error.message}",
             hint="Add such columns to it, or make another view.",
         ) from None
-    ids, places = view.source_rows(reader)
+    ids, places = source_rows(reader)
 
     def made(going: RowNumbers, coming: tuple[ComingRows, ...]) -> ViewChange:
         rows = len(places) - len(going) + sum(one.rows for one in coming)

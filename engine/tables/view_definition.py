@@ -16,7 +16,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from ..errors import ReadError, UsageError
-from ..lance import IS_SET, SOURCE_ROW, ComputedTable
+from ..lance import IS_SET, SOURCE_ROW, LanceTable
 from ..locations import Location, located
 from .asked_columns import inputs_of
 from .definitions import Definition, metadata_of
@@ -113,7 +113,7 @@ class ViewDefinition:
         found = {name: Definition.of(schema.field(name)) for name, one in self.columns.items() if one is None}
         return {name: one for name, one in found.items() if one is not None}
 
-    def source_table(self, view: ComputedTable) -> ComputedTable:
+    def source_table(self, view: LanceTable) -> LanceTable:
         """The source; one that lay beside the view is looked for there.
 
         Raises ``ForeignFileError`` where the view's gate does not let it pass.
@@ -121,7 +121,7 @@ class ViewDefinition:
         own = located(view.place)
         place = own.parent / self.source if _is_name(self.source) else located(self.source)
         view.gate.check_source(place, own, view.label)
-        return ComputedTable(place, self.source_name, view.gate)
+        return LanceTable(place, self.source_name, view.gate)
 
     def needs(self, source: pa.Schema, functions: Iterable[tuple[str, ...]]) -> list[str]:
         """The columns of the source of which something in the view is made, as far as one can tell."""

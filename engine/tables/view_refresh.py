@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from ..errors import NotFoundError, PinnedViewError, UnsupportedCallError, UsageError
 from ..execution import Lease, RunOptions, executor_name, progress_shown
-from ..lance import IS_SET, SOURCE_ROW, FragmentReader, ViewTable, by_fragment
+from ..lance import IS_SET, SOURCE_ROW, FragmentReader, by_fragment
 from ..locations import located
 from .admission import TaskNeeds, admit
 from .batching import FLUSH_SECONDS, Batching
@@ -116,7 +116,7 @@ class ViewRefresh(ColumnLoads):
         change = None
         if not versions.is_current:
             change = change_of(
-                self._view, versions.reader, versions.definition, versions.functions, versions.before, versions.after
+                versions.reader, versions.definition, versions.functions, versions.before, versions.after
             )
         coming, rows = (0, 0) if change is None else (len(change.coming), change.rows)
         going = {} if change is None else by_fragment(change.going)
@@ -259,7 +259,7 @@ class ViewRefresh(ColumnLoads):
         job = checked_job_id(kwargs.get("job_id"))
         flush = kwargs.get("batch_checkpoint_flush_interval_seconds")
         refreshing = RefreshRun(
-            self._view,
+            self._lance,
             versions.source,
             job,
             Batching(
@@ -324,10 +324,6 @@ class ViewRefresh(ColumnLoads):
     def _target(self, reader: FragmentReader, column: str, udf: UDF | None) -> FunctionColumns:
         self.check_own([column])
         return super()._target(reader, column, udf)
-
-    @property
-    def _view(self) -> ViewTable:
-        return ViewTable(located(self.uri), self.name, self._gate, self._lance.version)
 
     def _versions(self, src_version: int | None) -> ViewVersions:
         """The view as it is, and the version of its source that is asked for."""

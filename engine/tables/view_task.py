@@ -13,7 +13,7 @@ import pyarrow as pa
 from ..errors import WriteError
 from ..execution import Body, Packed, TaskRun
 from ..faults import reach
-from ..lance import IS_SET, SOURCE_ROW, ComputedTable, Fragment, ViewTable
+from ..lance import IS_SET, SOURCE_ROW, Fragment, LanceTable
 from .backfill_task import BackfillBody, skipped_by
 from .batching import READ_BYTES, READ_ROWS, Batching
 from .checkpoints import CheckpointStore, Computed, Offsets
@@ -33,10 +33,10 @@ def key_of(target: FunctionColumns, fragment: Fragment) -> str:
 class ViewBody(Body):
     """The stage that writes rows of a view. ``most`` are the rows of a fragment; ``source`` is read at ``version``."""
 
-    view: ViewTable
+    view: LanceTable
     schema: pa.Schema
     definition: ViewDefinition
-    source: ComputedTable
+    source: LanceTable
     version: int
     functions: tuple[FunctionColumns, ...]
     tasks: Packed[tuple[Piece, ...]]

@@ -134,19 +134,19 @@ def drive(schedule: Schedule, version: int, passes: int) -> int:
 
 def plant(unsafe: str | None) -> None:
     """Plant a mistake."""
-    from chunkmill.engine.lance import ComputedTable
+    from chunkmill.engine.lance import LanceTable
 
     if unsafe == "checkpoint":
         plant_unchecked_checkpoints(-1)
     elif unsafe == "commit":
-        whole = ComputedTable.replace
+        whole = LanceTable.replace
 
         count = iter(range(2**31))
 
         def lost(self: Any, files: dict[int, str], version: int, told: str) -> int | None:
             return whole(self, files, version, told) if next(count) % 2 else version
 
-        ComputedTable.replace = lost  # type: ignore[method-assign, assignment]
+        LanceTable.replace = lost  # type: ignore[method-assign, assignment]
 
 
 def kill(schedule: Schedule, pid: int, draw: random.Random) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from chunkmill.engine.lance import ComputedTable
+from chunkmill.engine.lance import LanceTable
 from chunkmill.engine.locations import located
 
 WEIGHTS: Final = {"append": 6, "update": 4, "delete": 2, "compact": 1, "add": 1}
@@ -44,12 +44,12 @@ class Ledger(NamedTuple):
 
 def opened(uri: str, version: int | None = None) -> Any:
     """A version of a table, as Lance gives it."""
-    return ComputedTable(located(uri), "t")._opened(version)
+    return LanceTable(located(uri), "t").open(version)
 
 
 def options_of(uri: str) -> dict[str, str] | None:
     """The options with which Lance opens the store of a table."""
-    return ComputedTable(located(uri), "t").storage_options
+    return LanceTable(located(uri), "t").storage_options
 
 
 def make(uri: str, rows: int, per_file: int) -> None:

@@ -31,7 +31,7 @@ from chunkmill.engine.catalog import CatalogClient, DatasetEntry
 from chunkmill.engine.chunk import ComponentDescriptor
 from chunkmill.engine.errors import WriteError
 from chunkmill.engine.faults import PLAN
-from chunkmill.engine.lance import index_table
+from chunkmill.engine.lance import indexes
 
 COSINE, L2, TEXT = "/a:cosine", "/a:l2", "/a:text"
 POINTS = ("search.rows", "search.index", "search.draft", "search.publish")
@@ -40,8 +40,8 @@ WORDS = ("rain", "fog", "sun", "snow", "wind")
 CHILD = """
 import sys
 sys.path.insert(0, sys.argv[1])
-from search_schedules import acted, index_table
-index_table._FLAT_ROWS = int(sys.argv[4])
+from search_schedules import acted, indexes
+indexes._FLAT_ROWS = int(sys.argv[4])
 from chunkmill.engine.catalog import CatalogClient
 acted(CatalogClient(sys.argv[2]).get_dataset("drives"), sys.argv[3])
 """
@@ -89,10 +89,10 @@ def compared(dataset: DatasetEntry, live: Live, some: random.Random) -> int:
         for id_, seed in live.items()
         for t, (v, w) in enumerate(zip(vectors(seed), texts(seed), strict=True))
     ]
-    indexes = {str(index.column) for index in dataset.list_search_indexes()}
+    columns = {str(index.column) for index in dataset.list_search_indexes()}
     query = np.random.default_rng(some.randrange(10**6)).normal(size=DIMENSION).astype(np.float32)
     total = 0
-    for column in sorted({COSINE, L2} & indexes):
+    for column in sorted({COSINE, L2} & columns):
         for k in (3, 1000):
             found = dataset.search_vector(query, column, k).to_pydict()
             wanted = sorted((_distance(column, v, query), id_, t) for id_, t, v, _ in rows)[:k]
@@ -102,7 +102,7 @@ def compared(dataset: DatasetEntry, live: Live, some: random.Random) -> int:
                 k,
             )
             total += len(wanted)
-    if TEXT in indexes:
+    if TEXT in columns:
         word = some.choice(WORDS)
         found = dataset.search_fts(word, TEXT).to_pydict()
         wanted_words = sorted((id_, t) for id_, t, _, w in rows if word in w.split())
@@ -129,7 +129,7 @@ def cut(dataset: DatasetEntry, home: Path, action: str, some: random.Random, *, 
             str(Path(__file__).parent),
             str(home),
             action,
-            str(index_table._FLAT_ROWS),
+            str(indexes._FLAT_ROWS),
         ]
         done = subprocess.run(program, env={**os.environ, PLAN: plan}, capture_output=True, text=True, check=False)
         assert done.returncode in (0, -9), done.stderr[-2000:]
@@ -151,7 +151,7 @@ def run(seed: int, told: Counter[str]) -> None:
     """One schedule."""
     some = random.Random(seed)
     few = 256 if seed % 2 else 20_000  # of fewer Lance trains none
-    with tempfile.TemporaryDirectory() as folder, patch.object(index_table, "_FLAT_ROWS", few):
+    with tempfile.TemporaryDirectory() as folder, patch.object(indexes, "_FLAT_ROWS", few):
         home = Path(folder) / "lake"
         dataset = CatalogClient(str(home)).create_dataset("drives")
         live: Live = {}

@@ -175,7 +175,7 @@ class Story:
 
 def make_world(world: Path) -> int:
     """Write all that the story is about; gives 0."""
-    from chunkmill.engine.lance import UserTable
+    from chunkmill.engine.lance import LanceTable
 
     (world / "files" / "more").mkdir(parents=True)
     (world / "lake").mkdir()
@@ -185,7 +185,7 @@ def make_world(world: Path) -> int:
     for name in ("w1", "w2"):
         (world / "files" / f"{name}.chunk").write_bytes(_encoded_chunk(name))
     write_file(world / "files" / "look-0.rbl", "look-0", "blueprint")
-    UserTable(world / "tables" / "adopted", "adopted").create(NOTES)
+    LanceTable(world / "tables" / "adopted", "adopted").create(NOTES)
     return 0
 
 

@@ -25,7 +25,7 @@ from catalog_points import Case
 from chunkmill.engine import faults
 from chunkmill.engine.catalog import CatalogClient, EntryId, retention
 from chunkmill.engine.errors import ChunkmillError
-from chunkmill.engine.lance import UserTable
+from chunkmill.engine.lance import LanceTable
 from point_cases import cut_story, try_points
 
 KINDS: Final = ("kill", "exception", "enospc")
@@ -50,7 +50,7 @@ def _abandoned(client: CatalogClient) -> None:
     import pyarrow as pa
 
     place = Path(client.url, "tables", str(EntryId.new()))
-    UserTable(place, "abandoned").create(pa.schema([("a", pa.int64())]))
+    LanceTable(place, "abandoned").create(pa.schema([("a", pa.int64())]))
 
 
 def _cleaned(client: CatalogClient) -> None:
@@ -130,15 +130,15 @@ def drive(root: Path, states: Sequence[State] | None) -> int:
 
 def plant_unsafe_overwrite() -> None:
     """Let an overwrite be two commits: one without rows, and one with them."""
-    overwrite = UserTable.overwrite
+    overwrite = LanceTable.overwrite
 
-    def overwritten(self: UserTable, rows: Any) -> None:
+    def overwritten(self: LanceTable, rows: Any) -> None:
         kept, rows._batches = rows._batches, [batch.slice(0, 0) for batch in rows._batches]
         overwrite(self, rows)
         rows._batches = kept
         self.append(rows)
 
-    UserTable.overwrite = overwritten  # type: ignore[method-assign]
+    LanceTable.overwrite = overwritten  # type: ignore[method-assign]
 
 
 def run(case: Case | None, root: Path, states: Sequence[State] | None) -> list[str]:

@@ -36,7 +36,7 @@ from typing import Any, Final
 
 from chunkmill.engine.catalog import CatalogClient, TableEntry
 from chunkmill.engine.errors import ChunkmillError
-from chunkmill.engine.lance import user_table
+from chunkmill.engine.lance import table as lance_table
 from fault_runs import forked, s3_bucket, waited, warm_up
 
 WEIGHTS: Final = {"append": 6, "upsert": 6, "update": 3, "overwrite": 1, "compact": 2}
@@ -63,7 +63,7 @@ def leave_out(what: str, merged: Barrier) -> None:
     """
     if not what:
         return
-    commit = _committed if "order" in what else user_table._commit_after_all
+    commit = _committed if "order" in what else lance_table._commit_after_all
     waits = [merged]
 
     def committed(dataset: Any, transaction: Any) -> None:
@@ -72,7 +72,7 @@ def leave_out(what: str, merged: Barrier) -> None:
         commit(dataset, transaction)
 
     TableEntry._alone = lambda _: contextlib.nullcontext()  # type: ignore[assignment, method-assign, return-value]
-    user_table._commit_after_all = committed
+    lance_table._commit_after_all = committed
 
 
 def _committed(dataset: Any, transaction: Any) -> None:
@@ -134,7 +134,7 @@ def checked(home: str, told: Sequence[Sequence[dict[str, Any]]]) -> list[str]:
     """Go through the versions; what is wrong."""
     wrong = []
     entry = CatalogClient(home).get_table("t")
-    opened = entry._table()._opened
+    opened = entry._table().open
     newest = opened()
     writes = {done["by"]: done for log in told for done in log if done["what"] != "compact"}
     versions: dict[str, int] = {}

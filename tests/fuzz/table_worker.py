@@ -17,7 +17,7 @@ from typing import Any, Final
 import pyarrow.compute as pc
 from chunkmill.engine.catalog import CatalogClient
 from chunkmill.engine.errors import ChunkmillError
-from chunkmill.engine.lance import index_table
+from chunkmill.engine.lance import indexes
 from datafusion import col, lit
 from fuzz_worker import measured, serve
 
@@ -69,8 +69,8 @@ CALLS: Final = {"tables": TABLES, "search": SEARCH}
 
 def attempt(kind: str, path: str) -> dict[str, Any]:
     """Do everything: what came of each call, and which was the first that raised what is not ours."""
-    index_table._FLAT_ROWS = 0  # type: ignore[misc]
-    index_table._kept.cache_clear()
+    indexes._FLAT_ROWS = 0  # type: ignore[misc]
+    indexes._kept.cache_clear()
     client, said, refused = CatalogClient(path), {}, {}
     slowest = ("", 0.0)
     for name, call in CALLS[kind].items():

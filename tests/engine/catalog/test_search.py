@@ -18,7 +18,7 @@ from chunkmill import Chunk, LazyChunkStream
 from chunkmill.engine.catalog import CatalogClient, DatasetEntry, NotFoundError
 from chunkmill.engine.chunk import ComponentDescriptor
 from chunkmill.engine.errors import ReadError, UsageError
-from chunkmill.engine.lance import index_table
+from chunkmill.engine.lance import indexes
 from chunkmill.engine.rrd import digest_of
 
 VECTOR, LIST, TEXT = "/emb:Emb:vec", "/flat:vec", "/txt:TextDocument:text"
@@ -339,7 +339,7 @@ def test_cells_that_are_no_vectors_have_no_row_and_a_list_has_one_for_each_that_
 def test_an_index_of_few_vectors_is_trained_when_there_are_enough(
     dataset: DatasetEntry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(index_table, "_FLAT_ROWS", 70)
+    monkeypatch.setattr(indexes, "_FLAT_ROWS", 70)
     few = dataset.create_vector_search_index(column=VECTOR, time_index="frame").debug_info()
     assert few == {"num_indexed_rows": 0, "num_unindexed_rows": 60}
     dataset.register(rrd(tmp_path / "r3.rrd", 3, ["x"] * 280)).wait()

@@ -26,7 +26,8 @@ from chunkmill.engine.catalog.maintenance import remove_drafts
 from chunkmill.engine.cli.catalogs import catalog
 from chunkmill.engine.errors import ReadError, SourceMissingError, UnsupportedError, UsageError, WriteError
 from chunkmill.engine.execution import Holder
-from chunkmill.engine.lance import UserTable, user_table
+from chunkmill.engine.lance import LanceTable
+from chunkmill.engine.lance import table as lance_table
 from chunkmill.engine.units import age_of_moment
 from click.testing import CliRunner
 from datafusion import SQLOptions
@@ -121,7 +122,7 @@ def test_a_compaction_that_others_come_before_is_done_again(table: TableEntry, m
     table.append(id=1, v="x")
     table.append(id=2, v="x")
     late = [lambda: table.upsert(id=[1, 2], v=["y", "y"])]
-    monkeypatch.setattr(user_table, "reach", lambda point: late and point == "lance.compact" and late.pop()())
+    monkeypatch.setattr(lance_table, "reach", lambda point: late and point == "lance.compact" and late.pop()())
     table.do_maintenance(compact_fragments=True)
     assert not late
     assert rows(table) == [(1, "y"), (2, "y")]
@@ -145,13 +146,13 @@ def abandoned(client: CatalogClient, age: timedelta) -> Path:
     """What a creation of that age has left, as it was cut before there was an entry."""
     stamp = (time.time_ns() - int(age.total_seconds() * 1e9)).to_bytes(8, "big")
     place = Path(client.url, "tables", (stamp + bytes(8)).hex())
-    UserTable(place, "abandoned").create(SCHEMA)
+    LanceTable(place, "abandoned").create(SCHEMA)
     return place
 
 
 def test_what_a_creation_left_goes_after_a_week_and_nothing_else(client: CatalogClient, table: TableEntry) -> None:
     old, young, used = (abandoned(client, timedelta(days=days)) for days in (8, 6, 9))
-    UserTable(used, "used").append(_of(3))
+    LanceTable(used, "used").append(_of(3))
     again = client.register_table("again", abandoned(client, timedelta(days=10)))
     other = Path(client.url, "tables", "notes")
     other.mkdir()
@@ -254,7 +255,7 @@ def test_who_sleeps_past_the_end_of_his_turn_merges_again(
     other = CatalogClient(client.url).get_table("t")
     monkeypatch.setattr(other, "_alone", nullcontext)
     late = [lambda: other.upsert(id=7, v="other"), lambda: other.append(id=8, v="other")]
-    monkeypatch.setattr(user_table, "reach", lambda point: late and point == "lance.merge" and late.pop(0)())
+    monkeypatch.setattr(lance_table, "reach", lambda point: late and point == "lance.merge" and late.pop(0)())
     table.upsert(id=[7, 9], v=["slept", "slept"])
     assert rows(table)[-3:] == [(7, "slept"), (8, "other"), (9, "slept")]
     assert len(rows(table)) == (3 if is_empty else 5)
@@ -508,7 +509,7 @@ def test_a_creation_that_was_cut_in_its_first_write_leaves_nothing(
     monkeypatch.setattr(retention, "WEEK", timedelta())
     place = Path(client.url, "tables", str(EntryId.new()))
     client.create_dataset("d")
-    UserTable(place, "cut").create(SCHEMA)
+    LanceTable(place, "cut").create(SCHEMA)
     (place / "data").mkdir()
     (place / "data" / ".tmpAb12Cd").touch()
     client.do_global_maintenance()

@@ -342,18 +342,18 @@ def test_all_who_write_at_once_are_heard(client: CatalogClient, schema: pa.Schem
 def test_rows_are_written_again_where_the_table_was_replaced(
     table: TableEntry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from chunkmill.engine.lance import UserTable
+    from chunkmill.engine.lance import LanceTable
 
-    opened = UserTable._opened
+    opened = LanceTable.open
     replaced = []
 
-    def late(self: UserTable, version: int | None = None) -> Any:
+    def late(self: LanceTable, version: int | None = None) -> Any:
         found = opened(self, version)
         if len(replaced) < 1:
             replaced.append(lance.write_dataset(pa.Table.from_batches([batch(9)]), self.place, mode="overwrite"))
         return found
 
-    monkeypatch.setattr(UserTable, "_opened", late)
+    monkeypatch.setattr(LanceTable, "open", late)
     table.append(batch(1))
     assert ids(table) == [1, 9]
     replaced.clear()

@@ -18,7 +18,7 @@ from chunkmill.engine.catalog import CatalogClient, TableEntry
 from chunkmill.engine.cli.commands import commands
 from chunkmill.engine.errors import ReadError, SourceMissingError
 from chunkmill.engine.faults import PLAN
-from chunkmill.engine.lance import ComputedTable, TableVerification
+from chunkmill.engine.lance import LanceTable, TableVerification
 from chunkmill.engine.lance.file_digests import FileDigests
 from chunkmill.engine.tables import NativeTable, Table, TableConnection, connect, udf
 from click.testing import CliRunner
@@ -159,7 +159,7 @@ def test_writers_at_once_leave_digests_of_what_each_has_added(entry: TableEntry)
 
 
 def test_tasks_digest_what_they_have_written(entry: TableEntry, monkeypatch: pytest.MonkeyPatch) -> None:
-    table = ComputedTable(folder_of(entry), "t")
+    table = LanceTable(folder_of(entry), "t")
     written = table.written(pa.table({"id": [500], "v": ["x"]}), "append")
     read: list[str] = []
     digest_of = FileDigests.digest_of

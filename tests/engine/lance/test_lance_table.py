@@ -9,13 +9,13 @@ import lance
 import pyarrow as pa
 import pytest
 from chunkmill.engine.errors import ReadError, WriteError
-from chunkmill.engine.lance import LanceTable
+from chunkmill.engine.lance import FixedTable
 
 SCHEMA = pa.schema([("name", pa.string()), ("count", pa.int64())])
 
 
-def table_at(path: Path) -> LanceTable:
-    return LanceTable(path, SCHEMA, name="the table of counts", unread="Move it away.", unwritten="Try again.")
+def table_at(path: Path) -> FixedTable:
+    return FixedTable(path, SCHEMA, name="the table of counts", unread="Move it away.", unwritten="Try again.")
 
 
 def rows(*names: str) -> pa.Table:
@@ -26,7 +26,7 @@ def test_who_makes_a_table_writes_over_none(tmp_path: Path) -> None:
     first, second = table_at(tmp_path / "t"), table_at(tmp_path / "t")
     assert first.versions() == frozenset()
     first.append(rows("a"))
-    second.make()
+    second.make(SCHEMA)
     assert second.rows(second.open()).to_pylist() == [{"name": "a", "count": 1}]
 
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from chunkmill.engine.catalog import CatalogClient
 from chunkmill.engine.errors import JobFailedError, NoSpaceError, NotFoundError, ReadError, UsageError, WriteError
-from chunkmill.engine.lance import UserTable
+from chunkmill.engine.lance import LanceTable
 from chunkmill.engine.tables import Table, TableConnection, connect, udf
 
 
@@ -188,7 +188,7 @@ def test_a_table_that_could_not_be_filled_is_not_there(
         raise NoSpaceError("there is no space")
 
     with monkeypatch.context() as patched:
-        patched.setattr(UserTable, step, full)
+        patched.setattr(LanceTable, step, full)
         for make in (
             lambda: tables.create_table("new", [{"v": 1}]),
             lambda: tables.create_materialized_view("mv", source.search(None)),

@@ -26,7 +26,7 @@ from chunkmill.engine.catalog.server import (
 from chunkmill.engine.catalog.upload_parts import UploadParts
 from chunkmill.engine.catalog.uploads import Uploads
 from chunkmill.engine.errors import AlreadyExistsError, ForeignFileError, UsageError, WriteError
-from chunkmill.engine.lance import ComputedTable, gate
+from chunkmill.engine.lance import LanceTable, gate
 from chunkmill.engine.tables import connect
 from lance import DatasetBasePath, FragmentMetadata, LanceDataset, LanceOperation
 from lance.blob import Blob, blob_array, blob_field
@@ -455,9 +455,9 @@ def test_an_earlier_version_with_a_tag_is_forged(world: World, tmp_path: Path) -
     table = CatalogClient(tmp_path / "lake").register_table("x", place)
     assert table.reader().count() == 2
     with pytest.raises(ForeignFileError, match="names a folder outside"):
-        ComputedTable(place, "x").at(1)
+        LanceTable(place, "x").at(1)
     with pytest.raises(ForeignFileError, match="names a folder outside"):
-        ComputedTable(place, "x").snapshot(1)
+        LanceTable(place, "x").snapshot(1)
 
 
 def test_a_view_over_a_forged_table_is_not_refreshed(world: World, tmp_path: Path) -> None:
@@ -515,7 +515,7 @@ def test_a_clone_of_a_table_of_the_lake_is_read(tmp_path: Path) -> None:
     branch_place = tmp_path / "lake" / "a.lance" / "tree" / "own"
     assert client.register_table("branch", branch_place).reader().count() == 1
     assert connect(str(tmp_path / "lake")).open_table("b").count_rows() == 1
-    assert ComputedTable(branch_place, "branch").snapshot().count() == 1  # of which the table around it is a part
+    assert LanceTable(branch_place, "branch").snapshot().count() == 1  # of which the table around it is a part
 
 
 def test_no_compaction_or_change_reads_what_a_row_names(world: World, tmp_path: Path) -> None:
@@ -678,7 +678,7 @@ def test_a_table_is_looked_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     scans: list[str] = []
     scandir = os.scandir
     monkeypatch.setattr(gate.os, "scandir", lambda path: (scans.append(str(path)), scandir(path))[1])
-    table = ComputedTable(tmp_path / "x.lance", "x")
+    table = LanceTable(tmp_path / "x.lance", "x")
     for _ in range(3):
         assert sum(batch.num_rows for batch in table.snapshot().batches()) == 3
     assert (counts["_outer_blobs"], len(scans)) == (1, len(set(scans)))

@@ -1,9 +1,10 @@
-"""A Lance table of the elements of a column that can be searched: its rows, its index, and what is found in it."""
+"""Indexes of Lance tables: of user tables' columns, and a table of its own for the elements that a catalog searches."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
@@ -11,9 +12,11 @@ from uuid import uuid4
 
 import pyarrow as pa
 
-from ..errors import UsageError, WriteError, check_argument
+from ..errors import ChunkmillError, UsageError, WriteError, check_argument
 from ..locations import Location
-from .place import LancePlace, shortened
+from .faults import is_conflict, shortened
+from .place import LancePlace
+from .table import LanceTable
 
 ENTRY: Final = "entry"
 """The column with the number of the layer that a row came from."""
@@ -26,6 +29,7 @@ _FLAT_ROWS: Final = 20_000
 _PROBES: Final = 32
 _REFINED: Final = 200
 """Partitions that are looked at, and how many times ``k`` vectors of these are compared as they are."""
+_OF_INDEXES: Final = ("LanceError(Index)", "already exists", "cannot train")
 
 
 @dataclass(frozen=True)
@@ -139,7 +143,7 @@ class IndexTable(LancePlace):
 
     def create(self, schema: pa.Schema) -> int:
         """Make the table without rows, and give its version."""
-        self._made(schema, enable_stable_row_ids=True)
+        self.make(schema, enable_stable_row_ids=True)
         return 1
 
     def written(self, batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> list[str]:
@@ -150,7 +154,7 @@ class IndexTable(LancePlace):
             reader = pa.RecordBatchReader.from_batches(schema, batches)
             made = write_fragments(
                 reader,
-                self._address,
+                self.address,
                 schema=schema,
                 mode="append",
                 storage_options=self.storage_options,
@@ -169,8 +173,8 @@ class IndexTable(LancePlace):
         import lance
 
         with self.writing():
-            dataset = self._opened(version)
-            number = self._opened().version
+            dataset = self.dataset(version)
+            number = self.dataset().version
             if number != version:
                 dataset.restore()
                 dataset = self._next(number := number + 1)
@@ -181,27 +185,27 @@ class IndexTable(LancePlace):
                 fragments = [lance.FragmentMetadata.from_json(fragment) for fragment in added]
                 operation = lance.LanceOperation.Append(fragments)
                 options = self.storage_options
-                lance.LanceDataset.commit(self._address, operation, read_version=number, storage_options=options)
+                lance.LanceDataset.commit(self.address, operation, read_version=number, storage_options=options)
                 dataset = self._next(number := number + 1)
             if retrain or not _has_index(dataset):
                 index.make(dataset, anew=True)
             else:
                 dataset.optimize.optimize_indices()
             made = int(dataset.version)
-            if made > number + 1 or self._opened().version != made:
+            if made > number + 1 or self.dataset().version != made:
                 raise _disturbed(self.place)
             return made
 
     def search(self, version: int, index: SearchIndex, *query: Any, dead: Sequence[int]) -> pa.Table:
         """The rows that are found in a version, those of some layers left out."""
         with self.reading():
-            dataset = self._admitted(_kept(self._address, version, tuple((self.storage_options or {}).items())))
+            dataset = self.admitted(_kept(self.address, version, tuple((self.storage_options or {}).items())))
             return index.found(dataset, *query, f"NOT ({_of(dead)})" if dead else None)  # type: ignore[call-arg]
 
     def statistics(self, version: int) -> str:
         """The figures of the index, as JSON; of none, the number of rows."""
         with self.reading():
-            dataset = self._opened(version)
+            dataset = self.dataset(version)
             if not _has_index(dataset):
                 return json.dumps({"num_indexed_rows": 0, "num_unindexed_rows": dataset.count_rows()})
             found = dict(dataset.stats.index_stats(_INDEX_NAME))
@@ -215,18 +219,13 @@ class IndexTable(LancePlace):
         from datetime import timedelta
 
         with self.writing():
-            dataset = self._opened()
+            dataset = self.dataset()
             if dataset.version == version:
                 dataset.cleanup_old_versions(older_than=timedelta(seconds=age_seconds))
 
-    def _opened(self, version: int | None = None) -> Any:
-        import lance
-
-        return self._admitted(lance.dataset(self._address, version=version, storage_options=self.storage_options))
-
     def _next(self, number: int) -> Any:
         """The newest version, which is of that number unless others write."""
-        dataset = self._opened()
+        dataset = self.dataset()
         if dataset.version != number:
             raise _disturbed(self.place)
         return dataset
@@ -263,3 +262,39 @@ def _disturbed(place: str) -> WriteError:
     return WriteError(
         "another process writes this search index", path=place, hint="Run it again when that is done.", transient=True
     )
+
+
+def make_index(table: LanceTable, column: str, kind: str, options: Mapping[str, Any]) -> None:
+    """Make an index of a column of a user table: of vectors for a kind of IVF's, else of its values or their words.
+
+    Raises ``UsageError`` for what Lance refuses.
+    """
+
+    def indexed(dataset: Any) -> None:
+        make = dataset.create_index if kind.startswith("IVF_") else dataset.create_scalar_index
+        with _refusals():
+            make(column, kind, **options)
+
+    table.commit(indexed)
+
+
+@contextmanager
+def _refusals() -> Iterator[None]:
+    """In the block, what Lance says of the arguments of an index is a ``UsageError``."""
+    try:
+        yield
+    except ChunkmillError:
+        raise
+    except ImportError as error:
+        raise UsageError(
+            f"the accelerator of an index needs a package: {error}", hint="Leave accelerator out."
+        ) from None
+    except (KeyError, OSError, OverflowError, RuntimeError, TypeError, ValueError) as error:
+        said = shortened(error)
+        of_lance = isinstance(error, (OSError, RuntimeError))
+        if is_conflict(error) or (of_lance and not any(word in said for word in _OF_INDEXES)):
+            raise
+        if isinstance(error, TypeError) and len(error.args) > 1:
+            said = "".join(map(str, error.args))  # Lance gives its text in pieces
+        said = said.removeprefix("Invalid user input: ").removeprefix("LanceError(Index): ")
+        raise UsageError(f"there cannot be such an index: {said}") from None
