@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING
 import pytest
 from file_limits import SmallDisk, can_mount, small_disk
 from hypothesis import HealthCheck, is_hypothesis_test, settings
+from marks import set_marks
 from places import DATA
 
 if TYPE_CHECKING:
@@ -53,13 +54,20 @@ MAKE_ARCHIVE = "from chunkmill.engine.spark.session import make_archive; make_ar
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """Choose the seed of fresh examples, what stops a run, and the folder for what tests write."""
+    """Choose the tests of a plain run, the seed of fresh examples, what stops a run, and where tests write."""
+    if config.args_source is config.ArgsSource.TESTPATHS and not _chooses_tests(config):
+        config.option.markexpr = "quick"
     if config.option.hypothesis_profile == "fresh" and config.option.hypothesis_seed is None:
         config.option.hypothesis_seed = str(secrets.randbits(32))
     if os.environ.get("CI"):
         lines = config.getini("filterwarnings")  # the list that the configuration keeps
         lines[:] = ["error" + line.removeprefix("default") if line.startswith("default") else line for line in lines]
     _write_to_memory(config)
+
+
+def _chooses_tests(config: pytest.Config) -> bool:
+    """Return whether ``-m`` or ``-k`` was given, be it empty."""
+    return bool(config.option.keyword) or any(str(part).startswith("-m") for part in config.invocation_params.args)
 
 
 def _write_to_memory(config: pytest.Config) -> None:
@@ -117,8 +125,11 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
                 terminalreporter.write_line(f"again: {_replay(config, '-m', 'hypothesis', report.nodeid)}")
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Multiply the examples of property tests, where that is asked for."""
+    """Set the marks, and multiply the examples of property tests, where that is asked for."""
+    for item in items:
+        set_marks(item)
     factor = int(os.environ.get(EXAMPLES, "1"))
     if factor == 1:
         return

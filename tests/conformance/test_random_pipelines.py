@@ -8,10 +8,9 @@ from functools import cache
 
 import pytest
 from places import DATA
-from random_pipelines import Facts, made_pipeline, outcome, readable, recordings
+from random_pipelines import Facts, Spec, made_pipeline, outcome, readable, recordings
 
 SEED = 20
-ON_SPARK = 12
 
 
 @cache
@@ -19,12 +18,15 @@ def facts() -> list[Facts]:
     return readable(random.Random(SEED).sample(recordings(DATA, 100_000), 40))
 
 
-@pytest.mark.parametrize("number", range(100))
-def test_a_random_pipeline_gives_the_same_in_every_run(number: int, request: pytest.FixtureRequest) -> None:
-    spec = made_pipeline(random.Random(SEED * 1000 + number), facts())
-    first = outcome(spec, "inline")
-    other = "inline"
-    if number < ON_SPARK:
-        request.getfixturevalue("spark")
-        other = "spark"
-    assert outcome(spec, other) == first, json.dumps(spec)
+def pipelines(count: int) -> list[Spec]:
+    return [made_pipeline(random.Random(SEED * 1000 + number), facts()) for number in range(count)]
+
+
+def test_a_random_pipeline_gives_the_same_in_every_run() -> None:
+    assert [json.dumps(s) for s in pipelines(100) if outcome(s, "inline") != outcome(s, "inline")] == []
+
+
+@pytest.mark.usefixtures("spark")
+@pytest.mark.quick
+def test_a_random_pipeline_gives_the_same_on_spark() -> None:
+    assert [json.dumps(s) for s in pipelines(12) if outcome(s, "spark") != outcome(s, "inline")] == []

@@ -152,7 +152,13 @@ def no_handlers_are_left() -> Iterator[None]:
     logger.propagate = propagate
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(REPOSITORY)))
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(page, id=str(page.relative_to(REPOSITORY)), marks=[pytest.mark.quick] * (page.name == "README.md"))
+        for page in PAGES
+    ],
+)
 def test_page_does_what_it_shows(page: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("CHUNKMILL_EXECUTOR", "inline")

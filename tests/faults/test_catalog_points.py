@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 SCRIPT = Path(__file__).with_name("catalog_points.py")
 
 SAFE = ("entry.draft:torn:3", "entry.publish:kill:5", "entry.publish:exception:2", "entry.prune:kill:1")
@@ -15,6 +17,7 @@ SAFE = ("entry.draft:torn:3", "entry.publish:kill:5", "entry.publish:exception:2
 WRONG = ("entry.draft:torn:3:unsafe", "entry.prune:kill:3")
 
 
+@pytest.mark.quick
 def test_a_catalog_is_whole_wherever_a_change_is_cut_and_a_name_has_one_winner() -> None:
     environment = {**os.environ, "CHUNKMILL_EXECUTOR": "inline"}
     command = [sys.executable, str(SCRIPT), "--names", "4", "--case", ",".join([*SAFE, *WRONG])]

@@ -46,6 +46,7 @@ class KillsItsWorkerOnce:
         return chunk
 
 
+@pytest.mark.quick
 def test_a_killed_worker_is_replaced_and_the_output_is_right(spark: SparkSession, tmp_path: Path) -> None:
     out, marker = tmp_path / "out.rrd", tmp_path / "killed"
     stream = LazyChunkStream.from_iter([chunk(i) for i in range(10)]).map(KillsItsWorkerOnce("/e/7", marker))

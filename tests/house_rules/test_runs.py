@@ -1,10 +1,11 @@
-"""What a plain run of the tests takes and what stops it: fixed examples, and no deprecation of another library."""
+"""What a plain run of the tests takes and what stops it: quick tests, fixed examples, no deprecation of a library."""
 
 from __future__ import annotations
 
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -31,6 +32,38 @@ def test_warning():
 """
 
 
+MARKED = """
+import subprocess
+import pytest
+
+def started():
+    return subprocess.run(["true"])
+
+class Helper:
+    def start(self):
+        return started()
+
+@pytest.fixture
+def server():
+    return started()
+
+def test_inline(): ...
+def test_process(): started()
+def test_process_of_a_class(): Helper().start()
+def test_process_of_a_fixture(server): ...
+def test_spark(spark): ...
+def test_own_session(): return "local[2]"
+@pytest.mark.quick
+def test_slice_of_spark(spark): ...
+@pytest.mark.parametrize("executor", ["inline", "spark"])
+def test_both(executor): ...
+@pytest.mark.slow
+def test_slow(): ...
+@pytest.mark.wide
+def test_wide(): ...
+"""
+
+
 def run(folder: Path, text: str, *options: str, **variables: str) -> subprocess.CompletedProcess[str]:
     """Run a file of tests by the settings of this repository."""
     (folder / "test_one.py").write_text(text)
@@ -44,6 +77,42 @@ def run(folder: Path, text: str, *options: str, **variables: str) -> subprocess.
         capture_output=True,
         text=True,
     )
+
+
+def chosen(folder: Path, *options: str) -> list[str]:
+    """Return the names of the tests that are chosen of ``MARKED``, which is all there is in the folder of tests."""
+    (folder / "tests").mkdir(exist_ok=True)
+    (folder / "tests" / "test_marked.py").write_text(MARKED)
+    shutil.copy(TESTS.parent / "pyproject.toml", folder)
+    usual = {name: value for name, value in os.environ.items() if name != "PYTEST_ADDOPTS"}
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-p", "conftest", "--collect-only", "-q", *options],
+        cwd=folder,
+        env={**usual, "PYTHONPATH": str(TESTS), "TMPDIR": str(folder)},
+        capture_output=True,
+        text=True,
+    )
+    return re.findall(r"::test_(\S+)", done.stdout)
+
+
+QUICK = ["inline", "slice_of_spark", "both[inline]"]
+
+
+def test_a_plain_run_takes_the_quick_tests_and_a_slice(tmp_path: Path) -> None:
+    assert chosen(tmp_path) == chosen(tmp_path, "-m", "quick") == QUICK
+
+
+def test_marks_follow_from_what_a_test_does(tmp_path: Path) -> None:
+    assert chosen(tmp_path, "-m", "process") == ["process", "process_of_a_class", "process_of_a_fixture"]
+    assert chosen(tmp_path, "-m", "spark") == ["spark", "own_session", "slice_of_spark", "both[spark]"]
+
+
+def test_tests_that_are_named_run_unless_they_are_slow_and_all_run_on_demand(tmp_path: Path) -> None:
+    everything = chosen(tmp_path, "-m", "")
+    assert len(everything) == 11
+    assert chosen(tmp_path, "tests/test_marked.py") == [name for name in everything if name != "slow"]
+    assert chosen(tmp_path, "-k", "own_session") == ["own_session"]
+    assert set(chosen(tmp_path, "-m", "not quick")) == set(everything) - set(QUICK)
 
 
 def examples(output: str) -> list[str]:

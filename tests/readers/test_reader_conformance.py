@@ -206,6 +206,7 @@ def test_ingest(file: Path, tmp_path: Path) -> None:
     assert entry.rows == sum(c.num_rows for c in opened(file).stream().to_chunks(executor="inline"))
 
 
+@pytest.mark.quick
 def test_spark_reads_it(spark: SparkSession, file: Path) -> None:
     register_sources(spark)
     frame = spark.read.format(f"chunkmill.{file.suffix[1:]}").option("payload", "true").load(str(file.parent))
@@ -229,6 +230,7 @@ def test_a_frame_has_a_row_for_each_of_its_rows(spark: SparkSession, file: Path)
     assert opened.frame(entity, index=timeline).index.name == timeline
 
 
+@pytest.mark.quick
 def test_a_pipeline_on_spark_reads_it(spark: SparkSession, file: Path, tmp_path: Path) -> None:
     if file.suffix != ".jsonl":
         return  # theirs have tests of their own

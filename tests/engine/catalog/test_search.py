@@ -350,6 +350,7 @@ def test_an_index_of_few_vectors_is_trained_when_there_are_enough(
         assert nearest(dataset, vectors(3, 280)[frame], k=1)[0][:2] == ("r3", frame)
 
 
+@pytest.mark.quick
 def test_tasks_of_spark_make_the_rows(dataset: DatasetEntry, spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CHUNKMILL_EXECUTOR", "spark")
     monkeypatch.setattr("chunkmill.engine.catalog.search.indexes._TASK_BYTES", 1)

@@ -18,6 +18,7 @@ def client(tmp_path: Path) -> CatalogClient:
     return CatalogClient(tmp_path / "lake")
 
 
+@pytest.mark.quick
 def test_tasks_of_spark_write_a_frame_in_one_commit(client: CatalogClient, spark: Any) -> None:
     key = pa.field("id", pa.int64(), nullable=False, metadata={"rerun:is_table_index": "true"})
     schema = pa.schema([key, ("v", pa.float32()), ("t", pa.timestamp("ns", "UTC")), ("s", pa.string())])

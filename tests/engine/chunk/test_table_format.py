@@ -17,6 +17,8 @@ from chunkmill.engine.chunk.data import Timeline
 from chunkmill.engine.chunk.header import TimelineKind
 from chunkmill.engine.chunk.table_format import clusters, width_of, wrap
 from chunkmill.engine.chunk.tuid import following
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 TEXT = ComponentDescriptor("TextDocument:text", "rerun.archetypes.TextDocument", "rerun.components.Text")
 
@@ -318,7 +320,8 @@ def _component(r: random.Random, rows: int) -> pa.Array:
     return pa.array(values, pa.list_(datatype))
 
 
-@pytest.mark.parametrize("seed", range(40))
+@settings(max_examples=40)
+@given(seed=st.integers(0, 2**32 - 1))
 def test_rerun_prints_the_same(seed: int) -> None:
     rr = pytest.importorskip("rerun")
     theirs = pytest.importorskip("rerun.chunk").Chunk

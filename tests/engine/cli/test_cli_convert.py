@@ -181,6 +181,7 @@ def test_version_and_help() -> None:
         assert run(*command, "--help").exit_code == 0
 
 
+@pytest.mark.quick
 def test_spark_gives_what_inline_gives(data: Path, tmp_path: Path, spark: object) -> None:
     for executor in ("spark", "inline"):
         out = tmp_path / f"{executor}.rrd"

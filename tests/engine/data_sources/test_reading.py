@@ -33,6 +33,7 @@ def read(spark: SparkSession, kind: str, path: Any, **options: str) -> DataFrame
     return spark.read.format(f"chunkmill.{kind}").options(**options).load(path if isinstance(path, list) else str(path))
 
 
+@pytest.mark.quick
 def test_an_rrd_is_read_where_it_lies(spark: SparkSession, rrd: Path) -> None:
     frame = read(spark, "rrd", rrd)
     assert frame.columns == list(WITHOUT_PAYLOAD)

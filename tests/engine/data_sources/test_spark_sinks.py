@@ -143,6 +143,7 @@ def test_rows_that_are_not_fit_say_why(rows: list[pa.RecordBatch], tmp_path: Pat
     assert not (tmp_path / "a.rrd").exists()
 
 
+@pytest.mark.quick
 def test_frames_are_written_and_read_back(spark: Any, data: Path, wanted: Any, tmp_path: Path) -> None:
     frame = spark.read.format("chunkmill").option("payload", "true").load(str(data / MCAP))
     frame.repartition(2).write.format("chunkmill.rrd").mode("append").save(str(tmp_path / "out.rrd"))

@@ -55,6 +55,7 @@ def table(frame: Any) -> pa.Table:
 
 
 @pytest.mark.parametrize("seed", range(4))
+@pytest.mark.quick
 def test_spark_gives_the_rows_of_this_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     monkeypatch.setattr(plan, "TASK_BYTES", [64 << 20, 2000, 700, 250][seed])  # a segment in several tasks
     dataset = generated_dataset(tmp_path, seed)
@@ -125,6 +126,7 @@ def test_what_a_killed_driver_left_goes(tmp_path: Path, scratch: Path) -> None:
     small_dataset(tmp_path, 1).reader("frame", executor="spark").count()
 
 
+@pytest.mark.quick
 def test_an_error_names_segment_entity_chunk_and_file(tmp_path: Path) -> None:
     dataset = small_dataset(tmp_path)
     path = tmp_path / "s1.rrd"

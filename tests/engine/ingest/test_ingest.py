@@ -286,6 +286,7 @@ def test_a_pipeline_means_the_same_as_for_a_conversion(landing: Path, lake: Path
     assert sum(c.num_rows for c in store.recording(store.recordings()[0])) == sum(c.num_rows for c in converted)
 
 
+@pytest.mark.quick
 def test_on_spark_each_entry_is_a_batch_and_a_restart_goes_on(
     landing: Path, lake: Path, data: Path, spark: Any
 ) -> None:

@@ -13,6 +13,8 @@ from chunkmill.engine.errors import ReadError
 from chunkmill.engine.optimisation.insertion import ChunkInserter
 from chunkmill.engine.optimisation.passes import converge
 from chunkmill.engine.optimisation.profile import OptimizationProfile, Settings
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 FLOATS, TEXTS = pa.list_(pa.float64()), pa.list_(pa.string())
 LIVE = Settings.of(OptimizationProfile.LIVE)
@@ -77,7 +79,8 @@ def at_once(chunks: list[Chunk], settings: Settings) -> ChunkInserter:
     return store
 
 
-@pytest.mark.parametrize("seed", range(80))
+@settings(max_examples=80)
+@given(seed=st.integers(0, 2**32 - 1))
 def test_chunks_are_merged_as_one_by_one(seed: int) -> None:
     rng = random.Random(seed)
     chunks, settings = some(rng), Settings.of(profile(rng))

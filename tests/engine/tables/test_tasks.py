@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,6 +13,8 @@ from chunkmill.engine.execution import RunOptions, Stage
 from chunkmill.engine.lance import Fragment
 from chunkmill.engine.tables import Table, fragment_work, udf
 from chunkmill.engine.tables.planning import Piece, tasks_of
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 Spans = list[list[tuple[int, int, int, bool]]]
 
@@ -41,10 +44,9 @@ def test_rows_are_dealt_to_tasks(fragments: list[int], task_rows: int, expected:
     assert dealt(fragments, task_rows) == expected
 
 
-@pytest.mark.parametrize("seed", range(20))
+@settings(max_examples=20)
+@given(seed=st.integers(0, 2**32 - 1))
 def test_each_row_is_in_one_task(seed: int) -> None:
-    import random
-
     dice = random.Random(seed)
     fragments = [dice.randint(1, 200) for _ in range(dice.randint(1, 12))]
     most = dice.randint(1, 300)

@@ -352,6 +352,7 @@ def test_two_refreshes_at_once_do_the_work_once(tables: TableConnection) -> None
     assert sorted(calls) == list(range(50, 400))
 
 
+@pytest.mark.quick
 def test_a_refresh_runs_on_spark(tables: TableConnection, spark: object) -> None:
     source = tables.create_table("src", [{"v": v} for v in range(100, 160)])
     query = source.search(None).where("v % 2 = 0").select({"v": "v", "third": cube})

@@ -5,12 +5,15 @@ from __future__ import annotations
 import random
 import struct
 import warnings
+from itertools import product
 
 import numpy as np
 import pytest
 from chunkmill.engine.errors import ReadError
 from chunkmill.readers.mcap.blocks import Block, MessageHeads, find_in_all, find_messages, joined
 from chunkmill.readers.mcap.records import Registry
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tests.readers.mcap.mcap_bytes import channel, message, record, schema
 
@@ -72,8 +75,6 @@ def test_right_indexes_are_enough(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (warned, list(channels), list(schemas)) == ([], [1, 2], [1])  # type: ignore[call-overload]
 
 
-@pytest.mark.parametrize("checked", [True, False])
-@pytest.mark.parametrize("which", range(4))
 @pytest.mark.parametrize(
     "pairs",
     [
@@ -91,18 +92,20 @@ def test_right_indexes_are_enough(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
     ids=str,
 )
-def test_wrong_indexes(pairs: Pairs, which: int, checked: bool) -> None:
-    blocks = blocks_of(checked=checked)
-    blocks[which] = block_of(RUNS[which], BEGINS[which], pairs, checked=checked)
+def test_wrong_indexes(pairs: Pairs) -> None:
     arena = arena_of(RUNS)
-    expected = outcome(one_by_one, arena, blocks)
-    assert len(expected[0]) == 9  # type: ignore[arg-type]
-    assert outcome(find_in_all, arena, blocks) == expected
-    blocks[which] = blocks[which]._replace(indexed=None)
-    assert outcome(find_in_all, arena, blocks)[:2] == expected[:2]
+    for which, checked in product(range(4), (True, False)):
+        blocks = blocks_of(checked=checked)
+        blocks[which] = block_of(RUNS[which], BEGINS[which], pairs, checked=checked)
+        expected = outcome(one_by_one, arena, blocks)
+        assert len(expected[0]) == 9, (which, checked)  # type: ignore[arg-type]
+        assert outcome(find_in_all, arena, blocks) == expected, (which, checked)
+        blocks[which] = blocks[which]._replace(indexed=None)
+        assert outcome(find_in_all, arena, blocks)[:2] == expected[:2], (which, checked)
 
 
-@pytest.mark.parametrize("seed", range(200))
+@settings(max_examples=200)
+@given(seed=st.integers(0, 2**32 - 1))
 def test_damaged_records(seed: int) -> None:
     chance = random.Random(seed)
     blocks = blocks_of(checked=chance.random() < 0.5)

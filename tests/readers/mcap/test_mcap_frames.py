@@ -12,6 +12,8 @@ import pytest
 from chunkmill.engine.errors import ReadError
 from chunkmill.readers.mcap.blocks import decompress
 from chunkmill.readers.mcap.records import ChunkHead
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from zstandard import ZstdCompressor, ZstdDecompressor
 
 MIXED = random.Random(5).randbytes(70_000) + b"the same again " * 9000 + bytes(300_000)
@@ -108,7 +110,8 @@ def test_a_wrong_checksum() -> None:
         decompressed(data[:-1] + bytes([data[-1] ^ 1]), len(MIXED))
 
 
-@pytest.mark.parametrize("seed", range(300))
+@settings(max_examples=300)
+@given(seed=st.integers(0, 2**32 - 1))
 def test_damaged_ones_never_write_beyond_their_room(seed: int) -> None:
     chance = random.Random(seed)
     records = NOISE[:200] + b"the same again " * 50

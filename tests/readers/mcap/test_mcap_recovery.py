@@ -294,7 +294,8 @@ class TestWhatStaysAnError:
             assert len(said) == 1
 
 
-@pytest.mark.parametrize("seed", range(40))
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(seed=st.integers(0, 2**32 - 1))
 def test_any_damage_gives_a_subset_and_a_report(tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed)
     data = bytearray(recording(runs_of(chance.choice(COMPRESSIONS)), summary=chance.random() < 0.5))

@@ -231,6 +231,7 @@ def free_port() -> int:
         return int(listener.getsockname()[1])
 
 
+@pytest.mark.quick
 def test_the_command_serves_with_tokens_and_ends_on_a_signal(tmp_path: Path) -> None:
     small_lake(tmp_path)
     lake, port = tmp_path / "lake", free_port()

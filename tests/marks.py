@@ -1,0 +1,115 @@
+"""Set the marks of a test by its folder and by what it does, and ``quick`` on those of a plain run.
+
+A test is quick unless it has one of the marks ``LONG``; the decorator ``pytest.mark.quick`` makes one of these quick as
+well: the slice of Spark, of processes, of pages and of faults that a plain run takes.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from types import CodeType, FunctionType, ModuleType
+from typing import Any
+
+import pytest
+
+TESTS = Path(__file__).resolve().parent
+
+FOLDERS = {"docs": "docs", "faults": "faults", "fuzz": "faults", "house_rules": "house"}
+"""The mark of each test in a folder."""
+
+LONG = ("slow", "wide", "docs", "spark", "process", "faults")
+"""The marks of what a plain run leaves out."""
+
+STARTERS = {"subprocess", "multiprocessing", "concurrent.futures.process"}
+"""Modules that start processes."""
+
+
+def set_marks(item: pytest.Item) -> None:
+    """Give a test the marks that follow from its folder, its parameters, its fixtures and its code."""
+    folder = item.path.relative_to(TESTS).parts[0] if item.path.is_relative_to(TESTS) else ""
+    if folder in FOLDERS:
+        item.add_marker(FOLDERS[folder])
+    if isinstance(item, pytest.Function):
+        functions = tuple(_functions(item))
+        if _takes_spark(item):
+            item.add_marker("spark")
+        if any(map(_starts_process, functions)):
+            item.add_marker("process")
+    if not any(item.get_closest_marker(name) for name in LONG):
+        item.add_marker("quick")
+
+
+def _functions(item: pytest.Function) -> Iterator[FunctionType]:
+    """Yield the function of a test and those of its fixtures."""
+    yield _plain(item.function)
+    for name in item.fixturenames:
+        for definition in item._fixtureinfo.name2fixturedefs.get(name, ())[-1:]:
+            function = _plain(definition.func)
+            if isinstance(function, FunctionType):
+                yield function
+
+
+def _plain(function: Any) -> Any:
+    function = inspect.unwrap(getattr(function, "__func__", function))
+    return getattr(getattr(function, "hypothesis", None), "inner_test", function)
+
+
+def _takes_spark(item: pytest.Function) -> bool:
+    parameters = item.callspec.params.values() if hasattr(item, "callspec") else ()
+    if "spark" in item.fixturenames or any(isinstance(value, str) and value == "spark" for value in parameters):
+        return True
+    return any(text == "spark" or text.startswith("local[") for text in _texts(_plain(item.function).__code__))
+
+
+@cache
+def _starts_process(function: FunctionType) -> bool:
+    """Return whether a function, or one of the tests' own functions that it names, names what starts processes."""
+    seen: set[Any] = set()
+    waiting: list[Any] = [function]
+    while waiting:
+        part = waiting.pop()
+        if part in seen:
+            continue
+        seen.add(part)
+        if isinstance(part, type):
+            waiting += [_plain(member) for member in vars(part).values() if inspect.isroutine(_plain(member))]
+        elif isinstance(part, FunctionType):
+            names = set(_names(part.__code__))
+            for name in names:
+                value = part.__globals__.get(name)
+                if isinstance(value, ModuleType):
+                    if value.__name__ in STARTERS or (value is os and "fork" in names):
+                        return True
+                    if _is_ours(value):
+                        waiting += [_plain(member) for key, member in vars(value).items() if key in names]
+                elif getattr(value, "__module__", None) in STARTERS:
+                    return True
+                elif inspect.isroutine(value) or inspect.isclass(value):
+                    is_beside = getattr(value, "__module__", "") == part.__module__
+                    waiting += [_plain(value)] if is_beside or _is_ours(inspect.getmodule(value)) else []
+    return False
+
+
+def _is_ours(module: ModuleType | None) -> bool:
+    return Path(getattr(module, "__file__", None) or "/").is_relative_to(TESTS)
+
+
+def _codes(code: CodeType) -> Iterator[CodeType]:
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _codes(constant)
+
+
+def _names(code: CodeType) -> Iterator[str]:
+    for part in _codes(code):
+        yield from part.co_names
+
+
+def _texts(code: CodeType) -> Iterator[str]:
+    for part in _codes(code):
+        yield from (constant for constant in part.co_consts if isinstance(constant, str))
