@@ -9,6 +9,7 @@ from urllib.parse import quote
 
 import numpy as np
 
+from ..chunk import numpy_ticks
 from ..errors import UsageError
 
 IndexValue = datetime | timedelta | int | np.datetime64 | np.timedelta64
@@ -91,7 +92,7 @@ def _text(value: IndexValue, kind: str) -> str:
 def _nanoseconds(value: IndexValue | str) -> int:
     """Nanoseconds (of a time since the epoch), or the number that it is."""
     if isinstance(value, np.datetime64 | np.timedelta64):
-        return int(value.astype(f"{value.dtype.kind}8[ns]").astype(np.int64))
+        return int(numpy_ticks(value))
     if isinstance(value, datetime):
         value = (value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)) - _EPOCH
     if isinstance(value, timedelta):

@@ -18,6 +18,7 @@ from .columns import (
     descriptor_of,
     duration_ticks,
     is_property,
+    numpy_ticks,
     timestamp_ticks,
 )
 from .data import ChunkData, Component, Payload, Timeline, alike, is_plain, pickle_whole, ticks
@@ -128,6 +129,7 @@ __all__ = [
     "mint",
     "minted_by",
     "minting",
+    "numpy_ticks",
     "pandas_of",
     "parse_entity_path",
     "plain_type",

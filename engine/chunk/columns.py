@@ -190,6 +190,7 @@ def descriptor_of(like: DescriptorLike | str, argument: str = "component") -> Co
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _NOT_A_TIME = np.iinfo(np.int64).min
+_FINER = ("ps", "fs", "as")
 _MOST_SECONDS = 9_223_372_036
 _MILLISECONDS_LIKELY = 100_000_000_000
 
@@ -219,9 +220,41 @@ def timestamp_ticks(values: Iterable[Any]) -> npt.NDArray[np.int64]:
     return _ticks(values, "M8", _moment)
 
 
+def numpy_ticks(values: npt.NDArray[Any] | np.datetime64 | np.timedelta64) -> npt.NDArray[np.int64]:
+    """Return the nanoseconds of times or spans of numpy. "Not a time" stays the smallest number.
+
+    Raises ``ValueError`` for what 64 bits do not hold: numpy wraps it around, and raises ``OverflowError`` since 2.5.
+
+    >>> numpy_ticks(np.array(["1970-01-02"], "M8[D]")).tolist()
+    [86400000000000]
+    """
+    given = np.asarray(values)
+    unit = f"{given.dtype.kind}8[ns]"
+    try:
+        ticks = given.astype(unit)
+        is_wrapped = (ticks.astype(given.dtype) != given) & ~np.isnat(given)
+        if np.datetime_data(given.dtype)[0] not in _FINER and bool(is_wrapped.any()):
+            raise _beyond(given[is_wrapped][0])
+    except OverflowError:
+        raise next(_beyond(value) for value in given.ravel() if not _fits(value, unit)) from None
+    return ticks.view(np.int64)
+
+
+def _fits(value: Any, unit: str) -> bool:
+    try:
+        value.astype(unit)
+    except OverflowError:
+        return False
+    return True
+
+
+def _beyond(value: Any) -> ValueError:
+    return ValueError(f"{value!r} is more than 292 years from 1970, or from 0: 64 bits of nanoseconds do not hold it")
+
+
 def _ticks(values: Iterable[Any], dtype: str, tick: Callable[[Any], int]) -> npt.NDArray[np.int64]:
     if isinstance(values, np.ndarray) and values.dtype.str[1:3] == dtype:
-        ticks = values.astype(f"{dtype}[ns]").view(np.int64)
+        ticks = numpy_ticks(values)
     elif isinstance(values, np.ndarray) and values.dtype.kind in "iuf":
         ticks = _all_seconds(values)
     else:
@@ -242,7 +275,7 @@ def _all_seconds(values: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
 
 def _span(value: Any) -> int:
     if isinstance(value, np.timedelta64):
-        return int(value.astype("timedelta64[ns]").astype(np.int64))
+        return int(numpy_ticks(value))
     if isinstance(value, timedelta):
         return (value.days * 86_400 + value.seconds) * 1_000_000_000 + value.microseconds * 1000
     if isinstance(value, pa.DurationScalar):
@@ -252,7 +285,7 @@ def _span(value: Any) -> int:
 
 def _moment(value: Any) -> int:
     if isinstance(value, np.datetime64):
-        return int(value.astype("datetime64[ns]").astype(np.int64))
+        return int(numpy_ticks(value))
     if isinstance(value, datetime):
         return _span((value if value.tzinfo is not None else value.replace(tzinfo=UTC)) - _EPOCH)
     if isinstance(value, pa.TimestampScalar):

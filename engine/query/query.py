@@ -20,6 +20,7 @@ from ..chunk import (
     IndexColumnDescriptor,
     Schema,
     TimelineKind,
+    numpy_ticks,
     timeline_called,
     to_arrow_schema,
 )
@@ -242,12 +243,16 @@ def _of_times(values: npt.NDArray[Any], given: object = None) -> _Given:
     """Times or spans of numpy; ``given`` is the one that a user gave for them."""
     missing = np.isnat(values)
     there = values[~missing]
-    ticks = there.astype(f"{values.dtype.kind}8[ns]")
-    wrapped = ticks.astype(there.dtype) != there
-    if bool(wrapped.any()):
-        raise _too_large(there[wrapped][0] if given is None else given)
+    try:
+        ticks = numpy_ticks(there)
+    except ValueError as error:
+        text = f"index value {error}: it is larger than any index has"
+        raise (UsageError(text) if given is None else _too_large(given)) from error
+    inexact = ticks.view(f"{values.dtype.kind}8[ns]").astype(there.dtype) != there  # parts of nanoseconds
+    if bool(inexact.any()):
+        raise _too_large(there[inexact][0] if given is None else given)
     where = f"NaT, at position {int(np.flatnonzero(missing)[0])}" if bool(missing.any()) else ""
-    return _Given(ticks.view(np.int64), frozenset([_OF_NUMPY[values.dtype.kind]]), where)
+    return _Given(ticks, frozenset([_OF_NUMPY[values.dtype.kind]]), where)
 
 
 def _of_items(values: Iterable[Any]) -> _Given:

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from chunkmill.engine.chunk import TimeColumn
+from chunkmill.engine.chunk.columns import duration_ticks
 
 NAIVE = datetime(2020, 1, 1)  # noqa: DTZ001 - taken as UTC, as Rerun does
 
@@ -69,3 +70,22 @@ def test_exactly_one_kind(given: dict[str, Any]) -> None:
 def test_what_is_no_time(given: dict[str, Any], error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         TimeColumn("x", **given)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"timestamp": np.array(["2000-01-01", "3000-01-01"], "M8[s]")},
+        {"timestamp": [np.datetime64("1500-01-01")]},
+        {"duration": np.array([1, 2**40], "m8[s]")},
+        {"duration": [np.timedelta64(300 * 366, "D")]},
+    ],
+)
+def test_times_that_nanoseconds_do_not_hold_are_refused(given: dict[str, Any]) -> None:
+    """numpy before 2.5 wraps them around: the year 3000 was 1830."""
+    with pytest.raises(ValueError, match="64 bits of nanoseconds do not hold it"):
+        TimeColumn("time", **given)
+
+
+def test_parts_of_nanoseconds_are_left_out() -> None:
+    assert duration_ticks(np.array([1_999, 2**62], "m8[ps]")).tolist() == [1, 2**62 // 1000]
