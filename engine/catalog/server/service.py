@@ -13,11 +13,11 @@ from typing import Any, Final
 
 from ...limits import MIB
 from ..client import CatalogClient
-from . import chunks, datasets, entries, property_methods, tables, uploads
+from . import chunks, datasets, entries, properties, tables, uploads
 from .lake import Lake, ServiceOptions
 from .protocol import Call, Kind, Method, answers, cloud, invalid
 
-_MODULES: Final = (chunks, datasets, entries, property_methods, tables, uploads, sys.modules[__name__])
+_MODULES: Final = (chunks, datasets, entries, properties, tables, uploads, sys.modules[__name__])
 """Modules whose functions answer calls."""
 
 FEATURES: Final = ("per_segment_index_values",)
