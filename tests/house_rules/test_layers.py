@@ -62,7 +62,14 @@ MAY_IMPORT = {
         "engine.lance",
         "engine.execution",
     ),
-    "engine.stream": ("engine.chunk", "engine.rrd", "engine.reports", "engine.spark", "engine.execution"),
+    "engine.stream": (
+        "engine.chunk",
+        "engine.rrd",
+        "engine.reports",
+        "engine.spark",
+        "engine.execution",
+        "engine.optimisation",
+    ),
     "engine.optimisation": ("engine.chunk", "engine.rrd", "engine.execution"),
     "engine.recordings": ("engine.chunk", "engine.rrd", "engine.execution", "engine.optimisation"),
     "engine.query": ("engine.chunk", "engine.rrd", "engine.stream", "engine.optimisation", "engine.recordings"),
@@ -109,7 +116,6 @@ MAY_IMPORT = {
 
 # Methods whose types live above them: what they name for the type checker, and never import.
 ANNOTATED_FROM_ABOVE = (
-    "engine.stream.lazy_stream",
     "engine.catalog.entries",
     "engine.catalog.hidden_datasets",
     "engine.catalog.deprecated",
@@ -118,10 +124,9 @@ ANNOTATED_FROM_ABOVE = (
     "engine.catalog.v0_27.entries",
 )
 
-# Names in strings that point up, as of today: methods of streams that live above them, and what workers import early.
+# Names in strings that point up, as of today: what workers import early.
 NAMED_FROM_BELOW = {
     "engine.spark.worker_daemon": ("engine.execution", "engine.stream", "engine.rrd", "readers", "lenses"),
-    "engine.stream.source": ("engine.data_sources", "engine.store", "lenses"),
 }
 
 # Where a library may be imported at all.
@@ -131,7 +136,7 @@ HOME_OF_LIBRARY = {
     "prometheus_client": ("engine.catalog.server", "engine.ingest"),
     "uvicorn": ("engine.catalog.server",),
     "click": ("engine.cli",),
-    "datafusion": ("engine.frames", "engine.store", "engine.catalog", "engine.cli"),
+    "datafusion": ("engine.stream", "engine.frames", "engine.store", "engine.catalog", "engine.cli"),
     "grpc": ("engine.catalog.server", "engine.spark"),
     "lance": ("engine.lance",),
     "rich": ("engine.cli", "engine.chunk", "engine.execution"),
