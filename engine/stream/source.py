@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Protocol, TypeVar
 
 from ..chunk import Chunk, ChunkKind, Fate, Origin, Schema, given
 from ..errors import ReadWarning, UsageError
@@ -61,6 +61,9 @@ class Source(ABC, Generic[S]):
 
     __slots__ = ()
 
+    has_runs: ClassVar[bool] = False
+    """Whether :meth:`run_splits`, :meth:`whole_run` and :meth:`pieces` may pass messages on."""
+
     nothing: ReadWarning | None = None
     """The reason that the source's own options choose nothing, if that is known once it has divided itself."""
 
@@ -112,7 +115,7 @@ class Source(ABC, Generic[S]):
 
         Where runs are not known, all chunks, whatever becomes of them.
         """
-        yield held(self.read(split))
+        yield self.read(split)
 
     @property
     def is_held(self) -> bool:
@@ -288,6 +291,8 @@ class ChunkListSource(Source[ChunkSplit]):
 
     name: str
     chunks: tuple[Chunk, ...]
+
+    has_runs = True
 
     def describe(self) -> str:
         """One line for the plan."""
