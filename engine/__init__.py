@@ -153,7 +153,8 @@ __all__ = [
 ]
 
 name_terminals(
-    __name__, {".data_sources": "get_session value_frame", ".store": "collect_plan open_recording read_rows"}
+    __name__,
+    {".data_sources": "get_session value_frame", ".store": "chunks_panel collect_plan open_recording read_rows"},
 )
 
 __getattr__, __dir__ = lazy_names(__name__, _HOMES)

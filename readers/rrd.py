@@ -179,6 +179,8 @@ class RrdSource(Source[RrdSplit]):
     opened: RrdFile | None = field(default=None, compare=False, repr=False)
     """The file as its stores were looked up, so that its footer is not read again: a fifth of a small frame's time."""
 
+    has_runs = True
+
     def describe(self) -> str:
         """One line for the plan."""
         return f"RrdReader({Path(self.path).name}, {self.store.text})"

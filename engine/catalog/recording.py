@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ..chunk import Chunk
 from ..query import QuerySemantics
-from ..store import LazyStore
+from ..store import LazyStore, segment_of
 
 if TYPE_CHECKING:
     from .row_view import RecordingView, ViewContentsLike
@@ -56,4 +56,4 @@ class Recording(LazyStore):
             include_semantically_empty_columns=include_semantically_empty_columns,
             include_tombstone_columns=include_tombstone_columns,
         )
-        return RecordingView(self.segment(self._recording_id), query)
+        return RecordingView(segment_of(self, self._recording_id), query)

@@ -12,7 +12,7 @@ from ..errors import UsageError
 from ..locations import located
 from ..query import HeldRecording, Query, QuerySemantics, queried_recordings
 from ..rrd import RrdFile
-from ..store import ChunkStore, LazyStore
+from ..store import ChunkStore, LazyStore, segment_of
 from .complaints import warnings_as_lines
 from .jobs import Input, distinct_inputs
 from .options import QueryOptions
@@ -53,7 +53,7 @@ def _recordings(arguments: Sequence[str], options: QueryOptions) -> dict[str, He
     for item in items:
         with warnings_as_lines(item.path):
             for segment_id, store in _stores_of(item, options):
-                found.setdefault(segment_id, []).append(store.segment(segment_id))
+                found.setdefault(segment_id, []).append(segment_of(store, segment_id))
     return {segment_id: HeldRecording.of(parts) for segment_id, parts in found.items()}
 
 

@@ -9,19 +9,33 @@ from ..lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from ..optimisation import OptimizationProfile, video
-    from .chunk_store import ChunkStore
+    from ..stream import ChunkStore, LazyStore, StoreVersion
+    from .chunk_store import collect_plan, open_recording
     from .panels import chunks_panel
     from .recording_store import RecordingStore
-    from .stored import LazyStore, StoreVersion
+    from .stored import read_rows, segment_of
 
 _HOMES = {
     "..optimisation": "OptimizationProfile video",
-    ".chunk_store": "ChunkStore",
+    "..stream": "ChunkStore LazyStore StoreVersion",
+    ".chunk_store": "collect_plan open_recording",
     ".panels": "chunks_panel",
     ".recording_store": "RecordingStore",
-    ".stored": "LazyStore StoreVersion",
+    ".stored": "read_rows segment_of",
 }
 
-__all__ = ["ChunkStore", "LazyStore", "OptimizationProfile", "RecordingStore", "StoreVersion", "chunks_panel", "video"]
+__all__ = [
+    "ChunkStore",
+    "LazyStore",
+    "OptimizationProfile",
+    "RecordingStore",
+    "StoreVersion",
+    "chunks_panel",
+    "collect_plan",
+    "open_recording",
+    "read_rows",
+    "segment_of",
+    "video",
+]
 
 __getattr__, __dir__ = lazy_names(__name__, _HOMES)

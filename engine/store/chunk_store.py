@@ -1,15 +1,14 @@
-"""``ChunkStore``: all chunks of a recording, materialised on disk, laid out for reading."""
+"""Collect a pipeline into a ``ChunkStore``, in scratch or in a kept store; open a kept store of one recording."""
 
 from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
-from ..chunk import Chunk
 from ..errors import UsageError
 from ..execution import RunOptions, ScratchFolder, Staging, Work, lazy_chunk
-from ..optimisation import OptimizationProfile, collect_parts, optimised
+from ..optimisation import OptimizationProfile, collect_parts
 from ..recordings import (
     Arrived,
     Commit,
@@ -21,50 +20,21 @@ from ..recordings import (
     StoreWriter,
 )
 from ..rrd import StoreEntry
-from ..stream import as_chunk
-from .stored import KeptRecording, LazyStore, StoredChunks, by_chunk_id
-
-_AS_THEY_ARE = OptimizationProfile(max_bytes=0, max_rows=0, max_rows_if_unsorted=0, extra_passes=0, gop_batching=False)
+from ..stream import ChunkStore, LazyStore, by_chunk_id
+from .stored import KeptRecording
 
 _COLLECTED = Origin("", 0, 0, "", kept=False)
 """What a collected recording comes from: no file."""
 
 
-class ChunkStore(StoredChunks):
-    """The chunks of a recording, by ascending chunk id. Immutable.
-
-    Made by :meth:`from_chunks`, :meth:`LazyChunkStream.collect` or :meth:`open`. Collected chunks are on disk
-    and are read when they are used, so a store may be larger than memory; each is then verified by its digest.
-
-    Order: ascending chunk id, for iteration, ``stream`` and ``write_rrd``.
-    """
-
-    def __init__(self, chunks: Iterable[Chunk], *, kept: KeptRecording | None = None) -> None:
-        super().__init__(by_chunk_id(list(chunks)), name="ChunkStore", kept=kept)
-
-    @staticmethod
-    def from_chunks(chunks: Iterable[Chunk]) -> ChunkStore:
-        """A store of the given chunks, in memory. Nothing is merged or split.
-
-        Chunks without rows or components, and chunks given twice, are left out; static chunks that newer ones
-        overwrite whole are dropped. Raises ``ReadError`` when a chunk's row ids do not ascend, ``AttributeError`` for
-        anything but a chunk.
-        """
-        return ChunkStore(optimised(map(as_chunk, chunks), _AS_THEY_ARE))
-
-    @staticmethod
-    def open(path: str | os.PathLike[str], *, version: int | None = None) -> LazyStore:
-        """Open a kept store of one recording, as it was at ``version`` (by default the newest).
-
-        Reads the manifest only; the chunks come by ascending chunk id. Raises ``SourceMissingError`` where there is no
-        store, ``ReadError`` where it is damaged, and ``UsageError`` for one of several recordings.
-        """
-        folder = RecordingsFolder(path)
-        kept = KeptRecording(folder, folder.version(version))
-        return LazyStore(by_chunk_id(kept.chunks()), name=f"{folder.path} version {kept.version.number}", kept=kept)
+def open_recording(path: str | os.PathLike[str], version: int | None) -> LazyStore:
+    """Open a kept store as :meth:`ChunkStore.open` does."""
+    folder = RecordingsFolder(path)
+    kept = KeptRecording(folder, folder.version(version))
+    return LazyStore(by_chunk_id(kept.chunks()), name=f"{folder.path} version {kept.version.number}", kept=kept)
 
 
-def collect(
+def collect_plan(
     work: Work,
     options: RunOptions,
     optimize: OptimizationProfile | None,

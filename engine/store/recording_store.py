@@ -26,8 +26,7 @@ from ..recordings import (
     summarised,
     vacuum_store,
 )
-from ..stream import Content
-from .stored import LazyStore
+from ..stream import Content, LazyStore
 
 if TYPE_CHECKING:
     import datafusion

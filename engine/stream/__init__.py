@@ -12,7 +12,13 @@ if TYPE_CHECKING:
     from .drawing import draw_plan
     from .frames import FrameChoices, FrameRequest, Frames, tick_of
     from .lazy_stream import (
+        ChunkStore,
+        Kept,
         LazyChunkStream,
+        LazyStore,
+        StoredChunks,
+        StoreVersion,
+        by_chunk_id,
         framed,
         plan_outputs,
         plan_recording,
@@ -33,8 +39,8 @@ _HOMES = {
     ".drawing": "draw_plan",
     ".frames": "FrameChoices FrameRequest Frames tick_of",
     ".lazy_stream": (
-        "LazyChunkStream framed plan_outputs plan_recording single_tasks sink_of task_plan value_columns value_schema "
-        "write_stores"
+        "ChunkStore Kept LazyChunkStream LazyStore StoreVersion StoredChunks by_chunk_id framed plan_outputs "
+        "plan_recording single_tasks sink_of task_plan value_columns value_schema write_stores"
     ),
     ".operators": "Operator as_chunk",
     ".plan": "Node OperatorNode Plan compile_plan explain_plan nodes_of",
@@ -43,6 +49,7 @@ _HOMES = {
 
 __all__ = [
     "ChunkKind",
+    "ChunkStore",
     "Content",
     "ContentFilter",
     "Fate",
@@ -50,7 +57,9 @@ __all__ = [
     "FrameRequest",
     "Frames",
     "IteratedSource",
+    "Kept",
     "LazyChunkStream",
+    "LazyStore",
     "Node",
     "Operator",
     "OperatorNode",
@@ -59,7 +68,10 @@ __all__ = [
     "Source",
     "SourceLike",
     "Split",
+    "StoreVersion",
+    "StoredChunks",
     "as_chunk",
+    "by_chunk_id",
     "compile_plan",
     "draw_plan",
     "explain_plan",

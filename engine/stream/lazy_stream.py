@@ -1,15 +1,22 @@
-"""``LazyChunkStream``: a pipeline over chunks that runs when a terminal asks for it."""
+"""``LazyChunkStream``: a pipeline over chunks that runs when a terminal asks for it; and stores of chunks.
+
+A stream collects into a store, and a store gives a stream: so both classes are here. What a store needs of queries and
+of kept stores is implemented above, see :func:`terminal`.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Unpack, cast
 
 import pyarrow as pa
 
-from ..chunk import Chunk, Origin, Schema, ValueSchema, columns_of
+from ..chunk import Chunk, ChunkHeader, LensLike, Origin, Schema, ValueSchema, columns_of, summarise_chunks
 from ..errors import UsageError, check_argument
 from ..execution import (
     SHARD_BYTES,
@@ -31,13 +38,14 @@ from ..execution import (
     write_rrd_shards,
     write_to,
 )
+from ..lazy_names import terminal
 from ..locations import local_path, located
 from ..objects import ObjectUrl
 from ..reports import RunReport
 from ..rrd import StoreEntry
 from .content_filter import Content, content_filter
 from .frames import FrameRequest, Frames, RowChoices
-from .operators import Components, Filter, FlatMap, Map, Operator, Selection
+from .operators import Components, Filter, FlatMap, Map, Operator, Selection, as_chunk
 from .plan import (
     MergeNode,
     Node,
@@ -58,21 +66,22 @@ from .plan import (
     within_contents,
 )
 from .source import (
+    ChunkListSource,
     FrameSource,
     IteratedSource,
     PlainSource,
     RowsSource,
     Source,
     SourceLike,
-    extension,
     travelling,
     travelling_in_pieces,
 )
 
 if TYPE_CHECKING:
-    from ...lenses import Lens
+    import datafusion
+
     from ..execution import DataFrame, SparkSession
-    from ..store import ChunkStore, OptimizationProfile
+    from ..optimisation import OptimizationProfile
 
 _CONSUMED = "This stream has already been consumed by a pipeline operation (e.g. filter, drop, split, or merge)."
 
@@ -207,7 +216,7 @@ class LazyChunkStream(Frames):
 
     def lenses(
         self,
-        lenses: Iterable[Lens] | Lens,
+        lenses: Iterable[LensLike] | LensLike,
         *,
         output_mode: str = "drop_unmatched",
         content: Content | None = None,
@@ -225,9 +234,8 @@ class LazyChunkStream(Frames):
         """
         entities = None if content is None else content_filter(content)
         table = None if quarantine is None else QuarantineTable.at(quarantine)
-        return self._then(
-            extension("lenses")(lenses, output_mode, content=entities, on_error=on_error, quarantine=table)
-        )
+        lens_set = terminal("LensSet")(lenses, output_mode, content=entities, on_error=on_error, quarantine=table)
+        return self._then(lens_set)
 
     @staticmethod
     def merge(*streams: LazyChunkStream) -> LazyChunkStream:
@@ -341,7 +349,7 @@ class LazyChunkStream(Frames):
             optimize.max_bytes  # noqa: B018 (what is no profile fails here, before anything runs)
         label = "collect" if into is None else str(into)
         with self._ready(executor, master, progress, label, runs=True) as (plan, options):
-            store = extension("collect")(plan, options, optimize, into, application_id, recording_id, shard_bytes)
+            store = terminal("collect_plan")(plan, options, optimize, into, application_id, recording_id, shard_bytes)
         return cast("ChunkStore", store)
 
     def to_spark(
@@ -381,8 +389,8 @@ class LazyChunkStream(Frames):
             request = FrameRequest.of(contents, **choices)
             work, known = task_plan(framed(self, request)), value_schema(self, request)
             warn_of_nothing(work)
-            session = spark or extension("get_session")()
-            return cast("DataFrame", extension("value_frame")(work, known, request.bounds, session))
+            session = spark or terminal("get_session")()
+            return cast("DataFrame", terminal("value_frame")(work, known, request.bounds, session))
         if payload and into is not None:
             raise UsageError("a frame with payload writes no files", hint="Leave out `into` or `payload`.")
         streamed = rows_in(self._live_node())
@@ -391,7 +399,7 @@ class LazyChunkStream(Frames):
                 raise UsageError("rows of from_stream contain chunks", hint="Ask for that: to_spark(payload=True).")
             return transformed_frame(streamed, compile_plan(self._live_node(), RowsSource.travelling).over)
         plan = self._plan("spark")
-        session = spark or extension("get_session")()
+        session = spark or terminal("get_session")()
         return chunk_frame(plan, session, payload=payload, into=None if into is None else local_path(into))
 
     def explain(self, *, executor: str | None = None) -> str:
@@ -449,6 +457,223 @@ class LazyChunkStream(Frames):
         from .drawing import stream_panel
 
         return stream_panel(self._node, is_consumed=self._consumed)
+
+
+@dataclass(frozen=True, slots=True)
+class StoreVersion:
+    """One version of a kept store of one recording.
+
+    ``created`` is in seconds since the epoch; ``bytes`` are those of its chunks as stored; ``first``: the number of
+    the first version that counts, as earlier ones are removed.
+    """
+
+    number: int
+    created: float
+    chunks: int
+    rows: int
+    bytes: int
+    application_id: str
+    recording_id: str
+    first: int = 0
+
+    @property
+    def store(self) -> StoreEntry:
+        """The recording that the shards belong to."""
+        return StoreEntry("recording", self.application_id, self.recording_id)
+
+
+class Kept(ABC):
+    """The store of recordings that keeps the chunks of a :class:`ChunkStore` or a :class:`LazyStore`."""
+
+    version: StoreVersion
+    """The version that is open."""
+
+    @abstractmethod
+    def versions(self) -> list[StoreVersion]:
+        """Return all versions, oldest first."""
+
+    @abstractmethod
+    def vacuum(self, keep: int) -> int:
+        """Remove what only versions older than the newest ``keep`` need, and return the bytes freed."""
+
+
+def by_chunk_id(chunks: Sequence[Chunk]) -> tuple[Chunk, ...]:
+    """The order of a store."""
+    return tuple(sorted(chunks, key=lambda c: c.id.lower()))
+
+
+class StoredChunks:
+    """The base of :class:`ChunkStore` and :class:`LazyStore`.
+
+    ``silent_columns`` are headers of columns that no chunk's header names, because they hold nothing but nulls;
+    ``kept`` is what a kept store shows.
+    """
+
+    def __init__(
+        self,
+        chunks: Iterable[Chunk],
+        *,
+        name: str,
+        kept: Kept | None = None,
+        silent_columns: Sequence[ChunkHeader] = (),
+    ) -> None:
+        self._chunks = tuple(chunks)
+        self._name = name
+        self._kept = kept
+        self._silent = tuple(silent_columns)
+
+    def schema(self) -> Schema:
+        """All timelines and components, from the headers alone."""
+        return Schema.from_headers(chain((c.header for c in self._chunks), self._silent))
+
+    def summary(self) -> str:
+        """One line per chunk, sorted by entity: ``{entity} rows=… static=… timelines=[…] cols=[…]``.
+
+        Where headers come from an RRD's footer, components of which it says nothing, because all their rows are null,
+        are left out.
+        """
+        return summarise_chunks(c.header for c in self._chunks)
+
+    def stream(self) -> LazyChunkStream:
+        """A stream over all chunks, in the store's order."""
+        return LazyChunkStream.from_source(ChunkListSource(self._name, self._chunks))
+
+    def reader(
+        self,
+        index: str | None,
+        *,
+        contents: Content | None = None,
+        include_semantically_empty_columns: bool = False,
+        include_tombstone_columns: bool = False,
+        fill_latest_at: bool = False,
+        using_index_values: Any = None,
+        executor: str | None = None,
+        ctx: datafusion.SessionContext | None = None,
+    ) -> datafusion.DataFrame:
+        """The rows of the recording by an index, as a DataFrame of DataFusion; see :meth:`DatasetEntry.reader`.
+
+        There is no column ``rerun_segment_id``. ``contents`` are the entities, by default all but properties; ``ctx``
+        is the context that evaluates it, by default one of its own; ``executor`` says who reads. No chunk is read
+        before rows are wanted.
+
+        Raises
+        ------
+        TypeError
+            ``contents`` or ``using_index_values`` are something else.
+        ValueError
+            There is no such index; index values are given twice, or without an index; or chunks have a component in
+            types that do not go together.
+        """
+        rows: datafusion.DataFrame = terminal("read_rows")(
+            self,
+            self._name,
+            index,
+            contents,
+            executor,
+            ctx,
+            include_semantically_empty_columns=include_semantically_empty_columns,
+            include_tombstone_columns=include_tombstone_columns,
+            fill_latest_at=fill_latest_at,
+            using_index_values=using_index_values,
+        )
+        return rows
+
+    def write_rrd(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        application_id: str,
+        recording_id: str,
+        shards: bool = False,
+        shard_bytes: int = SHARD_BYTES,
+        progress: Progress = None,
+    ) -> RunReport:
+        """Write all chunks to an RRD file, or a folder of them; see :meth:`LazyChunkStream.write_rrd`."""
+        return self.stream().write_rrd(
+            path,
+            application_id=application_id,
+            recording_id=recording_id,
+            shards=shards,
+            shard_bytes=shard_bytes,
+            progress=progress,
+        )
+
+    def versions(self) -> list[StoreVersion]:
+        """All versions of a kept store, oldest first; none for one in scratch, in memory or in an RRD."""
+        return [] if self._kept is None else self._kept.versions()
+
+    def vacuum(self, keep: int = 1) -> int:
+        """Remove what only versions older than the newest ``keep`` need; gives the bytes freed. For a kept store.
+
+        Where there is something to remove, a version is published first that has the same chunks; it is not counted.
+
+        Raises
+        ------
+        WriteError
+            Another process writes to the store, or it cannot be written. Nothing was removed then.
+        """
+        return 0 if self._kept is None else self._kept.vacuum(keep)
+
+    def __len__(self) -> int:
+        return len(self._chunks)
+
+    def __iter__(self) -> Iterator[Chunk]:
+        return iter(self._chunks)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({len(self)} chunks)"
+
+    def _repr_html_(self) -> str:
+        title = f"{type(self).__name__} {self._name}".replace("ChunkStore ChunkStore", "ChunkStore")
+        panel: str = terminal("chunks_panel")(title, self)
+        return panel
+
+
+class ChunkStore(StoredChunks):
+    """The chunks of a recording, by ascending chunk id. Immutable.
+
+    Made by :meth:`from_chunks`, :meth:`LazyChunkStream.collect` or :meth:`open`. Collected chunks are on disk
+    and are read when they are used, so a store may be larger than memory; each is then verified by its digest.
+
+    Order: ascending chunk id, for iteration, ``stream`` and ``write_rrd``.
+    """
+
+    def __init__(self, chunks: Iterable[Chunk], *, kept: Kept | None = None) -> None:
+        super().__init__(by_chunk_id(list(chunks)), name="ChunkStore", kept=kept)
+
+    @staticmethod
+    def from_chunks(chunks: Iterable[Chunk]) -> ChunkStore:
+        """A store of the given chunks, in memory. Nothing is merged or split.
+
+        Chunks without rows or components, and chunks given twice, are left out; static chunks that newer ones
+        overwrite whole are dropped. Raises ``ReadError`` when a chunk's row ids do not ascend, ``AttributeError`` for
+        anything but a chunk.
+        """
+        from ..optimisation import OptimizationProfile, optimised
+
+        none = OptimizationProfile(max_bytes=0, max_rows=0, max_rows_if_unsorted=0, extra_passes=0, gop_batching=False)
+        return ChunkStore(optimised(map(as_chunk, chunks), none))
+
+    @staticmethod
+    def open(path: str | os.PathLike[str], *, version: int | None = None) -> LazyStore:
+        """Open a kept store of one recording, as it was at ``version`` (by default the newest).
+
+        Reads the manifest only; the chunks come by ascending chunk id. Raises ``SourceMissingError`` where there is no
+        store, ``ReadError`` where it is damaged, and ``UsageError`` for one of several recordings.
+        """
+        return cast("LazyStore", terminal("open_recording")(path, version))
+
+
+class LazyStore(StoredChunks):
+    """The chunks of a recording in the order of its manifest. Length, schema and summary read no chunk.
+
+    Made by :meth:`RrdReader.store`, :meth:`ChunkStore.open` and :meth:`RecordingStore.recording`.
+    """
+
+    @property
+    def version(self) -> StoreVersion | None:
+        """The version that is open, of a kept store."""
+        return None if self._kept is None else self._kept.version
 
 
 Streams = Iterable[tuple[StoreEntry, LazyChunkStream]]

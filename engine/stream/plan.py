@@ -139,7 +139,7 @@ class Plan(Work):
         """The pieces of task ``index``, in order: chunks, and between them runs of messages that nothing looks into."""
         at, split = self.splits[index]
         source, chain = self.sources[at], self.chains[at]
-        if not chain.may_pass_on:
+        if not (source.has_runs and chain.may_pass_on):
             yield from self.run(index)
             return
         for piece in timed(held(source.pieces(split, chain.fate)), READ):
@@ -169,7 +169,7 @@ class Plan(Work):
         """All that task ``index`` gives, where nothing looks into it."""
         at, split = self.splits[index]
         source, chain = self.sources[at], self.chains[at]
-        return source.whole_run(split, chain.fate) if chain.may_pass_on else None
+        return source.whole_run(split, chain.fate) if source.has_runs and chain.may_pass_on else None
 
     def source_paths(self) -> set[str]:
         """The files that the sources read, where they say so."""
@@ -206,7 +206,7 @@ def compile_plan(
         if request is not None:
             source = source.projected(request)
         read.append(source)
-        runs_only = source.run_splits(fused.fate) if runs and fused.may_pass_on else None
+        runs_only = source.run_splits(fused.fate) if runs and source.has_runs and fused.may_pass_on else None
         splits += [(i, split) for split in (source.splits() if runs_only is None else runs_only)]
         why = source.nothing
         if why is None and request is None:  # of a frame that has nothing the columns are missing, which is an error

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import importlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Protocol, TypeVar
 
 from ..chunk import Chunk, ChunkKind, Fate, Origin, Schema, given
 from ..errors import ReadWarning, UsageError
 from ..execution import ScratchPart, check_frame, chunks_of_frame, spool, spool_pieces
-from ..rrd import Run, RunRows
+from ..limits import MIB, SPLIT_BYTES
+from ..rrd import Run, RunRows, VerifiedRun
 from ..task_context import held
 from .operators import as_chunk
 
@@ -60,6 +60,9 @@ class Source(ABC, Generic[S]):
     """
 
     __slots__ = ()
+
+    has_runs: ClassVar[bool] = False
+    """Whether :meth:`run_splits`, :meth:`whole_run` and :meth:`pieces` may pass messages on."""
 
     nothing: ReadWarning | None = None
     """The reason that the source's own options choose nothing, if that is known once it has divided itself."""
@@ -112,7 +115,7 @@ class Source(ABC, Generic[S]):
 
         Where runs are not known, all chunks, whatever becomes of them.
         """
-        yield held(self.read(split))
+        yield self.read(split)
 
     @property
     def is_held(self) -> bool:
@@ -266,21 +269,105 @@ class SpooledSource(Source[_SpooledSplit]):
         return split.part.chunks()
 
 
-# Imports point down: what lies above the stream, and methods of it are made of, is found by name.
-_HOMES: Final = {
-    "chunk_list": ("..store.stored", "ChunkListSource"),
-    "collect": ("..store.chunk_store", "collect"),
-    "get_session": ("..data_sources", "get_session"),
-    "lenses": ("...lenses", "LensSet"),
-    "value_frame": ("..data_sources", "value_frame"),
-}
+_PASSED_BYTES: Final = 256 * MIB
+"""How much a task passes on."""
 
 
-def extension(name: str) -> Callable[..., Any]:
-    """The function or class behind the method ``name``."""
-    module, attribute = _HOMES[name]
-    found: Callable[..., Any] = getattr(importlib.import_module(module, __package__), attribute)
-    return found
+@dataclass(frozen=True, slots=True)
+class ChunkSplit(Split):
+    """A run of a store's chunks; one of those that are passed on does not hold them."""
+
+    chunks: tuple[Chunk, ...]
+    run: VerifiedRun | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkListSource(Source[ChunkSplit]):
+    """Chunks that are here already, most of them by reference; can be read any number of times.
+
+    Order: as given. Chunks pickle with their references, so tasks read payloads from where they lie; a chunk that has
+    only ever been in memory travels with its payload.
+    """
+
+    name: str
+    chunks: tuple[Chunk, ...]
+
+    has_runs = True
+
+    def describe(self) -> str:
+        """One line for the plan."""
+        return self.name
+
+    def splits(self) -> Sequence[ChunkSplit]:
+        """Runs of chunks of about 64 MiB uncompressed."""
+        from ..optimisation import stored_size
+
+        runs = list(runs_of(self.chunks))
+        total = len(runs)
+        return [
+            ChunkSplit(f"{self.name} [{i + 1}/{total}]", sum(map(stored_size, run)), run) for i, run in enumerate(runs)
+        ]
+
+    def read(self, split: ChunkSplit) -> Iterator[Chunk]:
+        """The chunks of one run."""
+        return iter(split.chunks) if split.run is None else split.run.chunks_there()
+
+    def run_splits(self, fate: Callable[[ChunkKind], Fate]) -> Sequence[ChunkSplit] | None:
+        """Splits of the chunks that are passed on; None where one is looked into, or lies elsewhere than in local files
+        of the store's own.
+        """
+        fates = [fate(ChunkKind(c.entity_path, c.is_static, c.timeline_names)) for c in self.chunks]
+        if Fate.LOOKED_INTO in fates:
+            return None
+        kept = [c for c, its in zip(self.chunks, fates, strict=True) if its is Fate.PASSED_ON]
+        run = VerifiedRun.of(kept)
+        if run is None:
+            return None
+        runs = run.divided(_PASSED_BYTES)
+        labels = [f"{self.name} [{i + 1}/{len(runs)}]" for i in range(len(runs))]
+        return [ChunkSplit(label, run.table.message_bytes, (), run) for label, run in zip(labels, runs, strict=True)]
+
+    def whole_run(self, split: ChunkSplit, fate: Callable[[ChunkKind], Fate]) -> VerifiedRun | None:
+        """The messages of a split that :meth:`run_splits` gave; beside chunks that are looked into, there is none."""
+        del fate
+        return split.run
+
+    def pieces(self, split: ChunkSplit, fate: Callable[[ChunkKind], Fate]) -> Iterator[RunRows | Iterator[Chunk]]:
+        """A split chunk by chunk: beside chunks that are looked into, none is passed on unseen."""
+        del fate
+        yield self.read(split)
+
+    def spooled(self, *, whole: bool = True) -> Source[Any]:
+        """Return the same chunks in splits that carry no payload: those in memory are written to scratch first."""
+        if not whole or all(c.payload is not None for c in self.chunks):
+            return self
+        return IteratedSource(self.chunks).spooled()
+
+    def spooled_pieces(self) -> tuple[Source[Any], Iterator[Split]]:
+        """The same chunks, those in memory written to scratch as they are needed."""
+        if all(c.payload is not None for c in self.chunks):
+            return self, iter(self.splits())
+        return IteratedSource(self.chunks).spooled_pieces()
+
+    def paths(self) -> Sequence[str]:
+        """The files that payloads are read from."""
+        return sorted({p for c in self.chunks if (p := getattr(c.payload, "path", None)) is not None})
+
+
+def runs_of(chunks: Sequence[Chunk], run_bytes: int = SPLIT_BYTES) -> Iterator[tuple[Chunk, ...]]:
+    """Consecutive chunks of about ``run_bytes`` each."""
+    from ..optimisation import stored_size
+
+    run: list[Chunk] = []
+    size = 0
+    for chunk in chunks:
+        run.append(chunk)
+        size += stored_size(chunk)
+        if size >= run_bytes:
+            yield tuple(run)
+            run, size = [], 0
+    if run:
+        yield tuple(run)
 
 
 class FrameSource(Source[Any]):
@@ -307,8 +394,7 @@ class FrameSource(Source[Any]):
 
     def spooled(self, *, whole: bool = True) -> Source[Any]:  # noqa: ARG002 (all rows come at once)
         """Return the chunks as a source that tasks can read: where they are stored, or in scratch parts."""
-        made: Source[Any] = extension("chunk_list")("from_spark", tuple(chunks_of_frame(self._frame)))
-        return made
+        return ChunkListSource("from_spark", tuple(chunks_of_frame(self._frame)))
 
 
 class RowsSource(Source[Split]):

@@ -14,7 +14,7 @@ import pytest
 from chunkmill.engine.chunk import Chunk, ComponentColumn, TimeColumn
 from chunkmill.engine.errors import ReadError
 from chunkmill.engine.execution import spark_stage as spark_module
-from chunkmill.engine.execution.chunk_rows import parse_rows
+from chunkmill.engine.execution.chunk_rows import RowWriter, parse_rows
 from chunkmill.engine.execution.stage import Body, TaskRun, TaskRunner
 from chunkmill.engine.optimisation import collect
 from chunkmill.engine.rrd import ChunkTable
@@ -223,6 +223,11 @@ class Warns(Body):
             yield task.rows.batch()
         warnings.warn("after", stacklevel=1)
         return {"chunks": 0}
+
+
+def test_a_body_leaves_all_tasks_to_workers_by_default() -> None:
+    assert TaskRunner(Warns()).quick(1) == {}
+    assert Warns().quick(TaskRun(0, "0", "", RowWriter(0))) is None
 
 
 def test_filters_of_warnings_are_as_before_between_two_batches() -> None:

@@ -16,8 +16,8 @@ from chunkmill.engine.errors import ReadError
 from chunkmill.engine.optimisation import collect
 from chunkmill.engine.rrd import VerifiedRun
 from chunkmill.engine.store import ChunkStore, OptimizationProfile
-from chunkmill.engine.store.stored import ChunkListSource
 from chunkmill.engine.stream import LazyChunkStream
+from chunkmill.engine.stream.source import ChunkListSource
 from chunkmill.readers import RrdReader
 from comparison import rerun_verify
 
