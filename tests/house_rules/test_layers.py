@@ -111,7 +111,6 @@ MAY_IMPORT = {
 ANNOTATED_FROM_ABOVE = (
     "engine.chunk.chunk",
     "engine.stream.lazy_stream",
-    "engine.catalog.v0_27.entries",
 )
 
 # Names in strings that point up, as of today: methods of streams that live above them, and what workers import early.
