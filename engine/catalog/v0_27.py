@@ -18,16 +18,19 @@ from datafusion import DataFrame, SessionContext, col, lit
 from ..errors import AlreadyExistsError, NotFoundError, RegistrationError, UsageError, check_argument
 from ..query import SEGMENT_ID, AnswerColumns, QueriedSegment, Query, QuerySemantics
 from ..recordings import BASE_LAYER
-from . import client, dataset, entry_log, table_entry
+from . import client
+from .dataset import DatasetEntry as _Dataset
 from .dataset import DatasetView
 from .deprecated import TableInsertMode, older
 from .entries import EntryId, EntryKind
+from .entry_log import Entry as _Entry
 from .registration_handle import RegistrationHandle
 from .requests import OnDuplicateSegmentLayer
 from .row_view import IndexValuesLike, RowView, ViewContentsLike, reader_of, view_query
 from .search import AnyComponentColumn, IndexingResult, VectorDistanceMetric, VectorDistanceMetricLike
 from .segment_table import frame_of
 from .segment_url import partition_url
+from .table_entry import TableEntry as _Table
 
 if TYPE_CHECKING:
     from ..chunk import IndexColumnSelector
@@ -55,7 +58,6 @@ __all__ = [
 
 P = ParamSpec("P")
 R = TypeVar("R")
-_Entry, _Dataset, _Table = entry_log.Entry, dataset.DatasetEntry, table_entry.TableEntry
 PARTITION_ID: Final = "rerun_partition_id"
 """The name that the column of segment ids had."""
 _TIME: Final = pa.timestamp("ns")
