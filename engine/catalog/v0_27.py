@@ -12,25 +12,25 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar
 
+import datafusion
 import pyarrow as pa
-from datafusion import DataFrame, SessionContext, col, lit
 
 from ..errors import AlreadyExistsError, NotFoundError, RegistrationError, UsageError, check_argument
 from ..query import SEGMENT_ID, AnswerColumns, QueriedSegment, Query, QuerySemantics
 from ..recordings import BASE_LAYER
 from . import client
-from .dataset import DatasetEntry as _Dataset
+from .dataset import DatasetEntry as NewDataset
 from .dataset import DatasetView
 from .deprecated import TableInsertMode, older
 from .entries import EntryId, EntryKind
-from .entry_log import Entry as _Entry
+from .entry_log import Entry as NewEntry
 from .registration_handle import RegistrationHandle
 from .requests import OnDuplicateSegmentLayer
 from .row_view import IndexValuesLike, RowView, ViewContentsLike, reader_of, view_query
 from .search import AnyComponentColumn, IndexingResult, VectorDistanceMetric, VectorDistanceMetricLike
 from .segment_table import frame_of
 from .segment_url import partition_url
-from .table_entry import TableEntry as _Table
+from .table_entry import TableEntry as NewTable
 
 if TYPE_CHECKING:
     from ..chunk import IndexColumnSelector
@@ -88,7 +88,7 @@ class Entry:
 
     __hash__ = None  # type: ignore[assignment]
 
-    def __init__(self, catalog: CatalogClient, entry: _Entry) -> None:
+    def __init__(self, catalog: CatalogClient, entry: NewEntry) -> None:
         self._catalog = catalog
         self._entry = entry
 
@@ -122,9 +122,9 @@ class Entry:
         """When the entry changed last, in UTC."""
         return self._entry.updated_at
 
-    update = today(_Entry.update, "Give the entry another name; see :meth:`chunkmill.engine.catalog.Entry.update`.")
+    update = today(NewEntry.update, "Give the entry another name; see :meth:`chunkmill.engine.catalog.Entry.update`.")
     delete = today(
-        _Entry.delete, "Take the entry out of the catalog; see :meth:`chunkmill.engine.catalog.Entry.delete`."
+        NewEntry.delete, "Take the entry out of the catalog; see :meth:`chunkmill.engine.catalog.Entry.delete`."
     )
 
     def __eq__(self, other: object) -> bool:
@@ -138,18 +138,18 @@ class Entry:
 class TableEntry(Entry):
     """A table of a catalog."""
 
-    _entry: _Table
+    _entry: NewTable
 
     @property
     def storage_url(self) -> str:
         """The URL of the table; empty for one that the catalog makes itself."""
         return self._entry.storage_url
 
-    df = today(_Table.reader, "The rows of the table, as of now, as a DataFrame of DataFusion.")
-    to_arrow_reader = today(_Table.to_arrow_reader, "The rows of the table, as of now, as a stream of batches.")
+    df = today(NewTable.reader, "The rows of the table, as of now, as a DataFrame of DataFusion.")
+    to_arrow_reader = today(NewTable.to_arrow_reader, "The rows of the table, as of now, as a stream of batches.")
 
     __datafusion_table_provider__ = today(
-        _Table.__datafusion_table_provider__,
+        NewTable.__datafusion_table_provider__,
         """The table as DataFusion takes it from other libraries.
 
         Raises ``UnsupportedError`` where Lance was built for another DataFusion.
@@ -160,7 +160,7 @@ class TableEntry(Entry):
 class DataFusionTable:
     """Rows under a name."""
 
-    def __init__(self, name: str, frame: DataFrame) -> None:
+    def __init__(self, name: str, frame: datafusion.DataFrame) -> None:
         self._name = name
         self._frame = frame
 
@@ -169,7 +169,7 @@ class DataFusionTable:
         """The name of the table."""
         return self._name
 
-    def df(self) -> DataFrame:
+    def df(self) -> datafusion.DataFrame:
         """The rows as a DataFrame of DataFusion."""
         return self._frame
 
@@ -178,7 +178,7 @@ class DataFusionTable:
         return reader_of(self._frame)
 
 
-def with_partition_ids(frame: DataFrame) -> DataFrame:
+def with_partition_ids(frame: datafusion.DataFrame) -> datafusion.DataFrame:
     """Return a frame with segment ids under the name that they had."""
     return frame.with_column_renamed(SEGMENT_ID, PARTITION_ID)
 
@@ -268,10 +268,30 @@ class DataframeQueryView(RowView):
     :meth:`using_index_values` is given, no other filter of rows counts.
     """
 
-    def __init__(self, dataset: _Dataset, query: Query) -> None:
+    def __init__(self, dataset: NewDataset, query: Query) -> None:
         super().__init__(query)
         self._dataset = dataset
         self._partitions: tuple[str, ...] = ()
+
+    @classmethod
+    def of(
+        cls,
+        dataset: NewDataset,
+        index: str | None,
+        contents: ViewContentsLike,
+        *,
+        include_semantically_empty_columns: bool = False,
+        include_tombstone_columns: bool = False,
+    ) -> DataframeQueryView:
+        """The view that the arguments of ``dataframe_query_view`` mean. Raises ``TypeError`` for other ones."""
+        query = view_query(
+            index,
+            contents,
+            dataset.catalog.semantics,
+            include_semantically_empty_columns=include_semantically_empty_columns,
+            include_tombstone_columns=include_tombstone_columns,
+        )
+        return cls(dataset, query)
 
     def filter_partition_id(self, partition_id: str, *args: str) -> DataframeQueryView:
         """The rows of these partitions alone. One that is not there is an error when the rows are asked for."""
@@ -279,7 +299,7 @@ class DataframeQueryView(RowView):
             check_argument("partition_id", id_, str)
         return self._changed(_partitions=(partition_id, *args))
 
-    def df(self) -> DataFrame:
+    def df(self) -> datafusion.DataFrame:
         """The rows as a DataFrame of DataFusion, which reads when they are wanted; see :meth:`DatasetEntry.reader`.
 
         An index that no partition has gives no rows.
@@ -305,7 +325,7 @@ class DataframeQueryView(RowView):
 class DatasetEntry(Entry):
     """A dataset of a catalog: partitions, each a recording of one or more layers."""
 
-    _entry: _Dataset
+    _entry: NewDataset
 
     @property
     def manifest_url(self) -> str:
@@ -315,12 +335,14 @@ class DatasetEntry(Entry):
     def __fspath__(self) -> str:
         return os.fspath(self._entry)
 
-    schema = today(_Dataset.schema, "The columns of all partitions.")
-    arrow_schema = today(_Dataset.arrow_schema, "The columns of all partitions as Arrow fields with Rerun's metadata.")
+    schema = today(NewDataset.schema, "The columns of all partitions.")
+    arrow_schema = today(
+        NewDataset.arrow_schema, "The columns of all partitions as Arrow fields with Rerun's metadata."
+    )
 
     # --- partitions
 
-    partition_ids = today(_Dataset.segment_ids, "The ids of all partitions, in the order of their registration.")
+    partition_ids = today(NewDataset.segment_ids, "The ids of all partitions, in the order of their registration.")
 
     def partition_table(self) -> DataFusionTable:
         """One row for each partition, with the columns of ``segment_table``."""
@@ -348,7 +370,7 @@ class DatasetEntry(Entry):
         return partition_url(place, partition_id, timeline, start, end)
 
     download_partition = today(
-        _Dataset.download_segment,
+        NewDataset.download_segment,
         """The chunks of a partition, of all its layers; none is read before it is touched.
 
         Raises
@@ -383,14 +405,13 @@ class DatasetEntry(Entry):
         include_tombstone_columns
             Show also what clears components, ``Clear:is_recursive``.
         """
-        query = view_query(
+        return DataframeQueryView.of(
+            self._entry,
             index,
             contents,
-            self._entry.catalog.semantics,
             include_semantically_empty_columns=include_semantically_empty_columns,
             include_tombstone_columns=include_tombstone_columns,
         )
-        return DataframeQueryView(self._entry, query)
 
     # --- registration
 
@@ -450,10 +471,10 @@ class DatasetEntry(Entry):
         return None if hidden is None else hidden.id
 
     default_blueprint_partition_id = today(
-        _Dataset.default_blueprint, "The blueprint that partitions are shown with, if one is set."
+        NewDataset.default_blueprint, "The blueprint that partitions are shown with, if one is set."
     )
     set_default_blueprint_partition_id = today(
-        _Dataset.set_default_blueprint,
+        NewDataset.set_default_blueprint,
         """Let partitions be shown with the blueprint of this id; None sets none.
 
         Raises
@@ -467,7 +488,7 @@ class DatasetEntry(Entry):
     # --- search
 
     create_fts_index = today(
-        _Dataset.create_fts_search_index,
+        NewDataset.create_fts_search_index,
         "Index the words of a component; see :meth:`chunkmill.engine.catalog.DatasetEntry.create_fts_search_index`.",
     )
 
@@ -501,8 +522,8 @@ class DatasetEntry(Entry):
             distance_metric=distance_metric,
         )
 
-    list_indexes = today(_Dataset.list_search_indexes, "The search indexes of the dataset.")
-    delete_indexes = today(_Dataset.delete_search_indexes, "Delete the search indexes of a component.")
+    list_indexes = today(NewDataset.list_search_indexes, "The search indexes of the dataset.")
+    delete_indexes = today(NewDataset.delete_search_indexes, "Delete the search indexes of a component.")
 
     def search_fts(self, query: str, column: AnyComponentColumn) -> DataFusionTable:
         """Search an indexed component for words."""
@@ -515,7 +536,7 @@ class DatasetEntry(Entry):
     # --- upkeep
 
     do_maintenance = today(
-        _Dataset.do_maintenance,
+        NewDataset.do_maintenance,
         """Compact the dataset, and remove what only old versions of it need; see
         :meth:`chunkmill.engine.catalog.DatasetEntry.do_maintenance`.
         """,
@@ -552,31 +573,31 @@ class CatalogClient:
         return self._catalog.url
 
     @property
-    def ctx(self) -> SessionContext:
+    def ctx(self) -> datafusion.SessionContext:
         """A session of DataFusion in which every table is there by its name."""
         return self._catalog.ctx
 
     # --- lists
 
-    def entries(self) -> DataFrame:
+    def entries(self) -> datafusion.DataFrame:
         """One row for each entry, hidden ones included: ``id``, ``name``, ``entry_kind``, and when it changed."""
         return self._catalog.get_table("__entries").reader()
 
-    def datasets(self) -> DataFrame:
+    def datasets(self) -> datafusion.DataFrame:
         """The rows of :meth:`entries` that are of datasets, without the kind."""
         return self._of_kind(EntryKind.DATASET)
 
-    def tables(self) -> DataFrame:
+    def tables(self) -> datafusion.DataFrame:
         """The rows of :meth:`entries` that are of tables, without the kind."""
         return self._of_kind(EntryKind.TABLE)
 
-    def _of_kind(self, kind: EntryKind) -> DataFrame:
-        return self.entries().filter(col("entry_kind") == lit(int(kind))).drop("entry_kind")
+    def _of_kind(self, kind: EntryKind) -> datafusion.DataFrame:
+        return self.entries().filter(datafusion.col("entry_kind") == datafusion.lit(int(kind))).drop("entry_kind")
 
     def all_entries(self) -> list[DatasetEntry | TableEntry]:
         """All entries, hidden ones included."""
         entries = self._catalog.entries(include_hidden=True)
-        return [TableEntry(self, one) if isinstance(one, _Table) else DatasetEntry(self, one) for one in entries]
+        return [TableEntry(self, one) if isinstance(one, NewTable) else DatasetEntry(self, one) for one in entries]
 
     def dataset_entries(self) -> list[DatasetEntry]:
         """All datasets, but for those of blueprints."""
