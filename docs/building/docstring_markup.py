@@ -1,7 +1,8 @@
-"""A griffe extension: the few marks of reStructuredText in docstrings, as Markdown; signatures of named tuples."""
+"""A griffe extension: the few marks of reStructuredText in docstrings, as Markdown; what classes get at run time."""
 
 from __future__ import annotations
 
+import ast
 import re
 from typing import Any
 
@@ -20,6 +21,14 @@ class DocstringMarkup(griffe.Extension):
         """Rewrite the docstring of every object that is loaded."""
         if obj.docstring is not None:
             obj.docstring.value = as_markdown(obj.docstring.value)
+
+    def on_attribute_instance(self, *, attr: griffe.Attribute, **_: Any) -> None:
+        """Give a method that ``older`` or ``today`` makes of another the docstring that it gets there."""
+        call = attr.value
+        if isinstance(call, griffe.ExprCall) and str(call.function) in ("older", "today"):
+            text = str(call.arguments[1]).removeprefix("doc=")
+            attr.docstring = griffe.Docstring(as_markdown(ast.literal_eval(text)), parent=attr)
+            attr.value = None
 
     def on_class_members(self, *, cls: griffe.Class, **_: Any) -> None:
         """Give a named tuple the constructor that it gets at run time: its fields, in their order."""

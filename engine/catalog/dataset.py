@@ -336,7 +336,7 @@ class DatasetView:
         return f"DatasetView({self.dataset!r}, {segments}, {contents})"
 
 
-class DatasetEntry(HiddenDatasets, DatasetSearch, DatasetView):
+class DatasetEntry(HiddenDatasets, DatasetView, DatasetSearch):
     """A dataset: segments, each a recording of one or more layers, in a store of recordings.
 
     It stands for the place of its store, so ``Ingest("landing/", into=dataset)`` and ``RecordingStore.open(dataset)``

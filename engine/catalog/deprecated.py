@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Callable
 from enum import Enum
 from functools import wraps
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, cast, overload
 
 from ..errors import UsageError
 
@@ -50,7 +50,9 @@ def warned(message: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
 
 
 @overload
-def older(new: Callable[P, R], warning: str = "", *, doc: str = "", within: str = "") -> Callable[P, R]: ...
+def older(
+    new: Callable[Concatenate[Any, P], R], warning: str = "", *, doc: str = "", within: str = ""
+) -> Callable[Concatenate[Any, P], R]: ...
 @overload
 def older(
     new: Callable[..., R], warning: str = "", *, doc: str = "", within: str = "", **parameters: str

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         retry_transient,
         skip_on_error,
     )
+    from .ranking import vector_of
     from .reference import TableReference
     from .search import TableQuery
     from .signatures import Columns, FunctionKind
@@ -51,6 +52,7 @@ _HOMES = {
         "Fail Policy Retry RowFailure Skip check_skipped fail_fast guarded_compute policy_for retry_all "
         "retry_transient skip_on_error"
     ),
+    ".ranking": "vector_of",
     ".reference": "TableReference",
     ".search": "TableQuery",
     ".signatures": "Columns FunctionKind",
@@ -102,6 +104,7 @@ __all__ = [
     "retry_transient",
     "skip_on_error",
     "udf",
+    "vector_of",
 ]
 
 __getattr__, __dir__ = lazy_names(__name__, _HOMES)

@@ -155,8 +155,8 @@ def vector_column(schema: pa.Schema, name: str | None) -> str:
     return str(found[0])
 
 
-def vector_of(query: Any, column: str, type_: pa.DataType) -> pa.Array:
-    """A query as a vector of a column. Raises ``UsageError`` for what is none."""
+def vector_of(query: Any, column: str, type_: pa.DataType, *, shown: str | None = None) -> pa.Array:
+    """Return a query as a vector of a column, which errors call ``shown``. Raises ``UsageError`` for what is none."""
     try:
         given = query if isinstance(query, (pa.Array, pa.ChunkedArray)) else pa.array(np.asarray(query))
         given = given.combine_chunks() if isinstance(given, pa.ChunkedArray) else given
@@ -165,7 +165,8 @@ def vector_of(query: Any, column: str, type_: pa.DataType) -> pa.Array:
         raise UsageError(f"the query is no vector of numbers: {error}") from None
     if found.null_count or len(found) != type_.list_size:
         raise UsageError(
-            f"the query has {len(found) - found.null_count} numbers, and vectors of {column!r} have {type_.list_size}"
+            f"the query has {len(found) - found.null_count} numbers, "
+            f"and vectors of {shown or repr(column)} have {type_.list_size}"
         )
     if pa.types.is_floating(found.type) and not np.isfinite(found.to_numpy(zero_copy_only=False)).all():
         raise UsageError("the query has a number that is not finite, to which nothing has a distance")

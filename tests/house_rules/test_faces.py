@@ -8,7 +8,6 @@ from source_tree import REPOSITORY, modules, own_imports
 FACES = (
     "engine.catalog",
     "engine.catalog.server",
-    "engine.catalog.v0_27",
     "engine.chunk",
     "engine.cli",
     "engine.data_sources",

@@ -10,7 +10,7 @@ from source_tree import modules, nodes, parsed
 QUESTIONS = ("How", "What", "Where", "Which")
 
 OLDER = ("engine.catalog.v0_27",)
-"""Packages with the names of an older release, which mean there what they meant in that."""
+"""Modules with the names of an older release, which mean there what they meant in that."""
 
 
 def begins_with_question(text: str) -> bool:
@@ -21,7 +21,7 @@ def public_classes() -> dict[str, list[str]]:
     """Every public class name at the top of a module, with the modules that define it."""
     homes: dict[str, list[str]] = defaultdict(list)
     for name, path in modules().items():
-        if name.startswith(tuple(f"{package}." for package in OLDER)):
+        if name in OLDER:
             continue
         for node in parsed(path).body:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):

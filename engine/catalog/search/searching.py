@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -14,6 +13,7 @@ from ...errors import NotFoundError, UsageError, check_argument
 from ...execution import RunOptions
 from ...lance import ENTRY, TextIndex, VectorIndex, found_in
 from ...recordings import RecordingsFolder, StoreReader
+from ...tables import vector_of
 from ..segment_table import frame_of
 from .elements import TIMEPOINT, Elements, first_length, is_number, layer_rows
 from .indexes import SearchIndexes, StoredIndex
@@ -199,7 +199,8 @@ class DatasetSearch:
         if top_k < 1:
             raise UsageError(f"top_k is at least 1, not {top_k}")
         index = self._index_of(column, VectorIndex)
-        return self._found(index, (_vector(query, index), top_k), "_distance", "ascending", top_k)
+        vector = vector_of(query, index.name, index.elements.instance, shown=index.name)
+        return self._found(index, (vector, top_k), "_distance", "ascending", top_k)
 
     # --- inside
 
@@ -307,22 +308,3 @@ def _config(index: StoredIndex) -> IndexConfig:
         ComponentColumnSelector(elements.entity, elements.component),
         IndexProperties(kind, index.choices),
     )
-
-
-def _vector(query: Any, index: StoredIndex) -> pa.Array:
-    """The query as vectors of the index are. Raises ``UsageError`` where it is none such."""
-    assert isinstance(index.index, VectorIndex)
-    try:
-        found = query if isinstance(query, (pa.Array, pa.ChunkedArray)) else pa.array(np.asarray(query))
-        found = found.combine_chunks() if isinstance(found, pa.ChunkedArray) else found
-        found = found.cast(index.elements.instance.value_type)
-    except (pa.ArrowException, ValueError, TypeError) as error:
-        raise UsageError(f"the query is no vector of numbers: {error}") from None
-    if found.null_count or len(found) != index.index.dimension:
-        raise UsageError(
-            f"the query has {len(found) - found.null_count} numbers, and vectors of {index.name} have "
-            f"{index.index.dimension}"
-        )
-    if pa.types.is_floating(found.type) and not np.isfinite(np.asarray(found)).all():
-        raise UsageError("the query has a number that is not finite, to which nothing has a distance")
-    return found

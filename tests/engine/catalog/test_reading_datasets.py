@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -285,3 +286,19 @@ def test_the_log_time_of_an_mcap_may_be_named_short(
     assert short.to_arrow_table().equals(long.to_arrow_table())
     filled = dataset.reader("log_time", using_index_values=[2], fill_latest_at=True).to_arrow_table()
     assert filled["message_log_time"].cast("int64").to_pylist() == [2]
+
+
+def test_a_dataset_is_the_view_that_leaves_nothing_out(tmp_path: Path) -> None:
+    dataset = CatalogClient(tmp_path).create_dataset("ds")
+    assert isinstance(dataset, DatasetView) and dataset.dataset is dataset
+    assert DatasetEntry.reader is DatasetView.reader and dataset.schema() == DatasetView(dataset).schema()
+    assert repr(dataset) == "Entry(EntryKind.DATASET, 'ds')" and dataset == "ds"
+
+
+def test_a_frame_of_spark_takes_what_the_reader_takes_but_who_reads(tmp_path: Path) -> None:
+    dataset = CatalogClient(tmp_path).create_dataset("ds")
+    taken = inspect.signature(DatasetEntry.reader).parameters
+    assert list(inspect.signature(dataset.to_spark).parameters) == [n for n in taken if n not in ("self", "executor")]
+    for wrong in ("executor", "fill"):
+        with pytest.raises(TypeError, match=wrong):
+            dataset.to_spark("frame", **{wrong: "inline"})

@@ -1,0 +1,720 @@
+"""The catalog by the names of Rerun 0.27: a face over that of today, with the parameters and return types of then.
+
+Each object holds one of today's, and asks it. Methods that ``today`` makes differ in their name alone, or in names of
+parameters; the others give something else than those of today.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar
+
+import datafusion
+import pyarrow as pa
+
+from ..errors import AlreadyExistsError, NotFoundError, RegistrationError, UsageError, check_argument
+from ..query import SEGMENT_ID, AnswerColumns, QueriedSegment, Query, QuerySemantics
+from ..recordings import BASE_LAYER
+from . import client
+from .dataset import DatasetEntry as NewDataset
+from .dataset import DatasetView
+from .deprecated import TableInsertMode, older
+from .entries import EntryId, EntryKind
+from .entry_log import Entry as NewEntry
+from .registration_handle import RegistrationHandle
+from .requests import OnDuplicateSegmentLayer
+from .row_view import IndexValuesLike, RowView, ViewContentsLike, reader_of, view_query
+from .search import AnyComponentColumn, IndexingResult, VectorDistanceMetric, VectorDistanceMetricLike
+from .segment_table import frame_of
+from .segment_url import partition_url
+from .table_entry import TableEntry as NewTable
+
+if TYPE_CHECKING:
+    from ..chunk import IndexColumnSelector
+    from ..lance import Batches
+
+__all__ = [
+    "AlreadyExistsError",
+    "CatalogClient",
+    "DataFusionTable",
+    "DataframeQueryView",
+    "DatasetEntry",
+    "Entry",
+    "EntryId",
+    "EntryKind",
+    "IndexValuesLike",
+    "NotFoundError",
+    "TableEntry",
+    "TableInsertMode",
+    "Task",
+    "Tasks",
+    "VectorDistanceMetric",
+    "VectorDistanceMetricLike",
+    "ViewContentsLike",
+]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+PARTITION_ID: Final = "rerun_partition_id"
+"""The name that the column of segment ids had."""
+_TIME: Final = pa.timestamp("ns")
+_STATUS: Final = pa.schema(
+    [
+        pa.field("task_id", pa.string(), nullable=False),
+        pa.field("kind", pa.string()),
+        pa.field("data", pa.string()),
+        pa.field("exec_status", pa.string(), nullable=False),
+        pa.field("msgs", pa.string()),
+        pa.field("blob_len", pa.uint64()),
+        pa.field("lease_owner", pa.string()),
+        pa.field("lease_expiration", _TIME),
+        pa.field("attempts", pa.uint8(), nullable=False),
+        pa.field("creation_time", _TIME),
+        pa.field("last_update_time", _TIME),
+    ]
+)
+
+
+def today(new: Callable[Concatenate[Any, P], R], doc: str, **parameters: str) -> Callable[Concatenate[Any, P], R]:
+    """Return a method of an entry that asks ``new`` of the entry of today that it holds; see :func:`older`."""
+    return older(new, doc=doc, within="_entry", **parameters)
+
+
+class Entry:
+    """An entry of a catalog; it is equal to another handle of the same entry, to its name, and to its id."""
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __init__(self, catalog: CatalogClient, entry: NewEntry) -> None:
+        self._catalog = catalog
+        self._entry = entry
+
+    @property
+    def id(self) -> EntryId:
+        """The entry's id, which never changes."""
+        return self._entry.id
+
+    @property
+    def name(self) -> str:
+        """The entry's name."""
+        return self._entry.name
+
+    @property
+    def kind(self) -> EntryKind:
+        """The entry's kind."""
+        return self._entry.kind
+
+    @property
+    def catalog(self) -> CatalogClient:
+        """The client that this entry was asked for from."""
+        return self._catalog
+
+    @property
+    def created_at(self) -> datetime:
+        """When the entry was made, in UTC."""
+        return self._entry.created_at
+
+    @property
+    def updated_at(self) -> datetime:
+        """When the entry changed last, in UTC."""
+        return self._entry.updated_at
+
+    update = today(NewEntry.update, "Give the entry another name; see :meth:`chunkmill.engine.catalog.Entry.update`.")
+    delete = today(
+        NewEntry.delete, "Take the entry out of the catalog; see :meth:`chunkmill.engine.catalog.Entry.delete`."
+    )
+
+    def __eq__(self, other: object) -> bool:
+        return self._entry == (other._entry if isinstance(other, Entry) else other)
+
+    def __repr__(self) -> str:
+        kind = self.kind.name.title().replace("_", "")
+        return f"Entry({kind}, {self.name!r})"
+
+
+class TableEntry(Entry):
+    """A table of a catalog."""
+
+    _entry: NewTable
+
+    @property
+    def storage_url(self) -> str:
+        """The URL of the table; empty for one that the catalog makes itself."""
+        return self._entry.storage_url
+
+    df = today(NewTable.reader, "The rows of the table, as of now, as a DataFrame of DataFusion.")
+    to_arrow_reader = today(NewTable.to_arrow_reader, "The rows of the table, as of now, as a stream of batches.")
+
+    __datafusion_table_provider__ = today(
+        NewTable.__datafusion_table_provider__,
+        """The table as DataFusion takes it from other libraries.
+
+        Raises ``UnsupportedError`` where Lance was built for another DataFusion.
+        """,
+    )
+
+
+class DataFusionTable:
+    """Rows under a name."""
+
+    def __init__(self, name: str, frame: datafusion.DataFrame) -> None:
+        self._name = name
+        self._frame = frame
+
+    @property
+    def name(self) -> str:
+        """The name of the table."""
+        return self._name
+
+    def df(self) -> datafusion.DataFrame:
+        """The rows as a DataFrame of DataFusion."""
+        return self._frame
+
+    def to_arrow_reader(self) -> pa.RecordBatchReader:
+        """The rows as a stream of batches."""
+        return reader_of(self._frame)
+
+
+def with_partition_ids(frame: datafusion.DataFrame) -> datafusion.DataFrame:
+    """Return a frame with segment ids under the name that they had."""
+    return frame.with_column_renamed(SEGMENT_ID, PARTITION_ID)
+
+
+class Task:
+    """A registration that runs: of all files of a request, each of which succeeds or fails by itself."""
+
+    def __init__(self, handle: RegistrationHandle) -> None:
+        self._handle = handle
+        self._id = f"task_{EntryId.new()}"
+        self._began_ns = time.time_ns()
+
+    @property
+    def id(self) -> str:
+        """The id of the task."""
+        return self._id
+
+    def wait(self, timeout_secs: float | None) -> None:
+        """Wait until the task is done, with None as long as it takes; see :meth:`RegistrationHandle.wait`.
+
+        Raises
+        ------
+        TimeoutError
+            It is not within ``timeout_secs`` seconds. It goes on.
+        ValueError
+            Some files were not registered; the message names each.
+        """
+        self._handle.wait(timeout_secs)
+
+    def status(self) -> dict[str, object]:
+        """The row of the task in :meth:`Tasks.status_table`."""
+        status, text = "success", None
+        try:
+            self._handle.wait(0)
+        except TimeoutError:
+            status = "pending"
+        except RegistrationError as error:
+            status, text = "failed", error.message
+        return {
+            "task_id": self._id,
+            "exec_status": status,
+            "msgs": text,
+            "attempts": 1,
+            "creation_time": self._began_ns,
+        }
+
+    def __repr__(self) -> str:
+        return f"Task({self._id})"
+
+
+class Tasks:
+    """The tasks of a call of ``register_batch`` or ``register_prefix``: one, whatever the number of files."""
+
+    def __init__(self, handle: RegistrationHandle) -> None:
+        self._tasks = (Task(handle),)
+
+    def wait(self, timeout_secs: float | None = None) -> None:
+        """Wait until all tasks are done; raises as :meth:`Task.wait` does."""
+        for task in self._tasks:
+            task.wait(timeout_secs)
+
+    def status_table(self) -> DataFusionTable:
+        """One row for each task, of as things are: ``exec_status`` is ``pending``, ``success`` or ``failed``."""
+        rows = [task.status() for task in self._tasks]
+        return DataFusionTable("tasks", frame_of(pa.Table.from_pylist(rows, _STATUS)))
+
+    def __len__(self) -> int:
+        return len(self._tasks)
+
+    def __getitem__(self, index: int) -> Task:
+        if index >= len(self._tasks):
+            raise IndexError("Index out of range")
+        return self._tasks[index]
+
+    def __iter__(self) -> Iterator[Task]:
+        return iter(self._tasks)
+
+    def __repr__(self) -> str:
+        return f"Tasks({', '.join(task.id for task in self._tasks)})"
+
+
+class DataframeQueryView(RowView):
+    """Rows of a dataset by an index. It is immutable: each method below gives a new view.
+
+    Filters choose rows of values that were logged, and :meth:`fill_latest_at` fills what they left, with values from
+    outside of them, too. Of two filters of a kind the later counts; the three of ranges are one kind. Where
+    :meth:`using_index_values` is given, no other filter of rows counts.
+    """
+
+    def __init__(self, dataset: NewDataset, query: Query) -> None:
+        super().__init__(query)
+        self._dataset = dataset
+        self._partitions: tuple[str, ...] = ()
+
+    @classmethod
+    def of(
+        cls,
+        dataset: NewDataset,
+        index: str | None,
+        contents: ViewContentsLike,
+        *,
+        include_semantically_empty_columns: bool = False,
+        include_tombstone_columns: bool = False,
+    ) -> DataframeQueryView:
+        """The view that the arguments of ``dataframe_query_view`` mean. Raises ``TypeError`` for other ones."""
+        query = view_query(
+            index,
+            contents,
+            dataset.catalog.semantics,
+            include_semantically_empty_columns=include_semantically_empty_columns,
+            include_tombstone_columns=include_tombstone_columns,
+        )
+        return cls(dataset, query)
+
+    def filter_partition_id(self, partition_id: str, *args: str) -> DataframeQueryView:
+        """The rows of these partitions alone. One that is not there is an error when the rows are asked for."""
+        for id_ in (partition_id, *args):
+            check_argument("partition_id", id_, str)
+        return self._changed(_partitions=(partition_id, *args))
+
+    def df(self) -> datafusion.DataFrame:
+        """The rows as a DataFrame of DataFusion, which reads when they are wanted; see :meth:`DatasetEntry.reader`.
+
+        An index that no partition has gives no rows.
+
+        Raises
+        ------
+        NotFoundError
+            There is no partition of an id.
+        """
+        return with_partition_ids(super().df())
+
+    def _asked(self, query: Query) -> tuple[AnswerColumns, list[QueriedSegment]]:
+        if self._partitions:
+            missing = set(self._partitions) - set(self._dataset.segment_ids())
+            if missing:
+                raise NotFoundError(f"Partition '{min(missing)}' not found in dataset '{self._dataset.id}'")
+        return DatasetView(self._dataset, frozenset(self._partitions) or None).queried(query)
+
+    def __repr__(self) -> str:
+        return f"DataframeQueryView({self._dataset!r}, index={self._query.index!r})"
+
+
+class DatasetEntry(Entry):
+    """A dataset of a catalog: partitions, each a recording of one or more layers."""
+
+    _entry: NewDataset
+
+    @property
+    def manifest_url(self) -> str:
+        """The URL of the dataset's store."""
+        return self._entry.manifest_url
+
+    def __fspath__(self) -> str:
+        return os.fspath(self._entry)
+
+    schema = today(NewDataset.schema, "The columns of all partitions.")
+    arrow_schema = today(
+        NewDataset.arrow_schema, "The columns of all partitions as Arrow fields with Rerun's metadata."
+    )
+
+    # --- partitions
+
+    partition_ids = today(NewDataset.segment_ids, "The ids of all partitions, in the order of their registration.")
+
+    def partition_table(self) -> DataFusionTable:
+        """One row for each partition, with the columns of ``segment_table``."""
+        return DataFusionTable("partition_table", with_partition_ids(self._entry.segment_table()))
+
+    def manifest(self) -> DataFusionTable:
+        """One row for each layer of each partition."""
+        return DataFusionTable("manifest", with_partition_ids(self._entry.manifest()))
+
+    def partition_url(
+        self,
+        partition_id: str,
+        timeline: str | None = None,
+        start: datetime | timedelta | int | None = None,
+        end: datetime | timedelta | int | None = None,
+    ) -> str:
+        """The URL of a partition, and with a ``timeline`` of a span in it: of ticks, nanoseconds, times or durations.
+
+        Raises
+        ------
+        ValueError
+            ``start`` or ``end`` is given without ``timeline``.
+        """
+        place = f"{self._catalog.url.rstrip('/')}/dataset/{self.id}"
+        return partition_url(place, partition_id, timeline, start, end)
+
+    download_partition = today(
+        NewDataset.download_segment,
+        """The chunks of a partition, of all its layers; none is read before it is touched.
+
+        Raises
+        ------
+        NotFoundError
+            There is no such partition.
+        """,
+        partition_id="segment_id",
+    )
+
+    # --- rows
+
+    def dataframe_query_view(
+        self,
+        *,
+        index: str | None,
+        contents: ViewContentsLike,
+        include_semantically_empty_columns: bool = False,
+        include_tombstone_columns: bool = False,
+    ) -> DataframeQueryView:
+        """The rows of all partitions by an index; :meth:`chunkmill.engine.catalog.DatasetEntry.reader` has the rules.
+
+        Parameters
+        ----------
+        index
+            The index (timeline) whose values make rows. None: one row of static values for each partition.
+        contents
+            The entities: an expression such as ``/world/** -/world/debug/**``; or a mapping from expressions to the
+            components that are wanted of their entities. Of several that match an entity the last counts.
+        include_semantically_empty_columns
+            Show also components that are null or ``[]`` in every row of the dataset.
+        include_tombstone_columns
+            Show also what clears components, ``Clear:is_recursive``.
+        """
+        return DataframeQueryView.of(
+            self._entry,
+            index,
+            contents,
+            include_semantically_empty_columns=include_semantically_empty_columns,
+            include_tombstone_columns=include_tombstone_columns,
+        )
+
+    # --- registration
+
+    def register(self, recording_uri: str, *, recording_layer: str = BASE_LAYER, timeout_secs: float = 60) -> str:
+        """Register a recording, wait until it is, and return the id of its partition.
+
+        Raises
+        ------
+        AlreadyExistsError
+            The partition has such a layer.
+        TimeoutError
+            It takes longer. It goes on.
+        ValueError
+            It cannot be registered; the message says why.
+        """
+        return self._registered([recording_uri], [recording_layer]).wait(timeout_secs).segment_ids[0]
+
+    def register_batch(
+        self,
+        recording_uris: Sequence[str],
+        *,
+        recording_layers: Sequence[str] = [],
+    ) -> Tasks:
+        """Register recordings, each with its layer, or with the last one that is given, or else with ``base``.
+
+        Raises
+        ------
+        AlreadyExistsError
+            A partition has such a layer.
+        NotFoundError
+            There is no such file.
+        """
+        for name, value in (("recording_uris", recording_uris), ("recording_layers", recording_layers)):
+            check_argument(name, value, list, tuple)
+        count = len(recording_uris)
+        layers = [*recording_layers] or [BASE_LAYER]
+        return Tasks(self._registered(recording_uris, [*layers, *[layers[-1]] * count][:count]))
+
+    def register_prefix(self, recordings_prefix: str, layer_name: str | None = None) -> Tasks:
+        """Register all recordings below a folder or prefix; see :meth:`register_batch`."""
+        error = OnDuplicateSegmentLayer.ERROR
+        return Tasks(self._entry.register_prefix(recordings_prefix, layer_name, on_duplicate=error))
+
+    def _registered(self, uris: Sequence[str], layers: Sequence[str]) -> RegistrationHandle:
+        return self._entry.register(uris, layer_name=layers, on_duplicate=OnDuplicateSegmentLayer.ERROR)
+
+    # --- blueprints
+
+    def blueprint_dataset(self) -> DatasetEntry | None:
+        """The hidden dataset whose partitions are this one's blueprints; None for such a one itself."""
+        hidden = self._entry.blueprint_dataset()
+        return None if hidden is None else DatasetEntry(self._catalog, hidden)
+
+    def blueprint_dataset_id(self) -> EntryId | None:
+        """The id of :meth:`blueprint_dataset`."""
+        hidden = self._entry.blueprint_dataset()
+        return None if hidden is None else hidden.id
+
+    default_blueprint_partition_id = today(
+        NewDataset.default_blueprint, "The blueprint that partitions are shown with, if one is set."
+    )
+    set_default_blueprint_partition_id = today(
+        NewDataset.set_default_blueprint,
+        """Let partitions be shown with the blueprint of this id; None sets none.
+
+        Raises
+        ------
+        NotFoundError
+            There is no such blueprint.
+        """,
+        partition_id="blueprint_name",
+    )
+
+    # --- search
+
+    create_fts_index = today(
+        NewDataset.create_fts_search_index,
+        "Index the words of a component; see :meth:`chunkmill.engine.catalog.DatasetEntry.create_fts_search_index`.",
+    )
+
+    def create_vector_index(
+        self,
+        *,
+        column: AnyComponentColumn,
+        time_index: str | IndexColumnSelector,
+        num_partitions: int | None = None,
+        target_partition_num_rows: int | None = None,
+        num_sub_vectors: int = 16,
+        distance_metric: VectorDistanceMetricLike = "Cosine",
+    ) -> IndexingResult:
+        """Index the vectors of a component, as
+        :meth:`chunkmill.engine.catalog.DatasetEntry.create_vector_search_index` does.
+
+        ``num_partitions`` changes nothing: ``target_partition_num_rows`` says how large partitions are.
+
+        Raises
+        ------
+        ValueError
+            Both are given.
+        """
+        if num_partitions is not None and target_partition_num_rows is not None:
+            raise UsageError("only one of num_partitions and target_partition_num_rows can be given")
+        return self._entry.create_vector_search_index(
+            column=column,
+            time_index=time_index,
+            target_partition_num_rows=target_partition_num_rows,
+            num_sub_vectors=num_sub_vectors,
+            distance_metric=distance_metric,
+        )
+
+    list_indexes = today(NewDataset.list_search_indexes, "The search indexes of the dataset.")
+    delete_indexes = today(NewDataset.delete_search_indexes, "Delete the search indexes of a component.")
+
+    def search_fts(self, query: str, column: AnyComponentColumn) -> DataFusionTable:
+        """Search an indexed component for words."""
+        return DataFusionTable("search_fts", self._entry.search_fts(query, column))
+
+    def search_vector(self, query: Any, column: AnyComponentColumn, top_k: int) -> DataFusionTable:
+        """Search an indexed component for the vectors nearest to one."""
+        return DataFusionTable("search_vector", self._entry.search_vector(query, column, top_k))
+
+    # --- upkeep
+
+    do_maintenance = today(
+        NewDataset.do_maintenance,
+        """Compact the dataset, and remove what only old versions of it need; see
+        :meth:`chunkmill.engine.catalog.DatasetEntry.do_maintenance`.
+        """,
+    )
+
+
+class CatalogClient:
+    """The catalog in a folder, or below a prefix of an object store, with the calls of Rerun 0.27.
+
+    :class:`chunkmill.engine.catalog.CatalogClient` has the rules, and can have the same catalog open.
+
+    Parameters
+    ----------
+    address
+        A path, a ``file://`` URL, or that of a prefix, such as ``s3://fleet/lake``.
+    token
+        What a server would want. A folder wants none.
+    semantics
+        The rules of queries in which engines differ.
+    """
+
+    def __init__(
+        self,
+        address: str | os.PathLike[str],
+        token: str | None = None,
+        *,
+        semantics: str | QuerySemantics | None = None,
+    ) -> None:
+        self._catalog = client.CatalogClient(address, token=token, semantics=semantics)
+
+    @property
+    def url(self) -> str:
+        """The address, as it was given."""
+        return self._catalog.url
+
+    @property
+    def ctx(self) -> datafusion.SessionContext:
+        """A session of DataFusion in which every table is there by its name."""
+        return self._catalog.ctx
+
+    # --- lists
+
+    def entries(self) -> datafusion.DataFrame:
+        """One row for each entry, hidden ones included: ``id``, ``name``, ``entry_kind``, and when it changed."""
+        return self._catalog.get_table("__entries").reader()
+
+    def datasets(self) -> datafusion.DataFrame:
+        """The rows of :meth:`entries` that are of datasets, without the kind."""
+        return self._of_kind(EntryKind.DATASET)
+
+    def tables(self) -> datafusion.DataFrame:
+        """The rows of :meth:`entries` that are of tables, without the kind."""
+        return self._of_kind(EntryKind.TABLE)
+
+    def _of_kind(self, kind: EntryKind) -> datafusion.DataFrame:
+        return self.entries().filter(datafusion.col("entry_kind") == datafusion.lit(int(kind))).drop("entry_kind")
+
+    def all_entries(self) -> list[DatasetEntry | TableEntry]:
+        """All entries, hidden ones included."""
+        entries = self._catalog.entries(include_hidden=True)
+        return [TableEntry(self, one) if isinstance(one, NewTable) else DatasetEntry(self, one) for one in entries]
+
+    def dataset_entries(self) -> list[DatasetEntry]:
+        """All datasets, but for those of blueprints."""
+        return [DatasetEntry(self, entry) for entry in self._catalog.datasets()]
+
+    def table_entries(self) -> list[TableEntry]:
+        """All tables, hidden ones included."""
+        return [TableEntry(self, entry) for entry in self._catalog.tables(include_hidden=True)]
+
+    def entry_names(self) -> list[str]:
+        """The names of :meth:`all_entries`, sorted."""
+        return self._catalog.entry_names(include_hidden=True)
+
+    def dataset_names(self) -> list[str]:
+        """The names of :meth:`dataset_entries`, sorted."""
+        return self._catalog.dataset_names()
+
+    def table_names(self) -> list[str]:
+        """The names of :meth:`table_entries`, sorted."""
+        return self._catalog.table_names(include_hidden=True)
+
+    # --- one entry
+
+    def get_dataset(
+        self,
+        *,
+        id: EntryId | str | None = None,  # noqa: A002 (the name it has with Rerun)
+        name: str | None = None,
+    ) -> DatasetEntry:
+        """The dataset of this id, or of this name.
+
+        Raises
+        ------
+        LookupError
+            There is none; it is a ``NotFoundError``.
+        ValueError
+            Neither is given, or both are.
+        """
+        return DatasetEntry(self, self._catalog.get_dataset(name, id=id))
+
+    get_dataset_entry = older(get_dataset, doc="The same as :meth:`get_dataset`.")
+
+    def get_table(
+        self,
+        *,
+        id: EntryId | str | None = None,  # noqa: A002 (the name it has with Rerun)
+        name: str | None = None,
+    ) -> TableEntry:
+        """The table of this id, or of this name; raises as :meth:`get_dataset` does."""
+        return TableEntry(self, self._catalog.get_table(name, id=id))
+
+    get_table_entry = older(get_table, doc="The same as :meth:`get_table`.")
+
+    # --- making, writing and upkeep
+
+    def create_dataset(self, name: str) -> DatasetEntry:
+        """Make an empty dataset of this name.
+
+        Raises
+        ------
+        AlreadyExistsError
+            An entry has this name.
+        """
+        return DatasetEntry(self, self._catalog.create_dataset(name))
+
+    def create_table_entry(self, name: str, schema: pa.Schema, url: str | os.PathLike[str]) -> TableEntry:
+        """Make a table of this name with these columns, in a folder of its own below ``url``.
+
+        Raises
+        ------
+        AlreadyExistsError
+            An entry has this name.
+        """
+        return TableEntry(self, self._catalog.create_table(name, schema, url))
+
+    def register_table(self, name: str, url: str | os.PathLike[str]) -> TableEntry:
+        """Give a name to a table of Lance, which stays where it is; writes go there, too.
+
+        Raises
+        ------
+        AlreadyExistsError
+            An entry has this name.
+        NotFoundError
+            There is no table of Lance at ``url``.
+        """
+        return TableEntry(self, self._catalog.register_table(name, url))
+
+    def write_table(self, name: str, batches: Batches, insert_mode: TableInsertMode) -> None:
+        """Append batches to a table, or put them in place of its rows, as ``insert_mode`` says.
+
+        Raises
+        ------
+        NotFoundError
+            There is no such table.
+        """
+        client.write_to(client.table_of(self._catalog, name), batches, insert_mode)
+
+    def append_to_table(self, table_name: str, **named_params: Any) -> None:
+        """Append rows to a table: the values of columns by their names, one or as many for each.
+
+        Raises
+        ------
+        KeyError
+            The table has no such column.
+        NotFoundError
+            There is no such table.
+        ValueError
+            The columns are not of one length.
+        """
+        if named_params:
+            client.table_of(self._catalog, table_name).append(**named_params)
+
+    do_global_maintenance = older(
+        client.CatalogClient.do_global_maintenance,
+        within="_catalog",
+        doc="Maintain every dataset; see :meth:`chunkmill.engine.catalog.CatalogClient.do_global_maintenance`.",
+    )
+
+    def __repr__(self) -> str:
+        return repr(self._catalog)
