@@ -17,6 +17,7 @@ from .view_definition import check_own
 
 def load_job(
     parts: TableParts,
+    /,
     source: str | list[str],
     pk: str,
     columns: list[str],

@@ -88,6 +88,7 @@ class PreparedJob(Generic[R]):
 
 def backfill_plan(
     parts: TableParts,
+    /,
     col_name: str,
     *,
     udf: UDF | None = None,
@@ -132,6 +133,7 @@ def backfill_plan(
 
 def backfill_job(
     parts: TableParts,
+    /,
     columns: str | list[str],
     *,
     udf: UDF | None = None,

@@ -52,7 +52,7 @@ def arguments_of(
         shown = inspect.Signature(taken, return_annotation=method.__annotations__["return"])
 
         @functools.wraps(method)
-        def called(self: Table, *args: P.args, **kwargs: P.kwargs) -> R:
+        def called(self: Table, /, *args: P.args, **kwargs: P.kwargs) -> R:
             try:
                 shown.bind(self, *args, **kwargs)
             except TypeError as error:

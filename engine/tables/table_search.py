@@ -18,6 +18,7 @@ _HEAP: Final = 1024 * 1024 * 1024
 
 def table_query(
     parts: TableParts,
+    /,
     query: Any = None,
     vector_column_name: str | None = None,
     query_type: Literal["vector", "fts", "hybrid", "auto"] = "auto",
@@ -53,6 +54,7 @@ def table_query(
 
 def make_vector_index(
     parts: TableParts,
+    /,
     metric: str = "L2",
     num_partitions: int | None = None,
     num_sub_vectors: int | None = None,
@@ -108,6 +110,7 @@ def make_vector_index(
 
 def make_word_indexes(
     parts: TableParts,
+    /,
     field_names: str | list[str],
     *,
     ordering_field_names: str | list[str] | None = None,
@@ -155,6 +158,7 @@ def make_word_indexes(
 
 def make_value_index(
     parts: TableParts,
+    /,
     column: str,
     *,
     replace: bool = True,

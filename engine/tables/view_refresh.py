@@ -102,7 +102,7 @@ class RefreshJobResult:
     rows_refreshed: int = 0
 
 
-def refresh_plan(parts: TableParts, *, src_version: int | None = None) -> RefreshPlan:
+def refresh_plan(parts: TableParts, /, *, src_version: int | None = None) -> RefreshPlan:
     """The plan of ``Table.plan_refresh``."""
     versions = _versions(parts, src_version)
     fragments = versions.after.fragments
@@ -132,6 +132,7 @@ def refresh_plan(parts: TableParts, *, src_version: int | None = None) -> Refres
 
 def refresh_job(
     parts: TableParts,
+    /,
     *,
     where: str | None = None,
     src_version: int | None = None,
