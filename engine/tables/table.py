@@ -53,13 +53,17 @@ def arguments_of(
 
         @functools.wraps(method)
         def called(self: Table, /, *args: P.args, **kwargs: P.kwargs) -> R:
-            try:
-                shown.bind(self, *args, **kwargs)
-            except TypeError as error:
-                raise TypeError(f"{method.__qualname__}() {error}") from None
             if refused := [name for name in without if name in kwargs]:
                 raise TypeError(f"{method.__qualname__}() got an unexpected keyword argument {refused[0]!r}")
-            return method(self, prepare(self._parts, *args, **kwargs))
+            try:
+                prepared = prepare(self._parts, *args, **kwargs)
+            except TypeError:
+                try:
+                    shown.bind(self, *args, **kwargs)
+                except TypeError as error:  # which Python says of the function
+                    raise TypeError(f"{method.__qualname__}() {error}") from None
+                raise
+            return method(self, prepared)
 
         called.__annotations__ = {one.name: one.annotation for one in taken[1:]} | {"return": shown.return_annotation}
         vars(called)["__signature__"] = shown
