@@ -2,25 +2,77 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import functools
+import inspect
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import timedelta
-from typing import Any, Final, Literal
+from typing import Any, Concatenate, Final, Literal, ParamSpec, TypeVar
 
 import pyarrow as pa
 
 from ..errors import UsageError
-from ..lance import exact_array, rows_of
+from ..lance import Gate, LanceTable, exact_array, rows_of
+from ..locations import located
 from ..units import Moment, age_of_moment
 from .adding import added, altered, dropped
+from .column_loads import load_job
+from .computed_columns import PreparedJob, TableParts, backfill_job, backfill_plan
 from .functions import UDF, UnpackedUDF
-from .literals import assignments
-from .table_search import TableSearch
+from .jobs import BackfillJobResult, ErrorRecord, Job, JobFuture, JobRecord, JobTable
+from .planning import BackfillPlan
+from .search import TableQuery
+from .table_search import make_value_index, make_vector_index, make_word_indexes, table_query
 from .upkeep import WEEK, CleanupStats, cleaned, cleaned_checkpoints, joined
+from .view_definition import check_own, check_rows, sources_of
+from .view_refresh import RefreshJobResult, RefreshPlan, refresh_job, refresh_plan
+
+_UNITS: Final = {"s": "Second", "ms": "Millisecond", "us": "Microsecond", "ns": "Nanosecond"}
 
 Transforms = Mapping[str, "str | UDF | tuple[UDF, Sequence[str]]"] | UDF | UnpackedUDF
 
 
-class Table(TableSearch):
+P = ParamSpec("P")
+J = TypeVar("J")
+R = TypeVar("R")
+
+
+def arguments_of(
+    prepare: Callable[Concatenate[TableParts, P], J], *, without: tuple[str, ...] = ()
+) -> Callable[[Callable[[Table, J], R]], Callable[Concatenate[Table, P], R]]:
+    """Let a method take the arguments of a function, but for some keywords, and get what the function gives for them.
+
+    So an argument list is written once, and ``help`` and type checkers show it for each method that has it.
+    """
+
+    def decorated(method: Callable[[Table, J], R]) -> Callable[Concatenate[Table, P], R]:
+        _, *parameters = inspect.signature(prepare).parameters.values()
+        taken = [inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)]
+        taken += [parameter for parameter in parameters if parameter.name not in without]
+        shown = inspect.Signature(taken, return_annotation=method.__annotations__["return"])
+
+        @functools.wraps(method)
+        def called(self: Table, /, *args: P.args, **kwargs: P.kwargs) -> R:
+            if refused := [name for name in without if name in kwargs]:
+                raise TypeError(f"{method.__qualname__}() got an unexpected keyword argument {refused[0]!r}")
+            try:
+                prepared = prepare(self._parts, *args, **kwargs)
+            except TypeError:
+                try:
+                    shown.bind(self, *args, **kwargs)
+                except TypeError as error:  # which Python says of the function
+                    raise TypeError(f"{method.__qualname__}() {error}") from None
+                raise
+            return method(self, prepared)
+
+        called.__annotations__ = {one.name: one.annotation for one in taken[1:]} | {"return": shown.return_annotation}
+        vars(called)["__signature__"] = shown
+        return called
+
+    return decorated
+
+
+class Table:
     """The Lance table at a place, whose columns may be computed by functions.
 
     Raises ``NotFoundError`` where there is no table, ``ReadError`` where it is damaged, ``WriteError`` where it cannot
@@ -44,6 +96,26 @@ class Table(TableSearch):
         The number of a version that is read in the place of the newest. It stays as it is: what would change the table
         is a ``ValueError``.
     """
+
+    def __init__(
+        self,
+        place: str,
+        name: str | None = None,
+        *,
+        udf_modules: Collection[str] = (),
+        executor: str | None = None,
+        allow: Collection[str] | Gate = (),
+        version: int | None = None,
+    ) -> None:
+        location = located(place)
+        self.name = name or location.name.removesuffix(".lance")
+        self.uri = str(location)
+        self._lance = LanceTable(location, self.name, Gate.of(allow), version)
+        self._jobs = JobTable(self.uri, self.name)
+        self._parts = TableParts(self._lance, self._jobs, udf_modules, executor)
+
+    def __repr__(self) -> str:
+        return f"NativeTable({self.name}, {self.uri})"
 
     # --- rows
 
@@ -89,7 +161,7 @@ class Table(TableSearch):
         """
         if mode not in ("append", "overwrite"):
             raise UsageError(f"mode is append or overwrite, not {mode!r}")
-        self.check_rows()
+        check_rows(self._lance)
         try:
             rows = rows_of(_of_mappings(data, self.schema), {}, lambda: self.schema)
         except TypeError as error:
@@ -130,15 +202,15 @@ class Table(TableSearch):
         """
         if bool(values) == bool(values_sql):
             raise UsageError("update() takes either values or values_sql")
-        self.check_own([*(values or ()), *(values_sql or ())])
+        check_own(self._lance, [*(values or ()), *(values_sql or ())])
         schema = self._lance.at().schema
         if unknown := [name for name in values_sql or () if name not in schema.names]:
             raise UsageError(f"there is no column {unknown[0]!r}", hint=f"There are: {', '.join(schema.names)}.")
-        self._lance.set_values(values_sql or assignments(schema, values or {}), where)
+        self._lance.set_values(values_sql or _assignments(schema, values or {}), where)
 
     def delete(self, where: str) -> None:
         """Remove the rows in which an SQL condition is true. Raises ``ValueError`` for a view."""
-        self.check_rows()
+        check_rows(self._lance)
         self._lance.delete(where)
 
     # --- columns
@@ -180,13 +252,330 @@ class Table(TableSearch):
         Raises ``ValueError`` for columns that are not there, or are computed together with others.
         """
         of_lance = (one for one in alterations if not {"udf", "virtual_column"} & set(one))
-        self.check_own([str(one.get("path")) for one in of_lance if isinstance(one, Mapping)])
-        altered(self._lance, alterations, self.sources())
+        check_own(self._lance, [str(one.get("path")) for one in of_lance if isinstance(one, Mapping)])
+        altered(self._lance, alterations, sources_of(self._lance))
 
     def drop_columns(self, columns: Sequence[str]) -> None:
         """Take columns away. Those that one function computes go together; else it is a ``ValueError``."""
-        self.check_own(columns)
+        check_own(self._lance, columns)
         dropped(self._lance, columns)
+
+    # --- jobs
+
+    @arguments_of(backfill_plan)
+    def plan_backfill(self, plan: BackfillPlan) -> BackfillPlan:
+        """The plan of what :meth:`backfill` would do, found without Spark; the arguments are its own.
+
+        Counting the rows of a selective ``where`` reads its columns, in this process.
+        """
+        return plan
+
+    @arguments_of(backfill_job, without=("_return_future",))
+    def backfill(self, job: PreparedJob[BackfillJobResult]) -> BackfillJobResult:
+        """Compute a column where it has no value, and wait for it.
+
+        Guarantee: a row's value is the function's, or it is as it was; what a commit has brought is there for good, and
+        what was computed and not committed is kept as checkpoints, for the next run. Rows that are written meanwhile
+        stay null.
+
+        Parameters
+        ----------
+        columns
+            The column, or a list of one. Of those that one function gives, any stands for all.
+        udf
+            A function in the place of the one that the column's definition names. Where its parameters are not called
+            as columns are, it is called with the inputs of the column.
+        where
+            An SQL condition on the rows. By default those without a value; and all rows of a fragment whose values are
+            of another version of the function, or of inputs that were computed anew since. ``"1=1"`` is all.
+        concurrency
+            The most tasks for which the work is cut; as many run at once as the session has cores.
+        intra_applier_concurrency, task_shuffle_diversity
+            Mean nothing on Spark, and are ignored with a warning.
+        _admission_check, _admission_strict
+            Whether what the function wants, of cores, GPUs and memory, is compared with the session before the start
+            (by default, or as ``CHUNKMILL_ADMISSION_CHECK`` says), and whether too little is an error
+            (``CHUNKMILL_ADMISSION_STRICT``), not a warning.
+        refresh_status_secs
+            Nothing: progress is drawn as it comes.
+        timeout
+            How long to wait.
+        min_checkpoint_size, max_checkpoint_size, checkpoint_size, batch_size
+            Rows that the function gets at once: the fewest, the most, and the first time; then as many as take 10 s.
+            ``checkpoint_size`` without ``max_checkpoint_size`` is the most, too. ``batch_size`` is its older name; 0
+            means all rows that are read at once.
+        batch_checkpoint_flush_interval_seconds
+            Seconds of work that a kill may cost, 5 by default; 0 keeps every batch as soon as it is done.
+        blob_read_strategy
+            ``auto`` and ``range`` read blobs in ranges, with the other columns; ``legacy`` does the same.
+        blob_read_buffer_size
+            Bytes that are read at once, of blobs and of everything else: 4 MiB by default, 32 MiB with a
+            ``checkpoint_size``.
+        _enable_job_tracker_saves
+            Whether the job is kept in the table's folder.
+        job_id
+            The id of the job; by default a new one.
+        commit_granularity
+            Fragments of a commit: by default 64, or one in twenty where there are more; None: one commit.
+        read_version
+            The version that is read.
+        task_size
+            Rows of a task.
+        num_frags, skip_frags
+            How many fragments are looked at, and how many before them are not.
+        recompute_stale
+            Compute rows again, too, that were updated after they were computed; by default they keep their values.
+        executor, progress
+            As pipelines take them.
+
+        Raises
+        ------
+        ValueError
+            There is no such column, or it is not a function's; ``where`` is no condition.
+        JobFailedError
+            The function failed, and its policy does not let that pass. A ``RuntimeError``, caused by what it raised.
+        TimeoutError
+            It is not done in time. It goes on.
+        """
+        if job.timeout is None:
+            return job.run()  # in this thread, where Ctrl-C reaches the function
+        return job.future.waited(job.timeout.total_seconds(), f"backfill({job.columns[0]})")
+
+    @arguments_of(backfill_job, without=("refresh_status_secs", "timeout"))
+    def backfill_async(
+        self, job: PreparedJob[BackfillJobResult]
+    ) -> JobFuture[BackfillJobResult] | Job[BackfillJobResult]:
+        """Compute a column in the background; takes and raises what :meth:`backfill` does, the latter by its result.
+
+        The process does not end before the job does. ``_return_future`` gives the future alone.
+        """
+        return job.future if job.is_future_alone else Job(self.name, list(job.columns), job.future)
+
+    @arguments_of(load_job)
+    def load_columns(self, job: PreparedJob[str]) -> str:
+        """Fill columns from files or another table, by a primary key, and wait for it; gives the job's id.
+
+        Columns that the table lacks are added. A row whose key the source has gets the source's value, also where that
+        is null; several rows with one key each get it.
+
+        Parameters
+        ----------
+        source
+            A file, a folder of files, a Lance table, or a list of files.
+        pk
+            The key, in both, of one type.
+        columns
+            The columns of the source to load.
+        source_format
+            ``parquet``, ``lance`` or ``ipc``; by default what names end with.
+        on_missing
+            What becomes of rows that the source lacks: ``carry``, they stay as they are; ``null``; or ``error``: then
+            nothing is loaded.
+        checkpoint_interval_seconds
+            Seconds that a batch is to take, 60 by default.
+        _loader_cpus, _loader_memory
+            What a task wants, compared with the session as for functions.
+        concurrency, task_size, checkpoint_size, min_checkpoint_size, max_checkpoint_size, commit_granularity
+            As :meth:`backfill` takes them.
+        refresh_status_secs, enable_job_tracker_saves, job_id
+            Likewise.
+
+        Raises
+        ------
+        ValueError
+            Columns or the key are not there, or of other types than the table's; keys are there twice; the source lacks
+            a row, with ``on_missing="error"``.
+        ReadError
+            The source cannot be read.
+        """
+        return job.future.waited(None, f"load_columns({', '.join(job.columns)})")
+
+    @arguments_of(load_job, without=("refresh_status_secs",))
+    def load_columns_async(self, job: PreparedJob[str]) -> JobFuture[str]:
+        """Fill columns in the background; takes and raises what :meth:`load_columns` does, the latter by its result.
+
+        What is wrong with the arguments is raised at once.
+        """
+        return job.future
+
+    @arguments_of(refresh_plan)
+    def plan_refresh(self, plan: RefreshPlan) -> RefreshPlan:
+        """The plan of what :meth:`refresh` would do, to the row, found without Spark."""
+        return plan
+
+    @arguments_of(refresh_job)
+    def refresh(self, job: PreparedJob[RefreshJobResult]) -> RefreshJobResult:
+        """Bring the view to a version of its source, and wait for it.
+
+        Rows whose row of the source is gone, or is no longer asked for, go; those whose row changed are computed anew;
+        those of new rows are added. A change of a function of the view has all rows computed anew.
+
+        Guarantee: all of that is one commit: a reader sees the view as it was before, or as it is then. A refresh that
+        is cut has done nothing, and the next one goes on with what was computed. Of two at once, also on two hosts,
+        the second waits for the first, and then does what is left. One of which nothing is heard for half a minute, as
+        it is on another host or is stopped, is taken for dead, which is logged; should it live, its commit does not go
+        on top of this one's.
+
+        Parameters
+        ----------
+        where
+            Nothing: a refresh of some rows is not offered.
+        src_version
+            The version of the source; by default the newest. It may be older than that of which the view is.
+        max_rows_per_fragment
+            Rows of a new fragment of the view; by default a million.
+        concurrency
+            The most tasks for which the work is cut; as many run at once as the session has cores.
+        intra_applier_concurrency
+            Ignored with a warning: it has no meaning on Spark.
+        _admission_check, _admission_strict
+            As in :meth:`~.table.Table.backfill`.
+        **kwargs
+            ``min_checkpoint_size``, ``max_checkpoint_size``, ``checkpoint_size``, ``task_size``,
+            ``batch_checkpoint_flush_interval_seconds``, ``job_id``, ``executor`` and ``progress``, as in
+            :meth:`~.table.Table.backfill`. ``task_shuffle_diversity`` is ignored with a warning.
+
+        Raises
+        ------
+        ValueError
+            The table is no view.
+        RuntimeError
+            The rows of the source have no ids that last, and the version is not that of which the view was made.
+        JobFailedError
+            A function failed, and its policy does not let that pass. A ``RuntimeError``, caused by what it raised.
+        """
+        return job.run()  # in this thread, where Ctrl-C reaches the function
+
+    @arguments_of(refresh_job)
+    def refresh_async(self, job: PreparedJob[RefreshJobResult]) -> Job[RefreshJobResult]:
+        """Refresh the view in the background; takes and raises what :meth:`refresh` does, the latter by its result.
+
+        The process does not end before the job does.
+        """
+        return Job(self.name, [], job.future)
+
+    def jobs(self) -> list[JobRecord]:
+        """The jobs that ran on the table, or run, the oldest first."""
+        return self._jobs.all()
+
+    def get_errors(
+        self, job_id: str | None = None, column_name: str | None = None, error_type: str | None = None
+    ) -> list[ErrorRecord]:
+        """The rows and batches for which a function failed: in a job, of a column, with an exception of this name."""
+        return self._jobs.errors(job_id, column_name, error_type)
+
+    def get_failed_row_addresses(self, job_id: str, column_name: str) -> list[int]:
+        """The addresses of the rows of a column that failed in a job.
+
+        ``backfill(column, where=f"_rowaddr IN ({addresses})")`` tries them again, until the table is compacted.
+        """
+        found = {record.row_address for record in self.get_errors(job_id, column_name)}
+        return sorted(address for address in found if address is not None)
+
+    # --- search
+
+    @arguments_of(table_query)
+    def search(self, query: TableQuery) -> TableQuery:
+        """A question for rows of the table, which is asked when its answer is wanted; see :class:`~.search.TableQuery`.
+
+        Rows that no index covers are found, too.
+
+        Parameters
+        ----------
+        query
+            None: all rows, in the table's order. Numbers, in a list or an array: the rows whose vectors are nearest,
+            with ``_distance``. Text: the rows that have words of it, with ``_score``.
+        vector_column_name
+            The column of vectors; by default the only one.
+        query_type
+            ``vector`` or ``fts`` for what ``query`` is to be. ``hybrid`` is both: ``query`` is one of them, and
+            ``.vector(…)`` or ``.text(…)`` of the result gives the other; rows are ranked by both, and have
+            ``_relevance_score``.
+        ordering_field_name
+            Is of another engine, and refused.
+        fts_columns
+            The columns in which words are looked for; by default those with an index of words.
+
+        Raises
+        ------
+        ValueError
+            There is no such column, ``query`` is no vector of its length, or does not go with ``query_type``.
+        """
+        return query
+
+    @arguments_of(make_vector_index)
+    def create_index(self, made: None) -> None:
+        """Index the vectors of a column, for :meth:`search`; by default as suits few rows and short vectors, too.
+
+        Rows that are added later are found without it, and taken in by :meth:`optimize`.
+
+        Parameters
+        ----------
+        metric
+            ``L2``, ``cosine``, ``dot``; ``hamming`` for vectors of bytes, with IVF_FLAT.
+        num_partitions
+            In how many parts vectors lie; by default as many as Lance finds right for the number of rows.
+        num_sub_vectors
+            Of PQ: in how many bytes a vector is compressed, a divisor of its length; by default a sixteenth, an eighth
+            or one.
+        replace
+            Whether an index that there is gives way; else it is an error.
+        accelerator
+            What trains, ``cuda`` or ``mps``, which needs torch.
+        index_cache_size
+            Is nothing of an index any more, and refused.
+        num_bits
+            Of PQ: 8, or 4.
+        max_iterations, sample_rate
+            Of the training: rounds, and vectors for each partition.
+        m, ef_construction
+            Of HNSW: edges of a node, and candidates for them.
+
+        Raises
+        ------
+        ValueError
+            An argument does not fit the column or another argument. The message names it.
+        """
+
+    @arguments_of(make_word_indexes)
+    def create_fts_index(self, made: None) -> None:
+        """Index the words of columns of texts, or of lists of texts, for :meth:`search`: one index for each.
+
+        Parameters
+        ----------
+        field_names
+            The columns.
+        replace
+            Whether an index that there is gives way; else it is an error.
+        with_position
+            Whether places of words are kept, which phrases need.
+        base_tokenizer
+            How texts become words: ``simple`` at whatever is no letter or digit, ``whitespace`` at white space alone,
+            ``raw`` not at all.
+        language, stem, remove_stop_words
+            Whether words are cut to their stems, and the most frequent left out, of which language.
+        max_token_length
+            The longest words that count; None: all.
+        lower_case, ascii_folding
+            Whether words are the same whatever their case, and their accents.
+        ordering_field_names, writer_heap_size, tokenizer_name
+            Are of another engine: refused, unless they are what they are by default.
+
+        Raises
+        ------
+        ValueError
+            An argument does not fit a column. The message names it.
+        """
+
+    @arguments_of(make_value_index)
+    def create_scalar_index(self, made: None) -> None:
+        """Index the values of a column, for conditions: BTREE, BITMAP for few different ones, LABEL_LIST for lists.
+
+        Raises
+        ------
+        ValueError
+            An argument does not fit the column, or the index exists and ``replace`` is false.
+        """
 
     # --- upkeep
 
@@ -231,8 +620,8 @@ ROWS: Final = "rows are a list of mappings of names to values, Arrow's, or a Dat
 """What an error says of that which has none."""
 
 
-class NativeTable(Table):
-    """A table in a folder or an object store, as all tables here are."""
+NativeTable = Table
+"""A table in a folder or an object store, as all tables here are."""
 
 
 def _of_mappings(data: Any, schema: pa.Schema) -> Any:
@@ -248,3 +637,82 @@ def _of_mappings(data: Any, schema: pa.Schema) -> Any:
         )
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         raise UsageError(f"rows do not go with the columns of the table: {error}") from None
+
+
+def _assignments(schema: pa.Schema, values: Mapping[str, Any]) -> dict[str, str]:
+    """Return SQL for values by the columns that are to have them.
+
+    Raises ``UsageError`` for a column that is not there, a value that does not go with its type, and a type of which
+    SQL has no values.
+    """
+    texts = {}
+    for name, value in values.items():
+        if name not in schema.names:
+            raise UsageError(f"there is no column {name!r}", hint=f"There are: {', '.join(schema.names)}.")
+        type_ = schema.field(name).type
+        try:
+            scalar = exact_array([value], type_)[0]
+        except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+            raise UsageError(f"{value!r} is no value of the column {name!r}, of type {type_}: {error}") from None
+        text = literal(scalar)
+        if text is None:
+            raise UsageError(f"SQL has no value of type {type_}, of column {name!r}", hint="Give SQL, as values_sql=.")
+        texts[name] = text
+    return texts
+
+
+def literal(scalar: pa.Scalar) -> str | None:
+    """Return a value as SQL that Lance reads back without any loss; None where its type has none.
+
+    >>> literal(pa.scalar("it's")), literal(pa.scalar([1, None])), literal(pa.scalar(b"ab"))
+    ("'it''s'", 'make_array(1, NULL)', "X'6162'")
+    """
+    type_ = scalar.type
+    if not scalar.is_valid:
+        return "NULL"
+    if pa.types.is_boolean(type_) or pa.types.is_integer(type_):
+        return str(scalar.as_py()).lower()
+    if pa.types.is_floating(type_):
+        return _number(float(scalar.as_py()))
+    if pa.types.is_string(type_) or pa.types.is_large_string(type_):
+        return _text(scalar.as_py())
+    if pa.types.is_binary(type_) or pa.types.is_large_binary(type_) or pa.types.is_fixed_size_binary(type_):
+        return f"X'{scalar.as_py().hex()}'"
+    if pa.types.is_decimal128(type_):
+        return _cast(_text(str(scalar.as_py())), f"Decimal128({type_.precision}, {type_.scale})")
+    if pa.types.is_temporal(type_):
+        return _of_time(scalar)
+    if pa.types.is_list(type_) or pa.types.is_large_list(type_) or pa.types.is_fixed_size_list(type_):
+        items = [literal(item) for item in scalar.values]
+        return None if None in items else f"make_array({', '.join(map(str, items))})"
+    if pa.types.is_struct(type_):
+        parts = [(_text(field.name), literal(scalar[field.name])) for field in type_]
+        return None if None in dict(parts).values() else f"named_struct({', '.join(f'{a}, {b}' for a, b in parts)})"
+    return None
+
+
+def _of_time(scalar: pa.Scalar) -> str | None:
+    type_ = scalar.type
+    if pa.types.is_date32(type_):
+        return _cast(str(scalar.value), "Date32")
+    if pa.types.is_timestamp(type_):
+        zone = "None" if type_.tz is None else f'Some("{type_.tz}")'
+        return _cast(str(scalar.value), f"Timestamp({_UNITS[type_.unit]}, {zone})")
+    if pa.types.is_duration(type_):
+        return _cast(str(scalar.value), f"Duration({_UNITS[type_.unit]})")
+    if pa.types.is_time(type_):
+        return _cast(str(scalar.value), f"Time{type_.bit_width}({_UNITS[type_.unit]})")
+    return None
+
+
+def _text(value: str) -> str:
+    quoted = value.replace("'", "''")
+    return f"'{quoted}'"
+
+
+def _number(value: float) -> str:
+    return repr(value) if math.isfinite(value) else f"CAST('{value}' AS DOUBLE)"
+
+
+def _cast(value: str, type_: str) -> str:
+    return f"arrow_cast({value}, {_text(type_)})"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any, Final
@@ -176,3 +176,33 @@ def view_of(query: TableQuery, place: Location, name: str) -> tuple[ViewDefiniti
 
 def _is_name(place: str) -> bool:
     return PurePosixPath(place).name == place
+
+
+def sources_of(table: LanceTable) -> dict[str, pa.Schema]:
+    """The schema of the source of a view, for each column that a function makes of it; none for another table."""
+    schema = table.at().schema
+    definition = ViewDefinition.of(schema)
+    if definition is None:
+        return {}
+    source = definition.source_table(table).at().schema
+    return dict.fromkeys(definition.functions(schema), source)
+
+
+def check_own(table: LanceTable, columns: Sequence[str]) -> None:
+    """Raise ``UsageError`` for columns that the query of a view asks for, or that every view has."""
+    definition = ViewDefinition.of(table.at().schema)
+    all_ = () if definition is None else (SOURCE_ROW, IS_SET, *definition.columns)
+    if held := [one for one in columns if one in all_]:
+        raise UsageError(
+            f"{held} are columns of the view {table.label!r}, and made by its refreshes alone",
+            hint="Make another view, of another query.",
+        )
+
+
+def check_rows(table: LanceTable) -> None:
+    """Raise ``UsageError`` for a view, whose rows come and go by its refreshes alone."""
+    if ViewDefinition.of(table.at().schema) is not None:
+        raise UsageError(
+            f"the rows of the view {table.label!r} are made by its refreshes alone",
+            hint="Change those of its source, and refresh it.",
+        )

@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Final
 
-import pyarrow as pa
-
 from ..errors import NotFoundError, PinnedViewError, UnsupportedCallError, UsageError
-from ..execution import Lease, RunOptions, executor_name, progress_shown
-from ..lance import IS_SET, SOURCE_ROW, FragmentReader, by_fragment
+from ..execution import Lease, progress_shown
+from ..lance import by_fragment
 from ..locations import located
 from .admission import TaskNeeds, admit
 from .batching import FLUSH_SECONDS, Batching
 from .checkpoints import COMPUTED
-from .column_loads import ColumnLoads
+from .computed_columns import PreparedJob, TableParts
 from .definitions import resolve
-from .functions import UDF
-from .jobs import DONE, Job, JobFuture, JobTable, announced, kept
+from .jobs import DONE, JobTable, announced, kept
 from .options import checked_job_id, checked_task_size, warn_ignored
 from .planning import task_rows_of
 from .refresh import RefreshRun, ViewVersions, versions_of
@@ -105,252 +102,129 @@ class RefreshJobResult:
     rows_refreshed: int = 0
 
 
-class ViewRefresh(ColumnLoads):
-    """The refreshes of a table that is a view of another: see :class:`~.table.Table`."""
+def refresh_plan(parts: TableParts, /, *, src_version: int | None = None) -> RefreshPlan:
+    """The plan of ``Table.plan_refresh``."""
+    versions = _versions(parts, src_version)
+    fragments = versions.after.fragments
+    total = sum(one.rows - one.deleted for one in fragments)
+    change = None
+    if not versions.is_current:
+        change = change_of(versions.reader, versions.definition, versions.functions, versions.before, versions.after)
+    coming, rows = (0, 0) if change is None else (len(change.coming), change.rows)
+    going = {} if change is None else by_fragment(change.going)
+    stale = sum(map(len, going.values()))
+    task_rows = max(task_rows_of(None, rows, os.cpu_count() or 1), 1)
+    return RefreshPlan(
+        table_name=parts.name,
+        version=versions.reader.version,
+        has_work=rows + stale > 0,
+        total_tasks=-(-rows // task_rows),
+        total_rows_pending=rows,
+        skipped_fragments=len(fragments) - coming,
+        skipped_rows=total - rows,
+        total_fragments=len(fragments),
+        total_rows=total,
+        new_source_fragments=coming,
+        stale_rows=stale,
+        invalidated_fragments=len(going),
+    )
 
-    def plan_refresh(self, *, src_version: int | None = None) -> RefreshPlan:
-        """The plan of what :meth:`refresh` would do, to the row, found without Spark."""
-        versions = self._versions(src_version)
-        fragments = versions.after.fragments
-        total = sum(one.rows - one.deleted for one in fragments)
-        change = None
-        if not versions.is_current:
-            change = change_of(
-                versions.reader, versions.definition, versions.functions, versions.before, versions.after
-            )
-        coming, rows = (0, 0) if change is None else (len(change.coming), change.rows)
-        going = {} if change is None else by_fragment(change.going)
-        stale = sum(map(len, going.values()))
-        task_rows = max(task_rows_of(None, rows, os.cpu_count() or 1), 1)
-        return RefreshPlan(
-            table_name=self.name,
-            version=versions.reader.version,
-            has_work=rows + stale > 0,
-            total_tasks=-(-rows // task_rows),
-            total_rows_pending=rows,
-            skipped_fragments=len(fragments) - coming,
-            skipped_rows=total - rows,
-            total_fragments=len(fragments),
-            total_rows=total,
-            new_source_fragments=coming,
-            stale_rows=stale,
-            invalidated_fragments=len(going),
+
+def refresh_job(
+    parts: TableParts,
+    /,
+    *,
+    where: str | None = None,
+    src_version: int | None = None,
+    max_rows_per_fragment: int | None = None,
+    concurrency: int = 8,
+    intra_applier_concurrency: int = 1,
+    _admission_check: bool | None = None,
+    _admission_strict: bool | None = None,
+    **kwargs: Any,
+) -> PreparedJob[RefreshJobResult]:
+    """The job of ``Table.refresh`` and ``Table.refresh_async``, its arguments checked."""
+    if where is not None:
+        raise UnsupportedCallError("where clauses on materialized view refresh not implemented yet.")
+    if kwargs.get("output_limit") is not None:
+        definition = ViewDefinition.of(parts.lance.at().schema)
+        kind = 2 if definition is None or definition.is_stable else 1
+        raise UsageError(
+            f"output_limit is only valid for chunker-backed materialized views; this view's kind is '{kind}'."
+        )
+    _check_options(concurrency, max_rows_per_fragment, intra_applier_concurrency, kwargs)
+    versions = _versions(parts, src_version)
+    parts.lance.checked(versions.reader.version)
+    versions.source.checked(versions.after.version)
+    wanted = src_version if versions.definition.is_stable else versions.after.version
+    run = parts.run_options(kwargs.get("executor"))
+    for target in versions.functions:
+        admit(target.udf.name, TaskNeeds.of(target.udf), run, check=_admission_check, strict=_admission_strict)
+    job = checked_job_id(kwargs.get("job_id"))
+    flush = kwargs.get("batch_checkpoint_flush_interval_seconds")
+    refreshing = RefreshRun(
+        parts.lance,
+        versions.source,
+        job,
+        Batching(
+            kwargs.get("checkpoint_size"),
+            kwargs.get("min_checkpoint_size") or 1,
+            kwargs.get("max_checkpoint_size"),
+            flush_seconds=FLUSH_SECONDS if flush is None else flush,
+        ),
+        run,
+        parts.workers(concurrency, run),
+        checked_task_size(kwargs.get("task_size")),
+        max_rows_per_fragment,
+        lambda: _versions(parts, wanted),  # a view that another refreshed meanwhile does not go back
+    )
+    config = {"src_version": versions.after.version, "executor": run.executor}
+
+    def running() -> RefreshJobResult:
+        launched = datetime.now(UTC)
+        with (
+            progress_shown(kwargs.get("progress"), parts.name, of_rows=True) as listener,
+            kept(parts.jobs, job, "REFRESH", parts.name, config) as counts,
+            announced(JobTable(versions.source.place, parts.name), job, parts.name, config, versions.oldest),
+            Lease.take(located(parts.lance.place) / COMPUTED, f"refresh of {parts.name}", name=_LEASE, queue=True),
+        ):
+            versions.source.check_version(versions.oldest)
+            change = replace(refreshing, run=replace(run, progress=listener))(counts)
+        fragments, rows = (0, 0) if change is None else (len(change.coming), change.rows)
+        ended = datetime.now(UTC)
+        return RefreshJobResult(
+            job, DONE, parts.name, launched, ended, new_source_fragments=fragments, rows_refreshed=rows
         )
 
-    def refresh(
-        self,
-        *,
-        where: str | None = None,
-        src_version: int | None = None,
-        max_rows_per_fragment: int | None = None,
-        concurrency: int = 8,
-        intra_applier_concurrency: int = 1,
-        _admission_check: bool | None = None,
-        _admission_strict: bool | None = None,
-        **kwargs: Any,
-    ) -> RefreshJobResult:
-        """Bring the view to a version of its source, and wait for it.
+    return PreparedJob(job, [], running)
 
-        Rows whose row of the source is gone, or is no longer asked for, go; those whose row changed are computed anew;
-        those of new rows are added. A change of a function of the view has all rows computed anew.
 
-        Guarantee: all of that is one commit: a reader sees the view as it was before, or as it is then. A refresh that
-        is cut has done nothing, and the next one goes on with what was computed. Of two at once, also on two hosts,
-        the second waits for the first, and then does what is left. One of which nothing is heard for half a minute, as
-        it is on another host or is stopped, is taken for dead, which is logged; should it live, its commit does not go
-        on top of this one's.
-
-        Parameters
-        ----------
-        where
-            Nothing: a refresh of some rows is not offered.
-        src_version
-            The version of the source; by default the newest. It may be older than that of which the view is.
-        max_rows_per_fragment
-            Rows of a new fragment of the view; by default a million.
-        concurrency
-            The most tasks for which the work is cut; as many run at once as the session has cores.
-        intra_applier_concurrency
-            Ignored with a warning: it has no meaning on Spark.
-        _admission_check, _admission_strict
-            As in :meth:`~.table.Table.backfill`.
-        **kwargs
-            ``min_checkpoint_size``, ``max_checkpoint_size``, ``checkpoint_size``, ``task_size``,
-            ``batch_checkpoint_flush_interval_seconds``, ``job_id``, ``executor`` and ``progress``, as in
-            :meth:`~.table.Table.backfill`. ``task_shuffle_diversity`` is ignored with a warning.
-
-        Raises
-        ------
-        ValueError
-            The table is no view.
-        RuntimeError
-            The rows of the source have no ids that last, and the version is not that of which the view was made.
-        JobFailedError
-            A function failed, and its policy does not let that pass. A ``RuntimeError``, caused by what it raised.
-        """
-        _, run = self._prepared_refresh(
-            where,
-            src_version,
-            max_rows_per_fragment,
-            concurrency,
-            intra_applier_concurrency,
-            _admission_check,
-            _admission_strict,
-            kwargs,
+def _versions(parts: TableParts, src_version: int | None) -> ViewVersions:
+    """The view as it is, and the version of its source that is asked for."""
+    reader = parts.lance.at()
+    definition = ViewDefinition.of(reader.schema)
+    if definition is None:
+        raise UsageError("Destination dataset must have view metadata.", hint=f"{parts.name!r} is no view.")
+    source = definition.source_table(parts.lance)
+    if not source.versions():
+        raise NotFoundError(
+            f"the table of which {parts.name!r} is a view is gone",
+            path=source.place,
+            hint="Bring it back to refresh the view; the view's rows stay as they are.",
         )
-        return run()  # in this thread, where Ctrl-C reaches the function
-
-    def refresh_async(
-        self,
-        *,
-        where: str | None = None,
-        src_version: int | None = None,
-        max_rows_per_fragment: int | None = None,
-        concurrency: int = 8,
-        intra_applier_concurrency: int = 1,
-        _admission_check: bool | None = None,
-        _admission_strict: bool | None = None,
-        **kwargs: Any,
-    ) -> Job[RefreshJobResult]:
-        """Refresh the view in the background; takes and raises what :meth:`refresh` does, the latter by its result.
-
-        The process does not end before the job does.
-        """
-        job, run = self._prepared_refresh(
-            where,
-            src_version,
-            max_rows_per_fragment,
-            concurrency,
-            intra_applier_concurrency,
-            _admission_check,
-            _admission_strict,
-            kwargs,
+    after = source.at(src_version)
+    if not definition.is_stable and after.version != definition.version:
+        raise PinnedViewError(
+            f"Cannot refresh this materialized view to source version {after.version}: it is pinned to source "
+            f"version {definition.version}.\n\nUse refresh(src_version={definition.version}). Note that the view "
+            f"will not pick up rows written to the source after version {definition.version}.",
+            hint="Rows of a table without stable row ids are not known again once it was compacted.",
         )
-        return Job(self.name, [], JobFuture(job, run))
-
-    def _prepared_refresh(
-        self,
-        where: str | None,
-        src_version: int | None,
-        max_rows_per_fragment: int | None,
-        concurrency: int,
-        intra_applier_concurrency: int,
-        check: bool | None,
-        strict: bool | None,
-        kwargs: Mapping[str, Any],
-    ) -> tuple[str, Callable[[], RefreshJobResult]]:
-        """The id of a refresh whose arguments are checked, and what runs it."""
-        if where is not None:
-            raise UnsupportedCallError("where clauses on materialized view refresh not implemented yet.")
-        if kwargs.get("output_limit") is not None:
-            definition = ViewDefinition.of(self._lance.at().schema)
-            kind = 2 if definition is None or definition.is_stable else 1
-            raise UsageError(
-                f"output_limit is only valid for chunker-backed materialized views; this view's kind is '{kind}'."
-            )
-        _check_options(concurrency, max_rows_per_fragment, intra_applier_concurrency, kwargs)
-        versions = self._versions(src_version)
-        self._lance.checked(versions.reader.version)
-        versions.source.checked(versions.after.version)
-        wanted = src_version if versions.definition.is_stable else versions.after.version
-        run = RunOptions(executor=executor_name(kwargs.get("executor") or self._executor))
-        for target in versions.functions:
-            admit(target.udf.name, TaskNeeds.of(target.udf), run, check=check, strict=strict)
-        job = checked_job_id(kwargs.get("job_id"))
-        flush = kwargs.get("batch_checkpoint_flush_interval_seconds")
-        refreshing = RefreshRun(
-            self._lance,
-            versions.source,
-            job,
-            Batching(
-                kwargs.get("checkpoint_size"),
-                kwargs.get("min_checkpoint_size") or 1,
-                kwargs.get("max_checkpoint_size"),
-                flush_seconds=FLUSH_SECONDS if flush is None else flush,
-            ),
-            run,
-            self._workers(concurrency, run),
-            checked_task_size(kwargs.get("task_size")),
-            max_rows_per_fragment,
-            lambda: self._versions(wanted),  # a view that another refreshed meanwhile does not go back
-        )
-        config = {"src_version": versions.after.version, "executor": run.executor}
-
-        def running() -> RefreshJobResult:
-            launched = datetime.now(UTC)
-            with (
-                progress_shown(kwargs.get("progress"), self.name, of_rows=True) as listener,
-                kept(self._jobs, job, "REFRESH", self.name, config) as counts,
-                announced(JobTable(versions.source.place, self.name), job, self.name, config, versions.oldest),
-                Lease.take(located(self.uri) / COMPUTED, f"refresh of {self.name}", name=_LEASE, queue=True),
-            ):
-                versions.source.check_version(versions.oldest)
-                change = replace(refreshing, run=replace(run, progress=listener))(counts)
-            fragments, rows = (0, 0) if change is None else (len(change.coming), change.rows)
-            ended = datetime.now(UTC)
-            return RefreshJobResult(
-                job, DONE, self.name, launched, ended, new_source_fragments=fragments, rows_refreshed=rows
-            )
-
-        return job, running
-
-    def sources(self) -> dict[str, pa.Schema]:
-        """The schema of the source of a view, for each column that a function makes of it; none for another table."""
-        schema = self._lance.at().schema
-        definition = ViewDefinition.of(schema)
-        if definition is None:
-            return {}
-        source = definition.source_table(self._lance).at().schema
-        return dict.fromkeys(definition.functions(schema), source)
-
-    def check_own(self, columns: Sequence[str]) -> None:
-        """Raise ``UsageError`` for columns that the query of a view asks for, or that every view has."""
-        definition = ViewDefinition.of(self._lance.at().schema)
-        all_ = () if definition is None else (SOURCE_ROW, IS_SET, *definition.columns)
-        if held := [one for one in columns if one in all_]:
-            raise UsageError(
-                f"{held} are columns of the view {self.name!r}, and made by its refreshes alone",
-                hint="Make another view, of another query.",
-            )
-
-    def check_rows(self) -> None:
-        """Raise ``UsageError`` for a view, whose rows come and go by its refreshes alone."""
-        if ViewDefinition.of(self._lance.at().schema) is not None:
-            raise UsageError(
-                f"the rows of the view {self.name!r} are made by its refreshes alone",
-                hint="Change those of its source, and refresh it.",
-            )
-
-    def _target(self, reader: FragmentReader, column: str, udf: UDF | None) -> FunctionColumns:
-        self.check_own([column])
-        return super()._target(reader, column, udf)
-
-    def _versions(self, src_version: int | None) -> ViewVersions:
-        """The view as it is, and the version of its source that is asked for."""
-        reader = self._lance.at()
-        definition = ViewDefinition.of(reader.schema)
-        if definition is None:
-            raise UsageError("Destination dataset must have view metadata.", hint=f"{self.name!r} is no view.")
-        source = definition.source_table(self._lance)
-        if not source.versions():
-            raise NotFoundError(
-                f"the table of which {self.name!r} is a view is gone",
-                path=source.place,
-                hint="Bring it back to refresh the view; the view's rows stay as they are.",
-            )
-        after = source.at(src_version)
-        if not definition.is_stable and after.version != definition.version:
-            raise PinnedViewError(
-                f"Cannot refresh this materialized view to source version {after.version}: it is pinned to source "
-                f"version {definition.version}.\n\nUse refresh(src_version={definition.version}). Note that the view "
-                f"will not pick up rows written to the source after version {definition.version}.",
-                hint="Rows of a table without stable row ids are not known again once it was compacted.",
-            )
-        functions = [
-            _target(name, reader.schema.field(name), resolve(one, self._modules), one.inputs_of(after.schema))
-            for name, one in definition.functions(reader.schema).items()
-        ]
-        return versions_of(definition, reader, functions, source, after)
+    functions = [
+        _target(name, reader.schema.field(name), resolve(one, parts.modules), one.inputs_of(after.schema))
+        for name, one in definition.functions(reader.schema).items()
+    ]
+    return versions_of(definition, reader, functions, source, after)
 
 
 def _target(name: str, field: Any, udf: Any, inputs: Collection[str]) -> FunctionColumns:

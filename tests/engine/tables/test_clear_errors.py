@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -73,6 +74,33 @@ def test_a_view_whose_source_is_gone_says_so(
     with pytest.raises(NotFoundError, match=r"src\.lance: the table of which 'mv' is a view is gone\. Bring it back"):
         call(view)
     assert view.count_rows() == 3
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda t: t.backfill("square", colour=1), r"backfill\(\) got an unexpected keyword argument 'colour'"),
+        (lambda t: t.backfill("square", _return_future=True), r"backfill\(\) got an unexpected .* '_return_future'"),
+        (lambda t: t.backfill_async("square", timeout=None), r"backfill_async\(\) got an unexpected .* 'timeout'"),
+        (lambda t: t.backfill(), r"backfill\(\) missing a required argument: 'columns'"),
+        (lambda t: t.load_columns("a.parquet", "v"), r"load_columns\(\) missing a required argument: 'columns'"),
+        (lambda t: t.search("a", fts_column="s"), r"search\(\) got an unexpected keyword argument 'fts_column'"),
+    ],
+)
+def test_an_argument_that_a_method_does_not_take_is_a_type_error(
+    source: Table, call: Callable[[Table], object], said: str
+) -> None:
+    source.add_columns({"square": square})
+    with pytest.raises(TypeError, match=said):
+        call(source)
+
+
+def test_methods_with_one_list_of_arguments_show_it() -> None:
+    waited, background = (inspect.signature(one).parameters for one in (Table.backfill, Table.backfill_async))
+    assert waited.keys() - background.keys() == {"timeout", "refresh_status_secs"}
+    assert background.keys() - waited.keys() == {"_return_future"}
+    assert list(waited)[:2] == ["self", "columns"] and waited["concurrency"].default == 8
+    assert inspect.signature(Table.refresh).parameters == inspect.signature(Table.refresh_async).parameters
 
 
 def test_what_is_no_rows_is_told(tables: TableConnection, source: Table) -> None:
@@ -180,7 +208,7 @@ def test_names_with_dots_are_refused_with_a_way_out(tables: TableConnection) -> 
         tables.create_table("t", pa.table({"observation.state": [1]}))
 
 
-@pytest.mark.parametrize("step", ["written", "_made"])
+@pytest.mark.parametrize("step", ["written", "make"])
 def test_a_table_that_could_not_be_filled_is_not_there(
     step: str, tables: TableConnection, source: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:

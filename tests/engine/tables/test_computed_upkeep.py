@@ -16,6 +16,8 @@ import pytest
 from chunkmill.engine.catalog import CatalogClient
 from chunkmill.engine.errors import JobFailedError
 from chunkmill.engine.tables import JobTable, Table, jobs, udf
+from chunkmill.engine.tables.computed_columns import fill_target
+from chunkmill.engine.tables.targets import FunctionColumns
 
 NOW = timedelta(0)
 
@@ -32,6 +34,10 @@ def table(tmp_path: Path) -> Table:
     made = Table(str(tmp_path / "t.lance"), executor="inline")
     made.add_columns({"double": double})
     return made
+
+
+def _target(table: Table) -> FunctionColumns:
+    return fill_target(table._parts, table._lance.at(), "double", None)
 
 
 def versions(table: Table) -> list[int]:
@@ -108,7 +114,7 @@ def test_files_of_dead_jobs_go_and_those_of_living_ones_stay(table: Table) -> No
     table.backfill("double")
 
     def planted(job: str) -> str:
-        target = table._target(table._lance.at(), "double", None)
+        target = _target(table)
         name = target.provenance(table._lance.at().fragments[0]).file_name(job)
         Path(table.uri, "data", name).write_bytes(b"half")
         return name
@@ -206,7 +212,7 @@ def test_maintenance_of_a_catalog_does_the_same(tmp_path: Path) -> None:
     checkpoints = folder / "_computed/checkpoints/0-0-0"
     checkpoints.mkdir(parents=True)
     (checkpoints / ("0" * 8 + "-" + "0" * 8 + "-" + "0" * 32 + ".arrow")).write_bytes(b"old")
-    name = table._target(table._lance.at(), "double", None).provenance(table._lance.at().fragments[0]).file_name("dead")
+    name = _target(table).provenance(table._lance.at().fragments[0]).file_name("dead")
     (folder / "data" / name).write_bytes(b"half")
     client.do_global_maintenance()
     assert not checkpoints.exists() and not (folder / "data" / name).exists()
