@@ -1,13 +1,14 @@
 """Set the marks of a test by its folder and by what it does, and ``quick`` on those of a plain run.
 
-A test is quick unless it has one of the marks ``LONG``; the decorator ``pytest.mark.quick`` makes one of these quick as
-well: the slice of Spark, of processes, of pages and of faults that a plain run takes.
+A test is quick unless it has one of the marks ``LONG``; of a test with many parameters, ``CASES`` are. The decorator
+``pytest.mark.quick`` makes others quick as well: the slice of Spark, of processes, of pages and of faults.
 """
 
 from __future__ import annotations
 
 import inspect
 import os
+from collections import defaultdict
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -21,15 +22,30 @@ TESTS = Path(__file__).resolve().parent
 FOLDERS = {"docs": "docs", "faults": "faults", "fuzz": "faults", "house_rules": "house"}
 """The mark of each test in a folder."""
 
-LONG = ("slow", "wide", "docs", "spark", "process", "faults")
+LONG = ("slow", "heavy", "wide", "docs", "spark", "process", "faults", "s3")
 """The marks of what a plain run leaves out."""
+
+CASES = 8
+"""The most cases of one test with parameters that a plain run takes, spread over all."""
 
 STARTERS = {"subprocess", "multiprocessing", "concurrent.futures.process"}
 """Modules that start processes."""
 
 
-def set_marks(item: pytest.Item) -> None:
-    """Give a test the marks that follow from its folder, its parameters, its fixtures and its code."""
+def set_marks(items: list[pytest.Item]) -> None:
+    """Give tests the marks that follow from their folders, parameters, fixtures and code."""
+    cases = defaultdict(list)
+    for item in items:
+        _set_kinds(item)
+        if not any(item.get_closest_marker(name) for name in LONG):
+            cases[item.nodeid.partition("[")[0]].append(item)
+    for family in cases.values():
+        step = max(1, len(family) / CASES)
+        for number in range(min(len(family), CASES)):
+            family[int(number * step)].add_marker("quick")
+
+
+def _set_kinds(item: pytest.Item) -> None:
     folder = item.path.relative_to(TESTS).parts[0] if item.path.is_relative_to(TESTS) else ""
     if folder in FOLDERS:
         item.add_marker(FOLDERS[folder])
@@ -39,8 +55,8 @@ def set_marks(item: pytest.Item) -> None:
             item.add_marker("spark")
         if any(map(_starts_process, functions)):
             item.add_marker("process")
-    if not any(item.get_closest_marker(name) for name in LONG):
-        item.add_marker("quick")
+        if "s3_server" in item.fixturenames:
+            item.add_marker("s3")
 
 
 def _functions(item: pytest.Function) -> Iterator[FunctionType]:
