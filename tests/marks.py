@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 import os
+import sys
 from collections import defaultdict
 from collections.abc import Iterator
 from functools import cache
@@ -28,7 +29,7 @@ LONG = ("slow", "heavy", "wide", "docs", "spark", "process", "faults", "s3")
 CASES = 8
 """The most cases of one test with parameters that a plain run takes, spread over all."""
 
-STARTERS = {"subprocess", "multiprocessing", "concurrent.futures.process"}
+STARTERS = {"subprocess", "multiprocessing"}
 """Modules that start processes."""
 
 
@@ -92,22 +93,35 @@ def _starts_process(function: FunctionType) -> bool:
             continue
         seen.add(part)
         if isinstance(part, type):
-            waiting += [_plain(member) for member in vars(part).values() if inspect.isroutine(_plain(member))]
+            waiting += filter(inspect.isroutine, map(_plain, vars(part).values()))
         elif isinstance(part, FunctionType):
             names = set(_names(part.__code__))
-            for name in names:
-                value = part.__globals__.get(name)
-                if isinstance(value, ModuleType):
-                    if value.__name__ in STARTERS or (value is os and "fork" in names):
-                        return True
-                    if _is_ours(value):
-                        waiting += [_plain(member) for key, member in vars(value).items() if key in names]
-                elif getattr(value, "__module__", None) in STARTERS:
-                    return True
-                elif inspect.isroutine(value) or inspect.isclass(value):
-                    is_beside = getattr(value, "__module__", "") == part.__module__
-                    waiting += [_plain(value)] if is_beside or _is_ours(inspect.getmodule(value)) else []
+            values = [part.__globals__[name] for name in names if name in part.__globals__]
+            if names & STARTERS or any(_module_of(value) in STARTERS for value in values):
+                return True
+            if "fork" in names and any(value is os for value in values):
+                return True
+            waiting += _parts(part, names, values)
     return False
+
+
+def _parts(function: FunctionType, names: set[str], values: list[Any]) -> Iterator[Any]:
+    """Yield the functions and classes of the tests that a function names: its globals, and members of modules."""
+    for value in values:
+        if isinstance(value, ModuleType):
+            members = [vars(value)[name] for name in names & vars(value).keys()] if _is_ours(value) else []
+        else:
+            members = [value]
+        for member in map(_plain, members):
+            if inspect.isroutine(member) or inspect.isclass(member):
+                is_beside = member.__module__ == function.__module__
+                if is_beside or _is_ours(sys.modules.get(member.__module__ or "")):
+                    yield member
+
+
+def _module_of(value: Any) -> str:
+    name = value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", None)
+    return name.partition(".")[0] if isinstance(name, str) else ""
 
 
 def _is_ours(module: ModuleType | None) -> bool:
