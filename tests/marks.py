@@ -1,13 +1,15 @@
 """Set the marks of a test by its folder and by what it does, and ``quick`` on those of a plain run.
 
-A test is quick unless it has one of the marks ``LONG``; the decorator ``pytest.mark.quick`` makes one of these quick as
-well: the slice of Spark, of processes, of pages and of faults that a plain run takes.
+A test is quick unless it has one of the marks ``LONG``; of a test with many parameters, ``CASES`` are. The decorator
+``pytest.mark.quick`` makes others quick as well: the slice of Spark, of processes, of pages and of faults.
 """
 
 from __future__ import annotations
 
 import inspect
 import os
+import sys
+from collections import defaultdict
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -21,15 +23,30 @@ TESTS = Path(__file__).resolve().parent
 FOLDERS = {"docs": "docs", "faults": "faults", "fuzz": "faults", "house_rules": "house"}
 """The mark of each test in a folder."""
 
-LONG = ("slow", "wide", "docs", "spark", "process", "faults")
+LONG = ("slow", "heavy", "wide", "docs", "spark", "process", "faults", "s3")
 """The marks of what a plain run leaves out."""
 
-STARTERS = {"subprocess", "multiprocessing", "concurrent.futures.process"}
+CASES = 8
+"""The most cases of one test with parameters that a plain run takes, spread over all."""
+
+STARTERS = {"subprocess", "multiprocessing"}
 """Modules that start processes."""
 
 
-def set_marks(item: pytest.Item) -> None:
-    """Give a test the marks that follow from its folder, its parameters, its fixtures and its code."""
+def set_marks(items: list[pytest.Item]) -> None:
+    """Give tests the marks that follow from their folders, parameters, fixtures and code."""
+    cases = defaultdict(list)
+    for item in items:
+        _set_kinds(item)
+        if not any(item.get_closest_marker(name) for name in LONG):
+            cases[item.nodeid.partition("[")[0]].append(item)
+    for family in cases.values():
+        step = max(1, len(family) / CASES)
+        for number in range(min(len(family), CASES)):
+            family[int(number * step)].add_marker("quick")
+
+
+def _set_kinds(item: pytest.Item) -> None:
     folder = item.path.relative_to(TESTS).parts[0] if item.path.is_relative_to(TESTS) else ""
     if folder in FOLDERS:
         item.add_marker(FOLDERS[folder])
@@ -39,8 +56,8 @@ def set_marks(item: pytest.Item) -> None:
             item.add_marker("spark")
         if any(map(_starts_process, functions)):
             item.add_marker("process")
-    if not any(item.get_closest_marker(name) for name in LONG):
-        item.add_marker("quick")
+        if "s3_server" in item.fixturenames:
+            item.add_marker("s3")
 
 
 def _functions(item: pytest.Function) -> Iterator[FunctionType]:
@@ -76,22 +93,35 @@ def _starts_process(function: FunctionType) -> bool:
             continue
         seen.add(part)
         if isinstance(part, type):
-            waiting += [_plain(member) for member in vars(part).values() if inspect.isroutine(_plain(member))]
+            waiting += filter(inspect.isroutine, map(_plain, vars(part).values()))
         elif isinstance(part, FunctionType):
             names = set(_names(part.__code__))
-            for name in names:
-                value = part.__globals__.get(name)
-                if isinstance(value, ModuleType):
-                    if value.__name__ in STARTERS or (value is os and "fork" in names):
-                        return True
-                    if _is_ours(value):
-                        waiting += [_plain(member) for key, member in vars(value).items() if key in names]
-                elif getattr(value, "__module__", None) in STARTERS:
-                    return True
-                elif inspect.isroutine(value) or inspect.isclass(value):
-                    is_beside = getattr(value, "__module__", "") == part.__module__
-                    waiting += [_plain(value)] if is_beside or _is_ours(inspect.getmodule(value)) else []
+            values = [part.__globals__[name] for name in names if name in part.__globals__]
+            if names & STARTERS or any(_module_of(value) in STARTERS for value in values):
+                return True
+            if "fork" in names and any(value is os for value in values):
+                return True
+            waiting += _parts(part, names, values)
     return False
+
+
+def _parts(function: FunctionType, names: set[str], values: list[Any]) -> Iterator[Any]:
+    """Yield the functions and classes of the tests that a function names: its globals, and members of modules."""
+    for value in values:
+        if isinstance(value, ModuleType):
+            members = [vars(value)[name] for name in names & vars(value).keys()] if _is_ours(value) else []
+        else:
+            members = [value]
+        for member in map(_plain, members):
+            if inspect.isroutine(member) or inspect.isclass(member):
+                is_beside = member.__module__ == function.__module__
+                if is_beside or _is_ours(sys.modules.get(member.__module__ or "")):
+                    yield member
+
+
+def _module_of(value: Any) -> str:
+    name = value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", None)
+    return name.partition(".")[0] if isinstance(name, str) else ""
 
 
 def _is_ours(module: ModuleType | None) -> bool:

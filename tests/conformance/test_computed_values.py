@@ -8,6 +8,7 @@ import pytest
 
 
 @pytest.mark.parametrize("seed", [2, 33, 36, 54, 500, 501, 502, 503])
+@pytest.mark.heavy
 def test_columns_have_what_their_functions_give(seed: int) -> None:
     assert not computed_values.compared(seed)
 
@@ -20,6 +21,7 @@ def test_columns_have_what_their_functions_give_on_spark(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", [8, 9, 16, 26, 31, 32])
+@pytest.mark.heavy
 def test_columns_have_what_their_sources_have(seed: int) -> None:
     assert not loaded_values.compared(seed)
 

@@ -84,6 +84,7 @@ def compared(seed: int) -> int:
 
 
 @pytest.mark.parametrize("seed", range(0, 40, 10))
+@pytest.mark.heavy
 def test_segments_that_are_read_together(seed: int) -> None:
     assert sum(compared(seed + i) for i in range(10)) > 0
 

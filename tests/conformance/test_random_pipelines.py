@@ -22,6 +22,8 @@ def pipelines(count: int) -> list[Spec]:
     return [made_pipeline(random.Random(SEED * 1000 + number), facts()) for number in range(count)]
 
 
+@pytest.mark.heavy
+@pytest.mark.heavy
 def test_a_random_pipeline_gives_the_same_in_every_run() -> None:
     assert [json.dumps(s) for s in pipelines(100) if outcome(s, "inline") != outcome(s, "inline")] == []
 

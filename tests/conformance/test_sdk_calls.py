@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 pytest.importorskip("rerun.catalog")
 
-pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
+pytestmark = [pytest.mark.filterwarnings("ignore::DeprecationWarning"), pytest.mark.process]
 
 
 @pytest.fixture(scope="module")

@@ -61,6 +61,7 @@ def told(stream: LazyChunkStream, request: FrameRequest) -> pa.Schema | None:
     [(PARQUETS, None, 30), (("rrd/**/*.rrd",), True, 15), (("rrd/**/*.rrd",), False, 5)],
     ids=["parquet", "lists of rrd", "no lists of rrd"],
 )
+@pytest.mark.heavy
 def test_the_schema_that_a_footer_tells_is_that_of_the_frame(
     patterns: tuple[str, ...], lists: bool | None, least: int
 ) -> None:

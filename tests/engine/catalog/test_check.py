@@ -78,6 +78,7 @@ def flipped(*pattern: str) -> Callable[[Path], Path]:
         *(flipped(name, "*") for name in ("versions", "tables", "schemas", "manifests")),
     ],
 )
+@pytest.mark.heavy
 def test_damage_of_a_store_is_found(drives: DatasetEntry, damage: Callable[[Path], Path]) -> None:
     path = damage(store_of(drives))
     faults = drives.catalog.check()

@@ -5,12 +5,14 @@ from __future__ import annotations
 import warnings
 from pathlib import Path
 
+import pytest
 from chunkmill.engine import verify
 from chunkmill.engine.catalog import CatalogClient
 from chunkmill.engine.errors import ReadWarning
 from chunkmill.readers import RrdReader
 
 
+@pytest.mark.heavy
 def test_verified_files_of_others_read_back_as_they_are(data: Path, tmp_path: Path) -> None:
     dataset = CatalogClient(tmp_path / "lake").create_dataset("others")
     paths = sorted((data / "rrd").glob("*.rrd"))

@@ -210,6 +210,7 @@ def test_views_are_composed(dataset: DatasetEntry) -> None:
     ids=str,
 )
 @pytest.mark.parametrize("fill", [False, True])
+@pytest.mark.heavy
 def test_a_filter_takes_the_rows_that_it_takes_of_all(dataset: DatasetEntry, predicate: Any, fill: bool) -> None:
     frame = dataset.reader("frame", fill_latest_at=fill)
     everything = frame.to_arrow_table()

@@ -85,6 +85,7 @@ def test_the_nearest_vectors_are_found(dataset: DatasetEntry, column: str, metri
         assert same(nearest(dataset, query, column), brute(live, query, metric=metric.lower()))
 
 
+@pytest.mark.heavy
 def test_what_changes_later_counts_before_and_after_upkeep(dataset: DatasetEntry, tmp_path: Path) -> None:
     dataset.create_vector_search_index(column=VECTOR, time_index="frame")
     dataset.create_fts_search_index(column=TEXT, time_index="frame")
@@ -110,6 +111,7 @@ def test_what_changes_later_counts_before_and_after_upkeep(dataset: DatasetEntry
     assert same(nearest(dataset, query), brute(live, query))
 
 
+@pytest.mark.heavy
 def test_words_are_those_that_a_scan_finds(tmp_path: Path) -> None:
     random = np.random.default_rng(5)
     words = [
@@ -216,6 +218,7 @@ def test_what_the_calls_give(tmp_path: Path) -> None:
         (lambda d: d.search_fts(5, TEXT), TypeError, "query"),
     ],
 )
+@pytest.mark.heavy
 def test_calls_that_are_wrong(dataset: DatasetEntry, call: Any, error: type[Exception], text: str) -> None:
     with pytest.raises(error, match=text):
         call(dataset)

@@ -69,6 +69,7 @@ def documents(tmp_path_factory: pytest.TempPathFactory) -> tuple[DatasetEntry, l
 
 
 @pytest.mark.parametrize("tokenizer", ["simple", "whitespace", "raw"])
+@pytest.mark.heavy
 def test_words_are_found_in_exactly_the_documents_that_have_them(
     documents: tuple[DatasetEntry, list[str]], tokenizer: str
 ) -> None:

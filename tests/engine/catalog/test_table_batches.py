@@ -20,6 +20,7 @@ def client(tmp_path: Path) -> CatalogClient:
     return CatalogClient(tmp_path / "lake")
 
 
+@pytest.mark.heavy
 def test_batches_of_large_rows_have_few_of_them(client: CatalogClient) -> None:
     table = client.create_table("t", pa.schema([("payload", pa.binary())]))
     table.append(pa.table({"payload": [bytes([number % 256]) * 65_536 for number in range(2000)]}))

@@ -225,6 +225,7 @@ TABLES = (
 
 @pytest.mark.parametrize("columns", [60, 80])
 @pytest.mark.parametrize("call", TABLES)
+@pytest.mark.heavy
 def test_tables_fit_a_terminal(
     call: str, columns: int, recordings: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -329,6 +330,7 @@ class TestStandardStreams:
         assert (done.returncode, done.stdout, b"no such file" in done.stderr) == (1, b"", True)
 
 
+@pytest.mark.heavy
 def test_a_shown_query_leaves_out_what_is_about_channels(recordings: Path, tmp_path: Path) -> None:
     for name in ("demo.mcap", "demo.rrd", "store"):
         query = ("query", recordings / name, "--index", "message_log_time", "--limit", 2)

@@ -111,6 +111,7 @@ def test_what_fails_leaves_what_was_there(lake: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("suffix", ["parquet", "arrow"])
 @pytest.mark.parametrize("segments", ["c", "*"])
+@pytest.mark.heavy
 def test_a_full_disk_is_said_with_the_path_wherever_it_comes(
     lake: Path, tmp_path: Path, suffix: str, segments: str
 ) -> None:

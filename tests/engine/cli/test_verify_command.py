@@ -113,6 +113,7 @@ def test_behind_a_broken_frame_chunks_are_read_by_the_footer(tmp_path: Path) -> 
     assert "unknown message kind" in str(found.faults[0])
 
 
+@pytest.mark.heavy
 def test_many_faults_are_counted(tmp_path: Path) -> None:
     made = (next(chunks("/a", 1)) for _ in range(_MOST_FAULTS + 7))
     path = tmp_path / "a.rrd"

@@ -23,6 +23,7 @@ IMU = "mcap/rerun__rosbag2_2025_09_10-13_03_56_0.mcap"
 
 
 @pytest.mark.filterwarnings("ignore::chunkmill.engine.errors.ReadWarning")  # of damaged files
+@pytest.mark.heavy
 def test_values_are_those_of_to_arrow(data: Path) -> None:
     compared = 0
     for number, path in enumerate(recordings(data)):

@@ -296,6 +296,7 @@ def test_what_is_no_request_is_passed_over_and_said(quarantine: FileQuarantine, 
             assert list(quarantine.pending_retries().values()) == [["/l/a"]]
 
 
+@pytest.mark.heavy
 def test_a_large_quarantine_is_quick(quarantine: FileQuarantine) -> None:
     quarantine.note("q", 1, [failed(f"/landing/drive-{i:06}.mcap") for i in range(50_000)])
     quarantine.count()

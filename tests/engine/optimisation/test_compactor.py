@@ -101,6 +101,7 @@ def test_passes_go_on_while_they_help():
     assert content(many) == content(chunks)
 
 
+@pytest.mark.heavy
 def test_memory_is_bounded():
     compactor = Compactor(OptimizationProfile.OBJECT_STORE, budget=200_000)
     held = peak = 0
@@ -153,6 +154,7 @@ def test_two_runs_agree():
     ("cell", "fewest"), [(lambda i: [float(i)], 7), (lambda i: ["text " * (1 + i % 7)], 14)], ids=["floats", "texts"]
 )
 @pytest.mark.parametrize("passing", [False, True])
+@pytest.mark.heavy
 def test_what_a_cut_leaves_is_filled_up(cell, fewest, passing):
     """Chunks somewhat larger than allowed, as readers of tables make them: each cut left a rest that stayed small."""
     rows, given = 65_536, 6

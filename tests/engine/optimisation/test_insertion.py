@@ -67,6 +67,7 @@ def test_datatypes_must_agree():
 
 
 @pytest.mark.parametrize(("count", "rows"), [(4096, [4096]), (4097, [1, 4096]), (5000, [4096, 904])])
+@pytest.mark.heavy
 def test_single_rows(count, rows):
     assert lengths(_collected([made([i]) for i in range(count)])) == rows
 

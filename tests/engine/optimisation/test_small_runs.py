@@ -94,6 +94,7 @@ def in_order(count: int, entity: str = "/a") -> list[Chunk]:
     ]
 
 
+@pytest.mark.heavy
 def test_thousands_of_small_chunks_are_joined_many_at_once() -> None:
     chunks = [chunk for pair in zip(in_order(3000), in_order(3000, "/b"), strict=True) for chunk in pair]
     store = at_once(chunks, Settings.of(OptimizationProfile.OBJECT_STORE))

@@ -134,6 +134,7 @@ class TestJoining:
         assert report.bytes_after < report.bytes_before / 3
         assert set(contents(made.open())) == {"kept", "new"}
 
+    @pytest.mark.heavy
     def test_every_so_often_a_byte_is_written_few_times(self, made: MadeRecordings) -> None:
         written = 0
         for at in range(32):

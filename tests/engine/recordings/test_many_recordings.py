@@ -56,6 +56,7 @@ def peak_of(work: Callable[[], object]) -> float:
         tracemalloc.stop()
 
 
+@pytest.mark.heavy
 def test_tables_are_merged_without_an_object_for_each_row(made: MadeRecordings, one: RecordingEntry) -> None:
     more = likes(one, range(MANY, MANY + MANY // 2))
     assert peak_of(lambda: made.writer.publish(more, Commit("ingest"))) < 1500 * len(more)

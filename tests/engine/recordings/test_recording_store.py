@@ -161,6 +161,7 @@ class TestDamage:
         place.write_bytes(whole)
         assert set(contents(made.open())) == {"a"}
 
+    @pytest.mark.heavy
     def test_every_byte_of_a_chunk_that_differs_is_noticed(self, made: MadeRecordings) -> None:
         made.commit({"id": "a", "chunks": 1})
         entry = made.open().entry("a")

@@ -106,6 +106,7 @@ def test_they_stay_when_the_recording_gets_another_name(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("recording_id", ["rec", "another"])
+@pytest.mark.heavy
 def test_many_small_messages_among_large_ones(recording_id: str, tmp_path: Path) -> None:
     many = [scalars(f"/{n % 3}", start=n) for n in range(1500)]
     source = write_rrd(tmp_path / "source.rrd", [*many[:700], image(524_000), *many[700:], image(900_000), static()])
@@ -194,6 +195,7 @@ class TestVerify:
         assert verify_file(path) == Verification(2, 5, 0)
 
     @pytest.mark.filterwarnings("ignore::chunkmill.engine.errors.ReadWarning")
+    @pytest.mark.heavy
     def test_every_byte_of_a_file(self, tmp_path: Path) -> None:
         """What is not noticed says nothing of chunks: the version of the file, who recorded it, and when."""
         path = write_rrd(tmp_path / "a.rrd", [scalars(rows=1)])

@@ -172,6 +172,7 @@ def failure(path: Path) -> ReadError | None:
 
 @pytest.mark.parametrize("footer", [True, False])
 @pytest.mark.filterwarnings("ignore::chunkmill.engine.errors.ReadWarning")
+@pytest.mark.heavy
 def test_mutated_files_fail_with_a_read_error_or_not_at_all(tmp_path: Path, footer: bool) -> None:
     data = rrd_bytes(scalars(), static(), nested(), scalars("/b", 7))
     original = data if footer else without_footer(data)

@@ -55,6 +55,7 @@ def passed(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     return found
 
 
+@pytest.mark.heavy
 def test_every_recording_there_is(tmp_path: Path, passed: list[bool]) -> None:
     for path in (parameters.values[0] for parameters in RECORDINGS):
         if path.name in OLD or path.stat().st_size > 5_000_000:

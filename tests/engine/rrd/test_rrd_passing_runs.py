@@ -141,6 +141,7 @@ def test_any_order(tmp_path: Path, order: list[int]) -> None:
     assert ours == expected
 
 
+@pytest.mark.heavy
 def test_every_recording_there_is(tmp_path: Path, runs: list[int]) -> None:
     for path in (parameters.values[0] for parameters in RECORDINGS):
         if path.name in OLD or path.stat().st_size > 2_000_000:

@@ -63,6 +63,7 @@ CALLS: list[tuple[str | None, dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("index", "given"), CALLS)
+@pytest.mark.heavy
 def test_every_store_answers_as_a_dataset_does(index: str | None, given: dict[str, Any], tmp_path: Path) -> None:
     there = stores(tmp_path)
     dataset = CatalogClient(tmp_path / "lake").create_dataset("drives")

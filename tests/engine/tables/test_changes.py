@@ -175,6 +175,7 @@ def test_values_of_updated_rows_stay_until_they_are_asked_for(table: Table) -> N
 
 
 @pytest.mark.parametrize("where", ["a >= 0", "a < 20"])
+@pytest.mark.heavy
 def test_upkeep_and_new_columns_change_nothing_of_what_is_stale(where: str, table: Table) -> None:
     table.update("a IN (3, 17, 25)", {"a": 39})
     table.optimize()
@@ -270,6 +271,7 @@ def test_all_may_be_stale_where_row_ids_are_not_stable(tmp_path: Path, table: Ta
 
 
 @pytest.mark.parametrize("seed", range(6))
+@pytest.mark.heavy
 def test_stale_rows_of_any_story_are_found(seed: int, table: Table) -> None:
     chance = random.Random(seed)
     steps: list[Callable[[], object]] = [

@@ -156,6 +156,7 @@ def test_checkpoints_and_records_run_nothing(table: Table, canary: Path) -> None
 
 
 @pytest.mark.parametrize("format_", ["parquet", "arrow", "lance"])
+@pytest.mark.heavy
 def test_sources_run_nothing(table: Table, tmp_path: Path, canary: Path, format_: str) -> None:
     for number, payload in enumerate(payloads(canary)):
         place = tmp_path / f"source{number}.{format_}"
@@ -324,6 +325,7 @@ def test_an_error_whose_record_is_damaged_leaves_others(table: Table, change: Ca
 
 
 @pytest.mark.parametrize("format_", ["parquet", "arrow"])
+@pytest.mark.heavy
 def test_a_source_that_is_damaged_is_told_or_read(tmp_path: Path, table: Table, format_: str) -> None:
     """Some bytes mean nothing, and others a value; no damage ends the process, or comes as an error of Arrow's own."""
     place = tmp_path / f"source.{format_}"

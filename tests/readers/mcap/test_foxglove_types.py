@@ -86,6 +86,7 @@ def filled(rows: list[Any]) -> set[int]:
 
 
 @pytest.mark.parametrize("name", TYPES)
+@pytest.mark.heavy
 def test_messages_of_any_type_are_mapped_or_left(name: str) -> None:
     rng = np.random.default_rng(7)
     lenses = foxglove_lenses(f"foxglove.{name}")

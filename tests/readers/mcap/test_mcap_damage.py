@@ -81,6 +81,7 @@ def test_cut_and_closed_with_the_magic(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("compression", ["", "lz4", "zstd"])
+@pytest.mark.heavy
 def test_flipped_bits_are_noticed(tmp_path: Path, compression: str) -> None:
     data = sound(compression)
     path = written(tmp_path, data)
@@ -127,6 +128,7 @@ class TestLengths:
                 at += 9 + length
 
     @pytest.mark.parametrize("size", [4, 8])
+    @pytest.mark.heavy
     def test_anywhere(self, tmp_path: Path, size: int) -> None:
         data = sound("lz4")
         tracemalloc.start()
@@ -150,6 +152,7 @@ class TestBombs:
 
     @pytest.mark.parametrize("declared", [16, 1024 * MIB, 2**40, 2**63])
     @pytest.mark.parametrize("pack", [zstandard.compress, lz4.frame.compress])
+    @pytest.mark.heavy
     def test_one_gib(self, tmp_path: Path, pack: object, declared: int) -> None:
         bomb = pack(bytes(self.GIB))  # type: ignore[operator]
         compression = "zstd" if pack is zstandard.compress else "lz4"
@@ -173,6 +176,7 @@ class TestBombs:
         refused(path)
 
     @pytest.mark.parametrize("filler", [record(0x80, b""), channel(1), bytes(9)])
+    @pytest.mark.heavy
     def test_records_without_end(self, tmp_path: Path, filler: bytes) -> None:
         path = written(tmp_path, mcap([channel(1), chunk_of([filler * (200 * MIB // len(filler))], "zstd")]))
         refused(path, within=10.0)
@@ -277,6 +281,7 @@ def test_paths_that_are_no_file(tmp_path: Path) -> None:
         McapSource(str(tmp_path / "missing.mcap")).splits()
 
 
+@pytest.mark.heavy
 def test_as_many_channels_as_there_are_ids(tmp_path: Path) -> None:
     channels = [channel(i, f"/t{i}") for i in range(65_536)]
     begin = time.monotonic()

@@ -272,6 +272,7 @@ class TestDamage:
         assert "there are too many damaged places" in str(report_on(tmp_path / "x.mcap").damaged)
         assert "places more" in line
 
+    @pytest.mark.heavy
     def test_many_damaged_places_take_little_time(self, tmp_path: Path) -> None:
         junk = b"".join(b"\0" * (t % 3 == 0) + message(1, t) for t in range(9000))
         path = written(tmp_path, mcap([*DEFINITIONS, junk]))

@@ -287,6 +287,7 @@ HTTP = b"HTTP/1.1\r\nhost: 127.0.0.1\r\n"
         ),
     ],
 )
+@pytest.mark.heavy
 def test_a_head_that_never_ends_is_not_waited_for(
     service: CatalogService, monkeypatch: pytest.MonkeyPatch, first: bytes, drip: bytes
 ) -> None:

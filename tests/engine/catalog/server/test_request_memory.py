@@ -163,6 +163,7 @@ def test_few_calls_wait_and_others_are_refused_at_once() -> None:
     assert budget.used == 0
 
 
+@pytest.mark.heavy
 def test_requests_hold_their_bytes_until_the_call_goes_on(tmp_path: Any) -> None:
     catalog = CatalogClient(tmp_path / "lake")
     table = catalog.create_table("t", pa.schema([("data", pa.large_binary())]))
@@ -222,6 +223,7 @@ def test_the_default_fits_the_largest_part() -> None:
 WIDE = 200_000
 
 
+@pytest.mark.heavy
 def test_a_table_of_very_many_columns_is_refused(tmp_path: Any) -> None:
     catalog = CatalogClient(tmp_path / "lake")
     wide = pa.schema([(f"c{number}", pa.int8()) for number in range(WIDE)])

@@ -55,7 +55,7 @@ def status(address: str, method: Any, bearer: str | None, data: bytes = b"") -> 
     with grpc.insecure_channel(address) as channel:
         try:
             if method.kind is Kind.STREAM:
-                list(channel.unary_stream(method.path)(data, metadata=metadata, timeout=20))
+                list(channel.unary_stream(method.path)(data, metadata=metadata, timeout=5))  # one has no end
             elif method.kind is Kind.UPLOAD:
                 channel.stream_unary(method.path)(iter([data]), metadata=metadata, timeout=20)
             else:

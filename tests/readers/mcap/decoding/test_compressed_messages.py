@@ -45,6 +45,7 @@ def test_damage_is_said_of_the_right_message() -> None:
     assert decoded.values.to_pylist() == [{"n": 0, "s": "word"}, {"n": 7, "s": "word"}]
 
 
+@pytest.mark.heavy
 def test_bombs_are_refused() -> None:
     bomb = zstandard.ZstdCompressor(level=19).compress(bytes(300 << 20))
     lying = bytearray(zstandard.compress(raw(1)))

@@ -249,6 +249,7 @@ def test_a_schema_cannot_grow_without_bound() -> None:
     assert time.monotonic() - began < 5
 
 
+@pytest.mark.heavy
 def test_many_fields_in_many_messages_take_no_memory() -> None:
     subject = decoder(**{f"f{i}": {"type": "integer"} for i in range(60_000)})
     decoded = subject.decode(*join([b"{}"] * 2000, gap=b""))
