@@ -1,6 +1,6 @@
 """Run one of the project's long checks, or list them: ``python -m tests.run [KIND [NAME [OPTION …]]]``.
 
-KIND is ``faults``, ``fuzz``, ``conformance`` or ``benchmarks``; ``--help`` behind a NAME shows its options.
+KIND is ``faults``, ``fuzz``, ``conformance``, ``benchmarks`` or ``house``; ``--help`` behind a NAME shows its options.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ KINDS = {
     "fuzz": REPOSITORY / "tests" / "fuzz",
     "conformance": REPOSITORY / "tests" / "conformance",
     "benchmarks": REPOSITORY / "benchmarks",
+    "house": REPOSITORY / "tests" / "house_rules",
 }
 STARTED_BY_OTHERS = {"fault_driver", "fuzz_worker", "lake_roles", "s3_on_disk", "scale_work", "table_worker"}
 """Programs that the scripts start."""

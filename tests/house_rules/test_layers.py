@@ -1,213 +1,117 @@
-"""Imports point down, never in a circle, and heavy libraries stay where they belong."""
+"""Imports point down, never in a circle, and libraries stay in the rooms of the table that have them."""
 
 from __future__ import annotations
 
-import ast
-from collections.abc import Iterator, Set
-from graphlib import CycleError, TopologicalSorter
+import sys
+from functools import cache
 
-import pytest
-from chunkmill.engine.lazy_names import _terminals, terminal
+from figures import circles_of_modules
+from rooms import house, is_within
 from source_tree import (
-    PACKAGE,
     SOURCE_FOLDERS,
     annotation_lines,
     foreign_imports,
     imports_in_strings,
     module_name,
     modules,
-    nodes,
     own_imports,
     python_files,
 )
 
-FOUNDATION = (
-    "engine.allocation",
-    "engine.errors",
-    "engine.limits",
-    "engine.faults",
-    "engine.folders",
-    "engine.lazy_names",
-    "engine.locations",
-    "engine.markup",
-    "engine.objects",
-    "engine.task_context",
-    "engine.units",
-)
 
-# What each part may know, besides itself and the foundation.
-CORE = (
-    "engine.chunk",
-    "engine.rrd",
-    "engine.reports",
-    "engine.spark",
-    "engine.lance",
-    "engine.execution",
-    "engine.stream",
-    "engine.optimisation",
-    "engine.recordings",
-    "engine.query",
-    "engine.frames",
-    "engine.store",
-)
-MAY_IMPORT = {
-    "engine.chunk": (),
-    "engine.rrd": ("engine.chunk",),
-    "engine.reports": (),
-    "engine.spark": (),
-    "engine.lance": ("engine.rrd",),
-    "engine.execution": ("engine.chunk", "engine.rrd", "engine.reports", "engine.spark", "engine.lance"),
-    "engine.tables": (
-        "engine.rrd",
-        "engine.chunk",
-        "engine.reports",
-        "engine.spark",
-        "engine.lance",
-        "engine.execution",
-    ),
-    "engine.stream": (
-        "engine.chunk",
-        "engine.rrd",
-        "engine.reports",
-        "engine.spark",
-        "engine.execution",
-        "engine.optimisation",
-    ),
-    "engine.optimisation": ("engine.chunk", "engine.rrd", "engine.execution"),
-    "engine.recordings": ("engine.chunk", "engine.rrd", "engine.execution", "engine.optimisation"),
-    "engine.query": ("engine.chunk", "engine.rrd", "engine.stream", "engine.optimisation", "engine.recordings"),
-    "engine.frames": (
-        "engine.chunk",
-        "engine.rrd",
-        "engine.spark",
-        "engine.execution",
-        "engine.stream",
-        "engine.optimisation",
-        "engine.recordings",
-        "engine.query",
-    ),
-    "engine.store": CORE,
-    "engine.viewer": CORE,
-    "engine.pipelines": ("engine.execution", "engine.stream"),
-    "lenses": ("engine.chunk", "engine.stream"),
-    "readers": (*CORE, "lenses"),
-    "engine.inputs": (*CORE, "engine.pipelines", "lenses", "readers"),
-    "engine.ingest": (*CORE, "engine.pipelines", "engine.inputs", "lenses", "readers"),
-    "engine.data_sources": (
-        *CORE,
-        "engine.pipelines",
-        "engine.inputs",
-        "engine.ingest",
-        "engine.catalog",
-        "lenses",
-        "readers",
-    ),
-    "engine.catalog": (*CORE, "engine.tables", "engine.inputs", "readers"),
-    "engine.cli": (
-        *CORE,
-        "engine.pipelines",
-        "engine.data_sources",
-        "engine.inputs",
-        "engine.ingest",
-        "engine.tables",
-        "engine.catalog",
-        "lenses",
-        "readers",
-    ),
-    PACKAGE: ("engine", "lenses", "readers"),
-}
-
-# Modules whose annotations still make circles: of these, what only the type checker imports is left out. Add none.
-ANNOTATED_FROM_ABOVE: tuple[str, ...] = ()
-
-# Names in strings that point up, as of today: what workers import early.
-NAMED_FROM_BELOW = {
-    "engine.spark.worker_daemon": ("engine.execution", "engine.stream", "engine.rrd", "readers", "lenses"),
-}
-
-# Where a library may be imported at all.
-HOME_OF_LIBRARY = {
-    "pyspark": ("engine.spark", "engine.execution", "engine.frames", "engine.data_sources", "engine.ingest"),
-    "py4j": ("engine.spark", "engine.execution", "engine.ingest"),
-    "prometheus_client": ("engine.catalog.server", "engine.ingest"),
-    "uvicorn": ("engine.catalog.server",),
-    "click": ("engine.cli",),
-    "datafusion": ("engine.stream", "engine.frames", "engine.store", "engine.catalog", "engine.cli"),
-    "grpc": ("engine.catalog.server", "engine.spark"),
-    "lance": ("engine.lance",),
-    "rich": ("engine.cli", "engine.chunk", "engine.execution"),
-    "rerun": ("engine.viewer",),
-    "obstore": ("engine.objects",),
-    "boto3": ("engine.objects",),
-    "botocore": ("engine.objects",),
-    "wcmatch": ("engine.objects",),
-    "zlib": (),  # zlib-ng has CRC-32 at 9.6 GB/s instead of 1.9
-}
+def rooms_of(names: set[str]) -> dict[str, str]:
+    """Return the room of each module."""
+    return {name: room.name if (room := house().room_of(name)) else "" for name in names}
 
 
-def part_of(module: str) -> str:
-    return next((part for part in (*MAY_IMPORT, *FOUNDATION) if is_within(module, part)), module)
-
-
-def imports(module: str) -> Set[str]:
-    return own_imports(module, annotation_lines(module) if module in ANNOTATED_FROM_ABOVE else frozenset())
-
-
-def is_within(module: str, part: str) -> bool:
-    return module == part or module.startswith(part + ".")
+@cache
+def rooms_below(name: str) -> set[str]:
+    return house().imports_of(house().rooms[name])
 
 
 def imports_from_above(name: str) -> list[str]:
-    part = part_of(name)
-    allowed = (part, *FOUNDATION, *MAY_IMPORT.get(part, ()))
-    named = {t for t in imports_in_strings(name) if not any(is_within(t, up) for up in NAMED_FROM_BELOW.get(name, ()))}
-    return sorted(target for target in imports(name) | named if not any(is_within(target, a) for a in allowed))
+    """Return the modules that a module imports, or names in strings, and that its room may not."""
+    room = house().room_of(name)
+    assert room is not None, f"{name} is in no room of house.toml"
+    around = house().around(room)
+    below = rooms_below(room.name)
+    annotated = {above for one in around for above in one.annotations}
+    named = {above for one in around for above in one.strings}
+    run = own_imports(name, annotation_lines(name))
+    kinds = ((run, set()), (own_imports(name) - run, annotated), (imports_in_strings(name), named))
+    return sorted(
+        target
+        for targets, above in kinds
+        for target, home in rooms_of(set(targets)).items()
+        if home not in below and not any(is_within(home, room) for room in above)
+    )
+
+
+def libraries_of(room_name: str) -> set[str]:
+    room = house().rooms[room_name]
+    return {library for around in house().around(room) for library in around.libraries} | house().libraries
+
+
+def foreign_libraries(name: str) -> set[str]:
+    """Return the libraries that a module imports, by the first parts of their names."""
+    libraries = {library.partition(".")[0] for library in foreign_imports(modules()[name])}
+    return {library for library in libraries if library not in sys.stdlib_module_names} | (
+        libraries & house().forbidden.keys()
+    )
 
 
 def test_imports_point_down() -> None:
     assert {name: above for name in sorted(modules()) if (above := imports_from_above(name))} == {}
 
 
-def test_every_part_has_its_place() -> None:
-    known = {*MAY_IMPORT, *FOUNDATION, "engine"}
-    assert {part_of(name) for name in modules()} <= known
+def test_a_room_imports_only_rooms_below_it_in_the_table() -> None:
+    order = {name: at for at, name in enumerate(house().rooms)}
+    *floors, _ = house().floors.values()  # rooms of the ground may know each other
+    assert [
+        f"{room.name} imports {name}"
+        for rooms in floors
+        for room in rooms
+        for name in house().imports_of(room)
+        if not is_within(name, room.name) and order[name] < order[room.name]
+    ] == []
+
+
+def test_every_package_has_a_room_and_every_room_a_package() -> None:
+    packages = {name for name, path in modules().items() if path.name == "__init__.py"}
+    planned = {room.name for room in house().rooms.values() if room.planned}
+    assert house().rooms.keys() - planned <= packages
+    assert packages <= house().rooms.keys()
 
 
 def test_no_circle_between_modules() -> None:
-    """Counted are imports at the top, in functions, and for the type checker; a name of a face is an import of it."""
-    graph = {name: imports(name) - {name} for name in modules()}
-    try:
-        list(TopologicalSorter(graph).static_order())
-    except CycleError as error:
-        pytest.fail(f"modules import each other: {' -> '.join(error.args[1])}")
-
-
-def test_every_terminal_is_where_it_is_named() -> None:
-    assert {name for name in _terminals if not callable(terminal(name))} == set()
-    terminals = {
-        node.args[0].value
-        for path in modules().values()
-        for node in nodes(path)
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "terminal"
-        if isinstance(node.args[0], ast.Constant)
-    }
-    assert terminals == _terminals.keys()
-
-
-def libraries() -> Iterator[tuple[str, str]]:
-    """Every module with each library that it imports."""
-    for path in python_files(*SOURCE_FOLDERS):
-        for library in sorted({name.partition(".")[0] for name in foreign_imports(path)}):
-            yield module_name(path), library
+    assert circles_of_modules(annotations=False) == []
 
 
 def test_libraries_stay_home() -> None:
+    foreign = {
+        (name, library): home
+        for name, home in rooms_of(set(modules())).items()
+        for library in foreign_libraries(name) - libraries_of(home)
+    }
+    assert {
+        f"{name} imports {library}, which {home} has not in house.toml" for (name, library), home in foreign.items()
+    } == set()
+
+
+def test_every_library_of_the_table_is_used() -> None:
+    homes = rooms_of(set(modules()))
+    used = {(home, library) for name, home in homes.items() for library in foreign_libraries(name)}
     assert [
-        f"{module} imports {library}, which belongs to {HOME_OF_LIBRARY[library] or 'tests'}"
-        for module, library in libraries()
-        if library in HOME_OF_LIBRARY and not any(is_within(module, home) for home in HOME_OF_LIBRARY[library])
+        f"{room.name}: {library}"
+        for room in house().rooms.values()
+        for library in sorted(room.libraries)
+        if not any(library == other and is_within(home, room.name) for home, other in used)
     ] == []
 
 
 def test_own_modules_are_imported_relatively() -> None:
-    assert [pair for pair in libraries() if pair[1] in {"chunkmill", *SOURCE_FOLDERS}] == []
+    assert [
+        module_name(path)
+        for path in python_files(*SOURCE_FOLDERS)
+        if {name.partition(".")[0] for name in foreign_imports(path)} & {"chunkmill", *SOURCE_FOLDERS}
+    ] == []
