@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
-import time
 import warnings
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
@@ -23,6 +21,7 @@ from ..faults import reach
 from ..folders import Folder
 from ..locations import Location
 from ..rrd import Findings, check_file
+from ..storage import publish
 from .blob_columns import blobs_as_bytes
 from .file_digests import (
     OF_A_VERSION,
@@ -38,12 +37,10 @@ from .new_columns import INDEX, columns_to_write, keys_of, refused_columns
 from .place import RESTORE, LancePlace, shortened
 from .snapshot import PRIMARY_KEY, TableSnapshot
 
-_MOST_TRIES: Final = 100
 _MOST_OF_ONE_VERSION: Final = 3
 """Times that others are said to have come first, and did not: the file of a version says that it is another."""
 _MOST_REBASES: Final = 20
 _MOST_MERGES: Final = 10
-_LONGEST_WAIT: Final = 0.5
 _ROWS_OF_A_BATCH: Final = 16_384
 _ROWS_OF_A_FILE: Final = 1 << 20
 DELETIONS: Final = "_deletions"
@@ -510,7 +507,9 @@ class UserTable(LancePlace):
         pass the gate then.
         """
         before, stood = -1, 0
-        for number in range(_MOST_TRIES):
+
+        def once() -> bool | None:
+            nonlocal before, stood
             try:
                 with self.writing():
                     dataset = self._opened()
@@ -522,24 +521,21 @@ class UserTable(LancePlace):
                     made = dataset if made is None else made
                 if int(made.version) != version:
                     self._keep_digests(made, written, version)
-                return reach("lance.commit")
+                reach("lance.commit")
             except Exception as error:
                 if rows is not None and rows.failure is not None:
                     raise rows.failure from None
                 if not is_conflict(error.__cause__):
                     raise
                 if stood >= _MOST_OF_ONE_VERSION:
-                    told = (
-                        f"{self._name} cannot be written: others are in the way, and version {version} stays the newest"
+                    reason = (
+                        f"{self._name} cannot be written: others are in the way, and version {before} stays the newest"
                     )
-                    raise WriteError(told, path=self.place, hint=RESTORE) from error
-            time.sleep(random.uniform(0, min(_LONGEST_WAIT, 0.005 * 2 ** min(number, 10))))  # noqa: S311 (it is a wait)
-        raise WriteError(
-            f"others replaced {self._name} all the time, and nothing was written",
-            path=self.place,
-            hint="Try again.",
-            transient=True,
-        )
+                    raise WriteError(reason, path=self.place, hint=RESTORE) from error
+                return None
+            return True
+
+        publish(once, self._name, path=self.place)
 
     def _keep_digests(self, made: Any, written: Sequence[str] = (), base: int | None = None) -> None:
         """Write the digests of the files that a version has added, or warn that it has none."""

@@ -24,6 +24,7 @@ FACES = (
     "engine.reports",
     "engine.rrd",
     "engine.spark",
+    "engine.storage",
     "engine.store",
     "engine.stream",
     "engine.tables",

@@ -28,6 +28,7 @@ FOUNDATION = (
     "engine.locations",
     "engine.markup",
     "engine.objects",
+    "engine.storage",
     "engine.task_context",
     "engine.units",
 )
