@@ -110,7 +110,9 @@ class RefreshRun:
             return change
 
         hint = "Refresh it again; what was computed is kept."
-        published = publish(attempt, repr(self.view.label), path=self.view.place, hint=hint, most=_MOST_ROUNDS)
+        published: ViewChange | Literal[False] = publish(
+            attempt, repr(self.view.label), path=self.view.place, hint=hint, most=_MOST_ROUNDS
+        )
         return published or None
 
     def _written(self, versions: ViewVersions, change: ViewChange, counts: RunCounts) -> list[str]:
