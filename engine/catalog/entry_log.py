@@ -15,7 +15,6 @@ one name exactly one gets it. A version holds everything, so earlier ones are re
 from __future__ import annotations
 
 import os
-import random
 import time
 import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -44,12 +43,9 @@ from ..locations import Location, located
 from ..recordings import (
     RecordingsFolder,
     StoreReader,
-    VersionFiles,
-    has_files,
-    name_of,
-    unreadable,
     versions_of_catalog,
 )
+from ..storage import VersionFiles, has_files, name_of, publish, unreadable
 from .entries import (
     DATASET_KINDS,
     HIDDEN_KINDS,
@@ -67,10 +63,8 @@ if TYPE_CHECKING:
 
 KEPT_VERSIONS: Final = 16
 """At least so many of the newest versions stay, for those who have just looked which is the newest."""
-MOST_TRIES: Final = 200
 _MOST_READERS: Final = 64
 """Stores of which a client keeps what it has read: 1.3 kB for each recording."""
-_LONGEST_WAIT: Final = 0.25
 _POINTS: Final = ("entry.draft", "entry.publish")
 _HOW: Final = "client.create_dataset(…) makes the first entry."
 
@@ -265,23 +259,20 @@ class EntryLog:
         Raises what ``change`` raises; ``WriteError`` where nothing could be written, which is transient where others
         came first all the time; ``CommitUnknownError`` where nobody knows.
         """
-        for attempt in range(MOST_TRIES):
+
+        def attempt() -> CatalogVersion | None:
             base = self.read()
             entries = change(base.entries)
             removed = self._left_of(base.removed, entries, clear, going)
             if entries == base.entries and removed == base.removed:
                 return base
             following = _after(base, entries, removed)
-            if self._publish(following):
-                self._prune(following)
-                return following
-            time.sleep(random.uniform(0, min(_LONGEST_WAIT, 0.002 * 2 ** min(attempt, 10))))  # noqa: S311 (it is a wait)
-        raise WriteError(
-            "others changed the catalog all the time, and nothing was changed by this call",
-            path=str(self.root),
-            hint="Try again.",
-            transient=True,
-        )
+            if not self._publish(following):
+                return None
+            self._prune(following)
+            return following
+
+        return publish(attempt, "the catalog", path=str(self.root))
 
     def _left_of(
         self,
@@ -378,22 +369,17 @@ class EntryLog:
         )
 
     def _publish(self, following: CatalogVersion) -> bool:
-        """Whether this version became the one of its number; otherwise another did."""
+        """Return True if this version became the one of its number; otherwise another did."""
         # Without something of its own a version could be taken for that of another run, with the same change.
         data = {**following.to_dict(), "commit": uuid.uuid4().hex}
         if following.number == 1:
             self._make()
         try:
-            self._files.commit(following.number, data)
+            return self._files.commit(following.number, data)
         except CommitUnknownError:
             if self._is_there(following.number, data["commit"]):
                 return True
             raise
-        except WriteError as error:
-            if error.transient:
-                return False
-            raise
-        return True
 
     def _is_there(self, number: int, commit: str) -> bool:
         """Whether a commit in a store, whose answer was lost, certainly came through."""

@@ -24,8 +24,8 @@ import pyarrow as pa
 from ..errors import ReadError, UsageError, writing
 from ..folders import Folder, LocalFolder, sync_folder
 from ..limits import MIB
-from ..recordings import VersionFiles
 from ..rrd import Compression, decode_batch, encode_batch
+from ..storage import VersionFiles
 
 _DELETED: Final = "deleted"
 _HOW: Final = "Properties are made by setting some."
@@ -82,7 +82,7 @@ class SegmentProperties:
             self._make(files.folder)
         text = None if stream is None else b64encode(stream).decode()
         first = max(0, number - _KEPT_VERSIONS)
-        if not files.try_commit(number, {"segment": segment_id, "row": text, "first": first}):
+        if not files.commit(number, {"segment": segment_id, "row": text, "first": first}):
             return None
         files.delete(old for old in files.all_numbers() if old < first)
         return StoredProperties(number, row)
@@ -103,7 +103,7 @@ class SegmentProperties:
         files = self._files_of(_DELETED)
         if not number:
             self._make(files.folder)
-        if not files.try_commit(number + 1, {"versions": versions, "first": number + 1}):
+        if not files.commit(number + 1, {"versions": versions, "first": number + 1}):
             return False
         files.delete(old for old in files.all_numbers() if old <= number)
         self._note(versions)

@@ -16,11 +16,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..errors import UsageError, WriteError, check_argument
+from ..errors import UsageError, check_argument
 from ..faults import reach
 from ..lance import FragmentReader, LanceTable, change_rows
 from ..query import SEGMENT_ID, SegmentLayers
 from ..rrd import digest_of
+from ..storage import publish
 from ..tables import NativeTable, TableConnection
 
 Places = npt.NDArray[np.uint64]
@@ -71,7 +72,8 @@ def followed(
     query = json.dumps([str(view.dataset.id), index, *given, fill_latest_at])
     table = LanceTable(tables.place_of(name), name, tables.gate)
     table.create(schema.with_metadata({_QUERY: query, _SEGMENTS: "{}", _COUNT: "0"}))
-    for _ in range(_MOST_ROUNDS):
+
+    def attempt() -> NativeTable | None:
         reader = table.at()
         metadata = reader.schema.metadata or {}
         if metadata.get(_QUERY.encode()) != query.encode():
@@ -83,7 +85,7 @@ def followed(
         new = [field for field in schema if field.name not in reader.schema.names]
         if new:
             table.add_null_columns(new)
-            continue
+            return None  # there is a newer version to look at
         there = sum(one.rows - one.deleted for one in reader.fragments)
         is_own = metadata.get(_COUNT.encode()) == str(there).encode()
         known: dict[str, str] = json.loads(metadata[_SEGMENTS.encode()]) if is_own else {}
@@ -98,11 +100,10 @@ def followed(
         live, going = _places(reader, known.keys() - (now.keys() - set(changed)) if is_own else None)
         reach("view.commit")
         told = {_SEGMENTS: json.dumps(now), _COUNT: str(there - len(going) + rows.count)}
-        if change_rows(table, reader.version, going, live, written, told, "rows") is not None:
-            return tables.open_table(name)
-    raise WriteError(
-        f"others change the table {name!r} all the time", path=table.place, hint="Try again.", transient=True
-    )
+        made = change_rows(table, reader.version, going, live, written, told, "rows")
+        return None if made is None else tables.open_table(name)
+
+    return publish(attempt, f"the table {name!r}", path=table.place, most=_MOST_ROUNDS)
 
 
 def layer_tokens(view: ViewedSegments) -> dict[str, str]:

@@ -25,6 +25,7 @@ from ..execution import Folder
 from ..lance import FixedTable
 from ..limits import as_text
 from ..locations import Location
+from ..storage import publish
 from .files import FileResult
 
 _KEY: Final = "path"
@@ -54,8 +55,6 @@ _SCHEMA: Final = pa.schema(
 # Python has no nanoseconds, and pyarrow's way to its time zones needs files that not every system has.
 _AS_NUMBERS: Final = pa.schema([f.with_type(pa.int64()) if pa.types.is_timestamp(f.type) else f for f in _SCHEMA])
 
-_ATTEMPTS: Final = 50
-_PAUSE: Final = 0.01
 _UPKEEP_EVERY: Final = 64
 _KEEP: Final = timedelta(minutes=5)
 _UNREADABLE: Final = (
@@ -348,32 +347,31 @@ class FileQuarantineTable:
 
     def _changed(self, keys: Collection[str], attempt: Callable[[Any, set[str]], bool]) -> bool:
         """Run ``attempt`` on the table and the ``keys`` that it has, again while others commit in between."""
-        for number in range(_ATTEMPTS):
-            time.sleep(_PAUSE * number)
+
+        def once() -> bool | None:
             known = self._keys.intersection(keys) if self.keys() else set()
             before = self._keys_of
             try:
                 changed = attempt(self._opened_at(before), known)
             except WriteError:
                 self._keys_of = _UNREAD
-                if number == _ATTEMPTS - 1 or not self._now() - before:
+                if not self._now() - before:
                     raise
-                continue
+                return None
             if changed:
                 after = self._now()
                 # More than one new version: another process has changed rows, too, and they are to be read again.
                 self._keys_of = after if len(after - before) == 1 else _UNREAD
                 self._sweep(len(after))
             return changed
-        raise AssertionError("the last attempt returns or raises")
+
+        return publish(once, "the quarantine table", path=self.place)
 
     def _opened_at(self, versions: Versions) -> Any:
         """The table as it was when it had these versions; None without any. Raises ``WriteError`` if it moved on."""
         dataset = self._table.open() if versions else None
         if versions != self._now():
-            raise WriteError(
-                "other processes change the quarantine table all the time", path=self.place, transient=True
-            )
+            raise WriteError("versions of the quarantine table came and went", path=self.place, transient=True)
         return dataset
 
     def _merge(self, dataset: Any, rows: pa.Table) -> None:

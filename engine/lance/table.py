@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import time
 import warnings
 from collections import Counter
@@ -27,6 +26,7 @@ import pyarrow.compute as pc
 from ..errors import NotFoundError, ReadError, UnsupportedCallError, UsageError, WriteError, check_argument
 from ..faults import reach
 from ..locations import Location
+from ..storage import publish
 from .blob_columns import blobs_as_bytes
 from .expressions import asking
 from .faults import RESTORE, is_conflict, missing_files, shortened
@@ -37,12 +37,10 @@ from .new_columns import INDEX, PRIMARY_KEY, columns_to_write, keys_of, refused_
 from .place import LancePlace
 from .snapshot import TableSnapshot
 
-_MOST_TRIES: Final = 100
 _MOST_OF_ONE_VERSION: Final = 3
 """Times that others are said to have come first, and did not: the file of a version says that it is another."""
 _MOST_REBASES: Final = 20
 _MOST_MERGES: Final = 10
-_LONGEST_WAIT: Final = 0.5
 _ROWS_OF_A_BATCH: Final = 16_384
 _ROWS_OF_A_FILE: Final = 1 << 20
 _A_SECOND: Final = timedelta(seconds=1)
@@ -610,7 +608,9 @@ class LanceTable(LancePlace):
         pass the gate then.
         """
         before, stood = -1, 0
-        for number in range(_MOST_TRIES):
+
+        def once() -> bool | None:
+            nonlocal before, stood
             try:
                 with self.writing():
                     dataset = self.open()
@@ -622,24 +622,21 @@ class LanceTable(LancePlace):
                     made = dataset if made is None else made
                 if int(made.version) != version:
                     self._keep_digests(made, written, version)
-                return reach("lance.commit")
+                reach("lance.commit")
             except Exception as error:
                 if rows is not None and rows.failure is not None:
                     raise rows.failure from None
                 if not is_conflict(error.__cause__):
                     raise
                 if stood >= _MOST_OF_ONE_VERSION:
-                    told = (
-                        f"{self.title} cannot be written: others are in the way, and version {version} stays the newest"
+                    reason = (
+                        f"{self.title} cannot be written: others are in the way, and version {before} stays the newest"
                     )
-                    raise WriteError(told, path=self.place, hint=RESTORE) from error
-            time.sleep(random.uniform(0, min(_LONGEST_WAIT, 0.005 * 2 ** min(number, 10))))  # noqa: S311 (it is a wait)
-        raise WriteError(
-            f"others replaced {self.title} all the time, and nothing was written",
-            path=self.place,
-            hint="Try again.",
-            transient=True,
-        )
+                    raise WriteError(reason, path=self.place, hint=RESTORE) from error
+                return None
+            return True
+
+        publish(once, self.title, path=self.place)
 
     def commit_once(self, attempt: Callable[[], Any], written: Sequence[str] = ()) -> int | None:
         """Write on top of the version that ``attempt`` takes, once; give the number of the dataset that it has made.

@@ -20,16 +20,7 @@ if TYPE_CHECKING:
     from .times_making import make_times
     from .vacuum import vacuum_store
     from .verification import check_store, verify_store
-    from .versions import (
-        RecordingsVersion,
-        VersionFiles,
-        check_no_catalog,
-        has_files,
-        is_catalog,
-        name_of,
-        unreadable,
-        versions_of_catalog,
-    )
+    from .versions import RecordingsVersion, check_no_catalog, is_catalog, versions_of_catalog
     from .writer import Arrived, Commit, InPlace, Origin, Rule, StoreWriter
 
 _HOMES = {
@@ -43,9 +34,7 @@ _HOMES = {
     ".times_making": "make_times",
     ".vacuum": "vacuum_store",
     ".verification": "check_store verify_store",
-    ".versions": (
-        "RecordingsVersion VersionFiles check_no_catalog has_files is_catalog name_of unreadable versions_of_catalog"
-    ),
+    ".versions": "RecordingsVersion check_no_catalog is_catalog versions_of_catalog",
     ".writer": "Arrived Commit InPlace Origin Rule StoreWriter",
 }
 
@@ -70,26 +59,22 @@ __all__ = [
     "SchemaUnion",
     "StoreReader",
     "StoreWriter",
-    "VersionFiles",
     "check_no_catalog",
     "check_store",
     "compact_store",
     "entries_in",
-    "has_files",
     "is_catalog",
     "join_schemas",
     "join_types",
     "key_of",
     "make_times",
     "manifest_bytes",
-    "name_of",
     "properties_of",
     "removal_of",
     "summaries_of",
     "summarised",
     "summary_of",
     "times_in",
-    "unreadable",
     "vacuum_store",
     "verify_store",
     "versions_of_catalog",

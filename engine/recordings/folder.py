@@ -38,11 +38,12 @@ from ..rrd import (
     digest_of,
     state_of,
 )
+from ..storage import RESTORE, VersionFiles, name_of, unreadable
 from ..task_context import Fetches, find
 from .entries import RecordingEntry, entries_in, parse_table
 from .live import LiveEntries
 from .schemas import SchemaFiles
-from .versions import RESTORE, RecordingsVersion, TableRef, VersionFiles, check_no_catalog, name_of, unreadable
+from .versions import RecordingsVersion, TableRef, check_no_catalog
 
 MANIFEST_ERRORS = (OSError, pa.ArrowException, ValueError, TypeError, KeyError)
 """What reading a damaged manifest may raise."""
@@ -284,9 +285,9 @@ class RecordingsFolder:
     def publish(self, version: RecordingsVersion) -> bool:
         """Make a version visible, in one step, unless there is one of its number; whether that was done.
 
-        Raises as :meth:`VersionFiles.try_commit` does.
+        Raises as :meth:`VersionFiles.commit` does.
         """
-        return self.files.try_commit(version.number, version.to_dict())
+        return self.files.commit(version.number, version.to_dict())
 
 
 _RECENT: Final = Recent[ChunkReferences](48 * MIB, largest=4 * MIB)

@@ -23,7 +23,7 @@ from ..chunk import Schema, rust_type_name, text_metadata
 from ..errors import ReadError, SchemaConflictError, SourceMissingError, writing
 from ..execution import Folder, LocalFolder, replace_file
 from ..faults import reach
-from .versions import RESTORE
+from ..storage import RESTORE
 
 
 class _Store(Protocol):

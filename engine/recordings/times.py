@@ -13,9 +13,9 @@ from ..errors import ReadError, ReadWarning
 from ..execution import PartChunk, Staging
 from ..optimisation import ChunkReferences
 from ..rrd import NEVER_CHANGES, Times, TimesDirectory, TimesWriter, digest_of, keeping_open
+from ..storage import RESTORE
 from .entries import RecordingEntry
 from .folder import RecordingsFolder
-from .versions import RESTORE
 
 
 class TimesBytes(NamedTuple):

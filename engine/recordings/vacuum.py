@@ -10,6 +10,7 @@ from typing import Final
 from ..errors import UsageError, writing
 from ..execution import Folder, Lease, abandoned_runs
 from ..faults import reach
+from ..storage import publish
 from .folder import RecordingsFolder
 from .new_files import announced_runs, withdraw_all
 from .versions import RecordingsVersion, TableRef
@@ -28,7 +29,7 @@ def vacuum_store(folder: RecordingsFolder, *, keep: int = 1, older_than_seconds:
 def vacuum_folder(
     folder: RecordingsFolder, newest: RecordingsVersion, *, keep: int, older_than_seconds: float
 ) -> tuple[RecordingsVersion, int]:
-    """See :meth:`RecordingStore.vacuum`; gives the version that is the newest then, and the bytes freed.
+    """See :meth:`RecordingStore.vacuum`; return the version that is the newest then, and the bytes freed.
 
     ``newest`` is the newest version, read before; where there is something to remove, one after it is published that
     has the same recordings, and says whom it spared: the files of runs that writers who live have announced. Raises as
@@ -38,24 +39,29 @@ def vacuum_folder(
     there = [(kind, kind.entries()) for kind in (folder.tables, folder.manifests, folder.shards)]
     there.append((folder.versions_folder, [e for e in folder.versions_folder.entries() if e.name.startswith(".")]))
     runs = abandoned_runs(folder.path)
-    with writing(str(folder.path)):
-        while True:
-            first, tables = _kept(folder, newest, keep, time.time() - older_than_seconds)
-            manifests, shards = folder.named(sorted(tables))
-            needed = {table.name for table in tables} | manifests | shards
-            living, dead = announced_runs(folder)
-            doomed = [(kind, [e for e in found if is_doomed(e.name, needed, living)]) for kind, found in there]
-            stale = [number for number in folder.files.all_numbers() if number < first]
-            if not stale and not runs and not dead and not any(found for _, found in doomed):
-                return newest, 0
-            version = following(newest, living, max(first, newest.first), time.perf_counter() - began)
-            if folder.publish(version):
-                break
+    base: RecordingsVersion | None = newest
+
+    def attempt() -> tuple[RecordingsVersion, int] | None:
+        nonlocal base
+        newest, base = base or folder.version(), None
+        first, tables = _kept(folder, newest, keep, time.time() - older_than_seconds)
+        manifests, shards = folder.named(sorted(tables))
+        needed = {table.name for table in tables} | manifests | shards
+        living, dead = announced_runs(folder)
+        doomed = [(kind, [e for e in files if is_doomed(e.name, needed, living)]) for kind, files in there]
+        stale = [number for number in folder.files.all_numbers() if number < first]
+        if not stale and not runs and not dead and not any(files for _, files in doomed):
+            return newest, 0
+        version = following(newest, living, max(first, newest.first), time.perf_counter() - began)
+        if not folder.publish(version):
             reach("version.rebase")
-            newest = folder.version()
+            return None
         reach("vacuum.publish")
         withdraw_all(folder, dead)
         return version, _remove(folder, stale, doomed)
+
+    with writing(str(folder.path)):
+        return publish(attempt, "this store", path=str(folder.path))
 
 
 def is_doomed(name: str, needed: Collection[str], living: Collection[str]) -> bool:

@@ -20,13 +20,14 @@ from ..rrd import (
     open_positional,
     verify_file,
 )
+from ..storage import RESTORE
 from .entries import SCHEMA, RecordingEntry
 from .folder import MANIFEST_ERRORS, RecordingsFolder
 from .live import LiveEntries
 from .schemas import SchemaFiles
 from .summaries import NO_PROPERTIES, properties_in
 from .times import times_in
-from .versions import RESTORE, TableRef
+from .versions import TableRef
 
 
 class _Told(defaultdict[tuple[str, str], defaultdict[int, list[tuple[StoreEntry, ChunkEntry]]]]):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import random
 import time
 import warnings
 from collections import Counter
@@ -21,6 +20,7 @@ from ..errors import ChunkmillError, CommitUnknownError, ReadError, ReadWarning,
 from ..execution import SHARD_BYTES, Lease, PartChunk, Staging
 from ..faults import reach
 from ..rrd import NEVER_CHANGES, ChunkTable, StoreEntry, VerifiedPayload, digest_of, keeping_open
+from ..storage import publish
 from .entries import BASE_LAYER, Key, RecordingEntry, key_of, moved_to, removal_of, rows_of, still, table_of
 from .folder import RecordingsFolder, manifest_bytes, table_of_parts
 from .live import LiveEntries
@@ -96,9 +96,7 @@ are, or raises."""
 _Change = Callable[[], tuple[Sequence[RecordingEntry], bool] | None]
 """The entries to be added to the newest version, or those that are to be all there is; None where nothing is left."""
 
-_ATTEMPTS: Final = 100
 _SWEPT_ATTEMPTS: Final = 5
-_LONGEST_PAUSE: Final = 0.25
 
 
 class StoreWriter:
@@ -307,18 +305,21 @@ class StoreWriter:
         return self._publish_with(self._files, change, commit)
 
     def _publish_with(self, files: NewFiles, change: _Change, commit: Commit) -> RecordingsVersion | None:
-        for attempt in range(_ATTEMPTS):
+        def attempt() -> bool | None:
+            if self._is_behind:
+                self.refresh()
             self._may_be_visible = False
             files.check(self.version)
             changed = change()
             if changed is None:
-                return None
+                return False
             if self._attempt(files, *changed, commit):
-                return self.version
+                return True
             reach("version.rebase")
-            time.sleep(random.uniform(0, min(_LONGEST_PAUSE, 0.001 * 2**attempt)))  # noqa: S311 (no secret)
-            self.refresh()
-        raise self.folder.files.taken(self.number)
+            return None
+
+        hint = "Nothing of this run is visible; run it again."
+        return self.version if publish(attempt, "this store", path=str(self.folder.path), hint=hint) else None
 
     def _attempt(self, files: NewFiles, entries: Sequence[RecordingEntry], anew: bool, commit: Commit) -> bool:
         """Try to publish a version on top of the one that is known; False where its number is taken."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import random
-import time
 import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -14,6 +12,7 @@ from ..errors import SkipThresholdExceededError, UsageError, WriteError
 from ..execution import RunOptions
 from ..faults import reach
 from ..lance import FragmentReader, LanceTable
+from ..storage import publish
 from .batching import Batching
 from .checkpoints import WrittenFile
 from .counts import RunCounts
@@ -25,8 +24,6 @@ from .provenance import job_digits, job_of
 from .targets import OTHER_FUNCTION, FilledColumns
 
 _MOST_ROUNDS: Final = 20
-_MOST_COMMITS: Final = 100
-_LONGEST_WAIT: Final = 0.2
 _FRAGMENTS_OF_A_COMMIT: Final = 64
 _SHARE_OF_A_COMMIT: Final = 20
 _SHOWN: Final = 10
@@ -183,8 +180,8 @@ class BackfillRun:
                     hint="Nothing of it was committed; run the backfill again.",
                 )
         columns = (*target.columns, *target.inputs)
-        reach("column.commit")
-        for number in range(_MOST_COMMITS):
+
+        def attempt() -> set[int] | None:
             newest = self.table.at()
             if newest.field_ids(columns) != reader.field_ids(columns):
                 raise WriteError(
@@ -207,15 +204,11 @@ class BackfillRun:
                 if same <= _having(self.table.at(), target, files):
                     return had | self._own(files, same)  # it was committed, though nobody could say so
                 raise
-            if made is not None:
-                return had | self._own(files, same)
-            time.sleep(random.uniform(0, min(_LONGEST_WAIT, 0.005 * 2 ** min(number, 6))))  # noqa: S311 (it is a wait)
-        raise WriteError(
-            f"others write to {self.table.place} all the time, and {target.name!r} could not be committed",
-            path=self.table.place,
-            hint="Run it again; what was computed is kept.",
-            transient=True,
-        )
+            return None if made is None else had | self._own(files, same)
+
+        reach("column.commit")
+        hint = "Run it again; what was computed is kept."
+        return publish(attempt, f"the table of {target.name!r}", path=self.table.place, hint=hint)
 
     def _check_columns(self, before: FilledColumns, now: FilledColumns) -> None:
         """Raise ``UsageError`` where a column is not what it was when the job began."""

@@ -12,12 +12,13 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from ..errors import NotFoundError, ReadError, WriteError
 from ..execution import Packed, RunOptions, Stage, Task, dealt, raise_failure, warn_of
 from ..faults import reach
 from ..lance import FragmentReader, LanceTable, change_rows
+from ..storage import publish
 from .batching import Batching
 from .checkpoints import CheckpointStore
 from .counts import RunCounts
@@ -75,10 +76,12 @@ class RefreshRun:
         """
         written: list[str] | None = None
         made_of: Any = None
-        for _ in range(_MOST_ROUNDS):
+
+        def attempt() -> ViewChange | Literal[False] | None:
+            nonlocal written, made_of
             versions = self.versions_of()
             if versions.is_current:
-                return None
+                return False
             change = change_of(
                 versions.reader,
                 versions.definition,
@@ -99,17 +102,18 @@ class RefreshRun:
                 versions.definition.state_metadata(change.state),
                 f"job {self.job}",
             )
-            if made is not None:
-                counts.processed += change.rows - sum(counts.skipped.values())
-                counts.fragments, counts.commits = len(change.coming), counts.commits + 1
-                self._forget(versions, change)
-                return change
-        raise WriteError(
-            f"others change {self.view.label!r} all the time, and it was not refreshed",
-            path=self.view.place,
-            hint="Refresh it again; what was computed is kept.",
-            transient=True,
+            if made is None:
+                return None
+            counts.processed += change.rows - sum(counts.skipped.values())
+            counts.fragments, counts.commits = len(change.coming), counts.commits + 1
+            self._forget(versions, change)
+            return change
+
+        hint = "Refresh it again; what was computed is kept."
+        published: ViewChange | Literal[False] = publish(
+            attempt, repr(self.view.label), path=self.view.place, hint=hint, most=_MOST_ROUNDS
         )
+        return published or None
 
     def _written(self, versions: ViewVersions, change: ViewChange, counts: RunCounts) -> list[str]:
         """The fragments with the rows that come, once tasks have computed and written them."""

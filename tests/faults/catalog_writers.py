@@ -38,8 +38,9 @@ from chunkmill.engine.catalog import CatalogClient, DatasetEntry, EntryKind, Tab
 from chunkmill.engine.chunk import Chunk, ComponentColumn, TimeColumn
 from chunkmill.engine.errors import ChunkmillError, CommitUnknownError, NotFoundError, ReadError, RegistrationError
 from chunkmill.engine.folders import Folder, LocalFolder
-from chunkmill.engine.recordings import RecordingsFolder, VersionFiles
+from chunkmill.engine.recordings import RecordingsFolder
 from chunkmill.engine.rrd import RrdWriter, StoreEntry
+from chunkmill.engine.storage import VersionFiles
 from chunkmill.engine.store import RecordingStore
 from fault_runs import forked, s3_bucket, waited, warm_up
 
@@ -114,7 +115,7 @@ class Worker:
         self._note_commits()
 
     def _note_commits(self) -> None:
-        usual, commits, home = VersionFiles.try_commit, self._commits, str(self._log.root)
+        usual, commits, home = VersionFiles.commit, self._commits, str(self._log.root)
 
         def noted(files: VersionFiles, number: int, data: dict[str, Any]) -> bool:
             store, operation = files._store, str(data.get("operation", ENTRIES))
@@ -128,7 +129,7 @@ class Worker:
                 commits.append((*what, operation))
             return made
 
-        VersionFiles.try_commit = noted  # type: ignore[method-assign]
+        VersionFiles.commit = noted  # type: ignore[method-assign]
 
     def work(self, operations: int) -> Iterator[Done]:
         """Race for names, and then do anything."""
@@ -370,8 +371,8 @@ def plant_overwriting() -> None:
         with mock.patch.object(type(files.folder), "create", overwrite):
             return publish_safely(files, number, data)
 
-    publish_safely = VersionFiles.publish
-    VersionFiles.publish = publish  # type: ignore[method-assign]
+    publish_safely = VersionFiles.create
+    VersionFiles.create = publish  # type: ignore[method-assign]
 
 
 def judge(root: Path, home: str, processes: int) -> int:

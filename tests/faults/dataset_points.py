@@ -36,7 +36,8 @@ from catalog_writers import prepare, write_file
 from chunkmill.engine import Ingest, faults
 from chunkmill.engine.catalog import CatalogClient, NotFoundError
 from chunkmill.engine.errors import ChunkmillError, ReadError, RegistrationError, SourceMissingError
-from chunkmill.engine.recordings import RecordingsFolder, VersionFiles
+from chunkmill.engine.recordings import RecordingsFolder
+from chunkmill.engine.storage import VersionFiles
 from chunkmill.engine.store import RecordingStore
 from fault_content import kept_content
 from fault_runs import forked, reached, waited, warm_up

@@ -29,7 +29,7 @@ from typing import Any, Final
 from chunkmill.engine.errors import CommitUnknownError, WriteError
 from chunkmill.engine.ingest.ingest import Ingest
 from chunkmill.engine.recordings.folder import RecordingsFolder
-from chunkmill.engine.recordings.versions import VersionFiles
+from chunkmill.engine.storage import VersionFiles
 from chunkmill.engine.store import RecordingStore
 from fault_content import converted, digest_of_path, kept_content
 from fault_driver import Drive
@@ -49,7 +49,7 @@ PAYLOAD: Final = ("shards", "manifests", "tables")
 @contextlib.contextmanager
 def publishing(kind: str) -> Iterator[list[set[str]]]:
     """Let the next publication fail; gives the files that were there when it did."""
-    publish, certainly_not = VersionFiles.publish, VersionFiles._certainly_not
+    publish, certainly_not = VersionFiles.create, VersionFiles._certainly_not
     there: list[set[str]] = []
 
     def failing(self: VersionFiles, number: int, data: dict[str, Any]) -> bool:
@@ -63,13 +63,13 @@ def publishing(kind: str) -> Iterator[list[set[str]]]:
         error = WriteError("cannot be written: Input/output error", path=str(self.folder.location))
         raise error from OSError(errno.EIO, "Input/output error")
 
-    VersionFiles.publish = failing  # type: ignore[method-assign]
+    VersionFiles.create = failing  # type: ignore[method-assign]
     if kind in ("silent", "late"):
         VersionFiles._certainly_not = lambda *_: False  # type: ignore[method-assign]
     try:
         yield there
     finally:
-        VersionFiles.publish = publish  # type: ignore[method-assign]
+        VersionFiles.create = publish  # type: ignore[method-assign]
         VersionFiles._certainly_not = certainly_not  # type: ignore[method-assign]
 
 

@@ -12,7 +12,7 @@ from chunkmill.engine.errors import CommitUnknownError
 from chunkmill.engine.ingest import batch
 from chunkmill.engine.ingest.files import Outcome
 from chunkmill.engine.ingest.ingest import Ingest
-from chunkmill.engine.recordings.versions import VersionFiles
+from chunkmill.engine.storage import VersionFiles
 from chunkmill.engine.store import RecordingStore
 from fault_world import LONG_AGO, recording, table
 
@@ -73,14 +73,14 @@ def test_a_file_that_was_linked_into_the_archive_and_not_yet_removed_is_archived
 def test_an_interrupt_after_a_version_is_there_removes_nothing_of_it(
     landing: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    publish = VersionFiles.publish
+    publish = VersionFiles.create
 
     def interrupted(self: VersionFiles, number: int, data: dict[str, Any]) -> bool:
         publish(self, number, data)
         raise MemoryError
 
     with monkeypatch.context() as patch:
-        patch.setattr(VersionFiles, "publish", interrupted)
+        patch.setattr(VersionFiles, "create", interrupted)
         with pytest.raises(CommitUnknownError, match="not known whether version 1 was committed"):
             ingest(landing)
     store = RecordingStore.open(landing.parent / "lake")

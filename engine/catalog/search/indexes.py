@@ -29,13 +29,13 @@ from ...faults import reach
 from ...folders import Folder
 from ...lance import IndexTable, SearchIndex, TextIndex, VectorIndex
 from ...objects import is_url
-from ...recordings import LiveEntries, RecordingEntry, RecordingsFolder, VersionFiles
+from ...recordings import LiveEntries, RecordingEntry, RecordingsFolder
 from ...rrd import digest_of
+from ...storage import VersionFiles, publish
 from .elements import Elements, ElementsBody, Numbered
 
 _HOW: Final = "create_vector_search_index() and create_fts_search_index() make one."
 _POINTS: Final = "search.draft", "search.publish"
-_MOST_TRIES: Final = 100
 _TASK_BYTES: Final = 256 << 20
 """Bytes of the layers that one task makes rows of."""
 _MOST_TASKS: Final = 64
@@ -296,18 +296,21 @@ class SearchIndexes:
             ) from error
 
     def _change(self, change: Callable[[list[StoredIndex]], list[StoredIndex] | None]) -> None:
-        """Publish the indexes that ``change`` makes of those there are, unless it gives None."""
+        """Publish the indexes that ``change`` makes of the present ones, unless it returns None."""
         with writing(str(self._home)):
             self._files.folder.make()
-        for _ in range(_MOST_TRIES):
-            number, there = self._read()
-            changed = change(there)
+
+        def attempt() -> bool | None:
+            number, indexes = self._read()
+            changed = change(indexes)
             if changed is None:
-                return
-            if self._files.try_commit(number + 1, {"indexes": [one.to_dict() for one in changed]}):
-                self._files.delete(old for old in self._files.all_numbers() if old < number - 8)
-                return
-        raise WriteError("the search indexes change all the time", path=str(self._home), transient=True)
+                return False
+            if not self._files.commit(number + 1, {"indexes": [index.to_dict() for index in changed]}):
+                return None
+            self._files.delete(old for old in self._files.all_numbers() if old < number - 8)
+            return True
+
+        publish(attempt, "the search indexes", path=str(self._home))
 
 
 def _key(index: StoredIndex) -> tuple[str, str]:

@@ -17,8 +17,7 @@ from ...execution import Staging
 from ...locations import located
 from ...recordings import BASE_LAYER
 from ...rrd import RrdWriter, StoreEntry
-from ..dataset import DatasetEntry
-from ..dataset import layers_of
+from ..dataset import DatasetEntry, layers_of
 from ..entries import EntryKind
 from ..requests import OnDuplicateSegmentLayer, requests_below
 from .lake import Lake, naming_places

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Any
 
 import pyarrow as pa
 
-from ...errors import UsageError, WriteError
+from ...errors import UsageError
+from ...storage import publish
 from ..segment_properties import SegmentProperties, StoredProperties
 from .lake import Lake
 from .protocol import Call, Kind, ProtocolError, Status, answers, cloud, invalid, part_of, rows_in, shared
-
-_MOST_TRIES: Final = 100
 
 
 @answers("GetSegmentProperties", Kind.STREAM)
@@ -35,11 +34,20 @@ def _get_segment_properties(lake: Lake, request: Any, call: Call) -> Iterator[An
 
 @answers("SetSegmentProperties", writes=True)
 def _set_segment_properties(lake: Lake, request: Any, call: Call) -> Any:
+    """Give a segment other properties, if it has those of the expected revision, or whatever it has."""
     properties = SegmentProperties(lake.dataset(call))
-    row = rows_in(request.properties, call).combine_chunks().to_batches()
+    rows = rows_in(request.properties, call).combine_chunks().to_batches()
+    row = rows[0] if rows else pa.record_batch({})
     expected = request.expected_revision if request.HasField("expected_revision") else None
-    stored = _replaced(properties, _id_in(request), expected, row[0] if row else pa.record_batch({}))
-    return cloud("SetSegmentPropertiesResponse")(revision=stored.revision)
+    id_ = _id_in(request)
+
+    def attempt() -> StoredProperties | None:
+        stored = properties.of(id_)
+        _check(id_, stored, expected)
+        return properties.replace(id_, stored, row)
+
+    revision = publish(attempt, f"the properties of segment '{id_}'").revision
+    return cloud("SetSegmentPropertiesResponse")(revision=revision)
 
 
 @answers("DeleteSegmentProperties", writes=True)
@@ -52,30 +60,15 @@ def _delete_segment_properties(lake: Lake, request: Any, call: Call) -> Any:
     }
     if not wanted:
         raise UsageError("segments must name at least one segment")
-    for _ in range(_MOST_TRIES):
-        known = {id_: properties.of(id_) for id_ in wanted}
+
+    def attempt() -> bool | None:
+        stored = {id_: properties.of(id_) for id_ in wanted}
         for id_, expected in wanted.items():
-            _check(id_, known[id_], expected)
-        if properties.delete_all(known):
-            return cloud("DeleteSegmentPropertiesResponse")()
-    raise _never_still(next(iter(wanted)))
+            _check(id_, stored[id_], expected)
+        return properties.delete_all(stored) or None
 
-
-def _replaced(properties: SegmentProperties, id_: str, expected: int | None, row: pa.RecordBatch) -> StoredProperties:
-    """Give a segment other properties, if those that it has are the expected ones, or whatever they are."""
-    for _ in range(_MOST_TRIES):
-        known = properties.of(id_)
-        _check(id_, known, expected)
-        stored = properties.replace(id_, known, row)
-        if stored is not None:
-            return stored
-    raise _never_still(id_)
-
-
-def _never_still(id_: str) -> WriteError:
-    return WriteError(
-        f"others change the properties of segment '{id_}' all the time", hint="Try again.", transient=True
-    )
+    publish(attempt, f"the properties of segment '{next(iter(wanted))}'")
+    return cloud("DeleteSegmentPropertiesResponse")()
 
 
 def _check(id_: str, known: StoredProperties, expected: int | None) -> None:

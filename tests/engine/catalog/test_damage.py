@@ -24,7 +24,7 @@ def test_what_a_version_cannot_say_is_an_error_though_its_digest_fits(
     log = client._log
     data = log._files.read(1)
     data["entries"][0][field] = value
-    log._files.publish(2, data)
+    log._files.create(2, data)
     with pytest.raises(ReadError, match=r"00000002\.json: this version cannot be read"):
         CatalogClient(tmp_path)
 
@@ -34,7 +34,7 @@ def test_two_entries_of_one_name_are_damage(tmp_path: Path) -> None:
     client.create_dataset("a")
     data = client._log._files.read(1)
     data["entries"][1]["name"] = "a"
-    client._log._files.publish(2, json.loads(json.dumps(data)))
+    client._log._files.create(2, json.loads(json.dumps(data)))
     with pytest.raises(ReadError, match="one name"):
         client.entries()
 

@@ -26,8 +26,8 @@ from chunkmill.engine.catalog import (
 from chunkmill.engine.catalog.layers import look_together
 from chunkmill.engine.chunk import ComponentDescriptor
 from chunkmill.engine.errors import ReadError, RegistrationError, UsageError
-from chunkmill.engine.recordings import VersionFiles
 from chunkmill.engine.rrd import MESSAGE_HEADER_SIZE, STREAM_FOOTER_SIZE, StoreEntry, parse_stream_footer
+from chunkmill.engine.storage import VersionFiles
 from chunkmill.engine.store import RecordingStore
 from chunkmill.engine.stream import write_stores
 
@@ -171,7 +171,7 @@ def test_of_two_incompatible_ones_at_once_exactly_one_fails(
     dataset: DatasetEntry, write: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Both have found on one version that they fit, before either publishes the next one."""
-    usual, both, waited = VersionFiles.try_commit, threading.Barrier(2), threading.local()
+    usual, both, waited = VersionFiles.commit, threading.Barrier(2), threading.local()
 
     def together(files: VersionFiles, number: int, data: dict[str, Any]) -> bool:
         if not getattr(waited, "once", False):
@@ -179,7 +179,7 @@ def test_of_two_incompatible_ones_at_once_exactly_one_fails(
             both.wait(20)
         return usual(files, number, data)
 
-    monkeypatch.setattr(VersionFiles, "try_commit", together)
+    monkeypatch.setattr(VersionFiles, "commit", together)
     floats = write("floats", "floats")
     integers = write("integers", "integers", [made(range(3), datatype=pa.list_(pa.int64()), value=(1,))])
     handles = [dataset.register(str(path)) for path in (floats, integers)]

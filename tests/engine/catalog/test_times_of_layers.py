@@ -9,7 +9,8 @@ import pytest
 from chunkmill.engine.catalog import CatalogClient, DatasetEntry
 from chunkmill.engine.errors import ReadWarning
 from chunkmill.engine.execution import RunOptions
-from chunkmill.engine.recordings import RecordingsFolder, StoreWriter, VersionFiles, make_times, times_in, verify_store
+from chunkmill.engine.recordings import RecordingsFolder, StoreWriter, make_times, times_in, verify_store
+from chunkmill.engine.storage import VersionFiles
 from small_recordings import rrd_at
 
 
@@ -69,15 +70,15 @@ def test_what_is_replaced_meanwhile_stays_replaced(
     path = rrd_at(tmp_path / "one.rrd", "one")
     dataset.register([str(path)]).wait()
     other = rrd_at(tmp_path / "again" / "one.rrd", "one")
-    publish = VersionFiles.publish
+    publish = VersionFiles.create
 
     def late(self: VersionFiles, number: int, data: dict[str, Any]) -> bool:
         if data["operation"] == "times":
-            monkeypatch.setattr(VersionFiles, "publish", publish)
+            monkeypatch.setattr(VersionFiles, "create", publish)
             dataset.register([str(other)]).wait()
         return publish(self, number, data)
 
-    monkeypatch.setattr(VersionFiles, "publish", late)
+    monkeypatch.setattr(VersionFiles, "create", late)
     assert make_times(StoreWriter(stored(dataset)), RunOptions("inline")) == 1
     assert are_made(dataset) == {"one": True}
     newest = stored(dataset).newest()

@@ -22,8 +22,9 @@ from chunkmill.engine.folders import LocalFolder
 from chunkmill.engine.recordings import Commit, LiveEntries, RecordingEntry, times_in, verify_store
 from chunkmill.engine.recordings.compaction import compact_store
 from chunkmill.engine.recordings.folder import RecordingsFolder
-from chunkmill.engine.recordings.versions import FORMAT, RecordingsVersion, VersionFiles
+from chunkmill.engine.recordings.versions import RecordingsVersion
 from chunkmill.engine.rrd.payloads import digest_of
+from chunkmill.engine.storage.versions import FORMAT, VersionFiles
 from chunkmill.engine.store import RecordingStore
 from stored_recordings import MadeRecordings, assert_times_of_chunks, contents, times_of
 
@@ -258,7 +259,7 @@ class TestCommits:
     ) -> None:
         other = MadeRecordings(made.home)
         made.commit({"id": "a"})
-        publish = VersionFiles.publish
+        publish = VersionFiles.create
 
         def unanswered(files: VersionFiles, number: int, data: dict[str, Any]) -> bool:
             there = publish(files, number, data)
@@ -267,7 +268,7 @@ class TestCommits:
             return there
 
         meanwhile(made, monkeypatch, lambda: other.commit({"id": "b"}))
-        monkeypatch.setattr(VersionFiles, "publish", unanswered)
+        monkeypatch.setattr(VersionFiles, "create", unanswered)
         with pytest.raises(CommitUnknownError, match="not known whether version 3 was committed"):
             made.commit({"id": "c"})
         assert set(contents(made.open())) == {"a", "b", "c"}

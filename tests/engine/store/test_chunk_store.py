@@ -24,7 +24,7 @@ from chunkmill.engine.folders import LocalFolder
 from chunkmill.engine.optimisation import collect
 from chunkmill.engine.recordings import Commit, StoreWriter
 from chunkmill.engine.recordings.folder import RecordingsFolder
-from chunkmill.engine.recordings.versions import FORMAT, VersionFiles
+from chunkmill.engine.storage.versions import FORMAT, VersionFiles
 from chunkmill.engine.store import ChunkStore, OptimizationProfile, RecordingStore
 from chunkmill.engine.stream import LazyChunkStream
 from chunkmill.readers import McapReader, RrdReader
@@ -174,7 +174,7 @@ class TestKept:
         assert len(set(kept.tables.names())) == 3
         assert set(kept.writers.names()) == set()
 
-    @pytest.mark.parametrize(("crashing", "crash"), [(VersionFiles, "publish"), (StoreWriter, "_publish")])
+    @pytest.mark.parametrize(("crashing", "crash"), [(VersionFiles, "create"), (StoreWriter, "_publish")])
     def test_a_crash_before_the_commit_shows_nothing(
         self, crashing: type, crash: str, folder: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -218,7 +218,7 @@ class TestKept:
         assert caught.value.path == str(manifest) and caught.value.hint
 
     def test_a_version_of_a_newer_release_is_named(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("chunkmill.engine.recordings.versions.FORMAT", FORMAT + 1)
+        monkeypatch.setattr("chunkmill.engine.storage.versions.FORMAT", FORMAT + 1)
         LazyChunkStream.from_iter([chunk("/z", 0)]).collect(into=folder.with_name("newer"))
         monkeypatch.undo()
         with pytest.raises(UnsupportedError, match="newer release"):
@@ -248,13 +248,13 @@ class TestKept:
     def test_a_commit_that_may_have_happened_says_so_and_removes_nothing(
         self, folder: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        publish = VersionFiles.publish
+        publish = VersionFiles.create
 
         def interrupted(files: VersionFiles, number: int, data: dict[str, Any]) -> bool:
             publish(files, number, data)
             raise OSError(5, "no answer")
 
-        monkeypatch.setattr(VersionFiles, "publish", interrupted)
+        monkeypatch.setattr(VersionFiles, "create", interrupted)
         with pytest.raises(CommitUnknownError, match="it is not known whether version 2 was committed") as caught:
             LazyChunkStream.from_iter([chunk("/z", 0)]).collect(into=folder)
         assert caught.value.transient

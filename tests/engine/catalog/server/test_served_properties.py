@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +15,9 @@ from chunkmill.engine.catalog import CatalogClient
 from chunkmill.engine.catalog.segment_properties import SegmentProperties
 from chunkmill.engine.catalog.server import ProtocolError, Status, protocol_error
 from chunkmill.engine.catalog.server.protocol import part_of, rows_in
-from chunkmill.engine.errors import ChunkmillError, CommitUnknownError, ReadError, UsageError
+from chunkmill.engine.errors import ChunkmillError, CommitUnknownError, ReadError, UsageError, WriteError
 from chunkmill.engine.faults import LOG, PLAN
+from chunkmill.engine.storage import VersionFiles, publish
 from served import Caller, small_lake
 
 
@@ -181,3 +184,24 @@ def test_a_deletion_that_was_cut_before_its_file_leaves_all(tmp_path: Path, monk
     assert properties.delete_all(known)
     assert properties.delete_all(known)  # which are no longer there
     assert [properties.of(name).revision for name in known] == [0, 0]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda call: put(call, "one", row(a=["other"])),
+        lambda call: call("DeleteSegmentProperties", segments=[{"segment_id": {"id": "one"}}]),
+    ],
+    ids=["set", "delete"],
+)
+def test_a_client_that_loses_all_the_time_may_try_again(
+    call: Caller, change: Callable[[Caller], object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(call, "one", row(a=["kept"]))
+    monkeypatch.setattr("chunkmill.engine.catalog.server.property_methods.publish", partial(publish, most=3))
+    with monkeypatch.context() as patch:
+        patch.setattr(VersionFiles, "create", lambda *_: False)
+        with pytest.raises(WriteError, match="others change the properties of segment 'one' all the time") as caught:
+            change(call)
+    assert caught.value.transient and not isinstance(caught.value, CommitUnknownError)
+    assert stored(call, "one")["one"][0] == [{"property:a": ["kept"]}]
