@@ -41,7 +41,7 @@ enter() {  # enter USER:GROUP COMMAND…: as a container does, without an enviro
   local user=$1 home=/ dropped=(--clear-groups --bounding-set=-all --inh-caps=-all --no-new-privs)
   [ "$user" != 0:0 ] || { home=/root; dropped=(--clear-groups); }
   shift
-  chroot "$root" setpriv --reuid "${user%:*}" --regid "${user#*:}" "${dropped[@]}" \
+  PATH=/usr/sbin:/usr/bin:/sbin:/bin chroot "$root" setpriv --reuid "${user%:*}" --regid "${user#*:}" "${dropped[@]}" \
     env -i PATH=/usr/local/image/bin:/usr/bin:/bin HOME=$home "${settings[@]}" sh -c 'cd /tmp && exec "$@"' sh "$@"
 }
 """
