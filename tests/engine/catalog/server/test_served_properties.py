@@ -198,7 +198,7 @@ def test_a_client_that_loses_all_the_time_may_try_again(
     call: Caller, change: Callable[[Caller], object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put(call, "one", row(a=["kept"]))
-    monkeypatch.setattr("chunkmill.engine.catalog.server.property_methods.publish", partial(publish, most=3))
+    monkeypatch.setattr("chunkmill.engine.catalog.server.properties.publish", partial(publish, most=3))
     with monkeypatch.context() as patch:
         patch.setattr(VersionFiles, "create", lambda *_: False)
         with pytest.raises(WriteError, match="others change the properties of segment 'one' all the time") as caught:
