@@ -20,40 +20,38 @@ if TYPE_CHECKING:
     from ..errors import AlreadyExistsError, NotFoundError
     from ..recordings import is_catalog
     from ..stream import ContentFilter
-    from .client import CatalogClient, VersionInfo
+    from .blueprints import Recording
+    from .client import CatalogClient, Queried, VersionInfo, chosen_segments, one_dataset, queried_at
     from .dataset import DatasetEntry, DatasetView
     from .deprecated import TableInsertMode
     from .entries import EntryId, EntryKind
     from .entry_log import Entry
+    from .layers import OnDuplicateSegmentLayer
     from .maintenance import CatalogFault
-    from .queried import Queried, chosen_segments, one_dataset, queried_at
-    from .recording import Recording
-    from .registration_handle import RegistrationHandle, RegistrationResult, SegmentRegistrationResult
-    from .requests import OnDuplicateSegmentLayer
+    from .registration import RegistrationHandle, RegistrationResult, SegmentRegistrationResult
     from .row_view import IndexValuesLike
     from .search import IndexConfig, IndexingResult, IndexProperties, VectorDistanceMetric, VectorDistanceMetricLike
     from .server import Server
-    from .table_entry import TableEntry
+    from .table import TableEntry
 
 _HOMES = {
-    "..chunk": ("ComponentColumnDescriptor ComponentColumnSelector IndexColumnDescriptor IndexColumnSelector Schema"),
+    "..chunk": "ComponentColumnDescriptor ComponentColumnSelector IndexColumnDescriptor IndexColumnSelector Schema",
     "..errors": "AlreadyExistsError NotFoundError",
     "..recordings": "is_catalog",
     "..stream": "ContentFilter",
-    ".client": "CatalogClient VersionInfo",
+    ".blueprints": "Recording",
+    ".client": "CatalogClient Queried VersionInfo chosen_segments one_dataset queried_at",
     ".dataset": "DatasetEntry DatasetView",
     ".deprecated": "TableInsertMode",
     ".entries": "EntryId EntryKind",
     ".entry_log": "Entry",
+    ".layers": "OnDuplicateSegmentLayer",
     ".maintenance": "CatalogFault",
-    ".queried": "Queried chosen_segments one_dataset queried_at",
-    ".recording": "Recording",
-    ".registration_handle": "RegistrationHandle RegistrationResult SegmentRegistrationResult",
-    ".requests": "OnDuplicateSegmentLayer",
+    ".registration": "RegistrationHandle RegistrationResult SegmentRegistrationResult",
     ".row_view": "IndexValuesLike",
     ".search": "IndexConfig IndexProperties IndexingResult VectorDistanceMetric VectorDistanceMetricLike",
     ".server": "Server",
-    ".table_entry": "TableEntry",
+    ".table": "TableEntry",
 }
 
 __all__ = [

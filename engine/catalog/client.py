@@ -1,11 +1,14 @@
-"""``CatalogClient``: the entries of a catalog in a folder or an object store."""
+"""``CatalogClient``: the entries of a catalog in a folder, and queries of what they name."""
 
 from __future__ import annotations
 
 import copy
+import difflib
+import fnmatch
 import importlib.metadata
 import importlib.util
 import os
+import shlex
 import time
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -15,9 +18,11 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from ..errors import AlreadyExistsError, MissingExtraError, NotFoundError, UsageError, check_argument
-from ..locations import located
-from ..query import QuerySemantics
-from ..recordings import RecordingsFolder
+from ..locations import Location, located
+from ..query import AnswerColumns, QueriedSegment, Query, QuerySemantics
+from ..recordings import RecordingsFolder, is_catalog
+from ..store import RecordingStore
+from ..units import counted
 from .dataset import DatasetEntry
 from .deprecated import TableInsertMode, replaced_by, warn_renamed, warned
 from .entries import (
@@ -27,20 +32,27 @@ from .entries import (
     EntryKind,
     EntryRow,
     check_entry_name,
+    check_table_name,
     dataset_rows,
 )
 from .entry_log import SYSTEM_TABLE, CatalogVersion, EntryLog
-from .maintenance import CatalogFault, faults_of, remove_deleted, remove_drafts
-from .retention import a_week_ago
-from .system_table import EntriesTable
-from .table_creation import created_table, created_table_at, registered_table
-from .table_entry import TableEntry
-from .table_names import check_table_name
-from .table_upkeep import maintain_tables, remove_abandoned
+from .maintenance import (
+    CatalogFault,
+    a_week_ago,
+    created_table,
+    created_table_at,
+    faults_of,
+    maintain_tables,
+    registered_table,
+    remove_abandoned,
+    remove_deleted,
+    remove_drafts,
+)
+from .table import EntriesTable, TableEntry
 
 if TYPE_CHECKING:
     from ..lance import Batches
-    from .sql_context import CatalogContext
+    from .sql import CatalogContext
 
 _SERVERS: Final = ("rerun://", "rerun+http://", "rerun+https://")
 _EMBEDDED: Final = "rerun+"
@@ -138,7 +150,7 @@ class CatalogClient:
         Dots divide a name into a catalog, a schema and a table of SQL.
         """
         if self._context is None:
-            from .sql_context import CatalogContext
+            from .sql import CatalogContext
 
             self._context = CatalogContext(partial(self.tables, include_hidden=True))
         return self._context
@@ -489,3 +501,58 @@ def _check_address(url: str, token: str | None) -> None:
         )
     if token is not None:
         raise UsageError("a token is for servers, and a catalog in a folder or an object store wants none")
+
+
+Queried = tuple[AnswerColumns, list[QueriedSegment]]
+"""The columns of an answer, and the segments that it is made of."""
+
+
+def queried_at(place: Location, dataset: str | None, query: Query, segments: Sequence[str] = ()) -> Queried:
+    """The segments of a dataset of a catalog, or of a store, as a query sees them in the newest version.
+
+    ``dataset`` is the one of a catalog, which may be left out where there is only one; ``segments`` are ids, or
+    patterns such as ``drive-*``; none means all. Raises ``UsageError`` where a dataset is missing or too many,
+    ``NotFoundError`` for a dataset or a segment that is not there, and as :meth:`DatasetView.reader` does.
+    """
+    if is_catalog(place):
+        entry = one_dataset(CatalogClient(str(place)), dataset)
+        view = entry.filter_contents(query.contents)
+        if segments:
+            view = view.filter_segments(chosen_segments(segments, entry.segment_ids()))
+        return view.queried(query)
+    if dataset is not None:
+        raise UsageError(
+            f"dataset {dataset!r} was named, and this is not a catalog", path=str(place), hint="Leave it out."
+        )
+    store = RecordingStore.open(place)
+    ids = list(dict.fromkeys(entry.recording_id for entry in store)) if segments else None
+    return store.queried(query, None if ids is None else chosen_segments(segments, ids))
+
+
+def chosen_segments(words: Sequence[str], there: Sequence[str]) -> list[str]:
+    """The ids that words mean: ids, or patterns of them. Raises ``NotFoundError`` for a word that means none."""
+    known, chosen = set(there), dict[str, None]()
+    for word in words:
+        matching = [word] if word in known else fnmatch.filter(there, word)
+        if not matching:
+            close = difflib.get_close_matches(word, there, 1)
+            raise NotFoundError(
+                f"there is no segment {word!r}",
+                hint=f"Did you mean {close[0]!r}?" if close else f"There are {counted(len(known), 'segment')}.",
+            )
+        chosen.update(dict.fromkeys(matching))
+    return list(chosen)
+
+
+def one_dataset(client: CatalogClient, name: str | None) -> DatasetEntry:
+    """The dataset of a name, or the only one. Raises ``UsageError`` where several could be meant."""
+    if name is not None:
+        return client.get_dataset(name)
+    datasets = client.datasets()
+    if len(datasets) != 1:
+        raise UsageError(
+            f"the catalog holds {counted(len(datasets), 'dataset')}, and none was given",
+            path=client.url,
+            hint=f"Give one: `chunkmill catalog ls {shlex.quote(client.url)}` lists them.",
+        )
+    return datasets[0]

@@ -23,19 +23,16 @@ from ..recordings import BASE_LAYER, LiveEntries, RecordingsFolder, StoreReader,
 from ..store import LazyStore
 from ..stream import Content, ContentFilter
 from ..units import Moment
+from .blueprints import HiddenDatasets, Recording
 from .deprecated import older, warned, with_older_keywords
 from .entries import EntryKind, time_of
-from .hidden_datasets import HiddenDatasets
+from .layers import FileRequest, OnDuplicateSegmentLayer, check_new, requests_below, requests_of
 from .maintenance import maintain
-from .recording import Recording
-from .registration import RegistrationOptions, start_registration, unregister
-from .registration_handle import RegistrationHandle
-from .requests import FileRequest, OnDuplicateSegmentLayer, check_new, requests_below, requests_of
+from .registration import RegistrationHandle, RegistrationOptions, start_registration, unregister
 from .row_view import IndexValuesLike, RowOptions, taking
 from .search import DatasetSearch
 from .segment_rows import followed
-from .segment_table import SegmentTables, frame_of, url_of
-from .segment_url import segment_url
+from .segments import SegmentTables, frame_of, segment_url, url_of
 
 if TYPE_CHECKING:
     import datafusion

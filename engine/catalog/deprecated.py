@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, cast, ov
 from ..errors import UsageError
 
 if TYPE_CHECKING:
-    from .registration_handle import RegistrationHandle
+    from .registration import RegistrationHandle
 
 P = ParamSpec("P")
 R = TypeVar("R")

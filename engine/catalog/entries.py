@@ -1,12 +1,13 @@
-"""Entries of a catalog: their ids, kinds and names, and the row that each is in the log."""
+"""Entries of a catalog: ids, kinds, names, and the handles that users hold."""
 
 from __future__ import annotations
 
+import re
 import string
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from enum import Enum
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from ..chunk import from_text, mint, tuid_text
 from ..errors import UsageError, check_argument
@@ -224,3 +225,65 @@ def time_of(nanoseconds: int) -> datetime:
     """A time since the epoch, to the microsecond, in UTC."""
     seconds, rest = divmod(nanoseconds, 1_000_000_000)
     return datetime.fromtimestamp(seconds, UTC).replace(microsecond=rest // 1000)
+
+
+DEFAULT_CATALOG: Final = "datafusion"
+DEFAULT_SCHEMA: Final = "public"
+
+_MOST_PARTS: Final = 3
+_TOKEN: Final = re.compile(r"\s*([A-Za-z_][A-Za-z0-9_]*|[0-9]+|\S)")
+
+
+class TableName(NamedTuple):
+    """A name as SQL has it."""
+
+    catalog: str
+    schema: str
+    table: str
+
+
+def check_table_name(name: str) -> None:
+    """Raise ``UsageError`` where ``name`` is none that a table may have: SQL says it without quotes.
+
+    >>> check_table_name("created-table")
+    Traceback (most recent call last):
+    chunkmill.engine.errors.UsageError: Invalid table name. sql parser error: Unexpected token in identifier: -...
+    """
+    if isinstance(name, str):
+        fault = _name_fault(name)
+        if fault:
+            raise UsageError(
+                f"Invalid table name. sql parser error: {fault}",
+                hint="A name is letters, digits and _, not beginning with a digit; up to two dots divide it into a "
+                "catalog, a schema and a table.",
+            )
+    check_entry_name(name)
+
+
+def _name_fault(name: str) -> str | None:
+    if not name:
+        return "Empty input when parsing identifier"
+    wants_name = True
+    for word in _TOKEN.findall(name):
+        is_name = word[0].isalpha() or word[0] == "_"
+        if is_name != wants_name or not (is_name or word == "."):
+            return f"Unexpected token in identifier: {word}"
+        wants_name = not wants_name
+    if wants_name:
+        return "Trailing period in identifier"
+    if re.search(r"\s", name):
+        return "Unexpected space in identifier"
+    if name.count(".") >= _MOST_PARTS:
+        return f"Unexpected token in identifier: {name.split('.')[_MOST_PARTS]}"
+    return None
+
+
+def parts_of(name: str) -> TableName:
+    """The catalog, the schema and the table that a name means.
+
+    >>> parts_of("fleet.drives")
+    TableName(catalog='datafusion', schema='fleet', table='drives')
+    """
+    parts = name.split(".")[-_MOST_PARTS:]
+    defaults = (DEFAULT_CATALOG, DEFAULT_SCHEMA, "")
+    return TableName(*defaults[: _MOST_PARTS - len(parts)], *parts)

@@ -1,4 +1,4 @@
-"""Upkeep of datasets and tables: compaction, removal of what nothing has needed for long enough, a look for faults."""
+"""Maintenance of datasets and tables: creation of tables, compaction, removal of unused files, and checks."""
 
 from __future__ import annotations
 
@@ -6,24 +6,208 @@ import errno
 import fcntl
 import os
 import re
+import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import timedelta
-from pathlib import Path
+from datetime import UTC, datetime, timedelta
+from pathlib import Path, PurePath
 from typing import Any, Final
 
-from ..errors import NotFoundError, ReadError
+import pyarrow as pa
+
+from ..errors import AlreadyExistsError, NotFoundError, ReadError, UsageError, WriteError
 from ..execution import RunOptions
-from ..locations import located
+from ..faults import reach
+from ..lance import LanceTable
+from ..locations import Location, is_below, located, true_place
+from ..objects import is_url
 from ..recordings import RecordingsFolder, StoreReader, StoreWriter, check_store, make_times
+from ..storage.folder import Folder
 from ..store import RecordingStore
-from ..units import Moment
-from .entries import EntryKind
-from .entry_log import EntryLog
-from .retention import a_week_ago, age_of
+from ..tables import JobTable, cleaned, joined
+from ..units import Moment, age_of_moment
+from .entries import EntryId, EntryKind, EntryRow
+from .entry_log import OWN_FOLDERS, EntryLog
 from .search import SearchIndexes
-from .table_upkeep import abandoned_tables, table_of
+
+TABLES: Final = "tables"
+"""The folder in a catalog's own in which are the tables that have no other place."""
+_OF_TABLES: Final = (TABLES, "uploads")
+_LONGEST_CREATION: Final = timedelta(days=1)
+"""Within which a table that was made gets its entry, or never: much less than after which it would be removed."""
+
+
+def created_table(log: EntryLog, name: str, schema: pa.Schema, url: str | os.PathLike[str] | None) -> EntryRow:
+    """Make a table, and then its entry: what has a name is there. Where the name is taken, the table goes again."""
+    _check_free(log, name)
+    id_ = EntryId.new()
+    place = log.root / TABLES / str(id_) if url is None else absolute_place(url) / str(id_)
+    _check_place(log, place)
+    with _new_table(place, name, schema):
+        reach("lance.create")
+        if age_of_table(id_) > _LONGEST_CREATION:
+            raise WriteError(f"making table {name!r} took too long", path=str(place), hint="Try again.", transient=True)
+        return _entry(log, id_, name, place)
+
+
+def created_table_at(log: EntryLog, name: str, schema: pa.Schema, url: str | os.PathLike[str]) -> EntryRow:
+    """Make a table right at a place, and then its entry."""
+    place = absolute_place(url)
+    _check_place(log, place)
+    _check_free(log, name)
+    with _new_table(place, name, schema):
+        return _entry(log, EntryId.new(), name, place)
+
+
+@contextmanager
+def _new_table(place: Location, name: str, schema: pa.Schema) -> Iterator[None]:
+    """A block in which a table that was just made gets its entry. Where that is refused, the table goes again.
+
+    Raises ``AlreadyExistsError`` where there is a table already.
+    """
+    folder = Folder.at(place)
+    was_there = folder.exists()
+    if not LanceTable(place, name).create(schema):
+        raise AlreadyExistsError(f"Table storage already exists at location: {place}")
+    try:
+        yield
+    except (AlreadyExistsError, UsageError):
+        for made in (folder.sub("_versions"), folder.sub("_transactions")) if was_there else (folder,):
+            made.remove()
+        raise
+
+
+def registered_table(log: EntryLog, name: str, url: str | os.PathLike[str]) -> EntryRow:
+    """The entry of a table that is there."""
+    place = absolute_place(url)
+    _check_place(log, place)
+    LanceTable(place, name, log.gate).snapshot().check_blobs()
+    return _entry(log, EntryId.new(), name, place)
+
+
+def _check_place(log: EntryLog, place: Location) -> None:
+    """Raise ``UsageError`` for the catalog's folder, what it is in, and the folders that it has for itself."""
+    real, root = true_place(place), true_place(log.root)
+    own = (*(true_place(log.root / name) for name in OWN_FOLDERS), *(true_place(log.root / one) for one in _OF_TABLES))
+    if is_below(root, real) or any(is_below(real, one) for one in own[: len(OWN_FOLDERS)]) or real in own:
+        raise UsageError(
+            "a table cannot be in a folder that the catalog has for itself",
+            path=str(place),
+            hint="Choose a folder of its own, beside the catalog's, or leave the place out.",
+        )
+
+
+def _entry(log: EntryLog, id_: EntryId, name: str, place: Location) -> EntryRow:
+    now = time.time_ns()
+    row = EntryRow(id_, name, EntryKind.TABLE, log.place_in(place), now, now)
+    log.add(row)
+    return row
+
+
+def _check_free(log: EntryLog, name: str) -> None:
+    if log.read().named(name) is not None:
+        raise AlreadyExistsError(f"Entry name '{name}' already exists")
+
+
+def absolute_place(url: str | os.PathLike[str]) -> Location:
+    """The place that an absolute path or a URL names. Raises ``UsageError`` for a relative one."""
+    text = os.fspath(url)
+    if not is_url(text) and not PurePath(text).is_absolute():
+        raise UsageError("Invalid URL: relative URL without a base", hint="Give an absolute path, or a URL.")
+    return located(text)
+
+
+def age_of_table(id_: EntryId) -> timedelta:
+    """The time since an id was made, which begins with that in nanoseconds."""
+    return timedelta(microseconds=(time.time_ns() - int.from_bytes(id_.as_bytes()[:8], "big")) / 1000)
+
+
+WEEK: Final = timedelta(days=7)
+"""What is younger may still be in use: by a long query, or a writer that sleeps."""
+
+
+def a_week_ago() -> datetime:
+    """The time before which things are old."""
+    return datetime.now(UTC) - WEEK
+
+
+def age_of(cleanup_before: Moment, *, allow_recent: bool) -> timedelta:
+    """The age of what is from a time.
+
+    Raises ``UsageError`` for what is no time, and for less than a week, unless that is allowed.
+    """
+    age = age_of_moment("cleanup_before", cleanup_before)
+    if age < WEEK - timedelta(minutes=1) and not allow_recent:
+        raise UsageError(
+            f"versions that are younger than {WEEK.days} days may still be in use, and are not removed",
+            hint="Name an earlier cleanup_before, or say unsafe_allow_recent_cleanup=True.",
+        )
+    return max(age, timedelta())
+
+
+def table_of(log: EntryLog, row: EntryRow) -> LanceTable:
+    """The table of an entry."""
+    return LanceTable(located(log.place(row)), row.name, log.gate)
+
+
+def maintain_table(table: LanceTable, *, compact: bool, cleanup_before: Moment | None, allow_recent: bool) -> None:
+    """Compact a table, and remove old versions and what jobs on its columns have left, as asked for."""
+    age = None if cleanup_before is None else age_of(cleanup_before, allow_recent=allow_recent)
+    if compact:
+        joined(table)
+    if age is not None:
+        cleaned(table, JobTable(table.place, table.place), age)
+
+
+def maintain_tables(log: EntryLog) -> list[Exception]:
+    """Maintain all tables that the catalog has made, and none that was registered; gives what went wrong."""
+    failed: list[Exception] = []
+    for row in log.read().entries.values():
+        if row.kind is not EntryKind.TABLE or row.place.rpartition("/")[2] != str(row.id):
+            continue
+        try:
+            maintain_table(table_of(log, row), compact=True, cleanup_before=a_week_ago(), allow_recent=False)
+        except NotFoundError:
+            continue  # somebody has moved it away, which a check tells
+        except Exception as error:  # noqa: BLE001 (others are maintained)
+            failed.append(error)
+    return failed
+
+
+def remove_abandoned(log: EntryLog) -> None:
+    """Remove what creations of tables that were cut a week ago have left."""
+    for folder in abandoned_tables(log, datetime.now(UTC) - a_week_ago()):
+        reach("lance.remove")
+        folder.remove()
+
+
+def abandoned_tables(log: EntryLog, older_than: timedelta) -> list[Folder]:
+    """The folders of tables of that age in the catalog's own, that have no entry, and to which nobody ever wrote.
+
+    So they are what is left of creations that were cut. A table that was deleted is none of them if it ever had a row.
+    """
+    tables = log.folder.sub(TABLES)
+    found = [name for name in tables.folders() if (id_ := _id_of(name)) is not None and age_of_table(id_) > older_than]
+    named = {row.place for row in log.read().entries.values()}
+    folders = [tables.sub(name) for name in found if f"{TABLES}/{name}" not in named]
+    return [folder for folder in folders if not _has_rows(folder)]
+
+
+def _has_rows(folder: Folder) -> bool:
+    try:
+        return any(True for _ in folder.sub("data").names())
+    except FileNotFoundError:
+        return False
+
+
+def _id_of(name: str) -> EntryId | None:
+    try:
+        return EntryId(name)
+    except TypeError:
+        return None
+
 
 _NO_LONGER_MADE: Final = timedelta(hours=1)
 _DRAFT: Final = re.compile(

@@ -24,13 +24,12 @@ from .dataset import DatasetView
 from .deprecated import TableInsertMode, older
 from .entries import EntryId, EntryKind
 from .entry_log import Entry as NewEntry
-from .registration_handle import RegistrationHandle
-from .requests import OnDuplicateSegmentLayer
+from .layers import OnDuplicateSegmentLayer
+from .registration import RegistrationHandle
 from .row_view import IndexValuesLike, RowView, ViewContentsLike, reader_of, view_query
 from .search import AnyComponentColumn, IndexingResult, VectorDistanceMetric, VectorDistanceMetricLike
-from .segment_table import frame_of
-from .segment_url import partition_url
-from .table_entry import TableEntry as NewTable
+from .segments import frame_of, partition_url
+from .table import TableEntry as NewTable
 
 if TYPE_CHECKING:
     from ..chunk import IndexColumnSelector

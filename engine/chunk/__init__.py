@@ -1,8 +1,6 @@
 """The chunk model: chunks, their headers, descriptors, timelines and ids."""
 
-from .arrow_text import cell_writer, timestamp_text
-from .building import AUTO_INDEX, sorted_by_time, time_order
-from .chunk import Chunk
+from .chunk import AUTO_INDEX, Chunk, differing, plain_type, sorted_by_time, time_order
 from .columns import (
     ComponentColumn,
     ComponentColumnDescriptor,
@@ -22,7 +20,6 @@ from .columns import (
     timestamp_ticks,
 )
 from .data import ChunkData, Component, Payload, Timeline, alike, is_plain, pickle_whole, ticks
-from .equality import differing, plain_type
 from .header import (
     ChunkHeader,
     ChunkKind,
@@ -51,7 +48,7 @@ from .sorbet import (
     rust_type_name,
     text_metadata,
 )
-from .table_format import clusters, format_batch, width_of
+from .text import cell_writer, clusters, format_batch, timestamp_text, width_of
 from .tuid import Minter, RunIds, from_text, given, mint, minted_by, minting, tuid_text
 from .values import (
     Origin,

@@ -9,9 +9,9 @@ import pyarrow as pa
 
 from ..markup import Cell, Html, panel, panel_or_error, shown, table
 from ..units import counted, size
-from .arrow_text import cell_writer, type_text
 from .columns import ComponentColumnDescriptor, IndexColumnDescriptor
 from .data import ChunkData
+from .text import cell_writer, type_text
 
 _MOST_CHUNK_ROWS: Final = 10
 _MOST_COLUMNS: Final = 16

@@ -11,11 +11,11 @@ import click
 
 from ..locations import located
 from .catalogs import catalog, place_at, register, sql, store_words, unregister
-from .comparison import compare, print_chunks
+from .compare import compare, print_chunks
 from .complaints import FAILED, reported
 from .computed_tables import tables
+from .convert import merge
 from .looking import export, inspect, ls, show
-from .merging import merge
 from .options import (
     APPLICATION_ID,
     CONTENT,
@@ -39,7 +39,7 @@ from .options import (
     together,
 )
 from .outputs import PICTURES, RECORDINGS, REPORT, WritingCommand, output_option
-from .querying import query
+from .query import query
 from .serving import serve
 from .start import leave_out_what_nothing_needs, settled
 
@@ -119,7 +119,7 @@ def _convert(inputs: Sequence[str], output: str, pipeline: str | None, options: 
         from ..pipelines import load_pipeline
 
         options = replace(options, pipeline=load_pipeline(pipeline))
-    from .conversion import convert_all
+    from .convert import convert_all
 
     convert_all(inputs, output, options, jobs)
 
@@ -142,7 +142,7 @@ def check(
     an INPUT, the plan shows how that input is split.
     """
     with reported(debug=debug):
-        from .checks import check_pipeline
+        from .compare import check_pipeline
 
         check_pipeline(pipeline, input, svg)
 
@@ -162,7 +162,7 @@ def verify(inputs: tuple[str, ...], as_json: bool, debug: bool, quiet: bool) -> 
     """
     with reported(debug=debug):
         leave_out_what_nothing_needs()
-        from .checks import verify_all
+        from .compare import verify_all
         from .standard_streams import from_standard_input
 
         with from_standard_input(inputs) as arguments:
@@ -244,7 +244,7 @@ def ingest(debug: bool, **options: Any) -> None:
     first.
     """
     with reported(debug=debug):
-        from .ingestion import run_ingest
+        from .ingest import run_ingest
 
         run_ingest(**options)
 
@@ -265,7 +265,7 @@ def vacuum(store: str, dataset: str | None, keep: int, older_than: str, debug: b
     Refused while an ingestion or a compaction is writing to the store.
     """
     with reported(debug=debug):
-        from .ingestion import vacuum_store
+        from .ingest import vacuum_store
 
         vacuum_store(store, dataset, keep, older_than)
 
@@ -291,7 +291,7 @@ def compact(debug: bool, **options: Any) -> None:
     those versions. Refused while an ingestion is writing to the store: use `chunkmill ingest --compact-every` there.
     """
     with reported(debug=debug):
-        from .ingestion import compact_recordings
+        from .ingest import compact_recordings
 
         compact_recordings(**options)
 
@@ -319,7 +319,7 @@ def quarantine() -> None:
 def list_files(store: str, paths: tuple[str, ...], dataset: str | None, as_json: bool, debug: bool) -> None:
     """Show the files in quarantine, or only those at PATH, with their errors."""
     with reported(debug=debug):
-        from .ingest_display import list_quarantined
+        from .ingest import list_quarantined
 
         list_quarantined(place_at(store, dataset), paths, as_json=as_json)
 
@@ -335,7 +335,7 @@ def retry(
     They stay in quarantine until they succeed.
     """
     with reported(debug=debug):
-        from .ingest_display import retry_quarantined
+        from .ingest import retry_quarantined
 
         retry_quarantined(place_at(store, dataset), paths, everything=everything, as_json=as_json)
 
@@ -349,7 +349,7 @@ def drop(store: str, paths: tuple[str, ...], dataset: str | None, as_json: bool,
     The files themselves are not touched. They are not retried until their content changes.
     """
     with reported(debug=debug):
-        from .ingest_display import drop_quarantined
+        from .ingest import drop_quarantined
 
         drop_quarantined(place_at(store, dataset), paths, everything=everything, as_json=as_json)
 
@@ -369,7 +369,7 @@ def status(store: str, dataset: str | None, checkpoint: str | None, watch: bool,
     """
     with reported(debug=debug):
         from ..ingest import StatusReader
-        from .ingest_display import show_once, watch_status
+        from .ingest import show_once, watch_status
 
         reader = StatusReader(place_at(store, dataset), None if checkpoint is None else located(checkpoint))
         if watch:

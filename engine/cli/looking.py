@@ -167,7 +167,7 @@ def export(
         given["executor"] = chosen_executor(given["executor"], given["master"], given["conf"])
         reading = {} if version is None else {"version": version}
         options = ConvertOptions(debug=debug, reading=reading, **given)
-        from .conversion import convert_all
+        from .convert import convert_all
         from .jobs import Input, jobs_of
 
         opened = _opened(store, dataset, version)

@@ -134,7 +134,7 @@ def is_folder(output: str) -> bool:
     location = reading_location(output)
     if isinstance(location, ObjectUrl):
         from ...readers import is_rrd
-        from ..folders import Folder
+        from ..storage.folder import Folder
 
         return not location.key or (not is_rrd(location.name) and Folder.at(location).exists())
     return location.is_dir()

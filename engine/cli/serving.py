@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from ..allocation import keep_freed_memory, let_glibc_serve_arrow
 from ..errors import ChunkmillError, UsageError
+from ..limits import keep_freed_memory, let_glibc_serve_arrow
 from ..locations import located
 from ..units import bytes_of, utc_time
 from .complaints import reported

@@ -1,4 +1,4 @@
-"""The start of the program: Spark's JVM boots while the rest is imported, and what nothing needs stays out.
+"""The start of the program: boot Spark's JVM early, import little, and give advice on options.
 
 For the program only, and where no code of the user's runs in it: in a user's own process the libraries would not know
 each other any more.
@@ -6,20 +6,29 @@ each other any more.
 
 from __future__ import annotations
 
+import difflib
+import re
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from importlib import import_module
 from importlib.machinery import ModuleSpec
+from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
+from ...readers import all_options, detect_format, format_of_name
+from ..errors import ChunkmillError
+from ..rrd import RrdFile
+from ..stream import ContentFilter
 from ..units import size
+from .complaints import complain
+from .jobs import ConversionJob
+from .options import ConvertOptions
 
 if TYPE_CHECKING:
     from ..locations import Location
-    from .jobs import ConversionJob
-    from .options import ConvertOptions
 
 _LOOKED_FOR: Final = ("pandas", "dateutil")
 """Modules that pyarrow looks for when it first converts a Python object."""
@@ -116,3 +125,132 @@ def leave_out_what_nothing_needs() -> None:
             sys.meta_path.remove(finder)
     if "numpy.ma" not in sys.modules:
         np.ma = _NothingMasked("numpy.ma")
+
+
+_LOOKED_INTO: Final = 64_000_000
+"""Bytes of an input above which it is not read once more to tell what it has instead."""
+
+_TOPICS: Final = "include_topic_regex"
+_RULES: Final = re.compile(r"([+-]?)\s*([^\s+-]\S*)")
+"""The rules of an expression: whether each is for or against, and its path."""
+
+
+def advise_before(jobs: Sequence[ConversionJob], options: ConvertOptions) -> None:
+    """Warn of what can be seen before anything is read."""
+    for text in (*_options_for_nothing(jobs, options), *_stars(options)):
+        complain(text, kind="warning")
+
+
+def advise_after(jobs: Iterable[ConversionJob], options: ConvertOptions) -> None:
+    """Warn of each choice of entities or topics that nothing came of in any of the jobs that were done.
+
+    Outputs are looked at until something came of every choice. With a pipeline, entities may be others than those
+    that were chosen, and nothing is said.
+    """
+    left = {("--content", rule) for text in options.content for rule in _included(text)}
+    left |= {("--topics", pattern) for pattern in options.reading.get(_TOPICS, ())}
+    if not left or options.pipeline is not None:
+        return
+    done = list(jobs)
+    for job in done:
+        if isinstance(job.destination, Path) and left:
+            entities = _entities_written(job.destination)
+            left = {choice for choice in left if not any(_chooses(*choice, entity) for entity in entities)}
+    if not left or not done or not all(isinstance(job.destination, Path) for job in done):
+        return
+    there = _entities_read(done[0])
+    for option, text in sorted(left):
+        close = _closest(text, there)
+        meant = f"; did you mean {close!r}?" if close else f"; there is {_some(there)}" if there else ""
+        complain(f"nothing was written for {option} {text!r}{meant}", kind="warning")
+
+
+def _options_for_nothing(jobs: Sequence[ConversionJob], options: ConvertOptions) -> list[str]:
+    rows = [format_of_name(job.source.name) for job in jobs]
+    if None in rows:
+        return []  # known by its content, or a folder
+    known = {option.name for row in rows if row is not None for option in row.options}
+    left = [option for option in all_options() if option.name in options.reading and option.name not in known]
+    return [f"{option.flag or option.name} does not apply: no input has a format with this option" for option in left]
+
+
+def _stars(options: ConvertOptions) -> list[str]:
+    """A line for each star that stands where a shell would take it for a wildcard.
+
+    >>> options = ConvertOptions(content=("/imu/* - /camera/**",), reading={"include_topic_regex": ("/imu/*",)})
+    >>> for line in _stars(options):
+    ...     print(line)
+    --content '/imu/*': '*' is not a wildcard here, only a final '/**' is; did you mean '/imu/**'?
+    --topics '/imu/*' is a regular expression, in which '*' repeats what is before it; to match all, write '/imu/.*'
+    """
+    found = []
+    for path in (path for text in options.content for _, path in _RULES.findall(text)):
+        if _has_star(path):
+            meant = f"{path[: path.index('*')].rpartition('/')[0]}/**"
+            found.append(
+                f"--content {path!r}: '*' is not a wildcard here, only a final '/**' is; did you mean {meant!r}?"
+            )
+    for name, flag in ((_TOPICS, "--topics"), ("exclude_topic_regex", "--exclude-topics")):
+        for pattern in options.reading.get(name, ()):
+            if "/*" in pattern:
+                meant = re.sub(r"/\*+", "/.*", pattern)
+                found.append(
+                    f"{flag} {pattern!r} is a regular expression, in which '*' repeats what is before it; to match "
+                    f"all, write {meant!r}"
+                )
+    return found
+
+
+def _has_star(path: str) -> bool:
+    return "*" in path.removesuffix("/**")
+
+
+def _included(text: str) -> list[str]:
+    """The paths of an expression that are wanted; of one with a star something is said already.
+
+    >>> _included("/imu/** +/gps - /imu/raw /a*")
+    ['/imu/**', '/gps']
+    """
+    return [path for sign, path in _RULES.findall(text) if sign != "-" and not _has_star(path)]
+
+
+def _chooses(option: str, text: str, entity: str) -> bool:
+    if option == "--content":
+        return ContentFilter([text]).matches(entity)
+    return any(re.search(text, name) for name in (entity, entity.lstrip("/")))
+
+
+def _entities_written(path: Path) -> set[str]:
+    """The entities of an output, by its footer, without those about the recording."""
+    with suppress(ChunkmillError, OSError):
+        file = RrdFile(path)
+        tables = [file.listing(store) for store in file.stores() if store.kind == "recording"]
+        return {entity for table in tables if table is not None for entity in table.entity_codes[1]}
+    return set()
+
+
+def _entities_read(job: ConversionJob) -> list[str]:
+    """The topics or entities of an input that is small and here."""
+    with suppress(ChunkmillError, OSError):
+        if isinstance(job.source, Path) and job.source.is_file() and job.source.stat().st_size <= _LOOKED_INTO:
+            report = detect_format(job.source).inspect(job.source)
+            return [e.path for s in report.stores for e in s.entities if not e.path.startswith("/__")]
+    return []
+
+
+def _closest(text: str, there: Sequence[str]) -> str:
+    """The path, or the one above several, that a text may have meant.
+
+    >>> there = ["/gps/fix", "/imu/data"]
+    >>> _closest("/imuu/**", there), _closest("/gps/fxi", there), _closest("/camera", there)
+    ('/imu/**', '/gps/fix', '')
+    """
+    above = {"/".join(parts[:size]) for parts in (name.split("/") for name in there) for size in range(2, len(parts))}
+    wants_all = text.endswith("/**")
+    known = [*there, *sorted(above)] if wants_all else list(there)
+    found = difflib.get_close_matches(text.removesuffix("/**"), known, 1, 0.75)
+    return f"{found[0]}/**" if found and wants_all else "".join(found)
+
+
+def _some(there: Sequence[str]) -> str:
+    return ", ".join(there[:4]) + (f" and {len(there) - 4:,} more" if len(there) > 4 else "")

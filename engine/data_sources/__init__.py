@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 from ..lazy_names import lazy_names
 
 if TYPE_CHECKING:
+    from .reading import value_frame
     from .sources import data_source_of, get_session, register
-    from .values import value_frame
 
-_HOMES = {".sources": "data_source_of get_session register", ".values": "value_frame"}
+_HOMES = {".sources": "data_source_of get_session register", ".reading": "value_frame"}
 
 __all__ = ["data_source_of", "get_session", "register", "value_frame"]
 

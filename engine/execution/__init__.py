@@ -12,7 +12,7 @@ from ..lazy_names import lazy_names
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from ..folders import Folder, LocalFolder, replace_file, sync_folder
+    from ..storage.folder import Folder, LocalFolder, replace_file, sync_folder
     from .chunk_frames import (
         CarriedChunks,
         check_columns,
@@ -23,10 +23,21 @@ if TYPE_CHECKING:
         rows_frame,
         transformed_frame,
     )
-    from .chunk_rows import SCHEMA, Note, PartChunk, parse_rows
     from .commit import RrdCommit, RunPlaces
-    from .executors import EXECUTORS, executor_for, executor_name, is_auto, query_executor
-    from .frame_rows import COLUMNS, WITHOUT_PAYLOAD, Place, batches_of, ddl_of, frame_row, noting_task, payload_rows
+    from .frame_rows import (
+        COLUMNS,
+        SCHEMA,
+        WITHOUT_PAYLOAD,
+        Note,
+        PartChunk,
+        Place,
+        batches_of,
+        ddl_of,
+        frame_row,
+        noting_task,
+        parse_rows,
+        payload_rows,
+    )
     from .groups import (
         STAGE_BYTES,
         STAGE_TASKS,
@@ -40,48 +51,85 @@ if TYPE_CHECKING:
     from .iterating import iterated_chunks
     from .lease import Holder, Lease, lease_holder
     from .progress_bar import ProgressBar
-    from .quarantine import QuarantineTable
     from .reporting import ProgressListener, ProgressState, Ran, RunStart, told
-    from .rrd_sink import RrdParts, RrdSink, write_rrd
     from .scratch import ScratchFolder, ScratchPart, collect_chunks, lazy_chunk, spool, spool_pieces
-    from .shards import SHARD_BYTES, Shard, ShardSink, extents_in_order, neighbours, write_rrd_shards
-    from .sink import Part, Parts, Sink, inline_chunks, run_work, write_to
-    from .spark_stage import cores_of, stage_of, told_by_partitions
-    from .stage import Body, Progress, RunOptions, Stage, TaskRun, TaskRunner, progress_shown, raise_failure, warn_of
-    from .staging import Staging, abandoned_runs, is_gone, pid_namespace, scratch_folder, this_process
-    from .transport import (
+    from .sink import (
+        SHARD_BYTES,
+        Part,
+        Parts,
+        RrdParts,
+        RrdSink,
+        Shard,
+        ShardSink,
+        Sink,
+        extents_in_order,
+        inline_chunks,
+        neighbours,
+        run_work,
+        write_rrd,
+        write_rrd_shards,
+        write_to,
+    )
+    from .spark_stage import (
         add_note,
         check_travels,
+        cores_of,
         failure_from_dict,
         failure_to_dict,
         register_by_value,
         send_by_value,
+        stage_of,
+        told_by_partitions,
     )
+    from .stage import (
+        EXECUTORS,
+        Body,
+        Progress,
+        QuarantineTable,
+        RunOptions,
+        Stage,
+        TaskRun,
+        TaskRunner,
+        executor_for,
+        executor_name,
+        is_auto,
+        progress_shown,
+        query_executor,
+        raise_failure,
+        warn_of,
+    )
+    from .staging import Staging, abandoned_runs, is_gone, pid_namespace, scratch_folder, this_process
     from .work import Packed, Piece, Task, Work, dealt
 
 _HOMES = {
+    "..storage.folder": "Folder LocalFolder replace_file sync_folder",
     ".chunk_frames": (
         "CarriedChunks check_columns check_frame chunk_frame chunks_of_frame order_key rows_frame transformed_frame"
     ),
-    ".chunk_rows": "Note PartChunk SCHEMA parse_rows",
     ".commit": "RrdCommit RunPlaces",
-    "..folders": "Folder LocalFolder replace_file sync_folder",
-    ".frame_rows": "COLUMNS Place WITHOUT_PAYLOAD batches_of ddl_of frame_row noting_task payload_rows",
+    ".frame_rows": (
+        "COLUMNS Note PartChunk Place SCHEMA WITHOUT_PAYLOAD batches_of ddl_of frame_row noting_task parse_rows "
+        "payload_rows"
+    ),
     ".groups": "Group Outputs PlannedRecording STAGE_BYTES STAGE_TASKS is_of_all run_groups write_recordings",
     ".iterating": "iterated_chunks",
     ".lease": "Holder Lease lease_holder",
-    ".quarantine": "QuarantineTable",
     ".progress_bar": "ProgressBar",
     ".reporting": "ProgressListener ProgressState Ran RunStart told",
-    ".rrd_sink": "RrdParts RrdSink write_rrd",
     ".scratch": "ScratchFolder ScratchPart collect_chunks lazy_chunk spool spool_pieces",
-    ".shards": "SHARD_BYTES Shard ShardSink extents_in_order neighbours write_rrd_shards",
-    ".sink": "Part Parts Sink inline_chunks run_work write_to",
-    ".executors": "EXECUTORS executor_for executor_name is_auto query_executor",
-    ".spark_stage": "cores_of stage_of told_by_partitions",
-    ".stage": "Body Progress RunOptions Stage TaskRun TaskRunner progress_shown raise_failure warn_of",
+    ".sink": (
+        "Part Parts RrdParts RrdSink SHARD_BYTES Shard ShardSink Sink extents_in_order inline_chunks neighbours "
+        "run_work write_rrd write_rrd_shards write_to"
+    ),
+    ".spark_stage": (
+        "add_note check_travels cores_of failure_from_dict failure_to_dict register_by_value send_by_value stage_of "
+        "told_by_partitions"
+    ),
+    ".stage": (
+        "Body EXECUTORS Progress QuarantineTable RunOptions Stage TaskRun TaskRunner executor_for executor_name "
+        "is_auto progress_shown query_executor raise_failure warn_of"
+    ),
     ".staging": "Staging abandoned_runs is_gone pid_namespace scratch_folder this_process",
-    ".transport": "add_note check_travels failure_from_dict failure_to_dict register_by_value send_by_value",
     ".work": "Packed Piece Task Work dealt",
     "pyspark.sql": "DataFrame SparkSession",
 }

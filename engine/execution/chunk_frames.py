@@ -23,11 +23,11 @@ from ..chunk import Chunk, data_from_batch, minted_by, minting
 from ..errors import ReadError, UsageError, WriteError, writing
 from ..rrd import decode_batch
 from ..task_context import as_task
-from .chunk_rows import SPARK_SCHEMA, parse_rows
 from .frame_rows import (
     COLUMNS,
     ORDER_COLUMNS,
     PLACE_COLUMNS,
+    SPARK_SCHEMA,
     WITHOUT_PAYLOAD,
     Place,
     batches_of,
@@ -36,13 +36,13 @@ from .frame_rows import (
     frame_batch,
     frame_row,
     noting_task,
+    parse_rows,
     payload_rows,
 )
 from .scratch import ScratchFolder, lazy_chunk, part_writer
-from .spark_stage import StageJob, rows_of, stage_of
+from .spark_stage import StageJob, register_by_value, rows_of, sending, stage_of
 from .stage import Body, TaskRun, TaskRunner, raise_failure, warn_of
 from .staging import PART_SUFFIX, Staging
-from .transport import register_by_value, sending
 from .work import Work
 
 if TYPE_CHECKING:

@@ -24,7 +24,6 @@ from typing import Any, BinaryIO, Final, NamedTuple
 
 from ..errors import ReadError, WriteError, writing
 from ..faults import reach
-from ..folders import OPEN_SUFFIX, Folder, LocalFolder, NewFile, replace_file
 from ..locations import Location
 from ..objects import ObjectUrl
 from ..rrd import (
@@ -38,8 +37,9 @@ from ..rrd import (
     copy_range,
     start_writing_back,
 )
+from ..storage.folder import OPEN_SUFFIX, Folder, LocalFolder, NewFile, replace_file
 from ..task_context import passed_through
-from .chunk_rows import Note, PartChunk
+from .frame_rows import Note, PartChunk
 from .staging import DONE_SUFFIX, PART_SUFFIX, Staging
 from .work import Work
 

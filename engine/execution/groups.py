@@ -11,17 +11,15 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from ..errors import PipelineError, SessionError, SessionStartError, WriteError, writing
-from ..folders import Folder
 from ..locations import Location, located
 from ..reports import RunReport
 from ..rrd import StoreEntry
-from .chunk_rows import PartChunk
+from ..storage.folder import Folder
 from .commit import RrdCommit, RunPlaces
-from .executors import executor_name
+from .frame_rows import PartChunk
 from .reporting import Ran, RunStart
-from .rrd_sink import RrdParts, check_destination, commit_ran, whole_name
-from .sink import finished_report, run_tasks
-from .stage import RunOptions, check_closed, raise_failure, settle
+from .sink import RrdParts, check_destination, commit_ran, finished_report, run_tasks, whole_name
+from .stage import RunOptions, check_closed, executor_name, raise_failure, settle
 from .staging import Staging
 from .work import JoinedWork, Work
 

@@ -25,14 +25,14 @@ import pyarrow as pa
 
 from ..chunk import Chunk, minting
 from ..errors import SessionError, writing
-from ..folders import OPEN_SUFFIX, Folder, LocalFolder, NewFile
 from ..limits import SPLIT_BYTES
 from ..rrd import MessageWriter
-from .chunk_rows import Note, RowWriter, parse_rows
+from ..storage.folder import OPEN_SUFFIX, Folder, LocalFolder, NewFile
+from .frame_rows import Note, RowWriter, parse_rows
 from .scratch import STORE, ScratchFolder, lazy_chunk
+from .spark_stage import failure_from_dict
 from .stage import Body, RunOptions, TaskRun, TaskRunner, settle, warn_of
 from .staging import PART_SUFFIX, Staging
-from .transport import failure_from_dict
 from .work import Work
 
 if TYPE_CHECKING:

@@ -47,8 +47,8 @@ from typing import Any, Final, NamedTuple, Self
 
 from .. import faults
 from ..errors import ReadError, SourceMissingError, WriteError, is_full, writing
-from ..folders import Folder, LocalFolder
 from ..locations import Location
+from ..storage.folder import Folder, LocalFolder
 from .staging import is_gone, pid_namespace, this_process
 
 FORMAT: Final = 1

@@ -15,13 +15,13 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 
 from ..errors import PipelineError, ReadError, SessionError
-from ..folders import OPEN_SUFFIX, ObjectFolder
 from ..reports import EntityReport, RunReport, SizeHistogram, TaskReport
+from ..storage.folder import OPEN_SUFFIX, ObjectFolder
 from ..task_context import PHASES
-from .chunk_rows import Note, PartChunk
 from .commit import Extent
+from .frame_rows import Note, PartChunk
+from .spark_stage import failure_from_dict
 from .staging import AMOUNT_SUFFIX, DONE_SUFFIX, PART_SUFFIX, Staging
-from .transport import failure_from_dict
 from .work import Task
 
 T = TypeVar("T")

@@ -26,8 +26,7 @@ from ..rrd import (
     VerifiedPayload,
     open_positional,
 )
-from .rrd_sink import RrdParts
-from .sink import run_work
+from .sink import RrdParts, run_work
 from .small_chunks import SmallChunks, SmallChunkWriter
 from .stage import RunOptions
 from .staging import PART_SUFFIX, Staging

@@ -1,4 +1,4 @@
-"""A sink: where the chunks of a pipeline go, part by part, and then all at once.
+"""Sinks: where the chunks of a pipeline are written and committed; one RRD, or a folder of shards.
 
 1. On the driver, before any task runs, :meth:`Sink.begin` gives what tasks write parts with; that pickles.
 2. In each task, :meth:`Parts.open` begins a part in the staging folder.
@@ -10,27 +10,44 @@
 
 from __future__ import annotations
 
+import math
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import Any
+from pathlib import Path
+from typing import Any, Final
 
 import pyarrow as pa
 
 from ..chunk import Chunk, minting
+from ..errors import UsageError, WriteError, writing
+from ..faults import reach
 from ..locations import Location
+from ..objects import ObjectUrl
 from ..reports import RunReport
-from ..rrd import Run
-from ..task_context import TaskContext
-from .commit import listed_extents
-from .executors import executor_name
-from .quarantine import Quarantined, append_rows
+from ..rrd import (
+    MESSAGE_HEADER_SIZE,
+    ChunkEntry,
+    ChunkTable,
+    FileRun,
+    MessageWriter,
+    RrdWriter,
+    Run,
+    RunRows,
+    StoreEntry,
+    WrittenChunks,
+)
+from ..storage.folder import Folder, NewFile, sync_folder
+from ..task_context import ENCODE, WRITE, Clock, TaskContext, current, phase
+from .commit import Extent, RrdCommit, RunPlaces, all_extents, listed_extents
+from .frame_rows import PartChunk
 from .reporting import ProgressListener, Ran, told
-from .stage import Body, RunOptions, Stage, TaskRun, check
-from .staging import Staging
-from .work import Piece, Work
+from .small_chunks import SMALL_RESULT, SmallChunkWriter
+from .stage import Body, Quarantined, RunOptions, Stage, TaskRun, append_rows, check, executor_name
+from .staging import PART_SUFFIX, Staging
+from .work import JoinedWork, Piece, Work
 
 
 class Part(ABC):
@@ -199,3 +216,408 @@ def finished_report(
     if options.progress is not None:
         options.progress.finished(result)
     return result
+
+
+class RrdSink(Sink):
+    """One RRD of some stores; each has the chunks of its work.
+
+    Guarantee: it appears whole or not at all.
+    """
+
+    def __init__(self, destination: Location, outputs: Sequence[tuple[StoreEntry, Work]]) -> None:
+        self.destination = destination
+        self._outputs = outputs
+        self._stores = tuple(store for store, work in outputs for _ in work.tasks)
+        self._commit: RrdCommit | None = None
+
+    def begin(self, work: Work, staging: Staging) -> RrdParts:
+        """Begin the file, where parts can be brought into it while tasks run."""
+        self._commit = RrdCommit(staging, self.destination, [store for store, _ in self._outputs])
+        whole = whole_name(self.destination, self._outputs)
+        runs = RunPlaces() if whole and work.whole_run(0) is None else self._places(work, self._commit)
+        return RrdParts(self._stores, str(self.destination), runs=runs, whole=(whole,) if whole else ())
+
+    def commit(self, ran: Ran, staging: Staging) -> int:  # noqa: ARG002 (it was begun there)
+        """Name the one part that is a whole RRD, or bring parts together."""
+        assert self._commit is not None
+        return commit_ran(self._commit, ran, self._stores)
+
+    def abort(self) -> None:
+        """Throw away what was begun."""
+        if self._commit is not None:
+            self._commit.close()
+
+    def _places(self, work: Work, commit: RrdCommit) -> RunPlaces:
+        if isinstance(self.destination, ObjectUrl):
+            return RunPlaces()
+        runs = [(work.whole_run(i), store) for i, store in enumerate(self._stores)]
+        sizes = [run.size_in(store) for run, store in runs if run is not None]
+        if sizes and len(sizes) == len(self._stores):
+            return RunPlaces(commit.reserve(sizes))
+        commit.follow([(run if isinstance(run, FileRun) else None, store) for run, store in runs])
+        return RunPlaces(at_source=True)
+
+
+def write_rrd(destination: Location, outputs: Sequence[tuple[StoreEntry, Work]], options: RunOptions) -> RunReport:
+    """Run works and commit their chunks as one RRD with a store for each; see :func:`write_to`."""
+    work: Work = outputs[0][1] if len(outputs) == 1 else JoinedWork([w for _, w in outputs])
+    check_destination(destination, work)
+    return write_to(RrdSink(destination, outputs), work, options)
+
+
+def commit_ran(commit: RrdCommit, ran: Ran, stores: Sequence[StoreEntry]) -> int:
+    """Let what tasks wrote appear as one RRD, ``stores`` being those of the tasks; gives its size in bytes."""
+    whole = ran.whole()
+    if whole is None:
+        return commit.finish(stores, all_extents(ran.chunks, ran.listed))
+    name, size = whole
+    commit.take(name)
+    return size
+
+
+def whole_name(destination: Location, outputs: Sequence[tuple[StoreEntry, Work]]) -> str:
+    """The name of a file that one task may write whole, as nothing else comes into it; empty where there is none."""
+    alone = len(outputs) == 1 and len(outputs[0][1].tasks) == 1
+    return str(destination) if alone and not isinstance(destination, ObjectUrl) else ""
+
+
+def check_destination(destination: Location, work: Work, *, parents: bool = True) -> None:
+    """Whether an RRD can be written there: ``parents``, its folder must be there already. Raises ``WriteError``."""
+    if isinstance(destination, ObjectUrl):
+        if str(destination) in work.source_paths():
+            raise _is_source(destination)
+        return
+    if destination.is_dir():
+        raise WriteError("is a folder", path=str(destination), hint="Give the name of a file in it.")
+    if parents and not destination.parent.is_dir():
+        raise WriteError(
+            "cannot be written: No such file or directory (os error 2)",
+            path=str(destination),
+            hint=f"Create the folder {destination.parent} first.",
+        )
+    if destination.exists():
+        for source in work.source_paths():
+            if Path(source).exists() and destination.samefile(source):
+                raise _is_source(destination)
+
+
+def _is_source(destination: Location) -> WriteError:
+    return WriteError(
+        "is a source of the same pipeline",
+        path=str(destination),
+        hint="Write to another file; the source would be lost while it is read.",
+    )
+
+
+_MOST_LISTED: Final = 1 << 16
+_MOST_QUICK: Final = 1 << 15
+"""Messages up to which threads pass them on as fast as processes: each takes some microseconds of Python."""
+
+
+@dataclass(frozen=True, slots=True)
+class RrdParts(Parts):
+    """Parts of RRDs: messages that a commit brings together with others, or whole files.
+
+    ``stores`` has one entry for each task of the work. With ``digests`` every chunk is given one, though it be read
+    for it, and a row of its own. With ``times``, too, each part ends with the times of its chunks.
+    With ``runs``, tasks that give nothing but untouched messages copy them as a whole, and one row tells of all chunks
+    of a task.
+    With ``small``, chunks that are hardly more than a header go into the part many in one batch, not as messages.
+    ``whole``, one for each task, names the file that is to be the part of a task alone, which is a whole RRD then.
+    """
+
+    stores: tuple[StoreEntry, ...]
+    destination: str
+    digests: bool = False
+    runs: RunPlaces | None = None
+    whole: tuple[str, ...] = ()
+    small: bool = False
+    times: bool = False
+
+    @property
+    def adopts(self) -> bool:
+        """Whether untouched messages may be copied as a whole."""
+        return self.runs is not None
+
+    def open(self, task: TaskRun) -> Part:
+        """Begin the part of a task."""
+        with writing(self.destination):
+            new = task.folder.new(task.name + PART_SUFFIX)
+        try:
+            return _RrdPart(self, task, new)
+        except BaseException:
+            new.discard()
+            raise
+
+    def adopt(self, task: TaskRun, run: Run) -> dict[str, Any] | None:
+        """Bring the messages to their place."""
+        if self.runs is None:
+            return None
+        store = self.stores[task.index]
+        place = self.runs.bring(task.index, run, store, task.folder, task.name + PART_SUFFIX, self.destination)
+        if place is None:
+            return None
+        current().own(Clock).sizes_in = run.table.sizes.tolist()
+        return {"chunks": run.chunks, "rows": run.rows, "bytes": place["size"], "extent": place}
+
+    def quick_tasks(self, work: Work) -> Sequence[int]:
+        """The tasks whose messages stay at their source, or are copied into their region by the kernel.
+
+        A worker that is asked for it takes 10 to 20 ms, and the first of them 0.1 to 0.2 s, as long as to copy 400 MB
+        (``benchmarks/bench_rrd.py``).
+        """
+        if self.runs is None or not self.runs.is_quick:
+            return ()
+        runs = {i: run for i in range(len(self.stores)) if (run := work.whole_run(i)) is not None}
+        return () if sum(run.chunks for run in runs.values()) > _MOST_QUICK else list(runs)
+
+
+class _RrdPart(Part):
+    """One that is ``whole`` has a header and a footer: to commit it is to name it. Others have messages only."""
+
+    def __init__(self, parts: RrdParts, task: TaskRun, new: NewFile) -> None:
+        self._parts = parts
+        self._new = new
+        self._rows = task.rows
+        self._name = task.name + PART_SUFFIX
+        self._store = store = parts.stores[task.index]
+        whole = parts.whole[task.index] if parts.whole else ""
+        path = whole or parts.destination
+        self._rrd: RrdWriter | None = None
+        if whole:
+            self._rrd = RrdWriter(new.file, path=path)
+            self._rrd.begin_store(store)
+            self._writer = self._rrd.messages(store)
+        else:
+            self._writer = MessageWriter(new.file, store, path=path, digests=parts.digests, times=parts.times)
+        self._written = WrittenChunks(store)
+        self._small = SmallChunkWriter(SMALL_RESULT) if parts.small else None
+        self._described = False
+        self.takes_runs = parts.runs is not None and self._writer.takes_runs and not parts.digests
+
+    def write(self, piece: Piece) -> Iterator[pa.RecordBatch] | None:
+        written = self._written
+        if isinstance(piece, RunRows):
+            current().own(Clock).sizes_in += piece.sizes.tolist()
+            written.add_run(piece, self._writer.append_run(piece))
+            return None
+        with phase(ENCODE):
+            if self._small is not None and self._small.takes(piece, written.chunks):
+                written.count(piece.num_rows)
+                self._rows.skip()
+                if self._small.is_full:
+                    self._write_small()
+                return None
+            written.add(self._writer.append(piece))
+        if not self._parts.digests and len(written.entries) >= (_MOST_LISTED if self._parts.runs else 1):
+            self._described = True
+            return self._describe(written)
+        return None
+
+    def close(self) -> dict[str, Any]:
+        written, writer = self._written, self._writer
+        self._listing: ChunkTable | None = None
+        if self._parts.runs is not None and not self._parts.digests and not self._described and written.chunks:
+            self._listing = written.take()
+            self._note(self._listing)
+        self._entries = written.take_entries()
+        self._note(self._entries)
+        self._write_small()
+        with phase(WRITE):
+            if self._rrd is None:
+                writer.flush()
+            else:
+                self._rrd.finish()
+            with writing(self._parts.destination):
+                reach("part.write", getattr(self._new.file, "name", None))
+                self._new.finish()
+                reach("part.rename")
+        told: dict[str, Any] = {"chunks": written.chunks, "rows": written.rows, "bytes": writer.position}
+        if self._rrd is not None:
+            told["whole"] = {"part": self._name, "size": self._rrd.position}
+        return told
+
+    def rows(self) -> Iterator[pa.RecordBatch]:
+        if self._listing is not None:
+            self._rows.listing(self._listing, self._name)
+        return self._rows_of(self._entries)
+
+    def discard(self) -> None:
+        self._new.discard()
+
+    def _describe(self, written: WrittenChunks) -> Iterator[pa.RecordBatch]:
+        """Tell of chunks before the part is whole, so that they need not be kept."""
+        entries = written.take_entries()
+        self._note(entries)
+        yield from self._rows_of(entries)
+
+    def _rows_of(self, entries: Sequence[ChunkEntry]) -> Iterator[pa.RecordBatch]:
+        for entry in entries:
+            yield from self._rows.add(entry, self._name)
+
+    def _note(self, chunks: ChunkTable | Sequence[ChunkEntry]) -> None:
+        """Let the footer, if there will be one, tell of the chunks that were written since this was called last."""
+        if self._rrd is not None:
+            self._rrd.adopt(self._store, chunks, 0)
+
+    def _write_small(self) -> None:
+        """Write small chunks beside messages, and say where they lie."""
+        if self._small is not None:
+            for batch in self._small.write(self._writer.out):
+                self._rows.small(batch, self._name)
+
+
+SHARD_BYTES = 512 * 1024 * 1024
+"""How large a shard may become, unless the caller says so."""
+
+_HEAD_BYTES = 4096
+_FOOTER_BYTES_A_CHUNK = 256
+
+
+class Shard:
+    """A shard that is written in ``folder``; the kernel copies chunks, nothing is decoded.
+
+    To finish or discard its ``file``, or to discard it after a failure, is the caller's.
+    """
+
+    def __init__(self, folder: Folder, name: str, staging: Staging, destination: str) -> None:
+        self.name = name
+        self.chunks = 0
+        self.file = folder.new(name)
+        self._parts = staging.folder
+        self._writer = RrdWriter(self.file.file, path=destination)
+
+    @property
+    def size(self) -> int:
+        """Bytes so far; of a sealed one, all."""
+        return self._writer.position
+
+    def append(self, store: StoreEntry, chunks: Sequence[PartChunk]) -> list[PartChunk]:
+        """Copy chunks of a store, in the order in which they lie in their parts; gives their new places."""
+        self._writer.begin_store(store)
+        self.chunks += len(chunks)
+        moved: list[PartChunk] = []
+        for run in neighbours(chunks):
+            place, entries = self._parts.place(run[0].part), [c.entry for c in run]
+            entries = self._writer.append_part(store, place, entries, *_extent(run))
+            moved += [replace(c, part=self.name, entry=entry) for c, entry in zip(run, entries, strict=True)]
+        return moved
+
+    def seal(self) -> None:
+        """Write the footer, and let everything arrive, without letting the file appear."""
+        self._writer.finish()
+        name = getattr(self.file.file, "name", None)
+        reach("shard.write", name if isinstance(name, str) else None)
+        self.file.seal()
+
+
+def neighbours(chunks: Sequence[PartChunk], most: float = math.inf) -> Iterator[list[PartChunk]]:
+    """Chunks that lie one behind the other in a part, of up to ``most`` bytes; larger ones by themselves."""
+    run: list[PartChunk] = []
+    for chunk in chunks:
+        if run:
+            start, size = _extent(run)
+            is_next = chunk.part == run[0].part and chunk.entry.offset - MESSAGE_HEADER_SIZE == start + size
+            if not is_next or size + chunk.entry.size > most:
+                yield run
+                run = []
+        run.append(chunk)
+    if run:
+        yield run
+
+
+def extents_in_order(chunks: Sequence[PartChunk]) -> list[Extent]:
+    """The extents of chunks of which neighbours need not lie one behind the other in a part."""
+    return [Extent(r[0].task, r[0].part, *_extent(r), [c.entry for c in r]) for r in neighbours(chunks)]
+
+
+def _extent(run: Sequence[PartChunk]) -> tuple[int, int]:
+    """The place of neighbours in their part, and their bytes."""
+    start = run[0].entry.offset - MESSAGE_HEADER_SIZE
+    return start, run[-1].entry.offset + run[-1].entry.size - start
+
+
+class ShardSink(Sink):
+    """A folder of RRDs of one store, each of at most ``shard_bytes``; a larger chunk gets one of its own.
+
+    Guarantee: nothing is there before all shards are written and have arrived. On a file system they appear in one
+    step; in an object store one after the other, and are taken back when that fails.
+    """
+
+    def __init__(self, destination: Location, store: StoreEntry, shard_bytes: int) -> None:
+        if shard_bytes <= 0:
+            raise UsageError(f"shard_bytes must be positive, not {shard_bytes}")
+        self.destination = destination
+        self._store = store
+        self._shard_bytes = shard_bytes
+
+    def begin(self, work: Work, staging: Staging) -> RrdParts:  # noqa: ARG002
+        """Nothing needs to be prepared."""
+        return RrdParts((self._store,) * len(work.tasks), str(self.destination))
+
+    def commit(self, ran: Ran, staging: Staging) -> int:
+        """Divide the chunks among shards."""
+        destination = self.destination
+        folder = Folder.at(destination) if isinstance(destination, ObjectUrl) else staging.folder.sub("shards")
+        shards: list[Shard] = []
+        finished: list[str] = []
+        with writing(str(destination)):
+            folder.make()
+            try:
+                for chunks in _divided(ran.chunks, self._shard_bytes):
+                    self._write(chunks, folder, staging, shards)
+                for shard in shards:
+                    shard.file.finish()
+                    finished.append(shard.name)
+            except BaseException:
+                for shard in shards:
+                    shard.file.discard()
+                folder.delete(finished)
+                raise
+            if not isinstance(destination, ObjectUrl):
+                sync_folder(staging.local / "shards")
+                (staging.local / "shards").replace(destination)
+                sync_folder(destination.parent)
+        return sum(shard.size for shard in shards)
+
+    def _write(self, chunks: Sequence[PartChunk], folder: Folder, staging: Staging, shards: list[Shard]) -> None:
+        """Write chunks into the next shard, or into several where the footer is larger than was thought."""
+        shard = Shard(folder, f"shard-{len(shards):05d}.rrd", staging, str(self.destination))
+        shards.append(shard)
+        shard.append(self._store, chunks)
+        shard.seal()
+        if shard.size > self._shard_bytes and len(chunks) > 1:
+            shards.pop().file.discard()
+            half = len(chunks) // 2
+            self._write(chunks[:half], folder, staging, shards)
+            self._write(chunks[half:], folder, staging, shards)
+
+
+def _divided(chunks: Sequence[PartChunk], shard_bytes: int) -> Iterator[list[PartChunk]]:
+    """The chunks of each shard, by what their footer is going to take, about."""
+    some: list[PartChunk] = []
+    size = _HEAD_BYTES
+    for chunk in chunks:
+        more = chunk.entry.size + _FOOTER_BYTES_A_CHUNK
+        if some and size + more > shard_bytes:
+            yield some
+            some, size = [], _HEAD_BYTES
+        some.append(chunk)
+        size += more
+    if some:
+        yield some
+
+
+def write_rrd_shards(
+    destination: Location, store: StoreEntry, shard_bytes: int, work: Work, options: RunOptions
+) -> RunReport:
+    """Run work and commit its chunks as a folder of RRDs; see :class:`ShardSink`."""
+    if isinstance(destination, ObjectUrl):
+        is_taken = Folder.at(destination).exists()
+    else:
+        is_taken = destination.exists() and (not destination.is_dir() or any(destination.iterdir()))
+    if is_taken:
+        raise WriteError(
+            "is there already", path=str(destination), hint="Shards go into a folder that is new or empty."
+        )
+    return write_to(ShardSink(destination, store, shard_bytes), work, options)

@@ -1,4 +1,4 @@
-"""A stage: a body that is run for numbered tasks, one after the other in this process, or as one ``mapInArrow`` stage.
+"""A stage: a body that runs for numbered tasks, inline or as one ``mapInArrow`` stage; executors, and quarantine.
 
 What is the same for all tasks, whatever they do, is here: their context, retries, the failure that wins, warnings,
 what was quarantined, how long it took, progress, interruption.
@@ -15,27 +15,200 @@ import sys
 import time
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from itertools import chain
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import pyarrow as pa
 
-from ..errors import ReadError, ReadWarning, SessionError, UnmatchedWarning, writing
-from ..folders import OPEN_SUFFIX, Folder
+from ..chunk import Chunk
+from ..errors import ChunkmillError, ReadError, ReadWarning, SessionError, UnmatchedWarning, UsageError, writing
+from ..lance import FixedTable
+from ..locations import local_path, located
 from ..reports import SizeHistogram
 from ..rrd import OpenFiles
-from ..spark import interruptible, tries_before
-from ..task_context import Clock, TaskContext
-from .chunk_rows import Note, RowWriter, parse_rows
-from .executors import executor_name
-from .quarantine import Quarantined, append_rows, rows_as_bytes, rows_from_bytes
+from ..spark import check_not_in_task, in_task, interruptible, tries_before
+from ..storage.folder import OPEN_SUFFIX, Folder
+from ..task_context import Clock, TaskContext, find
+from .frame_rows import Note, RowWriter, parse_rows
 from .reporting import ProgressListener, Ran, RunStart, watching
+from .spark_stage import failure_from_dict, failure_to_dict, is_transient
 from .staging import AMOUNT_SUFFIX, DONE_SUFFIX, Staging
-from .transport import failure_from_dict, failure_to_dict, is_transient
 from .work import Task
+
+SCHEMA = pa.schema(
+    [
+        ("entity_path", pa.string()),
+        ("component", pa.string()),
+        ("selector", pa.string()),
+        ("chunk_id", pa.string()),
+        ("num_rows", pa.int64()),
+        ("code", pa.string()),
+        ("message", pa.string()),
+        ("quarantined_at", pa.timestamp("us", tz="UTC")),
+        ("chunk", pa.large_binary()),
+    ]
+)
+"""One row per chunk; ``chunk`` is it as an Arrow IPC stream, for :meth:`Chunk.from_record_batch`."""
+
+_REPAIR = "Choose another table, or repair this one; nothing was committed."
+
+Row = tuple[str, dict[str, Any]]
+"""The path of a table, and a row of it."""
+
+
+class Quarantined(list[Row]):
+    """The rows of one run or task, in its context."""
+
+
+@dataclass(frozen=True, slots=True)
+class QuarantineTable:
+    """The hook that lenses call with a chunk and its error: both become a row of the Lance table at ``path``."""
+
+    path: str
+
+    @classmethod
+    def at(cls, path: str | os.PathLike[str]) -> QuarantineTable:
+        """The table at a path, which is made with its first row."""
+        return cls(str(local_path(path)))
+
+    def __call__(self, chunk: Chunk, error: ChunkmillError) -> None:
+        """Keep the chunk and its error."""
+        row = (self.path, _row(chunk, error))
+        rows = find(Quarantined)
+        if rows is None:
+            append_rows([row])
+        else:
+            rows.append(row)
+
+
+def _row(chunk: Chunk, error: ChunkmillError) -> dict[str, Any]:
+    place = error.to_dict()
+    sink = pa.BufferOutputStream()
+    batch = chunk.to_record_batch()
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    return {
+        "entity_path": chunk.entity_path,
+        "component": place.get("component"),
+        "selector": place.get("selector"),
+        "chunk_id": chunk.id,
+        "num_rows": chunk.num_rows,
+        "code": error.code,
+        "message": str(error),
+        "quarantined_at": datetime.now(UTC),
+        "chunk": sink.getvalue().to_pybytes(),
+    }
+
+
+def rows_as_bytes(rows: Sequence[Row]) -> bytes:
+    """A task's rows as the file that lies beside its part until the run has succeeded."""
+    tables = pa.array([table for table, _ in rows], pa.string())
+    batch = pa.RecordBatch.from_pylist([row for _, row in rows], schema=SCHEMA).append_column("table", tables)
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    return bytes(sink.getvalue().to_pybytes())
+
+
+def rows_from_bytes(data: bytes) -> list[Row]:
+    """The rows in such a file."""
+    rows = pa.ipc.open_file(pa.py_buffer(data)).read_all().to_pylist()
+    return [(row.pop("table"), row) for row in rows]
+
+
+def append_rows(rows: Sequence[Row]) -> None:
+    """Append rows to their tables, one commit for each table."""
+    for path in dict.fromkeys(table for table, _ in rows):
+        table = FixedTable(located(path), SCHEMA, name="the quarantine table", unread=_REPAIR, unwritten=_REPAIR)
+        table.append(pa.Table.from_pylist([row for at, row in rows if at == path], schema=SCHEMA))
+
+
+EXECUTORS: Final = ("auto", "inline", "spark")
+
+_START_SECONDS: Final = 2.5
+_RUNNING_SECONDS: Final = 0.2
+"""Seconds until the first task begins where Spark has to be started, and where it runs already (2 cores)."""
+
+_BYTES_A_SECOND: Final = 25_000_000
+_OWN_BYTES_A_SECOND: Final = 5_000_000
+"""Bytes of input that this process reads and writes in a second, at least, and with functions of the user's own.
+
+A mixture of ROS messages takes 60 MB/s of a core; less is reckoned with, as Spark has several of them.
+"""
+
+_QUERIED_BYTES_A_SECOND: Final = 300_000_000
+"""Bytes of chunks that this process makes rows of in a second.
+
+Numbers of one long segment: 180 MB/s, of several 320 MB/s, and by Spark 320 MB/s, which takes them longer to begin (2
+cores).
+"""
+
+
+def executor_name(given: str | None) -> str:
+    """The executor to use: the argument, else ``CHUNKMILL_EXECUTOR``, else ``spark``; within a task, ``inline``.
+
+    ``auto`` is ``spark`` where it is not known how much there is to do; see :func:`executor_for`. Raises
+    ``UsageError`` for a name that is none, and within a task for ``spark``.
+    """
+    return executor_for(given, lambda: None)
+
+
+def is_auto(given: str | None) -> bool:
+    """Whether the executor that is asked for, by argument or environment, is chosen by what there is to do."""
+    return _asked_for(given) == "auto"
+
+
+def executor_for(given: str | None, num_bytes: Callable[[], int | None], *, own_functions: bool = False) -> str:
+    """The executor to use, as by :func:`executor_name`; ``auto`` is chosen by the bytes of input.
+
+    That is ``inline`` where they are local, and take this process less time than it takes Spark to begin: 60 MB where
+    it is not started yet, 5 MB where it is; a fifth of that with functions of the user's own, of which nothing is
+    known.
+    ``num_bytes`` is asked only for ``auto``; None: not known, or not local.
+    """
+    name = _asked_for(given)
+    if name != "auto":
+        return name
+    return _quicker(num_bytes, _OWN_BYTES_A_SECOND if own_functions else _BYTES_A_SECOND)
+
+
+def query_executor(given: str | None, num_bytes: Callable[[], int | None]) -> str:
+    """The executor of a query: by argument or environment; where neither says one, as for ``auto``.
+
+    That is ``inline`` where this process reads ``num_bytes``, those of the chunks that are needed, before Spark begins:
+    750 MB where it is not started yet, 60 MB where it is.
+    """
+    name = _asked_for(given) if given or in_task() or os.environ.get("CHUNKMILL_EXECUTOR") else "auto"
+    return _quicker(num_bytes, _QUERIED_BYTES_A_SECOND) if name == "auto" else name
+
+
+def _quicker(num_bytes: Callable[[], int | None], bytes_a_second: int) -> str:
+    if in_task():
+        return "inline"
+    found = num_bytes()
+    seconds = None if found is None else found / bytes_a_second
+    limit = _RUNNING_SECONDS if "pyspark" in sys.modules and _has_session() else _START_SECONDS
+    return "spark" if seconds is None or seconds > limit else "inline"
+
+
+def _asked_for(given: str | None) -> str:
+    if given == "spark":
+        check_not_in_task()
+    name = given or ("inline" if in_task() else os.environ.get("CHUNKMILL_EXECUTOR")) or "spark"
+    if name not in EXECUTORS:
+        raise UsageError(f"unknown executor {name!r}", hint=f"Use one of: {', '.join(EXECUTORS)}.")
+    return name
+
+
+def _has_session() -> bool:
+    from ..spark import session_is_there
+
+    return session_is_there()
+
 
 Progress = ProgressListener | bool | None
 """Who is told how a run goes: a listener, a bar (True), nobody (False); None is a bar where somebody watches."""
@@ -71,7 +244,7 @@ def progress_shown(
 T = TypeVar("T")
 R = TypeVar("R")
 
-_QUARANTINE_SUFFIX = ".quarantine"
+_QUARANTINE_SUFFIX = ".stage"
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,10 +21,10 @@ from types import TracebackType
 from typing import Any
 
 from ..errors import ReadError, SourceMissingError, WriteError, writing
-from ..folders import Folder, LocalFolder, ObjectFolder
 from ..locations import Location, local_path
 from ..objects import ObjectUrl, bucket_of
 from ..spark import interruptible
+from ..storage.folder import Folder, LocalFolder, ObjectFolder
 
 PART_SUFFIX = ".part"
 DONE_SUFFIX = ".done"

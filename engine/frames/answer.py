@@ -18,9 +18,8 @@ from ..execution import RunOptions
 from ..query import AnswerColumns, QueriedSegment, grouped, lacking_guarantee, satisfiable, segment_guarantee
 from .calls import UserCall, current_call
 from .execution import Execution
-from .measured_scan import Measuring
-from .predicates import conjuncts_of
-from .value_filter import ValueFilter, divided
+from .filters import ValueFilter, conjuncts_of, divided
+from .metrics import Measuring
 
 
 class Answer(ds.Dataset):  # type: ignore[misc]

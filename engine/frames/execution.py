@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from ..errors import SessionError
 from ..execution import RunOptions, query_executor
-from .measured_scan import MeasuredScan
+from .metrics import MeasuredScan
 from .plan import RowRequest, SegmentShare, Unit, needed_bytes, stored_bytes, tasks_over
 
 

@@ -1,13 +1,24 @@
-"""Metrics of queries: what each took, for whoever has a scope of :func:`query_metrics` open when a frame is made."""
+"""Metrics of queries, recorded while a scope of :func:`query_metrics` is open."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, fields
 from datetime import timedelta
-from typing import Any
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..errors import ReadError, SourceMissingError
+from ..query import AnswerColumns, QueriedSegment, SegmentFigures, SegmentGroup
+from ..task_context import Fetches, TaskContext
+from .filters import Term
 
 _NEVER = timedelta(0)
 
@@ -137,3 +148,252 @@ def query_metrics() -> Iterator[MetricsCollector]:
 def open_collectors() -> tuple[MetricsCollector, ...]:
     """The collectors of the scopes that are open here."""
     return _open.get()
+
+
+_PATIENCE: Final = 5.0
+"""Seconds that the end of an execution waits for a batch that is just being taken."""
+_STEP: Final = 0.002
+
+
+class Measuring:
+    """The collectors that a reader's frame was made for."""
+
+    def __init__(self, dataset_id: str = "") -> None:
+        self.dataset_id = dataset_id
+        self.collectors: tuple[MetricsCollector, ...] = open_collectors()
+
+    def scan(
+        self,
+        columns: AnswerColumns,
+        units: Sequence[QueriedSegment | SegmentGroup],
+        predicate: pc.Expression | None,
+        filters: Sequence[Term],
+    ) -> MeasuredScan | None:
+        """An execution that is about to begin; None where nobody wants to know.
+
+        ``predicate`` is what the kernel takes of the ``filters`` that DataFusion hands down.
+        """
+        return MeasuredScan(self, columns, units, predicate, filters) if self.collectors else None
+
+
+class MeasuredScan:
+    """An execution: a stream for each unit, a segment or some small ones. It is told when all have ended, or it is
+    closed, or dropped.
+    """
+
+    def __init__(
+        self,
+        measuring: Measuring,
+        columns: AnswerColumns,
+        units: Sequence[QueriedSegment | SegmentGroup],
+        predicate: pc.Expression | None,
+        filters: Sequence[Term],
+    ) -> None:
+        self._begun = time.time()
+        self._measuring = measuring
+        self._columns = columns
+        self._units = units
+        self._predicate = predicate
+        self._filters = filters
+        self._narrowed = columns
+        self._figures: dict[int, list[SegmentFigures]] = {}
+        self._whole: set[int] = set()
+        self._ended: set[int] = set()
+        self._running = 0
+        self._error: Exception | None = None
+        self._has_begun = self._is_closed = self._is_told = False
+        self._streams: weakref.WeakSet[MeasuredStream] = weakref.WeakSet()
+        self._changed = threading.Condition()
+        self._telling = threading.RLock()
+
+    def stream(
+        self, number: int, names: Sequence[str] | None, batches: Iterator[pa.RecordBatch]
+    ) -> Iterator[pa.RecordBatch]:
+        """The batches of a segment, with these columns; its figures are counted while they are made."""
+        with self._changed:
+            self._has_begun = True
+            self._running += 1
+            self._narrowed = self._columns.narrowed(names, self._predicate)
+            stream = MeasuredStream(lambda *end: self._end(number, *end), batches)
+            self._streams.add(stream)
+        return stream
+
+    def add(self, number: int, figures: SegmentFigures) -> None:
+        """Take the figures of a segment, or of a share of it."""
+        with self._changed:
+            self._figures.setdefault(number, []).append(figures)
+
+    def _end(self, number: int, figures: SegmentFigures, is_whole: bool, error: Exception | None) -> None:
+        self.add(number, figures)
+        with self._changed:
+            if not self._is_closed:
+                self._error = self._error or error
+            self._running -= 1
+            self._changed.notify_all()
+            self._ended.add(number)
+            if is_whole:
+                self._whole.add(number)
+            is_last = not self._running and len(self._ended) >= len(self._units)
+        if is_last:
+            self._tell()
+
+    def stop(self) -> None:
+        """Take what streams fail with from now on for their end."""
+        self._is_closed = True
+
+    def close(self) -> None:
+        """End the streams that DataFusion has not dropped yet, which it does in threads of its own, and tell.
+
+        One of which a thread takes a batch is waited for, some seconds, as what it reads counts.
+        """
+        self.stop()
+        with self._changed:
+            streams = list(self._streams)
+        until = time.monotonic() + _PATIENCE
+        while self._running:
+            for stream in streams:
+                stream.close()
+            with self._changed:
+                self._changed.wait_for(lambda: not self._running, _STEP)
+            if time.monotonic() > until:
+                break
+        if self._has_begun:
+            self._tell()
+
+    def __del__(self) -> None:
+        if self._has_begun:
+            self._tell()
+
+    def _tell(self) -> None:
+        with self._telling:
+            if self._is_told:
+                return
+            self._is_told = True
+            metrics = self._metrics(time.time())
+            for collector in self._measuring.collectors:
+                collector.add(metrics)
+
+    def _metrics(self, ended: float) -> QueryMetrics:
+        figures = [one for some in self._figures.values() for one in some]
+        chunks = self._chunks_needed()
+        counts = [len(some) for some in chunks if some]
+        kind, reason = (None, None) if self._error is None else kind_of(self._error)
+        pushed = [one.decides_what_is_read(self._columns) for one in self._filters]
+        requests = sum(one.requests for one in figures)
+        return QueryMetrics(
+            dataset_id=self._measuring.dataset_id,
+            query_chunks=sum(counts),
+            query_segments=len(counts),
+            query_layers=len({layer for some in chunks for layer, _ in some}),
+            query_columns=len(self._columns.arrow),
+            query_entities=len({c.entity_path for c in self._narrowed.visible}),
+            query_bytes=sum(sum(some.values()) for some in chunks),
+            query_chunks_per_segment_min=min(counts, default=0),
+            query_chunks_per_segment_max=max(counts, default=0),
+            query_chunks_per_segment_mean=sum(counts) / len(counts) if counts else 0.0,
+            query_type=_type_of(self._columns, self._filters),
+            primary_index_name=self._columns.query.index,
+            time_to_first_chunk_info=self._first(one.planned for one in figures),
+            filters_pushed_down=sum(pushed),
+            filters_applied_client_side=len(pushed) - sum(pushed),
+            entity_path_narrowing_applied=self._narrowed is not self._columns,
+            total_duration=timedelta(seconds=max(ended - self._begun, 0)),
+            time_to_first_chunk=self._first(one.first for one in figures),
+            error_kind=kind,
+            direct_terminal_reason=reason,
+            fetch_direct_requests=requests,
+            fetch_direct_bytes=sum(one.bytes for one in figures),
+            fetch_direct_max_attempt=sum(any(one.requests for one in some) for some in self._figures.values()),
+            fetch_direct_original_ranges=sum(one.pieces for one in figures),
+            fetch_direct_merged_ranges=requests,
+        )
+
+    def _chunks_needed(self) -> list[dict[tuple[str, int], int]]:
+        """The bytes of the chunks that each segment needs, by layer and number; those that were not read to the end are
+        planned for that.
+        """
+        found: dict[str, dict[tuple[str, int], int]] = {}
+        for number, unit in enumerate(self._units):
+            figures = self._figures.get(number, [])
+            if number not in self._whole:
+                figures = [SegmentFigures()]
+                with TaskContext(*figures).entered(), contextlib.suppress(ReadError):  # who reads is told of that
+                    unit.plan(self._narrowed, self._predicate)
+            for segment_id, layers in ((name, some) for one in figures for name, some in one.chunks.items()):
+                mine = found.setdefault(segment_id, {})
+                mine.update({(layer, row): size for layer, some in layers.items() for row, size in some.items()})
+        return list(found.values())
+
+    def _first(self, moments: Iterator[float | None]) -> timedelta | None:
+        known = [moment for moment in moments if moment is not None]
+        return timedelta(seconds=max(min(known) - self._begun, 0)) if known else None
+
+
+class MeasuredStream:
+    """The batches of a segment; ``end`` is told the figures when they end, fail or are dropped: also whether they were
+    taken to the end, and the error.
+    """
+
+    def __init__(
+        self, end: Callable[[SegmentFigures, bool, Exception | None], None], batches: Iterator[pa.RecordBatch]
+    ) -> None:
+        self._end = end
+        self._figures = SegmentFigures()
+        self._fetches = Fetches()
+        self._batches = TaskContext(self._figures, self._fetches).run(batches)
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        return self
+
+    def __next__(self) -> pa.RecordBatch:
+        try:
+            batch = next(self._batches)
+        except StopIteration:
+            self._finish(is_whole=True)
+            raise
+        except Exception as error:
+            self._finish(error=error)
+            raise
+        self._figures.first = self._figures.first or time.time()
+        return batch
+
+    def close(self) -> None:
+        """Take no more, unless another thread takes some just now."""
+        with contextlib.suppress(ValueError):  # that it is being taken from
+            self._finish()
+
+    __del__ = close
+
+    def _finish(self, *, is_whole: bool = False, error: Exception | None = None) -> None:
+        self._batches.close()
+        end = vars(self).pop("_end", None)  # in one step, as two threads may come here
+        if end is not None:
+            self._figures.read(self._fetches)
+            end(self._figures, is_whole, error)
+
+
+def measured_batches(batches: Iterator[pa.RecordBatch], figures: list[SegmentFigures]) -> Iterator[pa.RecordBatch]:
+    """The batches of a share of a segment in a task; its figures are added to the others when they end."""
+    return MeasuredStream(lambda mine, _, __: figures.append(mine), batches)
+
+
+def kind_of(error: Exception) -> tuple[str, str | None]:
+    """The kind of an error, and why a file could not be read, as :class:`QueryMetrics` says them."""
+    if isinstance(error, ReadError) and error.transient:
+        return "direct_fetch", "connection"
+    if isinstance(error, ReadError) and any(words in error.message for words in ("was replaced", "was changed")):
+        return "direct_fetch", "source_changed"
+    if isinstance(error, (SourceMissingError, OSError)):
+        return "direct_fetch", "other"
+    return ("decode" if isinstance(error, (ReadError, ValueError)) else "other"), None
+
+
+def _type_of(columns: AnswerColumns, filters: Sequence[Term]) -> str:
+    query = columns.query
+    if query.index is None:
+        return "static"
+    if query.values is not None:
+        return "latest_at" if query.fill_latest_at else "range"
+    if any(query.index in one.fields for one in filters):
+        return "dataframe" if query.fill_latest_at else "range"
+    return "full_scan"

@@ -21,7 +21,7 @@ from ..query import AnswerColumns, QueriedSegment, no_column
 from ..spark import interruptible
 from .answer import Answer
 from .calls import UserCall, calling, outer_call
-from .measured_scan import Measuring
+from .metrics import Measuring
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame as SparkFrame

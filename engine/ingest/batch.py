@@ -53,12 +53,12 @@ from ..recordings import (
 )
 from ..rrd import RrdFile, StoreEntry
 from ..stream import plan_outputs
-from .disposal import Disposal
 from .files import (
     BatchResult,
     Claims,
     DatasetRules,
     Displacement,
+    Disposal,
     FileResult,
     LandedFile,
     LandingFolder,

@@ -22,10 +22,10 @@ from ..stream import LazyChunkStream, PlaceholderSource
 from ..units import seconds_of
 from .batch import BatchOptions, BatchRunner
 from .checkpoint import HIDDEN_HOME, Checkpoint
-from .disposal import Disposal, SourceDone
-from .events import IngestListener
+from .files import Disposal, SourceDone
 from .landing import Landing, Lister
 from .landing_log import LandingLog
+from .monitoring import IngestListener
 from .quarantine import FileQuarantine
 from .query import IngestParts, IngestQuery, Upkeep
 

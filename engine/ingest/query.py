@@ -20,9 +20,9 @@ from ..spark import Terminated, give_up_start, interruptible, raise_in_thread
 from ..units import size
 from .batch import BatchRunner
 from .checkpoint import Checkpoint
-from .events import IngestListener
 from .files import BatchResult, LandedFile
 from .landing import Landing
+from .monitoring import IngestListener
 from .quarantine import FileQuarantine
 
 if TYPE_CHECKING:

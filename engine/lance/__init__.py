@@ -15,30 +15,26 @@ from ..lazy_names import lazy_names
 os.environ.setdefault("LANCE_LOG", "warn,lance_table::transaction=error")
 
 if TYPE_CHECKING:
-    from .blob_columns import is_blob
     from .changes import IS_SET, SOURCE_ROW, RowChanges, by_fragment, change_rows, row_changes, source_rows
+    from .expressions import TableSnapshot
     from .file_digests import TableVerification
     from .fragments import OFFSET, ColumnFile, Fragment, FragmentReader
     from .gate import Gate
     from .indexes import ENTRY, INSTANCE, IndexTable, SearchIndex, TextIndex, VectorIndex, found_in, make_index
-    from .new_columns import UNNAMEABLE, keys_of
     from .place import FixedTable
-    from .snapshot import TableSnapshot
+    from .rows import UNNAMEABLE, Batches, TableRows, exact_array, is_blob, is_spark_frame, keys_of, rows_of
     from .table import JoinedFragments, LanceTable, RowSource
-    from .table_rows import Batches, TableRows, exact_array, is_spark_frame, rows_of
 
 _HOMES = {
-    ".blob_columns": "is_blob",
     ".changes": "IS_SET RowChanges SOURCE_ROW by_fragment change_rows row_changes source_rows",
+    ".expressions": "TableSnapshot",
     ".file_digests": "TableVerification",
     ".fragments": "ColumnFile Fragment FragmentReader OFFSET",
     ".gate": "Gate",
     ".indexes": "ENTRY INSTANCE IndexTable SearchIndex TextIndex VectorIndex found_in make_index",
-    ".new_columns": "UNNAMEABLE keys_of",
     ".place": "FixedTable",
-    ".snapshot": "TableSnapshot",
+    ".rows": "Batches TableRows UNNAMEABLE exact_array is_blob is_spark_frame keys_of rows_of",
     ".table": "JoinedFragments LanceTable RowSource",
-    ".table_rows": "Batches TableRows exact_array is_spark_frame rows_of",
 }
 
 __all__ = [

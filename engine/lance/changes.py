@@ -18,7 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ..faults import reach
-from ..folders import Folder
+from ..storage.folder import Folder
 from .faults import DELETIONS
 from .fragments import Fragment, FragmentReader, fragments_of
 from .table import LanceTable

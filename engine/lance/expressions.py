@@ -1,14 +1,20 @@
-"""Expressions of SQL that users give, and what Lance says of those that are none."""
+"""SQL expressions of users, and snapshots: one version of a table with a projection and a filter."""
 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final, Protocol
+from collections.abc import Collection, Iterator, Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ..errors import UsageError
 from .faults import shortened
+from .gate import outer_columns
+from .place import LancePlace
+from .rows import blobs_as_bytes
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -100,3 +106,163 @@ class asking:  # noqa: N801 (reads as a word: `with asking(reader, where):`)
     def _told(self, expressions: list[str]) -> str:
         kind = "condition" if expressions == [self._where] else "expression"
         return f"{', '.join(expressions)!r} is no {kind} on this table"
+
+
+_PUBLIC: Final = b"lance-schema:"
+_ROWS_OF_A_PART: Final = 2**18
+_ROWS_WITHOUT_COLUMNS: Final = 2**16
+_ROWS_OF_A_BATCH: Final = 2**17
+"""Rows that are handed over at once: with Lance's own 8,192, handing over took as long as reading (bench_tables.py)."""
+_BYTES_OF_A_BATCH: Final = 2**24
+"""About as many bytes at most, where rows are large."""
+
+
+class TableSnapshot:
+    """A version of a table, which stays as it is."""
+
+    def __init__(self, place: LancePlace, dataset: Any) -> None:
+        self._place = place
+        self._dataset = dataset
+        self.schema = _public(blobs_as_bytes(dataset.schema))
+        self._outer = outer_columns(dataset.schema)
+
+    @property
+    def version(self) -> int:
+        """The number of the version."""
+        return int(self._dataset.version)
+
+    def count(self) -> int:
+        """The number of rows."""
+        with self._place.reading():
+            return int(self._dataset.count_rows())
+
+    def provider(self, session: object) -> object:
+        """The capsule with which a DataFusion of the version that Lance was built for reads it."""
+        import lance
+
+        self.check_blobs()
+        with self._place.reading():
+            return lance.FFILanceTableProvider(self._dataset).__datafusion_table_provider__(session)
+
+    def parts(self, most: int) -> list[list[int]]:
+        """The ids of its fragments, in order, in at most so many lists of about as many rows; small tables are one."""
+        with self._place.reading():
+            fragments = [(fragment.fragment_id, fragment.physical_rows) for fragment in self._dataset.get_fragments()]
+        size = max(_ROWS_OF_A_PART, -(-sum(rows for _, rows in fragments) // most))
+        parts: list[list[int]] = []
+        before = 0
+        for fragment, rows in fragments:
+            if len(parts) <= before // size < most:
+                parts.append([])
+            parts[-1].append(fragment)
+            before += rows
+        return parts
+
+    def batches(
+        self,
+        columns: Sequence[str] | None = None,
+        predicate: pc.Expression | None = None,
+        fragments: Sequence[int] | None = None,
+    ) -> Iterator[pa.RecordBatch]:
+        """Its rows, in order: some columns, where the predicate is true, of some fragments; by default all.
+
+        Blobs come as their bytes.
+        """
+        names = self.schema.names if columns is None else list(columns)
+        schema = pa.schema([self.schema.field(name) for name in names], self.schema.metadata)
+        with self._place.reading():
+            if not names and predicate is None:
+                yield from _without_columns(self._rows_of(fragments))
+                return
+            pushed = None if predicate is None else _substrait(predicate, self.schema)
+            if predicate is None or pushed is not None:
+                for batch in self._scanner(names, pushed, fragments).to_batches():
+                    if names:
+                        yield pa.RecordBatch.from_arrays(batch.columns[: len(names)], schema=schema)
+                    else:
+                        yield from _without_columns(batch.num_rows)
+                return
+            # Lance takes no such filter: pyarrow finds the rows. Names that the filter has are in its text.
+            text = str(predicate)
+            needed = [name for name in self.schema.names if name in names or name in text]
+            for batch in self._scanner(needed, None, fragments).to_batches():
+                # Of a batch without a row that is found, pyarrow 19 makes an IndexError; of a table it does not.
+                for found in pa.Table.from_batches([batch]).filter(predicate).to_batches():
+                    if names:
+                        yield pa.RecordBatch.from_arrays([found[name] for name in names], schema=schema)
+                    else:
+                        yield from _without_columns(found.num_rows)
+
+    def _rows_of(self, fragments: Sequence[int] | None) -> int:
+        if fragments is None:
+            return int(self._dataset.count_rows())
+        return sum(self._dataset.get_fragment(fragment).count_rows() for fragment in fragments)
+
+    def check_blobs(self, columns: Collection[str] | None = None, fragments: Sequence[int] | None = None) -> None:
+        """Raise ``ForeignFileError`` where blobs of some columns, by default all, are files that are not allowed."""
+        outer = [name for name in self._outer if columns is None or name in columns]
+        with self._place.reading():
+            self._place.check_blobs(self._dataset, outer, fragments)
+
+    def _scanner(self, names: Sequence[str], pushed: bytes | None, fragments: Sequence[int] | None) -> Any:
+        from lance.dataset import ScannerBuilder
+
+        self.check_blobs(None if pushed else names, fragments)
+        builder: Any = ScannerBuilder(self._dataset).columns(list(names))
+        builder = builder.batch_size(_ROWS_OF_A_BATCH).batch_size_bytes(_BYTES_OF_A_BATCH).blob_handling("all_binary")
+        if not names:
+            builder = builder.with_row_id()
+        if fragments is not None:
+            builder = builder.with_fragments([self._dataset.get_fragment(fragment) for fragment in fragments])
+        # Lance's own way to a filter of Arrow fails where a column has nothing to do with it, such as a duration.
+        builder._substrait_filter = pushed  # noqa: SLF001 (there is no other way)
+        return builder.to_scanner()
+
+
+def _public(schema: pa.Schema) -> pa.Schema:
+    """A schema without what is Lance's own in its metadata."""
+    fields = []
+    for field in schema:
+        metadata = {key: value for key, value in (field.metadata or {}).items() if not key.startswith(_PUBLIC)}
+        fields.append(field.with_metadata(metadata or None))
+    return pa.schema(fields, schema.metadata)
+
+
+def _without_columns(rows: int) -> Iterator[pa.RecordBatch]:
+    """Batches of so many rows, without columns."""
+    for begin in range(0, rows, _ROWS_WITHOUT_COLUMNS):
+        rest = min(_ROWS_WITHOUT_COLUMNS, rows - begin)
+        yield pa.RecordBatch.from_struct_array(pa.StructArray.from_buffers(pa.struct([]), rest, [None]))
+
+
+def _substrait(predicate: pc.Expression, schema: pa.Schema) -> bytes | None:
+    """A filter as Lance takes it; None where it takes none such."""
+    from pyarrow.substrait import serialize_expressions
+
+    # Each field keeps its number; one that Lance cannot be told of is another, which no filter names.
+    known = pa.schema(
+        [
+            pa.field(field.name, field.type) if _is_told(field.type) else pa.field(f"\0{number}", pa.int8())
+            for number, field in enumerate(schema)
+        ]
+    )
+    try:
+        return bytes(serialize_expressions([predicate], ["filter"], known))
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        return None
+
+
+@lru_cache(maxsize=1024)
+def _is_told(type_: pa.DataType) -> bool:
+    """Whether filters of columns of this type mean the same to Lance."""
+    of_time = pa.types.is_timestamp(type_) and type_.unit != "ns"
+    plain = pa.types.is_integer(type_) or pa.types.is_float32(type_) or pa.types.is_float64(type_)
+    return bool(
+        of_time
+        or plain
+        or pa.types.is_boolean(type_)
+        or pa.types.is_string(type_)
+        or pa.types.is_binary(type_)
+        or pa.types.is_date32(type_)
+        or pa.types.is_decimal128(type_)
+    )

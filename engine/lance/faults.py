@@ -11,9 +11,9 @@ from typing import Any, Final
 import pyarrow as pa
 
 from ..errors import ReadError, SourceMissingError
-from ..folders import Folder
 from ..locations import Location
 from ..rrd import check_file
+from ..storage.folder import Folder
 
 RESTORE: Final = "Restore the file, or the table from a copy."
 """What to do about a file that is gone or damaged."""

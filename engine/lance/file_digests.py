@@ -30,13 +30,13 @@ from typing import Any, Final, NamedTuple
 import xxhash
 
 from ..errors import ReadError, SourceMissingError
-from ..folders import OPEN_SUFFIX, Folder
 from ..limits import MIB
 from ..locations import Location
 from ..rrd import Findings, Verification
-from .blob_columns import is_blob
+from ..storage.folder import OPEN_SUFFIX, Folder
 from .faults import RESTORE, missing_files
 from .place import LancePlace
+from .rows import is_blob
 
 OF_A_VERSION: Final = ("_versions/", "_transactions/")
 """The folders of files that each version has of its own."""

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 
-from .blob_columns import blobs_as_bytes
 from .expressions import asking
 from .gate import outer_columns
 from .place import LancePlace
+from .rows import blobs_as_bytes
 
 if TYPE_CHECKING:
     from types import TracebackType

@@ -27,15 +27,13 @@ from ..errors import NotFoundError, ReadError, UnsupportedCallError, UsageError,
 from ..faults import reach
 from ..locations import Location
 from ..storage import publish
-from .blob_columns import blobs_as_bytes
-from .expressions import asking
+from .expressions import TableSnapshot, asking
 from .faults import RESTORE, is_conflict, missing_files, shortened
 from .file_digests import NUMBERS, FileDigests, TableVerification, files_of, known_digests, verified
 from .fragments import Fragment, FragmentReader, fragments_of
 from .gate import Gate, outer_columns
-from .new_columns import INDEX, PRIMARY_KEY, columns_to_write, keys_of, refused_columns
 from .place import LancePlace
-from .snapshot import TableSnapshot
+from .rows import INDEX, PRIMARY_KEY, blobs_as_bytes, columns_to_write, keys_of, refused_columns
 
 _MOST_OF_ONE_VERSION: Final = 3
 """Times that others are said to have come first, and did not: the file of a version says that it is another."""

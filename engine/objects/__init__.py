@@ -10,18 +10,19 @@ from typing import TYPE_CHECKING
 from ..lazy_names import lazy_names
 
 if TYPE_CHECKING:
-    from .bucket import (
+    from ..storage.bucket import (
         Bucket,
         FoundObject,
         ObjectInfo,
         bucket_of,
         find_objects,
         is_one_object,
+        reading_object,
         storage_options,
+        writing_object,
     )
-    from .object_errors import reading_object, writing_object
-    from .remote_file import LARGEST_WINDOW, RemoteFile
-    from .uploads import (
+    from ..storage.remote_file import LARGEST_WINDOW, RemoteFile
+    from ..storage.uploads import (
         SMALLEST_PART,
         Upload,
         await_copy,
@@ -31,14 +32,18 @@ if TYPE_CHECKING:
         remove_object,
         upload_to,
     )
-    from .url import ObjectUrl, is_url
+    from ..storage.url import ObjectUrl, is_url
 
 _HOMES = {
-    ".bucket": "Bucket FoundObject ObjectInfo bucket_of find_objects is_one_object storage_options",
-    ".object_errors": "reading_object writing_object",
-    ".remote_file": "LARGEST_WINDOW RemoteFile",
-    ".uploads": "SMALLEST_PART Upload await_copy clear_uploads copy_object have_same_content remove_object upload_to",
-    ".url": "ObjectUrl is_url",
+    "..storage.bucket": (
+        "Bucket FoundObject ObjectInfo bucket_of find_objects is_one_object reading_object storage_options "
+        "writing_object"
+    ),
+    "..storage.remote_file": "LARGEST_WINDOW RemoteFile",
+    "..storage.uploads": (
+        "SMALLEST_PART Upload await_copy clear_uploads copy_object have_same_content remove_object upload_to"
+    ),
+    "..storage.url": "ObjectUrl is_url",
 }
 
 __all__ = [

@@ -15,9 +15,8 @@ import pyarrow as pa
 
 from ..chunk import Chunk, ChunkData, ComponentDescriptor, TimelineKind, alike, is_plain
 from ..errors import ReadError
-from .extent import MergeCandidate, RowSizes, extent_of
 from .merging import Pending, rows_per_piece, split_rows_sized
-from .profile import INERT, Settings
+from .profile import INERT, MergeCandidate, RowSizes, Settings, extent_of
 
 Key = tuple[str, str, TimelineKind, str]
 """Entity path, timeline name and kind, component."""

@@ -12,8 +12,7 @@ import pyarrow as pa
 
 from ..chunk import Chunk, ChunkData, Component, ComponentDescriptor, Timeline, mint
 from ..errors import ReadWarning
-from .extent import ColumnSize, MergeCandidate, RowSizes, column_size, extent_of
-from .profile import Settings
+from .profile import ColumnSize, MergeCandidate, RowSizes, Settings, column_size, extent_of
 
 
 def merge_chunks(chunks: Sequence[Chunk], chunk_id: bytes | None = None) -> list[Chunk]:

@@ -10,10 +10,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from ..chunk import Chunk
-from .extent import RowSizes, extent_of
 from .insertion import ChunkInserter, check_row_ids
 from .merging import Pending, rows_that_fit, split_columns
-from .profile import OptimizationProfile, Settings
+from .profile import OptimizationProfile, RowSizes, Settings, extent_of
 from .video import rebatch_videos
 
 BUDGET: Final = 64 * 1024 * 1024

@@ -1,11 +1,18 @@
-"""Profiles: thresholds that users name, and the settings that the algorithms work with."""
+"""Optimization profiles, and the ranges and sizes of chunks on which they decide."""
 
 from __future__ import annotations
 
 import operator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pyarrow import lib
+
+from ..chunk import ChunkData, Timeline, TimelineKind
 from ..errors import check_argument
 
 _LIVE = (12 * 8 * 4096, 4096, 1024)
@@ -129,3 +136,415 @@ def _real(name: str, value: Any) -> float:
         return float(value + 0.0)
     except TypeError:
         raise TypeError(f"argument '{name}': must be real number, not {type(value).__name__}") from None
+
+
+Bitmaps = list[tuple[int, bool]]
+"""The bits of each bitmap that the type can have, and whether the array has it."""
+
+Measure = Callable[[int, int, Bitmaps], int]
+"""Whole bytes of the rows from one (inclusive) to another (exclusive); bitmaps are added to the list."""
+
+_Buffers = Iterator[Any]
+
+
+def array_size(array: pa.Array) -> Measure:
+    """A measure of ranges of ``array``.
+
+    Views, unions and run-end encoded arrays count as Arrow counts them, wherever they stand.
+    """
+    return _measure(array, iter(array.buffers()))
+
+
+def _measure(array: pa.Array, buffers: _Buffers) -> Measure:
+    """The function for ``array``, whose buffers come next, before those of its children."""
+    kind = array.type.id
+    handler = _HANDLERS.get(kind)
+    if handler is not None:
+        return handler(array, buffers)
+    if isinstance(array, pa.ExtensionArray):
+        return _measure(array.storage, buffers)
+    try:
+        width = int(array.type.bit_width) // 8
+    except ValueError:
+        return _opaque(array, buffers)
+    valid = next(buffers) is not None
+    next(buffers)
+
+    def fixed(start: int, end: int, bitmaps: Bitmaps) -> int:
+        bitmaps.append((end - start, valid))
+        return (end - start) * width
+
+    return fixed
+
+
+def _opaque(array: pa.Array, buffers: _Buffers) -> Measure:
+    own = array.buffers()
+    for _ in own:
+        next(buffers)
+    valid = bool(own) and own[0] is not None
+
+    def measure(start: int, end: int, bitmaps: Bitmaps) -> int:
+        bitmaps.append((end - start, valid))
+        return int(array.slice(start, end - start).nbytes)
+
+    return measure
+
+
+def _ends(array: pa.Array, buffer: pa.Buffer | None, width: type[np.int32] | type[np.int64]) -> Any:
+    """The offsets of an array: one more than it has rows."""
+    if buffer is None or not len(array):
+        return (0,)
+    return np.frombuffer(buffer, dtype=width)[array.offset : array.offset + len(array) + 1]
+
+
+def _texts(width: type[np.int32] | type[np.int64]) -> Callable[[pa.Array, _Buffers], Measure]:
+    size = width().itemsize
+
+    def handler(array: pa.Array, buffers: _Buffers) -> Measure:
+        valid = next(buffers) is not None
+        ends = _ends(array, next(buffers), width)
+        next(buffers)
+
+        def measure(start: int, end: int, bitmaps: Bitmaps) -> int:
+            bitmaps.append((end - start, valid))
+            return (end - start) * size + int(ends[end]) - int(ends[start])
+
+        return measure
+
+    return handler
+
+
+def _lists(width: type[np.int32] | type[np.int64]) -> Callable[[pa.Array, _Buffers], Measure]:
+    size = width().itemsize
+
+    def handler(array: pa.Array, buffers: _Buffers) -> Measure:
+        valid = next(buffers) is not None
+        ends = _ends(array, next(buffers), width)
+        values = _measure(array.values, buffers)
+
+        def measure(start: int, end: int, bitmaps: Bitmaps) -> int:
+            bitmaps.append((end - start, valid))
+            return (end - start) * size + values(int(ends[start]), int(ends[end]), bitmaps)
+
+        return measure
+
+    return handler
+
+
+def _map(array: pa.Array, buffers: _Buffers) -> Measure:
+    valid = next(buffers) is not None
+    ends = _ends(array, next(buffers), np.int32)
+    next(buffers)  # of the pairs, which are never null
+    keys, items = _measure(array.keys, buffers), _measure(array.items, buffers)
+
+    def measure(start: int, end: int, bitmaps: Bitmaps) -> int:
+        bitmaps.append((end - start, valid))
+        first, last = int(ends[start]), int(ends[end])
+        return (end - start) * 4 + keys(first, last, bitmaps) + items(first, last, bitmaps)
+
+    return measure
+
+
+def _fixed_size_list(array: pa.Array, buffers: _Buffers) -> Measure:
+    valid = next(buffers) is not None
+    size, offset = array.type.list_size, array.offset
+    values = _measure(array.values, buffers)
+
+    def measure(start: int, end: int, bitmaps: Bitmaps) -> int:
+        bitmaps.append((end - start, valid))
+        return values((offset + start) * size, (offset + end) * size, bitmaps)
+
+    return measure
+
+
+def _struct(array: pa.Array, buffers: _Buffers) -> Measure:
+    valid = next(buffers) is not None
+    fields = [_measure(array.field(i), buffers) for i in range(array.type.num_fields)]
+
+    def measure(start: int, end: int, bitmaps: Bitmaps) -> int:
+        bitmaps.append((end - start, valid))
+        total = 0
+        for field in fields:
+            total += field(start, end, bitmaps)
+        return total
+
+    return measure
+
+
+def _boolean(array: pa.Array, buffers: _Buffers) -> Measure:  # noqa: ARG001 (one signature for all types)
+    valid = next(buffers) is not None
+    next(buffers)
+
+    def measure(start: int, end: int, bitmaps: Bitmaps) -> int:
+        bitmaps.append((end - start, valid))
+        bitmaps.append((end - start, True))
+        return 0
+
+    return measure
+
+
+def _null(array: pa.Array, buffers: _Buffers) -> Measure:
+    for _ in array.buffers():
+        next(buffers)
+    return lambda start, end, bitmaps: 0  # noqa: ARG005 (one signature for all types)
+
+
+def _dictionary(array: pa.Array, buffers: _Buffers) -> Measure:
+    indices = _measure(array.indices, buffers)
+    dictionary, length = array_size(array.dictionary), len(array.dictionary)
+    return lambda start, end, bitmaps: indices(start, end, bitmaps) + dictionary(0, length, bitmaps)
+
+
+_HANDLERS: dict[int, Callable[[pa.Array, _Buffers], Measure]] = {
+    lib.Type_NA: _null,
+    lib.Type_BOOL: _boolean,
+    lib.Type_BINARY: _texts(np.int32),
+    lib.Type_STRING: _texts(np.int32),
+    lib.Type_LARGE_BINARY: _texts(np.int64),
+    lib.Type_LARGE_STRING: _texts(np.int64),
+    lib.Type_LIST: _lists(np.int32),
+    lib.Type_LARGE_LIST: _lists(np.int64),
+    lib.Type_FIXED_SIZE_LIST: _fixed_size_list,
+    lib.Type_MAP: _map,
+    lib.Type_STRUCT: _struct,
+    lib.Type_DICTIONARY: _dictionary,
+}
+
+
+FIXED_BYTES = 224
+"""What a chunk takes before its first column."""
+
+
+class ColumnSize(NamedTuple):
+    """The size of an Arrow array, in parts that add up when arrays are joined.
+
+    ``whole`` is what takes whole bytes; ``bitmaps`` has the number of bits of each bitmap the type can have, by its
+    place in the type, and 0 where the array does without.
+    """
+
+    whole: int
+    bitmaps: tuple[tuple[int, bool], ...]
+
+    @property
+    def total(self) -> int:
+        """Bytes in all."""
+        return self.whole + sum((bits + 7) // 8 for bits, there in self.bitmaps if there)
+
+    def plus(self, other: ColumnSize) -> ColumnSize:
+        """The size of both arrays joined, which are of one type."""
+        pairs = zip(self.bitmaps, other.bitmaps, strict=True)
+        return ColumnSize(self.whole + other.whole, tuple((a[0] + b[0], a[1] or b[1]) for a, b in pairs))
+
+    def padded(self, rows: int) -> ColumnSize:
+        """The size of this list array with ``rows`` more null rows."""
+        bits, _ = self.bitmaps[0]
+        return ColumnSize(self.whole + 4 * rows, ((bits + rows, True), *self.bitmaps[1:]))
+
+
+def column_size(values: pa.Array) -> ColumnSize:
+    """The size of ``values``; only the range it refers to counts.
+
+    >>> column_size(pa.array([[1.0], [2.0], None])).total
+    29
+    """
+    bitmaps: list[tuple[int, bool]] = []
+    return ColumnSize(array_size(values)(0, len(values), bitmaps), tuple(bitmaps))
+
+
+class RowSizes:
+    """The sizes of any runs of rows of one chunk, measured without slicing it."""
+
+    def __init__(self, data: ChunkData) -> None:
+        self._columns = [array_size(c.values) for c in data.components]
+        self._timelines = len(data.timelines)
+
+    def columns(self, start: int, end: int) -> list[ColumnSize]:
+        """The size of each column, rows ``start`` to ``end`` (exclusive)."""
+        out = []
+        for measure in self._columns:
+            bitmaps: list[tuple[int, bool]] = []
+            out.append(ColumnSize(measure(start, end, bitmaps), tuple(bitmaps)))
+        return out
+
+    def bytes(self, start: int, end: int) -> int:
+        """:func:`chunk_bytes` of a chunk of these rows."""
+        return chunk_bytes(end - start, self._timelines, self.columns(start, end))
+
+
+def chunk_bytes(rows: int, timelines: int, columns: Iterable[ColumnSize]) -> int:
+    """Bytes of a chunk: 224, 16 a row id, 8 a time, its columns, and the hash tables that hold the columns.
+
+    >>> chunk_bytes(1000, 1, [column_size(pa.array([[1.0]] * 1000))])
+    37480
+    """
+    sizes = [c.total for c in columns]
+    tables = 105 * table_slots(timelines) + 209 * table_slots(len(sizes))
+    return FIXED_BYTES + rows * (16 + 8 * timelines) + tables + sum(sizes)
+
+
+def table_slots(entries: int) -> int:
+    """Slots of a hash table with ``entries`` entries that is at most 7/8 full.
+
+    >>> [table_slots(n) for n in (0, 3, 4, 7, 8, 14, 15, 29)]
+    [0, 4, 8, 8, 16, 16, 32, 64]
+    """
+    if entries < 4:
+        return 4 if entries else 0
+    if entries < 8:
+        return 8
+    return 1 << (entries * 8 // 7 - 1).bit_length()
+
+
+Span = tuple[int, int]
+"""First and last time."""
+
+
+class TimelineExtent(NamedTuple):
+    """A timeline of a chunk: its range, and whether its times ascend in row order."""
+
+    name: str
+    kind: TimelineKind
+    start: int
+    end: int
+    ascending: bool
+
+
+class ColumnExtent(NamedTuple):
+    """A component column; ``spans`` says for each timeline where rows have a value, None where none has."""
+
+    datatype: pa.DataType
+    size: ColumnSize
+    spans: tuple[Span | None, ...]
+
+
+class MergeCandidate(NamedTuple):
+    """A temporal chunk that has rows and components, each of another name, as the merging of chunks sees it.
+
+    ``size`` is in bytes; ``ascending`` says whether all timelines ascend.
+    """
+
+    entity_path: str
+    num_rows: int
+    first_row: bytes
+    last_row: bytes
+    timelines: tuple[TimelineExtent, ...]
+    columns: dict[str, ColumnExtent]
+    size: int
+    ascending: bool
+
+    def concatenable(self, other: MergeCandidate) -> bool:
+        """Whether the rows of both can stand in one chunk: same entity, timelines and datatypes."""
+        if self.entity_path != other.entity_path or len(self.timelines) != len(other.timelines):
+            return False
+        for mine, theirs in zip(self.timelines, other.timelines, strict=True):
+            if mine.name != theirs.name or mine.kind is not theirs.kind:
+                return False
+        columns = other.columns
+        return all(c.datatype == columns[name].datatype for name, c in self.columns.items() if name in columns)
+
+    def is_before(self, other: MergeCandidate) -> bool:
+        """Whether all its rows come before those of the other, by row ids and on every timeline; both ascend."""
+        pairs = zip(self.timelines, other.timelines, strict=True)
+        return self.last_row <= other.first_row and all(a.end <= b.start for a, b in pairs)
+
+    def is_continued_by(self, run: MergeCandidate) -> bool:
+        """Whether a run, in time order, has the same columns and comes behind all of this."""
+        return (
+            run.ascending
+            and self.columns.keys() == run.columns.keys()
+            and run.concatenable(self)
+            and self.is_before(run)
+        )
+
+    @property
+    def overhead(self) -> int:
+        """Bytes that a chunk of the same columns takes beside its rows, at most."""
+        bitmaps = sum(len(c.size.bitmaps) for c in self.columns.values())
+        return chunk_bytes(0, len(self.timelines), [ColumnSize(0, ())] * len(self.columns)) + bitmaps
+
+    def joined(self, later: MergeCandidate) -> MergeCandidate:
+        """The extent of the rows of both; ``later`` has the larger first row id."""
+        follows = self.last_row <= later.first_row
+        timelines = tuple(_joined_timeline(a, b, follows) for a, b in zip(self.timelines, later.timelines, strict=True))
+        columns: dict[str, ColumnExtent] = {}
+        for name, column in self.columns.items():
+            other = later.columns.get(name)
+            columns[name] = _padded(column, later.num_rows) if other is None else _joined_column(column, other)
+        for name, column in later.columns.items():
+            if name not in columns:
+                columns[name] = _padded(column, self.num_rows)
+        rows = self.num_rows + later.num_rows
+        return MergeCandidate(
+            self.entity_path,
+            rows,
+            self.first_row,
+            max(self.last_row, later.last_row),
+            timelines,
+            columns,
+            chunk_bytes(rows, len(timelines), [c.size for c in columns.values()]),
+            all(t.ascending for t in timelines),
+        )
+
+
+def extent_of(data: ChunkData, sizes: list[ColumnSize] | None = None) -> MergeCandidate:
+    """The extent of a chunk with at least one row, one timeline and one component, whose row ids ascend.
+
+    ``sizes`` are those of its columns, where they are known.
+    """
+    if sizes is None:
+        sizes = [column_size(c.values) for c in data.components]
+    timelines = tuple(
+        TimelineExtent(t.name, t.kind, *_range(t.ticks, t.is_sorted), t.is_sorted) for t in data.timelines
+    )
+    full = tuple((t.start, t.end) for t in timelines)
+    columns: dict[str, ColumnExtent] = {}
+    for c, size in zip(data.components, sizes, strict=True):
+        spans = full if not c.values.null_count else _spans_of_values(c.values, data.timelines)
+        columns[c.descriptor.component] = ColumnExtent(c.values.type, size, spans)
+    return MergeCandidate(
+        data.entity_path,
+        data.num_rows,
+        *_row_id_bounds(data.row_ids),
+        timelines,
+        columns,
+        chunk_bytes(data.num_rows, len(timelines), [c.size for c in columns.values()]),
+        all(t.ascending for t in timelines),
+    )
+
+
+def _spans_of_values(values: pa.ListArray, timelines: tuple[Timeline, ...]) -> tuple[Span | None, ...]:
+    if values.null_count == len(values):
+        return (None,) * len(timelines)
+    there = values.is_valid().to_numpy(zero_copy_only=False)
+    return tuple(_range(t.ticks[there], t.is_sorted) for t in timelines)
+
+
+def _range(ticks: npt.NDArray[np.int64], ascending: bool) -> Span:
+    return (int(ticks[0]), int(ticks[-1])) if ascending else (int(ticks.min()), int(ticks.max()))
+
+
+def _row_id_bounds(row_ids: pa.FixedSizeBinaryArray) -> tuple[bytes, bytes]:
+    width = row_ids.type.byte_width
+    held = memoryview(row_ids.buffers()[1])[width * row_ids.offset : width * (row_ids.offset + len(row_ids))]
+    return bytes(held[:width]), bytes(held[-width:])
+
+
+def _joined_timeline(earlier: TimelineExtent, later: TimelineExtent, follows: bool) -> TimelineExtent:
+    ascending = follows and earlier.ascending and later.ascending and earlier.end <= later.start
+    start, end = min(earlier.start, later.start), max(earlier.end, later.end)
+    return TimelineExtent(earlier.name, earlier.kind, start, end, ascending)
+
+
+def _joined_column(one: ColumnExtent, other: ColumnExtent) -> ColumnExtent:
+    spans = tuple(_joined_span(a, b) for a, b in zip(one.spans, other.spans, strict=True))
+    return ColumnExtent(one.datatype, one.size.plus(other.size), spans)
+
+
+def _joined_span(one: Span | None, other: Span | None) -> Span | None:
+    if one is None or other is None:
+        return other if one is None else one
+    return min(one[0], other[0]), max(one[1], other[1])
+
+
+def _padded(column: ColumnExtent, rows: int) -> ColumnExtent:
+    return ColumnExtent(column.datatype, column.size.padded(rows), column.spans)

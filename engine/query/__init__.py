@@ -10,11 +10,8 @@ from typing import TYPE_CHECKING
 from ..lazy_names import lazy_names
 
 if TYPE_CHECKING:
-    from .figures import SegmentFigures
     from .groups import GROUP_BYTES, SegmentGroup, grouped
-    from .held import HeldRecording, queried_recordings
-    from .layers import SegmentLayers
-    from .pruning import lacking_guarantee, satisfiable, segment_guarantee, windows_of
+    from .layers import HeldRecording, SegmentLayers, queried_recordings
     from .query import (
         SEGMENT_ID,
         AnswerColumns,
@@ -23,24 +20,22 @@ if TYPE_CHECKING:
         Query,
         QuerySemantics,
         RowFilter,
+        SegmentFigures,
         no_column,
     )
     from .rows import BATCH_BYTES, SegmentRows
-    from .segment_chunks import SegmentChunks, Windows
-    from .segments import PIECE_BYTES, QueriedSegment
-    from .sources import LayerChunks, SegmentSource, StoreSource
+    from .segment_chunks import SegmentChunks, Windows, lacking_guarantee, satisfiable, segment_guarantee, windows_of
+    from .segments import PIECE_BYTES, LayerChunks, QueriedSegment, SegmentSource, StoreSource
 
 _HOMES = {
-    ".figures": "SegmentFigures",
     ".groups": "GROUP_BYTES SegmentGroup grouped",
-    ".held": "HeldRecording queried_recordings",
-    ".layers": "SegmentLayers",
-    ".pruning": "lacking_guarantee satisfiable segment_guarantee windows_of",
-    ".query": "AnswerColumns ComponentFilter IndexValues Query QuerySemantics RowFilter SEGMENT_ID no_column",
+    ".layers": "HeldRecording SegmentLayers queried_recordings",
+    ".query": (
+        "AnswerColumns ComponentFilter IndexValues Query QuerySemantics RowFilter SEGMENT_ID SegmentFigures no_column"
+    ),
     ".rows": "BATCH_BYTES SegmentRows",
-    ".segment_chunks": "SegmentChunks Windows",
-    ".segments": "PIECE_BYTES QueriedSegment",
-    ".sources": "LayerChunks SegmentSource StoreSource",
+    ".segment_chunks": "SegmentChunks Windows lacking_guarantee satisfiable segment_guarantee windows_of",
+    ".segments": "LayerChunks PIECE_BYTES QueriedSegment SegmentSource StoreSource",
 }
 
 __all__ = [

@@ -22,14 +22,10 @@ from ..rrd import ChunkTable, OpenFiles, Recent, Times
 from ..task_context import TaskContext, find
 from .chunk_rows import ChunkRows, Presence
 from .events import Events, SegmentEvents
-from .figures import SegmentFigures
-from .open_segment import OpenSegment
-from .pruning import Asked, hull_of, is_implied
-from .query import AnswerColumns, Integers, Key
+from .query import AnswerColumns, Integers, Key, SegmentFigures
 from .rows import Located, SegmentRows, StaticColumns, within
-from .segment_chunks import SegmentChunks
-from .segments import QueriedSegment, saves
-from .sources import LayerChunks, NamedLayer, segment_named
+from .segment_chunks import Asked, SegmentChunks, hull_of, is_implied
+from .segments import LayerChunks, NamedLayer, OpenSegment, QueriedSegment, saves, segment_named
 
 GROUP_BYTES: Final = 16 * MIB
 """Bytes of chunks as they are stored of the segments of a group, about."""

@@ -1,26 +1,251 @@
-"""A segment as a query sees it: where its chunks are, its rows, and pieces of it."""
+"""Segments as queries read them: their chunks, layers and times."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Final, NamedTuple
+from functools import lru_cache
+from itertools import pairwise
+from typing import Any, Final, NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ..chunk import ChunkData
+from ..errors import ReadError
 from ..limits import MIB
-from ..rrd import OpenFiles
+from ..optimisation import ChunkReferences
+from ..recordings import RecordingEntry, RecordingsFolder, entries_in, times_in
+from ..rrd import ChunkTable, OpenFiles, Times
 from ..task_context import TaskContext, find
+from .chunk_rows import ChunkRows, LayerRows, ReadRows, ToldRows
 from .events import SegmentEvents, StaticValues
-from .figures import SegmentFigures
-from .open_segment import OpenSegment, sizes_of
-from .pruning import windows_of
-from .query import AnswerColumns, Integers, Key, Mask
+from .query import AnswerColumns, Integers, Key, Mask, SegmentFigures
 from .rows import SegmentRows, StaticColumns, within
-from .segment_chunks import SegmentChunks, Windows
-from .sources import LayerChunks, SegmentSource
+from .segment_chunks import SegmentChunks, Windows, windows_of
+
+
+class LayerChunks(Protocol):
+    """The chunks of a layer, by reference: :class:`ChunkReferences`, or chunks in memory."""
+
+    @property
+    def table(self) -> ChunkTable:
+        """A row for each chunk."""
+        ...
+
+    def read(self, rows: Integers) -> Iterable[ChunkData]:
+        """The chunks of some rows, in that order, each when it is asked for. Raises ``ReadError``."""
+        ...
+
+
+class SegmentSource(Protocol):
+    """The chunks of a segment, in layers. It pickles."""
+
+    @property
+    def stored_bytes(self) -> int:
+        """The bytes of all chunks as stored, about; known without a look at any."""
+        ...
+
+    @property
+    def has_times(self) -> bool:
+        """Whether there are times of all layers; known without a look at any."""
+        ...
+
+    @property
+    def layer_names(self) -> Sequence[str]:
+        """The name of each layer of :meth:`references`."""
+        ...
+
+    def references(self) -> Sequence[LayerChunks]:
+        """All chunks of each layer. Raises ``ReadError``."""
+        ...
+
+    def times(self) -> Sequence[Times | None]:
+        """The times of the chunks of each layer of :meth:`references`; None where they were not made. Raises
+        ``ReadError``.
+        """
+        ...
+
+
+@lru_cache(maxsize=16)
+def _folder_of(store: str) -> RecordingsFolder:
+    """The folder of a store: its paths are made once for all of its segments."""
+    return RecordingsFolder(store)
+
+
+@dataclass(frozen=True)
+class StoreSource:
+    """A segment of a store: ``store`` is the place of that, ``layers`` are entries of the version that is pinned."""
+
+    store: str
+    layers: tuple[RecordingEntry, ...]
+
+    @property
+    def stored_bytes(self) -> int:
+        """The bytes of all chunks."""
+        return sum(layer.bytes for layer in self.layers)
+
+    @property
+    def has_times(self) -> bool:
+        """Whether there are times of all layers that have chunks."""
+        return all(layer.times_size for layer in self.layers if layer.chunks)
+
+    @property
+    def layer_names(self) -> list[str]:
+        """The names of the layers that have chunks."""
+        return [layer.layer for layer in self.layers if layer.chunks]
+
+    def references(self) -> list[ChunkReferences]:
+        """All chunks of each layer that has some. Raises ``ReadError``."""
+        return [self._folder.references(layer) for layer in self.layers if layer.chunks]
+
+    def times(self) -> list[Times | None]:
+        """The times of the same layers. Raises ``ReadError``."""
+        return [times_in(self._folder, layer) for layer in self.layers if layer.chunks]
+
+    @property
+    def _folder(self) -> RecordingsFolder:
+        return _folder_of(self.store)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return StoreSource, (self.store, self.layers)
+
+
+class LazySource(StoreSource):
+    """A segment of a store whose entries are rows until somebody asks for them: most segments have no part in a query.
+
+    It pickles as a :class:`StoreSource`.
+    """
+
+    def __init__(self, store: str, rows: pa.Table, first: int, stop: int, stored_bytes: int) -> None:
+        vars(self).update(store=store, _rows=rows, _range=(first, stop), _stored_bytes=stored_bytes)
+
+    @property
+    def stored_bytes(self) -> int:
+        """The bytes of all chunks."""
+        found: int = vars(self)["_stored_bytes"]
+        return found
+
+    def __getattr__(self, name: str) -> Any:
+        if name != "layers":
+            raise AttributeError(name)
+        known = vars(self)
+        first, stop = known["_range"]
+        known["layers"] = tuple(entries_in(known["_rows"].slice(first, stop - first).to_batches()))
+        return known["layers"]
+
+
+@contextmanager
+def segment_named(segment_id: str) -> Iterator[None]:
+    """Say in errors of reading which segment it was."""
+    try:
+        yield
+    except ReadError as error:
+        error.message += f", in segment {segment_id}"
+        raise
+
+
+class NamedLayer:
+    """A layer that knows its name and its segment, which its errors say."""
+
+    def __init__(self, layer: LayerChunks, segment_id: str, name: str) -> None:
+        self.table = layer.table
+        self.name = name
+        self.segment_id = segment_id
+        self._layer = layer
+
+    def read(self, rows: Integers) -> Iterator[ChunkData]:
+        """The chunks of some rows. Raises ``ReadError`` with the name of the segment."""
+        with segment_named(self.segment_id):
+            yield from self._layer.read(rows)
+
+
+class OpenSegment:
+    """The layers of a segment, and times of those whose chunks are read for values alone.
+
+    Chunks are numbered through, one layer after the other. What was read stays until :meth:`keep`.
+    """
+
+    def __init__(self, layers: Sequence[LayerChunks], times: Sequence[Times | None]) -> None:
+        self._layers = layers
+        self._times = times
+        self._bounds = list(pairwise(np.cumsum([0, *(len(layer.table) for layer in layers)]).tolist()))
+        self._chunks: dict[int, ChunkData] = {}
+        self._sizes = sizes_of(layers)
+
+    def rows(self, numbers: Integers, index: str | None, static: Integers | None = None) -> ChunkRows:
+        """The rows of those of some chunks that have an index (None: of all), and of static ones behind them.
+
+        Raises ``ReadError``.
+        """
+        others = [] if static is None else self._layer_rows(static, None)
+        return ChunkRows(self.load, self.unlike, self._sizes, [*self._layer_rows(numbers, index), *others])
+
+    def _layer_rows(self, numbers: Integers, index: str | None) -> list[LayerRows]:
+        found: list[LayerRows] = []
+        read: list[Integers] = []
+
+        def add_read() -> None:
+            if read:
+                some = np.concatenate(read)
+                found.append(ReadRows(some, self.load(some), index))
+                read.clear()
+
+        for layer, times, (first, stop) in zip(self._layers, self._times, self._bounds, strict=True):
+            some = numbers[slice(*np.searchsorted(numbers, [first, stop]))]
+            if len(some) and times is None:
+                read.append(some)
+            elif len(some) and times is not None:
+                add_read()
+                found.append(ToldRows(times, layer.table, first, some, index))
+        add_read()
+        return found
+
+    def load(self, numbers: Integers) -> list[ChunkData]:
+        """These chunks; those that are not there yet are read, in the order of their files. Raises ``ReadError``."""
+        missing = np.array([number for number in numbers.tolist() if number not in self._chunks], np.int64)
+        missing.sort()
+        for layer, (first, stop) in zip(self._layers, self._bounds, strict=True) if len(missing) else ():
+            rows = missing[slice(*np.searchsorted(missing, [first, stop]))] - first
+            if not len(rows):
+                continue
+            table = layer.table
+            rows = rows[np.lexsort((table.offsets[rows], table.part_codes[0][rows]))]
+            (entities, paths), is_static = table.entity_codes, table.is_static
+            for row, data in zip(rows.tolist(), layer.read(rows), strict=True):
+                if data.entity_path != paths[entities[row]] or bool(data.timelines) == is_static[row]:
+                    raise self.unlike(first + row)
+                self._chunks[first + row] = data
+        return [self._chunks[number] for number in numbers.tolist()]
+
+    def unlike(self, number: int) -> ReadError:
+        """The error for a chunk that is not as its manifest or its footer says."""
+        at = next(i for i, (_, stop) in enumerate(self._bounds) if number < stop)
+        table, row = self._layers[at].table, number - self._bounds[at][0]
+        (parts, paths), (entities, names) = table.part_codes, table.entity_codes
+        return ReadError(
+            f"chunk {bytes(table.chunk_ids[row]).hex()} of {names[entities[row]]} is not as the footer of its file "
+            "says: it has another entity, or values at other times",
+            path=paths[parts[row]],
+            offset=int(table.offsets[row]),
+            hint="The file is damaged, or the program that wrote it is faulty; compact or copy it to have it right.",
+        )
+
+    def keep(self, numbers: Integers) -> None:
+        """Let all chunks go but these, and of times what tells of others."""
+        self._chunks = {number: self._chunks[number] for number in numbers.tolist() if number in self._chunks}
+        for times, (first, stop) in zip(self._times, self._bounds, strict=True):
+            if times is not None:
+                times.keep(numbers[(numbers >= first) & (numbers < stop)] - first)
+
+
+def sizes_of(layers: Sequence[LayerChunks]) -> Integers:
+    """The bytes of each chunk of layers, in memory or about so."""
+    sizes = [np.maximum(layer.table.uncompressed_sizes, layer.table.sizes).astype(np.int64) for layer in layers]
+    return np.concatenate([np.empty(0, np.int64), *sizes])
+
 
 _ALL: Final = (-(1 << 63), (1 << 63) - 1)
 """The window of any index value."""

@@ -11,9 +11,8 @@ from ..lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from .compaction import MIN_SHARD, CompactionReport, compact_store
-    from .entries import BASE_LAYER, IndexRange, Key, RecordingEntry, entries_in, key_of, removal_of
+    from .entries import BASE_LAYER, IndexRange, Key, LiveEntries, RecordingEntry, entries_in, key_of, removal_of
     from .folder import RecordingsFolder, StoreReader, manifest_bytes
-    from .live import LiveEntries
     from .schemas import NewLayer, SchemaFiles, SchemaUnion, join_schemas, join_types
     from .summaries import LayerSummary, properties_of, summaries_of, summarised, summary_of, with_summary
     from .times import times_in
@@ -25,9 +24,8 @@ if TYPE_CHECKING:
 
 _HOMES = {
     ".compaction": "CompactionReport MIN_SHARD compact_store",
-    ".entries": "BASE_LAYER IndexRange Key RecordingEntry entries_in key_of removal_of",
+    ".entries": "BASE_LAYER IndexRange Key LiveEntries RecordingEntry entries_in key_of removal_of",
     ".folder": "RecordingsFolder StoreReader manifest_bytes",
-    ".live": "LiveEntries",
     ".schemas": "NewLayer SchemaFiles SchemaUnion join_schemas join_types",
     ".summaries": "LayerSummary properties_of summaries_of summarised summary_of with_summary",
     ".times": "times_in",

@@ -40,8 +40,7 @@ from ..rrd import (
 )
 from ..storage import RESTORE, VersionFiles, name_of, unreadable
 from ..task_context import Fetches, find
-from .entries import RecordingEntry, entries_in, parse_table
-from .live import LiveEntries
+from .entries import LiveEntries, RecordingEntry, entries_in, parse_table
 from .schemas import SchemaFiles
 from .versions import RecordingsVersion, TableRef, check_no_catalog
 

@@ -37,9 +37,8 @@ from ..rrd import (
     stream_of,
 )
 from ..task_context import lasting
-from .entries import IndexRange, RecordingEntry
+from .entries import IndexRange, LiveEntries, RecordingEntry
 from .folder import RecordingsFolder
-from .live import LiveEntries
 from .schemas import SchemaFiles
 
 Rows = npt.NDArray[np.int64]

@@ -17,8 +17,8 @@ from ..optimisation import ChunkReferences
 from ..rrd import Times, part_end
 from .entries import Key, RecordingEntry
 from .folder import RecordingsFolder
-from .new_files import NewFiles
 from .times import TimesBytes, made_times
+from .vacuum import NewFiles
 from .writer import Commit, StoreWriter
 
 

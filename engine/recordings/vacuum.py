@@ -1,19 +1,258 @@
-"""Removing what no kept version of a store of recordings needs."""
+"""New files of a commit and their announcement, and the removal of files that no kept version needs."""
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Collection, Iterable, Sequence
+import uuid
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Final
 
-from ..errors import UsageError, writing
-from ..execution import Folder, Lease, abandoned_runs
+from ..errors import ReadError, SourceMissingError, UsageError, WriteError, writing
+from ..execution import (
+    Folder,
+    Holder,
+    Lease,
+    LocalFolder,
+    PartChunk,
+    Shard,
+    Staging,
+    abandoned_runs,
+    neighbours,
+    sync_folder,
+)
 from ..faults import reach
+from ..rrd import MESSAGE_HEADER_SIZE, StoreEntry
 from ..storage import publish
 from .folder import RecordingsFolder
-from .new_files import announced_runs, withdraw_all
 from .versions import RecordingsVersion, TableRef
+
+MOST_CHUNKS: Final = 100_000
+"""Chunks of one shard, whose footer is made in memory."""
+
+
+class NewShards:
+    """Copies chunks out of parts into shards of about ``shard_bytes`` each.
+
+    Shards appear in ``folder`` by :meth:`finish`, durably, under names that nothing knows yet; ``name`` gives these.
+    """
+
+    def __init__(
+        self, staging: Staging, folder: Folder, destination: str, shard_bytes: int, name: Callable[[str], str]
+    ) -> None:
+        self._staging = staging
+        self._folder = folder
+        self._name = name
+        self._destination = destination
+        self._most = shard_bytes
+        self._shards: list[Shard] = []
+        self._open: Shard | None = None
+
+    def add(self, store: StoreEntry, chunks: Sequence[PartChunk]) -> list[PartChunk]:
+        """Copy a recording's chunks, in the order in which they lie in their parts; gives their new places."""
+        moved: list[PartChunk] = []
+        with writing(self._destination):
+            for run in neighbours(chunks, self._most):
+                moved += self._with_room(run).append(store, run)
+        return moved
+
+    def _with_room(self, run: Sequence[PartChunk]) -> Shard:
+        shard = self._open
+        if shard is not None and shard.chunks:
+            size = sum(chunk.entry.size + MESSAGE_HEADER_SIZE for chunk in run)
+            if shard.size + size > self._most or shard.chunks + len(run) > MOST_CHUNKS:
+                self._seal()
+        if self._open is None:
+            folder = self._staging.folder if isinstance(self._folder, LocalFolder) else self._folder
+            self._open = Shard(folder, self._name(".rrd"), self._staging, self._destination)
+            self._shards.append(self._open)
+        return self._open
+
+    def _seal(self) -> None:
+        shard, self._open = self._open, None
+        if shard is not None:
+            shard.seal()
+
+    def finish(self) -> None:
+        """Let all shards appear in their folder."""
+        with writing(self._destination):
+            self._seal()
+            for shard in self._shards:
+                shard.file.finish()
+                if isinstance(self._folder, LocalFolder):
+                    (self._staging.local / shard.name).rename(self._folder.place(shard.name))
+                reach("shard.rename", self._folder.place(shard.name))
+            if isinstance(self._folder, LocalFolder):
+                sync_folder(self._folder.location)
+
+    @property
+    def size(self) -> int:
+        """The bytes of all shards, once they are finished."""
+        return sum(shard.size for shard in self._shards)
+
+    def discard(self) -> None:
+        """Throw away what was begun; shards that have appeared are removed too, since nothing names them."""
+        for shard in self._shards:
+            shard.file.discard()
+        self._folder.delete(shard.name for shard in self._shards)
+
+
+_MANIFEST_BYTES: Final = 32 << 20
+"""What is held in memory until a manifest is written."""
+
+
+class SweptError(WriteError):
+    """A vacuum may have removed files of a run: it did not know of it, or took its writer for dead."""
+
+
+_SILENT: Final = 24 * 3600.0
+"""Seconds after which a writer on another host that gives no sign of life counts as dead."""
+_SIGNS: Final = _SILENT / 24
+_SUFFIX: Final = ".json"
+_TORN: Final = 0.1
+"""Seconds in which an announcement that is being written is whole."""
+
+
+class NewFiles:
+    """Writes the files of a run: one commit, tried as often as it takes. ``run`` begins their names.
+
+    ``base`` is the number of a version that was the newest before the first of them is written. Shards, and manifests
+    with times of about 32 MiB, are there, durably, by :meth:`finish`.
+    """
+
+    def __init__(self, folder: RecordingsFolder, staging: Staging | None, shard_bytes: int, *, base: int) -> None:
+        self.folder = folder
+        self.run = uuid.uuid4().hex
+        self.base = base
+        self._staging = staging
+        self._shard_bytes = shard_bytes
+        self._shards: NewShards | None = None
+        self.manifests: list[str] = []
+        self._pieces: list[bytes] = []
+        self._size = 0
+        self._count = 0
+        self._announced: float | None = None
+
+    @property
+    def shards(self) -> NewShards:
+        """The shards; what is copied into them lies in the staging folder."""
+        if self._shards is None:
+            assert self._staging is not None, "shards need a staging folder"
+            folder = self.folder
+            self._shards = NewShards(self._staging, folder.shards, str(folder.path), self._shard_bytes, self.name)
+        return self._shards
+
+    def name(self, suffix: str) -> str:
+        """A name for the next file, which nobody uses again; the run is announced before the first."""
+        now = time.monotonic()
+        if self._announced is None or now - self._announced > _SIGNS:
+            is_first, self._announced = self._announced is None, now
+            place = f"{self.run}{_SUFFIX}"
+            with writing(str(self.folder.path)):
+                self.folder.writers.put(place, Holder.here("writer", _SILENT).to_bytes(), durable=False)
+                if is_first:
+                    reach("announce.write", self.folder.writers.place(place))
+        self._count += 1
+        return f"{self.run}-{self._count}{suffix}"
+
+    def check(self, base: RecordingsVersion | None) -> None:
+        """Raise a transient ``WriteError`` where this run must not publish on ``base``, as its files may be gone."""
+        if not self._count:
+            self.base = base.number if base else 0
+        if base is None or base.spares(self.run, self.base):
+            return
+        raise SweptError(
+            f"files for this version may have been removed by the vacuum of version {base.vacuumed}",
+            path=str(self.folder.path),
+            hint="Nothing of this run is visible; run it again.",
+            transient=True,
+        )
+
+    def withdraw(self) -> None:
+        """Take the announcement back: the run is over. A vacuum finds out by itself where this fails."""
+        if self._announced is not None:
+            reach("announce.clear")
+            with contextlib.suppress(OSError, WriteError):
+                self.folder.writers.delete([f"{self.run}{_SUFFIX}"])
+
+    def add_manifest(self, data: bytes, times: Sequence[bytes] = ()) -> tuple[str, int]:
+        """Add the manifest of a recording, with its times behind it; the file it is going to lie in, and its offset."""
+        if self._size >= _MANIFEST_BYTES:
+            self._write_manifest()
+        if not self._pieces:
+            self.manifests.append(self.name(".arrows"))
+        offset = self._size
+        self._pieces += [data, *times]
+        self._size += len(data) + sum(map(len, times))
+        return self.manifests[-1], offset
+
+    def finish(self) -> None:
+        """Let all of them be there."""
+        if self._shards is not None:
+            self._shards.finish()
+        self._write_manifest()
+
+    def discard(self) -> None:
+        """Remove them, as far as possible: certainly no version names them. A vacuum finds what stays."""
+        with contextlib.suppress(OSError, WriteError):
+            if self._shards is not None:
+                self._shards.discard()
+        with contextlib.suppress(OSError, WriteError):
+            self.folder.manifests.delete(self.manifests)
+
+    def _write_manifest(self) -> None:
+        if self._pieces:
+            name = self.manifests[-1]
+            with writing(str(self.folder.path)):
+                put_durably(self.folder.manifests, name, b"".join(self._pieces))
+                reach("manifest.write", self.folder.manifests.place(name))
+            self._pieces, self._size = [], 0
+
+
+def put_durably(folder: Folder, name: str, data: bytes) -> None:
+    """Write a file that a version is going to name: its name is on the disk before that version's."""
+    folder.put(name, data)
+    if isinstance(folder, LocalFolder):
+        sync_folder(folder.location)
+
+
+def announced_runs(folder: RecordingsFolder) -> tuple[set[str], set[str]]:
+    """The runs whose writers live, as far as anybody knows, and those that are announced by writers that do not."""
+    living, dead = set[str](), set[str]()
+    try:
+        names = list(folder.writers.names())
+    except (FileNotFoundError, SourceMissingError):
+        return living, dead
+    for name in names:
+        holder = _holder(folder.writers, name)
+        silent = holder is None or (not holder.is_here and time.time() - holder.renewed > _SILENT)
+        gone = silent or (holder is not None and holder.is_dead)
+        (dead if gone else living).add(name.removesuffix(_SUFFIX))
+    return living, dead
+
+
+def withdraw_all(folder: RecordingsFolder, runs: Iterable[str]) -> None:
+    """Take back announcements of runs that are over."""
+    folder.writers.delete(f"{run}{_SUFFIX}" for run in runs)
+
+
+def _holder(folder: Folder, name: str) -> Holder | None:
+    """Who announced a run; None where that is not to be read, or it is over."""
+    for pause in (0.0, _TORN):
+        time.sleep(pause)
+        try:
+            return Holder.parse(folder.get(name))
+        except (FileNotFoundError, SourceMissingError):
+            return None
+        except (ValueError, TypeError, RecursionError):
+            continue  # it is being written, or was torn
+        except ReadError as error:
+            raise WriteError(
+                f"an announcement cannot be read: {error}", path=folder.place(name), transient=True
+            ) from error
+    return None
+
 
 OPERATION: Final = "vacuum"
 

@@ -21,9 +21,8 @@ from ..rrd import (
     verify_file,
 )
 from ..storage import RESTORE
-from .entries import SCHEMA, RecordingEntry
+from .entries import SCHEMA, LiveEntries, RecordingEntry
 from .folder import MANIFEST_ERRORS, RecordingsFolder
-from .live import LiveEntries
 from .schemas import SchemaFiles
 from .summaries import NO_PROPERTIES, properties_in
 from .times import times_in

@@ -34,9 +34,9 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
 from ..errors import ReadError, UsageError
-from ..folders import Folder
 from ..locations import Location
 from ..storage import has_files
+from ..storage.folder import Folder
 
 
 class TableRef(NamedTuple):

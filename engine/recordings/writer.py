@@ -21,14 +21,23 @@ from ..execution import SHARD_BYTES, Lease, PartChunk, Staging
 from ..faults import reach
 from ..rrd import NEVER_CHANGES, ChunkTable, StoreEntry, VerifiedPayload, digest_of, keeping_open
 from ..storage import publish
-from .entries import BASE_LAYER, Key, RecordingEntry, key_of, moved_to, removal_of, rows_of, still, table_of
+from .entries import (
+    BASE_LAYER,
+    Key,
+    LiveEntries,
+    RecordingEntry,
+    key_of,
+    moved_to,
+    removal_of,
+    rows_of,
+    still,
+    table_of,
+)
 from .folder import RecordingsFolder, manifest_bytes, table_of_parts
-from .live import LiveEntries
-from .new_files import NewFiles, SweptError, put_durably
 from .schemas import SchemaFiles
 from .summaries import LayerSummary, properties_of, ranges_of, with_summary
 from .times import TimesBytes, times_of_parts
-from .vacuum import vacuum_folder
+from .vacuum import NewFiles, SweptError, put_durably, vacuum_folder
 from .versions import RecordingsVersion, TableRef
 
 _Result = TypeVar("_Result")

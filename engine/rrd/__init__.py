@@ -1,16 +1,56 @@
 """The RRD container: framing, messages, manifest, reader and writer. No streams, no Spark."""
 
-from .arrow_checks import check_columns, check_file, expanded_size
-from .arrow_ipc import ARROW_ERRORS, END_OF_STREAM, decode_batch, encode_batch, has_dictionary, stream_of
-from .chunk_table import CHUNK_TABLE, COMPONENT_TYPE, TIMELINE_TYPE, ChunkEntry, ChunkTable
+from ..storage.positional import (
+    ANYWHERE,
+    NEVER_CHANGES,
+    HeldFile,
+    OpenFiles,
+    PositionalFile,
+    Recent,
+    file_identity,
+    keeping_open,
+    open_positional,
+    state_of,
+)
+from .arrow_ipc import (
+    ARROW_ERRORS,
+    END_OF_STREAM,
+    check_columns,
+    check_file,
+    decode_batch,
+    encode_batch,
+    expanded_size,
+    has_dictionary,
+    stream_of,
+)
+from .chunk_table import (
+    CHUNK_TABLE,
+    COMPONENT_TYPE,
+    TIMELINE_TYPE,
+    ChunkEntry,
+    ChunkTable,
+    ToldChunks,
+    difference_of,
+    lying_footer,
+    sequence_codes,
+    types_from_bytes,
+    types_to_bytes,
+)
 from .compression import Compression
-from .copying import copy_range, start_writing_back
 from .file import RrdFile
-from .footer_groups import Each, FooterGroup, ListedStore, read_footers
-from .framing import MESSAGE_HEADER_SIZE, STREAM_FOOTER_SIZE, STREAM_HEADER_SIZE, parse_stream_footer
+from .footer import Each, FooterGroup, ListedStore, read_footers
 from .manifest_writing import build_manifest
-from .messages import StoreEntry, message_classes, message_head, message_tail, store_field
-from .output import Output
+from .messages import (
+    MESSAGE_HEADER_SIZE,
+    STREAM_FOOTER_SIZE,
+    STREAM_HEADER_SIZE,
+    StoreEntry,
+    message_classes,
+    message_head,
+    message_tail,
+    parse_stream_footer,
+    store_field,
+)
 from .payloads import (
     EncodedPayload,
     FramedPayload,
@@ -22,25 +62,11 @@ from .payloads import (
     message_digest,
     verified_after_store,
 )
-from .positional import (
-    ANYWHERE,
-    NEVER_CHANGES,
-    HeldFile,
-    OpenFiles,
-    PositionalFile,
-    file_identity,
-    keeping_open,
-    open_positional,
-)
-from .recent import Recent, state_of
 from .recovery import RecoveringFile, RecoveryReport, announced_first
-from .runs import FileRun, Listed, Run, RunRows, VerifiedRun
-from .table_columns import sequence_codes, types_from_bytes, types_to_bytes
-from .times import MIXED, ByChunk, Times, TimesDirectory, Validity
-from .times_writing import TimesWriter, part_end
-from .told_chunks import ToldChunks, difference_of, lying_footer
+from .runs import FileRun, Listed, Run, RunRows, VerifiedRun, copy_range, start_writing_back
+from .times import MIXED, ByChunk, Times, TimesDirectory, TimesWriter, Validity, part_end
 from .verification import Findings, Look, Told, Verification, verify_file
-from .writer import MessageWriter, RrdWriter, WrittenChunks
+from .writer import MessageWriter, Output, RrdWriter, WrittenChunks
 
 __all__ = [
     "ANYWHERE",

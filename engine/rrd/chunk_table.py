@@ -1,4 +1,4 @@
-"""The chunk table: an Arrow table of fixed columns, a row for each chunk, of its header and where its message lies.
+"""The chunk table: one row per chunk with its header and the location of its message; checked against the chunks.
 
 It is what tasks tell the driver, what a store keeps as its manifests, what runs of messages are made of, and how chunks
 in parts travel. A footer is read into it and made of it, without an object for each chunk.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
@@ -17,6 +17,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ..chunk import (
+    Chunk,
+    ChunkData,
     ChunkHeader,
     ChunkKind,
     ComponentDescriptor,
@@ -26,22 +28,120 @@ from ..chunk import (
     TimelineKind,
     alike,
 )
-from .framing import MESSAGE_HEADER_SIZE
-from .table_columns import (
-    Integers,
-    Mask,
-    Numbers,
-    coded,
-    distinct,
-    encoded,
-    flat,
-    integers,
-    lists_of,
-    sequence_codes,
-    type_column,
-    types_from_bytes,
-    valid,
-)
+from ..errors import ReadError
+from .messages import MESSAGE_HEADER_SIZE
+
+Integers = npt.NDArray[np.int64]
+Numbers = npt.NDArray[np.uint64]
+Mask = npt.NDArray[np.bool_]
+
+_DENSE: Final = 1 << 22
+
+
+def integers(column: pa.Array) -> Integers:
+    """The 64-bit values of a column as they lie in memory: where it is null, any."""
+    buffer, width = column.buffers()[1], column.type.bit_width // 8
+    if buffer is None or not len(column):
+        return np.zeros(len(column), dtype=np.int64)
+    sign = "u" if width < 8 and pa.types.is_unsigned_integer(column.type) else "i"
+    values = np.frombuffer(buffer, f"{sign}{width}", len(column), column.offset * width)
+    return values.astype(np.int64, copy=False)
+
+
+def valid(column: pa.Array) -> Mask:
+    """The mask of the values of ``column`` that are not null."""
+    if not column.null_count:
+        return np.ones(len(column), dtype=bool)
+    return np.asarray(column.is_valid().to_numpy(zero_copy_only=False), dtype=bool)
+
+
+def distinct(keys: Integers, bound: int) -> tuple[Integers, Integers]:
+    """The numbers among ``keys`` (below ``bound``), ascending, and for each key its place among them."""
+    if bound > _DENSE:
+        found, place = np.unique(keys, return_inverse=True)
+        return found, place.reshape(-1)
+    is_there = np.zeros(bound, dtype=bool)
+    is_there[keys] = True
+    found = np.flatnonzero(is_there)
+    places = np.empty(bound, dtype=np.int64)
+    places[found] = np.arange(len(found))
+    return found, places[keys]
+
+
+def sequence_codes(
+    ends: Integers, values: Integers, bound: int, codes: Integers | None = None, count: int = 1
+) -> tuple[Integers, int]:
+    """For each list a number, the same for lists of the same values (below ``bound``) and ``codes``; and how many."""
+    sizes = np.diff(ends)
+    found = np.zeros(len(sizes), dtype=np.int64) if codes is None else codes
+    for position in range(int(sizes.max(initial=0))):
+        goes_on = sizes > position
+        value = np.zeros(len(sizes), dtype=np.int64)
+        value[goes_on] = values[ends[:-1][goes_on] + position] + 1
+        known, found = distinct(found * (bound + 1) + value, count * (bound + 1))
+        count = len(known)
+    return found, count
+
+
+def encoded(column: pa.Array) -> tuple[Integers, list[str]]:
+    """For each row a number, and for each number the text."""
+    found = column.dictionary_encode()
+    return integers(found.indices), found.dictionary.to_pylist()
+
+
+def coded(*columns: pa.Array) -> tuple[Integers, list[tuple[Any, ...]]]:
+    """For each row of several columns a number, and for each number the values; of rows with a null, too."""
+    codes, bound = np.zeros(len(columns[0]), dtype=np.int64), 1
+    tables = []
+    for column in columns:
+        found = column.dictionary_encode("encode")
+        table = found.dictionary.to_pylist()
+        codes = codes * len(table) + integers(found.indices)
+        bound *= max(len(table), 1)
+        tables.append(table)
+    numbers, place = distinct(codes, bound)
+    keys = []
+    for key in numbers.tolist():
+        values = []
+        for table in reversed(tables):
+            key, at = divmod(key, len(table))
+            values.append(table[at])
+        keys.append(tuple(reversed(values)))
+    return place, keys
+
+
+def flat(column: pa.ListArray) -> tuple[Integers, pa.Array]:
+    """The bounds of each list among the values of all, and these values."""
+    ends = column.offsets.to_numpy(zero_copy_only=False).astype(np.int64)
+    first, last = (int(ends[0]), int(ends[-1])) if len(ends) else (0, 0)
+    return (ends - first if len(ends) else np.zeros(1, np.int64)), column.values.slice(first, last - first)
+
+
+def lists_of(sizes: Sequence[int] | Integers, datatype: pa.StructType, columns: Sequence[Any]) -> pa.ListArray:
+    """Lists of so many structs each, of the values of ``columns`` one behind the other."""
+    fields = list(datatype)
+    arrays = [c if isinstance(c, pa.Array) else pa.array(c, f.type) for c, f in zip(columns, fields, strict=True)]
+    ends = np.concatenate([[0], np.cumsum(np.asarray(sizes, dtype=np.int64))]).astype(np.int32)
+    return pa.ListArray.from_arrays(pa.array(ends), pa.StructArray.from_arrays(arrays, fields=fields))
+
+
+def type_column(codes: npt.NDArray[Any], sets: Sequence[tuple[pa.DataType, ...]]) -> pa.DictionaryArray:
+    """The column ``types``, of the numbers of type sets."""
+    values = pa.array([types_to_bytes(types) for types in sets], pa.binary())
+    return pa.DictionaryArray.from_arrays(pa.array(codes, pa.int32()), values)
+
+
+def types_to_bytes(types: tuple[pa.DataType, ...], metadata: dict[bytes, bytes] | None = None) -> bytes:
+    """Return Arrow types as an Arrow IPC schema."""
+    serialised: bytes = pa.schema([pa.field(str(i), t) for i, t in enumerate(types)], metadata).serialize().to_pybytes()
+    return serialised
+
+
+@lru_cache(maxsize=1024)
+def types_from_bytes(data: bytes) -> tuple[pa.DataType, ...]:
+    """Return the types that :func:`types_to_bytes` wrote."""
+    return tuple(f.type for f in pa.ipc.read_schema(pa.py_buffer(data)))
+
 
 RANGE_TYPE: Final = pa.struct([("start", pa.int64()), ("end", pa.int64()), ("num_rows", pa.int64())])
 TIMELINE_TYPE: Final = pa.struct(
@@ -499,3 +599,138 @@ def _type_sets(headers: Sequence[ChunkHeader]) -> pa.DictionaryArray:
             recent[header.entity_path] = code
         codes.append(code)
     return type_column(np.array(codes, dtype=np.int32), sets)
+
+
+_HINT = "Its footer was made wrong: write the file anew by what made it, or from RrdReader(path, recover=True)."
+
+
+def difference(there: ChunkHeader, told: ChunkHeader) -> str | None:
+    """The fact of a chunk that is told otherwise than it is, if any. A header without components tells of none."""
+    for what in ("chunk_id", "entity_path", "num_rows", "is_static", "timelines"):
+        is_so, is_told = getattr(there, what), getattr(told, what)
+        if is_so != is_told:
+            return f"the {what} of a chunk is {_text(is_so)}; it is told to be {_text(is_told)}"
+    if not told.components:
+        return None
+    components = {c.descriptor: c for c in there.components}
+    for component in told.components:
+        found = components.pop(component.descriptor, None)
+        name = component.descriptor.component
+        if found is None or found.ranges != component.ranges:
+            return f"component {name} of a chunk is not there, or not at the times told"
+        if found.datatype != component.datatype:
+            return f"component {name} of a chunk is of type {found.datatype}; it is told to be {component.datatype}"
+        if component.is_empty and not found.is_empty:
+            return f"component {name} of a chunk has values; it is told to have none"
+    return None
+
+
+def _text(fact: Any) -> str:
+    if isinstance(fact, bytes):
+        return fact.hex()
+    if isinstance(fact, tuple):
+        return ", ".join(f"{line.name} from {line.start} to {line.end}" for line in fact) or "none"
+    return str(fact)
+
+
+def untold(there: ChunkHeader, told: ChunkHeader) -> str | None:
+    """The component of a chunk that is not told of, though others are; None where there is none but of nulls."""
+    names = {c.descriptor for c in told.components}
+    for component in there.components if names else ():
+        if component.descriptor not in names and not _is_null(component.ranges, component.is_empty):
+            return f"a chunk has component {component.descriptor.component}, which is not told of"
+    return None
+
+
+def difference_of(data: ChunkData, told: ChunkHeader) -> str | None:
+    """The fact of a chunk that is told otherwise than it is, or not told though others are, if any."""
+    there = Chunk.from_data(data).header
+    return difference(there, told) or untold(there, told)
+
+
+def _is_null(ranges: Sequence[object], is_empty: bool | None) -> bool:
+    return all(getattr(some, "num_rows", 0) == 0 for some in ranges) if ranges else bool(is_empty)
+
+
+def lying_footer(what: str, path: str, offset: int) -> ReadError:
+    """The error for a chunk of which something else is told."""
+    return ReadError(what, path=path, offset=offset, hint=_HINT)
+
+
+class _Fact(NamedTuple):
+    """A chunk as it is told of: its timelines with first and last time, its components with their types."""
+
+    entity_path: str
+    num_rows: int
+    lines: list[tuple[tuple[str, TimelineKind], int, int]]
+    components: list[tuple[ComponentDescriptor, pa.DataType]]
+
+
+class ToldChunks:
+    """The chunks of a table as they are told of."""
+
+    def __init__(self, table: ChunkTable) -> None:
+        self._table = table
+
+    def difference(self, row: int, data: ChunkData) -> str | None:
+        """The fact of the chunk in a row that is told otherwise than it is; None where there is none."""
+        if self._is_as_told(row, data):
+            return None
+        (told,) = self._table.slice(row, row + 1).headers()
+        return difference_of(data, told)
+
+    def _is_as_told(self, row: int, data: ChunkData) -> bool:
+        """Whether a chunk without nulls is surely as it is told, which costs a third of comparing all."""
+        fact = self._fact(row)
+        if fact is None or fact.num_rows != data.num_rows or fact.entity_path != data.entity_path:
+            return False
+        if len(fact.lines) != len(data.timelines) or len(fact.components) != len(data.components):
+            return False
+        for line, told in zip(data.timelines, fact.lines, strict=True):
+            ticks = line.ticks
+            start, end = (ticks[0], ticks[-1]) if line.is_sorted else (ticks.min(), ticks.max())
+            if (line.name, line.kind) != told[0] or start != told[1] or end != told[2]:
+                return False
+        for component, (descriptor, datatype) in zip(data.components, fact.components, strict=True):
+            values = component.values
+            if values.null_count or component.descriptor != descriptor or values.type != datatype:
+                return False
+        return True
+
+    def _fact(self, row: int) -> _Fact | None:
+        """The fact of a row all components of which are told to have a value in every row; None for another."""
+        if not self._is_whole[row]:
+            return None
+        table = self._table
+        lines, parts = table.timelines, table.components
+        (codes, paths), (sets, types) = table.entity_codes, table.type_sets
+        on, of = slice(*lines.ends[row : row + 2].tolist()), slice(*parts.ends[row : row + 2].tolist())
+        keys = [lines.keys[code] for code in lines.codes[on].tolist()]
+        return _Fact(
+            paths[codes[row]],
+            int(table.num_rows[row]),
+            list(zip(keys, lines.start[on].tolist(), lines.end[on].tolist(), strict=True)),
+            [
+                (parts.descriptors[code], datatype)
+                for code, datatype in zip(parts.codes[of].tolist(), types[sets[row]], strict=True)
+            ],
+        )
+
+    @cached_property
+    def _is_whole(self) -> npt.NDArray[np.bool_]:
+        """The rows whose components are all told to have a value in every row, at the times of the chunk."""
+        lines, parts = self._table.timelines, self._table.components
+        rows = np.asarray(self._table.num_rows, np.int64)
+        counts = np.diff(parts.range_ends)
+        row = np.repeat(np.arange(len(rows)), np.diff(parts.ends))
+        is_whole = counts == np.diff(lines.ends)[row]
+        cell = np.repeat(np.arange(len(counts)), counts)
+        fits = is_whole[cell]
+        line = np.where(fits, lines.ends[row[cell]] + np.arange(len(cell)) - parts.range_ends[cell], 0)
+        if len(lines.codes):
+            fits &= parts.is_known & (parts.start == lines.start[line]) & (parts.end == lines.end[line])
+            fits &= parts.num_rows == rows[row[cell]]
+        whole = (rows > 0) & (np.diff(parts.ends) > 0)
+        whole[row[~is_whole]] = False
+        whole[row[cell[~fits]]] = False
+        return whole

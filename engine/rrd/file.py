@@ -11,13 +11,12 @@ from typing import Any
 from ..chunk import Chunk, ChunkHeader
 from ..errors import ReadWarning, UsageError
 from ..objects import is_url
+from ..storage.positional import GROWING, HeldFile, PositionalFile, held_file, open_positional
 from .chunk_table import ChunkEntry, ChunkTable
 from .footer import FileIndex, read_index, unlisted_messages
-from .framing import STREAM_HEADER_SIZE, Message, MessageKind, Version, scan
 from .manifest_reading import silent_columns
-from .messages import StoreEntry
+from .messages import STREAM_HEADER_SIZE, Message, MessageKind, StoreEntry, Version, scan
 from .payloads import VerifiedPayload
-from .positional import GROWING, HeldFile, PositionalFile, held_file, open_positional
 from .recovery import AnnouncedStores, decoded_chunk, scan_stores, store_of
 
 

@@ -1,34 +1,48 @@
-"""The footer of a file, by which it is opened without a walk: found and checked; and chunks that it does not list."""
+"""Footers of RRD files: found, checked and read, for one file or many files at once."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 
+from ..chunk import ChunkHeader, ComponentDescriptor
 from ..errors import ReadError, ReadWarning
 from ..limits import MAX_FOOTER, check_limit
+from ..storage.positional import PositionalFile
 from . import messages
-from .framing import (
+from .arrow_ipc import ARROW_ERRORS
+from .chunk_table import ChunkTable, Integers
+from .manifest_reading import (
+    Manifest,
+    OutdatedManifestError,
+    SealedManifest,
+    UnionSchema,
+    parse_alike,
+    parse_manifest,
+    seal,
+    silent_columns,
+)
+from .messages import (
     MESSAGE_HEADER_SIZE,
     STREAM_FOOTER_SIZE,
     STREAM_HEADER_SIZE,
     Message,
     MessageKind,
+    RrdFooter,
+    StoreEntry,
     StreamFooter,
     Version,
     crc_of,
+    from_message,
     message_at,
     parse_stream_footer,
     parse_stream_header,
 )
-from .manifest_reading import Manifest, OutdatedManifestError, SealedManifest, parse_manifest, seal
-from .messages import RrdFooter, StoreEntry, from_message
-from .positional import PositionalFile
-from .table_columns import Integers
 
 _FIRST_PAYLOAD = STREAM_HEADER_SIZE + MESSAGE_HEADER_SIZE
 
@@ -195,3 +209,118 @@ def _gaps(offsets: Integers, sizes: Integers, messages_end: int) -> list[tuple[i
     last = np.append(first[1:], len(order))[: len(first)] - 1
     runs = list(zip(stops[last].tolist(), starts[first].tolist(), strict=True))
     return [*runs, (messages_end, messages_end)]
+
+
+Each = Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]
+"""``map``, or that of a pool of threads."""
+
+
+class ListedStore(NamedTuple):
+    """A store of file number ``file``: its chunks are the rows from ``start`` to before ``stop`` of a group's table."""
+
+    file: int
+    path: str
+    store: StoreEntry
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True, slots=True)
+class FooterGroup:
+    """Stores of several files whose footers have one shape.
+
+    ``table`` has their chunks as :meth:`RrdFile.listing` gives them, one store behind the other; and those of stores
+    that are not among ``stores``.
+    """
+
+    table: ChunkTable
+    stores: Sequence[ListedStore]
+    union: UnionSchema
+
+    def of_stores(self, wanted: Callable[[StoreEntry], bool]) -> FooterGroup:
+        """The same without the stores that are not ``wanted``."""
+        return replace(self, stores=[one for one in self.stores if wanted(one.store)])
+
+    def silent_columns(self, told: Container[tuple[str, ComponentDescriptor]]) -> list[ChunkHeader]:
+        """The same as :meth:`RrdFile.silent_columns`, for a store whose chunks have the components ``told``."""
+        return silent_columns(self.union, told)
+
+
+class _Member(NamedTuple):
+    file: int
+    store: StoreEntry
+    sealed: SealedManifest
+
+
+class _Listing(NamedTuple):
+    """The places of the chunks of a member, as its footer has them."""
+
+    member: _Member
+    offsets: Integers
+    sizes: Integers
+
+
+def read_footers(files: Sequence[PositionalFile], each: Each = map) -> list[FooterGroup]:
+    """The stores in files, from their footers.
+
+    A file is left out that is not whole, has no footer, or whose footer does not list all of its chunks:
+    :class:`RrdFile` reads such a one with more care, and says what is wrong with it.
+    """
+    by_shape: defaultdict[tuple[bytes, bytes], list[_Member]] = defaultdict(list)
+    for members in each(_members, enumerate(files)):
+        for member in members:
+            by_shape[member.sealed.shape].append(member)
+    listings: defaultdict[int, list[_Listing]] = defaultdict(list)
+    groups, left_out = [], set[int]()
+    for members in by_shape.values():
+        try:
+            group, listed = _group(members)
+        except (ReadError, OutdatedManifestError, *ARROW_ERRORS):
+            left_out.update(member.file for member in members)
+            continue
+        groups.append(group)
+        for one in listed:
+            listings[one.member.file].append(one)
+    whole = each(lambda item: _lists_all(files[item[0]], item[1]), listings.items())
+    left_out.update(file for file, lists_all in zip(listings, whole, strict=True) if not lists_all)
+    return [replace(group, stores=[one for one in group.stores if one.file not in left_out]) for group in groups]
+
+
+def _members(numbered: tuple[int, PositionalFile]) -> list[_Member]:
+    """The manifests of a file, whose stores are all different; none where it is to be read with more care."""
+    number, file = numbered
+    try:
+        parse_stream_header(file.read(0, min(STREAM_HEADER_SIZE, file.size), what="the header"), path=file.path)
+        footer = read_footer(file)
+        members = [] if footer is None else [_Member(number, *found) for found in sealed_manifests(file, footer)]
+    except ReadError:
+        return []
+    stores = {member.store for member in members}
+    return members if len(stores) == len(members) and all(m.sealed.shape[1] for m in members) else []
+
+
+def _group(members: Sequence[_Member]) -> tuple[FooterGroup, list[_Listing]]:
+    manifest, counts = parse_alike([member.sealed for member in members])
+    table = manifest.table
+    member_of = np.repeat(np.arange(len(members)), counts)
+    offsets = table.offsets
+    order = np.lexsort((offsets, member_of))
+    follows = (np.diff(offsets[order]) == 0) & (np.diff(member_of[order]) == 0)
+    kept = order[~np.append(follows, False)[: len(order)]]
+    stops = np.cumsum(np.bincount(member_of[kept], minlength=len(members))).tolist()
+    stores = [
+        ListedStore(member.file, member.sealed.path, member.store, start, stop)
+        for member, start, stop in zip(members, [0, *stops], stops, strict=False)
+    ]
+    ends = np.cumsum(counts)[:-1]
+    places = zip(members, np.split(manifest.offsets, ends), np.split(manifest.sizes, ends), strict=True)
+    return FooterGroup(table.take(kept), stores, manifest.union), [_Listing(*place) for place in places]
+
+
+def _lists_all(file: PositionalFile, listed: Sequence[_Listing]) -> bool:
+    """Whether the manifests of a file list all chunks in it."""
+    offsets, sizes = (np.concatenate(column) for column in list(zip(*listed, strict=True))[1:])
+    try:
+        return not messages_between(file, offsets, sizes, listed[0].member.sealed.messages_end)
+    except ReadError:
+        return False

@@ -24,20 +24,11 @@ from ..chunk import (
 )
 from ..errors import WriteError
 from ..limits import MAX_CHUNK_UNCOMPRESSED, MAX_FOOTER, MIB
-from .chunk_table import ChunkTable
+from .chunk_table import ChunkTable, Integers, Mask, distinct
 from .compression import Compression, compress
-from .manifest_columns import (
-    END,
-    FIXED,
-    HAS_STATIC_DATA,
-    NUM_ROWS,
-    START,
-    STATIC_INDEX,
-    column_name,
-)
+from .manifest_reading import END, FIXED, HAS_STATIC_DATA, NUM_ROWS, START, STATIC_INDEX, column_name
 from .messages import ENCODER_VERSION_V0, RrdManifest, StoreEntry
 from .payloads import digests_to_bytes
-from .table_columns import Integers, Mask, distinct
 
 _ALL_TIMES: Final = (1 - 2**63, 2**63 - 1)
 _END_OF_STREAM_SIZE: Final = 8

@@ -20,13 +20,12 @@ import xxhash
 from ..chunk import ChunkData
 from ..errors import ReadError
 from ..limits import FREE_EXPANSION
+from ..storage.positional import HeldFile, PositionalFile, open_briefly, open_positional
 from . import messages
 from .arrow_ipc import decode_batch, decode_chunk
-from .chunk_table import ChunkEntry
+from .chunk_table import ChunkEntry, valid
 from .compression import Compression, check_compression, check_sizes, decompress
 from .messages import LocatedMessage, StoreEntry, locate, message_head, message_tail, store_field
-from .positional import HeldFile, PositionalFile, open_briefly, open_positional
-from .table_columns import valid
 
 _WHAT = "the payload of a chunk"
 _CHANGED = "The file was changed after it was opened, or its footer is wrong."

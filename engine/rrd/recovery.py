@@ -15,11 +15,23 @@ from typing import Any, NamedTuple
 from ..chunk import SORBET_VERSION, Chunk, data_from_batch
 from ..errors import ReadError
 from ..objects import is_url
+from ..storage.positional import GROWING, HeldFile, PositionalFile, held_file, open_positional
 from . import messages
-from .framing import STREAM_HEADER_SIZE, Message, MessageKind, message_at, parse_stream_header, scan
-from .messages import SetStoreInfo, StoreEntry, StoreKey, from_message, key_of, locate
+from .messages import (
+    STREAM_HEADER_SIZE,
+    Message,
+    MessageKind,
+    SetStoreInfo,
+    StoreEntry,
+    StoreKey,
+    from_message,
+    key_of,
+    locate,
+    message_at,
+    parse_stream_header,
+    scan,
+)
 from .payloads import FramedPayload
-from .positional import GROWING, HeldFile, PositionalFile, held_file, open_positional
 
 _OLDEST_KEPT = tuple(int(n) for n in SORBET_VERSION.split("."))
 

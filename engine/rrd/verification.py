@@ -16,14 +16,12 @@ from ..chunk import Chunk, ChunkData, ChunkHeader
 from ..errors import ReadError, ReadWarning, SourceMissingError
 from ..limits import MIB
 from ..objects import is_url
-from .chunk_table import ChunkEntry
+from ..storage.positional import GROWING, HeldFile, PositionalFile, held_file, keeping_open, open_positional
+from .chunk_table import ChunkEntry, difference
 from .footer import FileIndex, read_footer, read_index
-from .framing import STREAM_HEADER_SIZE, Message, MessageKind, parse_stream_header, scan
-from .messages import StoreEntry, StoreKey
+from .messages import STREAM_HEADER_SIZE, Message, MessageKind, StoreEntry, StoreKey, parse_stream_header, scan
 from .payloads import VerifiedPayload
-from .positional import GROWING, HeldFile, PositionalFile, held_file, keeping_open, open_positional
 from .recovery import announced_by, decoded_chunk, owner_of, store_of
-from .told_chunks import difference
 
 _HINT: Final = "The file was damaged on disk or in transit, or its writer is faulty; restore it from a copy."
 _MOST_FAULTS: Final = 1000

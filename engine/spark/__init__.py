@@ -10,24 +10,27 @@ from typing import TYPE_CHECKING
 from ..lazy_names import lazy_names
 
 if TYPE_CHECKING:
-    from .gateway import check_not_in_task, in_task, tries_before
-    from .interrupts import (
+    from .gateway import (
         INTERRUPTED,
         TERMINATED,
         Terminated,
         cancel_jobs_while,
         cancel_tagged,
+        check_not_in_task,
+        in_task,
         interrupt_behind,
         interruptible,
         note_signal,
         raise_in_thread,
         signal_since,
         tag_jobs,
+        tries_before,
         waiting_for_jobs,
     )
-    from .resources import Resources, resources_of
     from .session import (
+        Resources,
         give_up_start,
+        resources_of,
         running_session,
         said_by_cluster,
         session_for_user,
@@ -40,15 +43,14 @@ if TYPE_CHECKING:
     from .value_types import arrow_of, spark_array, spark_form, spark_schema
 
 _HOMES = {
-    ".gateway": "check_not_in_task in_task tries_before",
-    ".interrupts": (
-        "INTERRUPTED TERMINATED Terminated cancel_jobs_while cancel_tagged interrupt_behind interruptible note_signal "
-        "raise_in_thread signal_since tag_jobs waiting_for_jobs"
+    ".gateway": (
+        "INTERRUPTED TERMINATED Terminated cancel_jobs_while cancel_tagged check_not_in_task in_task "
+        "interrupt_behind interruptible note_signal raise_in_thread signal_since tag_jobs tries_before "
+        "waiting_for_jobs"
     ),
-    ".resources": "Resources resources_of",
     ".session": (
-        "give_up_start running_session said_by_cluster session_for_user session_is_ours session_is_there "
-        "start_ahead stop_session"
+        "Resources give_up_start resources_of running_session said_by_cluster session_for_user session_is_ours "
+        "session_is_there start_ahead stop_session"
     ),
     ".session_conf": "is_local",
     ".value_types": "arrow_of spark_array spark_form spark_schema",

@@ -34,14 +34,17 @@ from .gateway import (
     delete_at_exit,
     detach,
     environment,
+    give_back,
     hush,
     is_stopped,
+    keeping_interrupt,
     launched_process,
     quiet_py4j,
     rooms_of,
+    signal_since,
+    take_signals,
     use_python,
 )
-from .interrupts import give_back, keeping_interrupt, signal_since, take_signals
 from .jvm import Java, Jvm, class_path, find_java, start_jvm, write_logging
 from .session_conf import (
     DAEMON_MODULE,

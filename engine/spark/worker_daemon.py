@@ -29,7 +29,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Protocol
 
-from ..allocation import keep_freed_memory
+from ..limits import keep_freed_memory
 
 _QUIET_IMPORTS = {
     "JE_ARROW_MALLOC_CONF": "background_thread:false",
@@ -49,7 +49,7 @@ _NEEDED = (
     "lz4.block",
     "zstandard",
     "chunkmill.engine.execution.work",
-    "chunkmill.engine.execution.rrd_sink",
+    "chunkmill.engine.execution.sink",
     "chunkmill.engine.stream.operators",
     "chunkmill.engine.rrd",
     "chunkmill.readers",

@@ -17,7 +17,7 @@ from typing import Any, Final, TypeVar
 import xxhash
 
 from ..errors import CommitUnknownError, ReadError, SourceMissingError, UnsupportedError, WriteError, writing
-from ..folders import Folder, LocalFolder
+from .folder import Folder, LocalFolder
 
 FORMAT: Final = 4
 """The format that is written."""

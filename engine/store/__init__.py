@@ -10,18 +10,14 @@ from ..lazy_names import lazy_names
 if TYPE_CHECKING:
     from ..optimisation import OptimizationProfile, video
     from ..stream import ChunkStore, LazyStore, StoreVersion
-    from .chunk_store import collect_plan, open_recording
-    from .panels import chunks_panel
-    from .recording_store import RecordingStore
-    from .stored import read_rows, segment_of
+    from .chunk_store import collect_plan, open_recording, read_rows, segment_of
+    from .recording_store import RecordingStore, chunks_panel
 
 _HOMES = {
     "..optimisation": "OptimizationProfile video",
     "..stream": "ChunkStore LazyStore StoreVersion",
-    ".chunk_store": "collect_plan open_recording",
-    ".panels": "chunks_panel",
-    ".recording_store": "RecordingStore",
-    ".stored": "read_rows segment_of",
+    ".chunk_store": "collect_plan open_recording read_rows segment_of",
+    ".recording_store": "RecordingStore chunks_panel",
 }
 
 __all__ = [

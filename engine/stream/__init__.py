@@ -8,7 +8,6 @@ from ..lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from ..chunk import ChunkKind, Fate
-    from .content_filter import Content, ContentFilter
     from .drawing import draw_plan
     from .frames import FrameChoices, FrameRequest, Frames, tick_of
     from .lazy_stream import (
@@ -29,20 +28,19 @@ if TYPE_CHECKING:
         value_schema,
         write_stores,
     )
-    from .operators import Operator, as_chunk
+    from .operators import Content, ContentFilter, Operator, as_chunk
     from .plan import Node, OperatorNode, Plan, compile_plan, explain_plan, nodes_of
     from .source import IteratedSource, PlaceholderSource, Source, SourceLike, Split
 
 _HOMES = {
     "..chunk": "ChunkKind Fate",
-    ".content_filter": "Content ContentFilter",
     ".drawing": "draw_plan",
     ".frames": "FrameChoices FrameRequest Frames tick_of",
     ".lazy_stream": (
         "ChunkStore Kept LazyChunkStream LazyStore StoreVersion StoredChunks by_chunk_id framed plan_outputs "
         "plan_recording single_tasks sink_of task_plan value_columns value_schema write_stores"
     ),
-    ".operators": "Operator as_chunk",
+    ".operators": "Content ContentFilter Operator as_chunk",
     ".plan": "Node OperatorNode Plan compile_plan explain_plan nodes_of",
     ".source": "IteratedSource PlaceholderSource Source SourceLike Split",
 }

@@ -34,8 +34,7 @@ from ..chunk import (
     timestamp_ticks,
 )
 from ..errors import ReadWarning, UsageError, check_argument
-from .content_filter import Content, ContentFilter, content_filter
-from .operators import Operator
+from .operators import Content, ContentFilter, Operator, content_filter
 
 if TYPE_CHECKING:
     import pandas

@@ -43,9 +43,8 @@ from ..locations import local_path, located
 from ..objects import ObjectUrl
 from ..reports import RunReport
 from ..rrd import StoreEntry
-from .content_filter import Content, content_filter
 from .frames import FrameRequest, Frames, RowChoices
-from .operators import Components, Filter, FlatMap, Map, Operator, Selection, as_chunk
+from .operators import Components, Content, Filter, FlatMap, Map, Operator, Selection, as_chunk, content_filter
 from .plan import (
     MergeNode,
     Node,

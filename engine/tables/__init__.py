@@ -10,10 +10,8 @@ from typing import TYPE_CHECKING
 from ..lazy_names import lazy_names
 
 if TYPE_CHECKING:
-    from .checking import check_against
-    from .connection import AsyncTableConnection, TableConnection, connect, connect_async
-    from .definitions import Definition, group_metadata, metadata_of, remember, resolve
-    from .functions import UDF, UnpackedUDF, udf
+    from .connection import AsyncTableConnection, TableConnection, TableReference, connect, connect_async
+    from .function import UDF, UnpackedUDF, check_against, udf
     from .jobs import BackfillJobResult, ErrorRecord, Job, JobFuture, JobMetric, JobRecord, JobTable, UdfResult
     from .planning import BackfillPlan
     from .policies import (
@@ -30,32 +28,28 @@ if TYPE_CHECKING:
         retry_transient,
         skip_on_error,
     )
-    from .ranking import vector_of
-    from .reference import TableReference
-    from .search import TableQuery
+    from .refresh import RefreshJobResult, RefreshPlan
+    from .search import TableQuery, vector_of
     from .signatures import Columns, FunctionKind
     from .table import NativeTable, Table
+    from .targets import Definition, group_metadata, metadata_of, remember, resolve
     from .upkeep import CleanupStats, cleaned, joined
-    from .view_refresh import RefreshJobResult, RefreshPlan
 
 _HOMES = {
+    ".connection": "AsyncTableConnection TableConnection TableReference connect connect_async",
+    ".function": "UDF UnpackedUDF check_against udf",
     ".jobs": "BackfillJobResult ErrorRecord Job JobFuture JobMetric JobRecord JobTable UdfResult",
     ".planning": "BackfillPlan",
-    ".connection": "AsyncTableConnection TableConnection connect connect_async",
-    ".table": "NativeTable Table",
-    ".upkeep": "CleanupStats cleaned joined",
-    ".view_refresh": "RefreshJobResult RefreshPlan",
-    ".checking": "check_against",
-    ".definitions": "Definition group_metadata metadata_of remember resolve",
-    ".functions": "UDF UnpackedUDF udf",
     ".policies": (
         "Fail Policy Retry RowFailure Skip check_skipped fail_fast guarded_compute policy_for retry_all "
         "retry_transient skip_on_error"
     ),
-    ".ranking": "vector_of",
-    ".reference": "TableReference",
-    ".search": "TableQuery",
+    ".refresh": "RefreshJobResult RefreshPlan",
+    ".search": "TableQuery vector_of",
     ".signatures": "Columns FunctionKind",
+    ".table": "NativeTable Table",
+    ".targets": "Definition group_metadata metadata_of remember resolve",
+    ".upkeep": "CleanupStats cleaned joined",
 }
 
 __all__ = [

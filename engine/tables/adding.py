@@ -11,12 +11,9 @@ import pyarrow as pa
 
 from ..errors import UsageError, check_argument
 from ..lance import UNNAMEABLE, LanceTable, is_blob
-from .checking import check_against
-from .definitions import Definition, group_metadata, metadata_of, remember
-from .functions import UDF, UnpackedUDF
-from .provenance import COMPUTED_BY, token_of
-from .staleness import note_fresh
-from .targets import FunctionColumns
+from .digests import COMPUTED_BY, token_of
+from .function import UDF, UnpackedUDF, check_against
+from .targets import Definition, FunctionColumns, group_metadata, metadata_of, note_fresh, remember
 
 _ROW: Final = "_rowid"
 _FUNCTION_KEYS: Final = ("udf", "virtual_column")

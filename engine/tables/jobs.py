@@ -1,4 +1,4 @@
-"""Jobs: what runs, or ran, on the columns of a table, and what failed in it; kept in the table's folder as JSON."""
+"""Jobs on the columns of a table: their counts, progress and failures, kept as JSON in the table's folder."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import json
 import threading
 import time
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
@@ -17,14 +18,81 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Generic, TypeVar
 
 from ..errors import JobFailedError, NotFoundError, ReadError, UsageError, WriteError, writing
-from ..execution import is_gone, this_process
-from ..folders import OPEN_SUFFIX, Folder
+from ..execution import ProgressListener, ProgressState, RunOptions, is_gone, this_process
 from ..locations import located
+from ..reports import RunReport
 from ..spark import Terminated, cancel_jobs_while, interruptible, raise_in_thread
-from .checkpoints import COMPUTED
-from .counts import RunCounts
+from ..storage.folder import OPEN_SUFFIX, Folder
+from .checkpoints import COMPUTED, parsed, record_of
 from .policies import ROW_NOTE
-from .records import parsed, record_of
+
+
+class RowProgress:
+    """Tells a listener of all stages of a run as of one, whose size is the ``rows`` that it computes.
+
+    ``steps`` are the rows that its stages go through: more where few of them are asked for, or several functions
+    are called.
+    """
+
+    def __init__(self, listener: ProgressListener, rows: int, steps: int) -> None:
+        self._listener = listener
+        self._rows = rows
+        self._steps = max(steps, 1)
+        self._passed = 0
+        self._tasks = self._earlier_tasks = 0
+        self._began = time.monotonic()
+        listener.started(0, rows)
+
+    def started(self, total_splits: int, total_bytes: int) -> None:
+        """Another stage begins."""
+        del total_bytes
+        self._earlier_tasks, self._tasks = self._tasks, self._tasks + total_splits
+
+    def advanced(self, done: ProgressState) -> None:
+        """A stage went on, whose sizes are rows."""
+        rows = min((self._passed + done.bytes_done) * self._rows // self._steps, self._rows)
+        seconds = time.monotonic() - self._began
+        tasks = self._earlier_tasks + done.splits_done
+        self._listener.advanced(
+            replace(
+                done,
+                splits_done=tasks,
+                splits_total=self._tasks,
+                bytes_done=rows,
+                bytes_total=self._rows,
+                seconds=seconds,
+            )
+        )
+
+    def finished(self, result: RunReport) -> None:
+        """Nothing: the run has no report of its own."""
+
+    def passed(self, rows: int) -> None:
+        """Count rows that a stage is done with."""
+        self._passed += rows
+
+
+def rows_shown(run: RunOptions, rows: int, steps: int) -> RunOptions:
+    """The same options, whose listener is told of all stages of a run as of one, as :class:`RowProgress` does."""
+    return run if run.progress is None else replace(run, progress=RowProgress(run.progress, rows, steps))
+
+
+@dataclass
+class RunCounts:
+    """Counts of a run: rows with a value, and that failed, by their policy, of ``rows``; fragments, of ``total``.
+
+    ``errors`` are the names of files with error records, ``taken`` the fragments that another job filled meanwhile.
+    """
+
+    processed: int = 0
+    skipped: Counter[str] = field(default_factory=Counter)
+    rows: int = 0
+    fragments: int = 0
+    total: int = 0
+    errors: list[str] = field(default_factory=list)
+    commits: int = 0
+    taken: set[int] = field(default_factory=set)
+
 
 RUNNING: Final = "RUNNING"
 DONE: Final = "DONE"

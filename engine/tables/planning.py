@@ -1,22 +1,39 @@
-"""The work of a backfill: rows of fragments, found on the driver, and dealt to tasks."""
+"""The plan of a backfill: options, the rows of each fragment, and the resources that a function needs."""
 
 from __future__ import annotations
 
+import os
+import re
 import warnings
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
-from typing import Final
+from typing import Any, Final
+from uuid import uuid4
 
 import pyarrow as pa
 
-from ..errors import UsageError
-from ..lance import Fragment, FragmentReader
+from ..errors import ResourcesUnavailableError, UsageError, check_argument
+from ..execution import RunOptions
+from ..lance import Fragment, FragmentReader, LanceTable
+from ..spark import Resources, resources_of
 from .checkpoints import Offsets
-from .provenance import token_of
-from .staleness import stale_condition, stale_rows
-from .targets import KNOWN, OTHER_FUNCTION, OTHER_INPUTS, FilledColumns, read_easily
+from .computing import ASKED_READ_BYTES, FLUSH_SECONDS, LOAD_SECONDS, READ_BYTES, SECONDS, Batching
+from .digests import COMPUTED_BY, SEVERAL, token_of
+from .function import UDF
+from .targets import (
+    KNOWN,
+    OTHER_FUNCTION,
+    OTHER_INPUTS,
+    Definition,
+    FilledColumns,
+    FunctionColumns,
+    note_fresh,
+    read_easily,
+    stale_condition,
+    stale_rows,
+)
 
 Window = tuple[int, int | None]
 """The fragments of a table that are looked at: from the first to the one after the last."""
@@ -216,3 +233,243 @@ def _key(target: FilledColumns, fragment: Fragment, where: str | None, schema: p
     types = [str(field.type) for field in target.fields]
     rest = token_of(target.token, types, where, asked, fragment.files_of(asked))
     return f"{state_of_files(target.columns, target.inputs, fragment)}-{rest}"
+
+
+IGNORED: Final = {
+    "intra_applier_concurrency": "a task of Spark computes in one thread; give the session more cores",
+    "task_shuffle_diversity": "Spark deals tasks as workers become free",
+}
+"""Options that mean nothing on Spark, and why."""
+
+_KNOWN: Final = frozenset(
+    {
+        "commit_granularity",
+        "read_version",
+        "task_shuffle_diversity",
+        "batch_size",
+        "checkpoint_size",
+        "task_size",
+        "num_frags",
+        "skip_frags",
+        "executor",
+        "progress",
+        "recompute_stale",
+    }
+)
+
+
+@dataclass(frozen=True)
+class BackfillOptions:
+    """Choices of a backfill beside its column, function and condition."""
+
+    batching: Batching
+    run: RunOptions
+    concurrency: int
+    task_size: int | None
+    granularity: int | None
+    window: Window
+    recompute_stale: bool = False
+
+
+def backfill_options(
+    udf: UDF,
+    *,
+    concurrency: int,
+    intra_applier_concurrency: int,
+    min_checkpoint_size: int | None,
+    max_checkpoint_size: int | None,
+    flush_seconds: float | None,
+    read_bytes: int | None,
+    run: RunOptions,
+    more: Mapping[str, Any],
+) -> BackfillOptions:
+    """The options, checked. Raises ``TypeError`` for one that is unknown, ``UsageError`` for one that cannot be."""
+    unknown = more.keys() - _KNOWN
+    if unknown:
+        raise TypeError(f"backfill() got an unexpected keyword argument {min(unknown)!r}")
+    checked_count("concurrency", concurrency)
+    for name in ("checkpoint_size", "batch_size", "skip_frags", "num_frags", "commit_granularity"):
+        check_argument(name, more.get(name), int, type(None))
+    for name, value in (("min_checkpoint_size", min_checkpoint_size), ("max_checkpoint_size", max_checkpoint_size)):
+        check_argument(name, value, int, type(None))
+    check_argument("batch_checkpoint_flush_interval_seconds", flush_seconds, float, int, type(None))
+    checked_count("blob_read_buffer_size", read_bytes)
+    if intra_applier_concurrency != 1:
+        warn_ignored("intra_applier_concurrency")
+    if more.get("task_shuffle_diversity") is not None:
+        warn_ignored("task_shuffle_diversity")
+    first = more.get("checkpoint_size")
+    if more.get("batch_size") is not None:
+        warnings.warn("batch_size is called checkpoint_size now", DeprecationWarning, stacklevel=4)
+        first = first if first is not None else more["batch_size"] or 2**31
+    first = first if first is not None else udf.checkpoint_size
+    batching = Batching(
+        first=first,
+        least=min_checkpoint_size or udf.min_checkpoint_size,
+        most=max_checkpoint_size or udf.max_checkpoint_size,
+        seconds=SECONDS,
+        flush_seconds=FLUSH_SECONDS if flush_seconds is None else flush_seconds,
+        read_bytes=read_bytes if read_bytes is not None else READ_BYTES if first is None else ASKED_READ_BYTES,
+    )
+    granularity = more.get("commit_granularity", 0)
+    if granularity is not None and ("commit_granularity" in more and granularity < 1):
+        raise UsageError(f"commit_granularity must be at least 1, or None, got {granularity}")
+    return BackfillOptions(
+        batching,
+        run,
+        concurrency,
+        checked_task_size(more.get("task_size")) or udf.task_size,
+        granularity,
+        window_of(more.get("num_frags"), more.get("skip_frags") or 0),
+        bool(more.get("recompute_stale")),
+    )
+
+
+def load_batching(first: int | None, least: int | None, most: int | None, seconds: float | None) -> Batching:
+    """Limits of the rows that a load reads at once."""
+    if seconds is not None and seconds <= 0:
+        raise UsageError(f"checkpoint_interval_seconds must be more than 0, got {seconds}")
+    return Batching(first=first, least=least or 1, most=most, seconds=seconds or LOAD_SECONDS)
+
+
+def checked_task_size(given: int | None) -> int | None:
+    """The rows of a task that are asked for. Raises ``UsageError``."""
+    return checked_count("task_size", given)
+
+
+def checked_count(name: str, given: int | None) -> int | None:
+    """A number of things that are asked for. Raises ``TypeError``, or ``UsageError`` for less than one."""
+    check_argument(name, given, int, type(None))
+    if given is not None and given < 1:
+        raise UsageError(f"{name} must be at least 1, got {given}")
+    return given
+
+
+def checked_job_id(given: str | None) -> str:
+    """The id of a job, by default a new one. Raises ``UsageError`` for one that is no name of a file."""
+    check_argument("job_id", given, str, type(None))
+    if given and not re.fullmatch(r"\w[\w.-]{0,99}", given, re.ASCII):
+        raise UsageError(f"a job_id has letters, digits, '_', '.' and '-', at most 100, and is not {given!r}")
+    return given or uuid4().hex
+
+
+def window_of(num_frags: int | None, skip_frags: int) -> Window:
+    """The fragments of a table that are looked at. Raises ``UsageError``.
+
+    >>> window_of(50, 100)
+    (100, 150)
+    """
+    check_argument("num_frags", num_frags, int, type(None))
+    check_argument("skip_frags", skip_frags, int)
+    if skip_frags < 0 or (num_frags is not None and num_frags < 1):
+        raise UsageError(f"num_frags must be at least 1 and skip_frags at least 0, got {num_frags} and {skip_frags}")
+    return skip_frags, None if num_frags is None else skip_frags + num_frags
+
+
+def warn_ignored(name: str) -> None:
+    """Warn that an option does nothing here, and say why."""
+    warnings.warn(f"{name} is ignored: {IGNORED[name]}", UserWarning, stacklevel=5)
+
+
+_CHECK: Final = "CHUNKMILL_ADMISSION_CHECK"
+_STRICT: Final = "CHUNKMILL_ADMISSION_STRICT"
+
+
+@dataclass(frozen=True)
+class TaskNeeds:
+    """The cores, GPUs and bytes of memory that a task wants."""
+
+    cores: float = 1
+    gpus: float = 0
+    memory: int | None = None
+
+    @classmethod
+    def of(cls, udf: UDF) -> TaskNeeds:
+        """Those that a function wants."""
+        return cls(udf.num_cpus, udf.num_gpus or 0, udf.memory)
+
+
+def admit(name: str, wanted: TaskNeeds, run: RunOptions, *, check: bool | None, strict: bool | None) -> None:
+    """Compare what ``name`` wants with what tasks get: a warning where it is more, or an error where ``strict``.
+
+    Raises ``ResourcesUnavailableError``.
+    """
+    if not _asked(check, _CHECK, default=True) or wanted == TaskNeeds():
+        return
+    short = list(_lacks(wanted, resources_of(run.executor == "spark", run.master, run.conf)))
+    if not short:
+        return
+    told = f"{name!r} wants {' and '.join(short)}"
+    if _asked(strict, _STRICT, default=False):
+        raise ResourcesUnavailableError(
+            told, hint=f"Give the session more, let it want less, or admit it all the same: {_STRICT}=0."
+        )
+    warnings.warn(f"{told}; it runs all the same", UserWarning, stacklevel=4)
+
+
+def _lacks(wanted: TaskNeeds, there: Resources) -> Iterator[str]:
+    if wanted.cores > there.cores:
+        yield f"{wanted.cores:g} cores, and an executor has {there.cores}"
+    if wanted.gpus > there.gpus:
+        yield f"{wanted.gpus:g} GPUs, and an executor has {there.gpus:g}"
+    if wanted.memory is not None and there.memory is not None and wanted.memory > there.memory:
+        yield f"{wanted.memory:,} bytes of memory, and a task has {there.memory:,}"
+
+
+def _asked(given: bool | None, name: str, *, default: bool) -> bool:
+    if given is not None:
+        return given
+    found = os.environ.get(name, "").strip().lower()
+    if found in ("", "1", "true", "yes", "0", "false", "no"):
+        return default if not found else found in ("1", "true", "yes")
+    raise UsageError(f"{name} is {found!r}, which is neither 1 nor 0")
+
+
+def declare(table: LanceTable, target: FilledColumns, selected: Sequence[SelectedFragment]) -> bool:
+    """Say what is so from now on, as these fragments get values; gives whether they are of several functions then.
+
+    So are the values of columns that are computed of these, in the same fragments: once they are in other files, nobody
+    could tell which of them are out of date.
+    """
+    schema = table.at().schema
+    changes: dict[str, dict[str, str | None]] = {}
+    is_mixed = False
+    if isinstance(target, FunctionColumns):
+        said = {_said_of(schema, column) for column in target.columns}
+        is_mixed = not said <= {None, target.token}
+        wanted = SEVERAL if is_mixed else target.token
+        if said != {wanted}:
+            changes |= {column: {COMPUTED_BY: wanted} for column in target.columns}
+    for entry in schema:
+        definition = Definition.of(entry)
+        if definition is None or not set(definition.inputs_of(schema)) & set(target.columns):
+            continue
+        if _said_of(schema, entry.name) not in (None, SEVERAL) and any(
+            one.fragment.files.get(entry.name) for one in selected
+        ):
+            changes[entry.name] = {COMPUTED_BY: SEVERAL}
+    if changes:
+        table.describe(changes)
+    note_fresh(table, only={one.fragment.id for one in selected}, but=target.columns)
+    return is_mixed
+
+
+def settle(table: LanceTable, target: FilledColumns) -> None:
+    """Say that all values are of one function, if they are."""
+    reader = table.at()
+    if not isinstance(target, FunctionColumns) or not set(target.columns) <= set(reader.schema.names):
+        return
+    said = {_said_of(reader.schema, column) for column in target.columns}
+    if said <= {None, target.token}:
+        return
+    now = replace(target, fields=tuple(reader.schema.field(column) for column in target.columns))
+    if all(now.state_of(fragment) != OTHER_FUNCTION for fragment in reader.fragments):
+        table.describe({column: {COMPUTED_BY: target.token} for column in target.columns})
+
+
+def _said_of(schema: pa.Schema, column: str) -> str | None:
+    """The token that is said of a column; None where none is."""
+    if column not in schema.names:
+        return None
+    said = (schema.field(column).metadata or {}).get(COMPUTED_BY.encode())
+    return None if said is None else said.decode()

@@ -14,7 +14,7 @@ from typing import Any, Final, Literal, Protocol, TypeAlias
 import pyarrow as pa
 
 from ..errors import SkipThresholdExceededError, UsageError
-from .results import ROW
+from .computing import ROW
 
 Backoff = Literal["exponential", "fixed", "linear"]
 

@@ -1,4 +1,4 @@
-"""The run of a refresh: what a view lacks is computed, kept, written, and committed at once with what goes.
+"""The run of a refresh: compute the missing rows of a view, and commit them with the removals.
 
 One commit takes rows away, brings rows in, and says of which version of the source the view is now. So a refresh that
 is cut has done nothing yet that a reader sees, and the next one goes on with what was computed; and of two that run at
@@ -7,28 +7,177 @@ once, the second finds that its commit does not go on top of the first one's, an
 
 from __future__ import annotations
 
+import os
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Any, Final, Literal
 
-from ..errors import NotFoundError, ReadError, WriteError
-from ..execution import Packed, RunOptions, Stage, Task, dealt, raise_failure, warn_of
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ..errors import NotFoundError, PinnedViewError, ReadError, UnsupportedCallError, UsageError, WriteError
+from ..execution import (
+    Body,
+    Lease,
+    Packed,
+    RunOptions,
+    Stage,
+    Task,
+    TaskRun,
+    dealt,
+    progress_shown,
+    raise_failure,
+    warn_of,
+)
 from ..faults import reach
-from ..lance import FragmentReader, LanceTable, change_rows
+from ..lance import IS_SET, SOURCE_ROW, Fragment, FragmentReader, LanceTable, by_fragment, change_rows
+from ..locations import located
 from ..storage import publish
-from .batching import Batching
-from .checkpoints import CheckpointStore
-from .counts import RunCounts
-from .fragment_work import FragmentWork, staging_in
-from .planning import Piece, task_rows_of
-from .row_progress import rows_shown
-from .targets import FunctionColumns
-from .view_changes import ViewChange, change_of, identity_of, tokens_of
-from .view_definition import ViewDefinition
-from .view_task import ViewBody, key_of
+from .checkpoints import COMPUTED, CheckpointStore, Computed, Offsets
+from .computed_columns import PreparedJob, TableParts
+from .computing import FLUSH_SECONDS, READ_BYTES, READ_ROWS, Batching
+from .digests import inputs_token, token_of
+from .fill import FragmentWork, staging_in
+from .fill_task import BackfillBody, skipped_by
+from .jobs import DONE, JobTable, RunCounts, announced, kept, rows_shown
+from .planning import Piece, TaskNeeds, admit, checked_job_id, checked_task_size, task_rows_of, warn_ignored
+from .targets import FunctionColumns, resolve
+from .view import ViewChange, ViewDefinition, change_of, identity_of, tokens_of
+
+
+def key_of(target: FunctionColumns, fragment: Fragment) -> str:
+    """The key of the checkpoints of a view's column: of what the values of a fragment's rows are."""
+    files = inputs_token(fragment.files_of(target.inputs))
+    return f"{fragment.id:08x}-{files}-{token_of(target.name, target.token, str(target.fields[0].type))}"
+
+
+@dataclass(frozen=True)
+class ViewBody(Body):
+    """The stage that writes rows of a view. ``most`` are the rows of a fragment; ``source`` is read at ``version``."""
+
+    view: LanceTable
+    schema: pa.Schema
+    definition: ViewDefinition
+    source: LanceTable
+    version: int
+    functions: tuple[FunctionColumns, ...]
+    tasks: Packed[tuple[Piece, ...]]
+    most: int | None
+    job: str
+
+    def label(self, index: int) -> str:
+        """The fragments of the source whose rows a task writes."""
+        first, *more = self.tasks[index]
+        return f"rows of fragment {first.fragment.id}{f', and {len(more)} more' if more else ''}"
+
+    def run(self, task: TaskRun) -> Generator[pa.RecordBatch, None, dict[str, Any]]:
+        """Write the rows of a task's pieces, and tell of the fragments in which they are."""
+        count = 0
+
+        def rows() -> Iterator[pa.RecordBatch]:
+            nonlocal count
+            for piece in self.tasks[task.index]:
+                for batch in self._rows(piece, told):
+                    count += batch.num_rows
+                    yield batch
+
+        told: dict[str, dict[int, list[dict[str, Any]]]] = {one.name: {} for one in self.functions}
+        written = self.view.written(pa.RecordBatchReader.from_batches(self.schema, rows()), "append", self.most)
+        reach("view.write")
+        failures = {name: [one for found in own.values() for one in found] for name, own in told.items()}
+        errors = [
+            self._errors(target).keep_errors(fragment, found)
+            for target in self.functions
+            for fragment, found in told[target.name].items()
+        ]
+        skipped = {name: skipped_by(found) for name, found in failures.items()}
+        task.rows.note("written", {"fragments": written, "rows": count, "skipped": skipped, "errors": errors})
+        yield from ()
+        return {"chunks": 0, "rows": count, "bytes": 0}
+
+    def _errors(self, target: FunctionColumns) -> BackfillBody:
+        return BackfillBody(self.source, self.version, target, Batching(), Packed(()), self.job, home=self.view.place)
+
+    def _rows(self, piece: Piece, told: dict[str, dict[int, list[dict[str, Any]]]]) -> Iterator[pa.RecordBatch]:
+        store = CheckpointStore(self.view.place)
+        values = {
+            one.name: _KeptValues(
+                store.of(key_of(one, piece.fragment), one.schema).in_order(piece.span), self.view.place
+            )
+            for one in self.functions
+        }
+        expressions = {SOURCE_ROW: "_rowid", **self.definition.expressions}
+        for batch in self.source.pinned(self.version).selected(
+            piece.fragment, expressions, piece.where, piece.span, rows=READ_ROWS, size=READ_BYTES
+        ):
+            offsets = batch.column(0).to_numpy()
+            found = batch
+            if piece.only is not None:
+                mask = np.isin(offsets, piece.only, assume_unique=True)
+                found, offsets = batch.filter(pa.array(mask)), offsets[mask]
+            if not found.num_rows:
+                continue
+            columns = dict(zip(found.schema.names[1:], found.columns[1:], strict=True))
+            columns[SOURCE_ROW] = columns[SOURCE_ROW].cast(pa.int64())
+            columns[IS_SET] = pa.repeat(pa.scalar(value=True), len(offsets))
+            for name, column in values.items():
+                columns[name], failures = column.take(offsets)
+                if failures:
+                    told[name].setdefault(piece.fragment.id, []).extend(failures)
+            yield pa.RecordBatch.from_arrays(
+                [_as(columns.get(field.name), field, len(offsets)) for field in self.schema], schema=self.schema
+            )
+
+
+class _KeptValues:
+    """The values of a column that checkpoints of a fragment have, handed out in the order of rows."""
+
+    def __init__(self, pieces: Iterator[Computed], place: str) -> None:
+        self._pieces = pieces
+        self._place = place
+        self._held: list[Computed] = []
+
+    def take(self, offsets: Offsets) -> tuple[pa.Array, list[dict[str, Any]]]:
+        """The values of rows, all after those that were taken before, and what failed in them."""
+        last = int(offsets[-1])
+        while not self._held or int(self._held[-1].offsets[-1]) < last:
+            piece = next(self._pieces, None)
+            if piece is None:
+                break
+            self._held.append(piece)
+        if not self._held:
+            raise self._lost()
+        all_ = Computed.joined(self._held)
+        at: npt.NDArray[np.int64] = np.minimum(np.searchsorted(all_.offsets, offsets), len(all_) - 1)
+        if (all_.offsets[at] != offsets).any():
+            raise self._lost()
+        values = all_.values.column(0)
+        is_run = len(at) == int(at[-1]) - int(at[0]) + 1
+        taken = values.slice(int(at[0]), len(at)) if is_run else values.take(pa.array(at))
+        self._held = [all_] if int(all_.offsets[-1]) > last else []
+        wanted = set(offsets.tolist()) if all_.failures else set()
+        return taken, [one for one in all_.failures if (one["row_address"] & 0xFFFFFFFF) in wanted]
+
+    def _lost(self) -> WriteError:
+        return WriteError(
+            "checkpoints of the view went while they were put together",
+            path=self._place,
+            hint="Nothing was committed; refresh it again.",
+            transient=True,
+        )
+
+
+def _as(column: pa.Array | None, field: pa.Field, rows: int) -> pa.Array:
+    """A column as the view has it; nulls where the query has none of that name."""
+    if column is None:
+        return pa.nulls(rows, field.type)
+    return column if column.type == field.type else column.cast(field.type)
+
 
 _MOST_ROUNDS: Final = 20
 
@@ -238,3 +387,224 @@ def _opened(source: LanceTable, version: int) -> FragmentReader | None:
         return source.at(version)
     except (NotFoundError, ReadError):
         return None
+
+
+_KNOWN: Final = frozenset(
+    {
+        "batch_checkpoint_flush_interval_seconds",
+        "checkpoint_size",
+        "executor",
+        "job_id",
+        "max_checkpoint_size",
+        "min_checkpoint_size",
+        "progress",
+        "task_shuffle_diversity",
+        "task_size",
+    }
+)
+_LEASE: Final = "refresh"
+
+
+@dataclass(frozen=True)
+class RefreshPlan:
+    """The work that ``refresh`` would do.
+
+    Parameters
+    ----------
+    table_name, version
+        The view, and the version of it that was looked at.
+    has_work
+        Whether any row would be computed or taken away.
+    total_tasks, total_rows_pending
+        The tasks, and the rows that would be computed.
+    skipped_fragments, skipped_rows
+        The fragments and the rows of the source of which nothing would be computed.
+    total_fragments, total_rows
+        Those of the source, in the version that the view would be brought to.
+    job_type
+        ``refresh``.
+    new_source_fragments
+        Fragments of the source of which rows would be computed.
+    stale_rows
+        Rows of the view that would go: theirs changed in the source, or are gone, or are no longer asked for.
+    invalidated_fragments
+        The fragments of the view that have such.
+    """
+
+    table_name: str
+    version: int
+    has_work: bool
+    total_tasks: int
+    total_rows_pending: int
+    skipped_fragments: int
+    skipped_rows: int
+    total_fragments: int
+    total_rows: int
+    job_type: str = "refresh"
+    new_source_fragments: int = 0
+    stale_rows: int = 0
+    invalidated_fragments: int = 0
+
+
+@dataclass(frozen=True)
+class RefreshJobResult:
+    """Result of a refresh: its counts and times. ``cluster_…`` and ``manifest_…`` are of other engines: None.
+
+    ``rows_refreshed`` are the rows that were computed, ``new_source_fragments`` those of the source that had them.
+    """
+
+    job_id: str
+    status: str
+    table_name: str
+    launched_at: datetime | None = None
+    completed_at: datetime | None = None
+    cluster_name: str | None = None
+    cluster_source: str | None = None
+    manifest_id: str | None = None
+    manifest_source: str | None = None
+    new_source_fragments: int = 0
+    rows_refreshed: int = 0
+
+
+def refresh_plan(parts: TableParts, /, *, src_version: int | None = None) -> RefreshPlan:
+    """The plan of ``Table.plan_refresh``."""
+    versions = _versions(parts, src_version)
+    fragments = versions.after.fragments
+    total = sum(one.rows - one.deleted for one in fragments)
+    change = None
+    if not versions.is_current:
+        change = change_of(versions.reader, versions.definition, versions.functions, versions.before, versions.after)
+    coming, rows = (0, 0) if change is None else (len(change.coming), change.rows)
+    going = {} if change is None else by_fragment(change.going)
+    stale = sum(map(len, going.values()))
+    task_rows = max(task_rows_of(None, rows, os.cpu_count() or 1), 1)
+    return RefreshPlan(
+        table_name=parts.name,
+        version=versions.reader.version,
+        has_work=rows + stale > 0,
+        total_tasks=-(-rows // task_rows),
+        total_rows_pending=rows,
+        skipped_fragments=len(fragments) - coming,
+        skipped_rows=total - rows,
+        total_fragments=len(fragments),
+        total_rows=total,
+        new_source_fragments=coming,
+        stale_rows=stale,
+        invalidated_fragments=len(going),
+    )
+
+
+def refresh_job(
+    parts: TableParts,
+    /,
+    *,
+    where: str | None = None,
+    src_version: int | None = None,
+    max_rows_per_fragment: int | None = None,
+    concurrency: int = 8,
+    intra_applier_concurrency: int = 1,
+    _admission_check: bool | None = None,
+    _admission_strict: bool | None = None,
+    **kwargs: Any,
+) -> PreparedJob[RefreshJobResult]:
+    """The job of ``Table.refresh`` and ``Table.refresh_async``, its arguments checked."""
+    if where is not None:
+        raise UnsupportedCallError("where clauses on materialized view refresh not implemented yet.")
+    if kwargs.get("output_limit") is not None:
+        definition = ViewDefinition.of(parts.lance.at().schema)
+        kind = 2 if definition is None or definition.is_stable else 1
+        raise UsageError(
+            f"output_limit is only valid for chunker-backed materialized views; this view's kind is '{kind}'."
+        )
+    _check_options(concurrency, max_rows_per_fragment, intra_applier_concurrency, kwargs)
+    versions = _versions(parts, src_version)
+    parts.lance.checked(versions.reader.version)
+    versions.source.checked(versions.after.version)
+    wanted = src_version if versions.definition.is_stable else versions.after.version
+    run = parts.run_options(kwargs.get("executor"))
+    for target in versions.functions:
+        admit(target.udf.name, TaskNeeds.of(target.udf), run, check=_admission_check, strict=_admission_strict)
+    job = checked_job_id(kwargs.get("job_id"))
+    flush = kwargs.get("batch_checkpoint_flush_interval_seconds")
+    refreshing = RefreshRun(
+        parts.lance,
+        versions.source,
+        job,
+        Batching(
+            kwargs.get("checkpoint_size"),
+            kwargs.get("min_checkpoint_size") or 1,
+            kwargs.get("max_checkpoint_size"),
+            flush_seconds=FLUSH_SECONDS if flush is None else flush,
+        ),
+        run,
+        parts.workers(concurrency, run),
+        checked_task_size(kwargs.get("task_size")),
+        max_rows_per_fragment,
+        lambda: _versions(parts, wanted),  # a view that another refreshed meanwhile does not go back
+    )
+    config = {"src_version": versions.after.version, "executor": run.executor}
+
+    def running() -> RefreshJobResult:
+        launched = datetime.now(UTC)
+        with (
+            progress_shown(kwargs.get("progress"), parts.name, of_rows=True) as listener,
+            kept(parts.jobs, job, "REFRESH", parts.name, config) as counts,
+            announced(JobTable(versions.source.place, parts.name), job, parts.name, config, versions.oldest),
+            Lease.take(located(parts.lance.place) / COMPUTED, f"refresh of {parts.name}", name=_LEASE, queue=True),
+        ):
+            versions.source.check_version(versions.oldest)
+            change = replace(refreshing, run=replace(run, progress=listener))(counts)
+        fragments, rows = (0, 0) if change is None else (len(change.coming), change.rows)
+        ended = datetime.now(UTC)
+        return RefreshJobResult(
+            job, DONE, parts.name, launched, ended, new_source_fragments=fragments, rows_refreshed=rows
+        )
+
+    return PreparedJob(job, [], running)
+
+
+def _versions(parts: TableParts, src_version: int | None) -> ViewVersions:
+    """The view as it is, and the version of its source that is asked for."""
+    reader = parts.lance.at()
+    definition = ViewDefinition.of(reader.schema)
+    if definition is None:
+        raise UsageError("Destination dataset must have view metadata.", hint=f"{parts.name!r} is no view.")
+    source = definition.source_table(parts.lance)
+    if not source.versions():
+        raise NotFoundError(
+            f"the table of which {parts.name!r} is a view is gone",
+            path=source.place,
+            hint="Bring it back to refresh the view; the view's rows stay as they are.",
+        )
+    after = source.at(src_version)
+    if not definition.is_stable and after.version != definition.version:
+        raise PinnedViewError(
+            f"Cannot refresh this materialized view to source version {after.version}: it is pinned to source "
+            f"version {definition.version}.\n\nUse refresh(src_version={definition.version}). Note that the view "
+            f"will not pick up rows written to the source after version {definition.version}.",
+            hint="Rows of a table without stable row ids are not known again once it was compacted.",
+        )
+    functions = [
+        _target(name, reader.schema.field(name), resolve(one, parts.modules), one.inputs_of(after.schema))
+        for name, one in definition.functions(reader.schema).items()
+    ]
+    return versions_of(definition, reader, functions, source, after)
+
+
+def _target(name: str, field: Any, udf: Any, inputs: Collection[str]) -> FunctionColumns:
+    return FunctionColumns(name, (field.remove_metadata(),), tuple(inputs), udf)
+
+
+def _check_options(
+    concurrency: int, max_rows: int | None, intra_applier_concurrency: int, more: Mapping[str, Any]
+) -> None:
+    """Raise for options that no refresh could follow, and warn of those that do nothing."""
+    if unknown := more.keys() - _KNOWN - {"output_limit"}:
+        raise TypeError(f"refresh() got an unexpected keyword argument {min(unknown)!r}")
+    for name, value in (("concurrency", concurrency), ("max_rows_per_fragment", max_rows)):
+        if value is not None and value < 1:
+            raise UsageError(f"{name} must be at least 1, got {value}")
+    if intra_applier_concurrency != 1:
+        warn_ignored("intra_applier_concurrency")
+    if more.get("task_shuffle_diversity") is not None:
+        warn_ignored("task_shuffle_diversity")

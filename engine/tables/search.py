@@ -1,37 +1,280 @@
-"""Rows of a table that are asked for: which of them, and which columns; nothing is read before it is wanted."""
+"""Queries and searches of a table: filters, columns, vectors, words, and Spark DataFrames of the answer."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
+import numpy as np
 import pyarrow as pa
 
 from ..errors import UsageError
+from ..execution import noting_task, stage_of
 from ..lance import FragmentReader, LanceTable
+from ..spark import arrow_of, running_session, spark_array, spark_form, spark_schema
 from .adding import single_function
-from .asked_columns import AskedColumns, QueryColumn
-from .functions import UDF
-from .ranking import (
-    METRICS,
-    RELEVANCE,
-    ROW_ID,
-    SCORES,
-    NearRows,
-    RankFusion,
-    Reranker,
-    RowsWithWords,
-    ranked,
-    vector_column,
-    vector_of,
-)
+from .function import UDF, check_against
 from .targets import quoted
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from ..execution import DataFrame as SparkFrame
+
+DISTANCE: Final = "_distance"
+SCORE: Final = "_score"
+RELEVANCE: Final = "_relevance_score"
+ROW_ID: Final = "_rowid"
+SCORES: Final = (DISTANCE, SCORE, RELEVANCE)
+
+METRICS: Final = ("l2", "cosine", "dot", "hamming")
+PROBES: Final = 20
+"""Partitions of an index that are looked at, where a query does not say."""
+FUSED: Final = 60
+"""The constant of reciprocal rank fusion."""
+
+
+@dataclass(frozen=True)
+class NearRows:
+    """The rows nearest to a vector in ``column``, by ``metric``; by default that of the index, or squared L2.
+
+    ``probes`` are the partitions of an index that are looked at. Of ``refine`` times as many rows as are asked for, the
+    vectors are compared as they are, not as the index has them.
+    """
+
+    column: str
+    vector: pa.Array
+    metric: str | None = None
+    probes: int = PROBES
+    refine: int | None = None
+
+    def ask(self, most: int) -> dict[str, Any]:
+        """The arguments of Lance's scan."""
+        nearest: dict[str, Any] = {"column": self.column, "q": self.vector, "k": most}
+        nearest |= {"minimum_nprobes": self.probes, "maximum_nprobes": self.probes}
+        nearest |= {} if self.metric is None else {"metric": self.metric}
+        nearest |= {} if self.refine is None else {"refine_factor": self.refine}
+        return {"nearest": nearest, "limit": most}
+
+
+@dataclass(frozen=True)
+class RowsWithWords:
+    """The rows that have words of a text in some columns; by default in all that have an index of words."""
+
+    text: str
+    columns: tuple[str, ...] = ()
+
+    def ask(self, most: int) -> dict[str, Any]:
+        """The arguments of Lance's scan."""
+        query: Any = {"query": self.text, "columns": list(self.columns)} if self.columns else self.text
+        return {"full_text_query": query, "limit": most}
+
+
+class Reranker(Protocol):
+    """Whatever makes one ranking of two."""
+
+    def rerank_hybrid(self, query: str, vector_results: pa.Table, fts_results: pa.Table) -> pa.Table:
+        """The rows of both, each once, the best first, with the column ``_relevance_score``."""
+        ...
+
+
+@dataclass(frozen=True)
+class RankFusion:
+    """Reciprocal rank fusion: a row has the sum of ``1 / (k + rank)`` of the rankings that it is in."""
+
+    k: int = FUSED
+
+    def rerank_hybrid(self, query: str, vector_results: pa.Table, fts_results: pa.Table) -> pa.Table:
+        """The rows of both, each once, the best first; of equal ones those of the vectors first."""
+        del query
+        shares: dict[int, float] = {}
+        places: dict[int, int] = {}
+        ids = [*vector_results[ROW_ID].to_pylist(), *fts_results[ROW_ID].to_pylist()]
+        for place, id_ in enumerate(ids):
+            rank = place if place < vector_results.num_rows else place - vector_results.num_rows
+            shares[id_] = shares.get(id_, 0.0) + 1 / (self.k + rank + 1)
+            places.setdefault(id_, place)
+        scores = np.array([shares[id_] for id_ in places], np.float32)
+        order = np.argsort(-scores, kind="stable")
+        both = pa.concat_tables([vector_results, fts_results], promote_options="default")
+        found = both.take(pa.array(np.array(list(places.values()), np.int64)[order]))
+        kept = [name for name in found.column_names if name not in (DISTANCE, SCORE)]
+        return found.select(kept).append_column(RELEVANCE, pa.array(scores[order]))
+
+
+def ranked(
+    reader: FragmentReader,
+    expressions: Mapping[str, str],
+    where: str | None,
+    near: NearRows | None,
+    words: RowsWithWords | None,
+    reranker: Reranker,
+    window: tuple[int, int],
+) -> pa.Table:
+    """The rows of a ranking, the best first: SQL expressions, a score, and, where two are made one, the rows' ids.
+
+    ``window`` are the number of rows that are wanted, and of those before them.
+    """
+    most, skipped = window
+    if taken := [name for name in SCORES if name in reader.schema.names]:
+        raise UsageError(
+            f"the column {taken[0]!r} has the name of a score", hint="Give it another, to search the table."
+        )
+    if near is not None and words is not None:  # by name alone: an id nobody needs is a fifth of a search for words
+        expressions = {**expressions, ROW_ID: ROW_ID}
+    found = []
+    for one, score in ((near, DISTANCE), (words, SCORE)):
+        if one is not None:
+            asked = one.ask(max(most + skipped, 1))
+            found.append(_scanned(reader, {**expressions, score: score}, where, asked))
+    if len(found) == 1:
+        return found[0].slice(skipped, most)
+    assert words is not None
+    fused = reranker.rerank_hybrid(words.text, *found)
+    missing = [name for name in (*expressions, RELEVANCE) if name not in fused.column_names]
+    if missing:
+        raise UsageError(f"the reranker gave no column {missing[0]!r}", hint="It is to give the rows as it gets them.")
+    return fused.slice(skipped, most)
+
+
+def _scanned(
+    reader: FragmentReader, columns: Mapping[str, str], where: str | None, asked: Mapping[str, Any]
+) -> pa.Table:
+    return reader.scanned(
+        columns,
+        where,
+        prefilter=where is not None,
+        disable_scoring_autoprojection=True,
+        **asked,
+    )
+
+
+def vector_column(schema: pa.Schema, name: str | None) -> str:
+    """The column of vectors that is meant; without a name, the only one. Raises ``UsageError``."""
+    if name is not None:
+        if name not in schema.names:
+            raise UsageError(f"there is no column {name!r}", hint=f"There are: {', '.join(schema.names)}.")
+        if not _is_vector(schema.field(name).type):
+            raise UsageError(f"the column {name!r} has no vectors, but {schema.field(name).type}")
+        return name
+    found = [field.name for field in schema if _is_vector(field.type)]
+    if len(found) != 1:
+        told = f"there are several columns of vectors, {', '.join(found)}" if found else "there is no column of vectors"
+        raise UsageError(told, hint="Name one, as vector_column_name=." if found else None)
+    return str(found[0])
+
+
+def vector_of(query: Any, column: str, type_: pa.DataType, *, shown: str | None = None) -> pa.Array:
+    """Return a query as a vector of a column, which errors call ``shown``. Raises ``UsageError`` for what is none."""
+    try:
+        given = query if isinstance(query, (pa.Array, pa.ChunkedArray)) else pa.array(np.asarray(query))
+        given = given.combine_chunks() if isinstance(given, pa.ChunkedArray) else given
+        found = given.cast(type_.value_type)
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        raise UsageError(f"the query is no vector of numbers: {error}") from None
+    if found.null_count or len(found) != type_.list_size:
+        raise UsageError(
+            f"the query has {len(found) - found.null_count} numbers, "
+            f"and vectors of {shown or repr(column)} have {type_.list_size}"
+        )
+    if pa.types.is_floating(found.type) and not np.isfinite(found.to_numpy(zero_copy_only=False)).all():
+        raise UsageError("the query has a number that is not finite, to which nothing has a distance")
+    return found
+
+
+def word_columns(schema: pa.Schema, columns: str | Sequence[str] | None) -> tuple[str, ...]:
+    """The columns in which words are looked for. Raises ``UsageError`` for those that are not there."""
+    names = () if columns is None else (columns,) if isinstance(columns, str) else tuple(columns)
+    if unknown := [name for name in names if name not in schema.names]:
+        raise UsageError(f"there is no column {unknown[0]!r}", hint=f"There are: {', '.join(schema.names)}.")
+    return names
+
+
+def _is_vector(type_: pa.DataType) -> bool:
+    number = type_.value_type if pa.types.is_fixed_size_list(type_) else None
+    return number is not None and (pa.types.is_floating(number) or number in (pa.uint8(), pa.int8()))
+
+
+QueryColumn = str | UDF
+"""A column that is asked for: SQL over the table's columns, or a function of them."""
+
+_INPUT: Final = "__input_"
+
+
+@dataclass(frozen=True)
+class AskedColumns:
+    """The columns that a query asks for, SQL and functions, and what these are called with."""
+
+    columns: Mapping[str, QueryColumn]
+    inputs: Mapping[str, str]
+    source: pa.Schema
+
+    @classmethod
+    def of(cls, columns: Mapping[str, QueryColumn] | None, more: Iterable[str], reader: FragmentReader) -> AskedColumns:
+        """Those of a query of a version, by default all of the table, and ``more``.
+
+        Raises ``UsageError`` for what is not there.
+        """
+        columns = dict(columns or {name: quoted(name) for name in reader.schema.names})
+        columns |= {name: name for name in more if name not in columns}
+        functions = (one for one in columns.values() if isinstance(one, UDF))
+        inputs = {f"{_INPUT}{name}": quoted(name) for name in inputs_of(functions, reader.schema)}
+        return cls(columns, inputs, reader.schema)
+
+    @property
+    def expressions(self) -> dict[str, str]:
+        """SQL of what is read."""
+        return {**{name: one for name, one in self.columns.items() if isinstance(one, str)}, **self.inputs}
+
+    def schema(self, reader: FragmentReader) -> pa.Schema:
+        """The columns of the answer, which is no ranking."""
+        return self.finished_schema(reader.expressed_schema({**self.expressions, ROW_ID: ROW_ID}))
+
+    def scanned(
+        self,
+        reader: FragmentReader,
+        condition: str | None,
+        most: int | None = None,
+        skipped: int = 0,
+        fragments: Sequence[int] | None = None,
+    ) -> Iterator[pa.RecordBatch]:
+        """The rows in which a condition is true in the table's order, so many after others, of some fragments."""
+        found = reader.expressed(self.expressions, condition, fragments=fragments, limit=most, offset=skipped)
+        return map(self.finished, found)
+
+    def finished(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """A batch of what was read, with the functions' columns."""
+        if batch.schema.names == [*self.columns]:
+            return batch
+        arrays = []
+        for name, one in self.columns.items():
+            if isinstance(one, UDF):
+                names = inputs_of([one], self.source)
+                given = [batch.column(f"{_INPUT}{column}") for column in names]
+                arrays.append(one.compute(pa.RecordBatch.from_arrays(given, names)))
+            else:
+                arrays.append(batch.column(name))
+        return pa.RecordBatch.from_arrays(arrays, schema=self.finished_schema(batch.schema))
+
+    def finished_schema(self, read: pa.Schema) -> pa.Schema:
+        """The columns of what was read, with those of functions."""
+        return pa.schema(
+            [
+                pa.field(name, one.data_type) if isinstance(one, UDF) else read.field(name)
+                for name, one in self.columns.items()
+            ]
+        )
+
+
+def inputs_of(functions: Iterable[UDF], schema: pa.Schema) -> list[str]:
+    """The columns of a table that functions are called with, each once. Raises ``UsageError`` for those it lacks."""
+    found: dict[str, None] = {}
+    for function in functions:
+        check_against(schema, function)
+        found |= dict.fromkeys(schema.names if function.inputs is None else function.inputs)
+    return list(found)
+
 
 RANKED_ROWS: Final = 10
 """Rows of a ranking, where a query has no limit."""
@@ -169,7 +412,6 @@ class TableQuery:
 
         A ranking, and a query with a limit or an offset, is answered here.
         """
-        from .spark_query import frame_of_fragments, frame_of_rows
 
         if self.is_ranked or self.most is not None or self.skipped:
             return frame_of_rows(self.to_arrow())
@@ -228,3 +470,77 @@ def _count(what: str, number: int, least: int = 0) -> int:
     if not isinstance(number, int) or isinstance(number, bool) or number < least:
         raise UsageError(f"{what} is a number of at least {least}, not {number!r}")
     return number
+
+
+_MOST_TASKS: Final = 1024
+
+
+class PartSource(Protocol):
+    """Whatever gives the rows of numbered parts. It pickles."""
+
+    def rows(self, index: int) -> Iterator[pa.RecordBatch]:
+        """The rows of a part."""
+        ...
+
+
+@dataclass(frozen=True)
+class FragmentParts:
+    """The rows of fragments in which a condition is true, with the columns that are asked for."""
+
+    table: LanceTable
+    version: int
+    asked: AskedColumns
+    condition: str | None
+    parts: tuple[tuple[int, ...], ...]
+
+    def rows(self, index: int) -> Iterator[pa.RecordBatch]:
+        """The rows of a part."""
+        return self.asked.scanned(self.table.pinned(self.version), self.condition, fragments=self.parts[index])
+
+
+@dataclass(frozen=True)
+class FoundRows:
+    """Rows that were found before."""
+
+    found: pa.Table
+
+    def rows(self, index: int) -> Iterator[pa.RecordBatch]:
+        """All of them."""
+        del index
+        return iter(self.found.to_batches())
+
+
+@dataclass(frozen=True)
+class QueryJob:
+    """The function of a Spark task that gives the rows of a part, as Spark wants them. It pickles."""
+
+    source: PartSource
+    schema: pa.Schema
+
+    def run(self, index: int) -> Iterator[pa.RecordBatch]:
+        """The rows of a task."""
+        with noting_task(f"part {index} of a query"):
+            for batch in self.source.rows(index):
+                columns = [
+                    spark_array(column, field.type) for column, field in zip(batch.columns, self.schema, strict=True)
+                ]
+                yield pa.RecordBatch.from_arrays(columns, schema=self.schema)
+
+
+def frame_of_fragments(
+    table: LanceTable, reader: FragmentReader, asked: AskedColumns, condition: str | None
+) -> SparkFrame:
+    """The rows of a version in which a condition is true as a lazy DataFrame, in types that Spark has."""
+    parts = tuple(map(tuple, table.snapshot(reader.version).parts(_MOST_TASKS)))
+    source = FragmentParts(table, reader.version, asked, condition, parts)
+    return _frame_of(source, asked.schema(reader), len(parts))
+
+
+def frame_of_rows(found: pa.Table) -> SparkFrame:
+    """Rows as a DataFrame, in types that Spark has."""
+    return _frame_of(FoundRows(found), found.schema, 1)
+
+
+def _frame_of(source: PartSource, columns: pa.Schema, parts: int) -> SparkFrame:
+    schema = spark_schema(pa.schema([(field.name, spark_form(field.type)) for field in columns]))
+    return stage_of(running_session(), QueryJob(source, arrow_of(schema)), range(parts + 1), schema)

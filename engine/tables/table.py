@@ -16,16 +16,24 @@ from ..lance import Gate, LanceTable, exact_array, rows_of
 from ..locations import located
 from ..units import Moment, age_of_moment
 from .adding import added, altered, dropped
-from .column_loads import load_job
-from .computed_columns import PreparedJob, TableParts, backfill_job, backfill_plan
-from .functions import UDF, UnpackedUDF
+from .computed_columns import (
+    PreparedJob,
+    TableParts,
+    backfill_job,
+    backfill_plan,
+    make_value_index,
+    make_vector_index,
+    make_word_indexes,
+    table_query,
+)
+from .function import UDF, UnpackedUDF
 from .jobs import BackfillJobResult, ErrorRecord, Job, JobFuture, JobRecord, JobTable
+from .load import load_job
 from .planning import BackfillPlan
+from .refresh import RefreshJobResult, RefreshPlan, refresh_job, refresh_plan
 from .search import TableQuery
-from .table_search import make_value_index, make_vector_index, make_word_indexes, table_query
 from .upkeep import WEEK, CleanupStats, cleaned, cleaned_checkpoints, joined
-from .view_definition import check_own, check_rows, sources_of
-from .view_refresh import RefreshJobResult, RefreshPlan, refresh_job, refresh_plan
+from .view import check_own, check_rows, sources_of
 
 _UNITS: Final = {"s": "Second", "ms": "Millisecond", "us": "Microsecond", "ns": "Nanosecond"}
 

@@ -15,15 +15,14 @@ from typing import Final
 from ..errors import UnsupportedCallError
 from ..execution import Staging
 from ..faults import reach
-from ..folders import Folder
 from ..lance import JoinedFragments, LanceTable
 from ..locations import located
+from ..storage.folder import Folder
 from .checkpoints import COMPUTED, CheckpointStore
-from .definitions import Definition
+from .digests import job_digits, job_of
 from .jobs import JobTable
 from .planning import state_of_files
-from .provenance import job_digits, job_of
-from .staleness import groups_of, note_fresh, stale_rows
+from .targets import Definition, groups_of, note_fresh, stale_rows
 
 STAGED: Final = ("run", "source")
 """What runs stage files for, in the table's folder."""

@@ -10,16 +10,12 @@ from typing import TYPE_CHECKING
 from ...engine.lazy_names import lazy_names
 
 if TYPE_CHECKING:
-    from .dataset import LeRobotDataset, LeRobotEpisode, LeRobotReader
-    from .metadata import is_dataset
-    from .recording import LeRobotRecording
-    from .source import EpisodeSource
+    from .dataset import LeRobotDataset, LeRobotEpisode, LeRobotReader, LeRobotRecording
+    from .source import EpisodeSource, is_dataset
 
 _HOMES = {
-    ".dataset": "LeRobotDataset LeRobotEpisode LeRobotReader",
-    ".metadata": "is_dataset",
-    ".recording": "LeRobotRecording",
-    ".source": "EpisodeSource",
+    ".dataset": "LeRobotDataset LeRobotEpisode LeRobotReader LeRobotRecording",
+    ".source": "EpisodeSource is_dataset",
 }
 
 __all__ = [

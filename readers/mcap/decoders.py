@@ -22,9 +22,8 @@ from ...engine.errors import ReadWarning, UsageError
 from ...lenses import DeriveLens, Selector
 from ...lenses.ros2 import needs_reflection, ros2_lenses, stamp_of
 from . import decoding
-from .attachments import Attachments, MetadataRecords
 from .decoding import MessageDecoder, RawDecoder, SchemaError
-from .file_level import Counts, FileDecoder, RecordingInfo, Schemas
+from .file_level import Attachments, Counts, FileDecoder, MetadataRecords, RecordingInfo, Schemas
 from .records import Channel, McapSchema
 from .robots import Robots
 from .section import TimeRange, checked_integer, checked_range

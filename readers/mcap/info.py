@@ -16,9 +16,8 @@ from ...engine.markup import Cell, panel, table, track
 from ...engine.units import counted, duration, size, utc_time
 from .blocks import MessageHeads
 from .decoders import McapOptions
-from .file import McapFile
+from .file import McapFile, McapLayout, Summary, read_layout
 from .file_level import MessageSurvey
-from .layout import McapLayout, Summary, read_layout
 from .message_indexes import indexed_times
 from .plan import whole
 from .records import Channel, ChunkIndexEntry, McapSchema, Registry

@@ -15,8 +15,7 @@ from ...engine.chunk import alternatives
 from ...engine.errors import ReadError, ReadWarning, UnmatchedWarning
 from ...engine.limits import SPLIT_BYTES
 from .decoders import McapOptions, file_decoders
-from .file import McapFile
-from .layout import McapLayout, Summary
+from .file import McapFile, McapLayout, Summary
 from .message_indexes import times_behind
 from .records import CHUNK_HEAD_MAX, HEAD, ChunkHead, ChunkIndexEntry, Op, damaged, parse_chunk_head
 from .section import McapSplit, TimeRange

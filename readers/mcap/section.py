@@ -15,7 +15,6 @@ from zstandard import ZstdDecompressor
 from ...engine.errors import ReadError, ReadWarning, UsageError
 from ...engine.limits import MAX_CHUNK_UNCOMPRESSED, MAX_OTHER_RECORDS, MAX_SCHEMA_BYTES, MIB, check_limit
 from ...engine.stream import Split
-from .attachments import read_attachment
 from .blocks import (
     Block,
     Bytes,
@@ -29,6 +28,7 @@ from .blocks import (
     walk,
 )
 from .file import McapFile, RecordCursor
+from .file_level import read_attachment
 from .message_indexes import times_behind
 from .records import (
     CHUNK_HEAD_MAX,

@@ -10,24 +10,18 @@ from typing import TYPE_CHECKING
 from ...engine.lazy_names import lazy_names
 
 if TYPE_CHECKING:
-    from .batches import CHUNK_BYTES, series_chunk
-    from .columns import one_each
-    from .file import ParquetFile
+    from .file import ParquetFile, open_file, read_columns
+    from .layout import one_each
     from .options import ColumnRule, IndexColumn
-    from .pages import open_file, read_columns
-    from .reader import ColumnInfo, ParquetInfo, ParquetReader
-    from .recording import ParquetRecording
-    from .source import ParquetSource, ParquetSplit
+    from .reader import ColumnInfo, ParquetInfo, ParquetReader, ParquetRecording
+    from .source import CHUNK_BYTES, ParquetSource, ParquetSplit, series_chunk
 
 _HOMES = {
-    ".batches": "CHUNK_BYTES series_chunk",
-    ".columns": "one_each",
-    ".file": "ParquetFile",
+    ".file": "ParquetFile open_file read_columns",
+    ".layout": "one_each",
     ".options": "ColumnRule IndexColumn",
-    ".pages": "open_file read_columns",
-    ".reader": "ColumnInfo ParquetInfo ParquetReader",
-    ".recording": "ParquetRecording",
-    ".source": "ParquetSource ParquetSplit",
+    ".reader": "ColumnInfo ParquetInfo ParquetReader ParquetRecording",
+    ".source": "CHUNK_BYTES ParquetSource ParquetSplit series_chunk",
 }
 
 __all__ = [

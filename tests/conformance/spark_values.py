@@ -19,7 +19,7 @@ from pathlib import Path
 import pyarrow as pa
 from chunkmill.engine import get_session
 from chunkmill.engine.data_sources.options import Request
-from chunkmill.engine.data_sources.values import ValueReader, value_row_schema
+from chunkmill.engine.data_sources.reading import ValueReader, value_row_schema
 from chunkmill.engine.errors import ChunkmillError
 from chunkmill.engine.spark import arrow_of, spark_array, spark_form
 from chunkmill.readers import RecordingFile, detect_format

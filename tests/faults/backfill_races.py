@@ -28,7 +28,7 @@ from typing import Any, Final
 
 from backfill_writer import make, opened, options_of
 from chunkmill.engine.tables import Table, udf
-from chunkmill.engine.tables.backfill import BackfillRun
+from chunkmill.engine.tables.fill import BackfillRun
 from fault_runs import forked, s3_bucket, waited, warm_up
 
 PER_FILE: Final = 10
@@ -243,8 +243,8 @@ def source(world: World, *columns: str) -> None:
     """Write the sources of columns, beside the table."""
     import pyarrow as pa
     import pyarrow.parquet as pq
-    from chunkmill.engine.folders import Folder
     from chunkmill.engine.locations import located
+    from chunkmill.engine.storage.folder import Folder
 
     for column in columns:
         sink = pa.BufferOutputStream()

@@ -339,7 +339,7 @@ def left_over(schedule: Schedule, table: Table) -> list[str]:
     table.cleanup_checkpoints()
     jobs = [f"{job.job_id} is {job.status}" for job in table.jobs() if job.status == "RUNNING"]
     if "://" in schedule.uri:
-        from chunkmill.engine.folders import Folder
+        from chunkmill.engine.storage.folder import Folder
 
         return jobs + [
             f"checkpoints of {key} are left" for key in Folder.at(f"{schedule.uri}/_computed/checkpoints").folders()

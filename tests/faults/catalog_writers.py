@@ -37,10 +37,10 @@ from chunkmill.engine import Ingest
 from chunkmill.engine.catalog import CatalogClient, DatasetEntry, EntryKind, TableEntry
 from chunkmill.engine.chunk import Chunk, ComponentColumn, TimeColumn
 from chunkmill.engine.errors import ChunkmillError, CommitUnknownError, NotFoundError, ReadError, RegistrationError
-from chunkmill.engine.folders import Folder, LocalFolder
 from chunkmill.engine.recordings import RecordingsFolder
 from chunkmill.engine.rrd import RrdWriter, StoreEntry
 from chunkmill.engine.storage import VersionFiles
+from chunkmill.engine.storage.folder import Folder, LocalFolder
 from chunkmill.engine.store import RecordingStore
 from fault_runs import forked, s3_bucket, waited, warm_up
 

@@ -33,15 +33,15 @@ from chunkmill.engine.errors import ChunkmillError
 from chunkmill.engine.ingest import Ingest
 from chunkmill.engine.recordings import RecordingEntry
 from chunkmill.engine.rrd import RrdFile
-from chunkmill.engine.rrd.framing import (
+from chunkmill.engine.rrd.messages import (
     MESSAGE_HEADER_SIZE,
     STREAM_FOOTER_SIZE,
     MessageKind,
+    RrdFooter,
     message_header,
     parse_stream_footer,
     stream_footer,
 )
-from chunkmill.engine.rrd.messages import RrdFooter
 from chunkmill.engine.store import RecordingStore
 from chunkmill.engine.tables import connect, udf
 from chunkmill.readers import McapReader, RrdReader

@@ -13,7 +13,7 @@ from typing import Any, Final
 from unittest.mock import patch
 
 from chunkmill.engine import faults
-from chunkmill.engine.folders import LocalFolder
+from chunkmill.engine.storage.folder import LocalFolder
 
 PATIENCE: Final = 60.0
 """Seconds that anything is held, or waited for."""

@@ -14,8 +14,7 @@ from typing import Any, Final
 from catalog_writers import prepare, write_file
 from chunkmill.engine import Ingest
 from chunkmill.engine.catalog import CatalogClient
-from chunkmill.engine.catalog.upload_parts import UploadParts
-from chunkmill.engine.catalog.uploads import NewUpload, Uploads
+from chunkmill.engine.catalog.uploads import NewUpload, UploadParts, Uploads
 from chunkmill.engine.chunk import Chunk, ComponentColumn, TimeColumn
 from chunkmill.engine.recordings import RecordingsFolder
 from chunkmill.engine.rrd import RrdWriter, StoreEntry

@@ -31,9 +31,9 @@ from unittest.mock import patch
 
 from chunkmill.engine import Ingest
 from chunkmill.engine.errors import WriteError
-from chunkmill.engine.folders import LocalFolder
 from chunkmill.engine.ingest import landing
 from chunkmill.engine.ingest.quarantine import FileQuarantine
+from chunkmill.engine.storage.folder import LocalFolder
 from chunkmill.engine.store import RecordingStore
 from fault_content import digest_of_path, kept_content
 from held_requests import steps_through

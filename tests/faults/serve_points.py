@@ -34,7 +34,7 @@ from typing import Any
 
 from catalog_points import KINDS, Case, plant_unsafe_commit
 from chunkmill.engine import faults
-from chunkmill.engine.catalog import CatalogClient, retention, uploads
+from chunkmill.engine.catalog import CatalogClient, maintenance, uploads
 from chunkmill.engine.catalog.server import CatalogService, Method
 from fault_runs import forked, reached, waited
 from point_cases import told
@@ -61,7 +61,7 @@ class Scene:
 
         def run() -> int:
             faulthandler.enable()
-            retention.WEEK = uploads.WEEK = timedelta()  # type: ignore[misc]
+            maintenance.WEEK = uploads.WEEK = timedelta()  # type: ignore[misc]
             if self._unsafe:
                 plant_unsafe_commit()
                 plant_unsafe_upload()

@@ -37,11 +37,11 @@ from unittest.mock import patch
 from chunkmill.engine import Ingest
 from chunkmill.engine.errors import ChunkmillError
 from chunkmill.engine.execution.lease import Lease
-from chunkmill.engine.folders import LocalFolder
 from chunkmill.engine.ingest.quarantine import FileQuarantine
 from chunkmill.engine.locations import located
 from chunkmill.engine.recordings import vacuum
 from chunkmill.engine.recordings.folder import RecordingsFolder
+from chunkmill.engine.storage.folder import LocalFolder
 from chunkmill.engine.store import ChunkStore, RecordingStore
 from chunkmill.readers import RrdReader
 from fault_content import content_of, digest_of_path, kept_content, rrd_contents
@@ -318,7 +318,7 @@ def prepared(where: str) -> Iterator[Places]:
     """A place for cases, without leases, where requests are tried again quickly."""
     from datetime import timedelta
 
-    from chunkmill.engine.objects import bucket
+    from chunkmill.engine.storage import bucket
 
     shared = Path("/dev/shm")
     scratch = Path(tempfile.mkdtemp(prefix="chunkmill-slept-", dir=shared if shared.is_dir() else None))

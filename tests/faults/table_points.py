@@ -23,7 +23,7 @@ from typing import Any, Final
 
 from catalog_points import Case
 from chunkmill.engine import faults
-from chunkmill.engine.catalog import CatalogClient, EntryId, retention
+from chunkmill.engine.catalog import CatalogClient, EntryId, maintenance
 from chunkmill.engine.errors import ChunkmillError
 from chunkmill.engine.lance import LanceTable
 from point_cases import cut_story, try_points
@@ -95,7 +95,7 @@ def drive(root: Path, states: Sequence[State] | None) -> int:
 
     Without ``states`` it writes them, those before and after each step.
     """
-    retention.WEEK = timedelta()  # type: ignore[misc]
+    maintenance.WEEK = timedelta()  # type: ignore[misc]
     client, ledger, steps, seen = CatalogClient(root / "lake"), root / "told", story(), list[State]()
     done = len(ledger.read_bytes()) if ledger.exists() else 0
     now = state_of(client)

@@ -13,8 +13,8 @@ from typing import Any, Final
 from chunkmill.engine.execution import commit as rrd_commit
 from chunkmill.engine.faults import reach
 from chunkmill.engine.ingest.batch import BatchRunner
-from chunkmill.engine.recordings.live import LiveEntries
-from chunkmill.engine.recordings.new_files import NewShards
+from chunkmill.engine.recordings.entries import LiveEntries
+from chunkmill.engine.recordings.vacuum import NewShards
 from chunkmill.engine.recordings.writer import Commit, StoreWriter
 
 

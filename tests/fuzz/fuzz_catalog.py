@@ -29,8 +29,8 @@ from chunkmill.engine.catalog.entry_log import EntryLog
 from chunkmill.engine.chunk import Chunk, ComponentColumn, TimeColumn
 from chunkmill.engine.errors import ReadError, UsageError
 from chunkmill.engine.execution import Holder
-from chunkmill.engine.recordings import RecordingsFolder, SchemaFiles, new_files, times_in
-from chunkmill.engine.recordings.new_files import announced_runs
+from chunkmill.engine.recordings import RecordingsFolder, SchemaFiles, times_in, vacuum
+from chunkmill.engine.recordings.vacuum import announced_runs
 from chunkmill.engine.rrd import RrdWriter, StoreEntry
 from hypothesis import given, seed, settings
 from hypothesis import strategies as st
@@ -137,7 +137,7 @@ def _wrong_announcements(store: RecordingsFolder, number: int, draw: random.Rand
     data, wrong = path.read_bytes(), []
     if announced_runs(store) != ({path.stem}, set()):
         wrong.append(f"an announcement gives {announced_runs(store)}")
-    with patch.object(new_files, "_TORN", 0.0):
+    with patch.object(vacuum, "_TORN", 0.0):
         for at in range(number):
             path.write_bytes(mutate(draw, data, ()).data)
             living, dead = announced_runs(store)

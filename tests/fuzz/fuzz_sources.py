@@ -20,7 +20,7 @@ from chunkmill.engine.chunk import Chunk, ComponentDescriptor, tuid
 from chunkmill.engine.optimisation import merging
 from chunkmill.engine.rrd import Compression, RrdWriter, StoreEntry
 from chunkmill.engine.rrd import writer as rrd_writer
-from chunkmill.engine.rrd.framing import (
+from chunkmill.engine.rrd.messages import (
     STREAM_FOOTER_SIZE,
     STREAM_HEADER_SIZE,
     MessageKind,

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 from chunkmill.engine.chunk import Chunk, ComponentColumn, ComponentDescriptor, TimeColumn
 from chunkmill.engine.errors import LensError, error_from_dict
-from chunkmill.engine.stream.content_filter import content_filter
+from chunkmill.engine.stream.operators import content_filter
 from chunkmill.lenses import DeriveLens, LensSet, MutateLens, Selector, compiled
 from pyspark import cloudpickle
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 from chunkmill.engine.cli.commands import commands
-from chunkmill.engine.data_sources.datasets import DatasetRequest
 from chunkmill.engine.data_sources.options import Request
 from chunkmill.engine.data_sources.reading import ChunkFrameReader
+from chunkmill.engine.data_sources.sources import DatasetRequest
 from chunkmill.engine.errors import ChunkmillError, UsageError
 from chunkmill.readers import FORMATS, Format, McapReader
 from chunkmill.readers.recording_file import Option

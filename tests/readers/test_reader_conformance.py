@@ -18,7 +18,7 @@ from chunkmill.engine.cli.commands import commands
 from chunkmill.engine.data_sources import register as register_sources
 from chunkmill.engine.data_sources.options import Request
 from chunkmill.engine.data_sources.reading import chunk_tasks
-from chunkmill.engine.pipelines.pipeline import load_file
+from chunkmill.engine.pipelines import load_file
 from chunkmill.readers import (
     FORMATS,
     FileSource,

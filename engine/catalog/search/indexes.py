@@ -26,12 +26,12 @@ import pyarrow as pa
 from ...errors import ReadError, WriteError, writing
 from ...execution import Lease, RunOptions, Stage, Task, dealt, query_executor, raise_failure, warn_of
 from ...faults import reach
-from ...folders import Folder
 from ...lance import IndexTable, SearchIndex, TextIndex, VectorIndex
 from ...objects import is_url
 from ...recordings import LiveEntries, RecordingEntry, RecordingsFolder
 from ...rrd import digest_of
 from ...storage import VersionFiles, publish
+from ...storage.folder import Folder
 from .elements import Elements, ElementsBody, Numbered
 
 _HOW: Final = "create_vector_search_index() and create_fts_search_index() make one."

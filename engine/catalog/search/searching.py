@@ -14,7 +14,7 @@ from ...execution import RunOptions
 from ...lance import ENTRY, TextIndex, VectorIndex, found_in
 from ...recordings import RecordingsFolder, StoreReader
 from ...tables import vector_of
-from ..segment_table import frame_of
+from ..segments import frame_of
 from .elements import TIMEPOINT, Elements, first_length, is_number, layer_rows
 from .indexes import SearchIndexes, StoredIndex
 from .metrics import (

@@ -19,7 +19,7 @@ from ...recordings import BASE_LAYER
 from ...rrd import RrdWriter, StoreEntry
 from ..dataset import DatasetEntry, layers_of
 from ..entries import EntryKind
-from ..requests import OnDuplicateSegmentLayer, requests_below
+from ..layers import OnDuplicateSegmentLayer, requests_below
 from .lake import Lake, naming_places
 from .protocol import (
     Call,

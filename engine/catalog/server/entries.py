@@ -9,7 +9,7 @@ from typing import Any, Final
 from ...errors import NotFoundError
 from ..dataset import DatasetEntry
 from ..entries import EntryId, EntryKind
-from ..table_entry import TableEntry
+from ..table import TableEntry
 from .lake import Lake
 from .protocol import Call, Kind, answers, cloud, entry_id_message, entry_id_of, invalid, shared, time_message
 

@@ -32,7 +32,7 @@ from ..client import CatalogClient
 from ..dataset import DatasetEntry
 from ..entries import EntryId, EntryKind
 from ..entry_log import OWN_FOLDERS
-from ..segment_table import SegmentTables, url_of
+from ..segments import SegmentTables, url_of
 from ..uploads import Uploads
 from .protocol import Call, ProtocolError, Status, invalid, schema_message
 from .reception import MEMORY_BUDGET

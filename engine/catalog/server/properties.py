@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from ...errors import UsageError
 from ...storage import publish
-from ..segment_properties import SegmentProperties, StoredProperties
+from ..segments import SegmentProperties, StoredProperties
 from .lake import Lake
 from .protocol import Call, Kind, ProtocolError, Status, answers, cloud, invalid, part_of, rows_in, shared
 

@@ -11,8 +11,7 @@ from google.protobuf.message import DecodeError
 from ...chunk import ComponentColumnSelector
 from ...errors import AlreadyExistsError, UsageError
 from ..search import IndexConfig, VectorDistanceMetric
-from ..system_table import EntriesTable
-from ..table_entry import TableEntry
+from ..table import EntriesTable, TableEntry
 from .entries import details_of, entry_id_in, hidden_in
 from .lake import Lake, naming_places
 from .protocol import (

@@ -14,9 +14,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from ...allocation import give_back_freed_memory
 from ...errors import MissingExtraError, UsageError, extra_command
-from ...limits import MIB
+from ...limits import MIB, give_back_freed_memory
 from .lake import MOST_WATCHERS
 from .protocol import Kind, Method, ProtocolError
 from .reception import Access, MemoryBudget, Reception, forget

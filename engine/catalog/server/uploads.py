@@ -11,8 +11,7 @@ from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from ...limits import MIB
-from ..upload_parts import UploadParts
-from ..uploads import NewUpload, Uploads, check_new
+from ..uploads import NewUpload, UploadParts, Uploads, check_new
 from .lake import Lake
 from .protocol import Call, ProtocolError, Status, answers, cloud, invalid, time_message
 from .reception import signed, verified

@@ -28,8 +28,7 @@ from urllib.parse import quote
 
 from ...errors import MissingExtraError, UsageError, extra_command
 from ...limits import MIB
-from ..upload_parts import NewPart
-from ..uploads import NewUpload
+from ..uploads import NewPart, NewUpload
 from . import relay
 from .lake import Lake
 from .protocol import Kind, Method, ProtocolError, Status, cause_of, invalid, protocol_error

@@ -12,14 +12,14 @@ from ....engine.lazy_names import lazy_names
 if TYPE_CHECKING:
     from .columns import BLOB, Decoded, MessageDecoder, RawDecoder, SchemaError, blobs
     from .flatbuffer import FlatBufferDecoder
-    from .json_messages import CborDecoder, JsonDecoder
+    from .json import CborDecoder, JsonDecoder
     from .protobuf import ProtobufDecoder
     from .ros import IdlDecoder, Ros1Decoder, Ros2Decoder
 
 _HOMES = {
     ".columns": "BLOB Decoded MessageDecoder RawDecoder SchemaError blobs",
     ".flatbuffer": "FlatBufferDecoder",
-    ".json_messages": "CborDecoder JsonDecoder",
+    ".json": "CborDecoder JsonDecoder",
     ".protobuf": "ProtobufDecoder",
     ".ros": "IdlDecoder Ros1Decoder Ros2Decoder",
 }

@@ -1,4 +1,4 @@
-"""FlatBuffers messages, by the binary schema (``.bfbs``) that stands in the file.
+"""FlatBuffers messages as columns, by the binary schema (``.bfbs``) in the file.
 
 A schema is itself a FlatBuffer, of the schema ``reflection.fbs`` of the FlatBuffers project, which is written down here
 as far as it is needed.
@@ -7,28 +7,430 @@ as far as it is needed.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
-from typing import Any, Final
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from ....engine.limits import MAX_CELLS, MAX_NESTING, MAX_SCHEMA_BYTES, MAX_SCHEMA_FIELDS, MIB
-from .columns import Faults, MessageDecoder, Piece, SchemaError
-from .flatbuffer_columns import (
-    FlatArray,
-    FlatColumns,
-    FlatField,
-    FlatNode,
-    FlatNumber,
-    FlatRows,
-    FlatStruct,
-    FlatTable,
-    FlatText,
-    FlatUnion,
-    FlatVector,
-    OverBudgetError,
+from .columns import (
+    Faults,
+    MessageDecoder,
+    Piece,
+    SchemaError,
+    bitmap,
+    gather,
+    lists,
+    names_of,
+    not_utf8,
+    numbers_of,
+    offsets_of,
+    pick,
+    spread,
+    texts_of,
 )
+
+SCALARS: Final[dict[str, pa.DataType]] = {
+    "u1": pa.uint8(),
+    "i1": pa.int8(),
+    "u2": pa.uint16(),
+    "i2": pa.int16(),
+    "u4": pa.uint32(),
+    "i4": pa.int32(),
+    "u8": pa.uint64(),
+    "i8": pa.int64(),
+    "f4": pa.float32(),
+    "f8": pa.float64(),
+}
+"""By numpy's code without byte order; FlatBuffers are little-endian."""
+
+
+@dataclass(frozen=True)
+class FlatNumber:
+    """A number, a bool, or a value of an enum, whose ``names`` by number are then known."""
+
+    code: str
+    is_bool: bool = False
+    names: tuple[tuple[int, str], ...] | None = None
+
+    @cached_property
+    def wire(self) -> np.dtype[Any]:
+        """The numpy type."""
+        return np.dtype(f"<{self.code}")
+
+    @property
+    def size(self) -> int:
+        """Bytes where it lies: inline."""
+        return self.wire.itemsize
+
+    @cached_property
+    def number(self) -> pa.DataType:
+        """The Arrow type of the number."""
+        return pa.bool_() if self.is_bool else SCALARS[self.code]
+
+    @cached_property
+    def arrow(self) -> pa.DataType:
+        """A number; of an enum, its name (null if it has none) and number, as protobuf's enums become."""
+        if self.names is None:
+            return self.number
+        return pa.struct([pa.field("name", pa.string()), pa.field("value", self.number)])
+
+    @property
+    def leaves(self) -> int:
+        """Columns."""
+        return 1 if self.names is None else 2
+
+
+@dataclass(frozen=True)
+class FlatText:
+    """A string, referred to."""
+
+    size: int = 4
+
+    @property
+    def arrow(self) -> pa.DataType:
+        """A string."""
+        return pa.string()
+
+    @property
+    def leaves(self) -> int:
+        """Columns."""
+        return 1
+
+
+@dataclass(frozen=True)
+class FlatStruct:
+    """Members at fixed ``places``, inline; ``size`` bytes."""
+
+    name: str
+    members: tuple[tuple[str, FlatNode], ...]
+    places: tuple[int, ...]
+    size: int
+
+    @cached_property
+    def arrow(self) -> pa.DataType:
+        """A struct."""
+        return pa.struct([pa.field(name, node.arrow) for name, node in self.members])
+
+    @cached_property
+    def leaves(self) -> int:
+        """Columns, at least 1."""
+        return sum(node.leaves for _, node in self.members) + 1
+
+
+@dataclass(frozen=True)
+class FlatArray:
+    """``length`` elements, inline, in structs only."""
+
+    element: FlatNode
+    length: int
+
+    @cached_property
+    def size(self) -> int:
+        """Bytes of all."""
+        return self.element.size * self.length
+
+    @cached_property
+    def arrow(self) -> pa.DataType:
+        """A list."""
+        return pa.list_(self.element.arrow)
+
+    @cached_property
+    def leaves(self) -> int:
+        """Columns, times elements: all are there in each value."""
+        return self.element.leaves * self.length
+
+
+@dataclass(frozen=True)
+class FlatVector:
+    """Elements, referred to."""
+
+    element: FlatNode
+    size: int = 4
+
+    @cached_property
+    def arrow(self) -> pa.DataType:
+        """A list."""
+        return pa.list_(self.element.arrow)
+
+    @property
+    def leaves(self) -> int:
+        """Columns of what does not depend on the data."""
+        return 1
+
+
+@dataclass(frozen=True)
+class FlatField:
+    """A field of a table: its place in the vtable counts from ``slot``. A number that is not there is ``default``, or
+    null where that is None, as everything else is. ``selector`` is the slot of the type, if the field is a union.
+    """
+
+    name: str
+    slot: int
+    node: FlatNode
+    default: float | None = None
+    selector: int = 0
+
+
+@dataclass(frozen=True)
+class FlatTable:
+    """A table, referred to."""
+
+    name: str
+    fields: tuple[FlatField, ...]
+    size: int = 4
+
+    @cached_property
+    def arrow(self) -> pa.DataType:
+        """A struct."""
+        return pa.struct([pa.field(entry.name, entry.node.arrow) for entry in self.fields])
+
+    @cached_property
+    def leaves(self) -> int:
+        """Columns, at least 1."""
+        return sum(entry.node.leaves for entry in self.fields) + 1
+
+
+@dataclass(frozen=True)
+class FlatUnion:
+    """One of ``members``, tables or strings, by the number of its type; referred to."""
+
+    members: tuple[tuple[int, str, FlatNode], ...] = field(default_factory=tuple)
+    size: int = 4
+
+    @cached_property
+    def arrow(self) -> pa.DataType:
+        """A struct with a child for each member, of which at most one is not null."""
+        return pa.struct([pa.field(name, node.arrow) for _, name, node in self.members])
+
+    @cached_property
+    def leaves(self) -> int:
+        """Columns, at least 1."""
+        return sum(node.leaves for _, _, node in self.members) + 1
+
+
+FlatNode = FlatNumber | FlatText | FlatStruct | FlatArray | FlatVector | FlatTable | FlatUnion
+
+
+_CELL: Final = 8
+"""Bytes that a value counts for, against the budget."""
+
+
+class OverBudgetError(Exception):
+    """Messages refer to the same bytes so often that they become far more than they are."""
+
+
+class FlatRows(NamedTuple):
+    """The places of values, as int64 arrays of one length: ``place`` in the data, the message from ``start`` to
+    ``end``, and its index, ``owner``.
+    """
+
+    place: np.ndarray
+    start: np.ndarray
+    end: np.ndarray
+    owner: np.ndarray
+
+    def at(self, chosen: np.ndarray) -> FlatRows:
+        """Those of a mask, or of indices."""
+        return FlatRows(*(column[chosen] for column in self))
+
+
+class FlatColumns:
+    """Builds arrays from one buffer. ``faults`` collects (owners, text): what is built for these is of no use.
+
+    Nothing outside a message is read for it. ``budget`` bounds the bytes of what is built.
+    """
+
+    def __init__(self, data: np.ndarray, budget: int) -> None:
+        self._data = data
+        self._budget = budget
+        self.faults: list[tuple[np.ndarray, str]] = []
+
+    def root(self, node: FlatTable, rows: FlatRows) -> pa.Array:
+        """One table for each message, which begin at ``rows.place``."""
+        return self._followed(node, rows, "")
+
+    def _spend(self, amount: int) -> None:
+        self._budget -= amount
+        if self._budget < 0:
+            raise OverBudgetError
+
+    def _word(self, places: np.ndarray, code: str) -> np.ndarray:
+        kind = np.dtype(f"<{code}")
+        return pick(self._data, kind.itemsize, places).view(kind).astype(np.int64)
+
+    def _check(self, rows: FlatRows, good: np.ndarray, what: str) -> np.ndarray:
+        """``good``, where it does not hold a fault of the message."""
+        if not good.all():
+            self.faults.append((rows.owner[~good], what))
+        return good
+
+    def _followed(self, node: FlatNode, rows: FlatRows, path: str) -> pa.Array:
+        """Build the values to which the offsets at ``rows`` refer; null where that lies outside of the message."""
+        inside = (rows.place >= rows.start) & (rows.place + 4 <= rows.end)
+        kept = np.flatnonzero(self._check(rows, inside, f"{path}: it lies outside of the message"))
+        found = rows.at(kept)
+        offsets = self._word(found.place, "u4")
+        target = found.place + offsets
+        good = (offsets > 0) & (target + 4 <= found.end)
+        self._check(found, good, f"{path}: it refers to what lies outside of the message")
+        kept, found = kept[good], found.at(good)._replace(place=target[good])
+        if isinstance(node, FlatTable):
+            values, some = self._tables(node, found, path)
+        elif isinstance(node, FlatStruct):
+            some = self._check(found, found.place + node.size <= found.end, f"{path}: it does not fit")
+            values = self._inline(node, found.at(some), path)
+        elif isinstance(node, FlatText):
+            values, some = self._texts(found, path)
+        else:
+            assert isinstance(node, FlatVector)
+            values, some = self._vectors(node, found, path)
+        return spread(values, kept[some], len(rows.place))
+
+    def _tables(self, node: FlatTable, rows: FlatRows, path: str) -> tuple[pa.Array, np.ndarray]:
+        """Tables at the places of ``rows``, and for which there are any."""
+        some = np.ones(len(rows.place), np.bool_)
+        vtable = rows.place - self._word(rows.place, "i4")
+        some &= self._check(rows, (vtable >= rows.start) & (vtable + 4 <= rows.end), f"{path}: its vtable is outside")
+        rows, vtable = rows.at(some), vtable[some]
+        length, inline = self._word(vtable, "u2"), self._word(vtable + 2, "u2")
+        good = (length >= 4) & (vtable + length <= rows.end) & (rows.place + inline <= rows.end)
+        self._check(rows, good, f"{path}: its vtable does not fit")
+        some[some] = good
+        rows, vtable, length, inline = rows.at(good), vtable[good], length[good], inline[good]
+        self._spend(_CELL * node.leaves * len(rows.place))
+        children = []
+        for entry in node.fields:
+            where = f"{path}.{entry.name}" if path else entry.name
+            offset = self._slot(entry.slot, vtable, length)
+            fits = (offset == 0) | (offset + entry.node.size <= inline)
+            offset[~self._check(rows, fits, f"{where}: it does not fit")] = 0
+            there = np.flatnonzero(offset)
+            at = rows.at(there)._replace(place=rows.place[there] + offset[there])
+            if isinstance(entry.node, FlatUnion):
+                kinds = self._selectors(entry, rows, vtable, length, inline)
+                children.append(self._unions(entry.node, at, kinds[there], there, len(vtable), where))
+            elif isinstance(entry.node, FlatNumber):
+                children.append(self._numbers_or_default(entry, at, there, len(vtable), where))
+            else:
+                children.append(spread(self._values(entry.node, at, where), there, len(vtable)))
+        return pa.Array.from_buffers(node.arrow, len(vtable), [None], null_count=0, children=children), some
+
+    def _slot(self, slot: int, vtable: np.ndarray, length: np.ndarray) -> np.ndarray:
+        """The offset in the table that its vtable has at ``slot``; 0 where there is none."""
+        offset = np.zeros(len(vtable), np.int64)
+        known = slot + 2 <= length
+        offset[known] = self._word(vtable[known] + slot, "u2")
+        return offset
+
+    def _selectors(
+        self, entry: FlatField, rows: FlatRows, vtable: np.ndarray, length: np.ndarray, inline: np.ndarray
+    ) -> np.ndarray:
+        offset = self._slot(entry.selector, vtable, length)
+        there = (offset > 0) & (offset < inline)
+        kinds = np.zeros(len(vtable), np.int64)
+        kinds[there] = self._data[(rows.place + offset)[there]]
+        return kinds
+
+    def _unions(
+        self, node: FlatUnion, at: FlatRows, kinds: np.ndarray, there: np.ndarray, count: int, path: str
+    ) -> pa.Array:
+        """Unions; of a type that the schema does not know, null."""
+        children = []
+        for number, name, member in node.members:
+            chosen = np.flatnonzero(kinds == number)
+            children.append(spread(self._followed(member, at.at(chosen), f"{path}.{name}"), there[chosen], count))
+        valid = np.zeros(count, np.bool_)
+        valid[there] = np.isin(kinds, [number for number, _, _ in node.members])
+        return pa.Array.from_buffers(node.arrow, count, [bitmap(valid)], children=children)
+
+    def _values(self, node: FlatNode, rows: FlatRows, path: str) -> pa.Array:
+        """Values of which the places are known to lie inside, with all that is inline of them."""
+        if isinstance(node, FlatNumber | FlatStruct | FlatArray):
+            return self._inline(node, rows, path)
+        return self._followed(node, rows, path)
+
+    def _inline(self, node: FlatNode, rows: FlatRows, path: str) -> pa.Array:
+        if isinstance(node, FlatNumber):
+            return self._numbers(node, pick(self._data, node.size, rows.place).view(node.wire), rows.owner, path)
+        if isinstance(node, FlatArray):
+            counts = np.full(len(rows.place), node.length, np.int64)
+            every = _repeated(rows, counts, node.element.size)
+            values = self._inline(node.element, every, f"{path}[]")
+            return lists(node.arrow, counts, values)
+        assert isinstance(node, FlatStruct)
+        children = [
+            self._inline(child, rows._replace(place=rows.place + place), f"{path}.{name}")
+            for (name, child), place in zip(node.members, node.places, strict=True)
+        ]
+        return pa.Array.from_buffers(node.arrow, len(rows.place), [None], null_count=0, children=children)
+
+    def _numbers_or_default(self, entry: FlatField, at: FlatRows, there: np.ndarray, count: int, path: str) -> pa.Array:
+        node = entry.node
+        assert isinstance(node, FlatNumber)
+        found = pick(self._data, node.size, at.place).view(node.wire)
+        if len(there) == count:
+            return self._numbers(node, found, at.owner, path)
+        if entry.default is None:
+            return spread(self._numbers(node, found, at.owner, path), there, count)
+        values = np.full(count, entry.default, node.wire)
+        values[there] = found
+        owner = np.zeros(count, np.int64)
+        owner[there] = at.owner
+        return self._numbers(node, values, owner, path)
+
+    def _numbers(self, node: FlatNumber, values: np.ndarray, owner: np.ndarray, path: str) -> pa.Array:
+        if node.is_bool:
+            wrong = values > 1
+            if wrong.any():
+                self.faults.append((owner[wrong], f"{path}: a bool is neither 0 nor 1"))
+        numbers = numbers_of(node.number, values)
+        if node.names is None:
+            return numbers
+        names, _ = names_of(values, dict(node.names))
+        return pa.Array.from_buffers(node.arrow, len(values), [None], null_count=0, children=[names, numbers])
+
+    def _texts(self, rows: FlatRows, path: str) -> tuple[pa.Array, np.ndarray]:
+        lengths = self._word(rows.place, "u4")
+        some = self._check(rows, rows.place + 4 + lengths <= rows.end, f"{path}: the string does not fit")
+        rows, lengths = rows.at(some), lengths[some]
+        self._spend(int(lengths.sum()) + _CELL * len(lengths))
+        payload = gather(self._data, rows.place + 4, lengths)
+        offsets = offsets_of(lengths)
+        wrong = not_utf8(payload, offsets)
+        if len(wrong):
+            self.faults.append((rows.owner[wrong], f"{path}: the text is not UTF-8"))
+        return texts_of(payload, offsets), some
+
+    def _vectors(self, node: FlatVector, rows: FlatRows, path: str) -> tuple[pa.Array, np.ndarray]:
+        element, counts = node.element, self._word(rows.place, "u4")
+        size = element.size
+        some = self._check(rows, counts * size <= rows.end - rows.place - 4, f"{path}: the vector does not fit")
+        rows, counts = rows.at(some)._replace(place=rows.place[some] + 4), counts[some]
+        elements = int(counts.sum())
+        if isinstance(element, FlatNumber) and element.names is None:
+            self._spend(elements * size)
+            values = self._numbers(
+                element,
+                gather(self._data, rows.place, counts * size).view(element.wire),
+                np.repeat(rows.owner, counts) if element.is_bool else rows.owner,
+                f"{path}[]",
+            )
+        else:
+            self._spend(_CELL * elements * (element.leaves + 4))
+            values = self._values(element, _repeated(rows, counts, size), f"{path}[]")
+        return lists(node.arrow, counts, values), some
+
+
+def _repeated(rows: FlatRows, counts: np.ndarray, size: int) -> FlatRows:
+    """A row for each of ``counts`` elements of ``size`` bytes, one behind the other."""
+    first = np.cumsum(counts) - counts
+    index = np.arange(int(counts.sum())) - np.repeat(first, counts)
+    every = FlatRows(*(np.repeat(column, counts) for column in rows))
+    return every._replace(place=every.place + index * size)
+
 
 _UTYPE, _BOOL, _STRING, _VECTOR, _OBJECT, _UNION, _ARRAY = 1, 2, 13, 14, 15, 16, 17
 _NUMBERS: Final = {1: "u1", 2: "u1", 3: "i1", 4: "u1", 5: "i2", 6: "u2", 7: "i4", 8: "u4", 9: "i8", 10: "u8"} | {
@@ -147,14 +549,14 @@ class _Builder:
     def _struct(self, found: Any, above: tuple[int, ...]) -> FlatStruct:
         size = found["bytesize"]
         members, places = [], []
-        for field in sorted(found["fields"] or (), key=lambda field: field["offset"]):
-            node = self._node(field, above)
+        for entry in sorted(found["fields"] or (), key=lambda entry: entry["offset"]):
+            node = self._node(entry, above)
             if not isinstance(node, FlatNumber | FlatStruct | FlatArray):
-                raise SchemaError(f"{found['name']}.{field['name']} cannot lie in a struct")
-            if not 0 < field["offset"] + node.size <= size <= _LARGEST_STRUCT:
-                raise SchemaError(f"{found['name']}.{field['name']} does not fit into its struct")
-            members.append((field["name"], node))
-            places.append(field["offset"])
+                raise SchemaError(f"{found['name']}.{entry['name']} cannot lie in a struct")
+            if not 0 < entry["offset"] + node.size <= size <= _LARGEST_STRUCT:
+                raise SchemaError(f"{found['name']}.{entry['name']} does not fit into its struct")
+            members.append((entry["name"], node))
+            places.append(entry["offset"])
         if not members:
             raise SchemaError(f"the struct {found['name']} has no members")
         _check_names(found["name"], [name for name, _ in members])
@@ -162,14 +564,14 @@ class _Builder:
 
     def _table(self, found: Any, above: tuple[int, ...]) -> FlatTable:
         entries, seen = [], 0
-        for field in sorted(found["fields"] or (), key=lambda field: field["id"]):
-            if field["deprecated"]:
+        for entry in sorted(found["fields"] or (), key=lambda entry: entry["id"]):
+            if entry["deprecated"]:
                 continue
-            node, slot = self._node(field, above), field["offset"]
-            if slot < 4 or field["offset64"]:
-                raise SchemaError(f"{found['name']}.{field['name']} lies where it cannot be read")
+            node, slot = self._node(entry, above), entry["offset"]
+            if slot < 4 or entry["offset64"]:
+                raise SchemaError(f"{found['name']}.{entry['name']} lies where it cannot be read")
             selector = slot - 2 if isinstance(node, FlatUnion) else 0
-            entries.append(FlatField(field["name"], slot, node, _default(node, field), selector))
+            entries.append(FlatField(entry["name"], slot, node, _default(node, entry), selector))
             seen += node.leaves
             if seen > MAX_SCHEMA_FIELDS:
                 raise SchemaError(f"{found['name']} expands to more than {MAX_SCHEMA_FIELDS:,} fields")

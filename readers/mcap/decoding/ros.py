@@ -11,8 +11,8 @@ import pyarrow as pa
 
 from ....engine.limits import FREE_EXPANSION, MAX_COMPRESSION_RATIO
 from .cdr_columns import ColumnarReader, Messages
-from .cdr_plain import COLUMNAR, ENCODINGS, CdrError, Reader, plain_reader, read_plain, read_plain_ros1
 from .cdr_types import CDR, ROS1_WIRE, MessageType, is_wide
+from .cdr_walk import COLUMNAR, ENCODINGS, CdrError, Reader, plain_reader, read_plain, read_plain_ros1
 from .columns import Faults, MessageDecoder, Piece, SchemaError, pick
 from .ros_definitions import ROS1, ROS2, parse_ros
 
@@ -161,7 +161,7 @@ class IdlDecoder(Ros2Decoder):
     """Decodes CDR messages of one type, by a ``ros2idl`` or ``omgidl`` schema."""
 
     def _parse(self, schema_name: str, schema_data: bytes) -> MessageType:
-        from .idl_schema import parse_idl
+        from .idl import parse_idl
 
         return parse_idl(schema_name, schema_data)
 

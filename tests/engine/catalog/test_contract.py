@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 from chunkmill.engine import catalog
-from chunkmill.engine.catalog.registration_handle import Outcomes, RegistrationHandle
-from chunkmill.engine.catalog.requests import FileRequest
+from chunkmill.engine.catalog.layers import FileRequest
+from chunkmill.engine.catalog.registration import Outcomes, RegistrationHandle
 from places import SHARED
 from reference_page import SUBCLASSES, Name, check, differences, names, returned, signature_of
 

@@ -169,7 +169,7 @@ def test_what_stops_all_of_them_leaves_nothing(
     def full(*_: object, **__: object) -> None:
         raise WriteError("no space left on device", path=str(tmp_path))
 
-    monkeypatch.setattr("chunkmill.engine.recordings.new_files.NewShards.add", full)
+    monkeypatch.setattr("chunkmill.engine.recordings.vacuum.NewShards.add", full)
     (result,) = dataset.register(str(path), executor="inline").iter_results(60)
     assert "no space left" in (result.error or "")
     assert dataset.segment_ids() == [] and not left_over(dataset)

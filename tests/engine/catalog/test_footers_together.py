@@ -8,8 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from chunk_making import made
-from chunkmill.engine.catalog.layers import FoundLayer, look_at, look_together
-from chunkmill.engine.catalog.requests import FileRequest
+from chunkmill.engine.catalog.layers import FileRequest, FoundLayer, look_at, look_together
 from chunkmill.engine.chunk import Chunk, ComponentDescriptor
 from chunkmill.engine.errors import ReadError
 from chunkmill.engine.recordings.summaries import properties_in
@@ -118,5 +117,5 @@ def test_a_file_that_changes_meanwhile_is_left_out(files: list[Path], monkeypatc
         files[1].touch()
         return read_footer(file)  # type: ignore[arg-type]
 
-    monkeypatch.setattr("chunkmill.engine.rrd.footer_groups.read_footer", changing)
+    monkeypatch.setattr("chunkmill.engine.rrd.footer.read_footer", changing)
     assert set(look_together(requests, "recording")) == {0, 2}

@@ -21,7 +21,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
-from chunkmill.engine.catalog import CatalogClient, EntryId, NotFoundError, TableEntry, retention
+from chunkmill.engine.catalog import CatalogClient, EntryId, NotFoundError, TableEntry, maintenance
 from chunkmill.engine.catalog.maintenance import remove_drafts
 from chunkmill.engine.cli.catalogs import catalog
 from chunkmill.engine.errors import ReadError, SourceMissingError, UnsupportedError, UsageError, WriteError
@@ -136,7 +136,7 @@ def test_global_maintenance_leaves_tables_of_others_alone(
     for _ in range(2):
         foreign.append(a=2)
         table.append(id=2, v="x")
-    monkeypatch.setattr(retention, "WEEK", timedelta())
+    monkeypatch.setattr(maintenance, "WEEK", timedelta())
     client.do_global_maintenance()
     folders = tmp_path / "foreign", folder_of(table)
     assert [len(list((folder / "_versions").glob("*.manifest"))) for folder in folders] == [3, 1]
@@ -506,7 +506,7 @@ def test_drafts_of_all_folders_go_a_week_later_and_nothing_else(client: CatalogC
 def test_a_creation_that_was_cut_in_its_first_write_leaves_nothing(
     client: CatalogClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(retention, "WEEK", timedelta())
+    monkeypatch.setattr(maintenance, "WEEK", timedelta())
     place = Path(client.url, "tables", str(EntryId.new()))
     client.create_dataset("d")
     LanceTable(place, "cut").create(SCHEMA)

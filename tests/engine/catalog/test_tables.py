@@ -405,7 +405,7 @@ def test_filters_and_columns_are_lances_or_pyarrows(client: CatalogClient) -> No
 
 
 def test_a_table_is_read_in_parts(table: TableEntry, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("chunkmill.engine.lance.snapshot._ROWS_OF_A_PART", 2)
+    monkeypatch.setattr("chunkmill.engine.lance.expressions._ROWS_OF_A_PART", 2)
     for number in range(5):
         table.append(id=number)
     assert table.snapshot().parts(2) == [[0, 1, 2], [3, 4]]

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from chunkmill.engine.chunk import Chunk, ComponentColumn, TimeColumn
-from chunkmill.engine.cli import bulk_conversion
+from chunkmill.engine.cli import convert
 from chunkmill.engine.cli.commands import commands
 from chunkmill.engine.ingest import spark_query
 from chunkmill.engine.stream import LazyChunkStream
@@ -51,12 +51,12 @@ def source(tmp_path: Path) -> Path:
 
 @pytest.fixture(autouse=True)
 def small_entries(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bulk_conversion, "JOBS_AT_ONCE", 4)
+    monkeypatch.setattr(convert, "JOBS_AT_ONCE", 4)
 
 
 def cut_after(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the next conversion be interrupted when ``count`` recordings are done."""
-    usual, done = bulk_conversion.tell_result, []
+    usual, done = convert.tell_result, []
 
     def telling(*arguments: Any) -> None:
         usual(*arguments)
@@ -64,7 +64,7 @@ def cut_after(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
         if len(done) == count:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(bulk_conversion, "tell_result", telling)
+    monkeypatch.setattr(convert, "tell_result", telling)
 
 
 def test_nothing_is_left_of_a_whole_run(source: Path, tmp_path: Path) -> None:
@@ -92,7 +92,7 @@ def test_an_interrupted_run_goes_on(
     assert sum(after[name] == when for name, when in before.items()) == 5
     ids = {RrdReader(out / name).recordings()[0].recording_id for name in after}
     assert ids == {f"r{i}" for i in range(10)}
-    assert not (out / bulk_conversion.CHECKPOINTS).exists()
+    assert not (out / convert.CHECKPOINTS).exists()
 
 
 def test_what_was_removed_or_has_changed_is_done_again(
@@ -153,7 +153,7 @@ def test_after_failures_only_those_are_tried_again(source: Path, tmp_path: Path)
     assert result.exit_code == 0
     assert "9 of 10 inputs were converted" in result.output
     assert before.items() < written(out).items()
-    assert not (out / bulk_conversion.CHECKPOINTS).exists()
+    assert not (out / convert.CHECKPOINTS).exists()
 
 
 def test_a_killed_run_goes_on(tmp_path: Path) -> None:
@@ -207,13 +207,13 @@ def test_a_dataset_that_cannot_be_read_stops_nothing_else(source: Path, tmp_path
 def test_the_figures_of_many_have_the_start_in_them(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    usual = bulk_conversion._checkpoint
+    usual = convert._checkpoint
 
     def slow(*arguments: Any) -> Path:
         time.sleep(0.5)  # as Spark takes to start
         return usual(*arguments)
 
-    monkeypatch.setattr(bulk_conversion, "_checkpoint", slow)
+    monkeypatch.setattr(convert, "_checkpoint", slow)
     out = tmp_path / "run.json"
     result = run("convert", source, "-o", tmp_path / "out", "--stats", "--report", out)
     assert result.exit_code == 0, result.output

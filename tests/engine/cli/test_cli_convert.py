@@ -218,7 +218,7 @@ def test_an_empty_id_is_bad_usage(option: str, data: Path, tmp_path: Path) -> No
 def test_auto_runs_what_is_small_here_and_says_so(
     way: str, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("chunkmill.engine.execution.executors._has_session", lambda: False)
+    monkeypatch.setattr("chunkmill.engine.execution.stage._has_session", lambda: False)
     monkeypatch.setenv("CHUNKMILL_EXECUTOR", "auto" if way == "environment" else "spark")
     option = ["--executor", "auto"] if way == "option" else []
     done = run("convert", data / "demo.mcap", "-o", tmp_path / "a.rrd", "--stats", *option)

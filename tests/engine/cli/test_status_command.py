@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from chunkmill.engine.cli import ingest_display
+from chunkmill.engine.cli import ingest
 from chunkmill.engine.cli.commands import status
 from chunkmill.engine.execution.lease import Lease
 from chunkmill.engine.ingest import Ingest
@@ -61,7 +61,7 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], None]], Non
             except StopIteration:
                 raise KeyboardInterrupt from None
 
-        monkeypatch.setattr(ingest_display, "_pause", pause)
+        monkeypatch.setattr(ingest, "_pause", pause)
 
     return between
 

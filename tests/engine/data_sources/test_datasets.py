@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from chunkmill import CatalogClient, Chunk, LazyChunkStream, register
 from chunkmill.engine.chunk import ComponentDescriptor
-from chunkmill.engine.data_sources.datasets import DatasetReader, DatasetRequest, DatasetTask
+from chunkmill.engine.data_sources.sources import DatasetReader, DatasetRequest, DatasetTask
 from chunkmill.engine.errors import NotFoundError, UsageError
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import EqualTo, Filter, GreaterThanOrEqual, In, IsNotNull, LessThan

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from chunkmill.engine import LazyChunkStream
 from chunkmill.engine.data_sources.options import Request
-from chunkmill.engine.data_sources.values import ValueReader, value_row_schema
+from chunkmill.engine.data_sources.reading import ValueReader, value_row_schema
 from chunkmill.engine.errors import ChunkmillError, SourceMissingError, UsageError
 from chunkmill.engine.spark import arrow_of, spark_schema
 from chunkmill.readers.mcap.decoders import compile_decoder

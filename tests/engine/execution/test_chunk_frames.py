@@ -11,8 +11,7 @@ import pytest
 from chunkmill.engine.chunk import Chunk, ComponentColumn, TimeColumn
 from chunkmill.engine.errors import ReadError, UsageError, WriteError
 from chunkmill.engine.execution import frame_rows
-from chunkmill.engine.execution.chunk_rows import spark_type
-from chunkmill.engine.execution.frame_rows import COLUMNS, WITHOUT_PAYLOAD, payload_rows
+from chunkmill.engine.execution.frame_rows import COLUMNS, WITHOUT_PAYLOAD, payload_rows, spark_type
 from chunkmill.engine.rrd import FramedPayload
 from chunkmill.engine.stream import LazyChunkStream
 from chunkmill.readers import McapReader, RrdReader

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from chunkmill.engine import LazyChunkStream, UsageError
-from chunkmill.engine.execution import executor_for, executor_name, executors, is_auto
+from chunkmill.engine.execution import executor_for, executor_name, is_auto, stage
 from chunkmill.readers import McapReader
 
 MB = 1_000_000
@@ -15,7 +15,7 @@ MB = 1_000_000
 
 @pytest.fixture
 def no_session(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(executors, "_has_session", lambda: False)
+    monkeypatch.setattr(stage, "_has_session", lambda: False)
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_auto_looks_at_the_input(num_bytes: int | None, own: bool, name: str) ->
 
 def test_where_spark_runs_less_is_worth_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyspark", sys)
-    monkeypatch.setattr(executors, "_has_session", lambda: True)
+    monkeypatch.setattr(stage, "_has_session", lambda: True)
     assert [executor_for("auto", lambda n=n: n) for n in (4 * MB, 6 * MB)] == ["inline", "spark"]
 
 

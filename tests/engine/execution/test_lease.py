@@ -486,7 +486,7 @@ def test_a_lease_of_which_it_is_unknown_whether_it_was_taken_blocks_nobody(
     def unsynced(_folder: Path) -> None:
         raise OSError(errno.EIO, "Input/output error")
 
-    monkeypatch.setattr("chunkmill.engine.folders.sync_folder", unsynced)
+    monkeypatch.setattr("chunkmill.engine.storage.folder.sync_folder", unsynced)
     with pytest.raises(WriteError, match="Input/output error"):
         Lease.take(tmp_path)
     monkeypatch.undo()

@@ -10,7 +10,7 @@ import pytest
 from chunkmill.engine.chunk import Chunk, ChunkData, Component, ComponentColumn, ComponentDescriptor, TimeColumn
 from chunkmill.engine.errors import ReadError
 from chunkmill.engine.execution.scratch import ScratchPart, spool, spool_pieces
-from chunkmill.engine.execution.transport import spark_serializer
+from chunkmill.engine.execution.spark_stage import spark_serializer
 from chunkmill.engine.stream import LazyChunkStream
 
 

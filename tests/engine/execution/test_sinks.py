@@ -16,10 +16,9 @@ import pyarrow as pa
 import pytest
 from chunkmill.engine.chunk import Chunk, ComponentColumn, TimeColumn
 from chunkmill.engine.errors import LensError, NoSpaceError, SessionError
-from chunkmill.engine.execution.chunk_rows import parse_rows
+from chunkmill.engine.execution.frame_rows import parse_rows
 from chunkmill.engine.execution.reporting import Ran
-from chunkmill.engine.execution.shards import ShardSink
-from chunkmill.engine.execution.sink import WriteBody
+from chunkmill.engine.execution.sink import ShardSink, WriteBody
 from chunkmill.engine.execution.stage import TaskRunner
 from chunkmill.engine.execution.staging import Staging
 from chunkmill.engine.rrd import StoreEntry

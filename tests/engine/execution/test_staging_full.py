@@ -7,7 +7,7 @@ import errno
 import pytest
 from chunkmill.engine.errors import NoSpaceError
 from chunkmill.engine.execution.staging import Staging
-from chunkmill.engine.folders import LocalFolder
+from chunkmill.engine.storage.folder import LocalFolder
 
 
 def test_a_disk_with_room_for_the_folder_alone(tmp_path, monkeypatch):

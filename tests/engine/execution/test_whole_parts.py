@@ -8,9 +8,9 @@ import pyarrow as pa
 import pytest
 from chunkmill.engine.chunk import Chunk, ComponentColumn, TimeColumn
 from chunkmill.engine.errors import WriteError
-from chunkmill.engine.execution import rrd_sink
-from chunkmill.engine.execution.chunk_rows import RowWriter
+from chunkmill.engine.execution import sink
 from chunkmill.engine.execution.commit import RrdCommit
+from chunkmill.engine.execution.frame_rows import RowWriter
 from chunkmill.engine.execution.groups import PlannedRecording, write_recordings
 from chunkmill.engine.execution.stage import RunOptions
 from chunkmill.engine.rrd import ChunkTable, RrdFile, StoreEntry
@@ -109,7 +109,7 @@ def test_chunks_are_told_of_by_a_table_and_by_rows_alike(monkeypatch: pytest.Mon
     monkeypatch.setattr(RowWriter, "listing", spy)
     as_tables = footer("listed.rrd", 3)
     assert listed == [3, 37]
-    monkeypatch.setattr(rrd_sink, "_MOST_LISTED", 10)
+    monkeypatch.setattr(sink, "_MOST_LISTED", 10)
     mixed = footer("mixed.rrd", 3)
     assert listed == [3, 37, 3]
     assert mixed.equals(as_tables, check_metadata=True)
@@ -132,7 +132,7 @@ def test_the_footer_tells_of_chunks_that_no_listing_can(joined: list[Path], tmp_
 def test_the_footer_is_whole_when_chunks_were_told_of_early(
     joined: list[Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(rrd_sink, "_MOST_LISTED", 2)
+    monkeypatch.setattr(sink, "_MOST_LISTED", 2)
     names = [f"/e{i}" for i in range(5)]
     report = LazyChunkStream.from_iter([signal(n) for n in names]).write_rrd(
         tmp_path / "o.rrd", application_id="a", recording_id="r", executor="inline"

@@ -9,7 +9,7 @@ import pytest
 from chunkmill.engine import Chunk, LazyChunkStream
 from chunkmill.engine.catalog import CatalogClient, DatasetEntry
 from chunkmill.engine.chunk import ComponentDescriptor
-from chunkmill.engine.frames.predicates import conjuncts_of, taken_apart
+from chunkmill.engine.frames.filters import conjuncts_of, taken_apart
 from datafusion import DataFrame, Expr, SessionContext, col, lit
 from datafusion import functions as f
 

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from chunkmill.engine.errors import ReadError, SessionError, UsageError
-from chunkmill.engine.execution import executors, query_executor
+from chunkmill.engine.execution import query_executor, stage
 from chunkmill.engine.frames import QueryFrame, plan
 from chunkmill.engine.frames.calls import UserCall
 from datafusion import col
@@ -117,7 +117,7 @@ def test_datafusion_is_loaded_with_the_first_frame() -> None:
 def test_who_reads(
     monkeypatch: pytest.MonkeyPatch, given: str | None, variable: str | None, running: bool, size: int, chosen: str
 ) -> None:
-    monkeypatch.setattr(executors, "_has_session", lambda: running)
+    monkeypatch.setattr(stage, "_has_session", lambda: running)
     monkeypatch.setitem(sys.modules, "pyspark", sys)
     monkeypatch.delenv("CHUNKMILL_EXECUTOR")
     if variable is not None:

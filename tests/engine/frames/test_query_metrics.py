@@ -19,7 +19,7 @@ from chunkmill.engine import Chunk, LazyChunkStream, MetricsCollector, QueryMetr
 from chunkmill.engine.catalog import CatalogClient, DatasetEntry
 from chunkmill.engine.chunk import ComponentDescriptor
 from chunkmill.engine.errors import ReadError
-from chunkmill.engine.folders import LocalFolder
+from chunkmill.engine.storage.folder import LocalFolder
 from datafusion import DataFrame, col, lit
 from datafusion import functions as f
 from places import SHARED

@@ -6,8 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
-from chunkmill.engine.ingest.disposal import Disposal, Occupancy, SourceDone, find_name, numbered
-from chunkmill.engine.ingest.files import file_at
+from chunkmill.engine.ingest.files import Disposal, Occupancy, SourceDone, file_at, find_name, numbered
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

@@ -11,8 +11,8 @@ import pytest
 from chunkmill.engine.errors import ReadError, SourceMissingError
 from chunkmill.engine.execution.lease import Lease
 from chunkmill.engine.ingest import FileResult, Ingest, LandedFile, Outcome
+from chunkmill.engine.ingest.monitoring import IngestStatus, StatusReader
 from chunkmill.engine.ingest.quarantine import FileQuarantine
-from chunkmill.engine.ingest.status import IngestStatus, StatusReader
 from ingest_stores import MadeStore
 
 

@@ -66,15 +66,15 @@ def bucket(s3: S3Server) -> str:
 @pytest.fixture
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Parts and windows of a few kilobytes where a store has megabytes, so that a test need not have them."""
-    from chunkmill.engine.objects import remote_file, uploads
-    from chunkmill.engine.rrd import output
+    from chunkmill.engine.rrd import writer
+    from chunkmill.engine.storage import remote_file, uploads
 
     monkeypatch.setattr("moto.s3.models.S3_UPLOAD_PART_MIN_SIZE", 50 * 1024)
-    for module in (uploads, output):
+    for module in (uploads, writer):
         monkeypatch.setattr(module, "SMALLEST_PART", 50 * 1024)
     monkeypatch.setattr(uploads, "PART", 80 * 1024)
     monkeypatch.setattr(uploads, "COPIED_PART", 512 * 1024)
-    for module in (remote_file, output):
+    for module in (remote_file, writer):
         monkeypatch.setattr(module, "LARGEST_WINDOW", 80 * 1024)
     monkeypatch.setattr(remote_file, "SMALLEST_WINDOW", 4 * 1024)
     monkeypatch.setattr(remote_file, "_LARGEST_GAP", 10 * 1024)

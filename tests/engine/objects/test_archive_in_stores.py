@@ -14,11 +14,11 @@ import pytest
 from chunkmill.engine import Ingest, RecordingStore
 from chunkmill.engine.errors import UsageError, WriteError
 from chunkmill.engine.faults import LOG, PLAN
-from chunkmill.engine.ingest import disposal as disposals
-from chunkmill.engine.ingest.disposal import Disposal, SourceDone
-from chunkmill.engine.ingest.files import LandedFile, file_at
+from chunkmill.engine.ingest import files as disposals
+from chunkmill.engine.ingest.files import Disposal, LandedFile, SourceDone, file_at
 from chunkmill.engine.locations import located
-from chunkmill.engine.objects import ObjectInfo, ObjectUrl, bucket_of, uploads
+from chunkmill.engine.objects import ObjectInfo, ObjectUrl, bucket_of
+from chunkmill.engine.storage import uploads
 from s3_server import S3Server
 from test_disturbed_stores import DENIED, status
 from test_ingest_in_stores import parquet_bytes, put
@@ -258,7 +258,7 @@ class TestOtherStores:
     @pytest.fixture
     def container(self, monkeypatch: pytest.MonkeyPatch) -> str:
         store = pytest.importorskip("obstore.store")
-        from chunkmill.engine.objects import bucket
+        from chunkmill.engine.storage import bucket
 
         memory = store.MemoryStore()
         monkeypatch.setattr(bucket, "_open", {})

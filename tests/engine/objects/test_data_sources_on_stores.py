@@ -10,9 +10,8 @@ import pytest
 from chunkmill.engine import RecordingStore
 from chunkmill.engine.data_sources.landings import OPTIONS, LandingStreamReader, Watch
 from chunkmill.engine.data_sources.options import Request
-from chunkmill.engine.data_sources.reading import ChunkFrameReader, chunk_tasks
+from chunkmill.engine.data_sources.reading import ChunkFrameReader, ValueReader, chunk_tasks, value_row_schema
 from chunkmill.engine.data_sources.sinks import ChunkWriter, RrdWriterOfRows, StoreWriterOfRows, Target
-from chunkmill.engine.data_sources.values import ValueReader, value_row_schema
 from chunkmill.engine.errors import WriteError
 from chunkmill.engine.spark import arrow_of
 from chunkmill.readers import McapReader, RrdReader

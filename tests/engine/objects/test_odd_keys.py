@@ -81,7 +81,7 @@ def test_inputs_of_a_conversion(what: str, tells: bool, s3: S3Server, bucket: st
 
 def test_another_store_says_which_key_it_is(s3: S3Server, bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Only for S3 is there a second client."""
-    from chunkmill.engine.objects import bucket as module
+    from chunkmill.engine.storage import bucket as module
 
     put(s3, bucket, "p/a//b.mcap")
     monkeypatch.setattr(module, "EXTRAS", {"s3": "gcs"})

@@ -131,7 +131,7 @@ def test_shards_appear_under_a_prefix(bucket: str, s3: S3Server) -> None:
 
 
 def test_no_shard_stays_when_one_cannot_be_finished(bucket: str, s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    from chunkmill.engine.objects.uploads import S3Upload
+    from chunkmill.engine.storage.uploads import S3Upload
 
     original: Callable[[S3Upload], None] = S3Upload.finish
 

@@ -14,7 +14,7 @@ from chunk_making import content, made
 from chunkmill.engine import LazyChunkStream
 from chunkmill.engine.catalog import CatalogClient, DatasetEntry, NotFoundError
 from chunkmill.engine.errors import ReadError
-from chunkmill.engine.rrd import positional
+from chunkmill.engine.storage import positional
 from s3_server import S3Server
 
 

@@ -7,7 +7,7 @@ import random
 import pytest
 from chunkmill.engine.errors import ReadError, WriteError
 from chunkmill.engine.objects import ObjectUrl, Upload, bucket_of, upload_to
-from chunkmill.engine.objects.uploads import StreamUpload
+from chunkmill.engine.storage.uploads import StreamUpload
 from s3_server import CREDENTIALS, S3Server
 
 MIB = 10 * 1024  # parts are as much smaller

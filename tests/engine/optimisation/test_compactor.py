@@ -10,9 +10,8 @@ import pytest
 from chunk_making import content, lengths, made
 from chunkmill.engine.chunk import Chunk, ComponentDescriptor
 from chunkmill.engine.errors import ReadError
-from chunkmill.engine.optimisation.extent import RowSizes
 from chunkmill.engine.optimisation.passes import Compactor, optimised
-from chunkmill.engine.optimisation.profile import OptimizationProfile
+from chunkmill.engine.optimisation.profile import OptimizationProfile, RowSizes
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from chunkmill.engine.chunk import Chunk, ChunkData, ComponentDescriptor
-from chunkmill.engine.optimisation.extent import RowSizes, column_size
+from chunkmill.engine.optimisation.profile import RowSizes, column_size
 
 FLOATS = pa.list_(pa.float64())
 POSITIONS = pa.list_(pa.list_(pa.field("item", pa.float32(), nullable=False), 3))

@@ -12,9 +12,8 @@ from chunkmill.engine.chunk import Chunk, ComponentDescriptor
 from chunkmill.engine.errors import ReadError, ReadWarning
 from chunkmill.engine.optimisation.passes import optimised
 from chunkmill.engine.optimisation.profile import OptimizationProfile, Settings
-from chunkmill.engine.optimisation.video import rebatch_video, rebatch_videos, video_groups
-from chunkmill.engine.optimisation.video.survey import IS_KEYFRAME as MARK
-from chunkmill.engine.optimisation.video.survey import disagreement
+from chunkmill.engine.optimisation.video import IS_KEYFRAME as MARK
+from chunkmill.engine.optimisation.video import disagreement, rebatch_video, rebatch_videos, video_groups
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from video_making import (

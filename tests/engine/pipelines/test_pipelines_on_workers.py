@@ -77,7 +77,7 @@ def test_an_error_in_a_worker_comes_with_the_line_of_the_file(spark: SparkSessio
 
 
 def test_a_fresh_process_without_the_folder_can_run_what_was_packed(path: Path, tmp_path: Path) -> None:
-    from chunkmill.engine.execution.transport import register_by_value
+    from chunkmill.engine.execution.spark_stage import register_by_value
     from chunkmill.engine.stream.lazy_stream import sink_of
     from chunkmill.engine.stream.plan import compile_plan
     from pyspark import cloudpickle
@@ -102,7 +102,7 @@ def test_a_fresh_process_without_the_folder_can_run_what_was_packed(path: Path, 
 def test_a_module_beside_the_file_that_the_program_has_imported_itself_travels_too(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from chunkmill.engine.execution.transport import register_by_value
+    from chunkmill.engine.execution.spark_stage import register_by_value
     from pyspark import cloudpickle
 
     monkeypatch.syspath_prepend(str(path.parent))

@@ -9,7 +9,7 @@ import pytest
 from chunk_making import made
 from chunkmill.engine.chunk import Chunk, ComponentDescriptor, Schema
 from chunkmill.engine.query import HeldRecording, Query, SegmentChunks, queried_recordings, rows, windows_of
-from chunkmill.engine.query.values import byte_ends
+from chunkmill.engine.query.rows import byte_ends
 from chunkmill.engine.rrd import ChunkEntry, ChunkTable
 
 

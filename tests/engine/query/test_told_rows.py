@@ -13,7 +13,7 @@ import pytest
 from chunkmill.engine.chunk import Chunk, ChunkData, ComponentDescriptor
 from chunkmill.engine.errors import ReadError
 from chunkmill.engine.query import HeldRecording, QueriedSegment, Query, queried_recordings, segments
-from chunkmill.engine.query.held import HeldChunks
+from chunkmill.engine.query.layers import HeldChunks
 from chunkmill.engine.rrd import Times, TimesWriter
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 from chunkmill.engine.chunk import Chunk, ComponentColumn, TimeColumn
-from chunkmill.engine.execution.chunk_rows import PartChunk
+from chunkmill.engine.execution.frame_rows import PartChunk
 from chunkmill.engine.execution.staging import Staging
 from chunkmill.engine.optimisation import ChunkReferences
 from chunkmill.engine.recordings import (

@@ -13,7 +13,7 @@ from chunkmill.engine.execution.lease import Lease
 from chunkmill.engine.execution.stage import RunOptions
 from chunkmill.engine.recordings import compaction
 from chunkmill.engine.recordings.compaction import compact_store
-from chunkmill.engine.recordings.new_files import NewFiles
+from chunkmill.engine.recordings.vacuum import NewFiles
 from chunkmill.engine.reports import RunReport
 from chunkmill.engine.rrd import StoreEntry
 from chunkmill.engine.store import OptimizationProfile, RecordingStore
@@ -178,7 +178,7 @@ class TestReaders:
                 raise KeyboardInterrupt
 
         monkeypatch.setattr(compaction, "reach", killed)
-        monkeypatch.setattr("chunkmill.engine.recordings.new_files.NewFiles.discard", lambda _: None)
+        monkeypatch.setattr("chunkmill.engine.recordings.vacuum.NewFiles.discard", lambda _: None)
         with pytest.raises(KeyboardInterrupt):
             compact_store(made.writer)
         assert len(made.files()["shards"]) == 4

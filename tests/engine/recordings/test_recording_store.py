@@ -18,12 +18,12 @@ from chunkmill.engine.errors import (
     UnsupportedError,
     WriteError,
 )
-from chunkmill.engine.folders import LocalFolder
 from chunkmill.engine.recordings import Commit, LiveEntries, RecordingEntry, times_in, verify_store
 from chunkmill.engine.recordings.compaction import compact_store
 from chunkmill.engine.recordings.folder import RecordingsFolder
 from chunkmill.engine.recordings.versions import RecordingsVersion
 from chunkmill.engine.rrd.payloads import digest_of
+from chunkmill.engine.storage.folder import LocalFolder
 from chunkmill.engine.storage.versions import FORMAT, VersionFiles
 from chunkmill.engine.store import RecordingStore
 from stored_recordings import MadeRecordings, assert_times_of_chunks, contents, times_of

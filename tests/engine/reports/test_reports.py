@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 from chunkmill.engine.chunk import Chunk, ComponentColumn, TimeColumn
 from chunkmill.engine.errors import UsageError, WriteError
-from chunkmill.engine.reports import EntityReport, RunReport, SizeHistogram, TaskReport, save_report
-from chunkmill.engine.reports.page import timeline
+from chunkmill.engine.reports import EntityReport, RunReport, SizeHistogram, TaskReport, save_report, timeline
 from chunkmill.engine.stream import LazyChunkStream
 from chunkmill.engine.task_context import DECODE, OPERATE, PHASES, READ, Clock, TaskContext, phase, timed
 from chunkmill.readers import McapReader, RrdReader

@@ -12,15 +12,17 @@ import numpy as np
 import pyarrow as pa
 from chunkmill.engine.chunk import Chunk, ComponentDescriptor
 from chunkmill.engine.rrd import RrdWriter, StoreEntry
-from chunkmill.engine.rrd.framing import (
+from chunkmill.engine.rrd.messages import (
     MESSAGE_HEADER_SIZE,
+    ArrowMsg,
     MessageKind,
+    RrdFooter,
+    SetStoreInfo,
     message_header,
     parse_stream_footer,
     stream_footer,
     stream_header,
 )
-from chunkmill.engine.rrd.messages import ArrowMsg, RrdFooter, SetStoreInfo
 
 STORE = StoreEntry("recording", "app", "rec")
 SCALARS = ComponentDescriptor("Scalars:scalars", "rerun.archetypes.Scalars", "rerun.components.Scalar")

@@ -14,7 +14,7 @@ import pytest
 from chunkmill.engine.chunk import Chunk
 from chunkmill.engine.errors import ReadError, ReadWarning, SourceMissingError, UnsupportedError, UsageError
 from chunkmill.engine.rrd import RrdFile, StoreEntry
-from chunkmill.engine.rrd.framing import stream_header
+from chunkmill.engine.rrd.messages import stream_header
 from rrd_bytes import (
     STORE,
     frame,

@@ -13,10 +13,11 @@ from typing import Any
 import pytest
 from chunkmill.engine.chunk import Chunk, ComponentColumn, TimeColumn
 from chunkmill.engine.errors import ReadError, SourceMissingError
-from chunkmill.engine.rrd import RrdFile, positional
-from chunkmill.engine.rrd.framing import STREAM_FOOTER_SIZE, parse_stream_footer, stream_footer
+from chunkmill.engine.rrd import RrdFile
+from chunkmill.engine.rrd.messages import STREAM_FOOTER_SIZE, parse_stream_footer, stream_footer
 from chunkmill.engine.rrd.payloads import message_digest
-from chunkmill.engine.rrd.positional import GROWING, PositionalFile
+from chunkmill.engine.storage import positional
+from chunkmill.engine.storage.positional import GROWING, PositionalFile
 from chunkmill.engine.stream import LazyChunkStream
 from chunkmill.readers import RrdReader
 
@@ -177,7 +178,7 @@ def test_versions(source: Path) -> None:
 def test_inodes_that_do_not_last_are_not_compared(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with PositionalFile(str(source)) as file:
         size, time, _ = str(file.version).split("-")
-        monkeypatch.setattr("chunkmill.engine.rrd.positional._inodes_last", lambda device: False)
+        monkeypatch.setattr("chunkmill.engine.storage.positional._inodes_last", lambda device: False)
         file.check(f"{size}-{time}-1")
 
 

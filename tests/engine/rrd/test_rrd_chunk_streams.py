@@ -18,10 +18,11 @@ from chunkmill.engine.chunk import (
     tuid,
 )
 from chunkmill.engine.errors import ReadError
-from chunkmill.engine.rrd import Compression, RrdFile, arrow_ipc, encode_batch, keeping_open, positional
+from chunkmill.engine.rrd import Compression, RrdFile, arrow_ipc, encode_batch, keeping_open
 from chunkmill.engine.rrd.arrow_ipc import Encoded, decode_batch, decode_chunk, encode_chunk
 from chunkmill.engine.rrd.compression import decompress
 from chunkmill.engine.rrd.messages import ENCODING_ARROW_IPC, ArrowMsg, message_head, message_tail, tuid_message
+from chunkmill.engine.storage import positional
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rrd_bytes import STORE, image, scalars, static, write_rrd

@@ -8,7 +8,7 @@ import struct
 import pytest
 from chunkmill.engine.errors import ReadError, UnsupportedError
 from chunkmill.engine.rrd import RrdWriter
-from chunkmill.engine.rrd.framing import (
+from chunkmill.engine.rrd.messages import (
     MessageKind,
     StreamFooter,
     Version,

@@ -10,7 +10,7 @@ import pytest
 from chunkmill.engine.chunk import Chunk, ComponentDescriptor, columns
 from chunkmill.engine.errors import ReadError, ReadWarning, UnsupportedError, WriteError
 from chunkmill.engine.rrd import ChunkEntry, RrdFile, RrdWriter
-from chunkmill.engine.rrd.manifest_columns import column_name
+from chunkmill.engine.rrd.manifest_reading import column_name
 from rrd_bytes import (
     SCALARS,
     STORE,

@@ -19,12 +19,12 @@ from chunkmill.engine.rrd import (
     StoreEntry,
     arrow_ipc,
     compression,
-    copying,
     payloads,
+    runs,
 )
 from chunkmill.engine.rrd.messages import ArrowMsg
 from chunkmill.engine.rrd.payloads import message_digest
-from chunkmill.engine.rrd.positional import PositionalFile
+from chunkmill.engine.storage.positional import PositionalFile
 from rrd_bytes import STORE, content, image, rrd_bytes, scalars, static, without_footer, write_rrd
 
 CHUNKS = [scalars(), image(), static(), scalars("/leg", rows=30_000), image(start=3)]
@@ -190,11 +190,11 @@ def test_every_way_of_copying(
         return 0
 
     for name in broken:
-        monkeypatch.setattr(copying, name, fail)
+        monkeypatch.setattr(runs, name, fail)
     (tmp_path / "a").write_bytes(os.urandom(3_000_000))
     with PositionalFile(str(tmp_path / "a")) as source, (tmp_path / "b").open("wb", buffering=0) as target:
         target.write(b"before")
-        copying.copy_range(source, 7, 2_500_000, target.fileno())
+        runs.copy_range(source, 7, 2_500_000, target.fileno())
         target.write(b"after")
     assert (tmp_path / "b").read_bytes() == b"before" + (tmp_path / "a").read_bytes()[7:2_500_007] + b"after"
 
@@ -203,7 +203,7 @@ def test_copying_beyond_the_end(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"short")
     target = (tmp_path / "b").open("wb", buffering=0)
     with target, PositionalFile(str(tmp_path / "a")) as source, pytest.raises(ReadError, match="shrank"):
-        copying.copy_range(source, 0, 50, target.fileno())
+        runs.copy_range(source, 0, 50, target.fileno())
 
 
 def test_a_target_without_a_descriptor(source: Path) -> None:

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from chunkmill.engine.chunk import Chunk, ComponentColumn, TimeColumn, tuid
-from chunkmill.engine.execution import rrd_sink
+from chunkmill.engine.execution import sink
 from chunkmill.engine.rrd import MessageWriter, RrdFile, RunRows, StoreEntry
 from chunkmill.engine.stream import LazyChunkStream
 from chunkmill.lenses import DeriveLens, MutateLens, Selector
@@ -195,7 +195,7 @@ def test_messages_that_are_not_as_listed(tmp_path: Path, runs: list[int]) -> Non
 def test_where_chunks_are_too_many_to_be_kept_there_are_rows(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runs: list[int]
 ) -> None:
-    monkeypatch.setattr(rrd_sink, "_MOST_LISTED", 1)
+    monkeypatch.setattr(sink, "_MOST_LISTED", 1)
     ours, expected = both_ways(tmp_path, lambda: [(TARGET, changed(RrdReader(source).stream()))])
     assert ours == expected
     assert runs == [3, 2, 1]

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pytest
 from chunkmill.engine.errors import ReadError, ReadWarning, UnsupportedError, UsageError
 from chunkmill.engine.rrd import StoreEntry
-from chunkmill.engine.rrd.framing import stream_header
+from chunkmill.engine.rrd.messages import stream_header
 from chunkmill.readers import RrdReader
 from rrd_bytes import (
     STORE,

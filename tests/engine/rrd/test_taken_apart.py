@@ -8,7 +8,7 @@ import pytest
 from chunkmill.engine.errors import ReadError
 from chunkmill.engine.rrd import messages
 from chunkmill.engine.rrd.messages import ArrowMsg, LocatedMessage, locate
-from chunkmill.engine.rrd.positional import PositionalFile
+from chunkmill.engine.storage.positional import PositionalFile
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 

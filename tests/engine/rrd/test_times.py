@@ -22,7 +22,7 @@ from chunkmill.engine.rrd import (
     TimesWriter,
     Validity,
     digest_of,
-    times_writing,
+    times,
 )
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -98,7 +98,7 @@ def test_what_is_read_is_what_chunks_hold(
     tmp_path_factory: pytest.TempPathFactory, found: list[Chunk], piece: int, data: st.DataObject
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(times_writing, "PIECE_ROWS", piece)
+        patch.setattr(times, "PIECE_ROWS", piece)
         writer = TimesWriter()
         for chunk in found:
             writer.add(chunk.data)

@@ -16,9 +16,8 @@ from typing import Any
 
 import pytest
 from chunkmill.engine.execution.staging import Staging
-from chunkmill.engine.folders import LocalFolder
-from chunkmill.engine.spark import interrupts
-from chunkmill.engine.spark.interrupts import (
+from chunkmill.engine.spark import gateway
+from chunkmill.engine.spark.gateway import (
     Terminated,
     interrupt_behind,
     interruptible,
@@ -26,6 +25,7 @@ from chunkmill.engine.spark.interrupts import (
     raise_in_thread,
     take_signals,
 )
+from chunkmill.engine.storage.folder import LocalFolder
 
 
 @pytest.fixture(autouse=True)
@@ -34,7 +34,7 @@ def usual(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     before = {kind: signal.getsignal(kind) for kind in (signal.SIGINT, signal.SIGTERM)}
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    monkeypatch.setattr(interrupts._State, "received_at", None)
+    monkeypatch.setattr(gateway._State, "received_at", None)
     yield
     for kind, handler in before.items():
         signal.signal(kind, handler)
@@ -50,7 +50,7 @@ def test_sigterm_ends_a_script_with_143_and_ctrl_c_as_ever() -> None:
     with pytest.raises(SystemExit) as ended, interruptible(), interruptible():
         come(signal.SIGTERM)
     assert ended.value.code == 143
-    interrupts._State.received_at = None
+    gateway._State.received_at = None
     with pytest.raises(KeyboardInterrupt), interruptible():
         come(signal.SIGINT)
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
@@ -104,7 +104,7 @@ def test_an_import_that_takes_too_long_is_broken_and_what_it_swallows_comes_agai
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As pyarrow swallows it while it looks for pandas; what is being cleared away is left to end."""
-    monkeypatch.setattr(interrupts, "_IMPORT_SECONDS", 0.1)
+    monkeypatch.setattr(gateway, "_IMPORT_SECONDS", 0.1)
     body = "import os, signal, time\nos.kill(os.getpid(), signal.SIGTERM)\ntime.sleep(0.4)\n"
     (tmp_path / "swallows.py").write_text(f"try:\n    exec({body!r})\nexcept BaseException:\n    pass\n")
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -138,7 +138,7 @@ def test_a_fork_ends_as_if_nothing_had_been_changed() -> None:
                 os._exit(7)
         _, status = os.waitpid(pid, 0)
     finally:
-        interrupts.give_back(before)
+        gateway.give_back(before)
     assert os.waitstatus_to_exitcode(status) == -signal.SIGTERM
 
 

@@ -20,7 +20,7 @@ pytestmark = [
 BODY = """
 import sys
 from pathlib import Path
-from chunkmill.engine.spark.interrupts import interrupt_behind
+from chunkmill.engine.spark.gateway import interrupt_behind
 from chunkmill.engine import get_session, stop_session
 from chunkmill.engine.spark import session_is_ours
 

@@ -29,7 +29,7 @@ def test_a_worker_whose_socket_spark_has_closed_ends_without_a_word() -> None:
 
 _FREED = """
 import resource
-from chunkmill.engine.allocation import keep_freed_memory
+from chunkmill.engine.limits import keep_freed_memory
 def faults():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
     for _ in range(10):

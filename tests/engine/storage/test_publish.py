@@ -12,8 +12,8 @@ import pytest
 from chunkmill.engine.catalog import CatalogClient
 from chunkmill.engine.chunk import Chunk, ComponentColumn, TimeColumn
 from chunkmill.engine.errors import CommitUnknownError, WriteError
-from chunkmill.engine.folders import Folder
 from chunkmill.engine.storage import VersionFiles, publish
+from chunkmill.engine.storage.folder import Folder
 from chunkmill.engine.store import RecordingStore
 from chunkmill.engine.stream import LazyChunkStream
 

@@ -20,10 +20,10 @@ from chunkmill.engine.errors import (
     WriteError,
 )
 from chunkmill.engine.execution.lease import Lease
-from chunkmill.engine.folders import LocalFolder
 from chunkmill.engine.optimisation import collect
 from chunkmill.engine.recordings import Commit, StoreWriter
 from chunkmill.engine.recordings.folder import RecordingsFolder
+from chunkmill.engine.storage.folder import LocalFolder
 from chunkmill.engine.storage.versions import FORMAT, VersionFiles
 from chunkmill.engine.store import ChunkStore, OptimizationProfile, RecordingStore
 from chunkmill.engine.stream import LazyChunkStream

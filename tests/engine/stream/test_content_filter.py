@@ -6,7 +6,7 @@ import pickle
 
 import pytest
 from chunkmill.engine.stream import ContentFilter
-from chunkmill.engine.stream.content_filter import content_filter
+from chunkmill.engine.stream.operators import content_filter
 
 PATHS = ["/", "/world", "/world/car", "/world/car/wheel", "/worldly", r"/a\ b", "/__properties", "/__properties/sub"]
 PLAIN = PATHS[:6]

@@ -12,12 +12,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from chunkmill.engine.chunk import Chunk, ComponentColumn, TimeColumn, ValueSchema
-from chunkmill.engine.data_sources.values import ValueJob
+from chunkmill.engine.data_sources.reading import ValueJob
 from chunkmill.engine.execution import Part, Piece, chunk_frames
 from chunkmill.engine.execution.chunk_frames import PayloadJob
-from chunkmill.engine.execution.chunk_rows import RowWriter
-from chunkmill.engine.execution.rrd_sink import RrdParts
-from chunkmill.engine.execution.sink import WriteBody
+from chunkmill.engine.execution.frame_rows import RowWriter
+from chunkmill.engine.execution.sink import RrdParts, WriteBody
 from chunkmill.engine.execution.stage import TaskRun
 from chunkmill.engine.rrd import StoreEntry
 from chunkmill.engine.stream import LazyChunkStream

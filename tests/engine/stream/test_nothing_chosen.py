@@ -11,8 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from chunkmill.engine.data_sources.options import Request
-from chunkmill.engine.data_sources.reading import ChunkFrameReader
-from chunkmill.engine.data_sources.values import ValueReader, value_row_schema
+from chunkmill.engine.data_sources.reading import ChunkFrameReader, ValueReader, value_row_schema
 from chunkmill.engine.errors import ReadWarning, UnmatchedWarning, UsageError
 from chunkmill.engine.stream import LazyChunkStream
 from chunkmill.readers import FORMATS, McapReader, ParquetReader, RrdReader

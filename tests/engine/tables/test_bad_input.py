@@ -221,10 +221,10 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], U
 def test_a_function_that_is_gone_or_another_is_told(
     table: Table, module: Callable[[str], UDF], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from chunkmill.engine.tables import definitions
+    from chunkmill.engine.tables import targets
 
     table.add_columns({"c": module("a * 3")})
-    monkeypatch.setattr(definitions, "_known", {})  # as another process has it
+    monkeypatch.setattr(targets, "_known", {})  # as another process has it
     allowed = Table(table.uri, udf_modules=["own_functions"])
     with pytest.raises(UsageError, match="is not in the list of those that may be imported"):
         table.backfill("c")

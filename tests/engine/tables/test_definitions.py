@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 from chunkmill.engine.errors import ReadError, UsageError
 from chunkmill.engine.tables import Columns, Definition, group_metadata, metadata_of, remember, resolve, udf
-from chunkmill.engine.tables import definitions as stored
+from chunkmill.engine.tables import targets as stored
 
 MODULE = """
 from pathlib import Path

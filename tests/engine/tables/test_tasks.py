@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from chunkmill.engine.execution import RunOptions, Stage
 from chunkmill.engine.lance import Fragment
-from chunkmill.engine.tables import Table, fragment_work, udf
+from chunkmill.engine.tables import Table, fill, udf
 from chunkmill.engine.tables.computed_columns import TableParts
 from chunkmill.engine.tables.planning import Piece, tasks_of
 from hypothesis import given, settings
@@ -76,7 +76,7 @@ def test_a_task_leaves_rows_that_take_long_to_others(tmp_path: Path, monkeypatch
         return pa.array([value * 2 for value in a.to_pylist()])
 
     monkeypatch.setattr(Stage, "run", counted)
-    monkeypatch.setattr(fragment_work, "_FIRST_SECONDS", 0.0)
+    monkeypatch.setattr(fill, "_FIRST_SECONDS", 0.0)
     monkeypatch.setattr(TableParts, "workers", lambda *_: 2)
     data = pa.table({"a": range(6000)})
     lance.write_dataset(data, tmp_path / "t.lance", max_rows_per_file=5000, enable_stable_row_ids=True)

@@ -317,7 +317,7 @@ class TestDamage:
                 chunks_of(written(tmp_path, with_extras([extra], indexed=[entry])), decoders=FILE_LEVEL)
 
     def test_more_attachments_than_one_chunk_can_hold(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("chunkmill.readers.mcap.attachments.MAX_ATTACHMENTS", 5)
+        monkeypatch.setattr("chunkmill.readers.mcap.file_level.MAX_ATTACHMENTS", 5)
         path = written(tmp_path, with_extras([attachment(b"abc"), attachment(b"def")]))
         with pytest.raises(ReadError, match=r"have 6 bytes together, more than the 5 .* out of decoders="):
             chunks_of(path, decoders=["attachments"])

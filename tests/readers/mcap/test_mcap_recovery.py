@@ -261,7 +261,7 @@ class TestDamage:
         assert line.endswith("and 997 places more")
 
     def test_more_places_than_can_be_looked_at(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("chunkmill.readers.mcap.damage._MOST_TRIES", 20)
+        monkeypatch.setattr("chunkmill.readers.mcap.recovery._MOST_TRIES", 20)
         runs = runs_of("zstd")
         junk = [b"\0" + b"".join(message(1, 1000 + 3 * t + k) for k in range(3)) for t in range(50)]
         data = recording([*runs[:3], b"".join(junk), *runs[3:]])

@@ -11,8 +11,7 @@ from chunkmill.engine.chunk import Chunk
 from chunkmill.engine.errors import ReadWarning
 from chunkmill.readers.mcap import McapSource
 from chunkmill.readers.mcap.decoders import McapOptions
-from chunkmill.readers.mcap.robots import MeshError, load_mesh, quaternion
-from chunkmill.readers.mcap.urdf import UrdfError, parse_urdf
+from chunkmill.readers.mcap.robots import MeshError, UrdfError, load_mesh, parse_urdf, quaternion
 
 from tests.readers.mcap.mcap_bytes import channel, chunk_of, chunks_of, mcap, message, record, schema, written
 

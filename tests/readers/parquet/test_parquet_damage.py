@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from chunkmill.engine.errors import ReadError
-from chunkmill.readers.parquet import pages
+from chunkmill.readers.parquet import file as pages
 from chunkmill.readers.parquet.file import ParquetFile
 from chunkmill.readers.parquet.footer import CutThriftError, ThriftCursor, ThriftError, parse_footer
 from parquet_making import chunks
@@ -186,7 +186,7 @@ class TestThrift:
 
 
 def test_long_texts_in_a_dictionary_make_small_batches(tmp_path: Path) -> None:
-    from chunkmill.readers.parquet.pages import BATCH_BYTES, read_columns
+    from chunkmill.readers.parquet.file import BATCH_BYTES, read_columns
 
     texts = pa.array([str(i) * 20_000 for i in range(10)]).dictionary_encode()
     rows = pa.DictionaryArray.from_arrays(pa.array(np.arange(20_000) % 10, pa.int32()), texts.dictionary)

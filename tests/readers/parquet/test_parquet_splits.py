@@ -14,9 +14,8 @@ from chunkmill.engine.errors import ReadError, ReadWarning
 from chunkmill.engine.stream import LazyChunkStream
 from chunkmill.readers import ColumnRule, ParquetReader
 from chunkmill.readers.parquet import source as source_module
-from chunkmill.readers.parquet.batches import CHUNK_BYTES
-from chunkmill.readers.parquet.file import ParquetFile
-from chunkmill.readers.parquet.pages import BATCH_ROWS
+from chunkmill.readers.parquet.file import BATCH_ROWS, ParquetFile
+from chunkmill.readers.parquet.source import CHUNK_BYTES
 from comparison import cells
 from parquet_making import chunks, column, data
 

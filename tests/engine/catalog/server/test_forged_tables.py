@@ -23,8 +23,7 @@ from chunkmill.engine.catalog.server import (
     start,
     token,
 )
-from chunkmill.engine.catalog.upload_parts import UploadParts
-from chunkmill.engine.catalog.uploads import Uploads
+from chunkmill.engine.catalog.uploads import UploadParts, Uploads
 from chunkmill.engine.errors import AlreadyExistsError, ForeignFileError, UsageError, WriteError
 from chunkmill.engine.lance import LanceTable, gate
 from chunkmill.engine.tables import connect

@@ -11,7 +11,7 @@ import pytest
 from chunk_making import made
 from chunkmill.engine import LazyChunkStream
 from chunkmill.engine.catalog import CatalogClient, EntryId, EntryKind
-from chunkmill.engine.catalog.segment_properties import SegmentProperties
+from chunkmill.engine.catalog.segments import SegmentProperties
 from chunkmill.engine.catalog.server import CatalogService, ProtocolError, ServiceOptions, Status, protocol_error, start
 from chunkmill.engine.catalog.server.protocol import entry_id_message, entry_id_of, rows_in
 from chunkmill.engine.errors import AlreadyExistsError, ChunkmillError, RegistrationError, UsageError

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from chunkmill.engine.catalog import CatalogClient
-from chunkmill.engine.catalog.segment_properties import SegmentProperties
+from chunkmill.engine.catalog.segments import SegmentProperties
 from chunkmill.engine.catalog.server import ProtocolError, Status, protocol_error
 from chunkmill.engine.catalog.server.protocol import part_of, rows_in
 from chunkmill.engine.errors import ChunkmillError, CommitUnknownError, ReadError, UsageError, WriteError

@@ -7,7 +7,7 @@ from typing import Any
 
 import flatbuffers
 from chunkmill.readers.mcap.decoding import flatbuffer
-from chunkmill.readers.mcap.decoding.flatbuffer_columns import (
+from chunkmill.readers.mcap.decoding.flatbuffer import (
     SCALARS,
     FlatArray,
     FlatField,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 from typing import Any
 
-from chunkmill.readers.mcap.decoding.json_types import JsonNode, Leaf, ListOf, Record
+from chunkmill.readers.mcap.decoding.json import JsonNode, Leaf, ListOf, Record
 from hypothesis import strategies as st
 
 SCHEMAS: dict[str, dict[str, Any]] = {

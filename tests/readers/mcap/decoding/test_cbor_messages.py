@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from cdr_writer import join
 from chunkmill.readers.mcap.decoding import CborDecoder
-from chunkmill.readers.mcap.decoding.json_messages import JsonDecoder
+from chunkmill.readers.mcap.decoding.json import JsonDecoder
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from json_values import records, sayable, schema_of, values

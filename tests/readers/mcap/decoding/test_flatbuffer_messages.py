@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from cdr_writer import join, same
 from chunkmill.readers.mcap.decoding import FlatBufferDecoder, SchemaError
-from chunkmill.readers.mcap.decoding.flatbuffer_columns import FlatField, FlatNumber, FlatTable, FlatText, FlatVector
+from chunkmill.readers.mcap.decoding.flatbuffer import FlatField, FlatNumber, FlatTable, FlatText, FlatVector
 from flatbuffer_writer import message, schema_of, table_values, tables
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st

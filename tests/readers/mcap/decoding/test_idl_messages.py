@@ -11,7 +11,7 @@ from cdr_writer import join, message, message_types, values
 from chunkmill.engine.limits import MAX_NESTING
 from chunkmill.readers.mcap.decoding import IdlDecoder, SchemaError
 from chunkmill.readers.mcap.decoding.cdr_types import MessageType, Node, Primitive, Sequence
-from chunkmill.readers.mcap.decoding.idl_schema import parse_idl
+from chunkmill.readers.mcap.decoding.idl import parse_idl
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from ros1_plain import rosbag_plain

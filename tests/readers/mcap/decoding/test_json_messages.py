@@ -12,8 +12,8 @@ import pytest
 from cdr_writer import join
 from chunkmill.engine.limits import MAX_NESTING, MAX_SCHEMA_FIELDS
 from chunkmill.readers.mcap.decoding import Decoded, JsonDecoder, SchemaError
-from chunkmill.readers.mcap.decoding import json_messages as module
-from chunkmill.readers.mcap.decoding.json_types import JsonNode, from_base64, parse_json_schema
+from chunkmill.readers.mcap.decoding import json as module
+from chunkmill.readers.mcap.decoding.json import JsonNode, from_base64, parse_json_schema
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from json_values import records, sayable, schema_of, values
@@ -271,7 +271,7 @@ def test_objects_with_few_of_many_properties_take_no_memory() -> None:
 
 
 def test_many_values_are_read_by_column_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("chunkmill.readers.mcap.decoding.json_messages._MOST_VALUES", 100)
+    monkeypatch.setattr("chunkmill.readers.mcap.decoding.json._MOST_VALUES", 100)
     subject = decoder(l={"type": "array", "items": {"type": "integer"}})
     many = b"[" + b"1," * 150 + b"1]"
     messages = [b'{"l":%s}' % many, b'{"l":[]}', b'{"m":%s}' % many]

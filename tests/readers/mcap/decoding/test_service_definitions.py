@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 from cdr_writer import join
 from chunkmill.readers.mcap.decoding import Ros1Decoder, Ros2Decoder, SchemaError
-from chunkmill.readers.mcap.decoding.idl_schema import parse_idl
+from chunkmill.readers.mcap.decoding.idl import parse_idl
 from chunkmill.readers.mcap.decoding.ros import parse_ros2
 
 ADD = b"int64 a\nint64 b\n---\nint64 sum\n"

@@ -1,0 +1,269 @@
+"""The hidden datasets of blueprints and assets, and ``Recording``, a segment as one object."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final, Literal, Self
+
+import pyarrow as pa
+
+from ..chunk import Chunk
+from ..errors import NotFoundError, UsageError, WriteError
+from ..query import QuerySemantics
+from ..store import LazyStore, segment_of
+from .entries import EntryId, EntryKind, EntryRow, hidden_row
+from .entry_log import Entry
+from .segments import SegmentProperties
+
+if TYPE_CHECKING:
+    from .registration import RegistrationHandle
+    from .row_view import RecordingView, ViewContentsLike
+
+_OPT_IN: Final = "OptIn"
+_MODES: Final[Mapping[str, str]] = {"opt_out": "OptOut", "opt_in": _OPT_IN}
+_MODE: Final = "property:asset:mode"
+_SEGMENTS: Final = "property:asset:segments"
+
+
+class HiddenDatasets(Entry):
+    """The calls of a dataset for its blueprints and assets."""
+
+    __fspath__: Callable[[], str]
+    segment_ids: Callable[[], list[str]]
+    register: Callable[..., RegistrationHandle]
+
+    # --- blueprints
+
+    def register_blueprint(self, uri: str | os.PathLike[str], set_default: bool = True) -> None:
+        """Register the blueprint in an ``.rbl`` file, and let segments be shown with it, unless ``set_default=False``.
+
+        Raises
+        ------
+        LookupError
+            This is a dataset of blueprints itself; or there is no such file, a ``NotFoundError``.
+        ValueError
+            The file holds no blueprint.
+        """
+        hidden = self.blueprint_dataset()
+        if hidden is None:
+            raise NotFoundError("a blueprint dataset is not configured for this dataset")
+        registered = hidden.register(uri).wait().segment_ids
+        if set_default:
+            self.set_default_blueprint(registered[0])
+
+    def blueprint_dataset(self) -> Self | None:
+        """The hidden dataset whose segments are this one's blueprints; None for such a one itself."""
+        hidden = self._row().blueprints
+        return None if hidden is None else self._other(hidden)
+
+    def blueprints(self) -> list[str]:
+        """The ids of all blueprints: of those that were ingested with recordings, and then of those registered."""
+        hidden = self.blueprint_dataset()
+        return [] if hidden is None else hidden.segment_ids()
+
+    def default_blueprint(self) -> str | None:
+        """The blueprint that segments are shown with, if one is set."""
+        return self._row().default_blueprint
+
+    def set_default_blueprint(self, blueprint_name: str | None) -> None:
+        """Let segments be shown with the blueprint of this id; None sets none.
+
+        Raises
+        ------
+        NotFoundError
+            There is no such blueprint. It is a ``LookupError``.
+        """
+        self._check_blueprint(blueprint_name)
+        self._log.change(self.id, lambda row: replace(row, default_blueprint=blueprint_name))
+
+    def default_segment_table_blueprint(self) -> str | None:
+        """The blueprint that the table of segments is shown with, if one is set."""
+        return self._row().table_blueprint
+
+    def set_default_segment_table_blueprint(self, blueprint_name: str | None) -> None:
+        """Let the table of segments be shown with the blueprint of this id; None sets none.
+
+        Raises
+        ------
+        NotFoundError
+            There is no such blueprint. It is a ``LookupError``.
+        """
+        self._check_blueprint(blueprint_name)
+        self._log.change(self.id, lambda row: replace(row, table_blueprint=blueprint_name))
+
+    def _check_blueprint(self, name: str | None) -> None:
+        if name is not None and name not in self.blueprints():
+            raise NotFoundError(
+                f"there is no blueprint {name!r} in dataset '{self.name}'", hint="blueprints() lists them."
+            )
+
+    # --- assets
+
+    def asset_dataset(self) -> Self | None:
+        """The hidden dataset whose segments are assets of this one's; None where there never was an asset."""
+        hidden = self._row().assets
+        return None if hidden is None else self._other(hidden)
+
+    def make_asset_dataset(self) -> Self:
+        """The hidden dataset of the assets, which is made if there is none. It goes with this one."""
+        hidden = self._log.transact(self._with_assets).row(self.id).assets
+        assert hidden is not None
+        return self._other(hidden)
+
+    def _with_assets(self, entries: Mapping[EntryId, EntryRow]) -> Mapping[EntryId, EntryRow]:
+        row = entries.get(self.id)
+        if row is None or row.assets is not None:
+            return entries
+        if row.kind is not EntryKind.DATASET:
+            raise UsageError(f"'{row.name}' belongs to an entry, and has no assets")
+        hidden = hidden_row(EntryKind.ASSET_DATASET, row.id, time.time_ns())
+        return {**entries, hidden.id: hidden, row.id: replace(row, assets=hidden.id)}
+
+    def assets(self) -> list[str]:
+        """The ids of all assets."""
+        hidden = self.asset_dataset()
+        return [] if hidden is None else hidden.segment_ids()
+
+    def register_asset(
+        self,
+        uri: str | os.PathLike[str],
+        *,
+        mode: Literal["opt_out", "opt_in"] = "opt_out",
+        segments: Sequence[str] = (),
+    ) -> str:
+        """Register a recording, all of it static, that is shown with segments; gives the id of the asset.
+
+        Parameters
+        ----------
+        uri
+            The file: each recording in it is an asset, and the first one's id is given.
+        mode
+            ``opt_out``: it goes with all segments but for ``segments``. ``opt_in``: with these alone.
+
+        Raises
+        ------
+        ValueError
+            The recording has values on timelines, or is larger than 300 MiB; or there are 12 assets already.
+        """
+        if mode not in _MODES:
+            raise UsageError(f"mode is {mode!r}, and neither 'opt_out' nor 'opt_in'")
+        hidden = self.make_asset_dataset()
+        registered = hidden.register(uri).wait().segment_ids
+        properties, texts = SegmentProperties(hidden), pa.list_(pa.string())
+        columns = {_MODE: pa.array([[_MODES[mode]]], texts), _SEGMENTS: pa.array([list(segments)], texts)}
+        for asset in registered:
+            if properties.replace(asset, properties.of(asset), pa.record_batch(columns)) is None:
+                raise WriteError(f"others change the properties of asset '{asset}'", hint="Try again.", transient=True)
+        return registered[0]
+
+    def assets_for_segment(self, segment_id: str | None) -> list[str]:
+        """The ids of the assets that go with a segment, whether there is such a one or not; None: with every one."""
+        hidden = self.asset_dataset()
+        if hidden is None:
+            return []
+        properties = SegmentProperties(hidden)
+        return [asset for asset in hidden.segment_ids() if _goes_with(properties.of(asset).row, segment_id)]
+
+    def set_hidden(
+        self,
+        *,
+        blueprints: EntryId | None,
+        assets: EntryId | None,
+        default_blueprint: str | None,
+        table_blueprint: str | None,
+    ) -> None:
+        """Let other hidden datasets be this one's, and name the blueprints for segments and for their table.
+
+        Where a dataset is None, the one that there is stays; one of assets is made if there is none.
+
+        Raises
+        ------
+        NotFoundError
+            There is no such blueprint, and it was not named before.
+        """
+        row = self._row()
+        known = {row.default_blueprint, row.table_blueprint, None}
+        if blueprints is not None and blueprints != row.blueprints:
+            known |= {*self._other(blueprints).segment_ids(), *self.blueprints()}
+        for name in {default_blueprint, table_blueprint} - known:
+            self._check_blueprint(name)
+
+        def changed(row: EntryRow) -> EntryRow:
+            return replace(
+                row,
+                blueprints=blueprints or row.blueprints,
+                assets=assets or row.assets,
+                default_blueprint=default_blueprint,
+                table_blueprint=table_blueprint,
+            )
+
+        makes_assets = assets is None and row.kind is EntryKind.DATASET
+        self._log.change(self.id, changed, self._with_assets if makes_assets else dict)
+
+    def _other(self, id: EntryId) -> Self:  # noqa: A002 (it is one)
+        """Return the dataset of an id. Raises ``NotFoundError``."""
+        return type(self)(self._catalog, self._log, self._log.read().dataset(id))
+
+
+def _goes_with(row: pa.RecordBatch | None, segment_id: str | None) -> bool:
+    """Whether an asset of these properties goes with a segment, or with every one."""
+    mode, named = _texts(row, _MODE), _texts(row, _SEGMENTS)
+    if mode[:1] == [_OPT_IN]:
+        return segment_id is not None and segment_id in named
+    return not named if segment_id is None else segment_id not in named
+
+
+def _texts(row: pa.RecordBatch | None, name: str) -> list[str]:
+    """The texts of a property; none where it is something else, which is passed over."""
+    if row is None or name not in row.schema.names or row[name].type != pa.list_(pa.string()):
+        return []
+    return [text for text in row[name][0].as_py() or () if text is not None]
+
+
+class Recording(LazyStore):
+    """The chunks of a segment, of all its layers, and the ids of its recording. None is read before it is touched."""
+
+    def __init__(self, chunks: Iterable[Chunk], *, name: str, application_id: str, recording_id: str) -> None:
+        super().__init__(chunks, name=name)
+        self._application_id = application_id
+        self._recording_id = recording_id
+
+    def application_id(self) -> str:
+        """The id of the application that recorded it."""
+        return self._application_id
+
+    def recording_id(self) -> str:
+        """The id of the recording: the segment's."""
+        return self._recording_id
+
+    def view(
+        self,
+        *,
+        index: str | None,
+        contents: ViewContentsLike,
+        include_semantically_empty_columns: bool = False,
+        include_tombstone_columns: bool = False,
+    ) -> RecordingView:
+        """The rows by an index of the entities that ``contents`` name, with filters to be added; see :meth:`reader`.
+
+        ``contents`` are an expression such as ``/imu/**``, or a mapping of expressions to components.
+
+        Raises
+        ------
+        TypeError
+            ``contents`` are something else.
+        """
+        from .row_view import RecordingView, view_query
+
+        query = view_query(
+            index,
+            contents,
+            QuerySemantics.of(),
+            names_segments=False,
+            include_semantically_empty_columns=include_semantically_empty_columns,
+            include_tombstone_columns=include_tombstone_columns,
+        )
+        return RecordingView(segment_of(self, self._recording_id), query)

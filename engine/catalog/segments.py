@@ -1,0 +1,426 @@
+"""Tables, properties and URLs of the segments of a dataset."""
+
+from __future__ import annotations
+
+import hashlib
+import operator
+import os
+from base64 import b64decode, b64encode
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from urllib.parse import quote, quote_from_bytes
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ..chunk import SORBET_VERSION, numpy_ticks
+from ..errors import ReadError, UsageError, writing
+from ..limits import MIB
+from ..objects import is_url
+from ..query import SegmentLayers
+from ..recordings import RecordingsFolder, join_schemas
+from ..rrd import END_OF_STREAM, MESSAGE_HEADER_SIZE, Compression, decode_batch, encode_batch
+from ..storage import VersionFiles
+from ..storage.folder import Folder, LocalFolder, sync_folder
+
+if TYPE_CHECKING:
+    import datafusion
+
+Integers = npt.NDArray[np.int64]
+
+_METADATA: Final = {"sorbet:version": SORBET_VERSION}
+_TIME: Final = pa.timestamp("ns")
+
+
+class SegmentTables(SegmentLayers):
+    """The layers of a dataset, as the tables that a catalog tells of it."""
+
+    # --- tables
+
+    def segment_table(self, url_of: Callable[[dict[str, Any]], str]) -> pa.Table:
+        """One row for each segment. ``url_of`` gives where a layer lies."""
+        columns = [
+            ("rerun_segment_id", self.segments),
+            ("rerun_layer_names", self._listed("rerun_layer_names", self.rows["layer"])),
+            ("rerun_storage_urls", self._listed("rerun_storage_urls", self._urls(url_of))),
+            ("rerun_last_updated_at", self._by_segment(np.maximum, self._times()).view(_TIME)),
+            ("rerun_num_chunks", self._by_segment(np.add, self._integers("chunks")).cast(pa.uint64())),
+            ("rerun_size_bytes", self._by_segment(np.add, self._sizes()).cast(pa.uint64())),
+        ]
+        known = [(pa.field(name, column.type, False), column) for name, column in columns]
+        return _table([*known, *self._properties(by_segment=True), *self.ranges()])
+
+    def manifest(self, url_of: Callable[[dict[str, Any]], str], *, diagnostic: bool = False) -> pa.Table:
+        """One row for each layer of each segment."""
+        count = len(self.rows)
+        times = pa.array(self._times()).view(_TIME)
+        digests = [bytes.fromhex(digest or "") or bytes(32) for digest in self.rows["schema"].to_pylist()]
+        columns = [
+            ("rerun_layer_name", self.rows["layer"]),
+            ("rerun_segment_id", self.rows["recording_id"]),
+            ("rerun_storage_url", self._urls(url_of)),
+            ("rerun_layer_type", pa.array(["rrd"] * count, pa.string())),
+            ("rerun_registration_time", times),
+            ("rerun_last_updated_at", times),
+            ("rerun_num_chunks", self.rows["chunks"].cast(pa.uint64())),
+            ("rerun_size_bytes", pa.array(self._sizes(), pa.uint64())),
+            ("rerun_schema_sha256", pa.array(digests, pa.binary(32))),
+        ]
+        if diagnostic:
+            columns.append(("rerun_registration_status", pa.array(["done"] * count, pa.string())))
+        known = [(pa.field(name, column.type, False), column) for name, column in columns]
+        return _table([*known, *self._properties(by_segment=False)])
+
+    def index_ranges(self) -> pa.Table:
+        """One row for each segment: the first and last value of each index."""
+        return _table([(pa.field("rerun_segment_id", pa.string(), False), self.segments), *self.ranges()])
+
+    # --- columns
+
+    def _integers(self, name: str) -> Integers:
+        return np.asarray(self.rows[name], dtype=np.int64)
+
+    def _sizes(self) -> Integers:
+        """Bytes of the messages of chunks, with the header that frames each, as Rerun counts them."""
+        return self._integers("bytes") + MESSAGE_HEADER_SIZE * self._integers("chunks")
+
+    def _times(self) -> Integers:
+        return (np.asarray(self.rows["added"]) * 1e6).astype(np.int64) * 1000
+
+    def _by_segment(self, reduce: np.ufunc, values: Integers) -> pa.Array:
+        return pa.array(reduce.reduceat(values, self.starts) if len(values) else values, pa.int64())
+
+    def _listed(self, name: str, values: pa.ChunkedArray | pa.Array) -> pa.ListArray:
+        ends = pa.array(np.append(self.starts, len(self.rows)).astype(np.int32))
+        values = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
+        return pa.ListArray.from_arrays(ends, values, type=pa.list_(pa.field(name, pa.string(), False)))
+
+    def _urls(self, url_of: Callable[[dict[str, Any]], str]) -> pa.Array:
+        rows = self.rows.select(["in_place", "source", "shards", "rrd"]).to_pylist()
+        return pa.array(list(map(url_of, rows)), pa.string())
+
+    def _properties(self, *, by_segment: bool) -> list[tuple[pa.Field, pa.Array]]:
+        """The properties of each row, or of each segment those that were registered last."""
+        values, rows = properties_of(self.rows["properties"].to_pylist())
+        found = []
+        size = len(self.starts) if by_segment else len(self.rows)
+        for field in values.schema:
+            column = values[field.name].combine_chunks()
+            there = np.flatnonzero(np.asarray(column.is_valid()))
+            place = np.full(size, -1, dtype=np.int64)
+            of = self.owner[rows[there]] if by_segment else rows[there]
+            order = np.argsort(rows[there], kind="stable")  # what comes last stays
+            place[of[order]] = there[order]
+            found.append((field, column.take(pa.array(place, mask=place < 0))))
+        return found
+
+
+def properties_of(streams: Sequence[bytes | None]) -> tuple[pa.Table, Integers]:
+    """The values in IPC streams of one row each, under each other, and which stream each row comes from.
+
+    Streams of one schema are read as one: its message begins each of them, and one is enough. Columns are sorted by
+    name, and have a type that goes with all.
+    """
+    by_schema: defaultdict[bytes, list[int]] = defaultdict(list)
+    for number, stream in enumerate(streams):
+        if stream:
+            by_schema[stream[: 8 + int.from_bytes(stream[4:8], "little")]].append(number)
+    tables, rows = [], []
+    for head, numbers in by_schema.items():
+        bodies = (streams[number] or b"" for number in numbers)
+        joined = b"".join((head, *(body[len(head) :].removesuffix(END_OF_STREAM) for body in bodies), END_OF_STREAM))
+        tables.append(pa.ipc.open_stream(pa.py_buffer(joined)).read_all().combine_chunks())  # a cast of each takes time
+        rows += numbers
+    if not tables:
+        return pa.table({}), np.empty(0, np.int64)
+    union = join_schemas(table.schema for table in tables)
+    names = sorted({name for table in tables for name in table.column_names})
+    schema = pa.schema([_as_property(union.field(name)) for name in names])
+    return pa.concat_tables(_under(table, schema) for table in tables), np.array(rows, dtype=np.int64)
+
+
+def url_of(folder: RecordingsFolder, layer: dict[str, Any]) -> str:
+    """The URL of a layer: the file that was registered, or the first shard that has its chunks."""
+    shards = layer["shards"]
+    place = layer["source"] if layer["in_place"] or not shards else folder.shards.place(shards[0])
+    if is_url(place):
+        return place
+    if _is_plain(place):  # a path object for each of 10,000 layers takes 0.5 s
+        return f"file://{quote_from_bytes(os.fsencode(place))}"
+    return Path(place).absolute().as_uri()
+
+
+def _is_plain(place: str) -> bool:
+    """Whether a path is absolute, and a path object would leave it as it is."""
+    return place.startswith("/") and not place.endswith(("/", "/.")) and "//" not in place and "/./" not in place
+
+
+def _as_property(field: pa.Field) -> pa.Field:
+    """A column of properties, all of which are static: that is not said of each."""
+    metadata = {key: value for key, value in (field.metadata or {}).items() if key != b"rerun:is_static"}
+    return field.with_metadata(metadata)
+
+
+def _under(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    columns = [
+        table[field.name].cast(field.type) if field.name in table.column_names else pa.nulls(len(table), field.type)
+        for field in schema
+    ]
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
+def _table(columns: Iterable[tuple[pa.Field, pa.Array | pa.ChunkedArray]]) -> pa.Table:
+    fields, arrays = zip(*columns, strict=True)
+    return pa.Table.from_arrays(list(arrays), schema=pa.schema(fields, metadata=_METADATA))
+
+
+def frame_of(table: pa.Table) -> datafusion.DataFrame:
+    """Return a table as a DataFrame of DataFusion, with its schema's metadata."""
+    from datafusion import SessionContext
+
+    from ..frames import QueryFrame
+
+    batches = table.to_batches() or [pa.RecordBatch.from_pylist([], table.schema)]
+    return QueryFrame(SessionContext().create_dataframe([batches]))
+
+
+_DELETED: Final = "deleted"
+_HOW: Final = "Properties are made by setting some."
+_KEPT_VERSIONS: Final = 16
+_MOST_BYTES: Final = 16 * MIB
+
+
+class StoredProperties(NamedTuple):
+    """The properties of a segment, one row, or None where it has none, and the number of the version that says so."""
+
+    version: int
+    row: pa.RecordBatch | None
+
+    @property
+    def revision(self) -> int:
+        """A number that no other properties of the segment have had; 0 where it has none."""
+        return 0 if self.row is None else self.version
+
+
+class SegmentProperties:
+    """The properties of the segments of the dataset at ``place``."""
+
+    def __init__(self, place: str | os.PathLike[str]) -> None:
+        self._folder = Folder.at(place).sub("properties")
+
+    def of(self, segment_id: str) -> StoredProperties:
+        """The newest properties of a segment. Raises ``ReadError`` where they are damaged."""
+        files = self._files(segment_id)
+        latest = files.latest()
+        if latest is None:
+            return StoredProperties(0, None)
+        number, data = latest
+        place = files.folder.place(f"{number:08d}.json")
+        try:
+            if data["segment"] != segment_id:
+                raise ValueError(f"they are those of segment {data['segment']!r}")
+            stream = None if data["row"] is None else b64decode(data["row"], validate=True)
+        except (KeyError, ValueError, TypeError) as error:
+            raise ReadError(f"the properties of segment '{segment_id}' cannot be read: {error}", path=place) from error
+        if stream is not None and self._deleted()[1].get(segment_id) == number:
+            stream = None
+        row = None if stream is None else decode_batch(stream, path=place, offset=None, what="the row")
+        return StoredProperties(number, row)
+
+    def replace(self, segment_id: str, known: StoredProperties, row: pa.RecordBatch | None) -> StoredProperties | None:
+        """Give a segment other properties in place of those ``known``, durably; None takes them away.
+
+        Gives None, and changes nothing, where others came first. Raises ``UsageError`` unless there is one row of
+        16 MiB at most; ``WriteError`` where it cannot be written, ``CommitUnknownError`` where nobody knows.
+        """
+        stream = None if row is None else _stream_of(row)
+        files, number = self._files(segment_id), known.version + 1
+        if not known.version:
+            self._make(files.folder)
+        text = None if stream is None else b64encode(stream).decode()
+        first = max(0, number - _KEPT_VERSIONS)
+        if not files.commit(number, {"segment": segment_id, "row": text, "first": first}):
+            return None
+        files.delete(old for old in files.all_numbers() if old < first)
+        return StoredProperties(number, row)
+
+    def delete_all(self, known: Mapping[str, StoredProperties]) -> bool:
+        """Take the properties of segments away in one step, durably: those ``known``, of all segments or of none.
+
+        Gives False where others came first. Properties that were set meanwhile stay. Raises as :meth:`replace` does.
+        """
+        versions = {id_: one.version for id_, one in known.items() if one.row is not None}
+        if len(versions) == 1:
+            ((id_, one),) = ((id_, known[id_]) for id_ in versions)
+            return self.replace(id_, one, None) is not None
+        if not versions:
+            return True
+        number, earlier = self._deleted()
+        self._note(earlier)
+        files = self._files_of(_DELETED)
+        if not number:
+            self._make(files.folder)
+        if not files.commit(number + 1, {"versions": versions, "first": number + 1}):
+            return False
+        files.delete(old for old in files.all_numbers() if old <= number)
+        self._note(versions)
+        return True
+
+    def _note(self, versions: Mapping[str, int]) -> None:
+        """Give each segment whose properties went a version that says so."""
+        for id_, version in versions.items():
+            known = self.of(id_)
+            if known.version == version:
+                self.replace(id_, known, None)
+
+    def _deleted(self) -> tuple[int, Mapping[str, int]]:
+        """The versions that went in one step last, by their segments. Raises ``ReadError`` where that is damaged."""
+        files = self._files_of(_DELETED)
+        number, data = files.latest() or (0, {"versions": {}})
+        versions = data.get("versions")
+        if not isinstance(versions, dict):
+            place = files.folder.place(f"{number:08d}.json")
+            raise ReadError("what properties were deleted cannot be read: it names no versions", path=place)
+        return number, versions
+
+    def _files(self, segment_id: str) -> VersionFiles:
+        return self._files_of(hashlib.sha256(segment_id.encode("utf-8", "surrogatepass")).hexdigest()[:40])
+
+    def _files_of(self, name: str) -> VersionFiles:
+        return VersionFiles(self._folder.sub(name), str(self._folder.location), _HOW)
+
+    def _make(self, folder: Folder) -> None:
+        with writing(str(folder.location)):
+            folder.make()
+            if isinstance(folder, LocalFolder):
+                for parent in folder.location.parents[:4]:  # up to where datasets lie, which may be new as well
+                    sync_folder(parent)
+
+
+def _stream_of(row: pa.RecordBatch) -> bytes:
+    if len(row) != 1 or not row.num_columns:
+        raise UsageError(f"segment properties must be a single row, got {len(row) if row.num_columns else 0} rows")
+    if row.nbytes > _MOST_BYTES:
+        raise UsageError(f"segment properties have {row.nbytes} bytes, more than the {_MOST_BYTES} that they may have")
+    data, _ = encode_batch(row, Compression.NONE)
+    return data if isinstance(data, bytes) else data.to_pybytes()
+
+
+IndexValue = datetime | timedelta | int | np.datetime64 | np.timedelta64
+"""A tick or nanoseconds, a time (in UTC where it has no zone), or a duration."""
+
+_EARLIEST: Final = "1677-09-21T00:12:43.145224193Z"
+"""What Rerun shows where nobody said when: the first time that 64 bits of nanoseconds have."""
+_FIRST: Final = -(1 << 63) + 1
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_UNITS: Final = ((86_400, "d"), (3_600, "h"), (60, "m"))
+
+
+def segment_url(
+    dataset: str, segment_id: str, timeline: str | None, start: IndexValue | None, end: IndexValue | None
+) -> str:
+    """The URL of a segment of the dataset that is at the URL ``dataset``.
+
+    >>> segment_url("lake/dataset/1", "a b", "frame", 1, 10)
+    'lake/dataset/1?segment_id=a%20b#when=frame@1&time_selection=frame@1..10'
+    """
+    url = f"{dataset}?segment_id={quote(segment_id, safe='')}"
+    _check_timeline(timeline, start, end)
+    if timeline is None:
+        return url
+    name = quote(timeline, safe="")
+    kind = _kind(start if start is not None else end)
+    when = _EARLIEST if start is None else _text(start, kind)
+    if end is None:
+        return f"{url}#when={name}@{when}"
+    last = _text(end, kind)
+    first = last if start is None else when
+    return f"{url}#when={name}@{when}&time_selection={name}@{first}..{last}"
+
+
+def partition_url(
+    dataset: str, partition_id: str, timeline: str | None, start: IndexValue | None, end: IndexValue | None
+) -> str:
+    """The URL that Rerun 0.27 has for a segment of the dataset that is at the URL ``dataset``.
+
+    >>> partition_url("lake/dataset/1", "a b", "frame", 1, 10)
+    'lake/dataset/1?partition_id=a%20b&time_range=frame@1..10'
+    """
+    url = f"{dataset}?partition_id={quote(partition_id, safe='')}"
+    _check_timeline(timeline, start, end)
+    if timeline is None:
+        return url
+    given = start if start is not None else end
+    kind = "M" if given is None else _kind(given)
+    first, last = (_limit(kind, _FIRST) if start is None else start), (_limit(kind, -_FIRST) if end is None else end)
+    return f"{url}&time_range={quote(timeline, safe='')}@{_text(first, kind)}..{_text(last, kind)}"
+
+
+def _limit(kind: str, value: int) -> IndexValue:
+    """An index value of a kind, of nanoseconds or ticks."""
+    if kind == "M":
+        return np.datetime64(value, "ns")
+    return np.timedelta64(value, "ns") if kind == "m" else value
+
+
+def _check_timeline(timeline: str | None, start: IndexValue | None, end: IndexValue | None) -> None:
+    if timeline is None and not (start is None and end is None):
+        raise UsageError("If `start` or `end` is specified, `timeline` must also be specified.")
+
+
+def _kind(value: IndexValue | None) -> str:
+    """The kind of a value: the letter that numpy has for it, or ``i``."""
+    if isinstance(value, datetime | np.datetime64):
+        return "M"
+    return "m" if isinstance(value, timedelta | np.timedelta64) else "i"
+
+
+def _text(value: IndexValue, kind: str) -> str:
+    """A value as a URL has it; one of another kind than the first is a number."""
+    number = _nanoseconds(value)
+    if kind != _kind(value) or kind == "i":
+        return str(number)
+    return _time_text(number) if kind == "M" else _duration_text(number)
+
+
+def _nanoseconds(value: IndexValue | str) -> int:
+    """Nanoseconds (of a time since the epoch), or the number that it is."""
+    if isinstance(value, np.datetime64 | np.timedelta64):
+        return int(numpy_ticks(value))
+    if isinstance(value, datetime):
+        value = (value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)) - _EPOCH
+    if isinstance(value, timedelta):
+        return value // timedelta(microseconds=1) * 1000
+    return int(value) if isinstance(value, str) else operator.index(value)
+
+
+def _time_text(number: int) -> str:
+    """A time, to the nanosecond where it has some.
+
+    >>> _time_text(1_500_000_000)
+    '1970-01-01T00:00:01.5Z'
+    """
+    seconds, rest = divmod(number, 10**9)
+    return (_EPOCH + timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%S") + _fraction(rest) + "Z"
+
+
+def _duration_text(number: int) -> str:
+    """A duration as Rerun writes it, without the spaces.
+
+    >>> _duration_text(86_401_500_000_000), _duration_text(0)
+    ('+1d1.5s', '+0s')
+    """
+    sign, (left, rest) = ("-" if number < 0 else "+"), divmod(abs(number), 10**9)
+    text = ""
+    for size, unit in _UNITS:
+        count, left = divmod(left, size)
+        text += f"{count}{unit}" if count else ""
+    return sign + text + (f"{left}{_fraction(rest)}s" if left or rest or not text else "")
+
+
+def _fraction(nanoseconds: int) -> str:
+    return f".{nanoseconds:09}".rstrip("0").rstrip(".")

@@ -1,0 +1,450 @@
+"""``TableEntry``: a Lance table of a catalog, its Spark DataFrame, and the table ``__entries``."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import time
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from itertools import chain
+from pathlib import Path
+from random import uniform
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+import pyarrow as pa
+
+from ..chunk import SORBET_VERSION
+from ..errors import NotFoundError, UnsupportedError, UsageError, WriteError
+from ..execution import Lease, noting_task, stage_of, told_by_partitions
+from ..lance import Batches, LanceTable, TableRows, TableSnapshot, is_spark_frame, rows_of
+from ..locations import located
+from ..spark import arrow_of, running_session, spark_array, spark_form, spark_schema
+from ..units import Moment
+from .dataset import DatasetEntry
+from .entries import EntryId, EntryKind, EntryRow, check_table_name, hidden_row
+from .entry_log import Entry
+from .maintenance import maintain_table, table_of
+from .segments import frame_of
+
+if TYPE_CHECKING:
+    import datafusion
+
+    from ..execution import DataFrame as SparkFrame
+    from ..tables import Table
+
+_UPSERTS: Final = "_upserts"
+"""The folder in a table's own in which it is said who merges rows, where Lance cannot tell."""
+_LONGEST_TURN: Final = 120.0
+_VERSION: Final = b"sorbet:version"
+_DATAFUSION_OF_LANCE: Final = "54"
+
+
+class TableEntry(Entry):
+    """A table of a catalog.
+
+    Every write is one commit: readers see all of it or nothing. Others may write to the same table meanwhile, by a
+    catalog or by Lance itself; what they wrote is seen by the next read.
+    """
+
+    @property
+    def storage_url(self) -> str:
+        """The URL of the table."""
+        place = located(self._log.place(self._known))
+        url = place.as_uri() if isinstance(place, Path) else str(place)
+        return url if place.name == str(self.id) else f"{url.rstrip('/')}/"
+
+    def arrow_schema(self) -> pa.Schema:
+        """The columns of the table."""
+        return self.snapshot().schema
+
+    def reader(self) -> datafusion.DataFrame:
+        """The rows of the table as a DataFrame of DataFusion, which reads the version that is newest when it runs."""
+        rows: datafusion.DataFrame = self._catalog.ctx.frame_of(self)
+        return rows
+
+    def df(self) -> datafusion.DataFrame:
+        """The same as :meth:`reader`, by the name that it had."""
+        return self.reader()
+
+    def to_arrow_reader(self) -> pa.RecordBatchReader:
+        """The rows of the table, as of now, read as they are taken."""
+        snapshot = self.snapshot()
+        return pa.RecordBatchReader.from_batches(snapshot.schema, snapshot.batches())
+
+    def to_spark(self) -> SparkFrame:
+        """The rows of the version that is the newest now, as a lazy DataFrame of Spark whose tasks read them."""
+
+        return spark_frame_of(self._table(), self.snapshot())
+
+    def computed(self, *, udf_modules: Collection[str] = (), executor: str | None = None) -> Table:
+        """The table as one whose columns may be computed by functions, and loaded; see :class:`~.tables.Table`.
+
+        Parameters
+        ----------
+        udf_modules
+            The modules, or packages, whose functions may be used because a column's definition names them.
+        executor
+            Who runs tasks; by default as for pipelines.
+        """
+        from ..tables import Table
+
+        table = self._table()
+        return Table(table.place, self.name, udf_modules=udf_modules, executor=executor, allow=table.gate)
+
+    def append(self, batches: Batches | None = None, **named_params: Any) -> None:
+        """Add rows, in one commit. Columns that they lack are null. Without any rows, nothing is done.
+
+        Parameters
+        ----------
+        batches
+            A ``RecordBatchReader``, a ``RecordBatch``, a list of them or a list of lists of them, as
+            ``DataFrame.collect()`` gives; a pyarrow ``Table``, a DataFrame of pandas, Spark or DataFusion, or what else
+            gives an Arrow stream.
+        **named_params
+            Values by the names of columns: one for one row, or a sequence of them. For a column of lists, a list of
+            values is one of them.
+
+        Raises
+        ------
+        KeyError
+            There is no such column.
+        NotFoundError
+            The entry was deleted, or its table is gone.
+        TypeError
+            Both are given, or ``batches`` is nothing that has rows.
+        ValueError
+            Named columns have different numbers of rows, or values that don't go with their types.
+        UnfitRowsError
+            Columns have other names or types than the table's, or nulls where it has none. It is a ``WriteError``, too.
+        WriteError
+            The table cannot be written. Nothing was.
+        """
+        table = self._table()
+        if is_spark_frame(batches) and not named_params:
+            self._write_frame(table, batches, replacing=False)
+            return
+        rows = self._rows_of(table, batches, named_params)
+        if rows is not None and not rows.is_empty:
+            table.append(rows)
+
+    def overwrite(self, batches: Batches | None = None, **named_params: Any) -> None:
+        """Put rows in the place of all there are, in one commit. They may have other columns than the table had.
+
+        Without ``batches`` and named values, and for an empty list, nothing is done. Takes and raises what
+        :meth:`append` does.
+        """
+        table = self._table()
+        if is_spark_frame(batches) and not named_params:
+            self._write_frame(table, batches, replacing=True)
+            return
+        rows = self._rows_of(table, batches, named_params)
+        if rows is not None:
+            table.overwrite(rows)
+
+    def upsert(self, batches: Batches | None = None, **named_params: Any) -> None:
+        """Put rows in the place of those with the same key, and add the others, in one commit.
+
+        The key are all fields with the metadata ``{"rerun:is_table_index": "true"}``. A row that is replaced is so as a
+        whole: columns that the new one lacks are null. A null is equal to no key. Two who upsert the same key at once
+        make one row. Takes and raises what :meth:`append` does, and
+
+        Raises
+        ------
+        ValueError
+            The table has no key, or several rows have the same.
+        """
+        table = self._table()
+        rows = self._rows_of(table, batches, named_params)
+        if rows is not None and not rows.is_empty:
+            table.upsert(rows, self._alone)
+
+    def update_rows(self, batches: Batches | None = None, **named_params: Any) -> None:
+        """Put values into the rows with the same key, in one commit, and add none.
+
+        The rows that are given have the key of :meth:`upsert`, and those columns that are to change; rows of the table
+        keep their other values. A row whose key is not there is left out. Takes and raises what
+        :meth:`append` does, and
+
+        Raises
+        ------
+        ValueError
+            The rows lack a field of the key.
+        """
+        table = self._table()
+        rows = self._rows_of(table, batches, named_params, is_whole=False)
+        if rows is not None and not rows.is_empty:
+            table.update(rows)
+
+    def set_name(self, name: str) -> None:
+        """Give the table another name, one that SQL can say; raises as :meth:`Entry.set_name` does."""
+        check_table_name(name)
+        super().set_name(name)
+
+    def delete(self) -> None:
+        """Take the table out of the catalog. Its data stays where it is, and can be registered again.
+
+        Raises ``NotFoundError`` where it was deleted before.
+        """
+        super().delete()
+
+    def do_maintenance(
+        self,
+        *,
+        compact_fragments: bool = False,
+        cleanup_before: Moment | None = None,
+        unsafe_allow_recent_cleanup: bool = False,
+    ) -> None:
+        """Compact the table, and remove its old versions, while others may write to it.
+
+        What jobs on its columns have left goes with old versions; a job that runs keeps what it needs.
+
+        Parameters
+        ----------
+        compact_fragments
+            Join small fragments, and leave deleted rows behind; and take all rows into the table's indexes.
+        cleanup_before
+            Remove versions from before this time, those with a tag excepted, and what only they need. A datetime (in
+            UTC where it has no zone), ISO text, a timedelta (how long ago), or nanoseconds since 1970. What somebody
+            has written and not committed yet stays for a week in every case.
+        unsafe_allow_recent_cleanup
+            Allow a time that is less than a week ago. Readers and writers that began before it may fail then.
+
+        Raises
+        ------
+        ReadError
+            A file whose rows would be written again, or the file of a version, is not what was written.
+        ValueError
+            ``cleanup_before`` is no time, or less than a week ago, and that is not allowed.
+        WriteError
+            The table cannot be written; a transient one where others changed the fragments all the time.
+        """
+        maintain_table(
+            self._table(),
+            compact=compact_fragments,
+            cleanup_before=cleanup_before,
+            allow_recent=unsafe_allow_recent_cleanup,
+        )
+
+    # --- blueprints
+
+    def blueprint_dataset(self) -> DatasetEntry:
+        """The hidden dataset whose segments are this table's blueprints; it is made when it is first asked for.
+
+        It goes with the table.
+        """
+        version = self._log.transact(self._with_blueprints)
+        hidden = version.row(self.id).blueprints
+        assert hidden is not None
+        return DatasetEntry(self._catalog, self._log, version.dataset(hidden))
+
+    def _with_blueprints(self, entries: Mapping[EntryId, EntryRow]) -> Mapping[EntryId, EntryRow]:
+        row = entries.get(self.id)
+        if row is None or row.blueprints is not None:
+            return entries
+        hidden = hidden_row(EntryKind.BLUEPRINT_DATASET, self.id, time.time_ns())
+        return {**entries, hidden.id: hidden, row.id: replace(row, blueprints=hidden.id)}
+
+    def has_blueprint_dataset(self) -> bool:
+        """Whether somebody asked for :meth:`blueprint_dataset`."""
+        return self._row().blueprints is not None
+
+    def default_blueprint(self) -> str | None:
+        """The blueprint that the table is shown with, if one is set."""
+        return self._row().default_blueprint
+
+    def set_default_blueprint(self, blueprint_name: str | None) -> None:
+        """Let the table be shown with the blueprint of this id; None sets none. It may be registered later."""
+        self._log.change(self.id, lambda row: replace(row, default_blueprint=blueprint_name))
+
+    def set_blueprints(self, dataset: EntryId | None, default: str | None) -> None:
+        """Let the segments of a dataset be this table's blueprints, by default its own, and one of them the default."""
+        if dataset is None:
+            self._log.transact(self._with_blueprints)
+        self._log.change(
+            self.id, lambda row: replace(row, blueprints=dataset or row.blueprints, default_blueprint=default)
+        )
+
+    def snapshot(self) -> TableSnapshot:
+        """The newest version of the table, which stays as it is."""
+        found = self._table().snapshot()
+        found.schema = found.schema.with_metadata({_VERSION: SORBET_VERSION, **(found.schema.metadata or {})})
+        return found
+
+    def __datafusion_table_provider__(self, session: Any = None) -> object:
+        """The table as DataFusion takes it from other libraries, where Lance was built for the same DataFusion.
+
+        Raises ``UnsupportedError`` where it was not: another DataFusion would read its memory wrongly.
+        """
+        version = importlib.metadata.version("datafusion")
+        if version.partition(".")[0] != _DATAFUSION_OF_LANCE:
+            raise UnsupportedError(
+                f"Lance shares tables with DataFusion {_DATAFUSION_OF_LANCE}, and {version} is installed",
+                hint="Use the table's reader(), or its name in client.ctx.",
+            )
+        return self.snapshot().provider(self._catalog.ctx if session is None else session)
+
+    def _table(self) -> LanceTable:
+        try:
+            row = self._row()
+        except NotFoundError:
+            raise NotFoundError(f"Table with name {self.name} not found", hint="It was deleted.") from None
+        return table_of(self._log, row)
+
+    def _write_frame(self, table: LanceTable, frame: Any, *, replacing: bool) -> None:
+
+        write_frame(table, frame, replacing=replacing)
+
+    def _rows_of(
+        self, table: LanceTable, batches: Batches | None, named: dict[str, Any], *, is_whole: bool = True
+    ) -> TableRows | None:
+        return rows_of(batches, named, lambda: table.snapshot().schema, is_whole=is_whole)
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """A block in which nobody else upserts into this table by a catalog."""
+        home = located(self._log.place(self._known)) / _UPSERTS
+        until = time.monotonic() + _LONGEST_TURN
+        while True:
+            try:
+                lease = Lease.take(home, "upsert")
+                break
+            except WriteError as error:
+                if not error.transient or time.monotonic() > until:
+                    raise
+            time.sleep(uniform(0.005, 0.05))  # noqa: S311 (it is a wait)
+        with lease:
+            yield
+
+
+_MOST_TASKS: Final = 1024
+
+
+@dataclass(frozen=True)
+class TableJob:
+    """The function of a Spark task that gives the rows of some fragments, as Spark wants them. It pickles."""
+
+    table: LanceTable
+    version: int
+    parts: tuple[tuple[int, ...], ...]
+    schema: pa.Schema
+
+    def run(self, index: int) -> Iterator[pa.RecordBatch]:
+        """The rows of a task."""
+        with noting_task(f"part {index} of {self.table.place}"):
+            for batch in self.table.snapshot(self.version).batches(fragments=self.parts[index]):
+                columns = [
+                    spark_array(column, field.type) for column, field in zip(batch.columns, self.schema, strict=True)
+                ]
+                yield pa.RecordBatch.from_arrays(columns, schema=self.schema)
+
+
+def spark_frame_of(table: LanceTable, snapshot: TableSnapshot) -> SparkFrame:
+    """The rows of a version as a lazy DataFrame of Spark, in types that Spark has."""
+    forms = [(field.name, spark_form(field.type)) for field in snapshot.schema]
+    parts = tuple(map(tuple, snapshot.parts(_MOST_TASKS)))
+    schema = spark_schema(pa.schema(forms))
+    job = TableJob(table, snapshot.version, parts, arrow_of(schema))
+    return stage_of(running_session(), job, range(len(parts) + 1), schema)
+
+
+@dataclass(frozen=True)
+class WriteRows:
+    """The function of a Spark task that writes the rows of a partition as fragments of a table. It pickles."""
+
+    table: LanceTable
+    schema: pa.Schema
+    replacing: bool
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[str]:
+        """Write them, and tell of each fragment what its commit needs."""
+        first = next((batch for batch in batches if batch.num_rows), None)
+        if first is None:
+            return
+        reader = pa.RecordBatchReader.from_batches(first.schema, chain([first], batches))
+        rows = TableRows(first.schema, reader, converted=True)
+        try:
+            yield from self.table.written(rows.under(self.schema), "overwrite" if self.replacing else "append")
+        except Exception:
+            if rows.failure is not None:
+                raise rows.failure from None
+            raise
+
+
+def write_frame(table: LanceTable, frame: SparkFrame, *, replacing: bool) -> None:
+    """Add the rows of a DataFrame, or put them in the place of all there are: written by tasks, in one commit.
+
+    Raises as :meth:`TableEntry.append` does, and a transient ``WriteError`` where others replace the table meanwhile.
+    """
+    version, schema = table.version_and_schema()
+    rows = TableRows(arrow_of(frame.schema), [], converted=True)
+    form = table.to_write(rows.replacing(schema).schema) if replacing else rows.under(schema).schema
+    written = told_by_partitions(frame, WriteRows(table, form, replacing), "the DataFrame")
+    if replacing:
+        table.overwrite_written(written, form)
+    elif written:
+        table.append_written(written, version)
+
+
+ENTRIES_SCHEMA: Final = pa.schema(
+    [
+        pa.field("id", pa.binary(16), nullable=False),
+        pa.field("name", pa.string(), nullable=False),
+        pa.field("entry_kind", pa.int32(), nullable=False),
+        pa.field("created_at", pa.timestamp("ns"), nullable=False),
+        pa.field("updated_at", pa.timestamp("ns"), nullable=False),
+    ],
+    metadata={"sorbet:version": SORBET_VERSION},
+)
+"""The columns of ``__entries``."""
+
+
+class EntriesTable(TableEntry):
+    """The table of all entries, hidden ones included, which the catalog makes when it is read."""
+
+    @property
+    def storage_url(self) -> str:
+        """Empty, as it lies nowhere."""
+        return ""
+
+    def arrow_schema(self) -> pa.Schema:
+        """The columns of the table."""
+        return ENTRIES_SCHEMA
+
+    def reader(self) -> datafusion.DataFrame:
+        """The rows of the table, as of now, as a DataFrame of DataFusion."""
+        return frame_of(self.rows())
+
+    def to_arrow_reader(self) -> pa.RecordBatchReader:
+        """The rows of the table, as of now."""
+        return self.rows().to_reader()
+
+    def append(self, batches: Any = None, **named_params: Any) -> NoReturn:  # noqa: ARG002 (as others have it)
+        """Raise ``UsageError``: what is in it follows from what is in the catalog."""
+        self._refuse()
+
+    overwrite = upsert = update_rows = append
+
+    def do_maintenance(self, **_: Any) -> None:
+        """Nothing: there is nothing of it to keep up."""
+
+    def rows(self) -> pa.Table:
+        """All rows, as of now."""
+        rows = list(self._log.read().all_rows())
+        columns = [
+            pa.array([row.id.as_bytes() for row in rows], pa.binary(16)),
+            pa.array([row.name for row in rows], pa.string()),
+            pa.array([int(row.kind) for row in rows], pa.int32()),
+            pa.array([row.created_ns for row in rows], pa.timestamp("ns")),
+            pa.array([row.updated_ns for row in rows], pa.timestamp("ns")),
+        ]
+        return pa.Table.from_arrays(columns, schema=ENTRIES_SCHEMA)
+
+    def _refuse(self) -> NoReturn:
+        raise UsageError(f"'{self.name}' is the catalog's own table, which cannot be written")
+
+    def __datafusion_table_provider__(self, session: Any = None) -> object:
+        """Raise ``UnsupportedError``: it is no table of Lance."""
+        raise UnsupportedError(
+            "the table of entries is none of Lance", hint="Use its reader(), or its name in client.ctx."
+        )

@@ -1,0 +1,383 @@
+"""``chunkmill compare``, ``print``, ``verify`` and ``check``."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from functools import partial
+from glob import has_magic
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from ...readers import format_of_name
+from .. import execution
+from ..errors import SourceMissingError, UsageError, writing
+from ..inputs import is_table, verify
+from ..lance import LanceTable, TableVerification
+from ..locations import Location, local_path, located, reading_location
+from ..objects import ObjectUrl
+from ..rrd import Findings, Verification, verify_file
+from .complaints import FAILED, complain, echo_json, error_facts, exit_code, reported, show, warnings_as_lines
+from .jobs import ConversionJob, find_inputs, stores_of
+from .options import CONTENT, DEBUG, QUIET, ConvertOptions, ReadingCommand
+from .standard_streams import as_given, as_known
+
+if TYPE_CHECKING:
+    from ..chunk import Chunk
+    from ..inputs import Comparison
+    from ..pipelines import Pipeline
+    from ..stream import LazyChunkStream, Node
+
+_TABLE: Final = ".lance"
+
+
+def verify_all(arguments: Iterable[str], *, as_json: bool, quiet: bool, debug: bool) -> None:
+    """Verify files, stores and tables: a line on each, or on each fault; leaves with exit code 1 where there is one.
+
+    ``as_json``: an object on each, with its faults.
+    """
+    codes: list[int] = []
+    count = faults = 0
+    total, tables = Findings(), list[TableVerification]()
+    for path, look in _inputs(arguments):
+        count += 1
+        try:
+            with warnings_as_lines(path):
+                found = look()
+        except Exception as error:  # noqa: BLE001 (the other files are verified all the same)
+            show(error, debug=debug, path=path)
+            codes.append(exit_code(error))
+            faults += 1
+            if as_json:
+                echo_json(_facts(path, Verification(), error))
+            continue
+        for fault in found.faults:
+            show(fault, debug=debug, path=path)
+        if found.more_faults:
+            complain(f"{path}: and {found.more_faults:,} more")
+        if found.faults:
+            codes.append(FAILED)
+        elif not quiet and not as_json:
+            line = _table_line(found) if isinstance(found, TableVerification) else _line(found)
+            click.echo(f"{as_known(str(path))}: {line}")
+        if as_json:
+            echo_json(_facts(path, found))
+        if isinstance(found, TableVerification):
+            tables.append(found)
+        else:
+            total.add(found)
+        faults += len(found.faults) + found.more_faults
+    if count > 1 and not quiet and not as_json:
+        click.echo(_total(count, len(codes), faults, total.verification(), tables))
+    if codes:
+        raise click.exceptions.Exit(min(codes))
+
+
+def verify_output(job: ConversionJob) -> None:
+    """Read what a conversion wrote; where that is no RRD that can be read, it is removed, and ``ReadError`` raised."""
+    try:
+        with warnings_as_lines(job.destination):
+            verify_file(str(job.destination)).checked()
+    except Exception:
+        with writing(str(job.destination)):
+            if isinstance(job.destination, ObjectUrl):
+                execution.Folder.at(job.destination.parent).delete([job.destination.name])
+            else:
+                job.destination.unlink(missing_ok=True)
+        raise
+
+
+def _inputs(arguments: Iterable[str]) -> Iterator[tuple[Location, Callable[[], Verification]]]:
+    """The stores, files and tables that arguments stand for, each once, with what verifies it."""
+    for argument in arguments:
+        tables = _tables(reading_location(argument))
+        paths: Iterable[Location] = ()
+        try:
+            paths = dict.fromkeys(found.path for found in find_inputs(argument))
+        except SourceMissingError:
+            if not tables:
+                raise
+        yield from ((path, partial(verify, path)) for path in paths if path not in tables)
+        yield from ((path, table.verify) for path, table in tables.items())
+
+
+def _tables(location: Location) -> dict[Location, LanceTable]:
+    """The tables of a catalog, wherever they lie, or right in a folder, or the table itself."""
+    from ..catalog import CatalogClient, is_catalog
+
+    if isinstance(location, Path) and not location.is_dir():
+        return {}
+    if isinstance(location, ObjectUrl) and (format_of_name(location.name) is not None or has_magic(location.key)):
+        return {}
+    if is_table(location):
+        return {location: LanceTable(location, location.name.removesuffix(_TABLE))}
+    if is_catalog(location):
+        places = {entry.name: located(entry.storage_url) for entry in CatalogClient(str(location)).tables()}
+    else:
+        names = [name for name in execution.Folder.at(location).folders() if name.endswith(_TABLE)]
+        places = {name.removesuffix(_TABLE): location / name for name in names if is_table(location / name)}
+    return {place: LanceTable(place, name) for name, place in places.items()}
+
+
+def _facts(path: Location, found: Verification, error: Exception | None = None) -> dict[str, Any]:
+    """The result of one file as JSON data; ``error``: why it could not be read at all."""
+    return {
+        "path": as_given(str(path)),
+        "rows": found.rows,
+        "chunks": found.chunks,
+        "digests": found.digests,
+        "faults": [error_facts(one) for one in (*found.faults, *([] if error is None else [error]))],
+        "more_faults": found.more_faults,
+        **({"version": found.version, "undigested": found.undigested} if isinstance(found, TableVerification) else {}),
+    }
+
+
+def _total(count: int, failed: int, faults: int, found: Verification, tables: Sequence[TableVerification]) -> str:
+    """The line behind several files.
+
+    >>> _total(3, 1, 2, Verification(18, 3513, 18), [])
+    '3 verified, 1 with faults (2 in all): 3,513 rows in 18 chunks are readable'
+    >>> _total(3, 0, 0, Verification(), [TableVerification(9, 4, 9), TableVerification(2, 1, 2)])
+    '3 verified, no faults: 5 rows in 2 tables are readable'
+    """
+    wrong = f", {failed} with faults ({faults:,} in all)" if faults else ", no faults"
+    read = [f"{found.rows:,} rows in {found.chunks:,} chunks"] if found.chunks or not tables else []
+    if tables:
+        rows = sum(one.rows for one in tables)
+        read.append(f"{rows:,} rows in {len(tables)} table{'s' * (len(tables) > 1)}")
+    return f"{count} verified{wrong}: {' and '.join(read)} are readable"
+
+
+def _table_line(found: TableVerification) -> str:
+    """The line on a table without a fault.
+
+    >>> _table_line(TableVerification(9, 4, 9, version=3))
+    '4 rows of version 3; 9 files, all digests match'
+    >>> _table_line(TableVerification(5, 4, 3, version=3, undigested=("_versions/1.manifest", "data/a.lance")))
+    '4 rows of version 3; 3 files match, 2 are without digests, of another program or of one that was killed'
+    """
+    read = f"{found.rows:,} rows of version {found.version}"
+    digests, others = found.digests or 0, len(found.undigested)
+    if not others:
+        return f"{read}; {digests:,} files, all digests match"
+    return (
+        f"{read}; {digests:,} files match, {others:,} are without digests, of another program or of one that was killed"
+    )
+
+
+def _line(found: Verification) -> str:
+    """The line on a file or store without a fault.
+
+    >>> _line(Verification(18, 3513, 18)), _line(Verification(2, 7, 0))
+    ('3,513 rows in 18 chunks, all digests match', '7 rows in 2 chunks, all readable; no chunk has a digest')
+    """
+    read = f"{found.rows:,} rows in {found.chunks:,} chunks"
+    if found.digests is None:
+        return f"{read}, all decoded; all checksums match"
+    if found.digests == found.chunks:
+        return f"{read}, all digests match"
+    if found.digests == 0:
+        return f"{read}, all readable; no chunk has a digest"
+    return f"{read}, all readable; {found.chunks - found.digests:,} without a digest"
+
+
+def check_pipeline(location: str, argument: str | None, svg: str | None) -> None:
+    """Load a pipeline, apply it to the first recording of ``argument``, or to none, and print and draw its plan.
+
+    No chunk is read. Raises ``UsageError`` and ``PipelineError`` where it is not fit to run, ``ReadError`` where the
+    input cannot be opened, ``WriteError`` where the picture cannot be written.
+    """
+    from ..pipelines import load_pipeline
+    from ..stream import LazyChunkStream, PlaceholderSource, compile_plan, explain_plan, nodes_of, sink_of
+
+    pipeline = load_pipeline(location)
+    stream = LazyChunkStream.from_source(PlaceholderSource()) if argument is None else _first_recording(argument)
+    source = sink_of(stream)
+    result = pipeline.apply(stream)
+    pipeline.check_travels(result)
+    sink = sink_of(result)
+    text = explain_plan(sink, compile_plan(sink))
+    if svg is not None:
+        _draw(sink, pipeline, svg)
+    click.echo(f"{pipeline} can be run")
+    click.echo(text)
+    if source not in nodes_of(sink):
+        complain(f"{pipeline}: the stream it returns does not use the stream it was given", kind="warning")
+
+
+def _first_recording(argument: str) -> LazyChunkStream:
+    """The stream of the first recording that ``argument`` stands for."""
+    first = next(find_inputs(argument))
+    with warnings_as_lines(first.path):
+        stores = stores_of(
+            ConversionJob(first.path, first.path, first.path.stem, episode=first.episode), ConvertOptions()
+        )
+    for store, stream in stores:
+        if store.kind == "recording":
+            return stream
+    raise UsageError("the file contains no recording to run the pipeline on", path=str(first.path))
+
+
+def _draw(sink: Node, pipeline: Pipeline, svg: str | os.PathLike[str]) -> None:
+    from ..stream import draw_plan
+
+    path = local_path(svg)
+    with writing(str(path)):
+        path.write_text(draw_plan(sink, str(pipeline)), encoding="utf-8")
+
+
+_PIPED_WIDTH = 240
+_FRAME = 4
+"""Columns that the frame around a chunk's table takes."""
+
+
+@click.command(cls=ReadingCommand)
+@click.argument("first", metavar="A")
+@click.argument("second", metavar="B")
+@CONTENT
+@click.option(
+    "--ignore-timeline",
+    "ignore_timelines",
+    multiple=True,
+    metavar="NAME",
+    help="A timeline to leave out; repeatable.",
+)
+@click.option(
+    "--tolerance",
+    type=click.FloatRange(0),
+    default=0.0,
+    metavar="X",
+    help="Allowed difference of floating-point numbers. Default: 0.",
+)
+@click.option("--chunks", is_flag=True, help="Also compare the order and boundaries of chunks.")
+@click.option(
+    "--limit", type=click.IntRange(0), default=10, metavar="N", help="Rows to show per component. Default: 10."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON object with all that is shown.")
+@DEBUG
+@QUIET
+def compare(
+    first: str,
+    second: str,
+    content: tuple[str, ...],
+    reading: Mapping[str, Any],
+    as_json: bool,
+    debug: bool,
+    quiet: bool,
+    **given: Any,
+) -> None:
+    """Compare the content of two recordings or stores, of any formats.
+
+    Each difference is one line with entity, component, time, the value in A and the value in B; the exit code is 1 if
+    there is any. Ids, and the order and boundaries of chunks, do not count as content. If A and B contain several
+    recordings, those are matched by their ids.
+    """
+    with reported(debug=debug):
+        from ..inputs import compare as compared
+        from .complaints import warnings_as_lines
+        from .standard_streams import from_standard_input
+
+        with from_standard_input([first, second]) as paths, warnings_as_lines(reading_location(first)):
+            found = compared(
+                *paths,
+                content=content or None,
+                ignore_timelines=given["ignore_timelines"],
+                tolerance=given["tolerance"],
+                chunks=given["chunks"],
+                most=given["limit"],
+                options=reading,
+            )
+        if as_json:
+            echo_json(_recording_facts(first, second, found))
+        for difference in found.differences if not as_json else ():
+            click.echo(str(difference))
+        if not found:
+            raise click.exceptions.Exit(FAILED)
+        if not quiet and not as_json:
+            click.echo(f"{first} and {second} hold the same: {found.rows:,} values of {found.components:,} components")
+
+
+@click.command("print", cls=ReadingCommand)
+@click.argument("file")
+@CONTENT
+@click.option("--limit", type=click.IntRange(1), metavar="N", help="Maximum number of chunks. Default: all.")
+@click.option("--headers", is_flag=True, help="Print one line per chunk, without rows.")
+@click.option(
+    "--width",
+    type=click.IntRange(20),
+    metavar="N",
+    help="Width of a table in characters. Default: the terminal's, or 240.",
+)
+@DEBUG
+def print_chunks(
+    file: str,
+    content: tuple[str, ...],
+    reading: Mapping[str, Any],
+    limit: int | None,
+    headers: bool,
+    width: int | None,
+    debug: bool,
+) -> None:
+    """Print the chunks of FILE as tables.
+
+    FILE is a recording of any format, or a store. Cells are cut after 100 characters.
+    """
+    with reported(debug=debug):
+        from rich.console import Console
+
+        from ..chunk import summarise_chunks
+        from .complaints import warnings_as_lines
+        from .standard_streams import from_standard_input
+
+        location = reading_location(file)
+        console = Console()
+        columns = width or (console.width - _FRAME if console.is_terminal else _PIPED_WIDTH)
+        with from_standard_input([file]) as (path,), warnings_as_lines(location):
+            printed = 0
+            for heading, chunks in _recordings(path, content, reading):
+                if printed == limit:
+                    break
+                click.echo(heading)
+                for chunk in chunks:
+                    click.echo(summarise_chunks([chunk.header]) if headers else chunk.format(width=columns))
+                    printed += 1
+                    if printed == limit:
+                        break
+
+
+def _recording_facts(first: str, second: str, found: Comparison) -> dict[str, Any]:
+    """A comparison as JSON data; a timeline has its name and its kind."""
+    differences = []
+    for one in found.differences:
+        facts = asdict(one)
+        if one.timeline is not None:
+            name, kind = one.timeline
+            facts["timeline"] = {"name": name, "kind": kind.value}
+        differences.append(facts)
+    return {
+        "first": first,
+        "second": second,
+        "same": bool(found),
+        "rows": found.rows,
+        "components": found.components,
+        "differences": differences,
+    }
+
+
+def _recordings(
+    file: str, content: tuple[str, ...], reading: Mapping[str, Any]
+) -> Iterator[tuple[str, Iterator[Chunk]]]:
+    """The recordings of an input, each with a heading and its chunks, one after the other."""
+    from ...readers import stem_of
+    from ..inputs import SourceOptions, stores_of
+    from ..stream import single_tasks
+    from .jobs import find_inputs
+
+    options = SourceOptions(content=content, reading=reading, executor="inline")
+    for found in find_inputs(file):
+        for store, stream in stores_of(found.path, stem_of(found.path.name), options, found.episode):
+            heading = f"{store.kind} {store.recording_id!r} of application {store.application_id!r}"
+            yield heading, (chunk for task in single_tasks(stream) for chunk in task.run(0))

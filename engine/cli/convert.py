@@ -1,0 +1,462 @@
+"""``chunkmill convert`` and ``chunkmill merge``."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from ...readers import all_options, detect_format, format_of_name
+from ..errors import SessionError, SessionStartError, UsageError, writing
+from ..execution import Lease, PlannedRecording, RunOptions, executor_name, scratch_folder, write_recordings
+from ..ingest import LandedFile, file_at
+from ..locations import Location, exists, reading_location
+from ..reports import RunReport
+from ..spark import Terminated
+from ..stream import plan_recording
+from ..units import counted
+from .complaints import complain, echo_json, exit_code, reported, show, warnings_as_lines
+from .jobs import (
+    ConversionJob,
+    Failures,
+    convert_one,
+    job_facts,
+    plan_jobs,
+    progress_bar,
+    said_of_all,
+    stores_of,
+    summary,
+    tell_result,
+)
+from .options import (
+    APPLICATION_ID,
+    CONTENT,
+    DEBUG,
+    EXECUTOR,
+    LAYOUT,
+    QUIET,
+    SPARK,
+    TIMES,
+    ConvertOptions,
+    ReadingCommand,
+    bounds_of,
+    check_id,
+    chosen_executor,
+)
+from .outputs import RECORDINGS, check_replaced, output_folder, output_option
+from .standard_streams import as_given
+
+Converter = Callable[[Sequence[ConversionJob]], Iterator[tuple[ConversionJob, bool]]]
+"""Converts some inputs, and gives each as soon as it is done, with whether it succeeded."""
+
+CHECKPOINTS = ".chunkmill-convert"
+"""The folder in the output in which runs that were cut leave what they know, until they have been gone on with."""
+
+JOBS_AT_ONCE: Final = 64
+"""Jobs that are opened, converted and committed before the next ones: what is lost at most when a run is cut."""
+
+_DONE: Final = "done.jsonl"
+_STALE_SECONDS: Final = 7 * 86400.0
+
+
+def convert_many(
+    jobs: Sequence[ConversionJob], folder: Location, options: ConvertOptions, arguments: Sequence[str] = ()
+) -> tuple[list[RunReport], Failures, list[ConversionJob]]:
+    """Convert all inputs into ``folder``.
+
+    Gives what was done, what failed, both in the order of the inputs, and those that an earlier run of the same command
+    had done before it was cut. ``arguments`` are the inputs as the command named them.
+    """
+    work = _Work(folder, options)
+    with output_folder(folder), progress_bar(f"{len(jobs)} recordings", quiet=options.quiet) as bar:
+        executor = executor_name(options.executor)
+        work.run = RunOptions(executor, options.master, options.conf or None, bar)
+        journal = _Journal(_checkpoint(folder, options, arguments))
+        try:
+            done = journal.run({_key(job): job for job in jobs}, work.do)
+        except (KeyboardInterrupt, Terminated) as interrupt:
+            text = (
+                f"{len(work.reports)} of {len(jobs)} inputs were converted; run the same command again for the others"
+            )
+            raise type(interrupt)(text) from None
+    order = {id(job): number for number, job in enumerate(jobs)}
+    return work.reports, sorted(work.failures, key=lambda failure: order[id(failure[0])]), done
+
+
+class _Journal:
+    """The inputs that a command has converted, by which the same command goes on where it was cut.
+
+    ``folder`` is the command's alone, and is removed when all have succeeded. A file is known by its path, size and
+    time of modification; it is converted again where its output is gone.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def run(self, jobs: Mapping[LandedFile, ConversionJob], convert: Converter) -> list[ConversionJob]:
+        """Convert what is not done yet; gives the jobs that an earlier run had done.
+
+        ``convert`` gives each job as soon as it is done, with whether it succeeded. Raises what it raises; then, and
+        when it is interrupted, what succeeded is remembered.
+        """
+        with writing(str(self._folder)):
+            self._folder.mkdir(parents=True, exist_ok=True)
+        self._remove_stale()
+        with Lease.take(self._folder, "convert"):
+            known = self._entries()
+            todo = {file: job for file, job in jobs.items() if file not in known or not exists(job.destination)}
+            succeeded = self._run_all(todo, convert)
+        if succeeded == len(todo) or not self._entries():
+            shutil.rmtree(self._folder, ignore_errors=True)
+            if not any(self._folder.parent.iterdir()):
+                self._folder.parent.rmdir()
+        return [job for file, job in jobs.items() if file not in todo]
+
+    def _run_all(self, todo: Mapping[LandedFile, ConversionJob], convert: Converter) -> int:
+        """Convert all, and note and count those that succeed."""
+        jobs, file_of = list(todo.values()), {id(job): file for file, job in todo.items()}
+        succeeded = 0
+        with (self._folder / _DONE).open("a", encoding="utf-8") as journal:
+            for first in range(0, len(jobs), JOBS_AT_ONCE):
+                for job, success in convert(jobs[first : first + JOBS_AT_ONCE]):
+                    if success:
+                        succeeded += 1
+                        file = file_of[id(job)]
+                        journal.write(json.dumps(file) + "\n")
+                        journal.flush()
+            os.fsync(journal.fileno())
+        return succeeded
+
+    def _entries(self) -> set[LandedFile]:
+        """The files that are noted; a last line that was cut counts for nothing."""
+        path = self._folder / _DONE
+        files: set[LandedFile] = set()
+        if path.exists():
+            for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+                try:
+                    name, size, modified = json.loads(line)
+                    files.add(LandedFile(str(name), int(size), int(modified)))
+                except (ValueError, TypeError):
+                    continue
+        return files
+
+    def _remove_stale(self) -> None:
+        """Remove the journals of other commands that were cut long ago, and never run again."""
+        for other in self._folder.parent.iterdir():
+            if other != self._folder and other.is_dir() and time.time() - other.stat().st_mtime > _STALE_SECONDS:
+                shutil.rmtree(other, ignore_errors=True)
+
+
+class _Work:
+    """The conversion of inputs, with the reports and the failures that came of it."""
+
+    run: RunOptions
+
+    def __init__(self, folder: Location, options: ConvertOptions) -> None:
+        self.reports: list[RunReport] = []
+        self.failures: Failures = []
+        self._folder = folder
+        self._options = options
+
+    def do(self, jobs: Sequence[ConversionJob]) -> Iterator[tuple[ConversionJob, bool]]:
+        """Convert some inputs; gives each, with whether it succeeded, as soon as that is known."""
+        planned: list[ConversionJob] = []
+        failed = len(self.failures)
+        for outcome in write_recordings(self._recordings(jobs, planned), self._folder, self.run):
+            job = planned[outcome.index]
+            error = outcome.error or self._unfit(job)
+            if outcome.report is None or error is not None:
+                assert error is not None
+                self.failures.append((job, error))
+                continue
+            for text in outcome.report.warnings:
+                complain(text if str(job.source) in text else f"{job.source}: {text}", kind="warning")
+            self.reports.append(outcome.report)
+            tell_result(job, outcome.report, self._options)
+            yield job, True
+        for job, _ in self.failures[failed:]:
+            yield job, False
+
+    def _unfit(self, job: ConversionJob) -> Exception | None:
+        """The error of an output that is not what was written; looked for only where that is asked for."""
+        try:
+            if self._options.verify:
+                from .compare import verify_output
+
+                verify_output(job)
+        except Exception as error:  # noqa: BLE001 (reported by the caller, after the other inputs)
+            return error
+        return None
+
+    def _recordings(self, jobs: Sequence[ConversionJob], planned: list[ConversionJob]) -> Iterator[PlannedRecording]:
+        """Open the inputs, one after the other; what cannot be opened is a failure of its own."""
+        told: set[str] = set()
+        for job in jobs:
+            try:
+                with warnings_as_lines(job.source, told, but=said_of_all(job, self._options)):
+                    stores = stores_of(job, self._options)
+                    recording = plan_recording(job.destination, stores, executor=self._options.executor)
+            except Exception as error:  # noqa: BLE001 (reported by the caller, after the other inputs)
+                self.failures.append((job, error))
+                continue
+            planned.append(job)
+            yield recording
+
+
+def _key(job: ConversionJob) -> LandedFile:
+    """The file that a job is known by in the journal, as it is now; of an episode, as its dataset says."""
+    source = str(job.source)
+    if job.episode is not None:
+        row = detect_format(job.source)
+        return LandedFile(f"{source}#{job.episode}", *row.open(job.source, row.choosing(job.episode)).stamp())
+    found = file_at(str(job.source.absolute()) if isinstance(job.source, Path) else source)
+    return LandedFile(source, 0, 0) if found is None else LandedFile(source, found.size, found.modified_ns)
+
+
+def _checkpoint(folder: Location, options: ConvertOptions, arguments: Sequence[str]) -> Path:
+    """The folder of a command's journal, by its inputs, its options and the code of its pipeline."""
+    wanted = {
+        "version": version("chunkmill"),
+        "inputs": sorted(arguments),
+        "output": str(folder),
+        "content": options.content,
+        "bounds": options.bounds,
+        "optimize": options.optimize,
+        "reading": repr(sorted(options.reading.items())),
+        "application_id": options.application_id,
+        "verify": options.verify,
+        "pipeline": None if options.pipeline is None else _code_of(options.pipeline.location, str(options.pipeline)),
+    }
+    name = hashlib.sha256(json.dumps(wanted, sort_keys=True).encode()).hexdigest()[:16]
+    below = folder if isinstance(folder, Path) else scratch_folder()
+    return below.absolute() / CHECKPOINTS / name
+
+
+def _code_of(file: Path | None, name: str) -> list[str]:
+    """The name of a pipeline, and digests of the Python files beside its own, any of which it may use."""
+    files = [] if file is None else sorted(file.parent.glob("*.py"))
+    return [name, *(f"{f.name}:{hashlib.sha256(f.read_bytes()).hexdigest()}" for f in files)]
+
+
+def convert_all(
+    arguments: Iterable[str], output: str, options: ConvertOptions, jobs: Sequence[ConversionJob] | None = None
+) -> None:
+    """Convert every input; one that fails does not stop the others, and is reported at the end.
+
+    ``jobs`` are planned where they are not given.
+
+    Raises ``UsageError`` where the call is wrong; leaves with exit code 1 where an input failed (2 where every failure
+    is one of usage).
+    """
+    began, started = time.time(), time.perf_counter()
+    arguments = list(arguments)
+    jobs = plan_jobs(arguments, output) if jobs is None else jobs
+    if options.shards:
+        jobs = [replace(job, destination=reading_location(output), into_folder=False) for job in jobs]
+    _check(jobs, options)
+    if options.content or options.reading:
+        from .start import advise_before
+
+        advise_before(jobs, options)
+    done: list[ConversionJob] = []
+    if len(jobs) == 1:
+        reports, failures = _convert_one(jobs[0], options)
+    else:
+        reports, failures, done = convert_many(jobs, reading_location(output), options, arguments)
+    _tell_of_others(done, failures, len(jobs), options)
+    if reports:
+        seconds = time.perf_counter() - started
+        joined = RunReport.joined(reports, output, began, seconds) if len(jobs) > 1 else reports[0]
+        if len(jobs) > 1 and not options.quiet and not options.as_json:
+            click.echo(summary(f"{len(reports)} of {counted(len(jobs), 'input')}", output, joined), err=True)
+        _tell(joined, options)
+    if (options.content or options.reading) and not options.shards:
+        from .start import advise_after
+
+        failed = {id(job) for job, _ in failures}
+        advise_after((job for job in jobs if id(job) not in failed), options)
+    if options.pipeline is not None:
+        failures = [(job, options.pipeline.explained(error)) for job, error in failures]
+    if failures:
+        raise _failed(failures, len(jobs), options)
+
+
+def _tell_of_others(done: Sequence[ConversionJob], failures: Failures, count: int, options: ConvertOptions) -> None:
+    """Print what is to be said of jobs that were not converted now."""
+    if options.as_json:
+        for job, error in [*((job, None) for job in done), *failures]:
+            echo_json(job_facts(job, None, error))
+    elif done and not options.quiet:
+        click.echo(
+            f"{len(done)} of {count} inputs were converted by an earlier run that was interrupted or had failures",
+            err=True,
+        )
+
+
+def _failed(failures: Failures, count: int, options: ConvertOptions) -> click.exceptions.Exit:
+    """Show the failures of ``count`` jobs, and give the exit code."""
+    alike: dict[str, list[ConversionJob]] = {}
+    for job, error in failures:
+        jobs = alike.setdefault(str(error) if isinstance(error, SessionError) else f"{id(job)}", [])
+        jobs.append(job)
+        if len(jobs) == 1:
+            show(error, debug=options.debug, path=None if isinstance(error, SessionError) else job.source)
+    if count > 1:
+        complain(
+            f"{len(failures)} of {count} inputs failed, and nothing was written for them; run the same "
+            "command again to retry only those"
+        )
+    return click.exceptions.Exit(min(exit_code(error) for _, error in failures))
+
+
+def _check(jobs: Sequence[ConversionJob], options: ConvertOptions) -> None:
+    if len(jobs) > 1 and options.recording_id is not None:
+        raise UsageError(
+            f"--recording-id names one recording, but there are {len(jobs)} inputs",
+            hint="Leave it out: each recording is then named after its file.",
+        )
+    if options.shards and (len(jobs) > 1 or options.verify):
+        raise UsageError(
+            "--shards takes a single input and cannot be combined with --verify",
+            hint="Convert each input separately, and run `chunkmill verify` on the folder.",
+        )
+    check_formats(jobs, options)
+    check_replaced([job.destination for job in jobs], overwrite=options.overwrite)
+
+
+def check_formats(jobs: Sequence[ConversionJob], options: ConvertOptions) -> None:
+    """Refuse options that choose what an input of another format cannot choose: raises ``UsageError``."""
+    for purpose in dict.fromkeys(o.refused for o in all_options() if o.refused and o.name in options.reading):
+        for job in jobs:
+            row = format_of_name(job.source.name)
+            if row is not None and all(o.refused != purpose for o in row.options):
+                flags = " and ".join(o.flag or o.name for o in all_options() if o.refused == purpose)
+                raise UsageError(
+                    f"{flags} {purpose}, and this is none",
+                    path=str(job.source),
+                    hint="Convert the others separately; --content selects entities of any format.",
+                )
+
+
+def _tell(report: RunReport, options: ConvertOptions) -> None:
+    """Print and keep the report, as far as it was asked for."""
+    if options.stats:
+        from .query_display import print_stats
+
+        print_stats(report, options.chosen)
+    if options.report is not None:
+        from ..reports import save_report
+
+        save_report(replace(report, destination=as_given(report.destination)), options.report)
+
+
+def _convert_one(job: ConversionJob, options: ConvertOptions) -> tuple[list[RunReport], Failures]:
+    try:
+        with (
+            output_folder(job.destination.parent) if job.into_folder else nullcontext(),
+            warnings_as_lines(job.source, but=said_of_all(job, options)),
+            progress_bar(job.source.name, quiet=options.quiet) as bar,
+        ):
+            result = convert_one(job, options, bar)
+        if options.verify:
+            from .compare import verify_output
+
+            verify_output(job)
+    except SessionStartError:
+        raise  # nothing to do with the input
+    except Exception as failure:  # noqa: BLE001 (reported by the caller)
+        return [], [(job, failure)]
+    tell_result(job, result, options)
+    return [result], []
+
+
+@click.command(cls=ReadingCommand)
+@click.argument("inputs", nargs=-1, required=True, metavar="INPUT...")
+@output_option(
+    "-o",
+    "--output",
+    required=True,
+    writes=RECORDINGS,
+    piped=True,
+    metavar="OUT",
+    help="The RRD to write; '-' for standard output.",
+)
+@CONTENT
+@TIMES
+@LAYOUT
+@APPLICATION_ID
+@click.option(
+    "--recording-id",
+    metavar="ID",
+    callback=check_id,
+    help="Merge everything into one recording of this id. Default: recordings with the same id are merged; files "
+    "without ids become one recording named after OUT.",
+)
+@EXECUTOR
+@SPARK
+@click.option("--stats", is_flag=True, help="Print where the time went, and how much was read and written.")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON object about the RRD.")
+@DEBUG
+@QUIET
+def merge(inputs: tuple[str, ...], output: str, debug: bool, start: Any, end: Any, **given: Any) -> None:
+    """Merge recordings and stores, of any formats, into one RRD.
+
+    INPUT is as for `chunkmill convert`. Recordings with the same id and application id become one recording, such as
+    the parts of a split recording. Chunks of RRDs are copied unchanged.
+    """
+    with reported(debug=debug):
+        given["executor"] = chosen_executor(given["executor"], given["master"], given["conf"])
+        options = ConvertOptions(debug=debug, bounds=bounds_of(start, end), **given)
+        from .standard_streams import from_standard_input, to_standard_output
+
+        with from_standard_input(inputs) as arguments, to_standard_output(output) as target:
+            merge_all(arguments, target, options)
+
+
+def merge_all(arguments: Sequence[str], output: str, options: ConvertOptions) -> None:
+    """Write the recordings of all inputs, each input once, into one RRD.
+
+    Raises ``ChunkmillError``; then nothing is written.
+    """
+    from ...readers import stem_of
+    from ..locations import reading_location
+    from ..stream import write_stores
+    from ..units import counted
+    from .complaints import echo_json, warnings_as_lines
+    from .jobs import merge_jobs, progress_bar, report_facts, stores_by_id, summary
+    from .standard_streams import as_given
+    from .start import advise_before, settled
+
+    target = reading_location(output)
+    jobs = merge_jobs(arguments, output, stem_of(target.name))
+    check_formats(jobs, options)
+    advise_before(jobs, options)
+    options = settled(options, jobs)
+    with warnings_as_lines(target), progress_bar(target.name, quiet=options.quiet) as bar:
+        report = write_stores(
+            target,
+            stores_by_id(jobs, options),
+            executor=options.executor,
+            master=options.master,
+            conf=dict(options.conf) or None,
+            progress=bar,
+        )
+    if options.as_json:
+        sources = [as_given(str(job.source)) for job in jobs]
+        echo_json({"sources": sources, "destination": as_given(str(target)), **report_facts(report)})
+    elif not options.quiet:
+        click.echo(summary(counted(len(jobs), "input"), target, report), err=True)
+    if options.stats:
+        from .query_display import print_stats
+
+        print_stats(report, options.chosen)

@@ -1,0 +1,358 @@
+"""``chunkmill query``: rows of recordings, stores and datasets, shown, or written as Parquet or Arrow."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import time
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import quote
+
+import click
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ...readers import STORE, RrdReader, detect_format
+from .. import inputs
+from ..catalog import Queried, chosen_segments, is_catalog, queried_at
+from ..errors import UnsupportedError, UsageError, writing
+from ..execution import Staging, replace_file
+from ..limits import MIB
+from ..locations import local_path, located
+from ..query import SEGMENT_ID, HeldRecording, Query, QuerySemantics, queried_recordings
+from ..rrd import RrdFile
+from ..storage.folder import sync_folder
+from ..store import ChunkStore, LazyStore, segment_of
+from ..units import counted, size
+from .complaints import reported, warnings_as_lines
+from .jobs import Input, distinct_inputs
+from .options import DEBUG, EXECUTOR, QUIET, SPARK, QueryOptions, ReadingCommand, chosen_executor, parse_tick
+from .outputs import REPORT, ROWS, check_apart, output_option
+from .query_rows import AnswerRows
+
+_GROUP_ROWS: Final = 1 << 20
+"""Rows of a row group of Parquet, at most."""
+_GROUP_BYTES: Final = 64 * MIB
+"""Bytes of rows that are gathered for one."""
+
+_Writer = pq.ParquetWriter | pa.ipc.RecordBatchFileWriter
+
+
+def write_rows(answer: AnswerRows, output: str, *, overwrite: bool, quiet: bool) -> tuple[int, int]:
+    """Write the rows, so that they appear at once, or not at all; gives how many, and the bytes of the output.
+
+    Of one segment they are a file. Of several they are a folder, with a file in ``rerun_segment_id=ID`` for each that
+    has rows; the id is percent-encoded there, and not a column of the files. Raises ``ReadError``, ``WriteError``.
+    """
+    path = local_path(output)
+    is_folder = len(answer.segments) > 1
+    rows = 0
+    with Staging.beside(path) as staging:
+        made = staging.local / f"rows{path.suffix.lower()}"
+        with writing(output):
+            if is_folder:
+                made.mkdir()
+        schema = _without_segment(answer.schema) if is_folder else answer.schema
+        for segment_id, batches in groupby(_by_segment(answer), key=lambda pair: pair[0]):
+            file = made / f"{SEGMENT_ID}={quote(segment_id, safe='')}" / made.name if is_folder else made
+            with writing(output):
+                file.parent.mkdir(exist_ok=True)
+            rows += _write(file, schema, (batch.select(schema.names) for _, batch in batches), output)
+        if not is_folder and not made.exists():
+            _write(made, schema, iter(()), output)
+        num_bytes = sum(file.stat().st_size for file in [made, *made.rglob("*")] if file.is_file())
+        staging.check()
+        _publish(made, path, overwrite=overwrite)
+    if not quiet:
+        told = f"{counted(rows, 'row')} of {counted(len(answer.segments), 'segment')}, {size(num_bytes)}"
+        click.echo(f"{output}: {told}", err=True)
+    return rows, num_bytes
+
+
+def write_table(
+    schema: pa.Schema, batches: Iterator[pa.RecordBatch], output: str, *, overwrite: bool
+) -> tuple[int, int]:
+    """Write rows as one file, so that it appears at once, or not at all; gives how many, and its bytes.
+
+    Raises ``WriteError``, ``UnsupportedError``.
+    """
+    path = local_path(output)
+    with Staging.beside(path) as staging:
+        made = staging.local / f"rows{path.suffix.lower()}"
+        rows = _write(made, schema, batches, output)
+        num_bytes = made.stat().st_size
+        staging.check()
+        _publish(made, path, overwrite=overwrite)
+    return rows, num_bytes
+
+
+def _publish(made: Path, path: Path, *, overwrite: bool) -> None:
+    """Give what was made its name, in place of what is there."""
+    with writing(str(path)):
+        if overwrite and path.is_dir() and not path.is_symlink():
+            path.rename(made.with_name("replaced"))
+        elif os.path.lexists(path) and made.is_dir():
+            path.unlink()
+        replace_file(made, path)
+        sync_folder(path.parent)
+
+
+def _without_segment(schema: pa.Schema) -> pa.Schema:
+    at = schema.get_field_index(SEGMENT_ID)
+    return schema if at < 0 else schema.remove(at)
+
+
+def _by_segment(answer: AnswerRows) -> Iterator[tuple[str, pa.RecordBatch]]:
+    """The rows in batches of one segment each."""
+    for batch in answer.batches():
+        ids = batch.column(SEGMENT_ID)
+        codes = np.asarray(ids.dictionary_encode().indices)
+        starts = [0, *(np.flatnonzero(np.diff(codes)) + 1).tolist()]
+        for start, stop in zip(starts, [*starts[1:], len(batch)], strict=True):
+            yield ids[start].as_py(), batch[start:stop]
+
+
+class _Target(io.RawIOBase):
+    """A file for Arrow's writers, of which each writes its end as well when it is closed after a failure.
+
+    So what fails first is kept, and what comes then is dropped.
+    """
+
+    def __init__(self, file: Path) -> None:
+        self._file = file.open("wb")
+        self._failure: OSError | None = None
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        if self._failure is None:
+            try:
+                self._file.write(data)
+            except OSError as error:
+                self._failure = error
+        return len(data)
+
+    def check(self) -> None:
+        """Raise what failed, if anything has."""
+        if self._failure is not None:
+            raise self._failure
+
+    def finish(self) -> None:
+        """Let everything be on the disk."""
+        self.check()
+        self._file.flush()
+        os.fsync(self._file.fileno())
+
+    def close(self) -> None:
+        """Close the file, for whatever it is worth: what matters was finished before."""
+        with contextlib.suppress(OSError):
+            self._file.close()
+        super().close()
+
+
+def _write(file: Path, schema: pa.Schema, batches: Iterator[pa.RecordBatch], output: str) -> int:
+    """Write a file of ``output`` durably; gives its rows. Raises ``UnsupportedError`` for types that Parquet lacks."""
+    rows = 0
+    with writing(output):
+        target = _Target(file)
+    with contextlib.closing(target):
+        try:
+            writer = pq.ParquetWriter(target, schema) if file.suffix == ".parquet" else pa.ipc.new_file(target, schema)
+        except (pa.ArrowNotImplementedError, pa.ArrowInvalid) as error:
+            raise UnsupportedError(
+                f"Parquet cannot hold these columns: {error}", path=output, hint="Write OUT.arrow instead."
+            ) from error
+        with writer:
+            for table in _grouped(batches, schema):
+                writer.write_table(table)
+                with writing(output):
+                    target.check()
+                rows += len(table)
+        with writing(output):
+            target.finish()
+    return rows
+
+
+def _grouped(batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.Table]:
+    """Batches joined, so that small ones make few row groups."""
+    some: list[pa.RecordBatch] = []
+    rows = num_bytes = 0
+    for batch in batches:
+        some.append(batch)
+        rows, num_bytes = rows + len(batch), num_bytes + batch.nbytes
+        if rows >= _GROUP_ROWS or num_bytes >= _GROUP_BYTES:
+            yield pa.Table.from_batches(some, schema)
+            some, rows, num_bytes = [], 0, 0
+    if some:
+        yield pa.Table.from_batches(some, schema)
+
+
+_SHOWN: Final = 20
+"""Rows that are shown where no limit is given, as Rerun's frames show them."""
+
+
+def _listed(_context: click.Context, _option: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
+    """The words of an option that may be repeated, or have several with commas between."""
+    return tuple(word.strip() for value in values for word in value.split(",") if word.strip())
+
+
+def _ticks(context: click.Context, option: click.Parameter, value: str | None) -> tuple[int, ...] | None:
+    """The index values of an option, with commas between."""
+    if value is None:
+        return None
+    found = [parse_tick(context, option, word.strip()) for word in value.split(",") if word.strip()]
+    return tuple(tick for tick in found if tick is not None)
+
+
+@click.command(cls=ReadingCommand)
+@click.argument("inputs", nargs=-1, required=True, metavar="INPUT...")
+@click.option("--index", required=True, metavar="NAME", help="The timeline that rows are by; 'none' for static data.")
+@click.option("--contents", multiple=True, metavar="EXPR", help="Entities to show, such as '/imu/**'; repeatable.")
+@click.option(
+    "--segments", multiple=True, metavar="ID", help="Only these segments; an id or a pattern such as 'drive-*'."
+)
+@click.option(
+    "--start",
+    metavar="TIME",
+    callback=parse_tick,
+    help="Only rows from this index value on: nanoseconds, a sequence number, or 2026-01-23T10:43:30.",
+)
+@click.option("--end", metavar="TIME", callback=parse_tick, help="Only rows before this index value.")
+@click.option(
+    "--values",
+    metavar="TIME,...",
+    callback=_ticks,
+    help="Make rows at these index values, instead of those in the data.",
+)
+@click.option("--fill", is_flag=True, help="Fill what is missing in a row with the latest value before.")
+@click.option("--where", multiple=True, metavar="SQL", help="Only rows that match a condition on columns; repeatable.")
+@click.option("--columns", multiple=True, metavar="NAME,...", callback=_listed, help="Only these columns of values.")
+@click.option("--limit", type=click.IntRange(0), metavar="N", help="At most so many rows. Default: 20 if shown.")
+@output_option(
+    "-o",
+    "--output",
+    writes=ROWS,
+    metavar="OUT",
+    help="Write a file OUT.parquet or OUT.arrow; a folder for many segments.",
+)
+@click.option(
+    "--semantics",
+    type=click.Choice(["contract", "rerun-0.33"]),
+    help="The rules of rows. Default: contract, or CHUNKMILL_CATALOG_SEMANTICS.",
+)
+@click.option("--explain", is_flag=True, help="Show which segments, chunks and bytes would be read.")
+@EXECUTOR
+@SPARK
+@click.option("--stats", is_flag=True, help="Print how much was read, and how long it took.")
+@REPORT
+@DEBUG
+@QUIET
+def query(
+    inputs: tuple[str, ...],
+    output: str | None,
+    debug: bool,
+    quiet: bool,
+    overwrite: bool,
+    stats: bool,
+    report: str | None,
+    explain: bool,
+    **given: Any,
+) -> None:
+    """Show the rows of recordings by an index, or write them as Parquet or Arrow.
+
+    INPUT is a catalog and one of its datasets, a store of recordings, or recordings of any format: files, folders and
+    patterns. There is one row for each index value of each segment (recording), with the value of each component.
+    Conditions are SQL, with names of columns in double quotes: --where '"/imu:accel" IS NOT NULL'.
+    """
+    with reported(debug=debug):
+        given["executor"] = chosen_executor(given["executor"], given["master"], given["conf"])
+        given["index"] = None if given["index"].lower() == "none" else given["index"]
+        options = QueryOptions(output=output, **given)
+        _check(options)
+        from ..frames import query_metrics
+        from ..reports import save_report
+        from .query_display import query_report, show_plan, show_rows, show_stats
+        from .query_rows import AnswerRows
+        from .standard_streams import from_standard_input
+
+        with from_standard_input(inputs) as arguments, query_metrics() as metrics:
+            began, rows, num_bytes = time.time(), 0, 0
+            answer = AnswerRows.of(queried(arguments, options), options)
+            if explain:
+                show_plan(answer)
+            elif output is not None:
+                rows, num_bytes = write_rows(answer, output, overwrite=overwrite, quiet=quiet)
+            else:
+                rows = show_rows(answer, _SHOWN if options.limit is None else options.limit)
+        if stats:
+            show_stats(metrics.last_query())
+        if report is not None:
+            save_report(query_report(metrics.last_query(), began, output, rows, num_bytes), report)
+
+
+def _check(options: QueryOptions) -> None:
+    """Raise ``UsageError`` for options that do not go together."""
+    if options.index is None and (options.start, options.end, options.values) != (None, None, None):
+        raise UsageError("--start, --end and --values are on an index, and --index none has none")
+    if options.start is not None and options.end is not None and options.start >= options.end:
+        raise UsageError("--end has to be later than --start")
+
+
+def queried(arguments: Sequence[str], options: QueryOptions) -> Queried:
+    """The columns of the answer, and the segments that arguments mean. Raises ``ChunkmillError``."""
+    query = Query.of(
+        options.index,
+        options.contents or None,
+        fill_latest_at=options.fill,
+        using_index_values=options.values,
+        semantics=QuerySemantics.of(options.semantics),
+    )
+    first = located(arguments[0])
+    if is_catalog(first):
+        if len(arguments) > 2:
+            raise UsageError(
+                f"a catalog and {len(arguments) - 1} more inputs were given",
+                path=arguments[0],
+                hint="Give a catalog and one of its datasets.",
+            )
+        return queried_at(first, arguments[1] if len(arguments) == 2 else None, query, options.segments)
+    if len(arguments) == 1 and STORE.is_dataset(first):
+        return queried_at(first, None, query, options.segments)
+    found = _recordings(arguments, options)
+    chosen = chosen_segments(options.segments, list(found)) if options.segments else found
+    return queried_recordings(query, [found[segment_id] for segment_id in chosen])
+
+
+def _recordings(arguments: Sequence[str], options: QueryOptions) -> dict[str, HeldRecording]:
+    """The recordings of files, by their ids; those of one id are one."""
+    found: dict[str, list[HeldRecording]] = {}
+    items = distinct_inputs(arguments)
+    if options.output is not None:
+        check_apart(options.output, (item.path for item in items))
+    for item in items:
+        with warnings_as_lines(item.path):
+            for segment_id, store in _stores_of(item, options):
+                found.setdefault(segment_id, []).append(segment_of(store, segment_id))
+    return {segment_id: HeldRecording.of(parts) for segment_id, parts in found.items()}
+
+
+def _stores_of(item: Input, options: QueryOptions) -> Iterator[tuple[str, LazyStore | ChunkStore]]:
+    """The recordings of an input: of an RRD with a footer by its manifest, of anything else the chunks in scratch."""
+    row = detect_format(item.path)
+    has_options = any(option.name in options.reading for option in row.options)
+    if row.name == "rrd" and not has_options and RrdFile(item.path).has_footer:
+        reader = RrdReader(item.path)
+        for store in reader.recordings():
+            yield store.recording_id, reader.store(store=store)
+        return
+    executor = options.executor or os.environ.get("CHUNKMILL_EXECUTOR") or "auto"
+    choices = inputs.SourceOptions(content=options.contents, reading=options.reading, executor=executor)
+    for store, stream in inputs.stores_of(item.path, "-".join(item.name.parts), choices, item.episode):
+        if store.kind == "recording":
+            yield store.recording_id, stream.collect(executor=executor, master=options.master)

@@ -1,0 +1,693 @@
+"""The events, status and Prometheus metrics of an ingestion.
+
+The log consists of records of the standard library's ``logging``, under ``chunkmill.ingest``. Each record's message is
+a line for people; its attribute ``ingest`` is the same as plain data: ``event``, ``query_id``, and what the event is
+about. An application hooks in by the handlers of that logger; nothing is printed unasked (:func:`logging_to` prints:
+JSON for machines, plain text for people).
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import sys
+import threading
+import time
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Protocol, Self, TextIO, TypeVar
+
+from prometheus_client import CollectorRegistry, Gauge, Histogram, Info, ProcessCollector, start_http_server
+from prometheus_client import Counter as PrometheusCounter
+
+from ...readers import all_suffixes
+from ..errors import ChunkmillError, ReadError, ReadWarning, SourceMissingError, UsageError
+from ..execution import Holder, lease_holder
+from ..limits import as_text
+from ..locations import Location
+from ..objects import ObjectUrl, is_url
+from ..recordings import RecordingsFolder, RecordingsVersion
+from ..units import counted, duration, utc_time
+from ..units import size as _size
+from .checkpoint import Checkpoint, IngestIdentity, home_of
+from .files import BatchResult, FileResult, LandedFile, Outcome
+from .landing import Listing
+from .landing_log import LandingLog
+from .quarantine import FileQuarantine
+
+LOGGER: Final = "chunkmill.ingest"
+_ROOT: Final = "chunkmill"
+_WARNINGS: Final = "chunkmill.warnings"
+_TAKEN: Final = (Outcome.ADDED, Outcome.REPLACED)
+
+
+class IngestListener(Protocol):
+    """Who wants to know what an ingestion does. Called on its threads; must not raise and must not take long."""
+
+    def started(self, query_id: str, source: str, home: str) -> None:
+        """The ingestion of ``source`` has begun; ``home`` is the store."""
+
+    def looked(self, ready: int, waiting: int, oldest_seconds: float) -> None:
+        """The landing folder was listed: files to take, files that must settle first, seconds the oldest waits."""
+
+    def batch_began(self, number: int, files: int, size: int) -> None:
+        """A batch of ``files`` files with ``size`` bytes begins."""
+
+    def batch_done(self, result: BatchResult) -> None:
+        """A batch is committed."""
+
+    def batch_failed(self, number: int, error: Exception) -> None:
+        """A batch failed as a whole; it will be tried again by the next start."""
+
+    def stopped(self, reason: str) -> None:
+        """The ingestion has ended."""
+
+
+class IngestLog(IngestListener):
+    """Writes the log. Files that became what they should have a record only with ``every_file``, or at debug level."""
+
+    def __init__(self, *, every_file: bool = False) -> None:
+        self._logger = logging.getLogger(LOGGER)
+        self._usual = logging.INFO if every_file else logging.DEBUG
+        self._query: dict[str, Any] = {}
+
+    def started(self, query_id: str, source: str, home: str) -> None:
+        """See :class:`IngestListener`."""
+        self._query = {"query_id": query_id}
+        self._log(logging.INFO, "started", f"taking {source} into {home}", source=source, store=home)
+
+    def looked(self, ready: int, waiting: int, oldest_seconds: float) -> None:
+        """See :class:`IngestListener`."""
+        text = f"{counted(ready, 'file')} ready, {waiting:,} waiting, the oldest for {duration(oldest_seconds)}"
+        self._log(logging.DEBUG, "looked", text, ready=ready, waiting=waiting, oldest_seconds=oldest_seconds)
+
+    def batch_began(self, number: int, files: int, size: int) -> None:
+        """See :class:`IngestListener`."""
+        text = f"batch {number}: {counted(files, 'file')} with {_size(size)} begin"
+        self._log(logging.DEBUG, "batch_began", text, batch=number, files=files, bytes=size)
+
+    def batch_done(self, result: BatchResult) -> None:
+        """See :class:`IngestListener`."""
+        if not result.replayed:
+            for found in result.files:
+                self._file(result, found)
+        sums = _sums(result)
+        self._log(
+            logging.INFO,
+            "batch_done",
+            _batch_line(result, sums),
+            query_id=result.query_id,
+            batch=result.number,
+            version=result.version,
+            seconds=result.seconds,
+            replayed=result.replayed,
+            files=len(result.files),
+            outcomes=dict(_outcomes(result)),
+            **sums,
+        )
+
+    def _file(self, result: BatchResult, found: FileResult) -> None:
+        error: dict[str, Any] = found.error or {}
+        failure: dict[str, Any] = {"error_code": error.get("code"), "error": error} if error else {}
+        where = found.file.path
+        if found.outcome is Outcome.QUARANTINED:
+            level, text = logging.WARNING, f"{where}: quarantined: {error.get('message', 'it failed')}"
+        elif found.outcome is Outcome.DUPLICATE:
+            level, text = self._usual, f"{where}: duplicate, its content is there already"
+        elif found.outcome in _TAKEN:
+            level, text = self._usual, f"{where}: {found.outcome}, {found.rows:,} rows in {found.chunks:,} chunks"
+        else:
+            level, text = logging.INFO, f"{where}: {found.outcome} before it was taken"
+        self._log(
+            level,
+            "file",
+            text,
+            query_id=result.query_id,
+            batch=result.number,
+            file=where,
+            bytes=found.file.size,
+            outcome=found.outcome.value,
+            digest=found.digest,
+            recordings=list(found.recordings),
+            chunks=found.chunks,
+            rows=found.rows,
+            bytes_out=found.bytes_out,
+            **failure,
+        )
+
+    def batch_failed(self, number: int, error: Exception) -> None:
+        """See :class:`IngestListener`."""
+        self._log(
+            logging.ERROR,
+            "batch_failed",
+            f"batch {number} failed: {error}",
+            trace=None if isinstance(error, ChunkmillError) else error,
+            batch=number,
+            error_code=error.code if isinstance(error, ChunkmillError) else type(error).__name__,
+            error=error.to_dict() if isinstance(error, ChunkmillError) else {"message": str(error)},
+        )
+
+    def stopped(self, reason: str) -> None:
+        """See :class:`IngestListener`."""
+        said = "failed" if reason.startswith("failed: ") else reason  # the record before this one says why
+        self._log(logging.INFO, "stopped", f"stopped: {said}", reason=reason)
+
+    def _log(self, level: int, event: str, text: str, *, trace: Exception | None = None, **fields: Any) -> None:
+        data = {"event": event, **self._query, **fields}
+        self._logger.log(level, "%s", text, extra={"ingest": data}, exc_info=trace)
+
+
+def _sums(result: BatchResult) -> dict[str, Any]:
+    return {
+        "bytes": sum(found.file.size for found in result.files),
+        "bytes_out": sum(found.bytes_out for found in result.files),
+        "recordings": sum(len(found.recordings) for found in result.files),
+        "chunks": sum(found.chunks for found in result.files),
+        "rows": sum(found.rows for found in result.files),
+    }
+
+
+def _outcomes(result: BatchResult) -> list[tuple[str, int]]:
+    counts = Counter(found.outcome for found in result.files)
+    return [(outcome.value, counts[outcome]) for outcome in Outcome if counts[outcome]]
+
+
+def _batch_line(result: BatchResult, sums: dict[str, Any]) -> str:
+    """A batch on one line.
+
+    >>> from .files import LandedFile
+    >>> done = FileResult(LandedFile("a.mcap", 5_000_000, 0), Outcome.ADDED, None, ("a",), 3, 1200, 900_000)
+    >>> result = BatchResult("q", 7, 8, (done, FileResult(LandedFile("b", 10, 0), Outcome.DUPLICATE)), 0.42)
+    >>> _batch_line(result, _sums(result))
+    'batch 7: 1 added, 1 duplicate; 5.0 MB -> 900.0 kB, 1,200 rows in 3 chunks; 0.42 s, version 8'
+    """
+    if result.replayed:
+        return f"batch {result.number}: was there already, version {result.version}"
+    outcomes = ", ".join(f"{count:,} {outcome}" for outcome, count in _outcomes(result)) or "no files"
+    return (
+        f"batch {result.number}: {outcomes}; {_size(sums['bytes'])} -> {_size(sums['bytes_out'])}, "
+        f"{sums['rows']:,} rows in {sums['chunks']:,} chunks; {duration(result.seconds)}, version {result.version}"
+    )
+
+
+class JsonFormatter(logging.Formatter):
+    """A record as one JSON object on one line, in ASCII.
+
+    ``time`` (RFC 3339, UTC), ``level``, ``logger``, ``message``; then what the record has as its ``ingest``; ``trace``
+    where it was logged with an exception. A name that is no text has its odd bytes spelled out (``\\\\udcff``), since
+    many a reader of JSON refuses lone surrogates; numbers that JSON does not have are null.
+    """
+
+    def format(self, record: logging.LogRecord) -> str:
+        """See :class:`JsonFormatter`."""
+        line = {
+            "time": utc_time(record.created),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+            **getattr(record, "ingest", {}),
+        }
+        if record.exc_info:
+            line["trace"] = self.formatException(record.exc_info)
+        return json.dumps(_plain(line), allow_nan=False)
+
+
+class TextFormatter(logging.Formatter):
+    """A record on one line: time, message; its level where that is more than information.
+
+    ``encoding`` is that of the stream; what it cannot say is spelled out, as are control characters.
+    """
+
+    def __init__(self, encoding: str = "utf-8") -> None:
+        super().__init__()
+        self._encoding = encoding
+
+    def format(self, record: logging.LogRecord) -> str:
+        """See :class:`TextFormatter`."""
+        level = f"{record.levelname.lower()}: " if record.levelno > logging.INFO else ""
+        text = f"{utc_time(record.created, 'seconds')} {level}{' '.join(record.getMessage().split())}"
+        text = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+        return text.encode(self._encoding, "backslashreplace").decode(self._encoding)
+
+
+@contextmanager
+def logging_to(
+    stream: TextIO | None = None, *, as_json: bool = False, level: int = logging.INFO
+) -> Iterator[logging.Handler]:
+    """Write what ``chunkmill`` logs to ``stream`` (stderr) for as long as the block runs.
+
+    Warnings of what was read become records, too, each time. An application that has handlers of its own does not need
+    this.
+    """
+    target = sys.stderr if stream is None else stream
+    handler = logging.StreamHandler(target)
+    handler.setFormatter(JsonFormatter() if as_json else TextFormatter(target.encoding or "utf-8"))
+    logger = logging.getLogger(_ROOT)
+    before = logger.level, logger.propagate
+    logger.addHandler(handler)
+    logger.setLevel(level)
+    logger.propagate = False
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("always", ReadWarning)
+            warnings.showwarning = _as_records(warnings.showwarning)
+            yield handler
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(before[0])
+        logger.propagate = before[1]
+        handler.flush()
+
+
+def _as_records(show: Callable[..., None]) -> Callable[..., None]:
+    """Show warnings of this project as records, others as ``show`` does."""
+
+    def shown(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
+        if issubclass(category, ReadWarning):
+            data = {"event": "warning", "warning": category.__name__}
+            logging.getLogger(_WARNINGS).warning("%s", message, extra={"ingest": data})
+        else:
+            show(message, category, *place, **more)
+
+    return shown
+
+
+def _plain(value: Any) -> Any:
+    """A value as JSON can say it, whatever it is."""
+    if isinstance(value, str):
+        return as_text(value)
+    if isinstance(value, dict):
+        return {_plain(str(key)): _plain(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_plain(inner) for inner in value]
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if value is None or isinstance(value, bool | int):
+        return value
+    return _plain(str(value))
+
+
+WINDOWS: Final = (60.0, 900.0)
+"""The lengths of time that rates are told for, in seconds."""
+
+_INGEST: Final = "ingest"
+_AT_ONCE: Final = 16
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class BatchFacts:
+    """The last batch: its number, when it was committed (Unix seconds), its files by outcome, bytes and seconds."""
+
+    number: int
+    committed: float
+    version: int
+    files: Mapping[str, int]
+    bytes: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """Sums over the last ``window`` seconds, or over the store's life where that is shorter."""
+
+    window: float
+    files: int
+    bytes: int
+    batches: int
+
+    @property
+    def files_per_second(self) -> float:
+        """Files of any outcome, in a second."""
+        return self.files / self.window if self.window > 0 else 0.0
+
+    @property
+    def bytes_per_second(self) -> float:
+        """Bytes of these files, in a second."""
+        return self.bytes / self.window if self.window > 0 else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Lag:
+    """The files of the landing folder that are not in the store.
+
+    ``waiting`` files with ``waiting_bytes`` were not taken yet, the oldest of them ``oldest_seconds`` after it came
+    there (or was changed); ``running`` files are in a batch that is not committed.
+    """
+
+    waiting: int
+    waiting_bytes: int
+    oldest_seconds: float
+    running: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IngestStatus:
+    """The status of an ingestion. ``files`` counts all files that it ever handled, by outcome.
+
+    ``batches`` counts those of all queries into the store; ``holder`` is who runs this
+    ingestion now, else who compacts the store or removes from it. What is None could not be
+    found out, or is not there.
+    """
+
+    home: str
+    at: float
+    query_id: str | None = None
+    source: str | None = None
+    version: int = 0
+    batches: int = 0
+    files: Mapping[str, int] = field(default_factory=dict)
+    recordings: int = 0
+    chunks: int = 0
+    rows: int = 0
+    bytes: int = 0
+    last: BatchFacts | None = None
+    rates: tuple[Rate, ...] = ()
+    lag: Lag | None = None
+    quarantined: int | None = None
+    holder: Holder | None = None
+    problems: tuple[str, ...] = ()
+
+
+class StatusReader:
+    """Reads the status of one ingestion, again and again; what it has read once and cannot change it keeps.
+
+    ``location`` is the store or the folder of RRDs, ``checkpoint`` where the checkpoint is, if not in there.
+    Raises ``SourceMissingError`` where nothing was ingested.
+    """
+
+    def __init__(self, location: Location, checkpoint: Location | None = None) -> None:
+        self.home = home_of(location)
+        self._folder = RecordingsFolder(self.home)
+        self._checkpoint = Checkpoint(self.home / "ingest" if checkpoint is None else checkpoint)
+        self._quarantine = FileQuarantine(self.home)
+        self._versions: dict[int, RecordingsVersion] = {}
+        self._identity: IngestIdentity | None = None
+        self._log: tuple[int, LandingLog] | None = None
+        self._listing: Listing | None = None
+
+    def read(self) -> IngestStatus:
+        """The status as it is now. Raises ``ReadError`` where the store itself is damaged."""
+        now = time.time()
+        problems: list[str] = []
+        versions = self._recent(now)
+        newest = versions[-1] if versions else None
+        identity = _optional(self._who, problems)
+        done = newest.batches.get(identity.query_id, 0) if newest and identity else 0
+        ingests = [v for v in versions if v.operation == _INGEST]
+        return IngestStatus(
+            home=str(self.home),
+            at=now,
+            query_id=identity.query_id if identity else None,
+            source=identity.source if identity else None,
+            version=newest.number if newest else 0,
+            batches=sum(newest.batches.values()) if newest else 0,
+            files=dict(newest.totals) if newest else {},
+            recordings=newest.recordings if newest else 0,
+            chunks=newest.chunks if newest else 0,
+            rows=newest.rows if newest else 0,
+            bytes=newest.bytes if newest else 0,
+            last=_facts(ingests[-1], identity) if ingests else None,
+            rates=tuple(_rate(ingests, now, window) for window in WINDOWS),
+            lag=_optional(lambda: self._lag(identity, done, now), problems) if identity else None,
+            quarantined=_optional(self._quarantine.count, problems),
+            holder=_optional(lambda: self._holder(identity), problems),
+            problems=tuple(problems),
+        )
+
+    def _holder(self, identity: IngestIdentity | None) -> Holder | None:
+        runner = lease_holder(self.home, identity.query_id) if identity else None
+        return runner or lease_holder(self.home)
+
+    def _who(self) -> IngestIdentity | None:
+        self._identity = self._identity or self._checkpoint.identity()
+        return self._identity
+
+    # --- the store
+
+    def _recent(self, now: float) -> list[RecordingsVersion]:
+        """Versions, oldest first: those of the longest window, at least the newest one and the last ingestion's."""
+        numbers = self._numbers()
+        self._versions = {number: self._versions[number] for number in numbers if number in self._versions}
+        found: list[RecordingsVersion] = []
+        while numbers:
+            numbers, part = numbers[:-_AT_ONCE], numbers[-_AT_ONCE:]
+            found = self._read(part) + found
+            is_early = bool(found) and found[0].created < now - max(WINDOWS)
+            if is_early and any(v.operation == _INGEST for v in found):
+                break
+        return found
+
+    def _numbers(self) -> list[int]:
+        try:
+            return self._folder.files.numbers()
+        except SourceMissingError:
+            if isinstance(self.home, ObjectUrl) and not self._versions:
+                return []  # a store has no empty folders, and the first batch may be running
+            raise
+
+    def _read(self, numbers: Sequence[int]) -> list[RecordingsVersion]:
+        missing = [number for number in numbers if number not in self._versions]
+        if missing:
+            with ThreadPoolExecutor(_AT_ONCE) as pool:
+                read = list(pool.map(self._version, missing))
+            self._versions.update({v.number: v for v in read if v is not None})
+        return [self._versions[number] for number in numbers if number in self._versions]
+
+    def _version(self, number: int) -> RecordingsVersion | None:
+        try:
+            return self._folder.read_version(number)
+        except ReadError:
+            if number in self._folder.files.numbers():
+                raise
+            return None  # vacuumed meanwhile
+
+    # --- the landing folder
+
+    def _lag(self, identity: IngestIdentity, done: int, now: float) -> Lag:
+        if self._listing is None:
+            self._listing = Listing.of(identity.source, all_suffixes())
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ReadWarning)  # the ingestion tells of them
+            listed = self._listing.sightings()
+        log = self._landing_log()
+        waiting = [file for file in listed.files if file != log.seen(file.path)]
+        return Lag(
+            waiting=len(waiting),
+            waiting_bytes=sum(file.size for file in waiting),
+            oldest_seconds=max(0.0, now - min(map(_arrived, waiting), default=now)),
+            running=sum(len(log.files(number)) for number in range(max(done, log.merged) + 1, log.newest() + 1)),
+        )
+
+    def _landing_log(self) -> LandingLog:
+        """The landing log; loaded anew when it has grown."""
+        newest = LandingLog(self._checkpoint.landing).newest()
+        if self._log is None or self._log[0] != newest:
+            self._log = newest, LandingLog(self._checkpoint.landing)
+        return self._log[1]
+
+
+def _optional(read: Callable[[], _T], problems: list[str]) -> _T | None:
+    """The value that ``read`` gives, or None and the reason why not among ``problems``."""
+    try:
+        return read()
+    except (ChunkmillError, OSError) as error:
+        problems.append(str(error))
+        return None
+
+
+def _facts(version: RecordingsVersion, identity: IngestIdentity | None) -> BatchFacts:
+    number = version.batches.get(identity.query_id if identity else "")
+    return BatchFacts(
+        number=max(version.batches.values(), default=0) if number is None else number,
+        committed=version.created,
+        version=version.number,
+        files=dict(version.files),
+        bytes=version.bytes_in,
+        seconds=version.seconds,
+    )
+
+
+def _rate(ingests: Sequence[RecordingsVersion], now: float, window: float) -> Rate:
+    """Sums of the versions of the last ``window`` seconds."""
+    if not ingests:
+        return Rate(window, 0, 0, 0)
+    recent = [v for v in ingests if v.created > now - window]
+    life = now - (ingests[0].created - ingests[0].seconds)
+    return Rate(
+        window=min(window, max(life, 1.0)),
+        files=sum(sum(v.files.values()) for v in recent),
+        bytes=sum(v.bytes_in for v in recent),
+        batches=len(recent),
+    )
+
+
+def _arrived(file: LandedFile) -> float:
+    """When a file came to where it is: a move and a copy may keep the time of modification of years ago."""
+    try:
+        changed = file.modified_ns if is_url(file.path) else Path(file.path).stat().st_ctime_ns
+    except OSError:
+        changed = file.modified_ns
+    return max(file.modified_ns, changed) / 1e9
+
+
+HOST: Final = "127.0.0.1"
+"""Where metrics are served unless another address is named: they can be read by anybody who reaches the port."""
+
+_PREFIX: Final = "chunkmill_ingest"
+_SECONDS: Final = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800)
+
+
+class IngestMetrics(IngestListener):
+    """Counts what happens, since this process began; has a registry of its own. Call it from any thread.
+
+    A batch that was known before (replayed after a crash) counts as replayed, and its files are not counted again.
+    ``quarantined`` gives the number of files in quarantine; it is asked whenever the metrics are fetched.
+    """
+
+    def __init__(self, quarantined: Callable[[], int] | None = None) -> None:
+        self.registry = CollectorRegistry()
+        ProcessCollector(registry=self.registry)
+        self._info = Info(_PREFIX, "The query, and what it reads and writes.", registry=self.registry)
+        self._files = self._counter("files", "Files by what became of them.", ["outcome"])
+        for outcome in Outcome:
+            self._files.labels(outcome.value)
+        self._recordings = self._counter("recordings", "Recordings that were added or replaced.")
+        self._chunks = self._counter("chunks", "Chunks of these recordings.")
+        self._rows = self._counter("rows", "Rows of these chunks.")
+        self._bytes_in = self._counter("read_bytes", "Sizes of the files that were added or replaced something.")
+        self._bytes_out = self._counter("written_bytes", "Sizes of what was kept of them.")
+        self._batches = self._counter("batches", "Batches that were committed.")
+        self._replayed = self._counter("batches_replayed", "Batches that had been committed before a restart.")
+        self._failures = self._counter("batch_failures", "Batches that failed as a whole.")
+        self._seconds = Histogram(
+            f"{_PREFIX}_batch_seconds", "How long batches took.", buckets=_SECONDS, registry=self.registry
+        )
+        self._up = self._gauge("up", "1 while the ingestion runs.")
+        self._number = self._gauge("last_batch_number", "The number of the last committed batch.")
+        self._committed = self._gauge("last_batch_timestamp_seconds", "When it was committed, in Unix time.")
+        self._version = self._gauge("store_version", "The version of the store after it.")
+        self._looked = self._gauge("last_look_timestamp_seconds", "When the folder was listed last, in Unix time.")
+        self._ready = self._gauge("ready_files", "Files that can be taken.")
+        self._waiting = self._gauge("waiting_files", "Files that have to settle first.")
+        self._oldest = self._gauge("oldest_waiting_seconds", "How long the oldest of all these has been there.")
+        self._running_files = self._gauge("running_batch_files", "Files of the batch that runs.")
+        self._running_bytes = self._gauge("running_batch_bytes", "Their sizes together.")
+        if quarantined is not None:
+            in_quarantine = self._gauge("quarantined_files", "Files in quarantine.")
+            in_quarantine.set_function(lambda: _number_or_nan(quarantined))
+
+    def _counter(self, name: str, meaning: str, labels: list[str] | None = None) -> PrometheusCounter:
+        return PrometheusCounter(f"{_PREFIX}_{name}", meaning, labels or [], registry=self.registry)
+
+    def _gauge(self, name: str, meaning: str) -> Gauge:
+        return Gauge(f"{_PREFIX}_{name}", meaning, registry=self.registry)
+
+    def started(self, query_id: str, source: str, home: str) -> None:
+        """See :class:`IngestListener`."""
+        self._info.info({"query_id": query_id, "source": as_text(source), "store": as_text(home)})
+        self._up.set(1)
+
+    def looked(self, ready: int, waiting: int, oldest_seconds: float) -> None:
+        """See :class:`IngestListener`."""
+        self._ready.set(ready)
+        self._waiting.set(waiting)
+        self._oldest.set(oldest_seconds)
+        self._looked.set_to_current_time()
+
+    def batch_began(self, number: int, files: int, size: int) -> None:
+        """See :class:`IngestListener`."""
+        del number
+        self._running_files.set(files)
+        self._running_bytes.set(size)
+
+    def batch_done(self, result: BatchResult) -> None:
+        """See :class:`IngestListener`."""
+        self._batch_over()
+        self._number.set(result.number)
+        self._committed.set_to_current_time()
+        self._version.set(result.version)
+        if result.replayed:
+            self._replayed.inc()
+            return
+        self._batches.inc()
+        self._seconds.observe(result.seconds)
+        for found in result.files:
+            self._files.labels(found.outcome.value).inc()
+            self._recordings.inc(len(found.recordings))
+            self._chunks.inc(found.chunks)
+            self._rows.inc(found.rows)
+            self._bytes_out.inc(found.bytes_out)
+            if found.outcome in (Outcome.ADDED, Outcome.REPLACED):
+                self._bytes_in.inc(found.file.size)
+
+    def batch_failed(self, number: int, error: Exception) -> None:
+        """See :class:`IngestListener`."""
+        del number, error
+        self._batch_over()
+        self._failures.inc()
+
+    def stopped(self, reason: str) -> None:
+        """See :class:`IngestListener`."""
+        del reason
+        self._batch_over()
+        self._up.set(0)
+
+    def _batch_over(self) -> None:
+        self._running_files.set(0)
+        self._running_bytes.set(0)
+
+
+class MetricsServer:
+    """Serves metrics at ``http://host:port/metrics`` until it is closed; a context manager.
+
+    Port 0 takes a free one; ``port`` is the one it is. Raises ``UsageError`` where the port is used by another program
+    or the address is none of this host. Without TLS and without a password: what can reach the address can read it.
+    """
+
+    def __init__(self, metrics: IngestMetrics, port: int, host: str = HOST) -> None:
+        try:
+            self._server, self._thread = start_http_server(port, host, metrics.registry)
+        except (OSError, OverflowError) as error:
+            reason = getattr(error, "strerror", None) or str(error)
+            raise UsageError(
+                f"metrics cannot be served at {host}:{port}: {reason[:1].lower()}{reason[1:]}",
+                hint="Name another port with --metrics-port; 0 takes any that is free.",
+            ) from error
+        self.host = host
+        self.port: int = self._server.server_port
+
+    @property
+    def url(self) -> str:
+        """The address of the metrics."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"http://{host}:{self.port}/metrics"
+
+    def close(self) -> None:
+        """Stop, and give the port back."""
+        if threading.current_thread() is not self._thread and self._thread.is_alive():
+            self._server.shutdown()
+            self._thread.join()
+        self._server.server_close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _number_or_nan(count: Callable[[], Any]) -> float:
+    try:
+        return float(count())
+    except Exception:  # noqa: BLE001 (the other metrics are served all the same)
+        return math.nan

@@ -1,0 +1,395 @@
+"""Pipelines: functions from a stream to a stream, with what is known of where they come from.
+
+Of a Python file each becomes a module of its own, whose code can be sent to workers that do not have it.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import importlib.util
+import inspect
+import itertools
+import os
+import re
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.machinery import SourceFileLoader
+from pathlib import Path
+from types import CodeType, ModuleType
+from typing import Any, NamedTuple
+
+from .errors import PipelineError, ReadError, SessionError, UsageError, WriteError
+from .execution import check_travels, send_by_value
+from .locations import located
+from .objects import ObjectUrl
+from .stream import LazyChunkStream, OperatorNode, nodes_of, sink_of
+
+_NOT_ITS_OWN = (ReadError, WriteError, SessionError, MemoryError)
+"""Errors of data and machine: a function of the pipeline that was being called is not to blame for them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pipeline:
+    """A function that takes the stream of a recording and returns the stream to write; see :func:`load_pipeline`.
+
+    ``name`` is the function's, ``location`` the file that defines it (None where that is not known), ``function`` the
+    function itself.
+
+    >>> Pipeline.of(lambda stream: stream.drop(content="/camera/**")).name
+    '<lambda>'
+    """
+
+    name: str
+    location: Path | None
+    function: Callable[[LazyChunkStream], LazyChunkStream]
+    from_file: bool = False
+
+    def __str__(self) -> str:
+        return self.name if self.location is None else f"{self.location}:{self.name}"
+
+    @classmethod
+    def of(cls, function: Callable[[LazyChunkStream], LazyChunkStream]) -> Pipeline:
+        """A pipeline of a function object. Raises ``UsageError`` where it cannot be called with one stream."""
+        name = getattr(function, "__qualname__", None) or type(function).__qualname__
+        code = getattr(inspect.unwrap(function), "__code__", None)
+        file = None if code is None else Path(code.co_filename)
+        made = cls(name, file if file is not None and file.is_file() else None, function)
+        made.check_signature()
+        return made
+
+    def check_signature(self) -> None:
+        """Raise ``UsageError`` where the function cannot be called with one stream."""
+        try:
+            signature = inspect.signature(self.function)
+        except (TypeError, ValueError):
+            return  # written in C, or not a plain function: calling it will tell
+        try:
+            signature.bind(None)
+        except TypeError as error:
+            raise UsageError(
+                f"{self.name}{signature} cannot be called with one stream: {error}",
+                path=self._path,
+                hint="A pipeline takes one argument, the stream of a recording, and returns a stream.",
+            ) from None
+
+    def apply(self, stream: LazyChunkStream) -> LazyChunkStream:
+        """Apply the function to ``stream``, which is consumed. Runs on the driver; reads nothing.
+
+        Raises ``PipelineError``, with the line of the user's own code, if the function raises, or returns anything
+        but a stream that is ready to run.
+        """
+        try:
+            given: Any = self.function(stream)
+        except Exception as error:
+            raise self._failure(error, f"{self.name} raised {describe_error(error)}") from error
+        if inspect.iscoroutine(given):
+            given.close()
+        if not isinstance(given, LazyChunkStream):
+            raise PipelineError(
+                f"{self.name} returned {'nothing' if given is None else f'a {type(given).__name__!r} object'}, "
+                "and a LazyChunkStream was expected",
+                path=self._path,
+                hint="Return the stream at the end of the function.",
+            )
+        try:
+            sink_of(given)
+        except ValueError:
+            raise PipelineError(
+                f"{self.name} returned a stream that another operation has already consumed",
+                path=self._path,
+                hint="filter, map and the others give a new stream: return the last one "
+                "(`stream = stream.filter(...)`).",
+            ) from None
+        return given
+
+    def check_travels(self, stream: LazyChunkStream) -> None:
+        """Whether the functions of a stream that this pipeline made can be sent to Spark's workers.
+
+        Raises ``PipelineError`` for the first that cannot.
+        """
+        for node in nodes_of(sink_of(stream)):
+            if isinstance(node, OperatorNode):
+                try:
+                    check_travels(node.operator, node.operator.describe())
+                except PipelineError as error:
+                    error.path = error.path or self._path
+                    raise
+
+    def explained(self, error: Exception) -> Exception:
+        """Explain an error of a run: as a ``PipelineError`` with file and line where it came from this pipeline's code.
+
+        Any other is given back as it is.
+        """
+        code = self._code
+        if code is None or isinstance(error, _NOT_ITS_OWN) or code.place_in(error) is None:
+            return error
+        failure = self._failure(error, describe_error(error))
+        failure.__cause__ = error
+        return failure
+
+    def _failure(self, error: Exception, said: str) -> PipelineError:
+        place = self._code.place_in(error) if self._code is not None else None
+        if place is None:
+            return PipelineError(said, path=self._path)
+        return PipelineError(f"line {place.line}: {said}", path=place.file)
+
+    @property
+    def _code(self) -> OwnCode | None:
+        return None if self.location is None else OwnCode(self.location, siblings=self.from_file)
+
+    @property
+    def _path(self) -> str | None:
+        return None if self.location is None else str(self.location)
+
+
+def describe_error(error: BaseException) -> str:
+    """An error in one line: its class and what it says.
+
+    >>> describe_error(KeyError("speed")), describe_error(ValueError())
+    ("KeyError: 'speed'", 'ValueError')
+    """
+    if type(error) is PipelineError:
+        return error.message
+    name, said = type(error).__qualname__, " ".join(str(error).split())
+    return f"{name}: {said}" if said else name
+
+
+_FRAME = re.compile(r'^\s*File "(?P<file>[^"\n]+)", line (?P<line>\d+)', re.MULTILINE)
+_NOT_THEIRS = {"site-packages", "dist-packages"}
+
+
+class CodeLine(NamedTuple):
+    """A line of a file; lines count from 1."""
+
+    file: str
+    line: int
+
+
+class OwnCode:
+    """The code that belongs to a pipeline: one file, or with ``siblings`` every file below its folder too."""
+
+    def __init__(self, file: Path, *, siblings: bool) -> None:
+        self._file = file
+        self._folder = file.parent if siblings else None
+
+    def place_in(self, error: BaseException) -> CodeLine | None:
+        """The innermost line of this code that ``error`` passed; None where it passed none.
+
+        An error that comes from a task has its traceback as text, in a note.
+        """
+        if isinstance(error, SyntaxError) and error.filename is not None and self._is_own(error.filename):
+            return CodeLine(error.filename, error.lineno or 1)
+        own = [place for place in _passed(error) if self._is_own(place.file)]
+        return own[-1] if own else None
+
+    def _is_own(self, name: str) -> bool:
+        path = Path(name)
+        if path == self._file:
+            return True
+        if self._folder is None or not path.is_relative_to(self._folder):
+            return False
+        return _NOT_THEIRS.isdisjoint(path.parts) and not path.is_relative_to(_CHUNKMILL)
+
+
+_CHUNKMILL = Path(__file__).resolve().parent.parent
+"""The folder of the engine: code below it is never the user's."""
+
+
+def _passed(error: BaseException) -> Iterator[CodeLine]:
+    """The places that an error passed, the innermost last; before them, those of what caused it."""
+    if error.__cause__ is not None:
+        yield from _passed(error.__cause__)
+    for frame in traceback.extract_tb(error.__traceback__):
+        yield CodeLine(frame.filename, frame.lineno or 1)
+    for note in getattr(error, "__notes__", ()):
+        for found in _FRAME.finditer(note):
+            yield CodeLine(found["file"], int(found["line"]))
+
+
+_DEFAULT_NAME = "pipeline"
+_MOST_NAMES = 5
+
+
+def load_pipeline(
+    location: str | os.PathLike[str] | Callable[[LazyChunkStream], LazyChunkStream] | Pipeline,
+) -> Pipeline:
+    """The pipeline that ``location`` names: ``"FILE.py"``, ``"FILE.py:NAME"``, or a function itself.
+
+    Of a file, the function ``pipeline`` is taken unless another is named. The file is run, here and once, each time
+    this is called. What it imports from its own folder, at its top, and what it defines travels to Spark's workers
+    with its code; what is installed is imported there, and must be installed there too.
+
+    Raises
+    ------
+    UsageError
+        There is no such file, it has no such function, or that cannot be called with one stream.
+    PipelineError
+        Running the file fails; the message has the line of the user's own code.
+
+    Examples
+    --------
+    >>> pipeline = load_pipeline(lambda stream: stream.filter(content="/imu/**"))
+    >>> print(pipeline.apply(LazyChunkStream.from_iter([])).explain(executor="inline").splitlines()[3].strip())
+    filter(content='/imu/**')
+    """
+    if isinstance(location, Pipeline):
+        return location
+    if not isinstance(location, (str, os.PathLike)):
+        if not callable(location):
+            raise UsageError(
+                f"a pipeline is a file or a function, not a {type(location).__name__!r} object",
+            )
+        return Pipeline.of(location)
+    path, name = _path_and_name(location)
+    module = load_file(path)
+    made = Pipeline(name, path, _function(module, path, name), from_file=True)
+    made.check_signature()
+    return made
+
+
+def _path_and_name(location: str | os.PathLike[str]) -> tuple[Path, str]:
+    text = os.fspath(location)
+    name = _DEFAULT_NAME
+    if not (isinstance(location, str) and Path(text).exists()):
+        before, colon, after = text.rpartition(":")
+        if colon and before and after.isidentifier():
+            text, name = before, after
+    place = located(text)
+    if isinstance(place, ObjectUrl):
+        raise UsageError("a pipeline is a local file", path=text, hint="Copy it here first.")
+    path = Path(os.path.normpath(place))
+    if not path.exists():
+        raise UsageError("there is no such file", path=str(path), hint="Check the spelling of the path.")
+    if not path.is_file():
+        raise UsageError("this is not a file", path=str(path), hint="Name the Python file that defines the pipeline.")
+    return path, name
+
+
+def _function(module: ModuleType, path: Path, name: str) -> Callable[[LazyChunkStream], LazyChunkStream]:
+    found = getattr(module, name, None)
+    if callable(found):
+        function: Callable[[LazyChunkStream], LazyChunkStream] = found
+        return function
+    if found is not None:
+        raise UsageError(f"{name!r} is not a function but a {type(found).__name__!r} object", path=str(path))
+    others = [
+        n
+        for n, value in vars(module).items()
+        if not n.startswith("_") and inspect.isfunction(value) and value.__module__ == module.__name__
+    ]
+    named = ", ".join(others[:_MOST_NAMES]) + (" …" if len(others) > _MOST_NAMES else "")
+    hint = "Define `def pipeline(stream): ...` in it"
+    hint += f", or name one of its functions ({named}) as FILE.py:NAME." if others else "."
+    raise UsageError(f"the file defines no function {name!r}", path=str(path), hint=hint)
+
+
+_numbers = itertools.count(1)
+
+
+class _SourceLoader(SourceFileLoader):
+    """Compiles the file as it stands: bytecode kept from a moment ago may be of an older text."""
+
+    def get_code(self, fullname: str) -> CodeType | None:
+        path = self.get_filename(fullname)
+        code: CodeType = self.source_to_code(self.get_data(path), path)
+        return code
+
+
+def load_file(path: Path) -> ModuleType:
+    """Run the file at the absolute ``path`` and give its module, under a name that no other has.
+
+    While it runs, its folder stands first on ``sys.path``, as for a script. Modules that it imports from there become
+    its own: another pipeline, or this one loaded again, imports them anew. Functions and classes of all of them travel
+    to workers with their code.
+
+    Raises ``PipelineError``, with the user's own line, where running it fails.
+    """
+    name = f"chunkmill_pipeline_{next(_numbers)}_{re.sub(r'[^0-9A-Za-z_]', '_', path.stem)}"
+    loader = _SourceLoader(name, str(path))
+    spec = importlib.util.spec_from_file_location(name, path, loader=loader)
+    assert spec is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        with _folder_first(path.parent):
+            _look_at_imports(path)
+            loader.exec_module(module)
+    except (Exception, SystemExit) as error:
+        del sys.modules[name]
+        if isinstance(error, PipelineError):
+            raise
+        raise _load_error(path, error) from error
+    send_by_value(module)
+    return module
+
+
+def _load_error(path: Path, error: BaseException) -> PipelineError:
+    place = OwnCode(path, siblings=True).place_in(error)
+    said = error.msg if isinstance(error, SyntaxError) else describe_error(error)
+    if isinstance(error, SyntaxError):
+        said = f"{type(error).__name__}: {said}"
+    hint = None
+    if isinstance(error, ModuleNotFoundError):
+        hint = f"Install {error.name}, or put it beside the file."
+    elif isinstance(error, ImportError) and "relative import" in str(error):
+        hint = "A pipeline's file is no part of a package: import modules beside it by their name, without dots."
+    if place is None:
+        return PipelineError(f"the file cannot be loaded: {said}", path=str(path), hint=hint)
+    return PipelineError(f"line {place.line}: the pipeline cannot be loaded: {said}", path=place.file, hint=hint)
+
+
+@contextmanager
+def _folder_first(folder: Path) -> Iterator[None]:
+    """Import from ``folder`` first; what was imported from it leaves ``sys.modules`` again."""
+    before = dict(sys.modules)
+    sys.path.insert(0, str(folder))
+    importlib.invalidate_caches()
+    try:
+        yield
+    finally:
+        new = {n.partition(".")[0] for n in sys.modules if n not in before}
+        siblings = {name for name in new if _lies_in(sys.modules.get(name), folder)}
+        if str(folder) in sys.path:
+            sys.path.remove(str(folder))
+        for name in [n for n in sys.modules if n not in before and n.partition(".")[0] in siblings]:
+            del sys.modules[name]
+
+
+def _lies_in(module: ModuleType | None, folder: Path) -> bool:
+    """Whether a top-level module is a file, or a folder, directly in ``folder``."""
+    if module is None or module.__name__ == "chunkmill":
+        return False
+    places = list(getattr(module, "__path__", ())) or [getattr(module, "__file__", None) or ""]
+    return any(Path(place).parent == folder for place in places if place)
+
+
+def _look_at_imports(path: Path) -> None:
+    """Python gives a module that is loaded already, whatever lies beside the file.
+
+    One of the file's folder travels by value like the others; one from elsewhere is refused instead of being used.
+    """
+    tree = ast.parse(path.read_bytes(), str(path))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and not node.level and node.module:
+            names = [node.module]
+        else:
+            continue
+        for name in {n.partition(".")[0] for n in names}:
+            loaded = sys.modules.get(name)
+            if loaded is None:
+                continue
+            if _lies_in(loaded, path.parent):
+                send_by_value(loaded)
+            elif (path.parent / f"{name}.py").is_file() or (path.parent / name / "__init__.py").is_file():
+                raise PipelineError(
+                    f"line {node.lineno}: there is a module {name!r} beside the file, and another of that name is "
+                    f"loaded already ({getattr(loaded, '__file__', None) or 'built in'})",
+                    path=str(path),
+                    hint="Rename the one beside the file.",
+                )

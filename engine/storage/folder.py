@@ -1,0 +1,421 @@
+"""Folders for parts, shards and versions: on a file system, or below a prefix of an object store."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import threading
+import uuid
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import BinaryIO, NamedTuple, cast
+
+from ..errors import ReadError, WriteError
+from ..faults import reach
+from ..locations import Location, located
+from ..objects import ObjectUrl, Upload, bucket_of, clear_uploads, is_url, upload_to
+from ..task_context import asked_for, fetched
+
+OPEN_SUFFIX = ".open"
+"""What the name of a local file ends with while it is written."""
+
+_LARGE_FILE = 32 << 20
+
+
+class FolderFile(NamedTuple):
+    """A file of a folder: its name and its size in bytes."""
+
+    name: str
+    size: int
+
+
+class NewFile(ABC):
+    """A file that is being written, by its ``file``; it gets its name when it is finished."""
+
+    file: BinaryIO
+
+    @abstractmethod
+    def seal(self) -> None:
+        """Let everything written arrive, without letting the file appear."""
+
+    @abstractmethod
+    def finish(self) -> None:
+        """Let the file appear, whole."""
+
+    @abstractmethod
+    def discard(self) -> None:
+        """Throw away what was written; after :meth:`finish` it does nothing."""
+
+
+class Folder(ABC):
+    """Files under one path or URL. Local operations raise ``OSError``, others ``ReadError`` and ``WriteError``."""
+
+    location: Location
+
+    @staticmethod
+    def at(location: str | os.PathLike[str]) -> Folder:
+        """The folder that a path or URL names."""
+        found = located(location)
+        return ObjectFolder(found) if isinstance(found, ObjectUrl) else LocalFolder(found)
+
+    def place(self, name: str) -> str:
+        """The path or URL of a file; a ``name`` that is absolute names the file by itself."""
+        return name if name.startswith("/") or is_url(name) else str(self.location / name)
+
+    def sub(self, name: str) -> Folder:
+        """A folder within."""
+        return Folder.at(self.location / name)
+
+    @abstractmethod
+    def make(self) -> None:
+        """Make the folder and what is missing above it."""
+
+    @abstractmethod
+    def exists(self, name: str | None = None) -> bool:
+        """Whether the folder is there, or a file in it."""
+
+    @abstractmethod
+    def names(self) -> Iterator[str]:
+        """The names of the files right in the folder, in no order."""
+
+    @abstractmethod
+    def folders(self) -> list[str]:
+        """The names of the folders right in the folder, sorted; none where it is not there."""
+
+    @abstractmethod
+    def size(self, name: str) -> int:
+        """The size of a file, in bytes."""
+
+    def entries(self) -> list[FolderFile]:
+        """The files right in the folder, sorted; those left out that others remove meanwhile."""
+        found = []
+        for name in self.names():
+            with contextlib.suppress(FileNotFoundError):
+                found.append(FolderFile(name, self.size(name)))
+        return sorted(found)
+
+    @abstractmethod
+    def get(self, name: str) -> bytes:
+        """A whole file."""
+
+    @abstractmethod
+    def get_range(self, name: str, offset: int, size: int) -> bytes:
+        """Bytes of a file; fewer where it ends before."""
+
+    @abstractmethod
+    def put(self, name: str, data: bytes | memoryview, *, durable: bool = True) -> None:
+        """Write a whole file, durably unless it is of no use after a crash."""
+
+    @abstractmethod
+    def create(self, name: str, data: bytes, points: tuple[str, str] | None = None) -> bool:
+        """Write a whole file, durably and in one step, unless there is one; False where there is.
+
+        ``points`` are the fault points (:mod:`..faults`) of its draft and of its appearance.
+        """
+
+    @abstractmethod
+    def replace(self, name: str, data: bytes, point: str, *, durable: bool = True) -> None:
+        """Write a whole file, in one step, in the place of one that there may be; durably unless that does not matter.
+
+        ``point`` is the fault point (:mod:`..faults`) of its draft, which a killed process leaves as ``<name>.….open``.
+        """
+
+    @abstractmethod
+    def new(self, name: str) -> NewFile:
+        """A file to write."""
+
+    @abstractmethod
+    def delete(self, names: Iterable[str]) -> None:
+        """Remove files."""
+
+    @abstractmethod
+    def total(self) -> int:
+        """The bytes of all files in the folder and below."""
+
+    @abstractmethod
+    def remove(self) -> None:
+        """Remove the folder and all in it, as far as possible."""
+
+
+class LocalFolder(Folder):
+    """A folder of a file system."""
+
+    def __init__(self, path: Path) -> None:
+        self.location: Path = path
+        self._text = str(path)
+
+    def place(self, name: str) -> str:
+        """The path of a file, without a path object for each of thousands."""
+        return super().place(name) if name.startswith("/") or is_url(name) else os.path.join(self._text, name)  # noqa: PTH118
+
+    def make(self) -> None:
+        """Make the folder and what is missing above it."""
+        self.location.mkdir(parents=True, exist_ok=True)
+
+    def exists(self, name: str | None = None) -> bool:
+        """Whether the folder is there, or a file in it."""
+        return self.location.is_dir() if name is None else (self.location / name).exists()
+
+    def names(self) -> Iterator[str]:
+        """The names of the files right in the folder, in no order."""
+        with os.scandir(self.location) as found:
+            yield from (f.name for f in found if f.is_file())
+
+    def folders(self) -> list[str]:
+        """The names of the folders right in the folder, sorted; none where it is not there."""
+        try:
+            with os.scandir(self.location) as found:
+                return sorted(f.name for f in found if f.is_dir())
+        except FileNotFoundError:
+            return []
+
+    def size(self, name: str) -> int:
+        """The size of a file, in bytes."""
+        return (self.location / name).stat().st_size
+
+    def get(self, name: str) -> bytes:
+        """A whole file."""
+        return _counted((self.location / name).read_bytes())
+
+    def get_range(self, name: str, offset: int, size: int) -> bytes:
+        """Bytes of a file; fewer where it ends before."""
+        with (self.location / name).open("rb", buffering=0) as file:  # a buffer is filled beyond the end
+            file.seek(offset)
+            data = file.read(size)
+            while len(data) < size and (more := file.read(size - len(data))):
+                data += more
+            return _counted(data)
+
+    def put(self, name: str, data: bytes | memoryview, *, durable: bool = True) -> None:
+        """Write a whole file, and wait until it is on the disk, unless that does not matter."""
+        with (self.location / name).open("wb") as file:
+            file.write(data)
+            if durable:
+                file.flush()
+                os.fsync(file.fileno())
+
+    def create(self, name: str, data: bytes, points: tuple[str, str] | None = None) -> bool:
+        """Write a file under another name, and link it to its own."""
+        while True:
+            draft = self.location / f".{uuid.uuid4().hex}.draft"
+            try:
+                self.put(draft.name, data)
+                if points:
+                    reach(points[0], draft)
+                os.link(draft, self.location / name)
+                if points:
+                    reach(points[1])
+                sync_folder(self.location)
+            except FileExistsError:
+                return False
+            except FileNotFoundError:
+                if draft.exists() or not self.location.is_dir():
+                    raise
+                continue  # others have taken the draft for that of a dead process, and cleared it away
+            finally:
+                draft.unlink(missing_ok=True)
+            return True
+
+    def replace(self, name: str, data: bytes, point: str, *, durable: bool = True) -> None:
+        """Write a file under another name, and rename it."""
+        while True:
+            draft = self.location / f"{name}.{uuid.uuid4().hex}{OPEN_SUFFIX}"
+            try:
+                self.put(draft.name, data, durable=durable)
+                reach(point, draft)
+                if durable:
+                    replace_file(draft, self.location / name)
+                else:
+                    draft.replace(self.location / name)
+            except FileNotFoundError:
+                if draft.exists() or not self.location.is_dir():
+                    raise
+                continue  # others have taken the draft for that of a dead process, and cleared it away
+            finally:
+                draft.unlink(missing_ok=True)
+            return
+
+    def new(self, name: str) -> NewFile:
+        """A file to write, under a name of its own until it is finished."""
+        return _NewLocalFile(self.location / name)
+
+    def delete(self, names: Iterable[str]) -> None:
+        """Remove files."""
+        for name in names:
+            (self.location / name).unlink(missing_ok=True)
+
+    def total(self) -> int:
+        """The bytes of all files in the folder and below."""
+        return sum(path.stat().st_size for path in self.location.rglob("*") if path.is_file())
+
+    def remove(self) -> None:
+        """Remove the folder and all in it, as far as possible."""
+        shutil.rmtree(self.location, ignore_errors=True)
+
+
+class ObjectFolder(Folder):
+    """The objects whose keys begin with one prefix."""
+
+    def __init__(self, url: ObjectUrl) -> None:
+        self.location: ObjectUrl = url
+
+    def make(self) -> None:
+        """Nothing: there are no folders in a store. What is in its way, or no bucket, is found out here."""
+        next(self._listed(), None)
+
+    def exists(self, name: str | None = None) -> bool:
+        """Whether there is any object below, or one of a name."""
+        if name is None:
+            return next(bucket_of(self.location).list(self.location.key), None) is not None
+        return bucket_of(self.location).exists(self._key(name))
+
+    def names(self) -> Iterator[str]:
+        """The names of the objects right below the prefix."""
+        return (entry.name for entry in self._listed())
+
+    def folders(self) -> list[str]:
+        """The next parts of keys that go on below the prefix, sorted: all objects are listed."""
+        begin = f"{self.location.key.rstrip('/')}/"
+        keys = (found.url.key.removeprefix(begin) for found in bucket_of(self.location).list(self.location.key))
+        return sorted({key.partition("/")[0] for key in keys if "/" in key})
+
+    def size(self, name: str) -> int:
+        """The size of an object, in bytes."""
+        return bucket_of(self.location).head(self._key(name)).size
+
+    def entries(self) -> list[FolderFile]:
+        """The objects right below the prefix, sorted, by one listing."""
+        return sorted(self._listed())
+
+    def _listed(self) -> Iterator[FolderFile]:
+        for found in bucket_of(self.location).list(self.location.key):
+            if found.url.parent == self.location:
+                yield FolderFile(found.url.name, found.size)
+
+    def get(self, name: str) -> bytes:
+        """A whole object."""
+        return _counted(bucket_of(self.location).get(self._key(name)))
+
+    def get_range(self, name: str, offset: int, size: int) -> bytes:
+        """Bytes of an object; fewer where it ends before."""
+        return _counted(bytes(bucket_of(self.location).read(self._key(name), offset, offset + size, None)))
+
+    def put(self, name: str, data: bytes | memoryview, *, durable: bool = True) -> None:  # noqa: ARG002 (an object always is)
+        """Write a whole object."""
+        bucket_of(self.location).put(self._key(name), bytes(data))
+
+    def create(self, name: str, data: bytes, points: tuple[str, str] | None = None) -> bool:
+        """Write an object on the condition that there is none of its name."""
+        if points:
+            reach(points[0])
+        made = bucket_of(self.location).create(self._key(name), data)
+        if points:
+            reach(points[1])
+        return made
+
+    def replace(self, name: str, data: bytes, point: str, *, durable: bool = True) -> None:  # noqa: ARG002 (it always is)
+        """Write an object."""
+        reach(point)
+        self.put(name, data)
+
+    def new(self, name: str) -> NewFile:
+        """An upload."""
+        return _NewObject(upload_to(self.location / name))
+
+    def delete(self, names: Iterable[str]) -> None:
+        """Remove objects."""
+        keys = [self._key(name) for name in names]
+        if keys:
+            bucket_of(self.location).delete(keys)
+
+    def total(self) -> int:
+        """The bytes of all objects below."""
+        return sum(found.size for found in bucket_of(self.location).list(self.location.key))
+
+    def remove(self) -> None:
+        """Remove all objects below, as far as possible."""
+        bucket = bucket_of(self.location)
+        try:
+            keys = [found.url.key for found in bucket.list(self.location.key)]
+            if keys:
+                bucket.delete(keys)
+            clear_uploads(self.location)
+        except (ReadError, WriteError):
+            return  # what stays is cleared away by the next run onto the same destination
+
+    def _key(self, name: str) -> str:
+        return (self.location / name).key
+
+
+class _NewLocalFile(NewFile):
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._open = path.with_name(path.name + OPEN_SUFFIX)
+        self.file = self._open.open("wb", buffering=0)
+
+    def seal(self) -> None:
+        self.file.close()
+
+    def finish(self) -> None:
+        self.file.close()
+        self._open.rename(self._path)
+
+    def discard(self) -> None:
+        self.file.close()
+        self._open.unlink(missing_ok=True)
+
+
+class _NewObject(NewFile):
+    def __init__(self, upload: Upload) -> None:
+        self._upload: Upload | None = upload
+        self.file = cast("BinaryIO", upload)
+
+    def seal(self) -> None:
+        if self._upload is not None:
+            self._upload.seal()
+
+    def finish(self) -> None:
+        if self._upload is not None:
+            self._upload.finish()
+            self._upload = None
+
+    def discard(self) -> None:
+        if self._upload is not None:
+            self._upload.abort()
+            self._upload = None
+
+
+def _counted(data: bytes) -> bytes:
+    asked_for()
+    fetched(len(data))
+    return data
+
+
+def replace_file(new: Path, target: Path) -> None:
+    """Rename ``new`` to ``target``, durably. The space of a large file that was there is given back in the background.
+
+    A file's pages and blocks go when the last who has it open closes it; for a gigabyte that takes a while.
+    """
+    try:
+        before = os.open(target, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except OSError:
+        before = -1
+    try:
+        new.replace(target)
+        sync_folder(target.parent)
+    finally:
+        if before >= 0 and os.fstat(before).st_size > _LARGE_FILE:
+            threading.Thread(target=os.close, args=(before,), name="chunkmill-close", daemon=True).start()
+        elif before >= 0:
+            os.close(before)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make a rename within ``folder`` durable."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,518 @@
+"""Files and objects read by position, with lengths checked before memory is taken, and a cache of decoded chunks.
+
+A local one stays open while one chunk after the other is read from it, or as long as chunks lie in it.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+import stat
+import threading
+from collections import OrderedDict
+from collections.abc import Hashable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from random import Random
+from types import TracebackType
+from typing import Any, Final, Generic, TypeVar
+from weakref import WeakValueDictionary
+
+import numpy as np
+
+from ..errors import ReadError, SourceMissingError
+from ..limits import MIB, check_limit
+from ..objects import RemoteFile, is_url
+from ..task_context import TaskContext, asked_for, current, fetched, find
+
+GROWING = "+"
+"""What ends a version of which more may follow: rows that a recorder appends change nothing that was there."""
+
+_LARGEST_READ = 1 << 30
+_PASSING = frozenset({errno.EIO, errno.EAGAIN, errno.ESTALE, errno.ETIMEDOUT, errno.ENOMEM})
+
+
+class PositionalFile:
+    """A file opened for reading; no position is kept, so that several readers may share it.
+
+    Use it as a context manager. Opening raises :class:`SourceMissingError`, reading :class:`ReadError`.
+    """
+
+    __slots__ = ("_fd", "_status", "_version", "path", "size")
+
+    def __init__(self, path: str, descriptor: int | None = None, version: str | None = None) -> None:
+        self.path = path
+        self._fd = -1
+        try:
+            flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
+            self._fd = os.open(path, flags) if descriptor is None else os.dup(descriptor)
+        except OSError as error:
+            raise SourceMissingError(
+                f"cannot be opened: {error.strerror}{_registered_as(version)}",
+                path=path,
+                hint="Check the path and its permissions.",
+            ) from error
+        status = self._status = os.fstat(self._fd)
+        if not stat.S_ISREG(status.st_mode):
+            self.close()
+            raise ReadError("not a file", path=path, hint="Give the path of a file; a folder or pipe can't be read.")
+        self.size = status.st_size
+        self._version = _version_of(status)
+
+    @property
+    def version(self) -> str | None:
+        """The mark that tells this content from another under the same path: size, modification time and inode."""
+        return self._version
+
+    def check(self, version: str | None) -> None:
+        """Raise :class:`ReadError` where the file is not of ``version`` any more; None and an empty one: it always is.
+
+        After a version that ends with :data:`GROWING` the file may be longer.
+        """
+        if not version:
+            return
+        status = os.fstat(self._fd)
+        known = self._status
+        if _is_of(version, self._version) and (status.st_mtime_ns, status.st_size) == (
+            known.st_mtime_ns,
+            known.st_size,
+        ):
+            return
+        if _is_of(version, _version_of(status)):
+            return
+        if version.endswith(_ANY_INODE):
+            raise self._changed(version, status)
+        size, time, inode = (int(n) for n in version.removesuffix(GROWING).split("-"))
+        is_same_file = inode == status.st_ino or not _inodes_last(status.st_dev)
+        if is_same_file and (size, time) == (status.st_size, status.st_mtime_ns):
+            return
+        if is_same_file and version.endswith(GROWING) and status.st_size > size:
+            return
+        raise ReadError(
+            "was replaced since it was opened",
+            path=self.path,
+            hint="Its size, modification time or inode has changed; open it again, and do not change files while "
+            "their chunks are in use.",
+        )
+
+    def _changed(self, identity: str, status: os.stat_result) -> ReadError:
+        return ReadError(
+            f"was replaced since it was registered: it has {status.st_size:,} bytes, modified at "
+            f"{_date(status.st_mtime_ns)}, not {_described(identity)}",
+            path=self.path,
+            hint="Register it again, or put the file back that was there.",
+        )
+
+    @property
+    def is_local(self) -> bool:
+        """Whether there is a descriptor."""
+        return self._fd >= 0
+
+    def expect(self, start: int, stop: int) -> None:
+        """Say that these bytes will be read front to end; an operating system finds out by itself."""
+
+    def fileno(self) -> int:
+        """The descriptor, for copies by the kernel."""
+        return self._fd
+
+    def read(self, offset: int, size: int, *, what: str) -> bytes:
+        """Exactly ``size`` bytes from ``offset``; ``what`` names them in errors."""
+        check_limit(offset, self.size, path=self.path, offset=offset, what=f"the offset of {what}")
+        check_limit(size, self.size - offset, path=self.path, offset=offset, what=f"the length of {what}")
+        asked_for()
+        try:
+            data = os.pread(self._fd, min(size, _LARGEST_READ), offset)
+            fetched(len(data))
+            if len(data) == size:
+                return data
+            return self._read_rest(data, offset, size, what)
+        except OSError as error:
+            raise ReadError(
+                f"reading failed: {error.strerror}", path=self.path, offset=offset, transient=error.errno in _PASSING
+            ) from error
+
+    def _read_rest(self, data: bytes, offset: int, size: int, what: str) -> bytes:
+        parts = [data]
+        done = len(data)
+        while done < size:
+            part = os.pread(self._fd, min(size - done, _LARGEST_READ), offset + done)
+            fetched(len(part))
+            if not part:
+                raise ReadError(
+                    f"the file shrank while {what} was read",
+                    path=self.path,
+                    offset=offset + done,
+                    hint="Another program is writing to it; read it when that has finished.",
+                )
+            parts.append(part)
+            done += len(part)
+        return b"".join(parts)
+
+    def close(self) -> None:
+        """Close the file; closing twice is fine."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def __enter__(self) -> PositionalFile:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.close()
+
+
+_ANY_INODE: Final = "-"
+"""What ends a version that is a file's identity: its size and modification time alone."""
+
+
+def file_identity(size: int, modified_ns: int) -> str:
+    """The version of a file that is known by its size and modification time, wherever it was copied or mounted."""
+    return f"{size}-{modified_ns}{_ANY_INODE}"
+
+
+def _is_of(version: str, there: str) -> bool:
+    version = version.removesuffix(GROWING)
+    return there.startswith(version) if version.endswith(_ANY_INODE) else there == version
+
+
+def _described(identity: str) -> str:
+    size, time = (int(n) for n in identity.removesuffix(_ANY_INODE).split("-"))
+    return f"{size:,} bytes, modified at {_date(time)}"
+
+
+def _registered_as(version: str | None) -> str:
+    """The end of a sentence on a file that is gone, where it is known by its identity."""
+    return f"; it was registered with {_described(version)}" if version and version.endswith(_ANY_INODE) else ""
+
+
+def _date(time_ns: int) -> str:
+    return str(np.datetime64(time_ns, "ns"))
+
+
+def _version_of(status: os.stat_result) -> str:
+    return f"{status.st_size}-{status.st_mtime_ns}-{status.st_ino}"
+
+
+def _inodes_last(device: int) -> bool:
+    """Whether a file keeps its inode's number there: not in FUSE, where it may get another each time it is opened."""
+    number = f"{os.major(device)}:{os.minor(device)}"
+    try:
+        mounts = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return True
+    return not any(line.split()[2] == number and " - fuse" in line for line in mounts)
+
+
+_WINDOW: Final = 1 << 18
+_SMALL: Final = 1 << 16
+ANYWHERE: Final = 1 << 62
+"""The end of a run of which nobody knows where it ends."""
+
+_MOST_HELD: Final = min(256, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4)
+"""Files that stay open because chunks lie in them; those beyond are opened by name, and their versions checked."""
+
+
+class HeldFile(PositionalFile):
+    """A local file that is open as long as somebody has this object, whatever becomes of its name.
+
+    Pickles as None: elsewhere there is only the name.
+    """
+
+    __slots__ = ("__weakref__",)
+
+    def close(self) -> None:
+        """Nothing; the file is closed when the object goes."""
+
+    def __del__(self) -> None:
+        super().close()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _not_here, ()
+
+
+def _not_here() -> None:
+    """A held file as another process gets it."""
+
+
+_held: WeakValueDictionary[tuple[str, str], HeldFile] = WeakValueDictionary()
+
+
+def held_file(path: str, version: str | None) -> HeldFile | None:
+    """The file under ``path``, of ``version`` if given, to be held on to; None where as many as may be are held.
+
+    Raises as :class:`PositionalFile`, and :class:`ReadError` where the file that is there is of another version.
+    """
+    known = _held.get((path, version.removesuffix(GROWING))) if version else None
+    if known is not None:
+        return known
+    file = HeldFile(path, version=version)
+    file.check(version)
+    if len(_held) >= _MOST_HELD:
+        return None
+    return _held.setdefault((path, str(file.version)), file)
+
+
+class KeptFile(PositionalFile):
+    """A local file that stays open when who uses it is done; small pieces that lie close together are read at once."""
+
+    __slots__ = ("_filled", "_next", "_start", "_window", "run_end")
+
+    def __init__(self, path: str, descriptor: int | None = None, version: str | None = None) -> None:
+        super().__init__(path, descriptor, version)
+        self.run_end = ANYWHERE
+        self._window = bytearray()
+        self._start = self._next = self._filled = 0
+
+    def read(self, offset: int, size: int, *, what: str) -> bytes:
+        """Exactly ``size`` bytes from ``offset``; ``what`` names them in errors."""
+        at = offset - self._start
+        if not 0 <= at <= self._filled - size:
+            follows = 0 <= offset - self._next < _SMALL
+            if not follows or size > _SMALL or not self._fill(offset) >= size:
+                self._next = offset + size
+                return super().read(offset, size, what=what)
+            at = 0
+        asked_for()
+        self._next = offset + size
+        return bytes(memoryview(self._window)[at : at + size])
+
+    def _fill(self, offset: int) -> int:
+        """Read what lies from ``offset`` on into the window, whose memory is used again; gives how much it holds."""
+        self._window = self._window or bytearray(_WINDOW)
+        self._start = offset
+        size = min(max(self.run_end - offset, 0), _WINDOW)
+        try:
+            self._filled = os.preadv(self.fileno(), [memoryview(self._window)[:size]], offset)
+            fetched(self._filled)
+        except OSError:
+            self._filled = 0
+        return self._filled
+
+    def is_still(self, path: str, version: str | None) -> bool:
+        """Whether this is what ``path`` named at ``version``; without one: what it names now, unchanged."""
+        if path != self.path:
+            return False
+        if version:
+            return _is_of(version, self._version)
+        try:
+            now = os.stat(path)  # noqa: PTH116 (for every chunk)
+        except OSError:
+            return False
+        return os.path.samestat(now, self._status) and (now.st_size, now.st_mtime_ns) == (
+            self._status.st_size,
+            self._status.st_mtime_ns,
+        )
+
+    def close(self) -> None:
+        """Nothing; :func:`keeping_open` closes it."""
+
+    def close_indeed(self) -> None:
+        """Close the file."""
+        super().close()
+
+
+class OpenFiles:
+    """The local file that a task opened last: it stays open for the next to ask for it.
+
+    ``run_end`` is where what is wanted of it ends, as far as that is known: nothing behind is read in advance.
+    """
+
+    def __init__(self) -> None:
+        self.run_end = ANYWHERE
+        self._file: KeptFile | None = None
+
+    def get(self, path: str, version: str | None, held: HeldFile | None) -> KeptFile:
+        """A file of ``version``, opened or still open."""
+        if self._file is None or not self._file.is_still(path, version):
+            self.close()
+            self._file = KeptFile(path, None if held is None else held.fileno(), version)
+        self._file.check(version)
+        self._file.run_end = self.run_end
+        return self._file
+
+    def close(self) -> None:
+        """Close it."""
+        file, self._file = self._file, None
+        if file is not None:
+            file.close_indeed()
+
+
+@contextmanager
+def keeping_open() -> Iterator[None]:
+    """In the block, the local file that this thread opened last stays open for the next to ask for it."""
+    context = current()
+    if context.find(OpenFiles) is not None:
+        yield
+        return
+    files = OpenFiles()
+    try:
+        with TaskContext(files).entered():
+            yield
+    finally:
+        files.close()
+
+
+def kept_or_opened(path: str, version: str | None, held: HeldFile | None) -> PositionalFile:
+    """A local file of ``version``, opened or still open, to be used until the next is asked for.
+
+    Raises as :class:`PositionalFile`, and :class:`ReadError` where it is not of that version any more.
+    """
+    files = find(OpenFiles)
+    if files is not None:
+        return files.get(path, version, held)
+    file = PositionalFile(path, version=version) if held is None else held
+    file.check(version)
+    return file
+
+
+NEVER_CHANGES: Final = ""
+"""The version of an object that is written once, under a name of its own."""
+
+_KEPT_OPEN: Final = 3
+
+
+class RemotePositional(PositionalFile):
+    """An object in a store, read by position through windows of some megabytes."""
+
+    __slots__ = ("_remote",)
+
+    def __init__(self, remote: RemoteFile) -> None:
+        self._remote = remote
+        self._fd = -1
+        self.path = remote.name
+        self.size = remote.size
+
+    @property
+    def version(self) -> str | None:
+        """The version that is read."""
+        return self._remote.version
+
+    def check(self, version: str | None) -> None:
+        """Nothing: each request asks for the version."""
+
+    def expect(self, start: int, stop: int) -> None:
+        """Say that these bytes will be read front to end."""
+        self._remote.expect(start, stop)
+
+    def read(self, offset: int, size: int, *, what: str) -> bytes:
+        """Exactly ``size`` bytes from ``offset``; ``what`` names them in errors."""
+        check_limit(offset, self.size, path=self.path, offset=offset, what=f"the offset of {what}")
+        check_limit(size, self.size - offset, path=self.path, offset=offset, what=f"the length of {what}")
+        return self._remote.pread(offset, size)
+
+    def close(self) -> None:
+        """Nothing: who opened it once more shares it; it goes when it was not used for a while."""
+
+
+def open_positional(
+    path: str | os.PathLike[str], version: str | None = None, held: HeldFile | None = None
+) -> PositionalFile:
+    """Open a file, or an object, of a known ``version``; None takes the one that is there now.
+
+    ``held`` is the file where it is open already. An object of a known version stays open for the next to ask for it,
+    so that chunks that lie beside each other are fetched together. Raises :class:`ReadError` for another version.
+    """
+    text = os.fspath(path)
+    if is_url(text):
+        return RemotePositional(_shared(text, version))
+    file = PositionalFile(text, version=version) if held is None else held
+    try:
+        file.check(version)
+    except ReadError:
+        file.close()
+        raise
+    return file
+
+
+def open_briefly(path: str, version: str | None = None, held: HeldFile | None = None) -> PositionalFile:
+    """Like :func:`open_positional`, for who is done with it before another file is opened: see :func:`keeping_open`."""
+    return open_positional(path, version) if is_url(path) else kept_or_opened(path, version, held)
+
+
+_open: OrderedDict[tuple[str, str], RemoteFile] = OrderedDict()
+_lock = threading.Lock()
+
+
+def _shared(url: str, version: str | None) -> RemoteFile:
+    with _lock:
+        if version is not None and (url, version) in _open:
+            _open.move_to_end((url, version))
+            return _open[url, version]
+    file = RemoteFile(url, version)
+    with _lock:
+        _open[url, NEVER_CHANGES if version == NEVER_CHANGES else file.version or NEVER_CHANGES] = file
+        while len(_open) > _KEPT_OPEN:
+            _open.popitem(last=False)
+    return file
+
+
+def _forget() -> None:
+    """In a forked process, which has neither its parent's threads nor its connections."""
+    global _lock
+    _lock = threading.Lock()
+    _open.clear()
+
+
+os.register_at_fork(after_in_child=_forget)
+
+
+T = TypeVar("T")
+
+RECENT_BYTES: Final = 64 * MIB
+"""The most that is kept of chunks, and of manifests."""
+_OBJECT: Final = 4096
+"""Bytes that the objects of a chunk take beside its values."""
+
+
+class Recent(Generic[T]):
+    """Things by their keys, of no more than so many bytes in all and each; threads may use it together.
+
+    Where there is no room any more, one that is drawn by lot goes: of what is asked for in turns, and is a little more
+    than fits, the oldest is always the next that is asked for.
+    """
+
+    def __init__(self, most_bytes: int = RECENT_BYTES, largest: int = RECENT_BYTES // 256) -> None:
+        self._most = most_bytes
+        self._largest = largest
+        self._bytes = 0
+        self._things: dict[Hashable, tuple[T, int]] = {}
+        self._keys: list[Hashable] = []
+        self._lots = Random(0)  # noqa: S311 (nobody guesses it)
+        self._lock = threading.Lock()
+
+    def find(self, key: Hashable) -> T | None:
+        """The thing of a key, if it is kept."""
+        with self._lock:
+            found = self._things.get(key)
+            return None if found is None else found[0]
+
+    def keep(self, key: Hashable, thing: T, size: int) -> None:
+        """Keep a thing of ``size`` bytes, unless it is large: then reading it is what takes its time."""
+        size += _OBJECT
+        if size > self._largest:
+            return
+        with self._lock:
+            if key in self._things:
+                return
+            while self._keys and self._bytes + size > self._most:
+                self._drop_one()
+            self._things[key] = thing, size
+            self._keys.append(key)
+            self._bytes += size
+
+    def _drop_one(self) -> None:
+        at = self._lots.randrange(len(self._keys))
+        self._keys[at], self._keys[-1] = self._keys[-1], self._keys[at]
+        self._bytes -= self._things.pop(self._keys.pop())[1]
+
+
+def state_of(path: str) -> tuple[str, int, int, int] | None:
+    """The path, size, modification time and inode of a file; None where it is none, or an object of a store."""
+    if is_url(path):
+        return None
+    try:
+        status = os.stat(path)  # noqa: PTH116 (a path object takes as long as the call)
+    except OSError:
+        return None
+    return path, status.st_size, status.st_mtime_ns, status.st_ino

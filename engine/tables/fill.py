@@ -1,0 +1,505 @@
+"""The run of a backfill: stages of tasks over fragments, and a commit for each group of results."""
+
+from __future__ import annotations
+
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from ..errors import SessionError, SkipThresholdExceededError, UsageError, WriteError, writing
+from ..execution import Packed, RunOptions, Stage, Staging, Task, dealt, failure_from_dict, raise_failure, warn_of
+from ..faults import reach
+from ..lance import FragmentReader, LanceTable
+from ..locations import located
+from ..storage import publish
+from ..storage.folder import Folder
+from .checkpoints import COMPUTED, CheckpointStore, Computed, WrittenFile
+from .computing import Batching
+from .digests import job_digits, job_of
+from .fill_task import MOST_KILLERS, BackfillBody, CalledRows, batches_at_hand, killed_by, rows_that_kill
+from .jobs import DONE, RUNNING, JobTable, RowProgress, RunCounts
+from .planning import WHOLE, Piece, SelectedFragment, Window, declare, selection_of, settle, task_rows_of, tasks_of
+from .targets import OTHER_FUNCTION, FilledColumns
+
+_QUICKLY_JOINED: Final = 64 << 20
+_FIRST_SECONDS: Final = 5.0
+"""The time after which the tasks of a first stage, one a worker, leave what they have not done to smaller ones, as rows
+may not all take the same time. Another stage costs 2 % of that; with small tasks at once, brief functions cost more."""
+_MOST_DEATHS: Final = 3
+"""Times in a row that workers may be lost for nothing that can be found."""
+
+
+@dataclass(frozen=True)
+class FragmentWork:
+    """Columns that are filled in fragments of a version, for a job; the others are as in ``BackfillRun``.
+
+    ``home`` is the place of the table whose checkpoints they are; by default the one that is read.
+    """
+
+    table: LanceTable
+    job: str
+    batching: Batching
+    run: RunOptions
+    workers: int
+    task_rows: int | None
+    reader: FragmentReader
+    target: FilledColumns
+    counts: RunCounts
+    home: str | None = None
+
+    def checkpointed(self, pieces: Sequence[Piece]) -> None:
+        """Compute rows, and leave them as checkpoints; raises what :meth:`files_of` does."""
+        deaths = _Deaths(self, pieces)
+        while True:
+            with self.staging() as staging:
+                try:
+                    self._computed(staging, pieces, is_careful=deaths.there_were)
+                    return
+                except SessionError as error:
+                    if not error.transient:
+                        raise
+                    at_hand = batches_at_hand(staging)
+            deaths.follow(at_hand)
+
+    def files_of(self, group: Iterable[SelectedFragment]) -> dict[int, WrittenFile]:
+        """The files of fragments, which tasks write, or that were written by a run that was cut.
+
+        Where workers are lost, those rows are looked for that end them. Raises what the function raised, and
+        ``PipelineError`` for such rows, unless they are skipped.
+        """
+        files: dict[int, WrittenFile] = {}
+        todo = list(group)
+        deaths = _Deaths(self, [Piece.whole(one) for one in todo])
+        while True:
+            for one in todo:
+                found = (file for file in self.store.of(one.key).files() if self._is_there(file, one))
+                if (file := next(found, None)) is not None:
+                    files[one.fragment.id] = file
+            todo = [one for one in todo if one.fragment.id not in files]
+            if not todo:
+                break
+            with self.staging() as staging:
+                try:
+                    written = self._written(staging, todo, is_careful=deaths.there_were)
+                except SessionError as error:
+                    if not error.transient:
+                        raise
+                    at_hand = batches_at_hand(staging)
+                else:
+                    files |= written
+                    break
+            deaths.follow(at_hand)
+        return files
+
+    def _written(
+        self, staging: Staging, todo: Sequence[SelectedFragment], *, is_careful: bool
+    ) -> dict[int, WrittenFile]:
+        """The files of fragments, once tasks have written them."""
+        pieces = list(map(Piece.whole, todo))
+        files = written_files(self._computed(staging, pieces, is_careful=is_careful))
+        whole = [(piece,) for piece in pieces if piece.fragment.id not in files]
+        if whole:
+            # Another stage of Spark takes 0.2 s; putting 64 MiB together takes less than that.
+            small = sum(self.store.of(piece.key).size() for (piece,) in whole) <= _QUICKLY_JOINED
+            run = replace(self.run, progress=None)  # these rows were told of when they were computed
+            if small and not is_careful:
+                run = replace(run, executor="inline")
+            files |= written_files(self.stage(staging, whole, is_careful=is_careful, run=run))
+        for one in todo:
+            if not self.target.keeps_others and files[one.fragment.id].computed < one.rows:
+                raise WriteError(
+                    f"checkpoints of fragment {one.fragment.id} went while they were put together",
+                    path=self.table.place,
+                    hint="Nothing of it was committed; run it again.",
+                    transient=True,
+                )
+        return files
+
+    def _computed(self, staging: Staging, pieces: Sequence[Piece], *, is_careful: bool) -> list[dict[str, Any]]:
+        """Compute pieces, first in a task a worker, then in smaller ones what these leave; gives what tasks told."""
+        tasks = self._tasks(pieces, many=is_careful)
+        is_brief = self.task_rows is None and len(tasks) > 1 and not is_careful and not self.target.is_cheap
+        told = self.stage(staging, tasks, is_careful=is_careful, seconds=_FIRST_SECONDS if is_brief else None)
+        left = _left(tasks, told)
+        return told + (self.stage(staging, self._tasks(left, many=True), is_careful=is_careful) if left else [])
+
+    def _tasks(self, pieces: Sequence[Piece], *, many: bool) -> list[tuple[Piece, ...]]:
+        rows = sum(piece.span[1] - piece.span[0] for piece in pieces)
+        task_rows = task_rows_of(self.task_rows, rows, self.workers, many=many)
+        if self.target.is_cheap:
+            return list(dealt(pieces, lambda piece: piece.span[1] - piece.span[0], task_rows))
+        return tasks_of(pieces, task_rows)
+
+    def staging(self) -> AbstractContextManager[Staging]:
+        """A folder for the files of a stage."""
+        return staging_in(self.home or self.table.place)
+
+    @property
+    def store(self) -> CheckpointStore:
+        """The checkpoints of the table."""
+        return CheckpointStore(self.home or self.table.place)
+
+    def body(self, tasks: Packed[tuple[Piece, ...]], *, is_careful: bool, seconds: float | None = None) -> BackfillBody:
+        """The body of a stage of such tasks."""
+        batching = replace(self.batching, flush_seconds=0) if is_careful else self.batching
+        return BackfillBody(
+            self.table, self.reader.version, self.target, batching, tasks, self.job, is_careful, self.home, seconds
+        )
+
+    def _is_there(self, file: WrittenFile, one: SelectedFragment) -> bool:
+        """Whether a file that was written before is whole."""
+        try:
+            is_whole = self.table.length_of(file.name) == one.fragment.rows == file.rows
+        except (OSError, RuntimeError):
+            return False
+        return is_whole and (self.target.keeps_others or file.computed >= one.rows)
+
+    def stage(
+        self,
+        staging: Staging,
+        tasks: Sequence[tuple[Piece, ...]],
+        *,
+        is_careful: bool,
+        run: RunOptions | None = None,
+        seconds: float | None = None,
+    ) -> list[dict[str, Any]]:
+        """Run a stage, and give what its tasks told of each piece. Raises what failed in the first that did.
+
+        With care each batch is announced, and kept as soon as it is done. After so many ``seconds`` a task leaves the
+        rest of its rows.
+        """
+        body = self.body(Packed(tasks), is_careful=is_careful, seconds=seconds)
+        numbered = [
+            Task(number, body.label(number), sum(piece.rows for piece in pieces)) for number, pieces in enumerate(tasks)
+        ]
+        run = self.run if run is None else run
+        if is_careful:  # what was announced is looked for when the stage is over
+            ran = Stage(body, numbered, staging, destination=self.table.place).run(replace(run, progress=None))
+        else:
+            with staging.inner() as own:
+                ran = Stage(body, numbered, own, destination=self.table.place).run(run)
+        warn_of(ran.notes, set())
+        wrong = [note for note in ran.notes if note.kind == "failed"]
+        self.counts.errors += [note.data["errors"] for note in wrong]
+        if wrong:
+            raise failure_from_dict(min(wrong, key=lambda note: note.task).data["failure"])
+        raise_failure(ran.notes)
+        if any(note.kind == "ended" for note in ran.notes):
+            raise SessionError("workers ended in the stage, and tries at their tasks found that", transient=True)
+        ran.outcomes()  # each has told how it ended
+        told = [note.data for note in ran.notes if note.kind == "piece"]
+        if isinstance(run.progress, RowProgress):
+            all_ = (piece for pieces in tasks for piece in pieces)
+            run.progress.passed(sum(piece.rows for piece in all_) - sum(piece.rows for piece in _left(tasks, told)))
+        return told
+
+
+@contextmanager
+def staging_in(place: str) -> Iterator[Staging]:
+    """A folder for the files of a stage, in that of the table at a place."""
+    home = located(place) / COMPUTED
+    with writing(place):
+        Folder.at(home).make()
+    with Staging.beside(home / "run") as staging:
+        yield staging
+
+
+def written_files(told: Sequence[dict[str, Any]]) -> dict[int, WrittenFile]:
+    """The files of whole fragments that tasks told of."""
+    return {piece["fragment"]: WrittenFile(**piece["file"]) for piece in told if "file" in piece}
+
+
+def _left(tasks: Sequence[tuple[Piece, ...]], told: Sequence[dict[str, Any]]) -> list[Piece]:
+    """The rows that tasks have left to others."""
+    reached = {(one["fragment"], one["first"]): one["end"] for one in told}
+    left = []
+    for piece in (piece for pieces in tasks for piece in pieces):
+        first, end = piece.span
+        begin = reached.get((piece.fragment.id, first), first)
+        if begin < end:
+            left.append(replace(piece, span=(begin, end), is_whole=piece.is_whole and begin == first))
+    return left
+
+
+class _Deaths:
+    """The workers that a run loses, and the rows for which they died."""
+
+    def __init__(self, work: FragmentWork, pieces: Iterable[Piece]) -> None:
+        self._work = work
+        self._target = work.target
+        self._counts = work.counts
+        self._pieces = {piece.fragment.id: piece for piece in pieces}
+        self._skipped = Counter(work.counts.skipped)
+        self._killers: list[tuple[int, int]] = []
+        self._for_nothing = 0
+        self.there_were = False
+
+    def follow(self, at_hand: Sequence[CalledRows]) -> None:
+        """Find the rows that ended a worker, of those that functions had in a run with care, and let policies decide.
+
+        Raises ``PipelineError`` for rows that must not be skipped, ``SessionError`` where workers are lost for others.
+        """
+        before = len(self._killers)
+        for batch in at_hand:
+            piece = self._pieces[batch.fragment]
+            self._killers += [(batch.fragment, offset) for offset in rows_that_kill(self._alone, piece, batch)]
+        new = self._killers[before:]
+        self._for_nothing = 0 if new else self._for_nothing + self.there_were
+        self.there_were = True
+        if self._for_nothing >= _MOST_DEATHS:
+            raise SessionError(
+                f"workers end all the time, and not for rows of {self._target.name!r} that could be found",
+                hint="See that they have the memory that they need. What was computed is kept.",
+                transient=True,
+            )
+        if new:
+            self._decide(new)
+
+    def _decide(self, killers: Sequence[tuple[int, int]]) -> None:
+        """Leave rows null, with a failure, or fail for them."""
+        error = SessionError("the function ended the process of its worker")
+        refused: list[tuple[int, int]] = []
+        body = self._work.body(Packed(()), is_careful=True)
+        for fragment, offset in killers:
+            failure, is_skipped = self._target.died(error, (fragment << 32) + offset)
+            if not is_skipped or len(self._killers) > MOST_KILLERS:
+                refused.append((fragment, offset))
+                self._counts.errors.append(body.keep_errors(fragment, [failure.to_dict()]))
+                continue
+            nulls = [pa.nulls(1, field.type) for field in self._target.schema]
+            values = pa.RecordBatch.from_arrays(nulls, schema=self._target.schema)
+            kept = Computed(np.array([offset], np.uint32), values, (failure.to_dict(),))
+            self._work.store.of(self._pieces[fragment].key).write(kept)
+            self._skipped[str(failure.policy)] += 1
+        if refused:
+            raise killed_by(self._target.name, refused)
+        self._target.check_skipped(self._skipped, self._counts.rows)
+
+    def _alone(self, piece: Piece) -> list[CalledRows] | None:
+        """Run a piece alone; gives what the function had when its worker died, if it did."""
+        with self._work.staging() as staging:
+            try:
+                self._work.stage(staging, [(piece,)], is_careful=True)
+            except SessionError as error:
+                at_hand = batches_at_hand(staging)
+                if not error.transient or not at_hand:
+                    raise
+                return at_hand
+        return None
+
+
+_MOST_ROUNDS: Final = 20
+_FRAGMENTS_OF_A_COMMIT: Final = 64
+_SHARE_OF_A_COMMIT: Final = 20
+_SHOWN: Final = 10
+
+
+@dataclass(frozen=True)
+class BackfillRun:
+    """A run of a backfill, as it is asked for. ``workers`` is how many tasks there may be at once."""
+
+    table: LanceTable
+    job: str
+    batching: Batching
+    run: RunOptions
+    workers: int
+    task_rows: int | None = None
+    granularity: int | None = 0
+    """Fragments of a commit; None: all in one, 0: 64, or one in twenty where there are more."""
+    where: str | None = None
+    window: Window = WHOLE
+    recompute_stale: bool = False
+    check: Callable[[Mapping[int, WrittenFile]], None] = lambda _: None
+    """What raises where files must not be committed."""
+    jobs: JobTable | None = None
+    """Those of the table: a file that was taken over from one that still runs counts as filled by that."""
+
+    def __call__(
+        self,
+        reader: FragmentReader,
+        target: FilledColumns,
+        selected: Sequence[SelectedFragment],
+        target_of: Callable[[FragmentReader], FilledColumns],
+        counts: RunCounts,
+    ) -> None:
+        """Compute what was selected, and count it in ``counts`` as it is committed.
+
+        Fragments that others changed meanwhile are planned again, with the columns that ``target_of`` gives then; those
+        whose columns another job has filled are its own, which is warned of. Raises whatever the function raised.
+        """
+        where = self.where
+        counts.total, counts.rows = len(selected), sum(one.rows for one in selected)
+        is_declared = bool(selected) and declare(self.table, target, selected)
+        for _ in range(_MOST_ROUNDS):
+            lost = self._round(reader, target, selected, counts)
+            is_all = is_declared and where is None and self.window == WHOLE
+            if not lost and not is_all:
+                break
+            before, reader = reader, self.table.at()
+            self._check_columns(target, target_of(reader))
+            selected = self._left(before, reader, target, lost, counts, is_all=is_all)
+            if not selected:
+                break
+        else:
+            if lost:
+                raise WriteError(
+                    f"others change the rows of {target.name!r} all the time: {len(lost)} fragments are not done",
+                    path=self.table.place,
+                    hint="Run it again; what was computed is kept.",
+                    transient=True,
+                )
+        if where is None and self.window == WHOLE:
+            settle(self.table, target)
+        if counts.taken:
+            warnings.warn(
+                f"{target.name!r} was filled by another job meanwhile in {len(counts.taken)} fragments, which keep its "
+                f"values: {', '.join(map(str, sorted(counts.taken)[:_SHOWN]))}{', …' * (len(counts.taken) > _SHOWN)}",
+                UserWarning,
+                stacklevel=2,
+            )
+
+    def _left(
+        self,
+        before: FragmentReader,
+        reader: FragmentReader,
+        target: FilledColumns,
+        lost: set[int],
+        counts: RunCounts,
+        *,
+        is_all: bool,
+    ) -> tuple[SelectedFragment, ...]:
+        """The fragments that are to be done again in a newer version.
+
+        That are the fragments that were lost, what others made of those that are gone, and, where ``is_all``, values of
+        another function that were moved meanwhile. Rows that were added meanwhile stay null.
+        """
+        then, there = before.by_id, reader.by_id
+        columns, inputs = target.columns, target.inputs
+        counts.taken |= {
+            id_
+            for id_ in lost & there.keys()
+            if there[id_].rows == then[id_].rows
+            and there[id_].files_of(columns) != then[id_].files_of(columns)
+            and there[id_].files_of(inputs) == then[id_].files_of(inputs)
+        }
+        is_gone = bool(lost - there.keys())
+        return tuple(
+            one
+            for one in selection_of(reader, target, self.where, recompute_stale=self.recompute_stale).fragments
+            for id_ in [one.fragment.id]
+            if id_ not in counts.taken
+            and (
+                (id_ in lost if id_ in then else is_gone)
+                or (is_all and target.state_of(one.fragment) == OTHER_FUNCTION)
+            )
+        )
+
+    def _round(
+        self,
+        reader: FragmentReader,
+        target: FilledColumns,
+        selected: Sequence[SelectedFragment],
+        counts: RunCounts,
+    ) -> set[int]:
+        """Compute fragments and commit them; gives those that others had changed by then."""
+        lost: set[int] = set()
+        many = self.granularity
+        if many == 0:
+            many = max(_FRAGMENTS_OF_A_COMMIT, -(-len(selected) // _SHARE_OF_A_COMMIT))
+        size = many or max(len(selected), 1)
+        work = FragmentWork(
+            self.table, self.job, self.batching, self.run, self.workers, self.task_rows, reader, target, counts
+        )
+        for group in (selected[at : at + size] for at in range(0, len(selected), size)):
+            files = work.files_of(group)
+            skipped = sum((Counter(file.skipped) for file in files.values()), counts.skipped)
+            try:
+                target.check_skipped(skipped, counts.rows)
+            except SkipThresholdExceededError:
+                counts.errors += [file.errors for file in files.values()]  # these rows are why
+                raise
+            self.check(files)
+            kept = self._committed(reader, target, files)
+            for fragment in kept:
+                counts.processed += files[fragment].computed - sum(files[fragment].skipped.values())
+                counts.skipped.update(files[fragment].skipped)
+                counts.errors += [files[fragment].errors] if files[fragment].errors else []
+            counts.fragments += len(kept)
+            counts.commits += bool(kept)
+            lost |= files.keys() - kept
+            for one in group:
+                work.store.of(one.key).remove()
+        return lost
+
+    def _committed(self, reader: FragmentReader, target: FilledColumns, files: Mapping[int, WrittenFile]) -> set[int]:
+        """Bring files into the newest version, but those of fragments that others changed; gives which it has then."""
+        if not files:
+            return set()
+        before = reader.by_id
+        for fragment, file in files.items():
+            rows = self.table.length_of(file.name)
+            if rows != before[fragment].rows:
+                raise WriteError(
+                    f"a file of fragment {fragment} has {rows:,} rows, not {before[fragment].rows:,}",
+                    path=self.table.file_address(file.name),
+                    hint="Nothing of it was committed; run the backfill again.",
+                )
+        columns = (*target.columns, *target.inputs)
+
+        def attempt() -> set[int] | None:
+            newest = self.table.at()
+            if newest.field_ids(columns) != reader.field_ids(columns):
+                raise WriteError(
+                    f"{target.name!r} or its inputs were replaced while they were computed",
+                    path=self.table.place,
+                    hint="Nothing of that was committed. Run the backfill again.",
+                )
+            there = newest.by_id
+            had = self._own(files, _having(newest, target, files))
+            same = {
+                id_
+                for id_ in files.keys() & there.keys() - had
+                if there[id_].rows == before[id_].rows and there[id_].files_of(columns) == before[id_].files_of(columns)
+            }
+            if not same:
+                return had
+            try:
+                made = self.table.replace({id_: files[id_].name for id_ in same}, newest.version, f"job {self.job}")
+            except WriteError:
+                if same <= _having(self.table.at(), target, files):
+                    return had | self._own(files, same)  # it was committed, though nobody could say so
+                raise
+            return None if made is None else had | self._own(files, same)
+
+        reach("column.commit")
+        hint = "Run it again; what was computed is kept."
+        return publish(attempt, f"the table of {target.name!r}", path=self.table.place, hint=hint)
+
+    def _check_columns(self, before: FilledColumns, now: FilledColumns) -> None:
+        """Raise ``UsageError`` where a column is not what it was when the job began."""
+        if before.columns != now.columns or before.inputs != now.inputs:
+            raise UsageError(f"{before.name!r} was changed while it was computed", path=self.table.place)
+
+    def _own(self, files: Mapping[int, WrittenFile], fragments: set[int]) -> set[int]:
+        """Those of some fragments whose files are not of another job that runs or is done, which counts them itself."""
+        writers = {id_: job_of(files[id_].name) for id_ in fragments}
+        if self.jobs is None or set(writers.values()) <= {job_digits(self.job)}:
+            return fragments
+        known = [one for one in self.jobs.all() if one.job_id != self.job]
+        others = {job_digits(one.job_id) for one in known if one.status in (RUNNING, DONE)}
+        return {id_ for id_, writer in writers.items() if writer not in others}
+
+
+def _having(reader: FragmentReader, target: FilledColumns, files: Mapping[int, WrittenFile]) -> set[int]:
+    """The fragments of a version that have these files."""
+    return {
+        id_
+        for id_, file in files.items()
+        if id_ in reader.by_id and set(reader.by_id[id_].files_of(target.columns)) == {file.name}
+    }

@@ -1,0 +1,496 @@
+"""The tasks of a backfill: read rows, call the function, keep checkpoints, and write column files.
+
+A task that has a whole fragment writes the file of its columns as it goes along. A fragment with more rows than that is
+computed by several tasks, which leave checkpoints, and put together by one more; and so is what another run has begun.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections import Counter
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Any, Final, NamedTuple
+from uuid import uuid4
+
+import numpy as np
+import pyarrow as pa
+
+from ..errors import PipelineError, SkipThresholdExceededError, WriteError, writing
+from ..execution import Body, Packed, Staging, TaskRun, failure_to_dict
+from ..faults import reach
+from ..lance import OFFSET, LanceTable
+from ..locations import located
+from ..storage.folder import Folder
+from .checkpoints import COMPUTED, CheckpointStore, Computed, Offsets, WrittenFile
+from .computing import FLUSH_BYTES, Batching, BatchSize
+from .planning import Piece
+from .policies import RowFailure
+from .targets import OTHER_FUNCTION, OTHER_INPUTS, FilledColumns, has_value, stale_condition
+
+_WINDOW: Final = 2**16
+"""Rows that are put together at once."""
+
+Stored = Callable[[tuple[int, int]], Iterator[pa.RecordBatch]]
+"""What columns have in the rows of a span."""
+
+
+def batches_of(
+    pieces: Iterable[Computed], rows: int, schema: pa.Schema, stored: Stored | None
+) -> Iterator[pa.RecordBatch]:
+    """The rows of a whole fragment, of ``rows`` rows: the pieces, which come in order, and between them what is stored.
+
+    Without ``stored``, there are nulls.
+    """
+    at = 0
+    for piece in (window for one in pieces for window in _windows(one)):
+        first, end = int(piece.offsets[0]), int(piece.offsets[-1]) + 1
+        yield from _between(at, first, schema, stored)
+        if end - first == len(piece):
+            yield piece.values
+        else:
+            yield _filled(piece, first, end, schema, stored)
+        at = end
+    yield from _between(at, rows, schema, stored)
+
+
+def _windows(piece: Computed) -> Iterator[Computed]:
+    """A piece in parts that span no more rows than a window, where there are rows between its own."""
+    first, last = int(piece.offsets[0]), int(piece.offsets[-1])
+    if last - first + 1 == len(piece) or last - first < _WINDOW:
+        yield piece
+        return
+    numbers = piece.offsets // _WINDOW
+    bounds = [0, *(np.flatnonzero(np.diff(numbers)) + 1).tolist(), len(piece)]
+    for begin, end in zip(bounds, islice(bounds, 1, None), strict=False):
+        yield Computed(piece.offsets[begin:end], piece.values.slice(begin, end - begin))
+
+
+def _between(first: int, end: int, schema: pa.Schema, stored: Stored | None) -> Iterator[pa.RecordBatch]:
+    """The rows from one offset to another of which nothing was computed."""
+    if first >= end:
+        return
+    if stored is not None:
+        yield from stored((first, end))
+        return
+    for begin in range(first, end, _WINDOW):
+        yield _nulls(min(_WINDOW, end - begin), schema)
+
+
+def _filled(piece: Computed, first: int, end: int, schema: pa.Schema, stored: Stored | None) -> pa.RecordBatch:
+    """A piece with the rows between its own."""
+    places = piece.offsets.astype(np.int64) - first
+    if stored is None:
+        indices = np.zeros(end - first, np.int64)
+        indices[places] = np.arange(len(piece))
+        missing = np.ones(end - first, np.bool_)
+        missing[places] = False
+        return piece.values.take(pa.array(indices, mask=missing))
+    before = pa.Table.from_batches(stored((first, end)), schema)
+    indices = np.arange(end - first)
+    indices[places] = before.num_rows + np.arange(len(piece))
+    both = pa.concat_tables([before, pa.Table.from_batches([piece.values], schema)])
+    return both.take(pa.array(indices)).combine_chunks().to_batches()[0]
+
+
+def _nulls(rows: int, schema: pa.Schema) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([pa.nulls(rows, field.type) for field in schema], schema=schema)
+
+
+ANNOUNCED: Final = "batch-"
+_TOLD_SECONDS: Final = 1.0
+"""How often a task tells how many rows it has computed."""
+_LOOKED_SECONDS: Final = 0.5
+"""How often a task looks whether another has failed."""
+
+
+@dataclass(frozen=True)
+class BackfillBody(Body):
+    """The stage that computes columns. ``job`` is what files with failures are called after.
+
+    ``is_careful``: each batch is announced before the function has it, so that one that kills its worker is known.
+    ``home`` is the place of the table whose checkpoints and errors they are; by default the one that is read.
+    """
+
+    table: LanceTable
+    version: int
+    target: FilledColumns
+    batching: Batching
+    tasks: Packed[tuple[Piece, ...]]
+    job: str
+    is_careful: bool = False
+    home: str | None = None
+    seconds: float | None = None
+    """The time after which a task leaves the rest of its rows to others; None: it has all it needs."""
+
+    @property
+    def checkpoints(self) -> CheckpointStore:
+        """The checkpoints to which what was computed goes."""
+        return CheckpointStore(self.home or self.table.place)
+
+    def label(self, index: int) -> str:
+        """The fragments of a task."""
+        pieces = self.tasks[index]
+        first = pieces[0]
+        rows = "" if first.is_whole else f", rows {first.span[0]:,} to {first.span[1]:,}"
+        more = "" if len(pieces) == 1 else f", and {len(pieces) - 1} more"
+        return f"{self.target.name!r} of fragment {first.fragment.id}{rows}{more}"
+
+    def run(self, task: TaskRun) -> Generator[pa.RecordBatch, None, dict[str, Any]]:
+        """Compute the pieces of a task, and tell of each what there is then."""
+        staging = Staging(task.folder)
+        amount = _Amount(task)
+        rows = 0
+        ends = None if self.seconds is None else time.monotonic() + self.seconds
+        for number, piece in enumerate(self.tasks[task.index]):
+            if number and ends is not None and time.monotonic() > ends:
+                break
+            work = _PieceRun(self, piece, staging, ends, amount)
+            first, end = piece.span
+            try:
+                told = work.whole() if piece.is_whole else work.part()
+            except _LeftRowsError as left:
+                told, end = {"computed": 0}, left.offset
+            except _CalledFunctionError as error:
+                staging.mark_failed()
+                errors = self.keep_errors(piece.fragment.id, error.failures)
+                failure = failure_to_dict(error.error, self.label(task.index))
+                task.rows.note("failed", {"failure": failure, "errors": errors})
+                break
+            except _EndedWorkerError:
+                task.rows.note("ended", {})
+                break
+            if told is None:
+                break
+            rows += told["computed"]
+            task.rows.note("piece", {"fragment": piece.fragment.id, "first": first, "end": end, **told})
+        yield from ()
+        return {"chunks": 0, "rows": rows, "bytes": 0}
+
+    def keep_errors(self, fragment: int, failures: list[dict[str, Any]]) -> str:
+        """Write what failed into a file, and give its name; none where nothing did."""
+        if not failures:
+            return ""
+        folder = Folder.at(located(self.home or self.table.place) / COMPUTED / "errors")
+        about = {
+            "job_id": self.job,
+            "table_version": self.version,
+            "column_name": self.target.name,
+            **self.target.described,
+            "input_columns": list(self.target.inputs),
+            "output_columns": list(self.target.columns),
+            "fragment_id": fragment,
+        }
+        name = f"{self.job}-{fragment}-{time.time_ns():x}.jsonl"
+        lines = (json.dumps({"error_id": uuid4().hex, **about, **one}) for one in failures)
+        with writing(str(folder.location)):
+            folder.make()
+            folder.put(name, "\n".join(lines).encode())
+        reach("errors.write", folder.place(name))
+        return name
+
+
+class _CalledFunctionError(Exception):
+    """The function failed, and its policy does not let that pass: for a batch, or for so many rows."""
+
+    def __init__(self, error: Exception, failures: list[dict[str, Any]]) -> None:
+        super().__init__(str(error))
+        self.error = error
+        self.failures = failures
+
+
+class _LeftRowsError(Exception):
+    """The task has had its time. The rows from an offset on are for others; those before are in checkpoints."""
+
+    def __init__(self, offset: int) -> None:
+        super().__init__(offset)
+        self.offset = offset
+
+
+class _EndedWorkerError(Exception):
+    """An earlier try at a task had this batch when its worker ended."""
+
+
+class _Amount:
+    """The rows that a task has computed, told from time to time."""
+
+    def __init__(self, task: TaskRun) -> None:
+        self._task = task
+        self._rows = 0
+        self._told = time.monotonic()
+
+    def add(self, rows: int) -> None:
+        """Count rows."""
+        self._rows += rows
+        now = time.monotonic()
+        if now - self._told >= _TOLD_SECONDS:
+            self._told = now
+            with suppress(OSError, WriteError):
+                self._task.tell(self._rows)
+
+
+class _PieceRun:
+    """One piece in a task."""
+
+    def __init__(self, body: BackfillBody, piece: Piece, staging: Staging, ends: float | None, amount: _Amount) -> None:
+        self._body = body
+        self._piece = piece
+        self._staging = staging
+        self._reader = body.table.pinned(body.version, piece.fragment)
+        self._checkpoints = body.checkpoints.of(piece.key, body.target.schema)
+        self._ends = ends
+        self._amount = amount
+        self._looked = 0.0
+        self._over = self._is_begun = False
+
+    def part(self) -> dict[str, Any] | None:
+        """Compute some rows of a fragment, and leave them as checkpoints; None where another task has failed."""
+        known = self._checkpoints.covered(self._piece.span)
+        computed = sum(map(len, self._kept(self._computed(known), at_end=True)))
+        return None if self._is_over() else {"computed": computed}
+
+    def whole(self) -> dict[str, Any] | None:
+        """Compute what is missing of a fragment, and write the file of its columns; None where another has failed."""
+        known = self._checkpoints.covered(self._piece.span)
+        computed = 0
+        if known:
+            computed = sum(map(len, self._kept(self._computed(known), at_end=True)))
+            if self._is_over():
+                return None
+            pieces = self._checkpoints.in_order()
+        else:
+            pieces = self._computed(known)
+            if not self._body.target.is_cheap:
+                pieces = self._kept(pieces, at_end=False)
+        written, failures, found = self._written(pieces)
+        if self._is_over():
+            return None
+        errors = self._body.keep_errors(self._piece.fragment.id, failures)
+        file = WrittenFile(written, self._piece.fragment.rows, found, skipped_by(failures), errors)
+        reach("column.write", located(self._body.table.file_address(written)) if "://" not in written else None)
+        self._checkpoints.keep_file(file)
+        return {"computed": computed if known else found, "file": file.to_dict()}
+
+    def _written(self, pieces: Iterator[Computed]) -> tuple[str, list[dict[str, Any]], int]:
+        """Write the file; gives its name, what failed, and how many rows are computed in it."""
+        body, piece = self._body, self._piece
+        failures: list[dict[str, Any]] = []
+        count = 0
+
+        def noting() -> Iterator[Computed]:
+            nonlocal count
+            for one in pieces:
+                failures.extend(one.failures)
+                count += len(one)
+                yield one
+
+        columns = list(body.target.columns)
+        stored = None
+        if (piece.where is not None or body.target.keeps_others) and any(piece.fragment.files_of(columns)):
+
+            def stored(span: tuple[int, int]) -> Iterator[pa.RecordBatch]:
+                return self._reader.stored(piece.fragment, columns, span, size=body.batching.read_bytes)
+
+        schema = body.target.schema
+        with self._reader.new_file(self._file_name(), schema) as file:
+            for batch in batches_of(noting(), piece.fragment.rows, schema, stored):
+                file.write(batch)
+        if file.rows != piece.fragment.rows and not self._is_over():
+            raise WriteError(
+                f"the file of fragment {piece.fragment.id} has {file.rows:,} rows, not {piece.fragment.rows:,}",
+                path=body.table.place,
+                hint="This is a fault of chunkmill; nothing was committed.",
+            )
+        return file.name, failures, count
+
+    def _file_name(self) -> str:
+        """The name of the file, which says of what its values are, those among them that are kept."""
+        target, fragment, where = self._body.target, self._piece.fragment, self._piece.where
+        said = target.provenance(fragment)
+        if where is None or target.keeps_others:
+            return said.file_name(self._body.job)
+        kept = f"({where}) IS NOT TRUE AND ({has_value(target.columns)})"
+        state = target.state_of(fragment)
+        if state in (OTHER_FUNCTION, OTHER_INPUTS) and self._reader.count(fragment, kept):
+            said = said.beside(function=state == OTHER_FUNCTION, inputs=state == OTHER_INPUTS)
+        stale = stale_condition(self._reader, target.columns, fragment)
+        keeps = stale is not None and self._reader.count(fragment, f"({where}) IS NOT TRUE AND ({stale})") > 0
+        return said.file_name(self._body.job, keeps_stale=keeps)
+
+    def _computed(self, known: list[Offsets]) -> Iterator[Computed]:
+        """The values for the selected rows of the piece that are not known, in order."""
+        body, piece = self._body, self._piece
+        size = BatchSize(body.batching)
+        base = piece.fragment.id << 32
+        skipped, told = Counter[str](), list[dict[str, Any]]()
+        for number, batch in enumerate(self._batches(known)):
+            at = 0
+            while at < batch.num_rows:
+                if self._is_over():
+                    return
+                part = batch.slice(at, size.rows)
+                at += part.num_rows
+                offsets = part.column(OFFSET).to_numpy()
+                if self._ends is not None and self._is_begun and time.monotonic() > self._ends:
+                    raise _LeftRowsError(int(offsets[0]))
+                self._is_begun = True
+                taken, addresses = part.select(list(body.target.inputs)), offsets.astype(np.int64) + base
+                began = time.perf_counter()
+                try:
+                    with _announced(self._staging, piece, offsets, wanted=body.is_careful):
+                        found, values, failed = body.target.compute(taken, addresses)
+                except _EndedWorkerError:
+                    raise
+                except Exception as error:
+                    failure = RowFailure.of(error, batch_index=number)
+                    raise _CalledFunctionError(error, [failure.to_dict()]) from error
+                size.took(part.num_rows, time.perf_counter() - began)
+                self._amount.add(part.num_rows)
+                failures = tuple(failure.to_dict() for failure in failed)
+                if failures:
+                    told += failures
+                    skipped.update(skipped_by(failures))
+                    try:
+                        body.target.check_skipped(skipped, None)
+                    except SkipThresholdExceededError as error:
+                        raise _CalledFunctionError(error, told) from error
+                kept = offsets if found is None else offsets[found]
+                if len(kept):
+                    yield Computed(kept, values, failures)
+
+    def _batches(self, known: list[Offsets]) -> Iterator[pa.RecordBatch]:
+        """The rows that are to be computed, with the inputs."""
+        body, piece = self._body, self._piece
+        rows, size = body.batching.read_rows, body.batching.read_bytes
+        inputs = list(body.target.inputs)
+        if not known and piece.only is None:
+            yield from self._reader.selected(piece.fragment, inputs, piece.where, piece.span, rows=rows, size=size)
+            return
+        is_known = np.zeros(piece.fragment.rows, np.bool_)
+        for offsets in known:
+            is_known[offsets] = True
+        if is_known[slice(*piece.span)].all():
+            return  # to look which rows are asked for takes 10 ms of a million
+        is_missing = np.zeros(piece.fragment.rows, np.bool_)
+        if piece.only is not None:
+            is_missing[piece.only[(piece.only >= piece.span[0]) & (piece.only < piece.span[1])]] = True
+        else:
+            for batch in self._reader.selected(piece.fragment, [], piece.where, piece.span, rows=rows, size=size):
+                is_missing[batch.column(OFFSET).to_numpy()] = True
+        is_missing &= ~is_known
+        missing = np.flatnonzero(is_missing)
+        if not len(missing):
+            return
+        span = (int(missing[0]), int(missing[-1]) + 1)
+        for batch in self._reader.selected(piece.fragment, inputs, piece.where, span, rows=rows, size=size):
+            wanted = is_missing[batch.column(OFFSET).to_numpy()]
+            yield batch if wanted.all() else batch.filter(pa.array(wanted))
+
+    def _kept(self, pieces: Iterator[Computed], *, at_end: bool) -> Iterator[Computed]:
+        """The pieces, kept as checkpoints from time to time, where it fails, and, if so wanted, at the end."""
+        held: list[Computed] = []
+        since, size = time.monotonic(), 0
+
+        def keep() -> None:
+            nonlocal since, size
+            if held:
+                self._checkpoints.write(Computed.joined(held))
+                held.clear()
+            since, size = time.monotonic(), 0
+
+        try:
+            for piece in pieces:
+                held.append(piece)
+                size += piece.values.nbytes
+                if size >= FLUSH_BYTES or time.monotonic() - since >= self._body.batching.flush_seconds:
+                    keep()
+                yield piece
+        except BaseException as error:
+            try:
+                keep()
+            except (OSError, WriteError) as second:
+                error.add_note(f"Nor could what was computed before be kept: {second}")
+            raise
+        if at_end or self._is_over():
+            keep()
+
+    def _is_over(self) -> bool:
+        """Whether another task has failed, so that this one need not go on."""
+        if time.monotonic() - self._looked > _LOOKED_SECONDS:
+            self._looked = time.monotonic()
+            self._over = self._staging.has_failed()
+        return self._over
+
+
+def skipped_by(failures: Sequence[dict[str, Any]]) -> dict[str, int]:
+    """The number of failures by the policies that let them pass."""
+    return dict(Counter(str(failure["policy"]) for failure in failures))
+
+
+@contextmanager
+def _announced(staging: Staging, piece: Piece, offsets: Offsets, *, wanted: bool) -> Iterator[None]:
+    """In the block, a file in the staging folder says what a function has. One that is there was left by a dead try."""
+    if not wanted:
+        yield
+        return
+    name = f"{ANNOUNCED}{piece.fragment.id}-{offsets[0]}-{offsets[-1]}"
+    if staging.folder.exists(name):
+        raise _EndedWorkerError
+    with writing(staging.location):
+        staging.folder.put(name, b"", durable=False)
+    try:
+        yield
+    finally:
+        staging.folder.delete([name])
+
+
+MOST_KILLERS: Final = 100
+"""Rows of a run that may end a worker each: every one of them costs some seconds."""
+_NAME: Final = re.compile(rf"{ANNOUNCED}(\d+)-(\d+)-(\d+)")
+_SHOWN: Final = 10
+
+
+class CalledRows(NamedTuple):
+    """The rows that a function had: their fragment, the first and the last offset."""
+
+    fragment: int
+    first: int
+    last: int
+
+
+def batches_at_hand(staging: Staging) -> list[CalledRows]:
+    """The batches that functions had when the tasks of a stage ended."""
+    found = filter(None, map(_NAME.fullmatch, staging.folder.names()))
+    return sorted(CalledRows(*map(int, name.groups())) for name in found)
+
+
+def rows_that_kill(run: Callable[[Piece], list[CalledRows] | None], piece: Piece, batch: CalledRows) -> list[int]:
+    """The offsets of the rows of a batch, of those of a piece, that end their worker.
+
+    ``run`` computes a piece, and gives None, or what the function had when its worker died.
+    """
+    found: list[int] = []
+    todo = [(batch.first, batch.last + 1)]
+    while todo:
+        at_hand = run(replace(piece, span=todo.pop(), is_whole=False))
+        for _, first, last in at_hand or ():
+            if first == last:
+                found.append(first)
+            else:
+                middle = (first + last + 1) // 2
+                todo += [(middle, last + 1), (first, middle)]
+    return sorted(found)
+
+
+def killed_by(name: str, rows: list[tuple[int, int]]) -> PipelineError:
+    """The error for rows, by fragment and offset, for which the function of a column ended its worker."""
+    shown = ", ".join(f"row {offset} of fragment {fragment}" for fragment, offset in rows[:_SHOWN])
+    more = f", and {len(rows) - _SHOWN} more" if len(rows) > _SHOWN else ""
+    return PipelineError(
+        f"the function of {name!r} ends the process of its worker: for {shown}{more}",
+        hint="Mend the function, or let Skip(SessionError) leave such rows null.",
+    )

@@ -1,0 +1,567 @@
+"""Functions of computed columns: declared by ``udf``, instantiated once per process, pickled for workers."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import site
+import sys
+import sysconfig
+import threading
+import uuid
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import cache
+from pathlib import Path
+from types import FunctionType, ModuleType
+from typing import Any, Final, overload
+
+import pyarrow as pa
+
+from ..errors import UsageError, check_argument
+from ..execution import register_by_value, send_by_value
+from .computing import compute_batch
+from .digests import digest_of, is_plain, text_digest
+from .policies import Policies, Policy, policies_of
+from .signatures import FunctionKind, FunctionSignature, Parameter, signature_of
+
+
+def send_modules_beside(function: Callable[..., Any]) -> None:
+    """Have what lies beside the module of ``function`` travel by value, as far as it is loaded.
+
+    It does not where a fresh process finds it by itself: what is installed, or lies on ``PYTHONPATH``.
+    """
+    top = function.__module__.partition(".")[0]
+    home = _home_of(sys.modules.get(top), top)
+    if home is None or home in _importable() or _is_installed(top):
+        return
+    for name, module in list(sys.modules.items()):
+        if "." not in name and name not in ("__main__", "chunkmill") and _home_of(module, name) == home:
+            send_by_value(module)
+    register_by_value()
+
+
+def _home_of(module: ModuleType | None, name: str) -> Path | None:
+    """The folder in which a module at the top lies; of a session without a file, where it was started."""
+    if module is None:
+        return None
+    places = [place for place in (*getattr(module, "__path__", ()), getattr(module, "__file__", None)) if place]
+    if places and isinstance(places[0], str):
+        return _folder_of(places[0])
+    return Path(os.path.realpath(".")) if name == "__main__" else None
+
+
+@cache
+def _folder_of(place: str) -> Path:
+    """The folder of a file. It is kept: to look for links in the places of 200 modules took 10 ms for each stage."""
+    return Path(os.path.realpath(place)).parent
+
+
+def _is_installed(name: str) -> bool:
+    """Whether a package that is installed for editing has the module."""
+    finders = [finder for finder in sys.meta_path if getattr(finder, "__module__", "").startswith("__editable__")]
+    return any(finder.find_spec(name, None) is not None for finder in finders)
+
+
+@cache
+def _importable() -> frozenset[Path]:
+    """The folders from which every process of this Python imports."""
+    folders = {*sysconfig.get_paths().values(), *os.environ.get("PYTHONPATH", "").split(os.pathsep)}
+    sites = {*site.getsitepackages(), site.getusersitepackages(), sysconfig.get_paths()["purelib"]}
+    for place in map(Path, sites):
+        for listing in place.glob("*.pth"):
+            lines = listing.read_text(encoding="utf-8", errors="replace").splitlines()
+            folders |= {str(place / line) for line in lines if line and not line.startswith(("import", "#"))}
+    dynload = {str(Path(folder) / "lib-dynload") for folder in folders if folder}
+    return frozenset(Path(os.path.realpath(folder)) for folder in {*folders, *sites, *dynload} if folder)
+
+
+_MOST: Final = 8
+"""Objects that are kept in a process; a model may be large, and a session may live for days."""
+
+_made: dict[str, Callable[..., Any]] = {}
+_making = threading.RLock()
+
+
+def instance_of(
+    token: str, kind: Callable[..., Any], arguments: tuple[tuple[Any, ...], dict[str, Any]] | None
+) -> Callable[..., Any]:
+    """The object of the class ``kind`` that goes by ``token``, made and prepared where this process has none.
+
+    The eight that were used last are kept.
+    """
+    with _making:
+        found = _made.pop(token, None)
+        if found is None:
+            args, kwargs = arguments or ((), {})
+            found = kind(*args, **kwargs)
+            prepare = getattr(found, "preprocess", None)
+            if callable(prepare):
+                prepare()
+        _made[token] = found
+        while len(_made) > _MOST:
+            del _made[next(iter(_made))]
+        return found
+
+
+MARK: Final = "virtual_column"
+"""The key of a field's metadata that is ``true`` for a computed column; what else is known of it stands below it."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class UDF:
+    """A function whose results are a column, or several columns; made by :func:`udf`.
+
+    ``kind`` says how it is called, ``inputs`` with which columns in order (None: with all of them), ``data_type`` what
+    comes of it: a struct where it gives several columns, which are the ``outputs`` then. ``digest`` is of its code, see
+    :func:`~chunkmill.engine.tables.digests.digest_of`, and ``version`` is the digest where none was given.
+
+    Called, it is the function itself. One that is a class is called with the arguments of its constructor, if it has
+    any, and gives the UDF that has them; no object is made before something is computed.
+
+    It travels to workers with its code, as cloudpickle packs it; modules beside the user's script travel too.
+    Guarantee: a class is made into an object once in each process that computes, and its ``preprocess``, where it has
+    one, is called once, before the first batch.
+    """
+
+    function: Callable[..., Any]
+    name: str
+    version: str
+    digest: str
+    signature: FunctionSignature
+    data_type: pa.DataType
+    inputs: tuple[str, ...] | None
+    policy: tuple[Policy, ...] = ()
+    num_cpus: float = 1
+    num_gpus: float | None = None
+    memory: int | None = None
+    checkpoint_size: int | None = None
+    min_checkpoint_size: int = 1
+    max_checkpoint_size: int | None = None
+    task_size: int | None = None
+    timeout: float | None = None
+    field_metadata: Mapping[str, str] = field(default_factory=dict)
+    auto_backfill: bool = False
+    arguments: tuple[tuple[Any, ...], dict[str, Any]] | None = None
+    token: str = field(default_factory=lambda: uuid.uuid4().hex)
+    """Names the object that a process makes of a class: copies of this, with other inputs or unpacked, share it."""
+
+    @property
+    def kind(self) -> FunctionKind:
+        """The way in which the function is called."""
+        return self.signature.kind
+
+    @property
+    def outputs(self) -> tuple[pa.Field, ...] | None:
+        """The columns of a function that returns ``Columns[T]``; None for one of a single column."""
+        return self.signature.returned.fields
+
+    @property
+    def module(self) -> str:
+        """The module that defines the function."""
+        return self.function.__module__
+
+    @property
+    def qualname(self) -> str:
+        """The function's name in its module."""
+        return self.function.__qualname__
+
+    @property
+    def is_class(self) -> bool:
+        """Whether an object is made of it in each process."""
+        return isinstance(self.function, type)
+
+    def __repr__(self) -> str:
+        inputs = "all columns" if self.inputs is None else ", ".join(self.inputs)
+        return f"UDF({self.name}({inputs}) -> {self.data_type}, {self.kind.value})"
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the function, or give a class the arguments of its constructor; ``TypeError`` for others than it has."""
+        if not self.is_class or self.arguments is not None:
+            return self._callable()(*args, **kwargs)
+        with suppress(ValueError):  # a class that does not tell its signature
+            inspect.signature(self.function).bind(*args, **kwargs)
+        if self.version == self.digest and not is_plain((args, kwargs)):
+            raise UsageError(
+                f"UDF {self.name!r} is made with arguments that are no plain values, of which no digest can be told",
+                hint="Give it a `version=`, which is to change with them.",
+            )
+        digest = text_digest(self.digest, args, kwargs) if args or kwargs else self.digest
+        version = digest if self.version == self.digest else self.version
+        return replace(self, arguments=(args, kwargs), digest=digest, version=version, token=uuid.uuid4().hex)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """The state that is packed for workers; what lies beside the user's module is packed with it, by value."""
+
+        send_modules_beside(self.function)
+        return dict(vars(self))
+
+    @property
+    def has_own_names(self) -> bool:
+        """Whether it is called with the columns of its parameters' names, and not with others that were given."""
+        return self.inputs is not None and self.inputs == tuple(
+            parameter.name for parameter in self.signature.parameters if parameter.required
+        )
+
+    def with_inputs(self, inputs: Sequence[str]) -> UDF:
+        """The same function, called with these columns, by position.
+
+        Raises ``UsageError`` where they are fewer or more than it takes, or where it takes a batch of all columns.
+        """
+        return replace(self, inputs=_checked_inputs(self.name, self.signature, inputs))
+
+    def compute(self, batch: pa.RecordBatch) -> pa.Array:
+        """The column, or the struct of columns, of a batch that has the input columns: by name, or in order.
+
+        Raises whatever the function raises, with a note of the row for one that is called for each, and
+        ``FunctionResultError`` where it does not give one value of ``data_type`` for each row. A ``timeout`` is of one
+        row: in a process's main thread it is interrupted; elsewhere it counts as failed once it is done. Either is a
+        ``TimeoutError``.
+        """
+        return compute_batch(
+            self._callable,
+            batch,
+            name=self.name,
+            kind=self.kind,
+            inputs=self.inputs,
+            data_type=self.data_type,
+            timeout=self.timeout,
+        )
+
+    def _callable(self) -> Callable[..., Any]:
+        return instance_of(self.token, self.function, self.arguments) if self.is_class else self.function
+
+
+@dataclass(frozen=True, slots=True)
+class UnpackedUDF:
+    """A function that returns ``Columns[T]``, and a prefix for the names of its columns."""
+
+    udf: UDF
+    prefix: str = ""
+
+    def __post_init__(self) -> None:
+        check_argument("udf", self.udf, UDF)
+        check_argument("prefix", self.prefix, str)
+        if self.udf.outputs is None:
+            raise UsageError(
+                f"UDF {self.udf.name!r} gives one column: UnpackedUDF is for functions that return Columns[T]"
+            )
+
+
+def _checked_inputs(name: str, signature: FunctionSignature, inputs: Sequence[str]) -> tuple[str, ...]:
+    if isinstance(inputs, str) or not all(isinstance(column, str) for column in inputs):
+        raise TypeError(f"UDF {name!r}: input_columns is a list of names of columns, not {inputs!r}")
+    given, least, most = len(inputs), signature.fewest, len(signature.parameters)
+    if signature.kind is FunctionKind.RECORD_BATCH:
+        least, most = 1, given
+    if given < max(least, 1):
+        raise UsageError(
+            f"UDF {name!r} expects at least {max(least, 1)} parameters but {given} input_columns were provided."
+        )
+    if given > most and not signature.takes_any_number:
+        raise UsageError(f"UDF {name!r} expects at most {most} parameters but {given} input_columns were provided.")
+    return tuple(inputs)
+
+
+@overload
+def udf(data_type: Callable[..., Any], /) -> UDF: ...
+
+
+@overload
+def udf(
+    data_type: pa.DataType | None = None,
+    *,
+    name: str | None = None,
+    version: str | None = None,
+    input_columns: Sequence[str] | None = None,
+    num_cpus: float = 1,
+    num_gpus: float | None = None,
+    memory: int | None = None,
+    batch_size: int | None = None,
+    checkpoint_size: int | None = None,
+    min_checkpoint_size: int = 1,
+    max_checkpoint_size: int | None = None,
+    task_size: int | None = None,
+    timeout: float | None = None,
+    on_error: Policies | None = None,
+    error_handling: Policies | None = None,
+    field_metadata: Mapping[str, str] | None = None,
+    auto_backfill: bool = False,
+) -> Callable[[Callable[..., Any]], UDF]: ...
+
+
+def udf(
+    data_type: pa.DataType | Callable[..., Any] | None = None,
+    *,
+    name: str | None = None,
+    version: str | None = None,
+    input_columns: Sequence[str] | None = None,
+    num_cpus: float = 1,
+    num_gpus: float | None = None,
+    memory: int | None = None,
+    batch_size: int | None = None,
+    checkpoint_size: int | None = None,
+    min_checkpoint_size: int = 1,
+    max_checkpoint_size: int | None = None,
+    task_size: int | None = None,
+    timeout: float | None = None,
+    on_error: Policies | None = None,
+    error_handling: Policies | None = None,
+    field_metadata: Mapping[str, str] | None = None,
+    auto_backfill: bool = False,
+) -> UDF | Callable[[Callable[..., Any]], UDF]:
+    """Make a :class:`UDF` of a function, or of a class with ``__call__``; a decorator with and without arguments.
+
+    It is called for each row with the row's values (None for null), unless its parameters are annotated as
+    ``pyarrow.Array``: then with whole columns of a batch; or its only one as ``pyarrow.RecordBatch``: then with the
+    batch. Its parameters have the names of the columns; one with a default is a constant, unless ``input_columns`` says
+    otherwise. Annotated to return ``Columns[T]``, it gives a column for each field of ``T``.
+
+    Parameters
+    ----------
+    data_type
+        The type of the column. By itself it follows from a return annotation ``float`` (float32), ``int`` (int64),
+        ``str``, ``bool`` or ``bytes``, of functions that are called for each row.
+    name
+        By default the function's.
+    version
+        By default a digest of the function's code. With another version, what was computed is computed again.
+    input_columns
+        The columns to call it with, by position, instead of those of its parameters' names.
+    num_cpus, num_gpus, memory
+        What one call wants of the session: cores, GPUs, bytes.
+    checkpoint_size, min_checkpoint_size, max_checkpoint_size
+        Rows of a batch, each of which is kept when it is done: the first, the fewest and the most. ``batch_size`` is
+        an older name for the first.
+    task_size
+        Rows of a task.
+    timeout
+        Seconds for a row, of functions that are called for each.
+    on_error
+        What becomes of errors: ``Retry``, ``Skip`` and ``Fail``, of which the first that matches decides; by default
+        the run fails. ``error_handling`` is another name for it.
+    field_metadata
+        Metadata of the column's field.
+    auto_backfill
+        Whether the column is computed when it is added.
+
+    Examples
+    --------
+    >>> @udf
+    ... def doubled(a: int) -> int:
+    ...     return a * 2
+    >>> doubled
+    UDF(doubled(a) -> int64, scalar)
+    >>> doubled.compute(pa.record_batch({"a": [1, 2]})).to_pylist()
+    [2, 4]
+    """
+    frame = inspect.currentframe()
+    local_names = {} if frame is None or frame.f_back is None else frame.f_back.f_locals
+    _check_one_of("on_error", on_error, "error_handling", error_handling)
+    _check_one_of("checkpoint_size", checkpoint_size, "batch_size", batch_size)
+    if batch_size is not None:
+        warnings.warn("batch_size is an older name of checkpoint_size", DeprecationWarning, stacklevel=2)
+    options: dict[str, Any] = {
+        "num_cpus": num_cpus,
+        "num_gpus": num_gpus,
+        "memory": memory,
+        "checkpoint_size": batch_size if checkpoint_size is None else checkpoint_size,
+        "min_checkpoint_size": min_checkpoint_size,
+        "max_checkpoint_size": max_checkpoint_size,
+        "task_size": task_size,
+        "timeout": timeout,
+        "policy": policies_of(error_handling if on_error is None else on_error),
+        "field_metadata": dict(field_metadata or {}),
+        "auto_backfill": auto_backfill,
+    }
+
+    def make(function: Callable[..., Any], given: pa.DataType | None) -> UDF:
+        called = _named(function, name)
+        signature = signature_of(_called(function), called, local_names, given)
+        inputs = None if input_columns is None else _checked_inputs(called, signature, input_columns)
+        _check_options(called, options, signature.kind)
+        data_type = _checked_type(called, signature)
+        digest = digest_of(function, str(data_type))
+        return UDF(
+            function=function,
+            name=called,
+            version=digest if version is None else str(version),
+            digest=digest,
+            signature=signature,
+            data_type=data_type,
+            inputs=_own_inputs(called, signature) if inputs is None else inputs,
+            **options,
+        )
+
+    if data_type is None or isinstance(data_type, pa.DataType):
+        return lambda function: make(function, data_type)
+    return make(data_type, None)
+
+
+def _check_one_of(name: str, value: object, other: str, older: object) -> None:
+    if value is not None and older is not None:
+        raise UsageError(f"{name} and {other} are two names of one argument, and both were given")
+
+
+def _check_options(name: str, options: Mapping[str, Any], kind: FunctionKind) -> None:
+    """Raise for an option that no run could follow."""
+    for option, least in _LEAST.items():
+        value = options[option]
+        if value is None and option not in _NEEDED:
+            continue
+        kinds = (int,) if option in _WHOLE else (int, float)
+        if not isinstance(value, kinds) or isinstance(value, bool):
+            raise TypeError(f"UDF {name!r}: {option} is a number, not {value!r}")
+        if not value >= least:
+            raise UsageError(f"UDF {name!r}: {option} is {value!r}, and cannot be less than {least}")
+    fewest, most = options["min_checkpoint_size"], options["max_checkpoint_size"]
+    if most is not None and most < fewest:
+        raise UsageError(f"UDF {name!r}: max_checkpoint_size {most} is less than min_checkpoint_size {fewest}")
+    timeout = options["timeout"]
+    if timeout is not None and timeout <= 0:
+        raise UsageError(f"UDF {name!r}: timeout is {timeout!r} seconds, and no row takes so little")
+    if timeout is not None and kind is not FunctionKind.SCALAR:
+        raise UsageError(f"UDF {name!r}: a timeout is of one row, and it is called with whole columns")
+    if any(key == MARK or key.startswith(f"{MARK}.") for key in options["field_metadata"]):
+        raise UsageError(f"UDF {name!r}: field_metadata has a key that begins with {MARK}, which is the definition's")
+
+
+_LEAST: Final = {
+    "num_cpus": 0,
+    "num_gpus": 0,
+    "memory": 0,
+    "checkpoint_size": 0,
+    "min_checkpoint_size": 1,
+    "max_checkpoint_size": 1,
+    "task_size": 1,
+    "timeout": 0,
+}
+_WHOLE: Final = frozenset({"memory", "checkpoint_size", "min_checkpoint_size", "max_checkpoint_size", "task_size"})
+_NEEDED: Final = frozenset({"num_cpus", "min_checkpoint_size"})
+
+
+def _named(function: Callable[..., Any], name: str | None) -> str:
+    if not callable(function):
+        raise TypeError(f"udf is for functions and classes, and takes a pyarrow.DataType, not {function!r}")
+    if not hasattr(function, "__qualname__"):
+        raise TypeError(
+            f"udf is for functions and for classes, not for a {type(function).__name__!r} object: an object of a class "
+            "is made in each worker process"
+        )
+    if isinstance(function, type) and "__call__" not in {n for kind in function.__mro__ for n in vars(kind)}:
+        raise TypeError(f"udf is for functions, and for classes with a method __call__, which {function!r} lacks")
+    return function.__name__ if name is None else name
+
+
+def _called(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The callable for columns: a function itself, of a class the method ``__call__`` without its ``self``."""
+    if not isinstance(function, type):
+        return function
+    method = inspect.getattr_static(function, "__call__")
+    return method.__get__(object()) if isinstance(method, FunctionType) else function.__call__
+
+
+def _checked_type(name: str, signature: FunctionSignature) -> pa.DataType:
+    returned, kind = signature.returned, signature.kind
+    if returned.data_type is not None:
+        return returned.data_type
+    if kind is not FunctionKind.SCALAR:
+        raise UsageError(
+            f"UDF {name!r} takes {'a pyarrow.RecordBatch' if kind is FunctionKind.RECORD_BATCH else 'pyarrow.Array'}s, "
+            "and the type of its column has to be given",
+            hint="Write @udf(data_type=pyarrow.…).",
+        )
+    said = "no return annotation" if returned.text is None else f"the return annotation {returned.text}"
+    raise UsageError(
+        f"UDF {name!r} has {said}, from which the type of its column does not follow",
+        hint="Write @udf(data_type=pyarrow.…), or annotate it as float, int, str, bool or bytes.",
+    )
+
+
+def _own_inputs(name: str, signature: FunctionSignature) -> tuple[str, ...] | None:
+    """The columns that a function is called with by the names of its parameters."""
+    if signature.kind is FunctionKind.RECORD_BATCH:
+        return None
+    names = tuple(parameter.name for parameter in signature.parameters if parameter.required)
+    if not names:
+        raise UsageError(
+            f"UDF {name!r} has no parameter without a default, and so no column to be called with",
+            hint="Name its columns: @udf(input_columns=[…]).",
+        )
+    return names
+
+
+types = pa.types
+
+_EXPECTED: Final[Mapping[str, tuple[Callable[[pa.DataType], bool], ...]]] = {
+    "int": (types.is_integer,),
+    "float": (types.is_floating, types.is_integer, types.is_decimal),
+    "str": (types.is_string, types.is_large_string, types.is_string_view),
+    "bool": (types.is_boolean,),
+    "bytes": (types.is_binary, types.is_large_binary, types.is_fixed_size_binary, types.is_binary_view),
+    "list": (types.is_list, types.is_large_list, types.is_fixed_size_list),
+    "dict": (types.is_struct, types.is_map),
+    "datetime": (types.is_timestamp,),
+    "date": (types.is_date,),
+    "time": (types.is_time,),
+    "timedelta": (types.is_duration,),
+    "Decimal": (types.is_decimal,),
+}
+"""For an annotation the types whose values are such."""
+
+
+def check_against(schema: pa.Schema, udf: UDF) -> None:
+    """Check that a table with ``schema`` has the columns that ``udf`` is called with, of types that go with it.
+
+    Raises ``UsageError`` for columns that are not there, or whose values are not what the parameter's annotation says,
+    and for a function of a batch of all columns that names some. Warns, with a ``UserWarning``, where nothing is
+    annotated.
+    """
+    if udf.kind is FunctionKind.RECORD_BATCH:
+        if udf.inputs is not None:
+            raise UsageError(f"UDF {udf.name!r} takes a pyarrow.RecordBatch of all columns, and has input_columns")
+        return
+    inputs = udf.inputs or ()
+    missing = [name for name in inputs if name not in schema.names]
+    if missing:
+        raise UsageError(
+            f"UDF {udf.name!r} expects input columns {missing} which are not found in table schema. "
+            f"Available columns: {schema.names}"
+        )
+    if udf.kind is FunctionKind.ARRAY:
+        return
+    unknown = []
+    parameters = (*udf.signature.parameters, *[_MORE] * len(inputs))
+    for parameter, name in zip(parameters, inputs, strict=False):
+        if not _is_checked(udf, parameter, schema.field(name)):
+            unknown.append(parameter.name)
+    if unknown:
+        warnings.warn(
+            f"UDF {udf.name!r}: the types of the columns {list(inputs)} are not checked, as {', '.join(unknown)} "
+            f"{'has' if len(unknown) == 1 else 'have'} no type annotation that says which they are",
+            UserWarning,
+            stacklevel=3,
+        )
+
+
+_MORE: Final = Parameter("*", None, required=False)
+
+
+def _is_checked(udf: UDF, parameter: Parameter, column: pa.Field) -> bool:
+    """Whether the type of a column could be held against what its parameter says."""
+    expected: Any = _EXPECTED.get(parameter.annotation or "")
+    if parameter.annotation in ("Any", "object"):
+        return True
+    if expected is None:
+        return False
+    plain = column.type.value_type if types.is_dictionary(column.type) else column.type
+    plain = plain.storage_type if isinstance(plain, pa.BaseExtensionType) else plain
+    if types.is_null(plain) or any(family(plain) for family in expected):
+        return True
+    raise UsageError(
+        f"UDF {udf.name!r}: its parameter {parameter.name!r} is annotated as {parameter.annotation}, and the column "
+        f"{column.name!r} is of type {column.type}",
+        hint="Change the annotation, or name another column in input_columns.",
+    )

@@ -1,0 +1,342 @@
+"""Definitions of views: their query, source and version, and the changes that lead to a newer version.
+
+A view is a table of rows ``__source_row_id``, the id of the row of the source, ``__is_set``, whether it has its values,
+and the columns that were asked for. Those of functions have their definitions as computed columns do.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import PurePosixPath
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ..errors import ReadError, UsageError
+from ..lance import IS_SET, SOURCE_ROW, Fragment, FragmentReader, LanceTable, by_fragment, row_changes, source_rows
+from ..locations import Location, located
+from .checkpoints import Offsets
+from .digests import token_of
+from .function import UDF
+from .search import TableQuery, inputs_of
+from .targets import Definition, FunctionColumns, metadata_of, quoted
+
+_QUERY: Final = "chunkmill:view:query"
+_BASE: Final = "chunkmill:view:base"
+_STATE: Final = "chunkmill:view:state"
+_MOVING: Final = ("_rowaddr", "_rowoffset", "_row_created_at_version", "_row_last_updated_at_version")
+"""Columns of Lance whose values a compaction changes, or any write."""
+_KEPT: Final = (b"lance-encoding:", b"ARROW:extension:")
+"""The beginnings of those entries of a field's metadata that say how its values are to be read."""
+
+
+@dataclass(frozen=True)
+class ViewState:
+    """The version of the source of which a view's rows are, what tells it from another of that number,
+
+    and the tokens of the functions that gave the values, by their columns. ``rows`` are those that the view had then:
+    if it has others by now, somebody else changed it.
+    """
+
+    version: int
+    identity: str
+    functions: Mapping[str, str]
+    rows: int | None = None
+
+
+@dataclass(frozen=True)
+class ViewDefinition:
+    """A view: its columns by name, as SQL over those of the source (None: a function's), and where that lies.
+
+    ``version`` is the source's when the view was made, ``state`` None as long as it was not refreshed.
+    """
+
+    columns: Mapping[str, str | None]
+    condition: str | None
+    most: int | None
+    skipped: int
+    source: str
+    source_name: str
+    version: int
+    is_stable: bool
+    state: ViewState | None = None
+
+    @classmethod
+    def of(cls, schema: pa.Schema) -> ViewDefinition | None:
+        """The definition in the metadata of a table's schema; None where the table is no view.
+
+        Raises ``ReadError`` where they are not what a definition is.
+        """
+        metadata = schema.metadata or {}
+        if _QUERY.encode() not in metadata:
+            return None
+        try:
+            query, base = (json.loads(metadata[key.encode()]) for key in (_QUERY, _BASE))
+            state = json.loads(metadata.get(_STATE.encode(), b"null"))
+            columns = {str(name): one if one is None else str(one) for name, one in query.pop("columns").items()}
+            return cls(columns, **query, **base, state=None if state is None else ViewState(**state))
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise ReadError(
+                f"the definition of the view is damaged: {error!r}", hint="Drop the view, and make it again."
+            ) from None
+
+    def metadata(self) -> dict[str, str]:
+        """The metadata that say so."""
+        query = {"columns": self.columns, "condition": self.condition, "most": self.most, "skipped": self.skipped}
+        base = {name: getattr(self, name) for name in ("source", "source_name", "version", "is_stable")}
+        return {
+            _QUERY: json.dumps(query),
+            _BASE: json.dumps(base),
+            **({} if self.state is None else self.state_metadata(self.state)),
+        }
+
+    @staticmethod
+    def state_metadata(state: ViewState) -> dict[str, str]:
+        """The metadata that say of which version the rows are."""
+        return {_STATE: json.dumps(vars(state))}
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether rows are counted, so that each depends on those before it."""
+        return self.most is not None or self.skipped > 0
+
+    @property
+    def expressions(self) -> dict[str, str]:
+        """The columns that SQL gives."""
+        return {name: one for name, one in self.columns.items() if one is not None}
+
+    def functions(self, schema: pa.Schema) -> dict[str, Definition]:
+        """The definitions of the columns of functions, as the view's schema has them."""
+        found = {name: Definition.of(schema.field(name)) for name, one in self.columns.items() if one is None}
+        return {name: one for name, one in found.items() if one is not None}
+
+    def source_table(self, view: LanceTable) -> LanceTable:
+        """The source; one that lay beside the view is looked for there.
+
+        Raises ``ForeignFileError`` where the view's gate does not let it pass.
+        """
+        own = located(view.place)
+        place = own.parent / self.source if _is_name(self.source) else located(self.source)
+        view.gate.check_source(place, own, view.label)
+        return LanceTable(place, self.source_name, view.gate)
+
+    def needs(self, source: pa.Schema, functions: Iterable[tuple[str, ...]]) -> list[str]:
+        """The columns of the source of which something in the view is made, as far as one can tell."""
+        told = " ".join([*self.expressions.values(), self.condition or ""]).lower()
+        inputs = {name for one in functions for name in one}
+        return [name for name in source.names if name in inputs or name.lower() in told]
+
+
+def view_of(query: TableQuery, place: Location, name: str) -> tuple[ViewDefinition, pa.Schema, dict[str, UDF]]:
+    """The definition of a view at a place, its columns, and the functions of some. Raises ``UsageError``."""
+    if query.is_ranked or query.has_row_id:
+        raise UsageError("a view has rows of its source, and neither rankings nor their ids")
+    reader = query.table.at()
+    given = query.columns or {one: quoted(one) for one in reader.schema.names if one not in (SOURCE_ROW, IS_SET)}
+    if taken := [one for one in given if one in (SOURCE_ROW, IS_SET)]:
+        raise UsageError(f"{taken} are columns that every view has", hint="Give those of the query other names.")
+    functions = {one: udf for one, udf in given.items() if isinstance(udf, UDF)}
+    columns = {one: sql if isinstance(sql, str) else None for one, sql in given.items()}
+    source = located(query.table.place)
+    definition = ViewDefinition(
+        columns,
+        query.condition,
+        query.most,
+        query.skipped,
+        source.name if str(source.parent) == str(place.parent) else str(source),
+        query.table.label,
+        reader.version,
+        reader.has_stable_ids,
+    )
+    if str(source) == str(place):
+        raise UsageError(f"{name!r} cannot be a view of itself")
+    told = " ".join([*definition.expressions.values(), definition.condition or ""])
+    if moving := [one for one in _MOVING if re.search(rf"\b{one}\b", told)]:
+        raise UsageError(f"a view cannot ask for {moving}: they change though the rows do not")
+    inputs_of(functions.values(), reader.schema)
+    expressed = reader.expressed_schema(definition.expressions)
+    fields = [pa.field(SOURCE_ROW, pa.int64()), pa.field(IS_SET, pa.bool_())]
+    for one, udf in given.items():
+        if isinstance(udf, UDF):
+            if udf.outputs is not None:
+                raise UsageError(
+                    f"column {one!r}: UDF {udf.name!r} gives several columns, and a view's gives one",
+                    hint="Let the function return one of them, or add them to the source.",
+                )
+            metadata: Mapping[Any, Any] = {**udf.field_metadata, **metadata_of(udf)}
+            fields.append(pa.field(one, udf.data_type, metadata=metadata))
+        else:
+            metadata = {k: v for k, v in (expressed.field(one).metadata or {}).items() if k.startswith(_KEPT)}
+            fields.append(pa.field(one, expressed.field(one).type, metadata=metadata or None))
+    return definition, pa.schema(fields, definition.metadata()), functions
+
+
+def _is_name(place: str) -> bool:
+    return PurePosixPath(place).name == place
+
+
+def sources_of(table: LanceTable) -> dict[str, pa.Schema]:
+    """The schema of the source of a view, for each column that a function makes of it; none for another table."""
+    schema = table.at().schema
+    definition = ViewDefinition.of(schema)
+    if definition is None:
+        return {}
+    source = definition.source_table(table).at().schema
+    return dict.fromkeys(definition.functions(schema), source)
+
+
+def check_own(table: LanceTable, columns: Sequence[str]) -> None:
+    """Raise ``UsageError`` for columns that the query of a view asks for, or that every view has."""
+    definition = ViewDefinition.of(table.at().schema)
+    all_ = () if definition is None else (SOURCE_ROW, IS_SET, *definition.columns)
+    if held := [one for one in columns if one in all_]:
+        raise UsageError(
+            f"{held} are columns of the view {table.label!r}, and made by its refreshes alone",
+            hint="Make another view, of another query.",
+        )
+
+
+def check_rows(table: LanceTable) -> None:
+    """Raise ``UsageError`` for a view, whose rows come and go by its refreshes alone."""
+    if ViewDefinition.of(table.at().schema) is not None:
+        raise UsageError(
+            f"the rows of the view {table.label!r} are made by its refreshes alone",
+            hint="Change those of its source, and refresh it.",
+        )
+
+
+RowNumbers = npt.NDArray[np.uint64]
+"""Ids of rows, or their addresses."""
+
+
+@dataclass(frozen=True)
+class ComingRows:
+    """Rows of a fragment of the source: those at the offsets ``only``; None: all in which the condition is true."""
+
+    fragment: Fragment
+    only: Offsets | None
+    rows: int
+
+
+@dataclass(frozen=True)
+class ViewChange:
+    """A change of a view: the addresses of its rows, of those among them that go, and the rows that come."""
+
+    state: ViewState
+    live: RowNumbers
+    going: RowNumbers
+    coming: tuple[ComingRows, ...]
+
+    @property
+    def rows(self) -> int:
+        """The number of rows that come."""
+        return sum(one.rows for one in self.coming)
+
+
+def change_of(
+    reader: FragmentReader,
+    definition: ViewDefinition,
+    functions: Sequence[FunctionColumns],
+    before: FragmentReader | None,
+    after: FragmentReader,
+) -> ViewChange:
+    """The change that brings a version of the view to a version of its source.
+
+    ``before`` is the version of which its rows are; None where it is to be made anew. Raises ``UsageError`` where the
+    source has no longer what is asked for.
+    """
+    inputs = (quoted(name) for one in functions for name in one.inputs)
+    try:
+        after.check([*definition.expressions.values(), *inputs], definition.condition)
+    except UsageError as error:
+        raise UsageError(
+            f"{definition.source_name!r} has no longer what the view asks for: {error.message}",
+            hint="Add such columns to it, or make another view.",
+        ) from None
+    ids, places = source_rows(reader)
+
+    def made(going: RowNumbers, coming: tuple[ComingRows, ...]) -> ViewChange:
+        rows = len(places) - len(going) + sum(one.rows for one in coming)
+        return ViewChange(
+            ViewState(after.version, identity_of(after), tokens_of(functions), rows), places, going, coming
+        )
+
+    matching = None
+    if definition.is_cut:
+        matching = _matching(after, definition)
+    if before is None:
+        coming = _whole(after, definition.condition) if matching is None else _at(after, matching[1])
+        return made(places, coming)
+    needed = definition.needs(after.schema, [one.inputs for one in functions])
+    changes = row_changes(before, after, needed)
+    renewed = np.concatenate([changes.changed, changes.new])
+    if matching is None:
+        is_going = np.isin(ids, np.concatenate([changes.gone, renewed]))
+        return made(places[is_going], _of(after, changes.places, definition.condition))
+    is_going = ~np.isin(ids, matching[0]) | np.isin(ids, renewed)
+    is_coming = ~np.isin(matching[0], ids[~is_going])
+    return made(places[is_going], _at(after, matching[1][is_coming]))
+
+
+def placeholders(reader: FragmentReader, definition: ViewDefinition, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """The rows of a view that has no values yet: one for each that is asked for. Raises ``UsageError`` at once."""
+    found = reader.expressed({"id": "_rowid"}, definition.condition, limit=definition.most, offset=definition.skipped)
+    first = next(found, None)
+    return (_placeholders(batch, schema) for batch in (() if first is None else chain([first], found)))
+
+
+def _placeholders(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    rows = batch.num_rows
+    own = [batch.column("id").cast(pa.int64()), pa.repeat(pa.scalar(value=False), rows)]
+    nulls = [pa.nulls(rows, field.type) for field in schema][len(own) :]
+    return pa.RecordBatch.from_arrays([*own, *nulls], schema=schema)
+
+
+def identity_of(reader: FragmentReader) -> str:
+    """A token of a version of a table: a table that has its place later has no version of that token."""
+    return token_of([[one.id, sorted(set(one.files.values())), one.deletions] for one in reader.fragments])
+
+
+def tokens_of(functions: Sequence[FunctionColumns]) -> dict[str, str]:
+    """The tokens of the functions of columns."""
+    return {one.name: token_of(one.token, str(one.fields[0].type)) for one in functions}
+
+
+def _matching(after: FragmentReader, definition: ViewDefinition) -> tuple[RowNumbers, RowNumbers]:
+    """The ids and the addresses of the rows that a view has, where they are counted."""
+    names = {"id": "_rowid", "at": "_rowaddr"}
+    batches = after.expressed(names, definition.condition, limit=definition.most, offset=definition.skipped)
+    found = [np.array([batch.column(name).to_numpy() for name in names]) for batch in batches]
+    ids, places = np.concatenate([np.empty((2, 0), np.uint64), *found], axis=1)
+    return ids, places
+
+
+def _whole(after: FragmentReader, where: str | None) -> tuple[ComingRows, ...]:
+    counts = after.counts(after.fragments, [where] * len(after.fragments))
+    return tuple(ComingRows(one, None, rows) for one, rows in zip(after.fragments, counts, strict=True) if rows)
+
+
+def _at(after: FragmentReader, places: RowNumbers) -> tuple[ComingRows, ...]:
+    return _of(after, by_fragment(places), None)
+
+
+def _of(after: FragmentReader, places: Mapping[int, Offsets], where: str | None) -> tuple[ComingRows, ...]:
+    """The rows at some offsets in which a condition is true."""
+    if where is not None and places:
+        batches = after.expressed({"at": "_rowaddr"}, where, fragments=sorted(places))
+        found = by_fragment(np.concatenate([np.empty(0, np.uint64), *(one.column("at").to_numpy() for one in batches)]))
+        none = np.empty(0, np.uint32)
+        places = {id_: np.intersect1d(own, found.get(id_, none), assume_unique=True) for id_, own in places.items()}
+    coming = []
+    for id_, offsets in sorted(places.items()):
+        fragment = after.by_id[id_]
+        if len(offsets):
+            is_all = len(offsets) == fragment.rows - fragment.deleted
+            coming.append(ComingRows(fragment, None if is_all else offsets, len(offsets)))
+    return tuple(coming)
