@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 _terminals: Final[dict[str, tuple[str, str]]] = {}
@@ -26,14 +26,22 @@ def terminal(name: str) -> Callable[..., Any]:
 
 
 def lazy_names(
-    package: str, homes: Mapping[str, str | Sequence[str]]
-) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """A package's ``__getattr__`` and ``__dir__``, for the names that each of its submodules (``.home``) gives it.
+    package: str, homes: Mapping[str, str]
+) -> tuple[list[str], Callable[[str], Any], Callable[[], list[str]]]:
+    """Return a package's ``__all__``, ``__getattr__`` and ``__dir__``.
 
-    Names are separated by spaces, or in a sequence. Those of the home ``""`` are submodules themselves.
+    Parameters
+    ----------
+    package
+        The package's ``__name__``.
+    homes
+        The names that each module gives the package, separated by spaces: ``{".chunk": "Chunk concat"}``, or ``"*"``
+        for all that it exports. The home ``""`` is for submodules. Names of other distributions are not exported.
     """
     home_of = {
-        name: home for home, names in homes.items() for name in (names.split() if isinstance(names, str) else names)
+        name: home
+        for home, names in homes.items()
+        for name in (importlib.import_module(home, package).__all__ if names == "*" else names.split())
     }
 
     def load(name: str) -> Any:
@@ -49,4 +57,4 @@ def lazy_names(
     def names() -> list[str]:
         return sorted({*vars(importlib.import_module(package)), *home_of})
 
-    return load, names
+    return sorted(name for name, home in home_of.items() if not home or home.startswith(".")), load, names

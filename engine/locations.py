@@ -10,7 +10,7 @@ from typing import Final
 from urllib.parse import unquote, urlsplit
 
 from .errors import UsageError
-from .objects import ObjectUrl, bucket_of, is_url
+from .storage import ObjectUrl, bucket_of, is_url
 
 _S3A: Final = re.compile(r"^s3[an]://")
 

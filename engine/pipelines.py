@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 from .errors import PipelineError, ReadError, SessionError, UsageError, WriteError
 from .execution import check_travels, send_by_value
 from .locations import located
-from .objects import ObjectUrl
+from .storage import ObjectUrl
 from .stream import LazyChunkStream, OperatorNode, nodes_of, sink_of
 
 _NOT_ITS_OWN = (ReadError, WriteError, SessionError, MemoryError)

@@ -249,7 +249,7 @@ def _first_bytes(path: Location) -> bytes:
     if isinstance(path, Path):
         with path.open("rb") as file:
             return file.read(_MAGIC_SIZE)
-    from ..engine.objects import RemoteFile
+    from ..engine.storage import RemoteFile
 
     with RemoteFile(path) as remote:
         return remote.read(_MAGIC_SIZE)

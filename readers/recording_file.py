@@ -234,7 +234,7 @@ class RecordingFile(FrameReader):
         """The file, local or an object in a store, to read bytes of."""
         if isinstance(self.path, Path):
             return self.path.open("rb")
-        from ..engine.objects import RemoteFile
+        from ..engine.storage import RemoteFile
 
         return BufferedReader(RemoteFile(self.path))
 

@@ -18,8 +18,8 @@ from ..engine.errors import ReadError, ReadWarning, SourceMissingError, UsageErr
 from ..engine.limits import MIB, SPLIT_BYTES
 from ..engine.locations import Location, exists, located, reading_location
 from ..engine.markup import panel, panel_or_error, table
-from ..engine.objects import is_url
 from ..engine.rrd import ChunkTable, FileRun, HeldFile, RecoveringFile, RecoveryReport, RrdFile, RunRows, StoreEntry
+from ..engine.storage import is_url
 from ..engine.store import LazyStore, chunks_panel
 from ..engine.stream import ChunkKind, Fate, LazyChunkStream, Source, Split
 from ..engine.units import counted

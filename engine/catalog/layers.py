@@ -34,7 +34,6 @@ from ..errors import (
 from ..execution import Body, Group, Note, Outputs, RunOptions, Staging, TaskRun, is_of_all
 from ..inputs import SourceOptions, Stores, stores_of
 from ..locations import Location, exists, files_below, located
-from ..objects import ObjectUrl, bucket_of, find_objects, is_url
 from ..optimisation import ChunkReferences, run_laid_out
 from ..recordings import (
     BASE_LAYER,
@@ -58,6 +57,7 @@ from ..rrd import (
     open_positional,
     read_footers,
 )
+from ..storage import ObjectUrl, bucket_of, find_objects, is_url
 from ..stream import plan_outputs
 
 R = TypeVar("R")

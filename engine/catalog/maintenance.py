@@ -22,8 +22,8 @@ from ..execution import RunOptions
 from ..faults import reach
 from ..lance import LanceTable
 from ..locations import Location, is_below, located, true_place
-from ..objects import is_url
 from ..recordings import RecordingsFolder, StoreReader, StoreWriter, check_store, make_times
+from ..storage import is_url
 from ..storage.folder import Folder
 from ..store import RecordingStore
 from ..tables import JobTable, cleaned, joined

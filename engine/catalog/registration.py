@@ -16,7 +16,6 @@ from typing import Final
 from ..errors import AlreadyExistsError, ChunkmillError, ReadWarning, RegistrationError, SchemaConflictError, UsageError
 from ..execution import STAGE_BYTES, RunOptions, Stage, Staging, Task, executor_name, warn_of
 from ..limits import MIB, SPLIT_BYTES
-from ..objects import is_url
 from ..recordings import (
     Arrived,
     Commit,
@@ -33,6 +32,7 @@ from ..recordings import (
     removal_of,
 )
 from ..rrd import Each
+from ..storage import is_url
 from .layers import FileIdentity, FileRequest, FoundLayer, LookBody, OnDuplicateSegmentLayer, copy_in, look_together
 
 

@@ -20,11 +20,10 @@ import pyarrow as pa
 from ..chunk import SORBET_VERSION, numpy_ticks
 from ..errors import ReadError, UsageError, writing
 from ..limits import MIB
-from ..objects import is_url
 from ..query import SegmentLayers
 from ..recordings import RecordingsFolder, join_schemas
 from ..rrd import END_OF_STREAM, MESSAGE_HEADER_SIZE, Compression, decode_batch, encode_batch
-from ..storage import VersionFiles
+from ..storage import VersionFiles, is_url
 from ..storage.folder import Folder, LocalFolder, sync_folder
 
 if TYPE_CHECKING:

@@ -445,7 +445,7 @@ def _requested(files: Sequence[str], prefixes: Sequence[str]) -> tuple[list[str]
 
     from ...readers import dataset_format
     from ..inputs import search_inputs
-    from ..objects import ObjectUrl, is_one_object
+    from ..storage import ObjectUrl, is_one_object
 
     if not files and not prefixes:
         raise UsageError("no file is given", hint="Name recordings, folders or patterns, or all below it by --prefix.")

@@ -18,8 +18,8 @@ from ..errors import SourceMissingError, UsageError, writing
 from ..inputs import is_table, verify
 from ..lance import LanceTable, TableVerification
 from ..locations import Location, local_path, located, reading_location
-from ..objects import ObjectUrl
 from ..rrd import Findings, Verification, verify_file
+from ..storage import ObjectUrl
 from .complaints import FAILED, complain, echo_json, error_facts, exit_code, reported, show, warnings_as_lines
 from .jobs import ConversionJob, find_inputs, stores_of
 from .options import CONTENT, DEBUG, QUIET, ConvertOptions, ReadingCommand

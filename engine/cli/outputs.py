@@ -17,7 +17,7 @@ import click
 from ..errors import UsageError, writing
 from ..limits import is_text
 from ..locations import Location, exists, located, reading_location
-from ..objects import ObjectUrl, bucket_of
+from ..storage import ObjectUrl, bucket_of
 from .complaints import reported
 from .standard_streams import DASH
 

@@ -25,7 +25,6 @@ from typing import Any, BinaryIO, Final, NamedTuple
 from ..errors import ReadError, WriteError, writing
 from ..faults import reach
 from ..locations import Location
-from ..objects import ObjectUrl
 from ..rrd import (
     ChunkEntry,
     FileRun,
@@ -37,6 +36,7 @@ from ..rrd import (
     copy_range,
     start_writing_back,
 )
+from ..storage import ObjectUrl
 from ..storage.folder import OPEN_SUFFIX, Folder, LocalFolder, NewFile, replace_file
 from ..task_context import passed_through
 from .frame_rows import Note, PartChunk

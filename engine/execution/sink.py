@@ -25,7 +25,6 @@ from ..chunk import Chunk, minting
 from ..errors import UsageError, WriteError, writing
 from ..faults import reach
 from ..locations import Location
-from ..objects import ObjectUrl
 from ..reports import RunReport
 from ..rrd import (
     MESSAGE_HEADER_SIZE,
@@ -39,6 +38,7 @@ from ..rrd import (
     StoreEntry,
     WrittenChunks,
 )
+from ..storage import ObjectUrl
 from ..storage.folder import Folder, NewFile, sync_folder
 from ..task_context import ENCODE, WRITE, Clock, TaskContext, current, phase
 from .commit import Extent, RrdCommit, RunPlaces, all_extents, listed_extents

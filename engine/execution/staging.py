@@ -22,8 +22,8 @@ from typing import Any
 
 from ..errors import ReadError, SourceMissingError, WriteError, writing
 from ..locations import Location, local_path
-from ..objects import ObjectUrl, bucket_of
 from ..spark import interruptible
+from ..storage import ObjectUrl, bucket_of
 from ..storage.folder import Folder, LocalFolder, ObjectFolder
 
 PART_SUFFIX = ".part"

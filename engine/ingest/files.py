@@ -35,7 +35,6 @@ from ..execution import Body, Group, RunOptions, Stage, Task, TaskRun, executor_
 from ..faults import reach
 from ..limits import MIB
 from ..locations import Location, located
-from ..objects import ObjectInfo, ObjectUrl, await_copy, bucket_of, copy_object, have_same_content, remove_object
 from ..recordings import (
     BASE_LAYER,
     Arrived,
@@ -49,6 +48,7 @@ from ..recordings import (
     key_of,
 )
 from ..rrd import open_positional
+from ..storage import ObjectInfo, ObjectUrl, await_copy, bucket_of, copy_object, have_same_content, remove_object
 
 
 class LandedFile(NamedTuple):

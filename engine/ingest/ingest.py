@@ -14,10 +14,10 @@ from ..execution import Lease, RunOptions, executor_name
 from ..inputs import SourceOptions
 from ..limits import MIB
 from ..locations import Location, located
-from ..objects import ObjectUrl
 from ..optimisation import OptimizationProfile
 from ..pipelines import Pipeline, load_pipeline
 from ..recordings import RecordingsFolder, StoreWriter, check_no_catalog
+from ..storage import ObjectUrl
 from ..stream import LazyChunkStream, PlaceholderSource
 from ..units import seconds_of
 from .batch import BatchOptions, BatchRunner

@@ -30,7 +30,7 @@ from typing import Final, NamedTuple
 from ..errors import ReadError, ReadWarning, SourceMissingError
 from ..limits import is_text
 from ..locations import located
-from ..objects import ObjectUrl, bucket_of
+from ..storage import ObjectUrl, bucket_of
 from .files import LandedFile
 from .landing_log import LandingLog
 

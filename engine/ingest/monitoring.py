@@ -32,8 +32,8 @@ from ..errors import ChunkmillError, ReadError, ReadWarning, SourceMissingError,
 from ..execution import Holder, lease_holder
 from ..limits import as_text
 from ..locations import Location
-from ..objects import ObjectUrl, is_url
 from ..recordings import RecordingsFolder, RecordingsVersion
+from ..storage import ObjectUrl, is_url
 from ..units import counted, duration, utc_time
 from ..units import size as _size
 from .checkpoint import Checkpoint, IngestIdentity, home_of

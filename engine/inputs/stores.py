@@ -16,8 +16,8 @@ from ..chunk import Chunk, TimeBounds, timeline_called
 from ..errors import ReadError, SourceMissingError, UsageError
 from ..limits import is_text
 from ..locations import Location, files_below, fixed_part, reading_location
-from ..objects import ObjectUrl, find_objects, is_one_object
 from ..rrd import StoreEntry
+from ..storage import ObjectUrl, find_objects, is_one_object
 
 if TYPE_CHECKING:
     from ..pipelines import Pipeline

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 
 from ..errors import ForeignFileError, UsageError
 from ..locations import Location, is_below, located, true_place
-from ..objects import is_url
+from ..storage import is_url
 from .rows import is_blob
 
 _WITH_FILES: Final = ("data", "_deletions", "_indices", "_refs")

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from ..errors import ChunkmillError, ReadError, UsageError, WriteError, write_error
 from ..locations import Location
-from ..objects import ObjectUrl, reading_object, storage_options, writing_object
+from ..storage import ObjectUrl, reading_object, storage_options, writing_object
 from ..storage.folder import Folder
 from .faults import RESTORE, check_deletion_file, shortened
 from .gate import Gate

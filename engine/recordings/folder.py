@@ -28,7 +28,6 @@ from ..errors import ReadError, SourceMissingError, UnsupportedError, writing
 from ..execution import Folder, PartChunk, sync_folder
 from ..limits import MIB
 from ..locations import located
-from ..objects import is_url
 from ..optimisation import ChunkReferences
 from ..rrd import (
     CHUNK_TABLE,
@@ -38,7 +37,7 @@ from ..rrd import (
     digest_of,
     state_of,
 )
-from ..storage import RESTORE, VersionFiles, name_of, unreadable
+from ..storage import RESTORE, VersionFiles, is_url, name_of, unreadable
 from ..task_context import Fetches, find
 from .entries import LiveEntries, RecordingEntry, entries_in, parse_table
 from .schemas import SchemaFiles

@@ -12,9 +12,9 @@ import pyarrow as pa
 
 from ..errors import ReadError, ReadWarning, writing
 from ..execution import STAGE_TASKS, Body, RunOptions, Stage, Staging, Task, TaskRun, executor_for
-from ..objects import is_url
 from ..optimisation import ChunkReferences
 from ..rrd import Times, part_end
+from ..storage import is_url
 from .entries import Key, RecordingEntry
 from .folder import RecordingsFolder
 from .times import TimesBytes, made_times

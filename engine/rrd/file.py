@@ -10,7 +10,7 @@ from typing import Any
 
 from ..chunk import Chunk, ChunkHeader
 from ..errors import ReadWarning, UsageError
-from ..objects import is_url
+from ..storage import is_url
 from ..storage.positional import GROWING, HeldFile, PositionalFile, held_file, open_positional
 from .chunk_table import ChunkEntry, ChunkTable
 from .footer import FileIndex, read_index, unlisted_messages

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from ..chunk import SORBET_VERSION, Chunk, data_from_batch
 from ..errors import ReadError
-from ..objects import is_url
+from ..storage import is_url
 from ..storage.positional import GROWING, HeldFile, PositionalFile, held_file, open_positional
 from . import messages
 from .messages import (

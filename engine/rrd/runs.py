@@ -22,7 +22,7 @@ import xxhash
 from ..chunk import Chunk
 from ..errors import ReadError, SourceMissingError, writing
 from ..limits import FREE_EXPANSION
-from ..objects import is_url
+from ..storage import is_url
 from ..storage.positional import PositionalFile, open_positional
 from ..task_context import READ, WRITE, passed_through, phase
 from .chunk_table import ChunkEntry, ChunkTable, Numbers

@@ -15,7 +15,7 @@ from typing import Final, Self
 from ..chunk import Chunk, ChunkData, ChunkHeader
 from ..errors import ReadError, ReadWarning, SourceMissingError
 from ..limits import MIB
-from ..objects import is_url
+from ..storage import is_url
 from ..storage.positional import GROWING, HeldFile, PositionalFile, held_file, keeping_open, open_positional
 from .chunk_table import ChunkEntry, difference
 from .footer import FileIndex, read_footer, read_index

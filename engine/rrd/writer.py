@@ -16,7 +16,7 @@ import xxhash
 
 from ..chunk import mint
 from ..errors import ReadError, UsageError, WriteError, writing
-from ..objects import LARGEST_WINDOW, SMALLEST_PART, ObjectUrl, Upload
+from ..storage import LARGEST_WINDOW, SMALLEST_PART, ObjectUrl, Upload
 from ..storage.positional import NEVER_CHANGES, HeldFile, PositionalFile, open_positional
 from ..task_context import WRITE, passed_through, phase
 from .arrow_ipc import Bytes, decode_chunk, encode_chunk

@@ -3,17 +3,17 @@
 The names below are loaded when they are first used.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 from ..lazy_names import lazy_names
 
-if TYPE_CHECKING:
-    from .versions import RESTORE, VersionFiles, has_files, name_of, publish, unreadable
+_HOMES = {
+    ".bucket": (
+        "Bucket FoundObject ObjectInfo bucket_of find_objects is_one_object reading_object storage_options "
+        "writing_object"
+    ),
+    ".remote_file": "LARGEST_WINDOW RemoteFile",
+    ".uploads": "SMALLEST_PART Upload await_copy clear_uploads copy_object have_same_content remove_object upload_to",
+    ".url": "ObjectUrl is_url",
+    ".versions": "RESTORE VersionFiles has_files name_of publish unreadable",
+}
 
-_HOMES = {".versions": "RESTORE VersionFiles has_files name_of publish unreadable"}
-
-__all__ = ["RESTORE", "VersionFiles", "has_files", "name_of", "publish", "unreadable"]
-
-__getattr__, __dir__ = lazy_names(__name__, _HOMES)
+__all__, __getattr__, __dir__ = lazy_names(__name__, _HOMES)

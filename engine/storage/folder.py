@@ -15,8 +15,8 @@ from typing import BinaryIO, NamedTuple, cast
 from ..errors import ReadError, WriteError
 from ..faults import reach
 from ..locations import Location, located
-from ..objects import ObjectUrl, Upload, bucket_of, clear_uploads, is_url, upload_to
 from ..task_context import asked_for, fetched
+from . import ObjectUrl, Upload, bucket_of, clear_uploads, is_url, upload_to
 
 OPEN_SUFFIX = ".open"
 """What the name of a local file ends with while it is written."""

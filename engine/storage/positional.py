@@ -23,8 +23,8 @@ import numpy as np
 
 from ..errors import ReadError, SourceMissingError
 from ..limits import MIB, check_limit
-from ..objects import RemoteFile, is_url
 from ..task_context import TaskContext, asked_for, current, fetched, find
+from . import RemoteFile, is_url
 
 GROWING = "+"
 """What ends a version of which more may follow: rows that a recorder appends change nothing that was there."""

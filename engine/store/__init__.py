@@ -3,15 +3,7 @@
 The names below are loaded when they are first used, so that reading an RRD does not load the stores that write.
 """
 
-from typing import TYPE_CHECKING
-
 from ..lazy_names import lazy_names
-
-if TYPE_CHECKING:
-    from ..optimisation import OptimizationProfile, video
-    from ..stream import ChunkStore, LazyStore, StoreVersion
-    from .chunk_store import collect_plan, open_recording, read_rows, segment_of
-    from .recording_store import RecordingStore, chunks_panel
 
 _HOMES = {
     "..optimisation": "OptimizationProfile video",
@@ -20,18 +12,4 @@ _HOMES = {
     ".recording_store": "RecordingStore chunks_panel",
 }
 
-__all__ = [
-    "ChunkStore",
-    "LazyStore",
-    "OptimizationProfile",
-    "RecordingStore",
-    "StoreVersion",
-    "chunks_panel",
-    "collect_plan",
-    "open_recording",
-    "read_rows",
-    "segment_of",
-    "video",
-]
-
-__getattr__, __dir__ = lazy_names(__name__, _HOMES)
+__all__, __getattr__, __dir__ = lazy_names(__name__, _HOMES)

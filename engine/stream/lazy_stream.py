@@ -40,9 +40,9 @@ from ..execution import (
 )
 from ..lazy_names import terminal
 from ..locations import local_path, located
-from ..objects import ObjectUrl
 from ..reports import RunReport
 from ..rrd import StoreEntry
+from ..storage import ObjectUrl
 from .frames import FrameRequest, Frames, RowChoices
 from .operators import Components, Content, Filter, FlatMap, Map, Operator, Selection, as_chunk, content_filter
 from .plan import (

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 from ..chunk import Chunk, Minter, Origin, RunIds, Schema, minted_by, minting
 from ..errors import ReadWarning, UnmatchedWarning
 from ..execution import Packed, Piece, Task, Work, executor_for
-from ..objects import is_url
 from ..rrd import Run, RunRows
+from ..storage import is_url
 from ..task_context import OPERATE, READ, came_in, held, is_measuring, timed
 from .frames import FrameRequest
 from .operators import Chain, Filter, FlatMap, Map, Operator, Selection, Step

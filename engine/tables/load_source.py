@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from ..errors import ChunkmillError, ReadError, SourceMissingError, UsageError
 from ..lance import LanceTable
 from ..locations import Location, located
-from ..objects import ObjectUrl, RemoteFile
+from ..storage import ObjectUrl, RemoteFile
 from ..storage.folder import Folder
 
 Format = Literal["parquet", "lance", "ipc"]

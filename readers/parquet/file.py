@@ -32,7 +32,7 @@ from ...engine.limits import (
     MIB,
     check_limit,
 )
-from ...engine.objects import RemoteFile, is_url
+from ...engine.storage import RemoteFile, is_url
 from .footer import (
     DAMAGED_HINT,
     INTEGER,

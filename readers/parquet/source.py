@@ -31,7 +31,7 @@ from ...engine.chunk import (
 from ...engine.errors import ReadError, ReadWarning, SourceMissingError
 from ...engine.limits import MIB, SPLIT_BYTES
 from ...engine.locations import files_below, fixed_part
-from ...engine.objects import ObjectUrl, bucket_of, find_objects, is_one_object, is_url
+from ...engine.storage import ObjectUrl, bucket_of, find_objects, is_one_object, is_url
 from ...engine.stream import Source, Split
 from .file import ParquetFile, beyond_nanoseconds, check_cells, is_int96, read_columns
 from .layout import ChunkOutput, ColumnLayout, compile_layout, one_each, row_numbers, timeline

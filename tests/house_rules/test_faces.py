@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from rooms import MAP, PAGE, drawn, house, is_within
-from source_tree import modules, own_imports
+from source_tree import REPOSITORY, modules, own_imports
+from stubs import stubs
 
 
 def is_own_package(module: str, package: str) -> bool:
@@ -34,3 +35,11 @@ def test_every_package_is_in_the_architecture_page() -> None:
     page = PAGE.read_text(encoding="utf-8")
     packages = [name.replace(".", "/") for name, path in modules().items() if path.name == "__init__.py"]
     assert not [package for package in packages if package not in page]
+
+
+def test_stubs_are_made_of_the_tables() -> None:
+    assert [
+        f"{path.relative_to(REPOSITORY)}: python -m tests.run house stubs"
+        for path, text in stubs().items()
+        if not path.exists() or path.read_text(encoding="utf-8") != text
+    ] == []

@@ -61,7 +61,8 @@ def test_every_data_file_is_installed() -> None:
         for path in (REPOSITORY / folder).rglob("*"):
             if path.is_file() and path.suffix not in {".py", ".pyc"}:
                 package = installed_name(".".join(path.parent.relative_to(REPOSITORY).parts))
-                assert any(fnmatch(path.name, pattern) for pattern in installed.get(package, ())), path
+                patterns = [*installed["*"], *installed.get(package, ())]
+                assert any(fnmatch(path.name, pattern) for pattern in patterns), path
 
 
 def test_the_readme_has_two_set_up_commands() -> None:

@@ -27,10 +27,9 @@ from ...errors import ReadError, WriteError, writing
 from ...execution import Lease, RunOptions, Stage, Task, dealt, query_executor, raise_failure, warn_of
 from ...faults import reach
 from ...lance import IndexTable, SearchIndex, TextIndex, VectorIndex
-from ...objects import is_url
 from ...recordings import LiveEntries, RecordingEntry, RecordingsFolder
 from ...rrd import digest_of
-from ...storage import VersionFiles, publish
+from ...storage import VersionFiles, is_url, publish
 from ...storage.folder import Folder
 from .elements import Elements, ElementsBody, Numbered
 

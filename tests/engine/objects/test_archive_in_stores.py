@@ -17,8 +17,7 @@ from chunkmill.engine.faults import LOG, PLAN
 from chunkmill.engine.ingest import files as disposals
 from chunkmill.engine.ingest.files import Disposal, LandedFile, SourceDone, file_at
 from chunkmill.engine.locations import located
-from chunkmill.engine.objects import ObjectInfo, ObjectUrl, bucket_of
-from chunkmill.engine.storage import uploads
+from chunkmill.engine.storage import ObjectInfo, ObjectUrl, bucket_of, uploads
 from s3_server import S3Server
 from test_disturbed_stores import DENIED, status
 from test_ingest_in_stores import parquet_bytes, put
@@ -283,7 +282,7 @@ class TestOtherStores:
     def test_a_copy_that_the_store_has_only_begun_is_waited_for(
         self, ends: bool, container: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        from chunkmill.engine.objects import Bucket
+        from chunkmill.engine.storage import Bucket
 
         monkeypatch.setattr(uploads, "_PATIENCE", 30 if ends else 0.1)
         looks = list[str]()

@@ -28,7 +28,7 @@ from chunkmill.engine.cli.commands import commands
 from chunkmill.engine.errors import JobFailedError
 from chunkmill.engine.lance import TableVerification, file_digests
 from chunkmill.engine.locations import located
-from chunkmill.engine.objects import storage_options
+from chunkmill.engine.storage import storage_options
 from chunkmill.engine.storage.folder import Folder
 from chunkmill.engine.tables import UDF, NativeTable, Skip, Table, TableConnection, TableReference, connect, udf
 from click.testing import CliRunner

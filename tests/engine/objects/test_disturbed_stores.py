@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 from chunkmill.engine.errors import ReadError, UsageError, WriteError
 from chunkmill.engine.execution.spark_stage import failure_to_dict, is_transient
-from chunkmill.engine.objects import ObjectUrl, RemoteFile, bucket_of, upload_to
-from chunkmill.engine.storage import bucket
+from chunkmill.engine.storage import ObjectUrl, RemoteFile, bucket, bucket_of, upload_to
 from chunkmill.engine.store import ChunkStore
 from chunkmill.engine.stream import LazyChunkStream
 from s3_server import CREDENTIALS, Reply, S3Server

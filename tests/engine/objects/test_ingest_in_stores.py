@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 from chunkmill.engine import Ingest, RecordingStore
 from chunkmill.engine.ingest import Outcome
-from chunkmill.engine.objects import ObjectUrl, bucket_of
+from chunkmill.engine.storage import ObjectUrl, bucket_of
 
 
 def parquet_bytes(rows: int) -> bytes:

@@ -9,7 +9,7 @@ import pytest
 from chunkmill.engine.errors import ChunkmillError, WriteError
 from chunkmill.engine.execution.lease import Holder, Lease, lease_holder
 from chunkmill.engine.locations import located
-from chunkmill.engine.objects import ObjectUrl
+from chunkmill.engine.storage import ObjectUrl
 
 
 @pytest.fixture

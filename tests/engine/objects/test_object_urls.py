@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from chunkmill.engine.errors import MissingExtraError, UsageError
 from chunkmill.engine.locations import local_path, located
-from chunkmill.engine.objects import ObjectUrl, bucket_of
+from chunkmill.engine.storage import ObjectUrl, bucket_of
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from chunkmill.engine.errors import ReadError, ReadWarning
 from chunkmill.engine.ingest.landing import Lister
-from chunkmill.engine.objects import ObjectUrl, RemoteFile, bucket_of, find_objects, upload_to
+from chunkmill.engine.storage import ObjectUrl, RemoteFile, bucket_of, find_objects, upload_to
 from s3_server import S3Server
 
 ODD = ["p/a//b.mcap", "p/a/../b.mcap", "p/./b.mcap", "p/a/b\x01.mcap"]

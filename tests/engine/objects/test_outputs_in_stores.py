@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from chunkmill.engine.chunk import Chunk, ComponentColumn, TimeColumn
 from chunkmill.engine.errors import ReadError, SourceMissingError, WriteError
-from chunkmill.engine.objects import ObjectUrl, bucket_of
 from chunkmill.engine.optimisation import collect
 from chunkmill.engine.recordings import Commit, StoreWriter
 from chunkmill.engine.recordings.folder import RecordingsFolder
+from chunkmill.engine.storage import ObjectUrl, bucket_of
 from chunkmill.engine.store import ChunkStore, OptimizationProfile
 from chunkmill.engine.stream import LazyChunkStream
 from chunkmill.readers import McapReader, RrdReader

@@ -8,7 +8,7 @@ import re
 import pyarrow as pa
 import pytest
 from chunkmill.engine.errors import ReadError, SourceMissingError, error_from_dict
-from chunkmill.engine.objects import ObjectUrl, RemoteFile, bucket_of
+from chunkmill.engine.storage import ObjectUrl, RemoteFile, bucket_of
 from s3_server import S3Server
 
 MIB = 10 * 1024  # windows are as much smaller

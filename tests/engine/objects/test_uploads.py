@@ -6,7 +6,7 @@ import random
 
 import pytest
 from chunkmill.engine.errors import ReadError, WriteError
-from chunkmill.engine.objects import ObjectUrl, Upload, bucket_of, upload_to
+from chunkmill.engine.storage import ObjectUrl, Upload, bucket_of, upload_to
 from chunkmill.engine.storage.uploads import StreamUpload
 from s3_server import CREDENTIALS, S3Server
 

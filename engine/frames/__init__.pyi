@@ -1,0 +1,19 @@
+# Made of the table in __init__.py: python -m tests.run house stubs
+from .calls import UserCall as UserCall
+from .calls import calling as calling
+from .calls import current_call as current_call
+from .explanation import Explanation as Explanation
+from .explanation import SegmentReads as SegmentReads
+from .explanation import explain_frame as explain_frame
+from .metrics import MetricsCollector as MetricsCollector
+from .metrics import QueryMetrics as QueryMetrics
+from .metrics import query_metrics as query_metrics
+from .plan import RowRequest as RowRequest
+from .plan import TaskShares as TaskShares
+from .query_frame import QueryFrame as QueryFrame
+from .query_frame import missing_column as missing_column
+from .spark_frame import SparkColumns as SparkColumns
+from .spark_frame import rows_for_spark as rows_for_spark
+from .spark_frame import spark_tasks as spark_tasks
+
+__all__: list[str]

@@ -1,0 +1,43 @@
+# Made of the table in __init__.py: python -m tests.run house stubs
+from .compaction import CompactionReport as CompactionReport
+from .compaction import MIN_SHARD as MIN_SHARD
+from .compaction import compact_store as compact_store
+from .entries import BASE_LAYER as BASE_LAYER
+from .entries import IndexRange as IndexRange
+from .entries import Key as Key
+from .entries import LiveEntries as LiveEntries
+from .entries import RecordingEntry as RecordingEntry
+from .entries import entries_in as entries_in
+from .entries import key_of as key_of
+from .entries import removal_of as removal_of
+from .folder import RecordingsFolder as RecordingsFolder
+from .folder import StoreReader as StoreReader
+from .folder import manifest_bytes as manifest_bytes
+from .schemas import NewLayer as NewLayer
+from .schemas import SchemaFiles as SchemaFiles
+from .schemas import SchemaUnion as SchemaUnion
+from .schemas import join_schemas as join_schemas
+from .schemas import join_types as join_types
+from .summaries import LayerSummary as LayerSummary
+from .summaries import properties_of as properties_of
+from .summaries import summaries_of as summaries_of
+from .summaries import summarised as summarised
+from .summaries import summary_of as summary_of
+from .summaries import with_summary as with_summary
+from .times import times_in as times_in
+from .times_making import make_times as make_times
+from .vacuum import vacuum_store as vacuum_store
+from .verification import check_store as check_store
+from .verification import verify_store as verify_store
+from .versions import RecordingsVersion as RecordingsVersion
+from .versions import check_no_catalog as check_no_catalog
+from .versions import is_catalog as is_catalog
+from .versions import versions_of_catalog as versions_of_catalog
+from .writer import Arrived as Arrived
+from .writer import Commit as Commit
+from .writer import InPlace as InPlace
+from .writer import Origin as Origin
+from .writer import Rule as Rule
+from .writer import StoreWriter as StoreWriter
+
+__all__: list[str]

@@ -1,0 +1,41 @@
+# Made of the table in __init__.py: python -m tests.run house stubs
+from ..chunk import ChunkKind as ChunkKind
+from ..chunk import Fate as Fate
+from .drawing import draw_plan as draw_plan
+from .frames import FrameChoices as FrameChoices
+from .frames import FrameRequest as FrameRequest
+from .frames import Frames as Frames
+from .frames import tick_of as tick_of
+from .lazy_stream import ChunkStore as ChunkStore
+from .lazy_stream import Kept as Kept
+from .lazy_stream import LazyChunkStream as LazyChunkStream
+from .lazy_stream import LazyStore as LazyStore
+from .lazy_stream import StoreVersion as StoreVersion
+from .lazy_stream import StoredChunks as StoredChunks
+from .lazy_stream import by_chunk_id as by_chunk_id
+from .lazy_stream import framed as framed
+from .lazy_stream import plan_outputs as plan_outputs
+from .lazy_stream import plan_recording as plan_recording
+from .lazy_stream import single_tasks as single_tasks
+from .lazy_stream import sink_of as sink_of
+from .lazy_stream import task_plan as task_plan
+from .lazy_stream import value_columns as value_columns
+from .lazy_stream import value_schema as value_schema
+from .lazy_stream import write_stores as write_stores
+from .operators import Content as Content
+from .operators import ContentFilter as ContentFilter
+from .operators import Operator as Operator
+from .operators import as_chunk as as_chunk
+from .plan import Node as Node
+from .plan import OperatorNode as OperatorNode
+from .plan import Plan as Plan
+from .plan import compile_plan as compile_plan
+from .plan import explain_plan as explain_plan
+from .plan import nodes_of as nodes_of
+from .source import IteratedSource as IteratedSource
+from .source import PlaceholderSource as PlaceholderSource
+from .source import Source as Source
+from .source import SourceLike as SourceLike
+from .source import Split as Split
+
+__all__: list[str]
