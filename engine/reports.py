@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from html import escape
-from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
@@ -180,8 +179,7 @@ class RunReport:
         )
 
     def _repr_html_(self) -> str:
-        shown: str = import_module(".page", __package__).report_panel(self)  # the page is made of reports
-        return shown
+        return report_panel(self)
 
     def to_dict(self) -> dict[str, Any]:
         """All figures, as JSON has them."""
