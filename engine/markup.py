@@ -80,16 +80,21 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() or c == _JOINER else "\ufffd" for c in text)
 
 
+def escaped(text: str) -> str:
+    """Return a text with HTML's special characters escaped."""
+    from html import escape  # two milliseconds, of which workers and commands need none
+
+    return escape(text)
+
+
 def shown(text: str, most: int = MOST_CHARACTERS) -> Html:
     """A text as HTML, on one line, cut where it is longer than ``most`` characters.
 
     >>> shown("<b>&"), shown("aaaa bbbb", 5)
     ('&lt;b&gt;&amp;', 'aaaa…')
     """
-    from html import escape  # two milliseconds, of which workers and commands need none
-
     line = " ".join(text[: 4 * most].split())
-    return Html(escape(printable(line if len(line) <= most else line[: most - 1] + "…")))
+    return Html(escaped(printable(line if len(line) <= most else line[: most - 1] + "…")))
 
 
 def panel(title: str, facts: Iterable[str] = (), *body: str) -> str:

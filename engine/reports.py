@@ -8,12 +8,11 @@ import statistics
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from html import escape
 from pathlib import Path
 from typing import Any, Final
 
 from .errors import UsageError, writing
-from .markup import STYLE, bar, panel, shown, table
+from .markup import STYLE, bar, escaped, panel, shown, table
 from .task_context import PHASES
 from .units import counted, duration, size
 
@@ -238,8 +237,8 @@ def report_page(report: RunReport) -> str:
         '<!doctype html>\n<html lang="en">\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f"<title>{shown(title)}</title>\n<style>{_STYLE}{STYLE}{_colours()}</style>\n"
-        f'<body class="chunkmill">\n<h1>{escape(report.destination or "Run")}</h1>\n'
-        f"<p>{escape(_subtitle(report))}</p>\n" + "\n".join(_body(report)) + "\n"
+        f'<body class="chunkmill">\n<h1>{escaped(report.destination or "Run")}</h1>\n'
+        f"<p>{escaped(_subtitle(report))}</p>\n" + "\n".join(_body(report)) + "\n"
     )
 
 
@@ -258,7 +257,7 @@ def _body(report: RunReport) -> Iterator[str]:
     yield '<div class="tiles">' + "".join(_tile(name, value) for name, value in _figures(report)) + "</div>"
     if report.warnings:
         yield _heading("Warnings")
-        yield "<ul>" + "".join(f"<li>{escape(text)}</li>" for text in report.warnings) + "</ul>"
+        yield "<ul>" + "".join(f"<li>{escaped(text)}</li>" for text in report.warnings) + "</ul>"
     if report.phases:
         yield _heading("Where the time went")
         yield phase_strip(report.shares())
@@ -278,7 +277,7 @@ def _body(report: RunReport) -> Iterator[str]:
         yield table(("metric", "value"), rows, len(rows))
     if report.plan:
         yield _heading("Plan")
-        yield f"<pre>{escape(report.plan)}</pre>"
+        yield f"<pre>{escaped(report.plan)}</pre>"
 
 
 def _metric(value: object) -> str:
@@ -307,11 +306,11 @@ def _figures(report: RunReport) -> Iterator[tuple[str, str]]:
 
 
 def _tile(name: str, value: str) -> str:
-    return f'<div class="tile"><b>{escape(value)}</b><span class="soft">{escape(name)}</span></div>'
+    return f'<div class="tile"><b>{escaped(value)}</b><span class="soft">{escaped(name)}</span></div>'
 
 
 def _heading(text: str) -> str:
-    return f"<h2>{escape(text)}</h2>"
+    return f"<h2>{escaped(text)}</h2>"
 
 
 def _entities(report: RunReport) -> str:
@@ -391,7 +390,7 @@ def _task(task: TaskReport, lane: int, end: float) -> str:
         if part > 0:
             shapes.append(f'<rect x="{at:.2f}" y="{y}" width="{part:.2f}" height="{_LANE}" class="{name}"/>')
             at += part
-    return f"<g><title>{escape(facts)}</title>{''.join(shapes)}</g>"
+    return f"<g><title>{escaped(facts)}</title>{''.join(shapes)}</g>"
 
 
 def _share(phases: Mapping[str, float], name: str, seconds: float) -> float:
