@@ -29,7 +29,7 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
         package.mkdir()
         for folder in ("engine", "lenses", "readers"):
             (package / folder).symlink_to(_REPOSITORY / folder)
-        for path in (_REPOSITORY / "engine" / "package").glob("*.py"):
+        for path in (_REPOSITORY / "engine" / "package").glob("*.py*"):
             (package / path.name).symlink_to(path)
     config.plugins["mkdocstrings"].config["handlers"]["python"]["paths"] = [_tree.name]
     if not config.repo_url and (url := repository_url()):

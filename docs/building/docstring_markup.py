@@ -26,9 +26,26 @@ class DocstringMarkup(griffe.Extension):
         """Give a method that ``older`` or ``today`` makes of another the docstring that it gets there."""
         call = attr.value
         if isinstance(call, griffe.ExprCall) and str(call.function) in ("older", "today"):
-            text = str(call.arguments[1]).removeprefix("doc=")
-            attr.docstring = griffe.Docstring(as_markdown(ast.literal_eval(text)), parent=attr)
+            arguments = [str(argument) for argument in call.arguments]
+            text = next((argument for argument in arguments if argument.startswith("doc=")), arguments[1])
+            attr.docstring = griffe.Docstring(as_markdown(ast.literal_eval(text.removeprefix("doc="))), parent=attr)
             attr.value = None
+
+    def on_package(self, *, pkg: griffe.Module, loader: griffe.GriffeLoader, **_: Any) -> None:
+        """Give methods the parameters that ``arguments_of`` takes from a function, but for those it leaves out."""
+        modules = [pkg]
+        for module in modules:
+            modules += [member for member in module.members.values() if isinstance(member, griffe.Module)]
+            for cls in (member for member in module.members.values() if isinstance(member, griffe.Class)):
+                for method in (member for member in cls.members.values() if isinstance(member, griffe.Function)):
+                    for call in (decorator.value for decorator in method.decorators):
+                        if isinstance(call, griffe.ExprCall) and str(call.function) == "arguments_of":
+                            name, *left_out = (str(argument) for argument in call.arguments)
+                            function = loader.modules_collection[module.resolve(name)]
+                            itself, *others = [*list(method.parameters)[:1], *list(function.parameters)[1:]]
+                            without = "".join(left_out)
+                            taken = [each for each in others if f"'{each.name}'" not in without]
+                            method.parameters = griffe.Parameters(itself, *taken)
 
     def on_class_members(self, *, cls: griffe.Class, **_: Any) -> None:
         """Give a named tuple the constructor that it gets at run time: its fields, in their order."""
