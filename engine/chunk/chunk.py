@@ -644,25 +644,25 @@ def differing(a: pa.Array, b: pa.Array, tolerance: float = 0.0) -> npt.NDArray[n
         a, b = a.storage, getattr(b, "storage", b)
     if a.equals(b):
         return np.zeros(len(a), dtype=bool)
-    here, there = (side.is_valid().to_numpy(zero_copy_only=False) for side in (a, b))
-    found: npt.NDArray[np.bool_] = here != there
+    a_valid, b_valid = (side.is_valid().to_numpy(zero_copy_only=False) for side in (a, b))
+    mask: npt.NDArray[np.bool_] = a_valid != b_valid
     datatype = a.type
     if pa.types.is_list(datatype) or pa.types.is_large_list(datatype) or pa.types.is_fixed_size_list(datatype):
         lengths, others = (side.value_lengths().fill_null(0).to_numpy(zero_copy_only=False) for side in (a, b))
-        found |= here & there & (lengths != others)
-        same = here & there & ~found
+        mask |= a_valid & b_valid & (lengths != others)
+        same = a_valid & b_valid & ~mask
         rows = np.repeat(np.flatnonzero(same), lengths[same])
-        found[rows[differing(a.filter(pa.array(same)).flatten(), b.filter(pa.array(same)).flatten(), tolerance)]] = True
+        mask[rows[differing(a.filter(pa.array(same)).flatten(), b.filter(pa.array(same)).flatten(), tolerance)]] = True
     elif pa.types.is_struct(datatype):
-        for one, other in zip(a.flatten(), b.flatten(), strict=True):
-            found |= here & there & differing(one, other, tolerance)
+        for a_field, b_field in zip(a.flatten(), b.flatten(), strict=True):
+            mask |= a_valid & b_valid & differing(a_field, b_field, tolerance)
     elif pa.types.is_floating(datatype):
         x, y = (side.fill_null(0).to_numpy(zero_copy_only=False).astype(np.float64) for side in (a, b))
         with np.errstate(invalid="ignore"):
-            found |= ~((x == y) | (np.isnan(x) & np.isnan(y)) | (np.abs(x - y) <= tolerance))
+            mask |= ~((x == y) | (np.isnan(x) & np.isnan(y)) | (np.abs(x - y) <= tolerance))
     else:
-        found |= np.array([x != y for x, y in zip(a.to_pylist(), b.to_pylist(), strict=True)], dtype=bool)
-    return found
+        mask |= np.array([x != y for x, y in zip(a.to_pylist(), b.to_pylist(), strict=True)], dtype=bool)
+    return mask
 
 
 def plain_type(datatype: pa.DataType) -> str:

@@ -271,7 +271,7 @@ def pickle_whole() -> None:
 
 def alike(types: Sequence[pa.DataType], others: Sequence[pa.DataType]) -> bool:
     """Whether as many types that ``==`` takes for the same are so in the metadata of the fields in them, too."""
-    return all(one.equals(other, check_metadata=True) for one, other in zip(types, others, strict=True))
+    return all(datatype.equals(other, check_metadata=True) for datatype, other in zip(types, others, strict=True))
 
 
 def _fixed_size_list(datatype: pa.FixedSizeListType) -> tuple[Any, ...]:

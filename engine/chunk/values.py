@@ -118,14 +118,14 @@ class Projection(NamedTuple):
         if not is_message(component, values.type):
             return values if self.keeps(_short(component)) else None
         structs = values.values
-        kept = [i for i, field in enumerate(structs.type) if self.keeps(field.name)]
-        if len(kept) == structs.type.num_fields:
+        indexes = [i for i, field in enumerate(structs.type) if self.keeps(field.name)]
+        if len(indexes) == structs.type.num_fields:
             return values
-        if not kept:
+        if not indexes:
             return None
         inner = pa.StructArray.from_arrays(
-            [structs.field(i) for i in kept],
-            fields=[structs.type.field(i) for i in kept],
+            [structs.field(i) for i in indexes],
+            fields=[structs.type.field(i) for i in indexes],
             mask=structs.is_null() if structs.null_count else None,
         )
         item = values.type.value_field.with_type(inner.type)
@@ -223,9 +223,9 @@ class ValueSchema:
             numbers[at].append((i, path))
         sources = {}
         for origin, fields in self.sources.items():
-            kept = [((*path, *more), i) for path, at in fields for i, more in numbers.get(at, ())]
-            if kept:
-                sources[origin] = tuple(kept)
+            places = [((*path, *more), i) for path, at in fields for i, more in numbers.get(at, ())]
+            if places:
+                sources[origin] = tuple(places)
         return replace(self, columns=tuple(columns), sources=sources)
 
     def _found(self, name: str) -> dict[str, tuple[int, Path]]:
@@ -418,16 +418,16 @@ def _has_path(kind: pa.DataType, path: Path) -> bool:
     return True
 
 
-def alternatives(name: str, known: Sequence[str]) -> str:
+def alternatives(name: str, choices: Sequence[str]) -> str:
     """Suggest the nearest of the names that there are, or list them.
 
     >>> alternatives("/imuu", ["/imu", "/gps"]), alternatives("/lidar", ["/imu", "/gps"])
     ('Did you mean /imu?', 'There are: /imu, /gps.')
     """
-    if not known:
+    if not choices:
         return "There is none at all."
-    near = difflib.get_close_matches(name, known, 3)
-    return f"Did you mean {', '.join(near)}?" if near else f"There are: {', '.join(known[:40])}."
+    near = difflib.get_close_matches(name, choices, 3)
+    return f"Did you mean {', '.join(near)}?" if near else f"There are: {', '.join(choices[:40])}."
 
 
 def _lengths(values: pa.ListArray) -> np.ndarray:

@@ -65,9 +65,9 @@ class Neighbours:
 
     def moved(self, chunk: Pending, before: MergeCandidate) -> None:
         """``chunk``, which had the extent ``before``, has grown: indexes change where it begins elsewhere."""
-        known = {key: start for key, (start, _) in _spans(before)}
+        old_starts = {key: start for key, (start, _) in _spans(before)}
         for key, (start, _) in _spans(chunk.extent):
-            old = known.get(key)
+            old = old_starts.get(key)
             if old == start:
                 continue
             index = self._of(key)
@@ -154,12 +154,12 @@ class StaticRegister:
         overtaken = []
         for component, row_id in facts.provides.items():
             key = facts.entity_path, component
-            known = self._providers.get(key)
-            if known is not None:
-                if row_id <= known[1]:
+            provider = self._providers.get(key)
+            if provider is not None:
+                if row_id <= provider[1]:
                     continue
-                self._needed[known[0]] -= 1
-                overtaken.append(known[0])
+                self._needed[provider[0]] -= 1
+                overtaken.append(provider[0])
             self._providers[key] = facts.chunk_id, row_id
             self._needed[facts.chunk_id] = self._needed.get(facts.chunk_id, 0) + 1
         gone = [c for c in dict.fromkeys(overtaken) if not self._needed[c] and self._replaceable[c]]
@@ -359,12 +359,12 @@ class ChunkInserter:
         points: dict[int, int] = {}
         candidates: dict[int, Pending] = {}
         for candidate, weight in self._neighbours.of(extent):
-            known = id(candidate)
-            if known not in points:
-                points[known] = 0
+            identity = id(candidate)
+            if identity not in points:
+                points[identity] = 0
                 if self._is_eligible(incoming, candidate):
-                    candidates[known] = candidate
-            points[known] += weight * candidate.extent.num_rows
+                    candidates[identity] = candidate
+            points[identity] += weight * candidate.extent.num_rows
         best = min(candidates, key=lambda c: (-points[c], candidates[c].chunk_id), default=None)
         return None if best is None else candidates[best]
 

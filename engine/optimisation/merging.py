@@ -59,10 +59,10 @@ def _columns(parts: Sequence[ChunkData]) -> list[Component]:
     for part in parts:
         by_part.append({c.descriptor.component: c.values for c in part.components})
         for c in part.components:
-            known = descriptors.setdefault(c.descriptor.component, c.descriptor)
+            existing = descriptors.setdefault(c.descriptor.component, c.descriptor)
             datatypes.setdefault(c.descriptor.component, c.values.type)
-            if known != c.descriptor:
-                _warn_of_descriptors(part.entity_path, known, c.descriptor)
+            if existing != c.descriptor:
+                _warn_of_descriptors(part.entity_path, existing, c.descriptor)
     nulls: dict[tuple[str, int], pa.Array] = {}
     out = []
     for name, descriptor in descriptors.items():

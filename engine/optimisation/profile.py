@@ -328,7 +328,7 @@ class ColumnSize(NamedTuple):
     @property
     def total(self) -> int:
         """Bytes in all."""
-        return self.whole + sum((bits + 7) // 8 for bits, there in self.bitmaps if there)
+        return self.whole + sum((bits + 7) // 8 for bits, is_present in self.bitmaps if is_present)
 
     def plus(self, other: ColumnSize) -> ColumnSize:
         """The size of both arrays joined, which are of one type."""
@@ -515,8 +515,8 @@ def extent_of(data: ChunkData, sizes: list[ColumnSize] | None = None) -> MergeCa
 def _spans_of_values(values: pa.ListArray, timelines: tuple[Timeline, ...]) -> tuple[Span | None, ...]:
     if values.null_count == len(values):
         return (None,) * len(timelines)
-    there = values.is_valid().to_numpy(zero_copy_only=False)
-    return tuple(_range(t.ticks[there], t.is_sorted) for t in timelines)
+    validity = values.is_valid().to_numpy(zero_copy_only=False)
+    return tuple(_range(t.ticks[validity], t.is_sorted) for t in timelines)
 
 
 def _range(ticks: npt.NDArray[np.int64], ascending: bool) -> Span:
@@ -535,15 +535,15 @@ def _joined_timeline(earlier: TimelineExtent, later: TimelineExtent, follows: bo
     return TimelineExtent(earlier.name, earlier.kind, start, end, ascending)
 
 
-def _joined_column(one: ColumnExtent, other: ColumnExtent) -> ColumnExtent:
-    spans = tuple(_joined_span(a, b) for a, b in zip(one.spans, other.spans, strict=True))
-    return ColumnExtent(one.datatype, one.size.plus(other.size), spans)
+def _joined_column(first: ColumnExtent, other: ColumnExtent) -> ColumnExtent:
+    spans = tuple(_joined_span(a, b) for a, b in zip(first.spans, other.spans, strict=True))
+    return ColumnExtent(first.datatype, first.size.plus(other.size), spans)
 
 
-def _joined_span(one: Span | None, other: Span | None) -> Span | None:
-    if one is None or other is None:
-        return other if one is None else one
-    return min(one[0], other[0]), max(one[1], other[1])
+def _joined_span(first: Span | None, other: Span | None) -> Span | None:
+    if first is None or other is None:
+        return other if first is None else first
+    return min(first[0], other[0]), max(first[1], other[1])
 
 
 def _padded(column: ColumnExtent, rows: int) -> ColumnExtent:

@@ -115,8 +115,8 @@ class Rewriting:
     def _verify(self, chunks: Sequence[PartChunk], store: StoreEntry) -> None:
         """Read chunks, one at a time, and compare the store they name, and their digests."""
         begin = store_field(store.to_message())
-        for place, found in groupby(chunks, key=lambda c: c.part):
-            run = list(found)
+        for place, group in groupby(chunks, key=lambda c: c.part):
+            run = list(group)
             with open_positional(place, NEVER_CHANGES) as file:
                 file.expect(run[0].entry.offset, run[-1].entry.offset + run[-1].entry.size)
                 for chunk in run:
@@ -147,18 +147,18 @@ class Relayout:
 
     def next(self, live: Iterable[RecordingEntry], budget: int) -> list[RecordingEntry]:
         """The next recordings to be laid out, of about ``budget`` bytes together; none when all were looked at."""
-        found: list[RecordingEntry] = []
+        entries: list[RecordingEntry] = []
         size = 0
         for entry in live:
             if entry.key in self._seen:
                 continue
-            if found and (size + entry.bytes > budget or len(found) >= STAGE_TASKS):
+            if entries and (size + entry.bytes > budget or len(entries) >= STAGE_TASKS):
                 break
             self._seen.add(entry.key)
             if self._is_cut_small(entry):
-                found.append(entry)
+                entries.append(entry)
                 size += entry.bytes
-        return found
+        return entries
 
     def run(self, entries: Sequence[RecordingEntry], rewriting: Rewriting, staging: Staging) -> None:
         """Lay out recordings; one of which that makes no fewer chunks stays as it is, and so does one that fails."""
@@ -450,9 +450,9 @@ class _Compaction:
             shards, manifests = set[str](), set[str]()
         else:
             skip = self._skip | ((survey.shards.keys() | survey.manifests.keys()) - self._ours)
-            found = survey.doomed_shards(self._min_shard, self._budget, skip, thorough=self._thorough)
-            shards = set(found)
-            manifests = set(survey.doomed_manifests(found, self._budget, skip, thorough=self._thorough))
+            doomed = survey.doomed_shards(self._min_shard, self._budget, skip, thorough=self._thorough)
+            shards = set(doomed)
+            manifests = set(survey.doomed_manifests(doomed, self._budget, skip, thorough=self._thorough))
             if not shards and not manifests:
                 return False
         with Staging.beside(writer.folder.path / "compact") as staging:

@@ -67,9 +67,9 @@ def manifest_bytes(table: ChunkTable) -> bytes:
 def parse_chunks(data: bytes, digest: str) -> ChunkTable:
     """The chunk table in a manifest, verified before Arrow looks at a byte of it."""
     check_digest(data, digest)
-    found = pa.ipc.open_file(pa.py_buffer(data)).read_all()
-    found.validate(full=True)
-    return ChunkTable.from_arrow(found)
+    table = pa.ipc.open_file(pa.py_buffer(data)).read_all()
+    table.validate(full=True)
+    return ChunkTable.from_arrow(table)
 
 
 def parse_manifest(data: bytes, digest: str) -> list[PartChunk]:
@@ -85,8 +85,8 @@ def bytes_by_part(data: bytes, digest: str) -> dict[str, tuple[int, int]]:
     check_digest(data, digest)
     table = pa.ipc.open_file(pa.py_buffer(data)).read_all().select(["part", "size"])
     table.validate(full=True)
-    found = table.group_by("part").aggregate([("size", "sum"), ("size", "count")]).to_pylist()
-    return {row["part"]: (row["size_sum"], row["size_count"]) for row in found}
+    rows = table.group_by("part").aggregate([("size", "sum"), ("size", "count")]).to_pylist()
+    return {row["part"]: (row["size_sum"], row["size_count"]) for row in rows}
 
 
 def _is_absolute(part: str) -> bool:
@@ -255,15 +255,15 @@ class RecordingsFolder:
         state = None if find(Fetches) is not None else state_of(place)
         whose = (entry.in_place, entry.file_version, entry.shards, entry.store, entry.chunks)
         key = (state, entry.manifest_offset, entry.manifest_size, entry.manifest_digest, *whose)
-        known = None if state is None else _RECENT.find(key)
-        if known is not None:
-            return known
+        cached = None if state is None else _RECENT.find(key)
+        if cached is not None:
+            return cached
         try:
             data = self.manifests.get_range(entry.manifest, entry.manifest_offset, entry.manifest_size)
-            found = parse_chunks(data, entry.manifest_digest)
-            if len(found) != entry.chunks:
-                raise ValueError(f"it lists {len(found)} chunks instead of {entry.chunks}")
-            for part in found.part_codes[1]:
+            table = parse_chunks(data, entry.manifest_digest)
+            if len(table) != entry.chunks:
+                raise ValueError(f"it lists {len(table)} chunks instead of {entry.chunks}")
+            for part in table.part_codes[1]:
                 if entry.in_place != _is_absolute(part) or not (entry.in_place or part in entry.shards):
                     raise ValueError(f"its chunks lie in {part!r}, which is none of its files")
         except MANIFEST_ERRORS as error:
@@ -275,7 +275,7 @@ class RecordingsFolder:
             ) from error
         # Files in place were written by others, who may name the store elsewhere in a message than its beginning.
         store = None if entry.in_place else entry.store
-        references = ChunkReferences(found.within(self.shards.place), entry.file_version, store)
+        references = ChunkReferences(table.within(self.shards.place), entry.file_version, store)
         if state is not None:
             _RECENT.keep(key, references, 2 * entry.manifest_size)
         return references
@@ -319,8 +319,8 @@ class StoreReader:
     def union(self, digests: Iterable[str]) -> pa.Schema:
         """The union of schemas, as :meth:`SchemaFiles.union` makes it; the last one is kept."""
         wanted = frozenset(digests)
-        known, union = self._union
-        if not wanted or wanted != known:
+        last_digests, union = self._union
+        if not wanted or wanted != last_digests:
             union = self.schemas.union(wanted)
             self._union = wanted, union
         return union

@@ -98,10 +98,10 @@ def _make_some(writer: StoreWriter, entries: Sequence[RecordingEntry], staging: 
             entry = layers[at][0]
             times = Times.in_part(staging.folder.place(part))
             if times is not None:
-                found = TimesBytes.of([times.read_pieces()], times.directory)
+                times_bytes = TimesBytes.of([times.read_pieces()], times.directory)
                 data = folder.manifest(entry)
-                name, offset = files.add_manifest(data, found.pieces)
-                new[entry.key] = replace(found.noted(entry), manifest=name, manifest_offset=offset)
+                name, offset = files.add_manifest(data, times_bytes.pieces)
+                new[entry.key] = replace(times_bytes.noted(entry), manifest=name, manifest_offset=offset)
         files.finish()
         version = None
         if new:

@@ -275,8 +275,10 @@ def vacuum_folder(
     ``StoreWriter.commit`` does.
     """
     began = time.perf_counter()
-    there = [(kind, kind.entries()) for kind in (folder.tables, folder.manifests, folder.shards)]
-    there.append((folder.versions_folder, [e for e in folder.versions_folder.entries() if e.name.startswith(".")]))
+    files_by_folder = [(kind, kind.entries()) for kind in (folder.tables, folder.manifests, folder.shards)]
+    files_by_folder.append(
+        (folder.versions_folder, [e for e in folder.versions_folder.entries() if e.name.startswith(".")])
+    )
     runs = abandoned_runs(folder.path)
     base: RecordingsVersion | None = newest
 
@@ -287,7 +289,7 @@ def vacuum_folder(
         manifests, shards = folder.named(sorted(tables))
         needed = {table.name for table in tables} | manifests | shards
         living, dead = announced_runs(folder)
-        doomed = [(kind, [e for e in files if is_doomed(e.name, needed, living)]) for kind, files in there]
+        doomed = [(kind, [e for e in files if is_doomed(e.name, needed, living)]) for kind, files in files_by_folder]
         stale = [number for number in folder.files.all_numbers() if number < first]
         if not stale and not runs and not dead and not any(files for _, files in doomed):
             return newest, 0

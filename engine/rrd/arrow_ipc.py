@@ -468,12 +468,12 @@ _Key = tuple[int, bytes]
 class _KnownSchema:
     """A schema, and where its columns go.
 
-    ``told`` is the head of a batch without compression: another one like it need not be checked again.
+    ``batch_head`` is the head of a batch without compression: another one like it need not be checked again.
     """
 
     schema: pa.Schema
     layout: BatchLayout
-    told: bytes = b""
+    batch_head: bytes = b""
 
 
 class _KnownSchemas(dict[_Key, _KnownSchema]):
@@ -489,9 +489,9 @@ def decode_chunk(stream: bytes | memoryview, *, path: str, offset: int | None, w
     key = _key_of(head)
     shape = lasting(_KnownSchemas).get(key) if key is not None else None
     if key is not None and shape is not None:
-        found = _decoded(stream, head, key[0], shape)
-        if found is not None:
-            return found
+        chunk = _decoded(stream, head, key[0], shape)
+        if chunk is not None:
+            return chunk
     batch = decode_batch(stream, path=path, offset=offset, what=what)
     data, layout = data_with_layout(batch)
     if key is not None and shape is None and layout is not None:
@@ -516,14 +516,14 @@ def _key_of(head: bytes) -> _Key | None:
 def _decoded(stream: bytes | memoryview, head: bytes, at: int, shape: _KnownSchema) -> ChunkData | None:
     """The chunk; None where something is unusual, or wrong: then it is read with all care."""
     start = len(head)
-    told = bytes(stream[start : start + 8 + int.from_bytes(stream[start + 4 : start + 8], "little")])
+    batch_head = bytes(stream[start : start + 8 + int.from_bytes(stream[start + 4 : start + 8], "little")])
     try:
         chunk_id = bytes.fromhex(head[at + len(_PREFIX) : at + _ID_SIZE].decode("ascii"))
         message = pa.ipc.read_message(pa.py_buffer(stream).slice(start))
         if len(chunk_id) != 16 or message.type != "record batch":
             return None
-        if told != shape.told and not check_message(message):
-            shape.told = told
+        if batch_head != shape.batch_head and not check_message(message):
+            shape.batch_head = batch_head
         batch = pa.ipc.read_record_batch(message, shape.schema)
         batch.validate(full=True)
     except ARROW_ERRORS:

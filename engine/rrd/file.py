@@ -123,7 +123,8 @@ class RrdFile:
         """All chunks of ``store`` as :meth:`listing` gives them, of a file without a footer: each is read for it."""
         self._check(store)
         entries = [
-            ChunkEntry(chunk.header, found.offset, found.size, found.size) for found, chunk in self._found(store)
+            ChunkEntry(chunk.header, message.offset, message.size, message.size)
+            for message, chunk in self._found(store)
         ]
         return ChunkTable.of(entries, self.path)
 
@@ -134,8 +135,8 @@ class RrdFile:
         """
         self._check(store)
         manifests = (self._known.manifests or {}).get(store, ())
-        told = {named for manifest in manifests for named in manifest.table.entity_components}
-        return [header for manifest in manifests for header in silent_columns(manifest.union, told)]
+        entity_components = {component for manifest in manifests for component in manifest.table.entity_components}
+        return [header for manifest in manifests for header in silent_columns(manifest.union, entity_components)]
 
     def messages(self, start: int = STREAM_HEADER_SIZE) -> Iterator[Message]:
         """All messages from the one whose frame begins at ``start``, heads only, to the end message."""
@@ -159,9 +160,9 @@ class RrdFile:
         if listed is None:
             yield from self._walked(store)
             return
-        found: dict[int, ChunkEntry | Message] = {e.offset: e for e in listed}
-        found.update((m.offset, m) for m in self._unlisted(store))
-        for _, item in sorted(found.items(), key=lambda pair: pair[0]):
+        items: dict[int, ChunkEntry | Message] = {e.offset: e for e in listed}
+        items.update((m.offset, m) for m in self._unlisted(store))
+        for _, item in sorted(items.items(), key=lambda pair: pair[0]):
             yield self._lazy(store, item) if isinstance(item, ChunkEntry) else self._decoded(item)
 
     @property
@@ -228,8 +229,8 @@ class RrdFile:
     def _unlisted(self, store: StoreEntry) -> list[Message]:
         """The chunks of ``store`` that the footer does not list."""
         with self._open() as file:
-            found = unlisted_messages(file, self._known)
-            return [m for m in found if store_of(file, m, {}) == store]
+            unlisted = unlisted_messages(file, self._known)
+            return [m for m in unlisted if store_of(file, m, {}) == store]
 
     def _warn(self, text: str) -> None:
         warnings.warn(f"{self.path}: {text}", ReadWarning, stacklevel=3)

@@ -64,31 +64,31 @@ def read_footer(file: PositionalFile) -> Footer | None:
     if file.size < STREAM_HEADER_SIZE + STREAM_FOOTER_SIZE:
         return None
     trailer = file.size - STREAM_FOOTER_SIZE
-    found = parse_stream_footer(file.read(trailer, STREAM_FOOTER_SIZE, what="the stream footer"))
-    if found is None:
+    stream_footer = parse_stream_footer(file.read(trailer, STREAM_FOOTER_SIZE, what="the stream footer"))
+    if stream_footer is None:
         return None
-    payload = _payload(file, found, trailer)
-    footer = messages.parse(RrdFooter, payload, path=file.path, offset=found.start)
-    return Footer(found.start, list(footer.manifests))
+    payload = _payload(file, stream_footer, trailer)
+    footer = messages.parse(RrdFooter, payload, path=file.path, offset=stream_footer.start)
+    return Footer(stream_footer.start, list(footer.manifests))
 
 
-def _payload(file: PositionalFile, found: StreamFooter, trailer: int) -> bytes:
-    if found.start < _FIRST_PAYLOAD or found.start + found.length > trailer:
+def _payload(file: PositionalFile, stream_footer: StreamFooter, trailer: int) -> bytes:
+    if stream_footer.start < _FIRST_PAYLOAD or stream_footer.start + stream_footer.length > trailer:
         raise ReadError(
-            f"the footer should lie at {found.start:,}..{found.start + found.length:,}, outside of the "
-            f"{_FIRST_PAYLOAD}..{trailer:,} where it can",
+            f"the footer should lie at {stream_footer.start:,}..{stream_footer.start + stream_footer.length:,}, "
+            f"outside of the {_FIRST_PAYLOAD}..{trailer:,} where it can",
             path=file.path,
             offset=trailer,
             hint="The file is damaged, or several were joined with `cat`; join the originals with `rerun rrd merge`.",
         )
-    check_limit(found.length, MAX_FOOTER, path=file.path, offset=trailer + 8, what="the length of the footer")
-    payload = file.read(found.start, found.length, what="the footer")
+    check_limit(stream_footer.length, MAX_FOOTER, path=file.path, offset=trailer + 8, what="the length of the footer")
+    payload = file.read(stream_footer.start, stream_footer.length, what="the footer")
     crc = crc_of(payload)
-    if crc != found.crc:
+    if crc != stream_footer.crc:
         raise ReadError(
-            f"the checksum of the footer is {crc:08x}, not the {found.crc:08x} that was stored",
+            f"the checksum of the footer is {crc:08x}, not the {stream_footer.crc:08x} that was stored",
             path=file.path,
-            offset=found.start,
+            offset=stream_footer.start,
             hint="The file is damaged, or several were joined with `cat`; read it with recover=True, or join the "
             "originals with `rerun rrd merge`.",
         )
@@ -239,11 +239,11 @@ class FooterGroup:
 
     def of_stores(self, wanted: Callable[[StoreEntry], bool]) -> FooterGroup:
         """The same without the stores that are not ``wanted``."""
-        return replace(self, stores=[one for one in self.stores if wanted(one.store)])
+        return replace(self, stores=[listed_store for listed_store in self.stores if wanted(listed_store.store)])
 
-    def silent_columns(self, told: Container[tuple[str, ComponentDescriptor]]) -> list[ChunkHeader]:
-        """The same as :meth:`RrdFile.silent_columns`, for a store whose chunks have the components ``told``."""
-        return silent_columns(self.union, told)
+    def silent_columns(self, entity_components: Container[tuple[str, ComponentDescriptor]]) -> list[ChunkHeader]:
+        """The same as :meth:`RrdFile.silent_columns`, for a store whose chunks have these ``entity_components``."""
+        return silent_columns(self.union, entity_components)
 
 
 class _Member(NamedTuple):
@@ -279,11 +279,11 @@ def read_footers(files: Sequence[PositionalFile], each: Each = map) -> list[Foot
             left_out.update(member.file for member in members)
             continue
         groups.append(group)
-        for one in listed:
-            listings[one.member.file].append(one)
+        for listing in listed:
+            listings[listing.member.file].append(listing)
     whole = each(lambda item: _lists_all(files[item[0]], item[1]), listings.items())
     left_out.update(file for file, lists_all in zip(listings, whole, strict=True) if not lists_all)
-    return [replace(group, stores=[one for one in group.stores if one.file not in left_out]) for group in groups]
+    return [replace(group, stores=[store for store in group.stores if store.file not in left_out]) for group in groups]
 
 
 def _members(numbered: tuple[int, PositionalFile]) -> list[_Member]:
@@ -292,7 +292,7 @@ def _members(numbered: tuple[int, PositionalFile]) -> list[_Member]:
     try:
         parse_stream_header(file.read(0, min(STREAM_HEADER_SIZE, file.size), what="the header"), path=file.path)
         footer = read_footer(file)
-        members = [] if footer is None else [_Member(number, *found) for found in sealed_manifests(file, footer)]
+        members = [] if footer is None else [_Member(number, *manifest) for manifest in sealed_manifests(file, footer)]
     except ReadError:
         return []
     stores = {member.store for member in members}

@@ -253,9 +253,9 @@ def locate(file: PositionalFile, offset: int, size: int, *, whole: bool = False,
     if not data and size <= (_MOST_WHOLE if whole else _SMALL):
         data = file.read(offset, size, what="a message")
     if data:
-        found = _taken_apart(data, file.path, offset)
-        if found is not None:
-            return found
+        located_message = _taken_apart(data, file.path, offset)
+        if located_message is not None:
+            return located_message
     if size <= _SMALL:
         message = parse(ArrowMsg, data, path=file.path, offset=offset)
         payload = message.payload

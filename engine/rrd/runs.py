@@ -459,10 +459,12 @@ def lie_as_listed(file: PositionalFile, table: ChunkTable, store_field: bytes) -
     if sizes is None:
         return False
     head_size = MESSAGE_HEADER_SIZE + len(store_field) + _MOST_AFTER_STORE
-    found = _read(file, table.offsets - np.uint64(MESSAGE_HEADER_SIZE), table.offsets + table.sizes, head_size)
-    if found is None:
+    heads_and_tails = _read(
+        file, table.offsets - np.uint64(MESSAGE_HEADER_SIZE), table.offsets + table.sizes, head_size
+    )
+    if heads_and_tails is None:
         return False
-    heads, tails = found
+    heads, tails = heads_and_tails
     return (
         _frames_fit(heads, table, store_field)
         and bool(np.array_equal(tails, _expected_tails(table)))
@@ -581,9 +583,9 @@ def _varint_lengths(values: Numbers) -> npt.NDArray[np.int64]:
 def _varints(values: Numbers, length: int) -> _Bytes:
     """Numbers as varints of ``length`` bytes, a row each."""
     shifts = np.arange(0, 7 * length, 7, dtype=np.uint64)
-    found = ((values[:, None] >> shifts) & np.uint64(0x7F)).astype(np.uint8)
-    found[:, :-1] |= 0x80
-    return found
+    varints = ((values[:, None] >> shifts) & np.uint64(0x7F)).astype(np.uint8)
+    varints[:, :-1] |= 0x80
+    return varints
 
 
 def _same(count: int, *values: int) -> _Bytes:

@@ -115,16 +115,16 @@ Look = Callable[[int, ChunkData], None]
 """A look at a decoded chunk, whose message is at this offset; raises ``ReadError`` where it is not as it should be."""
 
 
-def verify_file(path: str | PathLike[str], told: Told | None = None, look: Look | None = None) -> Verification:
+def verify_file(path: str | PathLike[str], claims: Told | None = None, look: Look | None = None) -> Verification:
     """Read and decode every chunk of an RRD, and compare all that is said of it; reads a few megabytes at a time.
 
     A chunk has the digest that the footer has for it, lies in a message that the footer's manifest of its store lists,
     and has the id, entity, rows, times and components that are told there; every store is announced; messages follow
-    each other to the end message, and the footer has its checksum. ``told`` is what another file says of chunks in
+    each other to the end message, and the footer has its checksum. ``claims`` is what another file says of chunks in
     this one, and ``look`` sees those chunks. What is otherwise is a fault of the result; raises ``SourceMissingError``
     where there is no file.
     """
-    return _Verifying(fspath(path), look).run(told or {})
+    return _Verifying(fspath(path), look).run(claims or {})
 
 
 @dataclass(slots=True)
@@ -133,7 +133,7 @@ class _Place:
 
     offset: int
     size: int
-    told: list[tuple[StoreEntry, ChunkEntry]] = field(default_factory=list)
+    claims: list[tuple[StoreEntry, ChunkEntry]] = field(default_factory=list)
 
 
 class _Verifying:
@@ -150,7 +150,7 @@ class _Verifying:
         self._unannounced: set[StoreEntry] = set()
         self._digested: set[int] = set()
 
-    def run(self, told: Told) -> Verification:
+    def run(self, claims: Told) -> Verification:
         with open_positional(self.path, held=self._held) as file, self._found.noting():
             head = file.read(0, min(STREAM_HEADER_SIZE, file.size), what="the stream header")
             parse_stream_header(head, path=self.path)
@@ -159,14 +159,14 @@ class _Verifying:
                 index = read_index(file)
             is_growing = (index is None or index.manifests is None) and not is_url(self.path)
             self._version = f"{file.version}{GROWING}" if is_growing else file.version
-            self._verify(self._places(file, index, told))
+            self._verify(self._places(file, index, claims))
         return self._found.verification()
 
-    def _places(self, file: PositionalFile, index: FileIndex | None, told: Told) -> list[_Place]:
+    def _places(self, file: PositionalFile, index: FileIndex | None, claims: Told) -> list[_Place]:
         """All messages of chunks that are there or told of, in the order of the file; what is not there is a fault."""
         places: dict[int, _Place] = {}
         walked = self._walk(file, places, has_footer=index is not None)
-        said = [(store, entry) for entries in told.values() for store, entry in entries]
+        said = [(store, entry) for entries in claims.values() for store, entry in entries]
         listed: set[int] = set()
         for store, manifests in ((index.manifests if index is not None else None) or {}).items():
             self._expect_announced(store, None)
@@ -181,7 +181,7 @@ class _Verifying:
                 self._wrong(entry.offset, f"no chunk of {store.text} of {entry.size:,} bytes lies here")
             else:
                 place = places.setdefault(entry.offset, _Place(entry.offset, entry.size))
-                place.told.append((store, entry))
+                place.claims.append((store, entry))
         if listed and (unlisted := len(places.keys() - listed)):
             warnings.warn(f"{self.path}: its footer does not list {unlisted} of its chunks", ReadWarning, stacklevel=2)
         return sorted(places.values(), key=lambda place: place.offset)
@@ -224,11 +224,11 @@ class _Verifying:
 
     def _chunk(self, file: PositionalFile, place: _Place) -> tuple[ChunkHeader, bool]:
         """The header of a chunk that was decoded and compared, and whether it has a digest. Raises ``ReadError``."""
-        if not place.told:
+        if not place.claims:
             message = Message(MessageKind.ARROW_MSG, place.offset, place.size)
             self._expect_announced(store_of(file, message, self._legacy), place.offset)
             return decoded_chunk(self.path, message, self._version, self._held).header, False
-        store, entry = max(place.told, key=lambda pair: bool(pair[1].digest))
+        store, entry = max(place.claims, key=lambda pair: bool(pair[1].digest))
         # Who wrote no digest into the footer may name the store elsewhere in a message than at its beginning.
         named_first = store if place.offset in self._digested else None
         payload = VerifiedPayload.of(self.path, entry, store=named_first, version=self._version, held=self._held)
@@ -241,12 +241,12 @@ class _Verifying:
         owner = owner_of(head, self._legacy, path=self.path, offset=place.offset)
         self._expect_announced(owner, place.offset)
         header = Chunk.from_data(data).header
-        for named, told in place.told:
+        for named, claim in place.claims:
             if named != owner:
                 raise self._error(place.offset, f"a chunk of {owner.text} lies where one of {named.text} should")
-            if told.digest and entry.digest and told.digest != entry.digest:
+            if claim.digest and entry.digest and claim.digest != entry.digest:
                 raise self._error(place.offset, "two digests are told of this chunk, and they differ")
-            otherwise = difference(header, told.header)
+            otherwise = difference(header, claim.header)
             if otherwise is not None:
                 raise self._error(place.offset, otherwise)
         if self._look is not None:

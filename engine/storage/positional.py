@@ -73,10 +73,10 @@ class PositionalFile:
         if not version:
             return
         status = os.fstat(self._fd)
-        known = self._status
+        old_status = self._status
         if _is_of(version, self._version) and (status.st_mtime_ns, status.st_size) == (
-            known.st_mtime_ns,
-            known.st_size,
+            old_status.st_mtime_ns,
+            old_status.st_size,
         ):
             return
         if _is_of(version, _version_of(status)):
@@ -171,9 +171,9 @@ def file_identity(size: int, modified_ns: int) -> str:
     return f"{size}-{modified_ns}{_ANY_INODE}"
 
 
-def _is_of(version: str, there: str) -> bool:
+def _is_of(version: str, actual: str) -> bool:
     version = version.removesuffix(GROWING)
-    return there.startswith(version) if version.endswith(_ANY_INODE) else there == version
+    return actual.startswith(version) if version.endswith(_ANY_INODE) else actual == version
 
 
 def _described(identity: str) -> str:
@@ -243,9 +243,9 @@ def held_file(path: str, version: str | None) -> HeldFile | None:
 
     Raises as :class:`PositionalFile`, and :class:`ReadError` where the file that is there is of another version.
     """
-    known = _held.get((path, version.removesuffix(GROWING))) if version else None
-    if known is not None:
-        return known
+    existing = _held.get((path, version.removesuffix(GROWING))) if version else None
+    if existing is not None:
+        return existing
     file = HeldFile(path, version=version)
     file.check(version)
     if len(_held) >= _MOST_HELD:
@@ -476,7 +476,7 @@ class Recent(Generic[T]):
         self._most = most_bytes
         self._largest = largest
         self._bytes = 0
-        self._things: dict[Hashable, tuple[T, int]] = {}
+        self._entries: dict[Hashable, tuple[T, int]] = {}
         self._keys: list[Hashable] = []
         self._lots = Random(0)  # noqa: S311 (nobody guesses it)
         self._lock = threading.Lock()
@@ -484,27 +484,27 @@ class Recent(Generic[T]):
     def find(self, key: Hashable) -> T | None:
         """The thing of a key, if it is kept."""
         with self._lock:
-            found = self._things.get(key)
-            return None if found is None else found[0]
+            entry = self._entries.get(key)
+            return None if entry is None else entry[0]
 
-    def keep(self, key: Hashable, thing: T, size: int) -> None:
+    def keep(self, key: Hashable, value: T, size: int) -> None:
         """Keep a thing of ``size`` bytes, unless it is large: then reading it is what takes its time."""
         size += _OBJECT
         if size > self._largest:
             return
         with self._lock:
-            if key in self._things:
+            if key in self._entries:
                 return
             while self._keys and self._bytes + size > self._most:
                 self._drop_one()
-            self._things[key] = thing, size
+            self._entries[key] = value, size
             self._keys.append(key)
             self._bytes += size
 
     def _drop_one(self) -> None:
         at = self._lots.randrange(len(self._keys))
         self._keys[at], self._keys[-1] = self._keys[-1], self._keys[at]
-        self._bytes -= self._things.pop(self._keys.pop())[1]
+        self._bytes -= self._entries.pop(self._keys.pop())[1]
 
 
 def state_of(path: str) -> tuple[str, int, int, int] | None:

@@ -53,16 +53,16 @@ class RemoteFile(io.RawIOBase):
         self.url = ObjectUrl.of(os.fspath(url))
         self.name = str(self.url)
         self._bucket: Bucket = bucket_of(self.url)
-        found = self._found(version)
-        if version and found.version != version:
+        info = self._found(version)
+        if version and info.version != version:
             raise ReadError(
                 f"the object was changed while it was read, or since it was registered: its version is "
-                f"{found.version}, and not {version}",
+                f"{info.version}, and not {version}",
                 path=self.name,
                 hint="Another program writes to it; run it again, or register it again.",
             )
-        self.size = found.size
-        self.version = found.version
+        self.size = info.size
+        self.version = info.version
         self._position = 0
         self._lock = threading.RLock()
         self._windows: list[_Window] = []
@@ -119,8 +119,8 @@ class RemoteFile(io.RawIOBase):
             return
         context = current()
         with self._lock, ThreadPoolExecutor(_PEEKS_AT_ONCE, "chunkmill-peek") as threads:
-            found = threads.map(lambda r: self._fetch_in(context, r[0], min(r[0] + r[1], self.size)), wanted)
-            windows = (_Window(offset, data) for (offset, _), data in zip(wanted, found, strict=True))
+            pieces = threads.map(lambda r: self._fetch_in(context, r[0], min(r[0] + r[1], self.size)), wanted)
+            windows = (_Window(offset, data) for (offset, _), data in zip(wanted, pieces, strict=True))
             self._peeked = sorted(windows, key=lambda w: w.start)
 
     def _pieces(self, offset: int, end: int) -> Iterator[memoryview]:
@@ -136,8 +136,8 @@ class RemoteFile(io.RawIOBase):
 
     def _window_at(self, offset: int, end: int) -> _Window:
         """The window that holds ``offset``; the caller reads on to ``end``."""
-        known: list[_Window] = self._windows + ([self._aside] if self._aside else [])
-        for window in known:
+        windows: list[_Window] = self._windows + ([self._aside] if self._aside else [])
+        for window in windows:
             if window.start <= offset < window.end:
                 return window
         if self._looks_ahead(offset, end):

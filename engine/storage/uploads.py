@@ -313,26 +313,26 @@ def await_copy(source: ObjectInfo, target: ObjectUrl) -> None:
         pause = min(2 * pause, 5)
 
 
-def remove_object(found: ObjectInfo) -> None:
+def remove_object(info: ObjectInfo) -> None:
     """Remove an object if it is what was found; on other stores than S3 whatever it is. Raises ``WriteError``."""
-    if EXTRAS[found.url.scheme] == "s3":
-        _remove_from_s3(found)
+    if EXTRAS[info.url.scheme] == "s3":
+        _remove_from_s3(info)
     else:
-        bucket_of(found.url).delete([found.url.key])
+        bucket_of(info.url).delete([info.url.key])
 
 
-def have_same_content(one: ObjectInfo, other: ObjectInfo) -> bool:
+def have_same_content(first: ObjectInfo, second: ObjectInfo) -> bool:
     """Whether two objects hold the same bytes. They are read up to the first window in which they differ.
 
     No version or checksum of a store tells: those that a copy keeps on one store it loses on another, and on S3 with
     the encryption, or when it was made in parts. Raises ``ReadError``, also where one of them changes meanwhile.
     """
-    if one.size != other.size:
+    if first.size != second.size:
         return False
-    for start in range(0, one.size, _WINDOW):
-        stop = min(start + _WINDOW, one.size)
-        first, second = (bucket_of(o.url).read(o.url.key, start, stop, o.version) for o in (one, other))
-        if first != second:
+    for start in range(0, first.size, _WINDOW):
+        stop = min(start + _WINDOW, first.size)
+        window, other_window = (bucket_of(o.url).read(o.url.key, start, stop, o.version) for o in (first, second))
+        if window != other_window:
             return False
     return True
 
@@ -370,14 +370,14 @@ def _copy_in_s3(source: ObjectInfo, target: ObjectUrl) -> None:
         _on_condition(s3_client().copy_object, what, {"IfNoneMatch": "*"})
 
 
-def _remove_from_s3(found: ObjectInfo) -> None:
+def _remove_from_s3(info: ObjectInfo) -> None:
     """Remove an object, if it is still what was found. Raises ``WriteError``."""
     from botocore.exceptions import ClientError
 
-    condition = {"IfMatch": found.version} if found.version else {}
-    with writing_object(str(found.url)):
+    condition = {"IfMatch": info.version} if info.version else {}
+    with writing_object(str(info.url)):
         try:
-            _on_condition(s3_client().delete_object, _place(found.url), condition)
+            _on_condition(s3_client().delete_object, _place(info.url), condition)
         except ClientError as error:
             if _status(error) not in _NOT_THAT_ONE:
                 raise

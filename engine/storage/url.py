@@ -59,10 +59,10 @@ class ObjectUrl:
                 hint="Leave it out; a SAS token is taken from the environment (AZURE_STORAGE_SAS_TOKEN).",
             )
         if scheme not in EXTRAS:
-            known = ", ".join(f"{s}://" for s in EXTRAS)
+            schemes = ", ".join(f"{s}://" for s in EXTRAS)
             raise UsageError(
                 f"{text} is not a location that can be read or written here",
-                hint=f"Supported are local paths, file://, {known}.",
+                hint=f"Supported are local paths, file://, {schemes}.",
             )
         key = key.strip("/")
         if not bucket or any(part in ("", ".", "..") for part in key.split("/") if key):

@@ -92,10 +92,10 @@ class RecordingStore:
 
         Raises ``SourceMissingError`` where there is none of this id.
         """
-        found = self.layers(recording_id)
-        if not found:
+        layers = self.layers(recording_id)
+        if not layers:
             raise self._missing(recording_id)
-        return next((entry for entry in found if entry.layer == BASE_LAYER), found[0])
+        return next((entry for entry in layers if entry.layer == BASE_LAYER), layers[0])
 
     def _missing(self, recording: str | RecordingEntry, hint: str | None = None) -> SourceMissingError:
         name = recording if isinstance(recording, str) else recording.recording_id
@@ -288,12 +288,12 @@ def chunks_panel(title: str, chunks: Iterable[Chunk]) -> str:
     )
 
 
-def _joined(known: TimelineHeader | None, line: TimelineHeader) -> TimelineHeader:
-    if known is None:
+def _joined(existing: TimelineHeader | None, line: TimelineHeader) -> TimelineHeader:
+    if existing is None:
         return line
-    starts = [s for s in (known.start, line.start) if s is not None]
-    ends = [e for e in (known.end, line.end) if e is not None]
-    return TimelineHeader(known.name, known.kind, min(starts, default=None), max(ends, default=None))
+    starts = [s for s in (existing.start, line.start) if s is not None]
+    ends = [e for e in (existing.end, line.end) if e is not None]
+    return TimelineHeader(existing.name, existing.kind, min(starts, default=None), max(ends, default=None))
 
 
 def _bars(entity: _Entity, line: TimelineHeader | None) -> Cell:
