@@ -215,7 +215,7 @@ class ValueSchema:
         """
         wanted: dict[str, tuple[int, Path]] = {}
         for name in names:
-            wanted |= self._found(name)
+            wanted |= self._resolve_column(name)
         columns, numbers = [], defaultdict(list)
         for i, (name, (at, path)) in enumerate(wanted.items()):
             column = self.columns[at]
@@ -228,7 +228,7 @@ class ValueSchema:
                 sources[origin] = tuple(places)
         return replace(self, columns=tuple(columns), sources=sources)
 
-    def _found(self, name: str) -> dict[str, tuple[int, Path]]:
+    def _resolve_column(self, name: str) -> dict[str, tuple[int, Path]]:
         at = {column.name: i for i, column in enumerate(self.columns)}
         if name in at:
             return {name: (at[name], ())}

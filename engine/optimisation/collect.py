@@ -142,12 +142,12 @@ class ChunkReferences:
             files.run_end = ANYWHERE
 
     def _check(self, row: int, data: ChunkData, path: str, offset: int) -> None:
-        what = self._told.difference(row, data)
+        what = self._footer_check.difference(row, data)
         if what is not None:
             raise lying_footer(what, path, offset)
 
     @cached_property
-    def _told(self) -> ToldChunks:
+    def _footer_check(self) -> ToldChunks:
         return ToldChunks(self.table)
 
     def _places(self, rows: Integers) -> Iterable[tuple[Any, ...]]:

@@ -82,13 +82,13 @@ def _columns(parts: Sequence[ChunkData]) -> list[Component]:
 def _warn_of_descriptors(entity_path: str, kept: ComponentDescriptor, other: ComponentDescriptor) -> None:
     warnings.warn(
         f"{entity_path}: chunks describe the component {kept.component!r} in two ways; merged chunks keep "
-        f"{_told(kept)} and not {_told(other)}",
+        f"{_describe(kept)} and not {_describe(other)}",
         ReadWarning,
         stacklevel=3,
     )
 
 
-def _told(descriptor: ComponentDescriptor) -> str:
+def _describe(descriptor: ComponentDescriptor) -> str:
     return f"(archetype {descriptor.archetype}, type {descriptor.component_type})"
 
 

@@ -41,8 +41,8 @@ class SchemaFiles:
 
     def __init__(self, folder: _Store) -> None:
         self._folder = folder.schemas
-        self._known: dict[str, pa.Schema] = {}
-        self._kept: set[str] = set()
+        self._by_digest: dict[str, pa.Schema] = {}
+        self._written: set[str] = set()
         self._last: tuple[pa.Schema | None, str] = (None, "")
 
     def put(self, schema: pa.Schema) -> str:
@@ -56,14 +56,14 @@ class SchemaFiles:
             return digest
         digest = self.remember(schema)
         name, data = digest + SUFFIX, bytes(schema.serialize())
-        if digest not in self._kept:
+        if digest not in self._written:
             with writing(self._folder.place(name)):
                 if not self._is_there(name, data):
                     # Another may have been faster: only what is damaged is written over, in one step.
                     if not self._folder.create(name, data) and not self._is_there(name, data):
                         self._write_anew(name, data)
                     reach("schema.write", self._folder.place(name))
-            self._kept.add(digest)
+            self._written.add(digest)
         self._last = schema, digest
         return digest
 
@@ -87,14 +87,14 @@ class SchemaFiles:
     def remember(self, schema: pa.Schema) -> str:
         """The digest of a schema, which :meth:`get` knows from now on, here alone: nothing is written."""
         digest = hashlib.sha256(schema.serialize()).hexdigest()
-        self._known.setdefault(digest, schema)
+        self._by_digest.setdefault(digest, schema)
         return digest
 
     def get(self, digest: str) -> pa.Schema:
         """The schema of a digest. Raises ``ReadError`` where it is not there, or not what was written."""
-        schema = self._known.get(digest)
+        schema = self._by_digest.get(digest)
         if schema is None:
-            schema = self._known[digest] = self._read(digest)
+            schema = self._by_digest[digest] = self._read(digest)
         return schema
 
     def union(self, digests: Iterable[str]) -> pa.Schema:
@@ -161,7 +161,7 @@ class SchemaUnion:
 
     def _add(self, digest: str) -> None:
         if digest not in self._counts:
-            new, joined = self._schemas.get(digest), self._known()
+            new, joined = self._schemas.get(digest), self._join_all()
             if joined is not None:
                 self._joined = join_schemas([joined, new])
             else:
@@ -169,7 +169,7 @@ class SchemaUnion:
                     join_schemas([self._schemas.get(other), new])
         self._counts[digest] += 1
 
-    def _known(self) -> pa.Schema | None:
+    def _join_all(self) -> pa.Schema | None:
         """The union so far; None where that conflicts in itself, as in a store that was adopted."""
         if self._joined is None:
             with contextlib.suppress(SchemaConflictError):

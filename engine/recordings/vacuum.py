@@ -285,7 +285,7 @@ def vacuum_folder(
     def attempt() -> tuple[RecordingsVersion, int] | None:
         nonlocal base
         newest, base = base or folder.version(), None
-        first, tables = _kept(folder, newest, keep, time.time() - older_than_seconds)
+        first, tables = _first_and_tables(folder, newest, keep, time.time() - older_than_seconds)
         manifests, shards = folder.named(sorted(tables))
         needed = {table.name for table in tables} | manifests | shards
         living, dead = announced_runs(folder)
@@ -326,7 +326,9 @@ def following(newest: RecordingsVersion, living: Iterable[str], first: int, seco
     )
 
 
-def _kept(folder: RecordingsFolder, newest: RecordingsVersion, keep: int, limit: float) -> tuple[int, set[TableRef]]:
+def _first_and_tables(
+    folder: RecordingsFolder, newest: RecordingsVersion, keep: int, limit: float
+) -> tuple[int, set[TableRef]]:
     """The number of the first version that stays, and the tables of all of them.
 
     A vacuum's own version, which has the recordings of the one before it, is not counted.

@@ -633,7 +633,7 @@ def _text(fact: Any) -> str:
     return str(fact)
 
 
-def untold(header: ChunkHeader, claim: ChunkHeader) -> str | None:
+def missing_component(header: ChunkHeader, claim: ChunkHeader) -> str | None:
     """The component of a chunk that is not told of, though others are; None where there is none but of nulls."""
     names = {c.descriptor for c in claim.components}
     for component in header.components if names else ():
@@ -645,7 +645,7 @@ def untold(header: ChunkHeader, claim: ChunkHeader) -> str | None:
 def difference_of(data: ChunkData, claim: ChunkHeader) -> str | None:
     """The fact of a chunk that is told otherwise than it is, or not told though others are, if any."""
     header = Chunk.from_data(data).header
-    return difference(header, claim) or untold(header, claim)
+    return difference(header, claim) or missing_component(header, claim)
 
 
 def _is_null(ranges: Sequence[object], is_empty: bool | None) -> bool:

@@ -513,7 +513,7 @@ class _Rows:
             at = np.flatnonzero(has)
             cells.append((at, np.full(len(at), code)))
         rows, codes = _in_row_order(cells, 2)
-        components, kinds = self._known(rows, codes, descriptors)
+        components, kinds = self._components_of(rows, codes, descriptors)
         self._is_clear[rows[kinds < 0]] = False
         clear = self._is_clear[rows]
         rows, codes, kinds = rows[clear], codes[clear], kinds[clear]
@@ -548,7 +548,7 @@ class _Rows:
         self._is_clear &= ~held | self._is_static
         return held
 
-    def _known(
+    def _components_of(
         self, rows: Integers, codes: Integers, descriptors: list[ComponentDescriptor]
     ) -> tuple[list[KnownComponent], Integers]:
         """The components of entities by the union schema, and which each cell is: -1 where that has another one."""

@@ -142,7 +142,7 @@ class _Verifying:
     def __init__(self, path: str, look: Look | None = None) -> None:
         self.path = path
         self._look = look
-        self._found = Findings()
+        self._findings = Findings()
         self._held: HeldFile | None = None if is_url(path) else held_file(path, None)
         self._version: str | None = None
         self._announced: set[StoreEntry] = set()
@@ -151,16 +151,16 @@ class _Verifying:
         self._digested: set[int] = set()
 
     def run(self, claims: Told) -> Verification:
-        with open_positional(self.path, held=self._held) as file, self._found.noting():
+        with open_positional(self.path, held=self._held) as file, self._findings.noting():
             head = file.read(0, min(STREAM_HEADER_SIZE, file.size), what="the stream header")
             parse_stream_header(head, path=self.path)
             index = None
-            with self._found.noting():
+            with self._findings.noting():
                 index = read_index(file)
             is_growing = (index is None or index.manifests is None) and not is_url(self.path)
             self._version = f"{file.version}{GROWING}" if is_growing else file.version
             self._verify(self._places(file, index, claims))
-        return self._found.verification()
+        return self._findings.verification()
 
     def _places(self, file: PositionalFile, index: FileIndex | None, claims: Told) -> list[_Place]:
         """All messages of chunks that are there or told of, in the order of the file; what is not there is a fault."""
@@ -189,12 +189,12 @@ class _Verifying:
     def _walk(self, file: PositionalFile, places: dict[int, _Place], *, has_footer: bool) -> int:
         """Find all messages from the first on; gives where that ended, by a fault or with the file."""
         end = None
-        with self._found.noting():
+        with self._findings.noting():
             for message in scan(file):
                 if message.kind == MessageKind.ARROW_MSG:
                     places[message.offset] = _Place(message.offset, message.size)
                 elif message.kind == MessageKind.SET_STORE_INFO:
-                    with self._found.noting():
+                    with self._findings.noting():
                         self._announced.add(announced_by(file, message, self._legacy))
                 elif message.kind == MessageKind.END and message.size and has_footer and read_footer(file) is None:
                     self._wrong(message.offset, "there is a footer, but the file does not end as one that has one")
@@ -217,10 +217,10 @@ class _Verifying:
         rows = chunks = digests = 0
         with keeping_open(), open_positional(self.path, held=self._held) as file:
             for place in places:
-                with self._found.noting():
+                with self._findings.noting():
                     chunk, is_verified = self._chunk(file, place)
                     rows, chunks, digests = rows + chunk.num_rows, chunks + 1, digests + is_verified
-        self._found.count(chunks=chunks, rows=rows, digests=digests)
+        self._findings.count(chunks=chunks, rows=rows, digests=digests)
 
     def _chunk(self, file: PositionalFile, place: _Place) -> tuple[ChunkHeader, bool]:
         """The header of a chunk that was decoded and compared, and whether it has a digest. Raises ``ReadError``."""
@@ -259,7 +259,7 @@ class _Verifying:
             self._wrong(offset, f"the file never announces {store.text}, of which it has chunks")
 
     def _wrong(self, offset: int | None, what: str) -> None:
-        self._found.fault(self._error(offset, what))
+        self._findings.fault(self._error(offset, what))
 
     def _error(self, offset: int | None, what: str) -> ReadError:
         return ReadError(what, path=self.path, offset=offset, hint=_HINT)

@@ -53,7 +53,7 @@ class RemoteFile(io.RawIOBase):
         self.url = ObjectUrl.of(os.fspath(url))
         self.name = str(self.url)
         self._bucket: Bucket = bucket_of(self.url)
-        info = self._found(version)
+        info = self._object_info(version)
         if version and info.version != version:
             raise ReadError(
                 f"the object was changed while it was read, or since it was registered: its version is "
@@ -73,7 +73,7 @@ class RemoteFile(io.RawIOBase):
         self._fetched_to = 0
         self._peeked: list[_Window] = []
 
-    def _found(self, version: str | None) -> ObjectInfo:
+    def _object_info(self, version: str | None) -> ObjectInfo:
         fetched(0)
         try:
             return self._bucket.head(self.url.key)

@@ -124,7 +124,7 @@ class S3Upload(Upload):
     ) -> None:
         super().__init__(url)
         self._bucket = bucket
-        self._kept = dict(kept or {})
+        self._attributes = dict(kept or {})
         self._condition = {"IfNoneMatch": "*"} if only_new else {}
         self._buffer = bytearray()
         self._client: Any = None
@@ -236,7 +236,7 @@ class S3Upload(Upload):
             self._threads = ThreadPoolExecutor(_AT_ONCE, "chunkmill-upload")
             with writing_object(self.name):
                 self._client = s3_client()
-                begun = self._client.create_multipart_upload(**_place(self.url), **self._kept)
+                begun = self._client.create_multipart_upload(**_place(self.url), **self._attributes)
             self._id = begun["UploadId"]
         return {**_place(self.url), "UploadId": self._id}
 
@@ -402,7 +402,7 @@ def _status(error: Any) -> int | None:
 
 def _copy_parts(source: ObjectInfo, target: ObjectUrl) -> None:
     with writing_object(str(source.url)):
-        kept = _kept(source.url)
+        kept = _attributes_of(source.url)
     upload = S3Upload(target, bucket_of(target), kept=kept, only_new=True)
     try:
         upload.copy(source.url, source.version, 0, source.size)
@@ -412,7 +412,7 @@ def _copy_parts(source: ObjectInfo, target: ObjectUrl) -> None:
         raise
 
 
-def _kept(url: ObjectUrl) -> dict[str, Any]:
+def _attributes_of(url: ObjectUrl) -> dict[str, Any]:
     """The attributes of an object that a copy in one request keeps."""
     head = s3_client().head_object(**_place(url))
     kept = {name: head[name] for name in _KEPT if name in head}
