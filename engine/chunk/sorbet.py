@@ -138,7 +138,7 @@ class BatchLayout(NamedTuple):
     components: tuple[tuple[int, ComponentDescriptor], ...]
 
     def chunk(self, batch: pa.RecordBatch, chunk_id: bytes) -> ChunkData | None:
-        """Return what :func:`data_from_batch` makes of a batch of this schema; None where it would refuse it."""
+        """Return the data of a batch of this schema like :func:`data_from_batch`, or None if that would refuse it."""
         columns = batch.columns
         if columns[0].null_count or any(columns[i].null_count for i, _, _ in self.timelines):
             return None

@@ -182,7 +182,7 @@ def minting(minter: Minter, items: Iterable[T]) -> Generator[T, None, Any]:
 
 
 def given(items: Iterable[T]) -> Iterator[T]:
-    """Items that a task is given, not makes: what is minted while one is made comes before all that the task mints."""
+    """Iterate over items that a task is given. Ids minted while making one come before all of the task's own."""
     here = find(Minting)
     return iter(items) if here is None else minting(here.minter.before(), items)
 

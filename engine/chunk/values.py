@@ -76,7 +76,7 @@ class TimeBounds(NamedTuple):
         return self.start is None and self.end is None
 
     def rows(self, data: ChunkData) -> np.ndarray | None:
-        """Tell of each row whether it is inside (bool), which none is without such times; None where all are."""
+        """Return a mask of rows inside the bounds, or None for all. Without such times no row is inside."""
         line = timeline_called(self.timeline, [t.name for t in data.timelines])
         if line is None:
             return np.zeros(data.num_rows, np.bool_)
@@ -90,7 +90,7 @@ class TimeBounds(NamedTuple):
 
 
 class Projection(NamedTuple):
-    """The columns that somebody will look at, by name; None: all. What they are not made of need not be decoded."""
+    """The columns in demand, by name; None: all. Nothing else need be decoded."""
 
     names: tuple[str, ...] | None = None
 
@@ -112,7 +112,7 @@ class Projection(NamedTuple):
         return any(self.keeps(field.name) for field in datatype.value_type)
 
     def of_component(self, component: str, values: pa.ListArray) -> pa.ListArray | None:
-        """The values of a component with only those fields of messages that are needed; None where none is."""
+        """Return the values of a component with only the needed fields of messages, or None if none is needed."""
         if self.names is None:
             return values
         if not is_message(component, values.type):
@@ -142,7 +142,7 @@ def _short(component: str) -> str:
 
 
 class ValueColumn(NamedTuple):
-    """A column of value rows. ``timeline`` is that whose times it has; None for a column of values."""
+    """A column of value rows. ``timeline`` names the source of its times; None for a column of values."""
 
     name: str
     datatype: pa.DataType
@@ -442,7 +442,7 @@ def _is_single(values: pa.ListArray) -> bool:
 
 
 def _single(values: pa.ListArray, origin: Origin) -> pa.Array:
-    """The one value of each row; null where there is none. No copy where each has one."""
+    """Return the single value of each row, or null. Copies only if some row is null."""
     if not len(values):
         return pa.array([], values.type.value_type)
     lengths = _lengths(values)

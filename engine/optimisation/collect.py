@@ -314,7 +314,7 @@ def laid_out(entity: Sequence[Chunk], profile: OptimizationProfile | None) -> It
 
 
 def _unloaded(chunk: Chunk) -> Chunk:
-    """The same chunk in an object of its own: what is loaded to lay it out goes with that."""
+    """Return the same chunk in a new object: data loaded for the layout is freed with that."""
     return chunk if chunk.payload is None else Chunk.lazy(chunk.header, chunk.payload)
 
 
@@ -437,7 +437,7 @@ def found_chunks(work: Work, store: StoreEntry, staging: Staging, options: RunOp
 
 
 def _at_source(run: Run | None) -> ChunkReferences | None:
-    """The run that a task gives untouched, where it lies."""
+    """Return the chunks of a run at their source, or None if they have none to refer to."""
     if isinstance(run, VerifiedRun):
         return ChunkReferences(run.table, store=run.store)
     return ChunkReferences.of(run.path, run.version, run.table) if isinstance(run, FileRun) else None
@@ -461,7 +461,7 @@ def run_laid_out(
     destination: str,
     options: RunOptions,
 ) -> list[Group | Exception]:
-    """Run recordings into parts with digests; gives for each what it became, or the error for which it became nothing.
+    """Run recordings into parts with digests; return for each its group or its error.
 
     Small ones are laid out in one stage, large ones in two. Without a profile chunks stay as the pipeline gave them.
     """
@@ -487,7 +487,7 @@ def run_laid_out(
 
 
 def _entities(group: Group, profile: OptimizationProfile, staging: Staging) -> Outputs:
-    """Work that lays out the recordings of a group, whose chunks lie in parts."""
+    """Return work that lays out a group's recordings from its parts."""
     return [(store, EntityWork.over(list(_in_files(chunks, staging)), profile)) for store, chunks in group.chunks]
 
 

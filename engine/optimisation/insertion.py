@@ -295,9 +295,9 @@ class ChunkInserter:
             self._insert_run(run)
 
     def _insert_run(self, run: Sequence[Chunk]) -> None:
-        """Take in chunks of one entity and shape, where it can be told without a look at each what becomes of them.
+        """Insert chunks of one entity and shape, if their merges are clear without a look at each.
 
-        What follows an open chunk in time, with nothing else near, merges with it as long as the thresholds allow.
+        A chunk merges with the open one before it in time, with nothing else near, while the thresholds allow.
         """
         if len(run) < _FEWEST_JOINED:
             for chunk in run:
@@ -418,7 +418,7 @@ class _SmallRuns:
         return self._count >= _MOST_WAITING
 
     def takes(self, chunk: Chunk) -> bool:
-        """Keep a chunk if it is small and temporal, and all that there is to say of it can be said of a run."""
+        """Keep a chunk if it is small and temporal, and a run can describe all of it."""
         data = chunk.data
         if not data.timelines or chunk.byte_size > _SMALL_BYTES:
             return False
@@ -435,7 +435,7 @@ class _SmallRuns:
         return True
 
     def taken(self) -> list[list[Chunk]]:
-        """The runs: chunks of one entity and shape that follow each other there; none is left."""
+        """Take out all runs: neighbouring chunks of one entity and shape."""
         runs = [run.chunks for runs in self._entities.values() for run in runs]
         self._entities, self._count = {}, 0
         return runs
@@ -448,7 +448,7 @@ class _Run(NamedTuple):
 
 
 def _joined_run(run: Sequence[Chunk]) -> Pending | None:
-    """A run as one chunk, where rows are in order and no column has nulls, so that each begins where its rows do."""
+    """Return a run as one chunk, or None if a column has nulls or rows are out of order."""
     data = ChunkData.join([chunk.data for chunk in run], run[0].data.chunk_id)
     if any(c.values.null_count for c in data.components) or not data.ids_ascend:
         return None

@@ -122,7 +122,7 @@ class Pending:
         return self._extent
 
     def measured(self) -> RowSizes | None:
-        """The sizes that the extent was made of, where it is made now; None where it was known."""
+        """Return the sizes computed now, or None if they were known."""
         if self._extent is not None:
             return None
         data = self.parts[0].data
@@ -176,7 +176,7 @@ def _joined(first: deque[Chunk], second: deque[Chunk]) -> deque[Chunk]:
 
 
 def rows_per_piece(rows: int, size: int, ascending: bool, settings: Settings) -> int | None:
-    """The number of rows that the pieces of a chunk should have; None where it need not be split."""
+    """Return the number of rows for the pieces of a chunk, or None if it need not be split."""
     if rows < 2:
         return None
     too_large = 0 < settings.max_bytes < size

@@ -410,7 +410,7 @@ class TimelineExtent(NamedTuple):
 
 
 class ColumnExtent(NamedTuple):
-    """A component column; ``spans`` says for each timeline where rows have a value, None where none has."""
+    """A component column. ``spans`` has for each timeline the range of rows with a value, or None."""
 
     datatype: pa.DataType
     size: ColumnSize

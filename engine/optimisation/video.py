@@ -41,7 +41,7 @@ IS_KEYFRAME = "VideoStream:is_keyframe"
 
 
 def column(data: ChunkData, component: str) -> pa.ListArray | None:
-    """The values of a component, None where the chunk has no such column."""
+    """Return the values of a component, or None if the chunk has no such column."""
     return next((c.values for c in data.components if c.descriptor.component == component), None)
 
 
@@ -59,7 +59,7 @@ def samples(values: pa.ListArray) -> Iterator[tuple[int, bytes]]:
 
 
 def first_values(values: pa.ListArray) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """The rows that hold a value, and where in ``values.values`` the first one of each lies."""
+    """Return the rows with a value, and the index of each one's first value in ``values.values``."""
     if not len(values):
         return np.empty(0, np.int64), np.empty(0, np.int64)
     ends = np.frombuffer(values.buffers()[1], dtype=np.int32, count=len(values) + 1, offset=4 * values.offset)
@@ -116,12 +116,12 @@ class ChunkSurvey:
 
 
 def untouched_data(chunk: Chunk) -> ChunkData:
-    """The columns of a chunk; a payload that is still where it was stored does not stay in memory with the chunk."""
+    """Return the columns of a chunk. A stored payload does not stay in memory with the chunk."""
     return chunk.data if chunk.payload is None else Chunk.lazy(None, chunk.payload).data
 
 
 def best_timeline(chunks: Sequence[Chunk]) -> str:
-    """The timeline that orders the samples: one that all chunks have, a user's rather than a logger's."""
+    """Return the timeline of the samples' order: one of all chunks, a user's rather than a logger's."""
     rows: dict[str, int] = {}
     seen: dict[str, int] = {}
     for chunk in chunks:
@@ -197,7 +197,7 @@ _SHOWN = 3
 
 
 def disagreement(keyframes: Ticks, times: Ticks, values: npt.NDArray[np.bool_]) -> str | None:
-    """Return what is wrong with labels at ``times``, given the times of the key frames; None when they agree."""
+    """Return the fault of labels at ``times``, given the times of the key frames, or None if they agree."""
     codec_times, labelled = set(keyframes.tolist()), set(times[values].tolist())
     missing, extra, negative = sorted(codec_times - labelled), sorted(labelled - codec_times), times[~values].tolist()
     parts = []
@@ -525,7 +525,7 @@ def _without_labels(chunk: Chunk) -> list[Chunk]:
 
 
 def _markers(entity: str, shape: ChunkHeader, surveys: Sequence[ChunkSurvey]) -> list[Chunk]:
-    """A chunk with one ``is_keyframe`` row for each key frame, none where there is no key frame."""
+    """Return a chunk with one ``is_keyframe`` row for each key frame, or none without key frames."""
     order = np.argsort(np.concatenate([s.times[s.is_keyframe] for s in surveys]), kind="stable")
     if not len(order):
         return []

@@ -234,7 +234,7 @@ def is_av1_keyframe(sample: bytes) -> bool:
 
 
 def _units(sample: bytes) -> Iterator[tuple[int, int, int]]:
-    """Type, begin and end of each unit; ends at one that does not say its size, or says more than there is."""
+    """Yield type, begin and end of each unit, up to one without a size or with a size beyond the end."""
     position = 0
     while position < len(sample):
         header = sample[position]

@@ -161,7 +161,7 @@ class Relayout:
         return entries
 
     def run(self, entries: Sequence[RecordingEntry], rewriting: Rewriting, staging: Staging) -> None:
-        """Lay out recordings; one of which that makes no fewer chunks stays as it is, and so does one that fails."""
+        """Lay out recordings. One that would get no fewer chunks, or fails, stays unchanged."""
         outputs = [[(e.store, EntityWork.over([self._folder.references(e)], self._profile))] for e in entries]
         groups = run_groups(outputs, staging, str(self._folder.path), self._run, digests=True)
         for entry, group in zip(entries, groups, strict=True):
@@ -258,7 +258,7 @@ class Survey:
     # --- choosing
 
     def doomed_shards(self, min_shard: int, budget: int, skip: Collection[str], *, thorough: bool) -> list[str]:
-        """Shards that are better written anew, of about ``budget`` bytes; none where little would be won."""
+        """Return shards to rewrite, of about ``budget`` bytes; empty if little would be won."""
         asked = {name: use for name, use in self.shards.items() if name not in skip and use.size}
         dead = {name for name, use in asked.items() if self._is_mostly_dead(name, use)}
         small = [
@@ -483,7 +483,7 @@ class _Compaction:
         return True
 
     def _move(self, rewriting: Rewriting, shards: set[str], manifests: set[str]) -> None:
-        """Move what lies in these files, recording by recording, and tell who watches."""
+        """Move the contents of these files, recording by recording, and report progress."""
         entries = [e for e in _touched(self._writer.live, shards, manifests) if e.key not in self._damaged]
 
         def moved() -> Iterator[Iterator[int]]:
@@ -496,7 +496,7 @@ class _Compaction:
             deque(chunks, maxlen=0)
 
     def _note_damaged(self, rewriting: Rewriting) -> None:
-        """Leave what lies in a file with a damaged recording where it is: the file cannot go."""
+        """Leave the contents of a file with a damaged recording in place: the file cannot go."""
         self._damaged.update(rewriting.damaged)
         self._skip |= files_of(rewriting.damaged)
 

@@ -401,7 +401,7 @@ class LiveEntries:
         return self._entry(rows[-1]) if rows else None
 
     def add(self, entry: RecordingEntry) -> None:
-        """Add an entry; what it takes the place of goes. One that is there already keeps its place."""
+        """Add an entry and remove those it replaces. An existing one keeps its place."""
         place = self._next
         for row in self._same(entry):
             other = self._entry(row)

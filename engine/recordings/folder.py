@@ -208,7 +208,7 @@ class RecordingsFolder:
         return manifests, shards
 
     def vacuumed(self, error: BaseException, place: str) -> ReadError | None:
-        """The error for a file that is not there because a vacuum removed it; None where it is damage."""
+        """Return the error for a vacuumed file, or None if it is damage."""
         if not isinstance(error, FileNotFoundError) or self.files.latest() is None:
             return None
         try:
@@ -305,7 +305,7 @@ class StoreReader:
         self._union: tuple[frozenset[str], pa.Schema] = (frozenset(), pa.schema([]))
 
     def live(self) -> LiveEntries:
-        """The recordings of the newest version; none where there is no store. Raises ``ReadError``."""
+        """Return the recordings of the newest version; empty without a store. Raises ``ReadError``."""
         return self.folder.newest_live(self._live_of)[1]
 
     def _live_of(self, version: RecordingsVersion) -> LiveEntries:

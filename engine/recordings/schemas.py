@@ -91,7 +91,7 @@ class SchemaFiles:
         return digest
 
     def get(self, digest: str) -> pa.Schema:
-        """The schema of a digest. Raises ``ReadError`` where it is not there, or not what was written."""
+        """Return the schema of a digest. Raises ``ReadError`` if it is missing or damaged."""
         schema = self._by_digest.get(digest)
         if schema is None:
             schema = self._by_digest[digest] = self._read(digest)
@@ -170,7 +170,7 @@ class SchemaUnion:
         self._counts[digest] += 1
 
     def _join_all(self) -> pa.Schema | None:
-        """The union so far; None where that conflicts in itself, as in a store that was adopted."""
+        """Return the union so far, or None if it conflicts in itself, as in an adopted store."""
         if self._joined is None:
             with contextlib.suppress(SchemaConflictError):
                 self._joined = self._schemas.union(self._counts)

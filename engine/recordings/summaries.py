@@ -251,7 +251,7 @@ def _shape_of(columns: Sequence[ComponentColumnDescriptor]) -> _Shape:
 
 
 def properties_in(data: bytes) -> pa.Table:
-    """The one row that :func:`properties_of` gave; without columns where there are none. Raises as Arrow does."""
+    """Return the single row of :func:`properties_of`; it may have no columns. Raises as Arrow does."""
     if not data:
         return pa.table({})
     table = pa.ipc.open_stream(pa.py_buffer(data)).read_all()

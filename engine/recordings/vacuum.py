@@ -218,7 +218,7 @@ def put_durably(folder: Folder, name: str, data: bytes) -> None:
 
 
 def announced_runs(folder: RecordingsFolder) -> tuple[set[str], set[str]]:
-    """The runs whose writers live, as far as anybody knows, and those that are announced by writers that do not."""
+    """Return the announced runs of writers that live, as far as is known, and of those that do not."""
     living, dead = set[str](), set[str]()
     try:
         names = list(folder.writers.names())
@@ -238,7 +238,7 @@ def withdraw_all(folder: RecordingsFolder, runs: Iterable[str]) -> None:
 
 
 def _holder(folder: Folder, name: str) -> Holder | None:
-    """Who announced a run; None where that is not to be read, or it is over."""
+    """Return the announcer of a run, or None if it cannot be read or the run is over."""
     for pause in (0.0, _TORN):
         time.sleep(pause)
         try:

@@ -30,20 +30,20 @@ from .versions import TableRef
 
 
 class _Told(defaultdict[tuple[str, str], defaultdict[int, list[tuple[StoreEntry, ChunkEntry]]]]):
-    """The chunks that manifests tell of, by the files, of which version, that they lie in, and by their offsets."""
+    """The chunks of manifests, by their file and its version, and by their offsets."""
 
     def __init__(self) -> None:
         super().__init__(lambda: defaultdict(list))
 
 
 class _Times(defaultdict[tuple[str, str], defaultdict[int, list[tuple[Times, int]]]]):
-    """The times that are told of the same chunks: where they lie, and the number of the chunk there."""
+    """The times of the same chunks, and the number of the chunk in them."""
 
     def __init__(self) -> None:
         super().__init__(lambda: defaultdict(list))
 
     def look(self, shard: tuple[str, str]) -> Look | None:
-        """A look at the chunks of a file that compares them with their times."""
+        """Return a look at the chunks of a file. It compares them with their times."""
         claims = self.get(shard)
         if claims is None:
             return None
@@ -56,14 +56,13 @@ class _Times(defaultdict[tuple[str, str], defaultdict[int, list[tuple[Times, int
 
 
 def verify_store(folder: RecordingsFolder) -> Verification:
-    """Read all that the versions of a store name, and compare it with what they say.
+    """Read all files of a store's versions, and compare them with their digests and entries.
 
-    Version files, tables of recordings, schemas, manifests, times and chunks have the digests that are told of them;
-    each recording has the rows and chunks that its entry counts; each chunk is decoded, once, and is what the manifest,
-    the times and its shard's footer say. Files that the newest version uses in place are those that were registered.
-    Chunks are counted by shards, those included that only old versions still need. What is otherwise is a fault of the
-    result.
-    Raises ``SourceMissingError`` where there is no store.
+    Version files, tables of recordings, schemas, manifests, times and chunks have their noted digests; each recording
+    has the rows and chunks that its entry counts; each chunk is decoded, once, and fits the manifest, the times and its
+    shard's footer. Files that the newest version uses in place are those that were registered. Chunks are counted by
+    shards, those included that only old versions still need. Each difference is a fault of the result. Raises
+    ``SourceMissingError`` where there is no store.
     """
     findings = Findings()
     tables: dict[TableRef, None] = {}
@@ -96,7 +95,7 @@ def verify_store(folder: RecordingsFolder) -> Verification:
 
 
 def check_store(folder: RecordingsFolder) -> list[tuple[RecordingEntry | None, ReadError]]:
-    """Look whether what a store needs is there, without reading chunks: its own files, and those in place.
+    """Check that a store's files exist, its own and those in place, without reading chunks.
 
     Versions, tables, and of the newest version schemas, manifests and times have the digests that are told of them, its
     shards are there, and files in place are those that were registered. Each fault comes with the layer that it is

@@ -108,7 +108,7 @@ def is_catalog(location: Location) -> bool:
 
 
 def check_no_catalog(location: Location) -> None:
-    """Raise ``UsageError`` where there is a catalog, in whose folder no store may be made."""
+    """Raise ``UsageError`` for the folder of a catalog: no store may be made in it."""
     if is_catalog(location):
         raise UsageError(
             f"{location} is a catalog",

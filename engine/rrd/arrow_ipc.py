@@ -61,7 +61,7 @@ def read_batch(stream: pa.Buffer) -> pa.RecordBatch:
 
 
 def check_message(message: pa.Message) -> bool:
-    """Whether a batch is compressed. Raises ``ValueError`` where it would expand beyond what may be believed."""
+    """Return True if a batch is compressed. Raises ``ValueError`` for an expansion beyond belief."""
     total = _expansion(message)
     most = min(MAX_CHUNK_UNCOMPRESSED, max(FREE_EXPANSION, len(message.body or b"") * MAX_COMPRESSION_RATIO))
     if total is not None and total > most:
@@ -100,7 +100,7 @@ def check_columns(schema: pa.Message) -> None:
 
 
 def _expansion(message: pa.Message) -> int | None:
-    """The bytes that the compressed buffers of a batch, or of a dictionary, declare; None where it has none."""
+    """Return the declared bytes of the compressed buffers of a batch or dictionary, or None if not compressed."""
     metadata, body = memoryview(message.metadata), memoryview(message.body or b"")
     try:
         table = _follow(metadata, _field(metadata, _follow(metadata, 0), _MESSAGE_HEADER))
@@ -156,7 +156,7 @@ def _follow(data: memoryview, position: int | None) -> int:
 
 
 def _field(data: memoryview, table: int, slot: int) -> int | None:
-    """Position of the field in ``slot`` of the table, or None where it is absent."""
+    """Return the position of the field in ``slot`` of the table, or None if it is absent."""
     vtable = table - _I32.unpack_from(data, table)[0]
     if vtable < 0 or 4 + 2 * slot >= _U16.unpack_from(data, vtable)[0]:
         return None
@@ -500,7 +500,7 @@ def decode_chunk(stream: bytes | memoryview, *, path: str, offset: int | None, w
 
 
 def head_of(stream: bytes | memoryview) -> bytes:
-    """The schema message that opens a stream; empty where the stream does not begin in the usual way."""
+    """Return the schema message at the start of a stream; empty for an unusual start."""
     if stream[:4] != _CONTINUED:
         return b""
     stop = 8 + int.from_bytes(stream[4:8], "little")
@@ -508,13 +508,13 @@ def head_of(stream: bytes | memoryview) -> bytes:
 
 
 def _key_of(head: bytes) -> _Key | None:
-    """None where there is no schema, or no id in it."""
+    """Return None without a schema, or without an id in it."""
     at = head.find(_PREFIX, 8)
     return None if at < 0 or at + _ID_SIZE > len(head) else (at, head[:at] + head[at + _ID_SIZE :])
 
 
 def _decoded(stream: bytes | memoryview, head: bytes, at: int, shape: _KnownSchema) -> ChunkData | None:
-    """The chunk; None where something is unusual, or wrong: then it is read with all care."""
+    """Return the chunk, or None for anything unusual or wrong: then it is read with all care."""
     start = len(head)
     batch_head = bytes(stream[start : start + 8 + int.from_bytes(stream[start + 4 : start + 8], "little")])
     try:

@@ -411,7 +411,7 @@ class ChunkTable:
 
     @property
     def entity_components(self) -> set[tuple[str, ComponentDescriptor]]:
-        """The components that there are of each entity."""
+        """The components of each entity."""
         (entities, paths), cells = self.entity_codes, self.components
         count = len(cells.descriptors)
         keys, _ = distinct(np.repeat(entities, np.diff(cells.ends)) * count + cells.codes, len(paths) * count)
@@ -445,7 +445,7 @@ class ChunkTable:
         return self if start == 0 and stop == len(self) else ChunkTable(self.batch.slice(start, stop - start))
 
     def moved(self, offsets: Numbers, sizes: Numbers | None = None) -> ChunkTable:
-        """The same chunks, whose messages lie elsewhere, and have other sizes where ``sizes`` are given."""
+        """Return the same chunks with messages at other ``offsets``, and of other ``sizes`` if given."""
         columns = {"offset": offsets} if sizes is None else {"offset": offsets, "size": sizes}
         arrays = [
             pa.array(columns[name].astype(np.int64)) if name in columns else self.batch.column(name)
@@ -498,7 +498,7 @@ class ChunkTable:
     # --- objects
 
     def headers(self) -> list[ChunkHeader]:
-        """The header of each row. One whose components the table does not tell has none."""
+        """Return the header of each row; without components if the table has none for it."""
         codes, paths = self.entity_codes
         lines, parts = self._timeline_headers(), self._component_headers()
         ids = self.batch.column("chunk_id").to_pylist()
@@ -535,7 +535,7 @@ class ChunkTable:
             )
 
     def _ranges(self) -> list[tuple[ComponentRange, ...]]:
-        """The ranges of all components; what is as it was before is shared, as there are millions of them."""
+        """Return the ranges of all components. Equal neighbours are shared, as there are millions of them."""
         cells = self.components
         values = list(
             zip(cells.start.tolist(), cells.end.tolist(), cells.num_rows.tolist(), cells.is_known.tolist(), strict=True)
@@ -605,7 +605,7 @@ _HINT = "Its footer was made wrong: write the file anew by what made it, or from
 
 
 def difference(header: ChunkHeader, claim: ChunkHeader) -> str | None:
-    """The fact of a chunk that is told otherwise than it is, if any. A header without components tells of none."""
+    """Return the first difference of a chunk from its footer row, if any. A row without components claims none."""
     for what in ("chunk_id", "entity_path", "num_rows", "is_static", "timelines"):
         is_so, is_told = getattr(header, what), getattr(claim, what)
         if is_so != is_told:
@@ -634,7 +634,7 @@ def _text(fact: Any) -> str:
 
 
 def missing_component(header: ChunkHeader, claim: ChunkHeader) -> str | None:
-    """The component of a chunk that is not told of, though others are; None where there is none but of nulls."""
+    """Return the fault of a component missing among those of the footer row, or None. One of nulls may be missing."""
     names = {c.descriptor for c in claim.components}
     for component in header.components if names else ():
         if component.descriptor not in names and not _is_null(component.ranges, component.is_empty):
@@ -643,7 +643,7 @@ def missing_component(header: ChunkHeader, claim: ChunkHeader) -> str | None:
 
 
 def difference_of(data: ChunkData, claim: ChunkHeader) -> str | None:
-    """The fact of a chunk that is told otherwise than it is, or not told though others are, if any."""
+    """Return the first difference of a chunk from its footer row, missing components included, if any."""
     header = Chunk.from_data(data).header
     return difference(header, claim) or missing_component(header, claim)
 
@@ -653,7 +653,7 @@ def _is_null(ranges: Sequence[object], is_empty: bool | None) -> bool:
 
 
 def lying_footer(what: str, path: str, offset: int) -> ReadError:
-    """The error for a chunk of which something else is told."""
+    """Return the error for a chunk that differs from its footer row."""
     return ReadError(what, path=path, offset=offset, hint=_HINT)
 
 
@@ -673,14 +673,14 @@ class ToldChunks:
         self._table = table
 
     def difference(self, row: int, data: ChunkData) -> str | None:
-        """The fact of the chunk in a row that is told otherwise than it is; None where there is none."""
+        """Return the first difference of a chunk from the row, or None."""
         if self._is_as_told(row, data):
             return None
         (claim,) = self._table.slice(row, row + 1).headers()
         return difference_of(data, claim)
 
     def _is_as_told(self, row: int, data: ChunkData) -> bool:
-        """Whether a chunk without nulls is surely as it is told, which costs a third of comparing all."""
+        """Return True if a chunk without nulls surely fits its row, at a third of the cost of comparing all."""
         fact = self._fact(row)
         if fact is None or fact.num_rows != data.num_rows or fact.entity_path != data.entity_path:
             return False
@@ -698,7 +698,7 @@ class ToldChunks:
         return True
 
     def _fact(self, row: int) -> _Fact | None:
-        """The fact of a row all components of which are told to have a value in every row; None for another."""
+        """Return the fact of a row if the footer gives all its components a value in every row, else None."""
         if not self._is_whole[row]:
             return None
         table = self._table
@@ -718,7 +718,7 @@ class ToldChunks:
 
     @cached_property
     def _is_whole(self) -> npt.NDArray[np.bool_]:
-        """The rows whose components are all told to have a value in every row, at the times of the chunk."""
+        """Mask the rows whose components all have a value in every row, at the times of the chunk."""
         lines, parts = self._table.timelines, self._table.components
         rows = np.asarray(self._table.num_rows, np.int64)
         counts = np.diff(parts.range_ends)

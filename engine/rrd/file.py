@@ -55,12 +55,12 @@ class RrdFile:
 
     @property
     def content_version(self) -> str | None:
-        """The mark that tells this content from another that may have its name later."""
+        """The mark of this content, in case another gets its name later."""
         return self._version if self._file_index else None
 
     @property
     def held(self) -> HeldFile | None:
-        """The file, open, to be held on to; None where too many are, and for an object in a store."""
+        """Return the file, held open, or None if too many are, and for an object in a store."""
         return self._held
 
     @property
@@ -69,13 +69,13 @@ class RrdFile:
         return self._file_index.manifests is not None
 
     def close(self) -> None:
-        """Let go of the file, which is opened again when it is needed; what was read of it stays known."""
+        """Close the file. The next use opens it again; its index stays in memory."""
         self._held = None
 
     def again(self) -> RrdFile:
-        """The file that has the name now: with what is known of this one where it is the same, else unread.
+        """Return the current file of this name: with the same index if it is unchanged, else unread.
 
-        Raises :class:`SourceMissingError` where there is no file any more.
+        Raises :class:`SourceMissingError` if the file is gone.
         """
         file = RrdFile(self.path)
         if self._index is not None and not is_url(self.path):
@@ -129,7 +129,7 @@ class RrdFile:
         return ChunkTable.of(entries, self.path)
 
     def silent_columns(self, store: StoreEntry) -> list[ChunkHeader]:
-        """The components of ``store`` that the footer names without a chunk of theirs, each in a header of its own.
+        """Return the components of ``store`` in the footer without a chunk, each in a header of its own.
 
         They hold nothing but nulls, and which chunks have them only the chunks know.
         """

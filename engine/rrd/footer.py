@@ -60,7 +60,7 @@ class Footer(NamedTuple):
 
 
 def read_footer(file: PositionalFile) -> Footer | None:
-    """The footer of ``file``, or None where there is none. A footer that is there and damaged is an error."""
+    """Read the footer, or None if the file has none. Raises ``ReadError`` if it is damaged."""
     if file.size < STREAM_HEADER_SIZE + STREAM_FOOTER_SIZE:
         return None
     trailer = file.size - STREAM_FOOTER_SIZE
@@ -173,9 +173,9 @@ def unlisted_messages(file: PositionalFile, index: FileIndex) -> list[Message]:
 
 
 def messages_between(file: PositionalFile, offsets: Integers, sizes: Integers, messages_end: int) -> list[Message]:
-    """The chunks that lie between those that are listed, found by looking only where no listed chunk lies.
+    """Find the unlisted chunks, with a look only at the gaps between the listed ones.
 
-    Raises :class:`ReadError` where the listed places and the messages do not fit together.
+    Raises :class:`ReadError` if the listed places do not fit the messages.
     """
     unlisted: list[Message] = []
     position = STREAM_HEADER_SIZE
@@ -287,7 +287,7 @@ def read_footers(files: Sequence[PositionalFile], each: Each = map) -> list[Foot
 
 
 def _members(numbered: tuple[int, PositionalFile]) -> list[_Member]:
-    """The manifests of a file, whose stores are all different; none where it is to be read with more care."""
+    """Return the manifests of a file, all of different stores; empty if it needs more care."""
     number, file = numbered
     try:
         parse_stream_header(file.read(0, min(STREAM_HEADER_SIZE, file.size), what="the header"), path=file.path)

@@ -124,7 +124,7 @@ class UnionSchema(NamedTuple):
 
 
 def read_union_schema(schema: pa.Schema) -> UnionSchema:
-    """Take a ``sorbet_schema`` apart. Raises ``ValueError`` for what is none."""
+    """Parse a ``sorbet_schema``. Raises ``ValueError`` for another schema."""
     indexes, columns = columns_of_arrow(schema)
     components: dict[tuple[str, str], KnownComponent | None] = {}
     for column in columns:
@@ -309,7 +309,7 @@ def parse_alike(sealed: Sequence[SealedManifest]) -> tuple[Manifest, list[int]]:
 
 
 def _checked(sealed: Sequence[SealedManifest], batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> Manifest:
-    """The manifest that has these batches. Raises ``ValueError`` where they are none."""
+    """Return the manifest of these batches. Raises ``ValueError`` if they are none."""
     batch = batches[0] if len(batches) == 1 else pa.concat_batches(batches)
     if "chunk_num_rows" not in batch.schema.names:
         raise OutdatedManifestError
@@ -551,7 +551,7 @@ class _Rows:
     def _components_of(
         self, rows: Integers, codes: Integers, descriptors: list[ComponentDescriptor]
     ) -> tuple[list[KnownComponent], Integers]:
-        """The components of entities by the union schema, and which each cell is: -1 where that has another one."""
+        """Return the components of the union schema, and each cell's number among them; -1 for another component."""
         keys, which = distinct(self._codes[rows] * len(descriptors) + codes, len(self._paths) * len(descriptors))
         components: list[KnownComponent] = []
         numbers = np.full(len(keys), -1, dtype=np.int64)
@@ -615,7 +615,7 @@ def _types(sizes: Integers, kinds: Integers, datatypes: list[pa.DataType]) -> pa
 
 
 def _check_ranges(batch: pa.RecordBatch, layout: Layout) -> None:
-    """Raise :class:`LayoutError` where a component is said to have rows on a timeline, but no range there."""
+    """Raise :class:`LayoutError` for a component with rows on a timeline but without a range on it."""
     for detail in layout.details or ():
         counted = _nulls_as_zero(batch.column(detail.num_rows)) > 0
         has_timeline = valid(batch.column(layout.timelines[detail.timeline][0]))

@@ -186,9 +186,9 @@ _Column = tuple[pa.Field, pa.Array]
 class _Columns:
     """Lays out the manifest of chunks; rows are theirs.
 
-    Only components whose column names follow from ``known``, the descriptors of the union schema, have columns:
-    Rerun refuses a file with others. A chunk that has such a component is found by its timelines. A chunk without rows
-    is given the range of all times, as Rerun does, so that its columns are known.
+    Only components whose column names follow from the ``descriptors`` of the union schema have columns: Rerun refuses a
+    file with others. A chunk that has such a component is found by its timelines. A chunk without rows is given the
+    range of all times, as Rerun does, so that its columns are known.
     """
 
     def __init__(

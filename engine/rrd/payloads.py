@@ -197,7 +197,7 @@ def digest_of(data: bytes | memoryview) -> bytes:
 
 
 def check_digest(data: bytes, digest: str) -> None:
-    """Raise ``ValueError`` where ``data`` has another digest than ``digest``, which is hexadecimal."""
+    """Raise ``ValueError`` if ``data`` has another digest than the hexadecimal ``digest``."""
     if digest_of(data).hex() != digest:
         raise ValueError("it is not what was written: its digest differs")
 
@@ -213,7 +213,7 @@ def message_digest(message: bytes | memoryview) -> bytes:
 
 
 def _store_size(message: bytes | memoryview) -> int:
-    """The size of the field that a message begins with, if that is a store; else 0."""
+    """Return the size of a message's first field if it is a store, else 0."""
     size = shift = at = 0
     if not message or message[0] != _STORE_TAG:
         return 0
@@ -232,7 +232,7 @@ def _field_of(store: StoreEntry) -> bytes:
 
 
 def digests_to_bytes(digests: pa.Array) -> bytes:
-    """Digests of chunks, null where there is none, as a footer has them: nothing where no chunk has one."""
+    """Encode digests of chunks, with nulls, for a footer; empty if no chunk has one."""
     if digests.null_count == len(digests):
         return b""
     filled = digests.fill_null(_NONE)
@@ -241,7 +241,7 @@ def digests_to_bytes(digests: pa.Array) -> bytes:
 
 
 def digest_rows(digests: pa.Array) -> npt.NDArray[np.uint8]:
-    """Digests of chunks as bytes, shape (n, 16); zeros where there is none."""
+    """Return digests of chunks as bytes, shape (n, 16); zeros for a null."""
     if digests.null_count == len(digests):
         return np.zeros((len(digests), DIGEST_SIZE), np.uint8)
     rows = np.frombuffer(digests.buffers()[1], np.uint8).reshape(-1, DIGEST_SIZE)
@@ -274,11 +274,11 @@ class VerifiedPayload(FramedPayload):
 
     @classmethod
     def of(cls, path: str, entry: ChunkEntry, **fields: Any) -> Self:
-        """Return the payload of a chunk that lies in the file ``path`` as ``entry`` says; fields ``fields`` besides."""
+        """Return the payload of the chunk of ``entry`` in the file ``path``; ``fields`` are further ones."""
         return cls(path, entry.offset, entry.size, entry.header.chunk_id, entry.digest or b"", **fields)
 
     def located(self, file: PositionalFile) -> EncodedPayload:
-        """The compressed bytes in memory, verified: what is written is what was checked."""
+        """Return the compressed bytes in memory, verified: the same bytes are checked and written."""
         located_message = self._locate(file)
         encoded = self._checked(located_message, file)
         return (
@@ -307,7 +307,7 @@ class VerifiedPayload(FramedPayload):
 
 
 def _is_as_written(located_message: LocatedMessage, encoded: EncodedPayload) -> bool:
-    """Whether what lies around the payload of a message that was read whole is what a writer would put there."""
+    """Return True if the bytes around the payload of a whole message are a writer's."""
     whole = located_message.payload.obj if isinstance(located_message.payload, memoryview) else None
     if not isinstance(whole, bytes) or located_message.chunk_id is None:
         return False
@@ -327,11 +327,10 @@ _LEAST_RATIO: Final = 255
 def verified_after_store(
     message: memoryview, chunk_id: bytes, *, is_static: bool, digest: bytes, store: StoreEntry | None
 ) -> memoryview | None:
-    """The bytes behind the store that a message names, where they are what a writer makes of this chunk, by its digest.
+    """Return the bytes behind a message's store if they are a writer's for this chunk, by its digest.
 
-    None for a message that has to be taken apart to know, as :meth:`VerifiedPayload.located` does, or is damaged.
-    ``store`` is the one that it must name, where that is known, and ``digest`` the one that it must have, unless
-    that is empty.
+    Return None for a damaged message, and for one to be parsed first, as :meth:`VerifiedPayload.located` does. The
+    message must name ``store``, if given, and have ``digest``, unless that is empty.
     """
     start = _store_size(message)
     match = _HEAD.match(message, start)

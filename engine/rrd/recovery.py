@@ -211,7 +211,7 @@ class RecoveringFile:
 
 
 def _walk(file: PositionalFile, report: RecoveryReport) -> Iterator[Message]:
-    """The whole messages up to the end message, or up to the first that is cut or none."""
+    """Yield the whole messages up to the end message, or up to the first cut or invalid one."""
     while report.whole_until < file.size:
         try:
             message = message_at(file, report.whole_until, file.size)

@@ -185,7 +185,7 @@ class Times:
 
     @classmethod
     def open(cls, path: str, version: str | None, start: int, size: int, digest: str) -> Times:
-        """The times in ``size`` bytes of a file, whose directory has the digest ``digest``, which is hexadecimal."""
+        """Return the times in ``size`` bytes of a file. Their directory has the hexadecimal ``digest``."""
         with open_positional(path, version) as file:
             at = max(start + size - _TAIL, start)
             try:
@@ -216,11 +216,11 @@ class Times:
         return high, low
 
     def timelines(self, chunks: Integers | None = None) -> list[Line]:
-        """The timelines that any of the chunks may have, in the order in which they come."""
+        """The timelines of the chunks, in the order of their appearance."""
         return list(dict.fromkeys(line for piece, _ in self._runs(chunks) for line in piece.lines))
 
     def index(self, name: str, kind: TimelineKind, chunks: Integers | None = None) -> ByChunk:
-        """The values of an index column, as ``int64`` in its units. A chunk that does not have it has none there."""
+        """Return the values of an index column, as ``int64`` in its units; none for a chunk without it."""
         return _joined([piece.index((name, kind), at) for piece, at in self._runs(chunks)], np.int64)
 
     def validity(self, component: str, chunks: Integers | None = None) -> ByChunk:
@@ -233,7 +233,7 @@ class Times:
         return np.concatenate([np.empty(0, np.uint8), *states])
 
     def keep(self, chunks: Integers) -> None:
-        """Let go what was read of pieces that hold none of these chunks."""
+        """Free all pieces without one of these chunks."""
         numbers = set(self.directory.places[chunks, 0].tolist())
         self._pieces = {number: piece for number, piece in self._pieces.items() if number in numbers}
 
@@ -286,7 +286,7 @@ class Times:
 
     @classmethod
     def in_part(cls, path: str) -> Times | None:
-        """The times at the end of a part, of its chunks in the order in which they lie; None where it has none."""
+        """Return the times at the end of a part, in the order of its chunks, or None if it has none."""
         with open_positional(path, NEVER_CHANGES) as file:
             at = max(file.size - PART_END.size, 0)
             end = file.read(at, file.size - at, what=_WHAT)
@@ -296,7 +296,7 @@ class Times:
         return cls.open(path, NEVER_CHANGES, at - size, size, digest.hex()) if size else None
 
     def expect(self, number: int, data: ChunkData) -> None:
-        """Compare a chunk with what is told of it here. Raises ``ReadError`` where that is something else."""
+        """Compare a chunk with its times here. Raises ``ReadError`` if they differ."""
         at = np.array([number], dtype=np.int64)
         pairs = np.frombuffer(data.row_ids.buffers()[1] or b"", ID_HALVES, 2 * data.num_rows, 16 * data.row_ids.offset)
         ids = self.row_ids(at)
@@ -312,11 +312,11 @@ class Times:
             raise self.unlike(data)
 
     def unlike(self, data: ChunkData) -> ReadError:
-        """The error for a chunk of which something else is told here."""
+        """Return the error for a chunk with other times than here."""
         return _unreadable(self.path, self.start, ValueError(f"chunk {data.chunk_id.hex()} has others"))
 
     def check(self) -> None:
-        """Read and decode all pieces. Raises ``ReadError`` where one is not what was written."""
+        """Read and decode all pieces. Raises ``ReadError`` for a damaged one."""
         self._runs(None)
 
     def read_pieces(self) -> bytes:
@@ -487,7 +487,7 @@ class TimesWriter:
             self._close()
 
     def finish(self) -> tuple[list[bytes], TimesDirectory]:
-        """The pieces, and their directory, in which chunks have the order in which they came."""
+        """Return the pieces, and their directory, with chunks in the order of their arrival."""
         if self._shapes:
             self._close()
         counts = np.array(self._counts, dtype=np.int64)
@@ -541,7 +541,7 @@ _OPTIONS: Final = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
 
 
 def part_end(times: TimesWriter | None) -> list[bytes]:
-    """The bytes that a part with the times of its chunks ends with; with None, of one whose times are not known."""
+    """Return the last bytes of a part with the times of its chunks; with None: of a part without times."""
     if times is None:
         return [PART_END.pack(0, bytes(DIGEST_SIZE), PART_MAGIC)]
     pieces, times_directory = times.finish()

@@ -78,7 +78,7 @@ class Findings:
 
     @contextmanager
     def noting(self) -> Iterator[None]:
-        """In the block a ``ReadError`` is a fault; but not of a file that is not there, or that may be read later."""
+        """Note a ``ReadError`` in the block as a fault, unless the file is missing or may be read later."""
         try:
             yield
         except SourceMissingError:
@@ -108,7 +108,7 @@ class Findings:
 
 
 Told = Mapping[int, Sequence[tuple[StoreEntry, ChunkEntry]]]
-"""What is told of chunks, by the offsets of their messages: in which store, and what they hold."""
+"""Claims about chunks, by the offsets of their messages: their store and their entry."""
 
 
 Look = Callable[[int, ChunkData], None]
@@ -116,20 +116,20 @@ Look = Callable[[int, ChunkData], None]
 
 
 def verify_file(path: str | PathLike[str], claims: Told | None = None, look: Look | None = None) -> Verification:
-    """Read and decode every chunk of an RRD, and compare all that is said of it; reads a few megabytes at a time.
+    """Read and decode every chunk of an RRD, and compare it with its footer; reads a few megabytes at a time.
 
     A chunk has the digest that the footer has for it, lies in a message that the footer's manifest of its store lists,
-    and has the id, entity, rows, times and components that are told there; every store is announced; messages follow
-    each other to the end message, and the footer has its checksum. ``claims`` is what another file says of chunks in
-    this one, and ``look`` sees those chunks. What is otherwise is a fault of the result; raises ``SourceMissingError``
-    where there is no file.
+    and has the id, entity, rows, times and components of that manifest; every store is announced; messages follow each
+    other to the end message, and the footer has its checksum. ``claims`` are another file's entries for chunks of this
+    one, and ``look`` sees those chunks. Each difference is a fault of the result. Raises ``SourceMissingError`` if
+    there is no file.
     """
     return _Verifying(fspath(path), look).run(claims or {})
 
 
 @dataclass(slots=True)
 class _Place:
-    """A message, or what is told to be one, with all that is told of its chunk."""
+    """A message, or a claimed one, with all claims about its chunk."""
 
     offset: int
     size: int
@@ -163,7 +163,7 @@ class _Verifying:
         return self._findings.verification()
 
     def _places(self, file: PositionalFile, index: FileIndex | None, claims: Told) -> list[_Place]:
-        """All messages of chunks that are there or told of, in the order of the file; what is not there is a fault."""
+        """Return all messages of chunks, existing or claimed, in the order of the file. A missing one is a fault."""
         places: dict[int, _Place] = {}
         walked = self._walk(file, places, has_footer=index is not None)
         said = [(store, entry) for entries in claims.values() for store, entry in entries]
@@ -187,7 +187,7 @@ class _Verifying:
         return sorted(places.values(), key=lambda place: place.offset)
 
     def _walk(self, file: PositionalFile, places: dict[int, _Place], *, has_footer: bool) -> int:
-        """Find all messages from the first on; gives where that ended, by a fault or with the file."""
+        """Find all messages from the first on; return the end, of the file or at a fault."""
         end = None
         with self._findings.noting():
             for message in scan(file):
@@ -202,7 +202,7 @@ class _Verifying:
         return max((place.offset + place.size for place in places.values()), default=0) if end is None else end
 
     def _verify(self, places: Sequence[_Place]) -> None:
-        """Decode all, in the threads that there are cores for; of an object, its parts one after the other."""
+        """Decode all, in as many threads as cores; the parts of an object one after the other."""
         pieces = list(_pieces(places))
         workers = 1 if is_url(self.path) else min(4, os.cpu_count() or 1, len(pieces))
         if workers < 2:

@@ -53,7 +53,7 @@ class _Reason(NamedTuple):
 
 @contextmanager
 def reading_object(url: str, offset: int | None = None) -> Iterator[None]:
-    """Raise what a store's library raises from within as :class:`ReadError` that names ``url``."""
+    """Raise the errors of a store's library as :class:`ReadError` about ``url``."""
     try:
         yield
     except ChunkmillError:
@@ -68,7 +68,7 @@ def reading_object(url: str, offset: int | None = None) -> Iterator[None]:
 
 @contextmanager
 def writing_object(url: str) -> Iterator[None]:
-    """Raise what a store's library raises from within as :class:`WriteError` that names ``url``."""
+    """Raise the errors of a store's library as :class:`WriteError` about ``url``."""
     try:
         yield
     except ChunkmillError:
@@ -99,7 +99,7 @@ def _library_errors() -> tuple[type[BaseException], ...]:
 
 
 def is_missing_bucket(error: BaseException) -> bool:
-    """Whether a store's library says that there is no such bucket."""
+    """Return True for a library's error about a missing bucket."""
     return _code(error) in _NO_BUCKET
 
 
@@ -146,7 +146,7 @@ def _reason(error: BaseException) -> _Reason:
 
 
 def _first_line(error: BaseException) -> str:
-    """The first line of what a library says that never got an answer, unless that is about something secret."""
+    """Return the first line of a library's error without an answer, unless it holds a secret."""
     line = next(iter(str(error).splitlines()), "") or type(error).__name__
     if _SECRET.search(line):
         return "the credentials or settings in the environment are not valid"
@@ -302,14 +302,14 @@ class Bucket:
         return self._opened
 
     def head(self, key: str) -> ObjectInfo:
-        """Size and version of an object. Raises ``SourceMissingError`` where there is none, or no such bucket."""
+        """Return size and version of an object. Raises ``SourceMissingError`` without such an object or bucket."""
         info = self.find(key)
         if info is None:
             raise SourceMissingError("there is no such object", path=str(self._url(key)), hint="Check the URL.")
         return info
 
     def find(self, key: str) -> ObjectInfo | None:
-        """Size and version of an object; None where there is none. Raises ``SourceMissingError`` without a bucket."""
+        """Return size and version of an object, or None. Raises ``SourceMissingError`` without a bucket."""
         url = self._url(key)
         with reading_object(str(url)):
             try:
@@ -321,9 +321,9 @@ class Bucket:
         return info
 
     def _check_there(self) -> None:
-        """Raise what the library raises where there is no such bucket; once known, it is not asked again.
+        """Raise the library's error for a missing bucket. An existing one is not asked again.
 
-        The answer to a HEAD has no body that could tell a missing bucket from a missing object.
+        The answer to a HEAD has no body, so a missing bucket looks like a missing object.
         """
         if self._is_there:
             return
@@ -355,14 +355,14 @@ class Bucket:
             return bytes(self._library.get(self._store, key).bytes())
 
     def put(self, key: str, data: bytes | bytearray | memoryview) -> None:
-        """Write a whole object; it appears, or replaces what was there, in one step."""
+        """Write a whole object; it appears, or replaces an older one, in one step."""
         with writing_object(str(self._url(key))):
             self._library.put(self._store, key, data, use_multipart=False)
 
     def create(self, key: str, data: bytes) -> bool:
-        """Write a whole object unless there is one of that name; False where there is, with other content.
+        """Write a whole object; return False if the name has other content already.
 
-        (A request whose answer was lost is sent again, and finds what it wrote itself.)
+        (After a lost answer the request is sent again, and finds its own object.)
         """
         with writing_object(str(self._url(key))):
             try:
@@ -403,7 +403,7 @@ class Bucket:
                     yield info
 
     def copy(self, source: str, target: str) -> None:
-        """Copy an object, where there is none of the name ``target``; the store may still be at it afterwards."""
+        """Copy an object if the name ``target`` is free; the store may still be at it afterwards."""
         with writing_object(str(self._url(target))):
             self._library.copy(self._store, source, target, overwrite=False)
 

@@ -262,7 +262,7 @@ class ObjectFolder(Folder):
         self.location: ObjectUrl = url
 
     def make(self) -> None:
-        """Nothing: there are no folders in a store. What is in its way, or no bucket, is found out here."""
+        """Do nothing: a store has no folders. Raises for a missing bucket, or an object in the way."""
         next(self._listed(), None)
 
     def exists(self, name: str | None = None) -> bool:
@@ -307,7 +307,7 @@ class ObjectFolder(Folder):
         bucket_of(self.location).put(self._key(name), bytes(data))
 
     def create(self, name: str, data: bytes, points: tuple[str, str] | None = None) -> bool:
-        """Write an object on the condition that there is none of its name."""
+        """Write an object on the condition that its name is free."""
         if points:
             reach(points[0])
         made = bucket_of(self.location).create(self._key(name), data)
@@ -394,7 +394,7 @@ def _counted(data: bytes) -> bytes:
 
 
 def replace_file(new: Path, target: Path) -> None:
-    """Rename ``new`` to ``target``, durably. The space of a large file that was there is given back in the background.
+    """Rename ``new`` to ``target``, durably. The space of a large old file is given back in the background.
 
     A file's pages and blocks go when the last who has it open closes it; for a gigabyte that takes a while.
     """

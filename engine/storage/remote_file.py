@@ -113,7 +113,7 @@ class RemoteFile(io.RawIOBase):
                 self._fetched_to = start
 
     def peek(self, ranges: Iterable[tuple[int, int]]) -> None:
-        """Fetch many small ``(offset, size)`` at once, for reads that will follow; what is not small is left out."""
+        """Fetch many small ``(offset, size)`` at once, for later reads. Large ones are left out."""
         wanted = [(offset, size) for offset, size in ranges if 0 <= offset < self.size]
         if sum(size for _, size in wanted) > _PEEKED_BYTES:
             return
@@ -156,7 +156,7 @@ class RemoteFile(io.RawIOBase):
         return window
 
     def _next_range(self, offset: int, end: int) -> tuple[int, int]:
-        """The window to fetch for a read from ``offset`` to ``end`` that none answers."""
+        """Return the window to fetch for a read from ``offset`` to ``end``."""
         last = self._windows[0].end if self._windows else -_LARGEST_GAP
         goes_on = last <= offset <= last + min(self._step, _LARGEST_GAP)
         self._step = min(self._step * _GROWTH, LARGEST_WINDOW) if goes_on else SMALLEST_WINDOW
@@ -234,14 +234,14 @@ class RemoteFile(io.RawIOBase):
         return self._position
 
     def readinto(self, buffer: Any, /) -> int:
-        """Fill ``buffer`` from where the file stands; less only at the end."""
+        """Fill ``buffer`` from the current position; less only at the end."""
         with memoryview(buffer).cast("B") as out:
             done = self.pread_into(self._position, out)
         self._position += done
         return done
 
     def read(self, size: int | None = -1, /) -> bytes:
-        """``size`` bytes from where the file stands (all, if negative); fewer only at the end."""
+        """Return ``size`` bytes from the current position (all, if negative); fewer only at the end."""
         left = max(0, self.size - self._position)
         data = self.pread(self._position, left if size is None or size < 0 else min(size, left))
         self._position += len(data)

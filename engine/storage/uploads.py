@@ -71,7 +71,7 @@ class Upload(io.RawIOBase):
         """Append bytes; gives their number."""
 
     def copy(self, source: ObjectUrl, version: str | None, offset: int, size: int) -> bool:  # noqa: ARG002
-        """Append a range of another object without fetching it; False where the store cannot do that."""
+        """Append a range of another object without fetching it; return False if the store cannot."""
         return False
 
     def seal(self) -> None:
@@ -265,7 +265,7 @@ class S3Upload(Upload):
 
 
 def _joined_tag(tags: list[str]) -> str | None:
-    """The tag of an object that was made of parts with these tags; None where they are no MD5 sums."""
+    """Return the tag of an object made of parts with these tags, or None if they are no MD5 sums."""
     try:
         sums = b"".join(bytes.fromhex(tag.strip('"')) for tag in tags)
     except ValueError:
@@ -356,9 +356,9 @@ _KEPT: Final = (
 
 
 def _copy_in_s3(source: ObjectInfo, target: ObjectUrl) -> None:
-    """Copy an object with its metadata and tags, if it is still what it was, and there is none at ``target``.
+    """Copy an object with its metadata and tags, if it is unchanged and ``target`` is free.
 
-    Raises ``WriteError``. A server that does not know the second condition is asked without it.
+    Raises ``WriteError``. A server without the second condition is asked without it.
     """
     if source.size > LARGEST_COPY:
         _copy_parts(source, target)

@@ -43,7 +43,7 @@ class ObjectUrl:
 
     @classmethod
     def of(cls, text: str) -> ObjectUrl:
-        """Take a URL apart. Raises ``UsageError`` for what is none; a secret in it is not repeated in the message."""
+        """Parse a URL. Raises ``UsageError`` for other text, without repeating a secret in it."""
         scheme, _, rest = text.partition("://")
         scheme = scheme.lower()
         bucket, _, key = rest.partition("/")

@@ -76,7 +76,7 @@ class RecordingStore:
         return self._version
 
     def versions(self) -> list[RecordingsVersion]:
-        """All versions that are there, oldest first."""
+        """All existing versions, oldest first."""
         return self._folder.versions()
 
     def recordings(self) -> list[RecordingEntry]:
@@ -88,9 +88,9 @@ class RecordingStore:
         return [entry for entry in self._entries() if entry.kind == "blueprint"]
 
     def entry(self, recording_id: str) -> RecordingEntry:
-        """The entry of a recording; of one of several layers that of ``base``, or the one that came first.
+        """Return the entry of a recording; of several layers that of ``base``, or the first.
 
-        Raises ``SourceMissingError`` where there is none of this id.
+        Raises ``SourceMissingError`` for an unknown id.
         """
         layers = self.layers(recording_id)
         if not layers:
@@ -106,7 +106,7 @@ class RecordingStore:
         )
 
     def layers(self, recording_id: str) -> list[RecordingEntry]:
-        """The entries of all layers of a recording, in the order of their arrival; none where it is not there."""
+        """Return the entries of all layers of a recording, in the order of their arrival; empty if it is missing."""
         return self._entries().of_recording(recording_id)
 
     def recording(self, recording: str | RecordingEntry, *, layers: Collection[str] | None = None) -> LazyStore:
