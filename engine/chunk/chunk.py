@@ -501,12 +501,12 @@ class Chunk:
 
     @property
     def is_empty(self) -> bool:
-        """Whether the chunk has no rows."""
+        """Return True if the chunk has no rows."""
         return self.num_rows == 0
 
     @property
     def is_static(self) -> bool:
-        """Whether the chunk has no timelines."""
+        """Return True if the chunk has no timelines."""
         return not self._known.timelines
 
     @property
@@ -603,7 +603,7 @@ def _restored(batch: pa.RecordBatch) -> Chunk:
 
 
 def _is_interpreted(batch: pa.RecordBatch) -> bool:
-    """Whether a batch claims no ids, neither its own nor of its rows, and says which of its columns are timelines."""
+    """Return True if a batch claims no ids, neither its own nor of its rows, and marks its timelines."""
     fields = [field.metadata or {} for field in batch.schema]
     if b"rerun:id" in (batch.schema.metadata or {}) or any(m.get(b"rerun:kind") == b"control" for m in fields):
         return False

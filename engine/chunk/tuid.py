@@ -235,7 +235,7 @@ def from_text(text: str, prefix: str) -> bytes:
 
 
 def is_sorted(ids: pa.Array) -> bool:
-    """Whether a ``fixed_size_binary(16)`` array ascends (equal neighbours allowed)."""
+    """Return True if a ``fixed_size_binary(16)`` array ascends (equal neighbours allowed)."""
     if len(ids) < 2:
         return True
     pairs = np.frombuffer(ids.buffers()[1], _BIG_ENDIAN, 2 * len(ids), 16 * ids.offset).astype(np.uint64)

@@ -72,7 +72,7 @@ class TimeBounds(NamedTuple):
 
     @property
     def is_open(self) -> bool:
-        """Whether all rows on the timeline are inside."""
+        """Return True if all rows on the timeline are inside."""
         return self.start is None and self.end is None
 
     def rows(self, data: ChunkData) -> np.ndarray | None:
@@ -95,7 +95,7 @@ class Projection(NamedTuple):
     names: tuple[str, ...] | None = None
 
     def keeps(self, text: str) -> bool:
-        """Whether a value may be needed: a field of a message by its path, or a component by its short name.
+        """Return True if a value may be needed: a field of a message by its path, or a component by its short name.
 
         >>> wanted = Projection(("pose.x", "geometry_msgs.msg.Pose:header", "/arm:Scalars:scalars"))
         >>> [wanted.keeps(text) for text in ("pose", "pose.x", "pose.y", "header.stamp", "scalars")]
@@ -106,7 +106,7 @@ class Projection(NamedTuple):
         return any(_overlap(text, name.partition(" (")[0].rpartition(":")[2]) for name in self.names)
 
     def has(self, component: str, datatype: pa.DataType) -> bool:
-        """Whether a component, or a field of it where it holds messages, is one of the columns."""
+        """Return True if a component, or a field of it where it holds messages, is one of the columns."""
         if not is_message(component, datatype):
             return self.keeps(_short(component))
         return any(self.keeps(field.name) for field in datatype.value_type)
@@ -310,7 +310,7 @@ def columns_of(chunks: Iterable[ChunkData]) -> tuple[Schema, frozenset[Origin]]:
 
 
 def is_message(component: str, datatype: pa.DataType) -> bool:
-    """Whether a component (of this type as stored, ``list<T>``) holds whole messages, whose fields are columns."""
+    """Return True if a component (of this type as stored, ``list<T>``) holds whole messages with fields as columns."""
     kind = datatype.value_type
     return component.endswith(_MESSAGE) and pa.types.is_struct(kind) and kind.num_fields > 0
 
@@ -384,7 +384,7 @@ def _losing(leaves: Sequence[_Leaf], group: Sequence[int], is_taken: bool) -> Se
 
 
 def _are_one(leaves: Sequence[_Leaf], group: Sequence[int]) -> bool:
-    """Whether leaves can be one column: of one type, and of different entities or of the very same value."""
+    """Return True if leaves can be one column: of one type, and of different entities or of the very same value."""
     first = leaves[group[0]]
     seen: dict[str, tuple[Origin, Path]] = {}
     return all(
@@ -396,7 +396,7 @@ def _are_one(leaves: Sequence[_Leaf], group: Sequence[int]) -> bool:
 
 
 def _are_alike(kind: pa.DataType, other: pa.DataType) -> bool:
-    """Whether two types are the same but for what may be null. What is null throughout goes with every type."""
+    """Return True if two types are equal but for nullability. A null type goes with every type."""
     return kind.equals(other) or pa.types.is_null(kind) or _plain(kind) == _plain(other)
 
 

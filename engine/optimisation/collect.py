@@ -382,7 +382,7 @@ class SomeWork(Work):
 
 
 def is_small(work: Work) -> bool:
-    """Whether a work fits into one task."""
+    """Return True if a work fits into one task."""
     tasks = work.tasks
     runs = [run for t in tasks if (run := work.whole_run(t.index)) is not None]
     if len(runs) == len(tasks):

@@ -280,7 +280,7 @@ class ChunkInserter:
         return [chunk for pending in self.in_order() for chunk in pending.chunks()]
 
     def _is_new(self, chunk: Chunk) -> bool:
-        """Whether there is something to take in. Raises :class:`ReadError` when row ids do not ascend."""
+        """Return True for a new chunk with rows and components. Raises :class:`ReadError` when row ids do not ascend."""
         data = chunk.data
         if not data.num_rows or not data.components or data.chunk_id in self._seen:
             return False
@@ -317,7 +317,7 @@ class ChunkInserter:
             self._insert_run(run[half:])
 
     def _has_room(self, extent: MergeCandidate, run: MergeCandidate) -> bool:
-        """Whether a chunk stays below the thresholds when those of a run are merged into it one by one."""
+        """Return True if a chunk stays below the thresholds when those of a run are merged into it one by one."""
         whole, settings = extent.joined(run), self.settings
         rows = min(settings.max_rows, settings.row_limit(extent.ascending))
         return whole.size + run.overhead <= settings.max_bytes and whole.num_rows <= rows
@@ -414,7 +414,7 @@ class _SmallRuns:
 
     @property
     def is_full(self) -> bool:
-        """Whether what waits should be taken out."""
+        """Return True if the waiting runs should be taken out."""
         return self._count >= _MOST_WAITING
 
     def takes(self, chunk: Chunk) -> bool:

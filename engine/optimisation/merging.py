@@ -132,12 +132,12 @@ class Pending:
 
     @property
     def is_static(self) -> bool:
-        """Whether it has no timelines."""
+        """Return True if it has no timelines."""
         return self.parts[0].is_static
 
     @property
     def frozen(self) -> bool:
-        """Whether it must not merge: a piece, or ambiguous."""
+        """Return True if it must not merge: a piece, or ambiguous."""
         return self.piece or self.is_ambiguous
 
     def copy(self) -> Pending:

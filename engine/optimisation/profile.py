@@ -433,7 +433,7 @@ class MergeCandidate(NamedTuple):
     ascending: bool
 
     def concatenable(self, other: MergeCandidate) -> bool:
-        """Whether the rows of both can stand in one chunk: same entity, timelines and datatypes."""
+        """Return True if the rows of both can stand in one chunk: same entity, timelines and datatypes."""
         if self.entity_path != other.entity_path or len(self.timelines) != len(other.timelines):
             return False
         for mine, theirs in zip(self.timelines, other.timelines, strict=True):
@@ -443,12 +443,12 @@ class MergeCandidate(NamedTuple):
         return all(c.datatype == columns[name].datatype for name, c in self.columns.items() if name in columns)
 
     def is_before(self, other: MergeCandidate) -> bool:
-        """Whether all its rows come before those of the other, by row ids and on every timeline; both ascend."""
+        """Return True if all its rows come before those of the other, by row ids and on every timeline; both ascend."""
         pairs = zip(self.timelines, other.timelines, strict=True)
         return self.last_row <= other.first_row and all(a.end <= b.start for a, b in pairs)
 
     def is_continued_by(self, run: MergeCandidate) -> bool:
-        """Whether a run, in time order, has the same columns and comes behind all of this."""
+        """Return True if a run, in time order, has the same columns and comes behind all of this."""
         return (
             run.ascending
             and self.columns.keys() == run.columns.keys()

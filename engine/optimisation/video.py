@@ -433,7 +433,7 @@ class _Stream:
             yield from _markers(self._entity, self._samples[0].header, self._surveys)
 
     def _check_labels(self) -> bool:
-        """Whether there are labels to keep. Raises :class:`VideoError` for wrong ones."""
+        """Return True if there are labels to keep. Raises :class:`VideoError` for wrong ones."""
         if self._settings.fix_keyframe:
             return False
         all_labels = [s.labels for s in self._surveys]

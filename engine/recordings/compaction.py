@@ -501,7 +501,7 @@ class _Compaction:
         self._skip |= files_of(rewriting.damaged)
 
     def _helps(self, rewriting: Rewriting, files: NewFiles, *, laid_out: bool) -> bool:
-        """Whether the store has fewer files with the new ones, or fewer bytes."""
+        """Return True if the store has fewer files with the new ones, or fewer bytes."""
         if laid_out or not rewriting.entries:
             return bool(rewriting.entries)
         now = {entry.key: entry for entry in self._writer.live}

@@ -134,7 +134,7 @@ class RecordingEntry:
         }
 
     def takes_place_of(self, other: RecordingEntry) -> bool:
-        """Whether ``other``, which came earlier, is no longer to be seen once this is there.
+        """Return True if this entry hides the earlier ``other``.
 
         Of a file that was registered it is not known whether its content is that of before.
         """

@@ -306,7 +306,7 @@ def vacuum_folder(
 
 
 def is_doomed(name: str, needed: Collection[str], living: Collection[str]) -> bool:
-    """Whether a file that was there before the newest version was read is to go."""
+    """Return True for a file to remove, of those found before the newest version was read."""
     return name not in needed and name.partition("-")[0] not in living
 
 

@@ -62,7 +62,7 @@ def verify_store(folder: RecordingsFolder) -> Verification:
     has the rows and chunks that its entry counts; each chunk is decoded, once, and fits the manifest, the times and its
     shard's footer. Files that the newest version uses in place are those that were registered. Chunks are counted by
     shards, those included that only old versions still need. Each difference is a fault of the result. Raises
-    ``SourceMissingError`` where there is no store.
+    ``SourceMissingError`` if there is no store.
     """
     findings = Findings()
     tables: dict[TableRef, None] = {}
@@ -99,7 +99,7 @@ def check_store(folder: RecordingsFolder) -> list[tuple[RecordingEntry | None, R
 
     Versions, tables, and of the newest version schemas, manifests and times have the digests that are told of them, its
     shards are there, and files in place are those that were registered. Each fault comes with the layer that it is
-    about, if that is one. Raises ``SourceMissingError`` where there is no store.
+    about, if that is one. Raises ``SourceMissingError`` if there is no store.
     """
     faults = list[tuple[RecordingEntry | None, ReadError]]()
 

@@ -79,7 +79,7 @@ class RecordingsVersion:
     spared: Mapping[str, int] = field(default_factory=dict)
 
     def spares(self, run: str, began: int) -> bool:
-        """Whether no vacuum up to this version has removed files of ``run``, which began at version ``began``."""
+        """Return True if no vacuum up to this version has removed files of ``run``, begun at version ``began``."""
         return self.vacuumed <= began or self.spared.get(run, self.vacuumed) <= began
 
     def to_dict(self) -> dict[str, Any]:
@@ -100,7 +100,7 @@ def versions_of_catalog(folder: Folder) -> Folder:
 
 
 def is_catalog(location: Location) -> bool:
-    """Whether there is a catalog; not where the place cannot be read."""
+    """Return True if there is a catalog; not where the place cannot be read."""
     try:
         return has_files(versions_of_catalog(Folder.at(location)))
     except (OSError, ReadError):

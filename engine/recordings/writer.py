@@ -151,7 +151,7 @@ class StoreWriter:
         return self.version.number if self.version else 0
 
     def is_done(self, query_id: str, batch: int) -> bool:
-        """Whether the store holds this batch of this query already."""
+        """Return True if the store holds this batch of this query already."""
         self.catch_up()
         return self.version is not None and self.version.batches.get(query_id, 0) >= batch
 

@@ -247,7 +247,7 @@ def check_size(size: int) -> None:
 
 
 def has_dictionary(datatype: pa.DataType) -> bool:
-    """Whether values of the type are partly in dictionaries, which are messages of their own."""
+    """Return True if values of the type are partly in dictionaries, which are messages of their own."""
     if pa.types.is_dictionary(datatype):
         return True
     return any(has_dictionary(datatype.field(i).type) for i in range(datatype.num_fields))

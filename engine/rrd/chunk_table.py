@@ -419,7 +419,7 @@ class ChunkTable:
 
     @property
     def says_all(self) -> bool:
-        """Whether the rows say of their chunks all that a footer has to."""
+        """Return True if the rows have all facts of their chunks that a footer needs."""
         return bool(np.all(self.num_rows) and np.all(np.diff(self.components.ends)))
 
     @cached_property

@@ -65,7 +65,7 @@ class RrdFile:
 
     @property
     def has_footer(self) -> bool:
-        """Whether a footer lists the chunks; without one the file must be walked through."""
+        """Return True if a footer lists the chunks; without one the file must be walked through."""
         return self._file_index.manifests is not None
 
     def close(self) -> None:

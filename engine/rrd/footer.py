@@ -318,7 +318,7 @@ def _group(members: Sequence[_Member]) -> tuple[FooterGroup, list[_Listing]]:
 
 
 def _lists_all(file: PositionalFile, listed: Sequence[_Listing]) -> bool:
-    """Whether the manifests of a file list all chunks in it."""
+    """Return True if the manifests of a file list all chunks in it."""
     offsets, sizes = (np.concatenate(column) for column in list(zip(*listed, strict=True))[1:])
     try:
         return not messages_between(file, offsets, sizes, listed[0].member.sealed.messages_end)

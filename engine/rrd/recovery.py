@@ -143,7 +143,7 @@ class RecoveryReport:
 
     @property
     def is_whole(self) -> bool:
-        """Whether nothing was lost."""
+        """Return True if nothing was lost."""
         return self.reason is None and not self.damaged
 
     def __str__(self) -> str:

@@ -349,7 +349,7 @@ class FileRun(Run):
         return True
 
     def lies_as_listed(self, source: PositionalFile | None = None) -> bool:
-        """Whether the messages lie in the file as its footer has them, and so can be copied without being parsed."""
+        """Return True if the messages lie in the file as in its footer, and so can be copied without being parsed."""
         try:
             if source is None:
                 with open_positional(self.path, self.version) as opened:

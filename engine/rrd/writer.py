@@ -418,7 +418,7 @@ class MessageWriter:
 
     @property
     def takes_runs(self) -> bool:
-        """Whether :meth:`append_run` can be used: it needs a file with a descriptor."""
+        """Return True if :meth:`append_run` can be used: it needs a file with a descriptor."""
         return self._out.handle is not None
 
     def append_run(self, run: RunRows) -> int:

@@ -165,7 +165,7 @@ def settings() -> tuple[tuple[str, str], ...]:
 
 
 def is_unsigned() -> bool:
-    """Whether S3 is asked without credentials, as public buckets are."""
+    """Return True if S3 is asked without credentials, as public buckets are."""
     return os.environ.get("AWS_SKIP_SIGNATURE", "").lower() in ("1", "true")
 
 
@@ -335,7 +335,7 @@ class Bucket:
         self._is_there = True  # or it may not be listed
 
     def exists(self, key: str) -> bool:
-        """Whether there is such an object."""
+        """Return True if there is such an object."""
         return self.find(key) is not None
 
     def read(self, key: str, start: int, stop: int, version: str | None) -> memoryview:
@@ -512,7 +512,7 @@ class FoundObject(NamedTuple):
 
 
 def is_one_object(url: ObjectUrl) -> bool:
-    """Whether ``url`` names an object, rather than a prefix or a pattern."""
+    """Return True if ``url`` names an object, rather than a prefix or a pattern."""
     return bool(url.key) and bucket_of(url).exists(url.key)
 
 

@@ -74,7 +74,7 @@ class Folder(ABC):
 
     @abstractmethod
     def exists(self, name: str | None = None) -> bool:
-        """Whether the folder is there, or a file in it."""
+        """Return True if the folder is there, or a file in it."""
 
     @abstractmethod
     def names(self) -> Iterator[str]:
@@ -155,7 +155,7 @@ class LocalFolder(Folder):
         self.location.mkdir(parents=True, exist_ok=True)
 
     def exists(self, name: str | None = None) -> bool:
-        """Whether the folder is there, or a file in it."""
+        """Return True if the folder is there, or a file in it."""
         return self.location.is_dir() if name is None else (self.location / name).exists()
 
     def names(self) -> Iterator[str]:
@@ -266,7 +266,7 @@ class ObjectFolder(Folder):
         next(self._listed(), None)
 
     def exists(self, name: str | None = None) -> bool:
-        """Whether there is any object below, or one of a name."""
+        """Return True if there is any object below, or one of a name."""
         if name is None:
             return next(bucket_of(self.location).list(self.location.key), None) is not None
         return bucket_of(self.location).exists(self._key(name))

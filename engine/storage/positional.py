@@ -106,7 +106,7 @@ class PositionalFile:
 
     @property
     def is_local(self) -> bool:
-        """Whether there is a descriptor."""
+        """Return True if there is a descriptor."""
         return self._fd >= 0
 
     def expect(self, start: int, stop: int) -> None:

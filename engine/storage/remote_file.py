@@ -167,7 +167,7 @@ class RemoteFile(io.RawIOBase):
         return start, self._note_fetched(offset, self._bounded(offset, stop))
 
     def _looks_ahead(self, offset: int, end: int) -> bool:
-        """Whether a read is one from which reading comes back, as to the end of a message before its middle."""
+        """Return True if reading comes back after this read, as from the end of a message to its middle."""
         goes_on_there = self._aside is not None and self._aside.start <= offset <= self._aside.end
         return (
             self._is_expected(offset)

@@ -322,7 +322,7 @@ def remove_object(info: ObjectInfo) -> None:
 
 
 def have_same_content(first: ObjectInfo, second: ObjectInfo) -> bool:
-    """Whether two objects hold the same bytes. They are read up to the first window in which they differ.
+    """Return True if two objects hold the same bytes. They are read up to the first window in which they differ.
 
     No version or checksum of a store tells: those that a copy keeps on one store it loses on another, and on S3 with
     the encryption, or when it was made in parts. Raises ``ReadError``, also where one of them changes meanwhile.

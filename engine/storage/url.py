@@ -112,7 +112,7 @@ class ObjectUrl:
 
 
 def is_usable_key(key: str) -> bool:
-    """Whether requests can name an object by this key.
+    """Return True if requests can name an object by this key.
 
     No part of such a key is empty, ``.`` or ``..``, and no character is a control character.
 
@@ -123,7 +123,7 @@ def is_usable_key(key: str) -> bool:
 
 
 def is_url(location: str) -> bool:
-    """Whether ``location`` is written as a URL.
+    """Return True if ``location`` is written as a URL.
 
     >>> is_url("s3://fleet/drive.mcap"), is_url("drive.mcap")
     (True, False)
