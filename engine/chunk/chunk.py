@@ -75,7 +75,7 @@ def sorted_by_time(
 
 
 def time_order(timelines: tuple[Timeline, ...]) -> np.ndarray[tuple[int], np.dtype[np.int64]] | None:
-    """The permutation that sorts rows stably by all timelines in name order; None when they are in order."""
+    """Return the permutation for a stable sort by all timelines in name order, or None if rows are in order."""
     if not timelines or len(timelines[0].times) < 2 or timelines[0].is_strict:
         return None
     if timelines[0].is_sorted and all(t.is_sorted for t in timelines):

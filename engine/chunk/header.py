@@ -158,7 +158,7 @@ class TimelineKind(StrEnum):
 
     @classmethod
     def of(cls, datatype: pa.DataType) -> TimelineKind | None:
-        """The kind stored as ``datatype`` (any time zone), or None where no timeline can be."""
+        """Return the kind stored as ``datatype`` (any time zone), or None if no timeline has it."""
         if datatype == pa.int64():
             return cls.SEQUENCE
         if datatype == pa.duration("ns"):

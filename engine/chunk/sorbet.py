@@ -88,7 +88,7 @@ def component_metadata(descriptor: ComponentDescriptor) -> pa.KeyValueMetadata:
 
 
 def data_from_batch(batch: pa.RecordBatch) -> ChunkData:
-    """The chunk that ``batch`` holds; older versions are migrated. Raises ``ValueError`` with what is wrong.
+    """Return the chunk in ``batch``; older versions are migrated. Raises ``ValueError`` with what is wrong.
 
     ``rerun:is_sorted`` is not trusted: sortedness is computed when it is needed.
     """
@@ -312,7 +312,7 @@ def text_metadata(metadata: dict[bytes, bytes] | None) -> Metadata:
 
 
 def _version_of(metadata: Metadata) -> _Version | None:
-    """The version a batch was written in; None where no step applies."""
+    """Return the version of a batch, or None if no step applies."""
     if "sorbet:version" in metadata:
         numbers = metadata["sorbet:version"].split(".")
         if len(numbers) != 3 or not all(n.isdecimal() for n in numbers):

@@ -149,7 +149,7 @@ class RunIds:
 
     @classmethod
     def begin(cls) -> RunIds:
-        """Those of a run that begins now; within a task of another run, that task's ids go on."""
+        """Return the ids of a run that begins now. Within a task of another run that task's ids go on."""
         here = find(Minting)
         return cls(_clock.next(), secrets.randbits(_RANDOM_BITS), None if here is None else _Shared(here.minter))
 
@@ -158,7 +158,7 @@ class RunIds:
         return self.shared or _Counter(self.stamp + 2 * index + 1, self.counter)
 
     def after(self, tasks: int) -> RunIds:
-        """Those of what is made of what so many tasks have made."""
+        """Return the ids for work on the output of so many tasks."""
         return RunIds(self.stamp + 2 * tasks, self.counter, self.shared)
 
     def __reduce__(self) -> tuple[type[RunIds], tuple[int, int]]:

@@ -289,7 +289,7 @@ class ValueSchema:
 
 
 def columns_of(chunks: Iterable[ChunkData]) -> tuple[Schema, frozenset[Origin]]:
-    """The columns that chunks have, and the components of which no row has more than one value."""
+    """Return the columns of chunks, and the components with at most one value in each row."""
     indexes: dict[str, IndexColumnDescriptor] = {}
     components: dict[tuple[str, ComponentDescriptor, pa.DataType], ComponentColumnDescriptor] = {}
     several: set[Origin] = set()
@@ -316,7 +316,7 @@ def is_message(component: str, datatype: pa.DataType) -> bool:
 
 
 def timeline_called(name: str, timelines: Collection[str]) -> str | None:
-    """The timeline that a name means: its own, or the short one of an MCAP's times. None where there is none.
+    """Find a timeline by its name, or by the short one of an MCAP's times. Return None if there is none.
 
     >>> timeline_called("log_time", ["message_log_time", "message_publish_time"])
     'message_log_time'
@@ -468,7 +468,7 @@ def _field(values: pa.Array, path: Path) -> pa.Array:
 
 
 def _retyped(values: pa.Array, kind: pa.DataType) -> pa.Array:
-    """The same values under a type that differs in what may be null, and in names of items."""
+    """Return the same values under a type of other nullability and item names."""
     if values.type.equals(kind):
         return values
     if pa.types.is_null(values.type):

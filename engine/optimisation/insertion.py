@@ -280,7 +280,7 @@ class ChunkInserter:
         return [chunk for pending in self.in_order() for chunk in pending.chunks()]
 
     def _is_new(self, chunk: Chunk) -> bool:
-        """Return True for a new chunk with rows and components. Raises :class:`ReadError` when row ids do not ascend."""
+        """Return True for a new chunk with rows and values. Raises :class:`ReadError` when row ids do not ascend."""
         data = chunk.data
         if not data.num_rows or not data.components or data.chunk_id in self._seen:
             return False

@@ -513,7 +513,7 @@ class _Compaction:
         return len(new) < len(old) or 4 * freed > 5 * (files.shards.size + manifests)
 
     def _merge_tables(self, began: float) -> bool:
-        """Merge tables into one, and leave out what was replaced; whether that was needed."""
+        """Merge tables into one, without replaced entries; return whether that was needed."""
         version, live = self._writer.version, self._writer.live
         if not self._thorough or version is None or self._has_merged:
             return False

@@ -170,7 +170,7 @@ def _names_in(properties: bytes) -> list[str]:
 
 
 def removal_of(entry: RecordingEntry) -> RecordingEntry:
-    """The entry that says that a recording is gone."""
+    """Return the entry for the removal of a recording."""
     return replace(
         entry,
         removed=True,
@@ -331,7 +331,7 @@ class LiveEntries:
         return live
 
     def _begin(self, table: pa.Table) -> None:
-        """Let these rows be all that there is; all of them are live, and in order."""
+        """Start with these rows: all live, and in order."""
         self._rows = table
         self._added: list[RecordingEntry] = []
         self._alive = np.ones(len(table), dtype=bool)
@@ -388,7 +388,7 @@ class LiveEntries:
         return [entry for entry in entries if (entry.kind == "blueprint") == (kind == "blueprint")]
 
     def of_source(self, source: str) -> list[RecordingEntry]:
-        """The recordings of the file that is at this path, if it stays there."""
+        """Return the recordings of the file at this path, if it stays there."""
         return [e for row in self._where("source", source) if (e := self._entry(row)).source_kept]
 
     def of_digest(self, digest: str) -> list[RecordingEntry]:
@@ -522,9 +522,9 @@ def _next_of(codes: Rows) -> Rows:
 
 
 def _displaced(table: pa.Table, removed: npt.NDArray[Any]) -> Rows:
-    """For each row the first later one that is another content of its source; the number of rows where there is none.
+    """Return for each row the first later one with another content of its source, or the number of rows without one.
 
-    Of one whose source did not stay there is none.
+    A source that did not stay has none.
     """
     count = len(table)
     displacers = np.full(count, count, dtype=np.int64)

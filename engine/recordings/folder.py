@@ -111,7 +111,7 @@ class RecordingsFolder:
         self.files = VersionFiles(self.versions_folder, str(self.path), _HOW)
 
     def prepare(self) -> None:
-        """Make the folders. Raises ``UsageError`` where there is a catalog."""
+        """Make the folders. Raises ``UsageError`` for the folder of a catalog."""
         check_no_catalog(self.path)
         with writing(str(self.path)):
             kinds = (self.versions_folder, self.tables, self.manifests, self.shards, self.schemas, self.writers)
@@ -145,7 +145,7 @@ class RecordingsFolder:
         return self._parsed(*latest) if latest else None
 
     def read_version(self, number: int) -> RecordingsVersion:
-        """A version that is there."""
+        """Read an existing version."""
         return self._parsed(number, self.files.read(number))
 
     def _parsed(self, number: int, data: Mapping[str, Any]) -> RecordingsVersion:
@@ -281,7 +281,7 @@ class RecordingsFolder:
         return references
 
     def publish(self, version: RecordingsVersion) -> bool:
-        """Make a version visible, in one step, unless there is one of its number; whether that was done.
+        """Make a version visible, in one step; return False if its number is taken.
 
         Raises as :meth:`VersionFiles.commit` does.
         """

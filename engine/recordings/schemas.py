@@ -124,7 +124,7 @@ class SchemaFiles:
 
 
 class NewLayer(NamedTuple):
-    """A layer that is to come into a dataset, with the digest of its schema; ``source`` is the file that it is of."""
+    """A new layer for a dataset, with the digest of its schema; ``source`` is its file."""
 
     recording_id: str
     layer: str

@@ -70,7 +70,7 @@ def summary_of(chunks: ChunkReferences, columns: Schema | None = None) -> LayerS
 
 
 def summaries_of(group: FooterGroup, each: Each = map) -> list[LayerSummary | None]:
-    """The summaries of the stores of a group, as :func:`summary_of` makes them of one; None where it would raise."""
+    """Return a summary of each store of a group, like :func:`summary_of`; None where that would raise."""
     table, count = group.table, len(group.stores)
     owner = np.full(len(table), -1, dtype=np.int64)
     for number, (_, _, _, start, stop) in enumerate(group.stores):

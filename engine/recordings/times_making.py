@@ -52,11 +52,10 @@ class _TimesBody(Body):
 
 
 def make_times(writer: StoreWriter, run: RunOptions, keys: Collection[Key] | None = None) -> int:
-    """Publish versions in which recordings that have no times have them; gives how many were made.
+    """Publish versions with times for recordings without them; return the number of these.
 
-    ``keys`` are those of the layers that are asked about, by default all. Their chunks are read where they lie, by the
-    executor that ``run`` says. One that cannot be read stays as it is, with a warning. Raises as
-    :meth:`StoreWriter.rewrite`.
+    ``keys`` are those of the layers in question, by default all. Their chunks are read in place, by the executor of
+    ``run``. An unreadable recording stays unchanged, with a warning. Raises as :meth:`StoreWriter.rewrite`.
     """
     made, tried = 0, set[tuple[str, int]]()
 

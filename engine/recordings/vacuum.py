@@ -92,7 +92,7 @@ class NewShards:
         return sum(shard.size for shard in self._shards)
 
     def discard(self) -> None:
-        """Throw away what was begun; shards that have appeared are removed too, since nothing names them."""
+        """Remove all files of this writer, finished shards included, since nothing names them."""
         for shard in self._shards:
             shard.file.discard()
         self._folder.delete(shard.name for shard in self._shards)
@@ -136,7 +136,7 @@ class NewFiles:
 
     @property
     def shards(self) -> NewShards:
-        """The shards; what is copied into them lies in the staging folder."""
+        """The shards. Copies for them wait in the staging folder."""
         if self._shards is None:
             assert self._staging is not None, "shards need a staging folder"
             folder = self.folder
@@ -211,7 +211,7 @@ class NewFiles:
 
 
 def put_durably(folder: Folder, name: str, data: bytes) -> None:
-    """Write a file that a version is going to name: its name is on the disk before that version's."""
+    """Write a file for a later version: its name is on the disk before that version's."""
     folder.put(name, data)
     if isinstance(folder, LocalFolder):
         sync_folder(folder.location)
@@ -311,7 +311,7 @@ def is_doomed(name: str, needed: Collection[str], living: Collection[str]) -> bo
 
 
 def following(newest: RecordingsVersion, living: Iterable[str], first: int, seconds: float) -> RecordingsVersion:
-    """The version of a vacuum on top of ``newest``: the same recordings, what it begins with, and whom it spares."""
+    """Return a vacuum's version on top of ``newest``: the same recordings, its first version, and the spared runs."""
     return replace(
         newest,
         number=newest.number + 1,
@@ -347,9 +347,8 @@ def _first_and_tables(
 def _remove(
     home: RecordingsFolder, stale: Sequence[int], doomed: Iterable[tuple[Folder, Sequence[tuple[str, int]]]]
 ) -> int:
-    """Remove old versions first, so that no reader can open them any more; then what only they needed.
-
-    What is left where this is cut, the next one removes. Gives the bytes freed.
+    """Remove old versions first, so that no reader can open them any more; then their other files. After a crash the
+    next vacuum removes the rest. Return the bytes freed.
     """
     home.files.delete(stale)
     reach("vacuum.versions")

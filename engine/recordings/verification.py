@@ -155,7 +155,7 @@ def _gone(what: str, path: str | None) -> ReadError:
 
 
 def _in_place(folder: RecordingsFolder) -> set[tuple[str, int]]:
-    """The manifests of the newest version whose chunks lie in files that are not the store's."""
+    """Return the manifests of the newest version with chunks in files of others."""
     try:
         newest = folder.newest()
         live = folder.live(newest).table if newest else SCHEMA.empty_table()

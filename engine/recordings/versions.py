@@ -95,12 +95,12 @@ class RecordingsVersion:
 
 
 def versions_of_catalog(folder: Folder) -> Folder:
-    """The folder of the versions of a catalog in ``folder``, in which a store has none."""
+    """Return the folder of a catalog's versions in ``folder``; a store has none."""
     return folder.sub("catalog").sub("versions")
 
 
 def is_catalog(location: Location) -> bool:
-    """Return True if there is a catalog; not where the place cannot be read."""
+    """Return True for the folder of a catalog; False if it cannot be read."""
     try:
         return has_files(versions_of_catalog(Folder.at(location)))
     except (OSError, ReadError):

@@ -56,7 +56,7 @@ class Origin:
 
 
 class InPlace(NamedTuple):
-    """The chunks of a recording that stay in its file, by their places there, and their summary."""
+    """The chunks of a recording in its own file, by their places there, and their summary."""
 
     table: ChunkTable
     summary: LayerSummary
@@ -138,7 +138,7 @@ class StoreWriter:
         self._is_behind = False
 
     def catch_up(self) -> None:
-        """Look at the newest version anew, where there is one or a commit has failed.
+        """Read the newest version if there is a newer one or a commit has failed.
 
         To be called before the first file of a run is written, and not again until it is published.
         """
@@ -235,10 +235,10 @@ class StoreWriter:
 
     @contextlib.contextmanager
     def files(self, staging: Staging | None = None) -> Iterator[NewFiles]:
-        """Files for one commit, which is to be published within; announced, so that no vacuum takes them.
+        """Files for one commit, to be published within the block. They are announced, so that no vacuum takes them.
 
-        To be called after :meth:`catch_up`, as a vacuum that came before knows nothing of them. They are removed where
-        what is done within fails, unless a version may name them.
+        To be called after :meth:`catch_up`, as a vacuum that came before knows nothing of them. They are removed if the
+        block fails, unless a version may name them.
         """
         files = NewFiles(self.folder, staging, self._shard_bytes, base=self.number)
         self._may_be_visible = False
@@ -334,7 +334,7 @@ class StoreWriter:
         return self.version if publish(attempt, "this store", path=str(self.folder.path), hint=hint) else None
 
     def _attempt(self, files: NewFiles, entries: Sequence[RecordingEntry], anew: bool, commit: Commit) -> bool:
-        """Try to publish a version on top of the one that is known; False where its number is taken."""
+        """Try to publish a version on top of the known one; return False if its number is taken."""
         base = self.number
         self._new_table = None
         self._is_behind = True
@@ -436,7 +436,7 @@ class StoreWriter:
         return entries
 
     def _counted(self, entry: RecordingEntry, moved: Collection[Key]) -> RecordingEntry:
-        """An entry with its segment version, which is one above those whose place it takes."""
+        """Return an entry with its segment version, one above those it replaces."""
         before = [self.live.get(entry.key), *(e for e in self.live.of_source(entry.source) if e.key not in moved)]
         earlier = [e.segment_version for e in before if e is not None and entry.takes_place_of(e)]
         return replace(entry, segment_version=max(earlier, default=0) + 1) if earlier else entry
@@ -478,7 +478,7 @@ class StoreWriter:
     def _tables(
         self, files: NewFiles, before: Sequence[TableRef], entries: Sequence[RecordingEntry]
     ) -> tuple[TableRef, ...]:
-        """The tables of the next version. Those that are not much larger than what is added are merged with it.
+        """The tables of the next version. Those not much larger than the addition are merged with it.
 
         So their number stays logarithmic, and an entry is written again a logarithmic number of times.
         """
@@ -501,7 +501,7 @@ class StoreWriter:
 
 
 def _summary(recording: Arrived, staging: Staging | None) -> LayerSummary:
-    """The summary of a recording that arrived; of one whose chunks lie in parts, by their headers."""
+    """Return the summary of a new recording; of one in parts by the headers of its chunks."""
     if recording.in_place is not None:
         return recording.in_place.summary
     headers = [c.entry.header for c in recording.chunks]
