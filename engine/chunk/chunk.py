@@ -75,7 +75,7 @@ def sorted_by_time(
 
 
 def time_order(timelines: tuple[Timeline, ...]) -> np.ndarray[tuple[int], np.dtype[np.int64]] | None:
-    """The permutation that sorts rows stably by all timelines in name order; None when they are in order."""
+    """Return the permutation for a stable sort by all timelines in name order, or None if rows are in order."""
     if not timelines or len(timelines[0].times) < 2 or timelines[0].is_strict:
         return None
     if timelines[0].is_sorted and all(t.is_sorted for t in timelines):
@@ -501,12 +501,12 @@ class Chunk:
 
     @property
     def is_empty(self) -> bool:
-        """Whether the chunk has no rows."""
+        """Return True if the chunk has no rows."""
         return self.num_rows == 0
 
     @property
     def is_static(self) -> bool:
-        """Whether the chunk has no timelines."""
+        """Return True if the chunk has no timelines."""
         return not self._known.timelines
 
     @property
@@ -603,7 +603,7 @@ def _restored(batch: pa.RecordBatch) -> Chunk:
 
 
 def _is_interpreted(batch: pa.RecordBatch) -> bool:
-    """Whether a batch claims no ids, neither its own nor of its rows, and says which of its columns are timelines."""
+    """Return True if a batch claims no ids, neither its own nor of its rows, and marks its timelines."""
     fields = [field.metadata or {} for field in batch.schema]
     if b"rerun:id" in (batch.schema.metadata or {}) or any(m.get(b"rerun:kind") == b"control" for m in fields):
         return False
@@ -644,25 +644,25 @@ def differing(a: pa.Array, b: pa.Array, tolerance: float = 0.0) -> npt.NDArray[n
         a, b = a.storage, getattr(b, "storage", b)
     if a.equals(b):
         return np.zeros(len(a), dtype=bool)
-    here, there = (side.is_valid().to_numpy(zero_copy_only=False) for side in (a, b))
-    found: npt.NDArray[np.bool_] = here != there
+    a_valid, b_valid = (side.is_valid().to_numpy(zero_copy_only=False) for side in (a, b))
+    mask: npt.NDArray[np.bool_] = a_valid != b_valid
     datatype = a.type
     if pa.types.is_list(datatype) or pa.types.is_large_list(datatype) or pa.types.is_fixed_size_list(datatype):
         lengths, others = (side.value_lengths().fill_null(0).to_numpy(zero_copy_only=False) for side in (a, b))
-        found |= here & there & (lengths != others)
-        same = here & there & ~found
+        mask |= a_valid & b_valid & (lengths != others)
+        same = a_valid & b_valid & ~mask
         rows = np.repeat(np.flatnonzero(same), lengths[same])
-        found[rows[differing(a.filter(pa.array(same)).flatten(), b.filter(pa.array(same)).flatten(), tolerance)]] = True
+        mask[rows[differing(a.filter(pa.array(same)).flatten(), b.filter(pa.array(same)).flatten(), tolerance)]] = True
     elif pa.types.is_struct(datatype):
-        for one, other in zip(a.flatten(), b.flatten(), strict=True):
-            found |= here & there & differing(one, other, tolerance)
+        for a_field, b_field in zip(a.flatten(), b.flatten(), strict=True):
+            mask |= a_valid & b_valid & differing(a_field, b_field, tolerance)
     elif pa.types.is_floating(datatype):
         x, y = (side.fill_null(0).to_numpy(zero_copy_only=False).astype(np.float64) for side in (a, b))
         with np.errstate(invalid="ignore"):
-            found |= ~((x == y) | (np.isnan(x) & np.isnan(y)) | (np.abs(x - y) <= tolerance))
+            mask |= ~((x == y) | (np.isnan(x) & np.isnan(y)) | (np.abs(x - y) <= tolerance))
     else:
-        found |= np.array([x != y for x, y in zip(a.to_pylist(), b.to_pylist(), strict=True)], dtype=bool)
-    return found
+        mask |= np.array([x != y for x, y in zip(a.to_pylist(), b.to_pylist(), strict=True)], dtype=bool)
+    return mask
 
 
 def plain_type(datatype: pa.DataType) -> str:

@@ -314,7 +314,7 @@ _TOMBSTONE = "Clear:is_recursive"
 
 
 def is_property(entity_path: str) -> bool:
-    """Whether an entity holds properties of the recording rather than data."""
+    """Return True if an entity holds properties of the recording rather than data."""
     return entity_path == PROPERTIES or entity_path.startswith(f"{PROPERTIES}/")
 
 
@@ -375,12 +375,12 @@ class ComponentColumnDescriptor:
 
     @property
     def is_property(self) -> bool:
-        """Whether it belongs to the recording's properties, ``/__properties`` and below."""
+        """Return True if it belongs to the recording's properties, ``/__properties`` and below."""
         return is_property(self.entity_path)
 
     @property
     def is_tombstone(self) -> bool:
-        """Whether its values clear other components rather than say something."""
+        """Return True if its values clear other components rather than say something."""
         return self.component == _TOMBSTONE
 
     @property

@@ -34,7 +34,7 @@ class Timeline:
 
     @property
     def is_sorted(self) -> bool:
-        """Whether the times ascend in row order (equal neighbours allowed)."""
+        """Return True if the times ascend in row order (equal neighbours allowed)."""
         if not self._sorted:
             values = self.ticks
             self._sorted.append(tuid.all_true(values[:-1] <= values[1:]))
@@ -42,7 +42,7 @@ class Timeline:
 
     @property
     def is_strict(self) -> bool:
-        """Whether each time is later than that of the row before."""
+        """Return True if each time is later than that of the row before."""
         if not self._strict:
             values = self.ticks
             self._strict.append(tuid.all_true(values[:-1] < values[1:]))
@@ -114,7 +114,7 @@ class ChunkData:
 
     @property
     def ids_ascend(self) -> bool:
-        """Whether the row ids ascend (equal neighbours allowed)."""
+        """Return True if the row ids ascend (equal neighbours allowed)."""
         if not self._ascending:
             self._ascending.append(tuid.is_sorted(self.row_ids))
         return self._ascending[0]
@@ -180,7 +180,7 @@ def summarise(data: ChunkData) -> ChunkHeader:
 
 
 def is_semantically_empty(values: pa.ListArray) -> bool:
-    """Whether every row is null or an empty list."""
+    """Return True if every row is null or an empty list."""
     if len(values) == 0 or values.null_count == len(values):
         return True
     offsets, first = values.buffers()[1], 4 * values.offset
@@ -270,8 +270,8 @@ def pickle_whole() -> None:
 
 
 def alike(types: Sequence[pa.DataType], others: Sequence[pa.DataType]) -> bool:
-    """Whether as many types that ``==`` takes for the same are so in the metadata of the fields in them, too."""
-    return all(one.equals(other, check_metadata=True) for one, other in zip(types, others, strict=True))
+    """Return True if types that are equal by ``==`` are equal in the metadata of their fields, too."""
+    return all(datatype.equals(other, check_metadata=True) for datatype, other in zip(types, others, strict=True))
 
 
 def _fixed_size_list(datatype: pa.FixedSizeListType) -> tuple[Any, ...]:
@@ -283,8 +283,8 @@ def _map(datatype: pa.MapType) -> tuple[Any, ...]:
 
 
 def is_plain(datatype: pa.DataType) -> bool:
-    """Whether slices of joined arrays of the type are as the arrays were, and take as much: not so dictionaries, views,
-    unions, runs and extensions.
+    """Return True if slices of joined arrays of the type equal the arrays, also in size. Dictionaries, views, unions,
+    runs and extensions do not.
     """
     if any(is_kind(datatype) for is_kind in _PLAIN):
         return True

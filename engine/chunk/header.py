@@ -60,7 +60,7 @@ def join_parts(parts: Sequence[str]) -> str:
 
 
 def _unescape(text: str, i: int) -> tuple[str, int]:
-    """The character that the escape at ``text[i]`` (behind its backslash) stands for, and where to go on."""
+    """Return the character of the escape at ``text[i]`` (behind its backslash), and the next index."""
     c = text[i]
     if c == "u" and text[i + 1 : i + 2] == "{":
         end = text.find("}", i + 2, i + 11)
@@ -126,7 +126,7 @@ class ComponentDescriptor:
         )
 
     def or_with_overrides(self, archetype: str | None = None, component_type: str | None = None) -> ComponentDescriptor:
-        """With this archetype or component type where there is none yet."""
+        """Return the descriptor with this archetype or component type filled in if missing."""
         return replace(
             self, archetype=self.archetype or archetype, component_type=self.component_type or component_type
         )
@@ -158,7 +158,7 @@ class TimelineKind(StrEnum):
 
     @classmethod
     def of(cls, datatype: pa.DataType) -> TimelineKind | None:
-        """The kind stored as ``datatype`` (any time zone), or None where no timeline can be."""
+        """Return the kind stored as ``datatype`` (any time zone), or None if no timeline has it."""
         if datatype == pa.int64():
             return cls.SEQUENCE
         if datatype == pa.duration("ns"):

@@ -21,7 +21,7 @@ _MOST_SCHEMA_ROWS: Final = 60
 
 
 def chunk_panel(entity_path: str, chunk_id: str, load: Callable[[], ChunkData]) -> str:
-    """A chunk's header and its first rows; where its payload cannot be read, what is wrong with it."""
+    """Show a chunk's header and its first rows, or the fault of an unreadable payload."""
     title = f"Chunk {entity_path}"
     return panel_or_error(title, lambda: _chunk_panel(title, chunk_id, load()))
 

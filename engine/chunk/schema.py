@@ -55,15 +55,15 @@ class Schema:
                 timelines.setdefault(timeline.name, timeline.kind)
             for component in header.components:
                 key = (header.entity_path, component.descriptor)
-                known = components.get(key)
+                existing = components.get(key)
                 is_empty = component.is_empty is True
-                if known is None:
+                if existing is None:
                     components[key] = _column(*key, header.is_static, component.datatype, is_empty)
-                elif (header.is_static and not known.is_static) or (known.is_semantically_empty and not is_empty):
+                elif (header.is_static and not existing.is_static) or (existing.is_semantically_empty and not is_empty):
                     components[key] = replace(
-                        known,
-                        is_static=known.is_static or header.is_static,
-                        is_semantically_empty=known.is_semantically_empty and is_empty,
+                        existing,
+                        is_static=existing.is_static or header.is_static,
+                        is_semantically_empty=existing.is_semantically_empty and is_empty,
                     )
         return cls((IndexColumnDescriptor(n, k) for n, k in timelines.items()), components.values())
 
@@ -239,10 +239,10 @@ def _archetype_name(archetype: Any) -> str:
     return str(name())
 
 
-def _is_archetype(known: str | None, wanted: str) -> bool:
-    if known is None:
+def _is_archetype(archetype: str | None, wanted: str) -> bool:
+    if archetype is None:
         return False
-    return known == wanted or ("." not in wanted and known.rpartition(".")[2] == wanted)
+    return archetype == wanted or ("." not in wanted and archetype.rpartition(".")[2] == wanted)
 
 
 _FLAGS = {

@@ -88,7 +88,7 @@ def component_metadata(descriptor: ComponentDescriptor) -> pa.KeyValueMetadata:
 
 
 def data_from_batch(batch: pa.RecordBatch) -> ChunkData:
-    """The chunk that ``batch`` holds; older versions are migrated. Raises ``ValueError`` with what is wrong.
+    """Return the chunk in ``batch``; older versions are migrated. Raises ``ValueError`` with what is wrong.
 
     ``rerun:is_sorted`` is not trusted: sortedness is computed when it is needed.
     """
@@ -138,7 +138,7 @@ class BatchLayout(NamedTuple):
     components: tuple[tuple[int, ComponentDescriptor], ...]
 
     def chunk(self, batch: pa.RecordBatch, chunk_id: bytes) -> ChunkData | None:
-        """Return what :func:`data_from_batch` makes of a batch of this schema; None where it would refuse it."""
+        """Return the data of a batch of this schema like :func:`data_from_batch`, or None if that would refuse it."""
         columns = batch.columns
         if columns[0].null_count or any(columns[i].null_count for i, _, _ in self.timelines):
             return None
@@ -312,7 +312,7 @@ def text_metadata(metadata: dict[bytes, bytes] | None) -> Metadata:
 
 
 def _version_of(metadata: Metadata) -> _Version | None:
-    """The version a batch was written in; None where no step applies."""
+    """Return the version of a batch, or None if no step applies."""
     if "sorbet:version" in metadata:
         numbers = metadata["sorbet:version"].split(".")
         if len(numbers) != 3 or not all(n.isdecimal() for n in numbers):

@@ -149,7 +149,7 @@ class RunIds:
 
     @classmethod
     def begin(cls) -> RunIds:
-        """Those of a run that begins now; within a task of another run, that task's ids go on."""
+        """Return the ids of a run that begins now. Within a task of another run that task's ids go on."""
         here = find(Minting)
         return cls(_clock.next(), secrets.randbits(_RANDOM_BITS), None if here is None else _Shared(here.minter))
 
@@ -158,7 +158,7 @@ class RunIds:
         return self.shared or _Counter(self.stamp + 2 * index + 1, self.counter)
 
     def after(self, tasks: int) -> RunIds:
-        """Those of what is made of what so many tasks have made."""
+        """Return the ids for work on the output of so many tasks."""
         return RunIds(self.stamp + 2 * tasks, self.counter, self.shared)
 
     def __reduce__(self) -> tuple[type[RunIds], tuple[int, int]]:
@@ -182,7 +182,7 @@ def minting(minter: Minter, items: Iterable[T]) -> Generator[T, None, Any]:
 
 
 def given(items: Iterable[T]) -> Iterator[T]:
-    """Items that a task is given, not makes: what is minted while one is made comes before all that the task mints."""
+    """Iterate over items that a task is given. Ids minted while making one come before all of the task's own."""
     here = find(Minting)
     return iter(items) if here is None else minting(here.minter.before(), items)
 
@@ -235,7 +235,7 @@ def from_text(text: str, prefix: str) -> bytes:
 
 
 def is_sorted(ids: pa.Array) -> bool:
-    """Whether a ``fixed_size_binary(16)`` array ascends (equal neighbours allowed)."""
+    """Return True if a ``fixed_size_binary(16)`` array ascends (equal neighbours allowed)."""
     if len(ids) < 2:
         return True
     pairs = np.frombuffer(ids.buffers()[1], _BIG_ENDIAN, 2 * len(ids), 16 * ids.offset).astype(np.uint64)

@@ -72,11 +72,11 @@ class TimeBounds(NamedTuple):
 
     @property
     def is_open(self) -> bool:
-        """Whether all rows on the timeline are inside."""
+        """Return True if all rows on the timeline are inside."""
         return self.start is None and self.end is None
 
     def rows(self, data: ChunkData) -> np.ndarray | None:
-        """Tell of each row whether it is inside (bool), which none is without such times; None where all are."""
+        """Return a mask of rows inside the bounds, or None for all. Without such times no row is inside."""
         line = timeline_called(self.timeline, [t.name for t in data.timelines])
         if line is None:
             return np.zeros(data.num_rows, np.bool_)
@@ -90,12 +90,12 @@ class TimeBounds(NamedTuple):
 
 
 class Projection(NamedTuple):
-    """The columns that somebody will look at, by name; None: all. What they are not made of need not be decoded."""
+    """The columns in demand, by name; None: all. Nothing else need be decoded."""
 
     names: tuple[str, ...] | None = None
 
     def keeps(self, text: str) -> bool:
-        """Whether a value may be needed: a field of a message by its path, or a component by its short name.
+        """Return True if a value may be needed: a field of a message by its path, or a component by its short name.
 
         >>> wanted = Projection(("pose.x", "geometry_msgs.msg.Pose:header", "/arm:Scalars:scalars"))
         >>> [wanted.keeps(text) for text in ("pose", "pose.x", "pose.y", "header.stamp", "scalars")]
@@ -106,26 +106,26 @@ class Projection(NamedTuple):
         return any(_overlap(text, name.partition(" (")[0].rpartition(":")[2]) for name in self.names)
 
     def has(self, component: str, datatype: pa.DataType) -> bool:
-        """Whether a component, or a field of it where it holds messages, is one of the columns."""
+        """Return True if a component, or a field of it where it holds messages, is one of the columns."""
         if not is_message(component, datatype):
             return self.keeps(_short(component))
         return any(self.keeps(field.name) for field in datatype.value_type)
 
     def of_component(self, component: str, values: pa.ListArray) -> pa.ListArray | None:
-        """The values of a component with only those fields of messages that are needed; None where none is."""
+        """Return the values of a component with only the needed fields of messages, or None if none is needed."""
         if self.names is None:
             return values
         if not is_message(component, values.type):
             return values if self.keeps(_short(component)) else None
         structs = values.values
-        kept = [i for i, field in enumerate(structs.type) if self.keeps(field.name)]
-        if len(kept) == structs.type.num_fields:
+        indexes = [i for i, field in enumerate(structs.type) if self.keeps(field.name)]
+        if len(indexes) == structs.type.num_fields:
             return values
-        if not kept:
+        if not indexes:
             return None
         inner = pa.StructArray.from_arrays(
-            [structs.field(i) for i in kept],
-            fields=[structs.type.field(i) for i in kept],
+            [structs.field(i) for i in indexes],
+            fields=[structs.type.field(i) for i in indexes],
             mask=structs.is_null() if structs.null_count else None,
         )
         item = values.type.value_field.with_type(inner.type)
@@ -142,7 +142,7 @@ def _short(component: str) -> str:
 
 
 class ValueColumn(NamedTuple):
-    """A column of value rows. ``timeline`` is that whose times it has; None for a column of values."""
+    """A column of value rows. ``timeline`` names the source of its times; None for a column of values."""
 
     name: str
     datatype: pa.DataType
@@ -215,7 +215,7 @@ class ValueSchema:
         """
         wanted: dict[str, tuple[int, Path]] = {}
         for name in names:
-            wanted |= self._found(name)
+            wanted |= self._resolve_column(name)
         columns, numbers = [], defaultdict(list)
         for i, (name, (at, path)) in enumerate(wanted.items()):
             column = self.columns[at]
@@ -223,12 +223,12 @@ class ValueSchema:
             numbers[at].append((i, path))
         sources = {}
         for origin, fields in self.sources.items():
-            kept = [((*path, *more), i) for path, at in fields for i, more in numbers.get(at, ())]
-            if kept:
-                sources[origin] = tuple(kept)
+            places = [((*path, *more), i) for path, at in fields for i, more in numbers.get(at, ())]
+            if places:
+                sources[origin] = tuple(places)
         return replace(self, columns=tuple(columns), sources=sources)
 
-    def _found(self, name: str) -> dict[str, tuple[int, Path]]:
+    def _resolve_column(self, name: str) -> dict[str, tuple[int, Path]]:
         at = {column.name: i for i, column in enumerate(self.columns)}
         if name in at:
             return {name: (at[name], ())}
@@ -289,7 +289,7 @@ class ValueSchema:
 
 
 def columns_of(chunks: Iterable[ChunkData]) -> tuple[Schema, frozenset[Origin]]:
-    """The columns that chunks have, and the components of which no row has more than one value."""
+    """Return the columns of chunks, and the components with at most one value in each row."""
     indexes: dict[str, IndexColumnDescriptor] = {}
     components: dict[tuple[str, ComponentDescriptor, pa.DataType], ComponentColumnDescriptor] = {}
     several: set[Origin] = set()
@@ -310,13 +310,13 @@ def columns_of(chunks: Iterable[ChunkData]) -> tuple[Schema, frozenset[Origin]]:
 
 
 def is_message(component: str, datatype: pa.DataType) -> bool:
-    """Whether a component (of this type as stored, ``list<T>``) holds whole messages, whose fields are columns."""
+    """Return True if a component (of this type as stored, ``list<T>``) holds whole messages with fields as columns."""
     kind = datatype.value_type
     return component.endswith(_MESSAGE) and pa.types.is_struct(kind) and kind.num_fields > 0
 
 
 def timeline_called(name: str, timelines: Collection[str]) -> str | None:
-    """The timeline that a name means: its own, or the short one of an MCAP's times. None where there is none.
+    """Find a timeline by its name, or by the short one of an MCAP's times. Return None if there is none.
 
     >>> timeline_called("log_time", ["message_log_time", "message_publish_time"])
     'message_log_time'
@@ -384,7 +384,7 @@ def _losing(leaves: Sequence[_Leaf], group: Sequence[int], is_taken: bool) -> Se
 
 
 def _are_one(leaves: Sequence[_Leaf], group: Sequence[int]) -> bool:
-    """Whether leaves can be one column: of one type, and of different entities or of the very same value."""
+    """Return True if leaves can be one column: of one type, and of different entities or of the very same value."""
     first = leaves[group[0]]
     seen: dict[str, tuple[Origin, Path]] = {}
     return all(
@@ -396,7 +396,7 @@ def _are_one(leaves: Sequence[_Leaf], group: Sequence[int]) -> bool:
 
 
 def _are_alike(kind: pa.DataType, other: pa.DataType) -> bool:
-    """Whether two types are the same but for what may be null. What is null throughout goes with every type."""
+    """Return True if two types are equal but for nullability. A null type goes with every type."""
     return kind.equals(other) or pa.types.is_null(kind) or _plain(kind) == _plain(other)
 
 
@@ -418,16 +418,16 @@ def _has_path(kind: pa.DataType, path: Path) -> bool:
     return True
 
 
-def alternatives(name: str, known: Sequence[str]) -> str:
+def alternatives(name: str, choices: Sequence[str]) -> str:
     """Suggest the nearest of the names that there are, or list them.
 
     >>> alternatives("/imuu", ["/imu", "/gps"]), alternatives("/lidar", ["/imu", "/gps"])
     ('Did you mean /imu?', 'There are: /imu, /gps.')
     """
-    if not known:
+    if not choices:
         return "There is none at all."
-    near = difflib.get_close_matches(name, known, 3)
-    return f"Did you mean {', '.join(near)}?" if near else f"There are: {', '.join(known[:40])}."
+    near = difflib.get_close_matches(name, choices, 3)
+    return f"Did you mean {', '.join(near)}?" if near else f"There are: {', '.join(choices[:40])}."
 
 
 def _lengths(values: pa.ListArray) -> np.ndarray:
@@ -442,7 +442,7 @@ def _is_single(values: pa.ListArray) -> bool:
 
 
 def _single(values: pa.ListArray, origin: Origin) -> pa.Array:
-    """The one value of each row; null where there is none. No copy where each has one."""
+    """Return the single value of each row, or null. Copies only if some row is null."""
     if not len(values):
         return pa.array([], values.type.value_type)
     lengths = _lengths(values)
@@ -468,7 +468,7 @@ def _field(values: pa.Array, path: Path) -> pa.Array:
 
 
 def _retyped(values: pa.Array, kind: pa.DataType) -> pa.Array:
-    """The same values under a type that differs in what may be null, and in names of items."""
+    """Return the same values under a type of other nullability and item names."""
     if values.type.equals(kind):
         return values
     if pa.types.is_null(values.type):

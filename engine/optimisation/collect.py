@@ -95,9 +95,9 @@ class ChunkReferences:
         which, paths = self.table.part_codes
         for at, entry in zip(which.tolist(), self.table.entries(), strict=True):
             size = None if self.store is None else entry.uncompressed_size
-            known = {"version": self.version, "store": self.store, "uncompressed_size": size}
+            fields = {"version": self.version, "store": self.store, "uncompressed_size": size}
             yield Chunk.lazy(
-                entry.header if entry.header.components else None, VerifiedPayload.of(paths[at], entry, **known)
+                entry.header if entry.header.components else None, VerifiedPayload.of(paths[at], entry, **fields)
             )
 
     def read(self, rows: Integers) -> Iterator[ChunkData]:
@@ -142,12 +142,12 @@ class ChunkReferences:
             files.run_end = ANYWHERE
 
     def _check(self, row: int, data: ChunkData, path: str, offset: int) -> None:
-        what = self._told.difference(row, data)
+        what = self._footer_check.difference(row, data)
         if what is not None:
             raise lying_footer(what, path, offset)
 
     @cached_property
-    def _told(self) -> ToldChunks:
+    def _footer_check(self) -> ToldChunks:
         return ToldChunks(self.table)
 
     def _places(self, rows: Integers) -> Iterable[tuple[Any, ...]]:
@@ -183,14 +183,14 @@ def run_ends(places: Sequence[tuple[int, int, int]]) -> list[int]:
     >>> run_ends([(0, 100, 50), (0, 166, 50), (0, 9000, 10), (1, 9010, 10)])
     [216, 216, 9010, 9020]
     """
-    found: list[int] = []
+    ends: list[int] = []
     after = (-1, 0)
     for part, offset, size in reversed(places):
         end = offset + size
         goes_on = after[0] == part and 0 <= after[1] - end <= _GAP
-        found.append(found[-1] if goes_on else end)
+        ends.append(ends[-1] if goes_on else end)
         after = part, offset
-    return found[::-1]
+    return ends[::-1]
 
 
 @dataclass(frozen=True)
@@ -208,12 +208,12 @@ class EntityWork(Work):
 
     @classmethod
     def over(
-        cls, found: Sequence[ChunkReferences], profile: OptimizationProfile | None, ids: RunIds | None = None
+        cls, references: Sequence[ChunkReferences], profile: OptimizationProfile | None, ids: RunIds | None = None
     ) -> EntityWork:
-        """All chunks of ``found``, several small entities to a task; ``ids`` are those of the run, if it began."""
-        group_of = _grouped(_costs(found))
+        """All chunks of ``references``, several small entities to a task; ``ids`` are those of the run, if it began."""
+        group_of = _grouped(_costs(references))
         groups: dict[int, list[ChunkReferences]] = {number: [] for number in sorted(set(group_of.values()))}
-        for some in found:
+        for some in references:
             codes, paths = some.table.entity_codes
             numbers = np.array([group_of[path] for path in paths], dtype=np.int64)[codes]
             for number in np.unique(numbers).tolist():
@@ -253,10 +253,10 @@ class EntityWork(Work):
         return {path for group in self.groups for some in group for path in some.table.part_codes[1]}
 
 
-def _costs(found: Iterable[ChunkReferences]) -> dict[str, int]:
+def _costs(references: Iterable[ChunkReferences]) -> dict[str, int]:
     """The costs of laying out each entity, in bytes; those that cost most first."""
     costs: dict[str, int] = {}
-    for some in found:
+    for some in references:
         codes, paths = some.table.entity_codes
         totals = np.bincount(codes, some.table.uncompressed_sizes + np.uint64(_CHUNK_BYTES), len(paths))
         for path, total in zip(paths, totals.tolist(), strict=True):
@@ -314,7 +314,7 @@ def laid_out(entity: Sequence[Chunk], profile: OptimizationProfile | None) -> It
 
 
 def _unloaded(chunk: Chunk) -> Chunk:
-    """The same chunk in an object of its own: what is loaded to lay it out goes with that."""
+    """Return the same chunk in a new object: data loaded for the layout is freed with that."""
     return chunk if chunk.payload is None else Chunk.lazy(chunk.header, chunk.payload)
 
 
@@ -382,7 +382,7 @@ class SomeWork(Work):
 
 
 def is_small(work: Work) -> bool:
-    """Whether a work fits into one task."""
+    """Return True if a work fits into one task."""
     tasks = work.tasks
     runs = [run for t in tasks if (run := work.whole_run(t.index)) is not None]
     if len(runs) == len(tasks):
@@ -420,24 +420,24 @@ def found_chunks(work: Work, store: StoreEntry, staging: Staging, options: RunOp
 
     The parts are made now, in ``staging``.
     """
-    found: dict[int, list[ChunkReferences]] = defaultdict(list)
+    by_task: dict[int, list[ChunkReferences]] = defaultdict(list)
     rest: list[int] = []
     for task in work.tasks:
-        there = _at_source(work.whole_run(task.index))
-        if there is None:
+        references = _at_source(work.whole_run(task.index))
+        if references is None:
             rest.append(task.index)
         else:
-            found[task.index].append(there)
+            by_task[task.index].append(references)
     if rest:
         some = SomeWork(work, tuple(rest))
         parts = RrdParts((store,) * len(rest), staging.location, runs=RunPlaces())
         for index, part in _in_parts(run_work(some, parts, staging, options), staging):
-            found[rest[index]].append(part)
-    return [part for index in sorted(found) for part in found[index]]
+            by_task[rest[index]].append(part)
+    return [part for index in sorted(by_task) for part in by_task[index]]
 
 
 def _at_source(run: Run | None) -> ChunkReferences | None:
-    """The run that a task gives untouched, where it lies."""
+    """Return the chunks of a run at their source, or None if they have none to refer to."""
     if isinstance(run, VerifiedRun):
         return ChunkReferences(run.table, store=run.store)
     return ChunkReferences.of(run.path, run.version, run.table) if isinstance(run, FileRun) else None
@@ -461,7 +461,7 @@ def run_laid_out(
     destination: str,
     options: RunOptions,
 ) -> list[Group | Exception]:
-    """Run recordings into parts with digests; gives for each what it became, or the error for which it became nothing.
+    """Run recordings into parts with digests; return for each its group or its error.
 
     Small ones are laid out in one stage, large ones in two. Without a profile chunks stay as the pipeline gave them.
     """
@@ -471,24 +471,26 @@ def run_laid_out(
     large: list[int] = []
     for i, outputs in enumerate(recordings):
         (small if all(is_small(work) for _, work in outputs) else large).append(i)
-    found: dict[int, Group | Exception] = {}
+    results: dict[int, Group | Exception] = {}
     whole = [[(store, WholeWork(work, profile)) for store, work in recordings[i]] for i in small]
-    found.update(zip(small, run_groups(whole, staging, destination, options, digests=True), strict=True))
+    results.update(zip(small, run_groups(whole, staging, destination, options, digests=True), strict=True))
     first = run_groups([recordings[i] for i in large], staging, destination, options, digests=False)
-    found.update(zip(large, first, strict=True))
+    results.update(zip(large, first, strict=True))
     fine = {i: group for i, group in zip(large, first, strict=True) if isinstance(group, Group)}
     second = [_entities(group, profile, staging) for group in fine.values()]
     for i, laid_out in zip(fine, run_groups(second, staging, destination, options, digests=True), strict=True):
         warnings = fine[i].warnings
-        found[i] = Group(laid_out.chunks, (*warnings, *laid_out.warnings)) if isinstance(laid_out, Group) else laid_out
-    return [found[i] for i in range(len(recordings))]
+        results[i] = (
+            Group(laid_out.chunks, (*warnings, *laid_out.warnings)) if isinstance(laid_out, Group) else laid_out
+        )
+    return [results[i] for i in range(len(recordings))]
 
 
 def _entities(group: Group, profile: OptimizationProfile, staging: Staging) -> Outputs:
-    """Work that lays out the recordings of a group, whose chunks lie in parts."""
+    """Return work that lays out a group's recordings from its parts."""
     return [(store, EntityWork.over(list(_in_files(chunks, staging)), profile)) for store, chunks in group.chunks]
 
 
 def _in_files(chunks: Sequence[PartChunk], staging: Staging) -> Iterator[ChunkReferences]:
-    for part, found in groupby(chunks, key=lambda chunk: chunk.part):
-        yield ChunkReferences.of(staging.folder.place(part), NEVER_CHANGES, ChunkTable.of([c.entry for c in found]))
+    for part, group in groupby(chunks, key=lambda chunk: chunk.part):
+        yield ChunkReferences.of(staging.folder.place(part), NEVER_CHANGES, ChunkTable.of([c.entry for c in group]))

@@ -65,9 +65,9 @@ class Neighbours:
 
     def moved(self, chunk: Pending, before: MergeCandidate) -> None:
         """``chunk``, which had the extent ``before``, has grown: indexes change where it begins elsewhere."""
-        known = {key: start for key, (start, _) in _spans(before)}
+        old_starts = {key: start for key, (start, _) in _spans(before)}
         for key, (start, _) in _spans(chunk.extent):
-            old = known.get(key)
+            old = old_starts.get(key)
             if old == start:
                 continue
             index = self._of(key)
@@ -154,12 +154,12 @@ class StaticRegister:
         overtaken = []
         for component, row_id in facts.provides.items():
             key = facts.entity_path, component
-            known = self._providers.get(key)
-            if known is not None:
-                if row_id <= known[1]:
+            provider = self._providers.get(key)
+            if provider is not None:
+                if row_id <= provider[1]:
                     continue
-                self._needed[known[0]] -= 1
-                overtaken.append(known[0])
+                self._needed[provider[0]] -= 1
+                overtaken.append(provider[0])
             self._providers[key] = facts.chunk_id, row_id
             self._needed[facts.chunk_id] = self._needed.get(facts.chunk_id, 0) + 1
         gone = [c for c in dict.fromkeys(overtaken) if not self._needed[c] and self._replaceable[c]]
@@ -280,7 +280,7 @@ class ChunkInserter:
         return [chunk for pending in self.in_order() for chunk in pending.chunks()]
 
     def _is_new(self, chunk: Chunk) -> bool:
-        """Whether there is something to take in. Raises :class:`ReadError` when row ids do not ascend."""
+        """Return True for a new chunk with rows and values. Raises :class:`ReadError` when row ids do not ascend."""
         data = chunk.data
         if not data.num_rows or not data.components or data.chunk_id in self._seen:
             return False
@@ -295,9 +295,9 @@ class ChunkInserter:
             self._insert_run(run)
 
     def _insert_run(self, run: Sequence[Chunk]) -> None:
-        """Take in chunks of one entity and shape, where it can be told without a look at each what becomes of them.
+        """Insert chunks of one entity and shape, if their merges are clear without a look at each.
 
-        What follows an open chunk in time, with nothing else near, merges with it as long as the thresholds allow.
+        A chunk merges with the open one before it in time, with nothing else near, while the thresholds allow.
         """
         if len(run) < _FEWEST_JOINED:
             for chunk in run:
@@ -317,7 +317,7 @@ class ChunkInserter:
             self._insert_run(run[half:])
 
     def _has_room(self, extent: MergeCandidate, run: MergeCandidate) -> bool:
-        """Whether a chunk stays below the thresholds when those of a run are merged into it one by one."""
+        """Return True if a chunk stays below the thresholds when those of a run are merged into it one by one."""
         whole, settings = extent.joined(run), self.settings
         rows = min(settings.max_rows, settings.row_limit(extent.ascending))
         return whole.size + run.overhead <= settings.max_bytes and whole.num_rows <= rows
@@ -359,12 +359,12 @@ class ChunkInserter:
         points: dict[int, int] = {}
         candidates: dict[int, Pending] = {}
         for candidate, weight in self._neighbours.of(extent):
-            known = id(candidate)
-            if known not in points:
-                points[known] = 0
+            identity = id(candidate)
+            if identity not in points:
+                points[identity] = 0
                 if self._is_eligible(incoming, candidate):
-                    candidates[known] = candidate
-            points[known] += weight * candidate.extent.num_rows
+                    candidates[identity] = candidate
+            points[identity] += weight * candidate.extent.num_rows
         best = min(candidates, key=lambda c: (-points[c], candidates[c].chunk_id), default=None)
         return None if best is None else candidates[best]
 
@@ -414,11 +414,11 @@ class _SmallRuns:
 
     @property
     def is_full(self) -> bool:
-        """Whether what waits should be taken out."""
+        """Return True if the waiting runs should be taken out."""
         return self._count >= _MOST_WAITING
 
     def takes(self, chunk: Chunk) -> bool:
-        """Keep a chunk if it is small and temporal, and all that there is to say of it can be said of a run."""
+        """Keep a chunk if it is small and temporal, and a run can describe all of it."""
         data = chunk.data
         if not data.timelines or chunk.byte_size > _SMALL_BYTES:
             return False
@@ -435,7 +435,7 @@ class _SmallRuns:
         return True
 
     def taken(self) -> list[list[Chunk]]:
-        """The runs: chunks of one entity and shape that follow each other there; none is left."""
+        """Take out all runs: neighbouring chunks of one entity and shape."""
         runs = [run.chunks for runs in self._entities.values() for run in runs]
         self._entities, self._count = {}, 0
         return runs
@@ -448,7 +448,7 @@ class _Run(NamedTuple):
 
 
 def _joined_run(run: Sequence[Chunk]) -> Pending | None:
-    """A run as one chunk, where rows are in order and no column has nulls, so that each begins where its rows do."""
+    """Return a run as one chunk, or None if a column has nulls or rows are out of order."""
     data = ChunkData.join([chunk.data for chunk in run], run[0].data.chunk_id)
     if any(c.values.null_count for c in data.components) or not data.ids_ascend:
         return None

@@ -59,10 +59,10 @@ def _columns(parts: Sequence[ChunkData]) -> list[Component]:
     for part in parts:
         by_part.append({c.descriptor.component: c.values for c in part.components})
         for c in part.components:
-            known = descriptors.setdefault(c.descriptor.component, c.descriptor)
+            existing = descriptors.setdefault(c.descriptor.component, c.descriptor)
             datatypes.setdefault(c.descriptor.component, c.values.type)
-            if known != c.descriptor:
-                _warn_of_descriptors(part.entity_path, known, c.descriptor)
+            if existing != c.descriptor:
+                _warn_of_descriptors(part.entity_path, existing, c.descriptor)
     nulls: dict[tuple[str, int], pa.Array] = {}
     out = []
     for name, descriptor in descriptors.items():
@@ -82,13 +82,13 @@ def _columns(parts: Sequence[ChunkData]) -> list[Component]:
 def _warn_of_descriptors(entity_path: str, kept: ComponentDescriptor, other: ComponentDescriptor) -> None:
     warnings.warn(
         f"{entity_path}: chunks describe the component {kept.component!r} in two ways; merged chunks keep "
-        f"{_told(kept)} and not {_told(other)}",
+        f"{_describe(kept)} and not {_describe(other)}",
         ReadWarning,
         stacklevel=3,
     )
 
 
-def _told(descriptor: ComponentDescriptor) -> str:
+def _describe(descriptor: ComponentDescriptor) -> str:
     return f"(archetype {descriptor.archetype}, type {descriptor.component_type})"
 
 
@@ -122,7 +122,7 @@ class Pending:
         return self._extent
 
     def measured(self) -> RowSizes | None:
-        """The sizes that the extent was made of, where it is made now; None where it was known."""
+        """Return the sizes computed now, or None if they were known."""
         if self._extent is not None:
             return None
         data = self.parts[0].data
@@ -132,12 +132,12 @@ class Pending:
 
     @property
     def is_static(self) -> bool:
-        """Whether it has no timelines."""
+        """Return True if it has no timelines."""
         return self.parts[0].is_static
 
     @property
     def frozen(self) -> bool:
-        """Whether it must not merge: a piece, or ambiguous."""
+        """Return True if it must not merge: a piece, or ambiguous."""
         return self.piece or self.is_ambiguous
 
     def copy(self) -> Pending:
@@ -176,7 +176,7 @@ def _joined(first: deque[Chunk], second: deque[Chunk]) -> deque[Chunk]:
 
 
 def rows_per_piece(rows: int, size: int, ascending: bool, settings: Settings) -> int | None:
-    """The number of rows that the pieces of a chunk should have; None where it need not be split."""
+    """Return the number of rows for the pieces of a chunk, or None if it need not be split."""
     if rows < 2:
         return None
     too_large = 0 < settings.max_bytes < size

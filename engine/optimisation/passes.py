@@ -57,7 +57,7 @@ def converge(store: ChunkInserter) -> ChunkInserter:
 
 
 def columns_apart(chunk: Chunk, ratio: float) -> list[Chunk]:
-    """A chunk as :func:`split_columns` splits it; itself where there is nothing to split."""
+    """Return a chunk as :func:`split_columns` splits it, or the chunk itself."""
     pieces = split_columns(chunk.data, ratio)
     return [chunk] if len(pieces) == 1 else [Chunk.from_data(piece) for piece in pieces]
 
@@ -77,7 +77,7 @@ def _with_columns_apart(store: ChunkInserter, ratio: float) -> ChunkInserter:
 
 
 def _fill_up(store: ChunkInserter) -> None:
-    """Lay out neighbours anew, each full but the last, where that leaves fewer chunks.
+    """Lay out neighbours anew, each full but the last, if that leaves fewer chunks.
 
     A cut at a threshold leaves a rest that has no room in either neighbour, as those are full.
     """
@@ -209,5 +209,5 @@ class Compactor:
 
 
 def _released(chunk: Chunk) -> Chunk:
-    """A chunk that was not changed without the columns that were loaded to look at it."""
+    """Return an unchanged chunk without the columns that were loaded for a look."""
     return chunk if chunk.payload is None else Chunk.lazy(chunk.header, chunk.payload)

@@ -328,7 +328,7 @@ class ColumnSize(NamedTuple):
     @property
     def total(self) -> int:
         """Bytes in all."""
-        return self.whole + sum((bits + 7) // 8 for bits, there in self.bitmaps if there)
+        return self.whole + sum((bits + 7) // 8 for bits, is_present in self.bitmaps if is_present)
 
     def plus(self, other: ColumnSize) -> ColumnSize:
         """The size of both arrays joined, which are of one type."""
@@ -410,7 +410,7 @@ class TimelineExtent(NamedTuple):
 
 
 class ColumnExtent(NamedTuple):
-    """A component column; ``spans`` says for each timeline where rows have a value, None where none has."""
+    """A component column. ``spans`` has for each timeline the range of rows with a value, or None."""
 
     datatype: pa.DataType
     size: ColumnSize
@@ -433,7 +433,7 @@ class MergeCandidate(NamedTuple):
     ascending: bool
 
     def concatenable(self, other: MergeCandidate) -> bool:
-        """Whether the rows of both can stand in one chunk: same entity, timelines and datatypes."""
+        """Return True if the rows of both can stand in one chunk: same entity, timelines and datatypes."""
         if self.entity_path != other.entity_path or len(self.timelines) != len(other.timelines):
             return False
         for mine, theirs in zip(self.timelines, other.timelines, strict=True):
@@ -443,12 +443,12 @@ class MergeCandidate(NamedTuple):
         return all(c.datatype == columns[name].datatype for name, c in self.columns.items() if name in columns)
 
     def is_before(self, other: MergeCandidate) -> bool:
-        """Whether all its rows come before those of the other, by row ids and on every timeline; both ascend."""
+        """Return True if all its rows come before those of the other, by row ids and on every timeline; both ascend."""
         pairs = zip(self.timelines, other.timelines, strict=True)
         return self.last_row <= other.first_row and all(a.end <= b.start for a, b in pairs)
 
     def is_continued_by(self, run: MergeCandidate) -> bool:
-        """Whether a run, in time order, has the same columns and comes behind all of this."""
+        """Return True if a run, in time order, has the same columns and comes behind all of this."""
         return (
             run.ascending
             and self.columns.keys() == run.columns.keys()
@@ -515,8 +515,8 @@ def extent_of(data: ChunkData, sizes: list[ColumnSize] | None = None) -> MergeCa
 def _spans_of_values(values: pa.ListArray, timelines: tuple[Timeline, ...]) -> tuple[Span | None, ...]:
     if values.null_count == len(values):
         return (None,) * len(timelines)
-    there = values.is_valid().to_numpy(zero_copy_only=False)
-    return tuple(_range(t.ticks[there], t.is_sorted) for t in timelines)
+    validity = values.is_valid().to_numpy(zero_copy_only=False)
+    return tuple(_range(t.ticks[validity], t.is_sorted) for t in timelines)
 
 
 def _range(ticks: npt.NDArray[np.int64], ascending: bool) -> Span:
@@ -535,15 +535,15 @@ def _joined_timeline(earlier: TimelineExtent, later: TimelineExtent, follows: bo
     return TimelineExtent(earlier.name, earlier.kind, start, end, ascending)
 
 
-def _joined_column(one: ColumnExtent, other: ColumnExtent) -> ColumnExtent:
-    spans = tuple(_joined_span(a, b) for a, b in zip(one.spans, other.spans, strict=True))
-    return ColumnExtent(one.datatype, one.size.plus(other.size), spans)
+def _joined_column(first: ColumnExtent, other: ColumnExtent) -> ColumnExtent:
+    spans = tuple(_joined_span(a, b) for a, b in zip(first.spans, other.spans, strict=True))
+    return ColumnExtent(first.datatype, first.size.plus(other.size), spans)
 
 
-def _joined_span(one: Span | None, other: Span | None) -> Span | None:
-    if one is None or other is None:
-        return other if one is None else one
-    return min(one[0], other[0]), max(one[1], other[1])
+def _joined_span(first: Span | None, other: Span | None) -> Span | None:
+    if first is None or other is None:
+        return other if first is None else first
+    return min(first[0], other[0]), max(first[1], other[1])
 
 
 def _padded(column: ColumnExtent, rows: int) -> ColumnExtent:

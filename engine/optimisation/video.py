@@ -41,7 +41,7 @@ IS_KEYFRAME = "VideoStream:is_keyframe"
 
 
 def column(data: ChunkData, component: str) -> pa.ListArray | None:
-    """The values of a component, None where the chunk has no such column."""
+    """Return the values of a component, or None if the chunk has no such column."""
     return next((c.values for c in data.components if c.descriptor.component == component), None)
 
 
@@ -59,14 +59,14 @@ def samples(values: pa.ListArray) -> Iterator[tuple[int, bytes]]:
 
 
 def first_values(values: pa.ListArray) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """The rows that hold a value, and where in ``values.values`` the first one of each lies."""
+    """Return the rows with a value, and the index of each one's first value in ``values.values``."""
     if not len(values):
         return np.empty(0, np.int64), np.empty(0, np.int64)
     ends = np.frombuffer(values.buffers()[1], dtype=np.int32, count=len(values) + 1, offset=4 * values.offset)
-    there = ends[1:] > ends[:-1]
+    has_value = ends[1:] > ends[:-1]
     if values.null_count:
-        there &= values.is_valid().to_numpy(zero_copy_only=False)
-    rows = np.flatnonzero(there).astype(np.int64)
+        has_value &= values.is_valid().to_numpy(zero_copy_only=False)
+    rows = np.flatnonzero(has_value).astype(np.int64)
     return rows, ends[rows].astype(np.int64)
 
 
@@ -81,8 +81,8 @@ def _byte_reader(blobs: pa.Array) -> Callable[[int], bytes | None]:
         ends = np.frombuffer(blobs.buffers()[1] or b"", dtype=np.int32)[blobs.offset :]
         if not blobs.null_count:
             return lambda index: flat[ends[index] : ends[index + 1]].tobytes()
-        there = blobs.is_valid().to_numpy(zero_copy_only=False)
-        return lambda index: flat[ends[index] : ends[index + 1]].tobytes() if there[index] else None
+        validity = blobs.is_valid().to_numpy(zero_copy_only=False)
+        return lambda index: flat[ends[index] : ends[index + 1]].tobytes() if validity[index] else None
     raise ValueError(f"video samples are stored as {datatype}, not as bytes")
 
 
@@ -116,12 +116,12 @@ class ChunkSurvey:
 
 
 def untouched_data(chunk: Chunk) -> ChunkData:
-    """The columns of a chunk; a payload that is still where it was stored does not stay in memory with the chunk."""
+    """Return the columns of a chunk. A stored payload does not stay in memory with the chunk."""
     return chunk.data if chunk.payload is None else Chunk.lazy(None, chunk.payload).data
 
 
 def best_timeline(chunks: Sequence[Chunk]) -> str:
-    """The timeline that orders the samples: one that all chunks have, a user's rather than a logger's."""
+    """Return the timeline of the samples' order: one of all chunks, a user's rather than a logger's."""
     rows: dict[str, int] = {}
     seen: dict[str, int] = {}
     for chunk in chunks:
@@ -143,11 +143,11 @@ def survey(chunks: Sequence[Chunk], timeline: str, detector: IsKeyframe) -> list
         data = untouched_data(chunk)
         if not all(t.is_sorted for t in data.timelines):
             raise LeftAloneError("its samples are not in the order of their times")
-        found = tuple((t.name, t.kind) for t in data.timelines)
+        own_shape = tuple((t.name, t.kind) for t in data.timelines)
         if shape is None:
-            shape = found
+            shape = own_shape
         names = {c.descriptor.component: c.values.type for c in data.components}
-        if found != shape or any(datatypes.setdefault(name, kind) != kind for name, kind in names.items()):
+        if own_shape != shape or any(datatypes.setdefault(name, kind) != kind for name, kind in names.items()):
             raise LeftAloneError("its chunks differ in timelines or datatypes")
         if len(names) < len(data.components):
             raise LeftAloneError("two columns claim one component")
@@ -180,26 +180,26 @@ def labels(data: ChunkData, times: Ticks) -> tuple[Ticks, npt.NDArray[np.bool_]]
     flags = values.values.take(pa.array(first))
     if not pa.types.is_boolean(flags.type):
         raise VideoError(f"`is_keyframe` is stored as {flags.type}, not as booleans")
-    there = flags.is_valid().to_numpy(zero_copy_only=False)
+    validity = flags.is_valid().to_numpy(zero_copy_only=False)
     given = flags.fill_null(False).to_numpy(zero_copy_only=False)
-    return times[rows[there]], given[there]
+    return times[rows[validity]], given[validity]
 
 
 def times_of(data: ChunkData, timeline: str) -> Ticks:
     """The times of all rows on a timeline, as a copy. Raises :class:`VideoError` where the chunk is not on it."""
-    found = next((t.times for t in data.timelines if t.name == timeline), None)
-    if found is None:
+    time_array = next((t.times for t in data.timelines if t.name == timeline), None)
+    if time_array is None:
         raise VideoError(f"its `is_keyframe` data is not on the timeline '{timeline}' of its samples")
-    return ticks(found).copy()
+    return ticks(time_array).copy()
 
 
 _SHOWN = 3
 
 
 def disagreement(keyframes: Ticks, times: Ticks, values: npt.NDArray[np.bool_]) -> str | None:
-    """Return what is wrong with labels at ``times``, given the times of the key frames; None when they agree."""
-    found, labelled = set(keyframes.tolist()), set(times[values].tolist())
-    missing, extra, negative = sorted(found - labelled), sorted(labelled - found), times[~values].tolist()
+    """Return the fault of labels at ``times``, given the times of the key frames, or None if they agree."""
+    codec_times, labelled = set(keyframes.tolist()), set(times[values].tolist())
+    missing, extra, negative = sorted(codec_times - labelled), sorted(labelled - codec_times), times[~values].tolist()
     parts = []
     if missing:
         parts.append(f"{len(missing)} codec keyframe(s) missing an `is_keyframe=true` label ({_examples(missing)})")
@@ -259,9 +259,9 @@ def find_groups(surveys: Sequence[ChunkSurvey]) -> Groups:
 
 def _runs(chunks: npt.NDArray[np.int64], rows: npt.NDArray[np.int64]) -> list[Run]:
     """The rows of each chunk, which follow each other since its times ascend."""
-    found, first, count = np.unique(chunks, return_index=True, return_counts=True)
+    indexes, first, count = np.unique(chunks, return_index=True, return_counts=True)
     begin = rows[first]
-    return list(zip(found.tolist(), begin.tolist(), (begin + count).tolist(), strict=True))
+    return list(zip(indexes.tolist(), begin.tolist(), (begin + count).tolist(), strict=True))
 
 
 class GroupBatcher:
@@ -290,8 +290,8 @@ class GroupBatcher:
             held += size
             for index, first, end in group:
                 data = self._data(index)
-                known = batch.get(index)
-                batch[index] = (data, first, end) if known is None else (data, known[1], end)
+                entry = batch.get(index)
+                batch[index] = (data, first, end) if entry is None else (data, entry[1], end)
         if batch:
             yield from self._chunk_of(batch)
 
@@ -318,17 +318,17 @@ class GroupBatcher:
 
     def _data(self, index: int) -> ChunkData:
         """The columns of a chunk but ``is_keyframe``."""
-        known = self._open.get(index)
-        if known is None:
+        rest = self._open.get(index)
+        if rest is None:
             data = untouched_data(self._chunks[index])
-            kept = tuple(c for c in data.components if c.descriptor.component != IS_KEYFRAME)
-            known = data if len(kept) == len(data.components) else data.with_components(kept)
-            self._open[index] = known
+            other_columns = tuple(c for c in data.components if c.descriptor.component != IS_KEYFRAME)
+            rest = data if len(other_columns) == len(data.components) else data.with_components(other_columns)
+            self._open[index] = rest
             if len(self._open) > _OPEN_CHUNKS:
                 self._open.popitem(last=False)
         else:
             self._open.move_to_end(index)
-        return known
+        return rest
 
 
 def _is_labelled(chunk: Chunk) -> bool:
@@ -347,10 +347,10 @@ def rebatch_videos(chunks: Sequence[Chunk], settings: Settings, *, strict: bool 
     out = {c.id: c for c in chunks}
     for group in video_groups([c.header for c in chunks]):
         mine = [chunks[i] for i in group]
-        made = list(rebatch_video(mine, settings, strict=strict))
+        rebatched = list(rebatch_video(mine, settings, strict=strict))
         for chunk in mine:
             del out[chunk.id]
-        out.update((c.id, c) for c in made)
+        out.update((c.id, c) for c in rebatched)
     return sorted(out.values(), key=lambda c: c.header.chunk_id)
 
 
@@ -433,18 +433,18 @@ class _Stream:
             yield from _markers(self._entity, self._samples[0].header, self._surveys)
 
     def _check_labels(self) -> bool:
-        """Whether there are labels to keep. Raises :class:`VideoError` for wrong ones."""
+        """Return True if there are labels to keep. Raises :class:`VideoError` for wrong ones."""
         if self._settings.fix_keyframe:
             return False
-        found = [s.labels for s in self._surveys]
+        all_labels = [s.labels for s in self._surveys]
         for chunk in self._labels:
             data = untouched_data(chunk)
-            found.append(labels(data, times_of(data, self._timeline)))
-        times = np.concatenate([t for t, _ in found])
+            all_labels.append(labels(data, times_of(data, self._timeline)))
+        times = np.concatenate([t for t, _ in all_labels])
         if not len(times):
             return False
         keyframes = np.concatenate([s.times[s.is_keyframe] for s in self._surveys])
-        wrong = disagreement(keyframes, times, np.concatenate([v for _, v in found]))
+        wrong = disagreement(keyframes, times, np.concatenate([v for _, v in all_labels]))
         if wrong is not None:
             raise VideoError(
                 f"user-supplied `is_keyframe` data is incorrect: {wrong}; pass `--fix-keyframe` (Python: "
@@ -514,18 +514,18 @@ def _labels_of(chunk: Chunk) -> Chunk | None:
     rows, _ = first_values(values)
     if not len(rows):
         return None
-    kept = tuple(c for c in data.components if c.descriptor.component == IS_KEYFRAME)
-    return Chunk.from_data(data.with_components(kept).take(rows))
+    label_columns = tuple(c for c in data.components if c.descriptor.component == IS_KEYFRAME)
+    return Chunk.from_data(data.with_components(label_columns).take(rows))
 
 
 def _without_labels(chunk: Chunk) -> list[Chunk]:
     data = untouched_data(chunk)
-    kept = tuple(c for c in data.components if c.descriptor.component != IS_KEYFRAME)
-    return [Chunk.from_data(data.with_components(kept))] if kept else []
+    other_columns = tuple(c for c in data.components if c.descriptor.component != IS_KEYFRAME)
+    return [Chunk.from_data(data.with_components(other_columns))] if other_columns else []
 
 
 def _markers(entity: str, shape: ChunkHeader, surveys: Sequence[ChunkSurvey]) -> list[Chunk]:
-    """A chunk with one ``is_keyframe`` row for each key frame, none where there is no key frame."""
+    """Return a chunk with one ``is_keyframe`` row for each key frame, or none without key frames."""
     order = np.argsort(np.concatenate([s.times[s.is_keyframe] for s in surveys]), kind="stable")
     if not len(order):
         return []

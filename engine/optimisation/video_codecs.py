@@ -24,7 +24,7 @@ def nal_units(sample: bytes) -> Iterator[tuple[int, int]]:
 
 
 def is_annex_b(sample: bytes) -> bool:
-    """Whether ``sample`` begins with a start code.
+    """Return True if ``sample`` begins with a start code.
 
     >>> is_annex_b(b"\\x00\\x00\\x01\\x65"), is_annex_b(b"\\x00\\x00\\x00\\x02\\x65\\x88")
     (True, False)
@@ -105,7 +105,7 @@ _WITH_CHROMA_FORMAT = frozenset((44, 83, 86, 100, 110, 118, 122, 128, 134, 135, 
 
 
 def is_h264_keyframe(sample: bytes) -> bool:
-    """Whether a decoder can start here: the sample has an IDR slice and the sequence parameters that it needs.
+    """Return True if a decoder can start here: the sample has an IDR slice and the sequence parameters that it needs.
 
     Raises ``ValueError`` when those parameters can't be read.
     """
@@ -188,13 +188,13 @@ _H265_PARAMETERS = 33
 
 
 def is_h265_keyframe(sample: bytes) -> bool:
-    """Whether a decoder can start here: the sample has a random access picture and a sequence parameter set."""
+    """Return True if a decoder can start here: the sample has a random access picture and a sequence parameter set."""
     kinds = {sample[begin] >> 1 & 0x3F for begin, _ in nal_units(sample)}
     return _H265_PARAMETERS in kinds and not _RANDOM_ACCESS.isdisjoint(kinds)
 
 
 def is_vp8_keyframe(sample: bytes) -> bool:
-    """Whether the sample begins with a VP8 key frame header (RFC 6386, 9.1) of a picture that has a size."""
+    """Return True if the sample begins with a VP8 key frame header (RFC 6386, 9.1) of a picture that has a size."""
     if len(sample) < 10 or sample[0] & 1 or sample[3:6] != b"\x9d\x01\x2a":
         return False
     width, height = (int.from_bytes(sample[i : i + 2], "little") & 0x3FFF for i in (6, 8))
@@ -202,7 +202,7 @@ def is_vp8_keyframe(sample: bytes) -> bool:
 
 
 def is_vp9_keyframe(sample: bytes) -> bool:
-    """Whether the sample begins with the uncompressed header of a VP9 key frame."""
+    """Return True if the sample begins with the uncompressed header of a VP9 key frame."""
     reader = BitReader(sample[:8])
     try:
         if reader.bits(2) != 2:
@@ -222,7 +222,7 @@ _FRAMES = frozenset((3, 6))
 
 
 def is_av1_keyframe(sample: bytes) -> bool:
-    """Whether the sample has a sequence header and a new frame of type "key"."""
+    """Return True if the sample has a sequence header and a new frame of type "key"."""
     has_sequence = has_key = False
     for kind, begin, end in _units(sample):
         if kind == _SEQUENCE_HEADER:
@@ -234,7 +234,7 @@ def is_av1_keyframe(sample: bytes) -> bool:
 
 
 def _units(sample: bytes) -> Iterator[tuple[int, int, int]]:
-    """Type, begin and end of each unit; ends at one that does not say its size, or says more than there is."""
+    """Yield type, begin and end of each unit, up to one without a size or with a size beyond the end."""
     position = 0
     while position < len(sample):
         header = sample[position]
@@ -271,7 +271,7 @@ DETECTORS: dict[int, IsKeyframe] = {
 
 
 def detect_gop_start(sample: bytes, codec: Any) -> bool:
-    """Whether a sample starts a group of pictures, so that a decoder can start at it.
+    """Return True if a sample starts a group of pictures, so that a decoder can start at it.
 
     ``codec`` is Rerun's ``VideoCodec``, or the number that ``VideoStream:codec`` holds; H.264 and H.265 samples are in
     Annex B form.

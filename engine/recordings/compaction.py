@@ -115,8 +115,8 @@ class Rewriting:
     def _verify(self, chunks: Sequence[PartChunk], store: StoreEntry) -> None:
         """Read chunks, one at a time, and compare the store they name, and their digests."""
         begin = store_field(store.to_message())
-        for place, found in groupby(chunks, key=lambda c: c.part):
-            run = list(found)
+        for place, group in groupby(chunks, key=lambda c: c.part):
+            run = list(group)
             with open_positional(place, NEVER_CHANGES) as file:
                 file.expect(run[0].entry.offset, run[-1].entry.offset + run[-1].entry.size)
                 for chunk in run:
@@ -147,21 +147,21 @@ class Relayout:
 
     def next(self, live: Iterable[RecordingEntry], budget: int) -> list[RecordingEntry]:
         """The next recordings to be laid out, of about ``budget`` bytes together; none when all were looked at."""
-        found: list[RecordingEntry] = []
+        entries: list[RecordingEntry] = []
         size = 0
         for entry in live:
             if entry.key in self._seen:
                 continue
-            if found and (size + entry.bytes > budget or len(found) >= STAGE_TASKS):
+            if entries and (size + entry.bytes > budget or len(entries) >= STAGE_TASKS):
                 break
             self._seen.add(entry.key)
             if self._is_cut_small(entry):
-                found.append(entry)
+                entries.append(entry)
                 size += entry.bytes
-        return found
+        return entries
 
     def run(self, entries: Sequence[RecordingEntry], rewriting: Rewriting, staging: Staging) -> None:
-        """Lay out recordings; one of which that makes no fewer chunks stays as it is, and so does one that fails."""
+        """Lay out recordings. One that would get no fewer chunks, or fails, stays unchanged."""
         outputs = [[(e.store, EntityWork.over([self._folder.references(e)], self._profile))] for e in entries]
         groups = run_groups(outputs, staging, str(self._folder.path), self._run, digests=True)
         for entry, group in zip(entries, groups, strict=True):
@@ -258,7 +258,7 @@ class Survey:
     # --- choosing
 
     def doomed_shards(self, min_shard: int, budget: int, skip: Collection[str], *, thorough: bool) -> list[str]:
-        """Shards that are better written anew, of about ``budget`` bytes; none where little would be won."""
+        """Return shards to rewrite, of about ``budget`` bytes; empty if little would be won."""
         asked = {name: use for name, use in self.shards.items() if name not in skip and use.size}
         dead = {name for name, use in asked.items() if self._is_mostly_dead(name, use)}
         small = [
@@ -450,9 +450,9 @@ class _Compaction:
             shards, manifests = set[str](), set[str]()
         else:
             skip = self._skip | ((survey.shards.keys() | survey.manifests.keys()) - self._ours)
-            found = survey.doomed_shards(self._min_shard, self._budget, skip, thorough=self._thorough)
-            shards = set(found)
-            manifests = set(survey.doomed_manifests(found, self._budget, skip, thorough=self._thorough))
+            doomed = survey.doomed_shards(self._min_shard, self._budget, skip, thorough=self._thorough)
+            shards = set(doomed)
+            manifests = set(survey.doomed_manifests(doomed, self._budget, skip, thorough=self._thorough))
             if not shards and not manifests:
                 return False
         with Staging.beside(writer.folder.path / "compact") as staging:
@@ -483,7 +483,7 @@ class _Compaction:
         return True
 
     def _move(self, rewriting: Rewriting, shards: set[str], manifests: set[str]) -> None:
-        """Move what lies in these files, recording by recording, and tell who watches."""
+        """Move the contents of these files, recording by recording, and report progress."""
         entries = [e for e in _touched(self._writer.live, shards, manifests) if e.key not in self._damaged]
 
         def moved() -> Iterator[Iterator[int]]:
@@ -496,12 +496,12 @@ class _Compaction:
             deque(chunks, maxlen=0)
 
     def _note_damaged(self, rewriting: Rewriting) -> None:
-        """Leave what lies in a file with a damaged recording where it is: the file cannot go."""
+        """Leave the contents of a file with a damaged recording in place: the file cannot go."""
         self._damaged.update(rewriting.damaged)
         self._skip |= files_of(rewriting.damaged)
 
     def _helps(self, rewriting: Rewriting, files: NewFiles, *, laid_out: bool) -> bool:
-        """Whether the store has fewer files with the new ones, or fewer bytes."""
+        """Return True if the store has fewer files with the new ones, or fewer bytes."""
         if laid_out or not rewriting.entries:
             return bool(rewriting.entries)
         now = {entry.key: entry for entry in self._writer.live}
@@ -513,7 +513,7 @@ class _Compaction:
         return len(new) < len(old) or 4 * freed > 5 * (files.shards.size + manifests)
 
     def _merge_tables(self, began: float) -> bool:
-        """Merge tables into one, and leave out what was replaced; whether that was needed."""
+        """Merge tables into one, without replaced entries; return whether that was needed."""
         version, live = self._writer.version, self._writer.live
         if not self._thorough or version is None or self._has_merged:
             return False

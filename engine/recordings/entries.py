@@ -134,7 +134,7 @@ class RecordingEntry:
         }
 
     def takes_place_of(self, other: RecordingEntry) -> bool:
-        """Whether ``other``, which came earlier, is no longer to be seen once this is there.
+        """Return True if this entry hides the earlier ``other``.
 
         Of a file that was registered it is not known whether its content is that of before.
         """
@@ -161,8 +161,8 @@ class RecordingEntry:
             ("shards", ", ".join(self.shards) or None),
             ("RRD", self.rrd),
         ]
-        there = [row for row in rows if row[1]]
-        return panel(f"Recording {self.recording_id}", facts, table(["", ""], there, len(there)))
+        filled_rows = [row for row in rows if row[1]]
+        return panel(f"Recording {self.recording_id}", facts, table(["", ""], filled_rows, len(filled_rows)))
 
 
 def _names_in(properties: bytes) -> list[str]:
@@ -170,7 +170,7 @@ def _names_in(properties: bytes) -> list[str]:
 
 
 def removal_of(entry: RecordingEntry) -> RecordingEntry:
-    """The entry that says that a recording is gone."""
+    """Return the entry for the removal of a recording."""
     return replace(
         entry,
         removed=True,
@@ -323,15 +323,15 @@ class LiveEntries:
     @classmethod
     def of_rows(cls, batches: Iterable[pa.RecordBatch]) -> LiveEntries:
         """Those that are live of the rows of a store's tables, oldest first."""
-        found = cls()
+        live = cls()
         whole = pa.Table.from_batches(batches, SCHEMA)
         rows = live_rows(whole)
         as_they_are = len(rows) == len(whole) and bool(np.all(np.diff(rows) == 1))
-        found._begin(whole if as_they_are else whole.combine_chunks().take(rows))
-        return found
+        live._begin(whole if as_they_are else whole.combine_chunks().take(rows))
+        return live
 
     def _begin(self, table: pa.Table) -> None:
-        """Let these rows be all that there is; all of them are live, and in order."""
+        """Start with these rows: all live, and in order."""
         self._rows = table
         self._added: list[RecordingEntry] = []
         self._alive = np.ones(len(table), dtype=bool)
@@ -357,10 +357,10 @@ class LiveEntries:
         if self._table is None:
             added = [at for at, alive in enumerate(self._alive_added) if alive]
             places = np.array([self._place[at] for at in added], dtype=np.int64)
-            kept = np.flatnonzero(self._alive)
+            remaining = np.flatnonzero(self._alive)
             rows = pa.Table.from_batches(rows_of(self._added[at] for at in added), SCHEMA)
-            whole = pa.concat_tables([self._rows.take(kept), rows]).combine_chunks()
-            order = np.argsort(np.concatenate([kept, places]), kind="stable")
+            whole = pa.concat_tables([self._rows.take(remaining), rows]).combine_chunks()
+            order = np.argsort(np.concatenate([remaining, places]), kind="stable")
             self._table = whole if bool(np.all(np.diff(order) == 1)) else whole.take(order)
         return self._table
 
@@ -371,8 +371,8 @@ class LiveEntries:
     def schemas(self, kind: str = "recording") -> list[str | None]:
         """The digest of the schema of each layer of a recording, or of a blueprint."""
         is_such = pc.equal(pc.equal(self.table["kind"], "blueprint"), kind == "blueprint")
-        found: list[str | None] = self.table["schema"].filter(is_such).to_pylist()
-        return found
+        digests: list[str | None] = self.table["schema"].filter(is_such).to_pylist()
+        return digests
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """The rows of :attr:`table`, some at a time."""
@@ -384,11 +384,11 @@ class LiveEntries:
 
     def of_recording(self, recording_id: str, kind: str = "recording") -> list[RecordingEntry]:
         """The layers of a recording, or of a blueprint."""
-        found = map(self._entry, self._where("recording_id", recording_id))
-        return [entry for entry in found if (entry.kind == "blueprint") == (kind == "blueprint")]
+        entries = map(self._entry, self._where("recording_id", recording_id))
+        return [entry for entry in entries if (entry.kind == "blueprint") == (kind == "blueprint")]
 
     def of_source(self, source: str) -> list[RecordingEntry]:
-        """The recordings of the file that is at this path, if it stays there."""
+        """Return the recordings of the file at this path, if it stays there."""
         return [e for row in self._where("source", source) if (e := self._entry(row)).source_kept]
 
     def of_digest(self, digest: str) -> list[RecordingEntry]:
@@ -401,7 +401,7 @@ class LiveEntries:
         return self._entry(rows[-1]) if rows else None
 
     def add(self, entry: RecordingEntry) -> None:
-        """Add an entry; what it takes the place of goes. One that is there already keeps its place."""
+        """Add an entry and remove those it replaces. An existing one keeps its place."""
         place = self._next
         for row in self._same(entry):
             other = self._entry(row)
@@ -426,10 +426,10 @@ class LiveEntries:
 
     def _same(self, entry: RecordingEntry) -> list[int]:
         """The entries of the same id or source."""
-        found = dict.fromkeys(self._where("recording_id", entry.recording_id))
+        places = dict.fromkeys(self._where("recording_id", entry.recording_id))
         if entry.source:
-            found |= dict.fromkeys(self._where("source", entry.source))
-        return list(found)
+            places |= dict.fromkeys(self._where("source", entry.source))
+        return list(places)
 
     def _drop(self, row: int, entry: RecordingEntry) -> None:
         if row < len(self._rows):
@@ -516,31 +516,31 @@ def _next_of(codes: Rows) -> Rows:
     """For each row the next one of the same number, or -1."""
     order = np.argsort(codes, kind="stable")
     same = codes[order][1:] == codes[order][:-1]
-    found = np.full(len(codes), -1, dtype=np.int64)
-    found[order[:-1][same]] = order[1:][same]
-    return found
+    following = np.full(len(codes), -1, dtype=np.int64)
+    following[order[:-1][same]] = order[1:][same]
+    return following
 
 
 def _displaced(table: pa.Table, removed: npt.NDArray[Any]) -> Rows:
-    """For each row the first later one that is another content of its source; the number of rows where there is none.
+    """Return for each row the first later one with another content of its source, or the number of rows without one.
 
-    Of one whose source did not stay there is none.
+    A source that did not stay has none.
     """
     count = len(table)
-    found = np.full(count, count, dtype=np.int64)
-    there = np.flatnonzero(~removed & _numpy(pc.not_equal(table["source_digest"], "")))
-    sources, digests = _codes(table["source"])[there], _codes(table["source_digest"])[there]
+    displacers = np.full(count, count, dtype=np.int64)
+    candidates = np.flatnonzero(~removed & _numpy(pc.not_equal(table["source_digest"], "")))
+    sources, digests = _codes(table["source"])[candidates], _codes(table["source_digest"])[candidates]
     order = np.argsort(sources, kind="stable")
     if not len(order):
-        return found
-    sources, digests, rows = sources[order], digests[order], there[order]
+        return displacers
+    sources, digests, rows = sources[order], digests[order], candidates[order]
     starts = np.append(True, (sources[1:] != sources[:-1]) | (digests[1:] != digests[:-1]))
     run = np.cumsum(starts) - 1
     first = np.flatnonzero(starts)
     follows = np.append(sources[first][1:] == sources[first][:-1], False)
     following = np.where(follows, rows[np.append(first[1:], 0)], count)
-    found[rows] = following[run]
-    return np.where(_numpy(table["source_kept"]), found, count)
+    displacers[rows] = following[run]
+    return np.where(_numpy(table["source_kept"]), displacers, count)
 
 
 def _in_order(live: Rows, keys: Rows, added: npt.NDArray[Any], removed: npt.NDArray[Any], displaced: Rows) -> Rows:

@@ -67,9 +67,9 @@ def manifest_bytes(table: ChunkTable) -> bytes:
 def parse_chunks(data: bytes, digest: str) -> ChunkTable:
     """The chunk table in a manifest, verified before Arrow looks at a byte of it."""
     check_digest(data, digest)
-    found = pa.ipc.open_file(pa.py_buffer(data)).read_all()
-    found.validate(full=True)
-    return ChunkTable.from_arrow(found)
+    table = pa.ipc.open_file(pa.py_buffer(data)).read_all()
+    table.validate(full=True)
+    return ChunkTable.from_arrow(table)
 
 
 def parse_manifest(data: bytes, digest: str) -> list[PartChunk]:
@@ -85,8 +85,8 @@ def bytes_by_part(data: bytes, digest: str) -> dict[str, tuple[int, int]]:
     check_digest(data, digest)
     table = pa.ipc.open_file(pa.py_buffer(data)).read_all().select(["part", "size"])
     table.validate(full=True)
-    found = table.group_by("part").aggregate([("size", "sum"), ("size", "count")]).to_pylist()
-    return {row["part"]: (row["size_sum"], row["size_count"]) for row in found}
+    rows = table.group_by("part").aggregate([("size", "sum"), ("size", "count")]).to_pylist()
+    return {row["part"]: (row["size_sum"], row["size_count"]) for row in rows}
 
 
 def _is_absolute(part: str) -> bool:
@@ -111,7 +111,7 @@ class RecordingsFolder:
         self.files = VersionFiles(self.versions_folder, str(self.path), _HOW)
 
     def prepare(self) -> None:
-        """Make the folders. Raises ``UsageError`` where there is a catalog."""
+        """Make the folders. Raises ``UsageError`` for the folder of a catalog."""
         check_no_catalog(self.path)
         with writing(str(self.path)):
             kinds = (self.versions_folder, self.tables, self.manifests, self.shards, self.schemas, self.writers)
@@ -145,7 +145,7 @@ class RecordingsFolder:
         return self._parsed(*latest) if latest else None
 
     def read_version(self, number: int) -> RecordingsVersion:
-        """A version that is there."""
+        """Read an existing version."""
         return self._parsed(number, self.files.read(number))
 
     def _parsed(self, number: int, data: Mapping[str, Any]) -> RecordingsVersion:
@@ -208,7 +208,7 @@ class RecordingsFolder:
         return manifests, shards
 
     def vacuumed(self, error: BaseException, place: str) -> ReadError | None:
-        """The error for a file that is not there because a vacuum removed it; None where it is damage."""
+        """Return the error for a vacuumed file, or None if it is damage."""
         if not isinstance(error, FileNotFoundError) or self.files.latest() is None:
             return None
         try:
@@ -255,15 +255,15 @@ class RecordingsFolder:
         state = None if find(Fetches) is not None else state_of(place)
         whose = (entry.in_place, entry.file_version, entry.shards, entry.store, entry.chunks)
         key = (state, entry.manifest_offset, entry.manifest_size, entry.manifest_digest, *whose)
-        known = None if state is None else _RECENT.find(key)
-        if known is not None:
-            return known
+        cached = None if state is None else _RECENT.find(key)
+        if cached is not None:
+            return cached
         try:
             data = self.manifests.get_range(entry.manifest, entry.manifest_offset, entry.manifest_size)
-            found = parse_chunks(data, entry.manifest_digest)
-            if len(found) != entry.chunks:
-                raise ValueError(f"it lists {len(found)} chunks instead of {entry.chunks}")
-            for part in found.part_codes[1]:
+            table = parse_chunks(data, entry.manifest_digest)
+            if len(table) != entry.chunks:
+                raise ValueError(f"it lists {len(table)} chunks instead of {entry.chunks}")
+            for part in table.part_codes[1]:
                 if entry.in_place != _is_absolute(part) or not (entry.in_place or part in entry.shards):
                     raise ValueError(f"its chunks lie in {part!r}, which is none of its files")
         except MANIFEST_ERRORS as error:
@@ -275,13 +275,13 @@ class RecordingsFolder:
             ) from error
         # Files in place were written by others, who may name the store elsewhere in a message than its beginning.
         store = None if entry.in_place else entry.store
-        references = ChunkReferences(found.within(self.shards.place), entry.file_version, store)
+        references = ChunkReferences(table.within(self.shards.place), entry.file_version, store)
         if state is not None:
             _RECENT.keep(key, references, 2 * entry.manifest_size)
         return references
 
     def publish(self, version: RecordingsVersion) -> bool:
-        """Make a version visible, in one step, unless there is one of its number; whether that was done.
+        """Make a version visible, in one step; return False if its number is taken.
 
         Raises as :meth:`VersionFiles.commit` does.
         """
@@ -305,7 +305,7 @@ class StoreReader:
         self._union: tuple[frozenset[str], pa.Schema] = (frozenset(), pa.schema([]))
 
     def live(self) -> LiveEntries:
-        """The recordings of the newest version; none where there is no store. Raises ``ReadError``."""
+        """Return the recordings of the newest version; empty without a store. Raises ``ReadError``."""
         return self.folder.newest_live(self._live_of)[1]
 
     def _live_of(self, version: RecordingsVersion) -> LiveEntries:
@@ -319,8 +319,8 @@ class StoreReader:
     def union(self, digests: Iterable[str]) -> pa.Schema:
         """The union of schemas, as :meth:`SchemaFiles.union` makes it; the last one is kept."""
         wanted = frozenset(digests)
-        known, union = self._union
-        if not wanted or wanted != known:
+        last_digests, union = self._union
+        if not wanted or wanted != last_digests:
             union = self.schemas.union(wanted)
             self._union = wanted, union
         return union

@@ -41,8 +41,8 @@ class SchemaFiles:
 
     def __init__(self, folder: _Store) -> None:
         self._folder = folder.schemas
-        self._known: dict[str, pa.Schema] = {}
-        self._kept: set[str] = set()
+        self._by_digest: dict[str, pa.Schema] = {}
+        self._written: set[str] = set()
         self._last: tuple[pa.Schema | None, str] = (None, "")
 
     def put(self, schema: pa.Schema) -> str:
@@ -51,19 +51,19 @@ class SchemaFiles:
         A file that was damaged is written anew. Of one that was kept before, it is not asked again whether it is there.
         Raises ``WriteError``.
         """
-        known, digest = self._last
-        if known is schema:
+        last_schema, digest = self._last
+        if last_schema is schema:
             return digest
         digest = self.remember(schema)
         name, data = digest + SUFFIX, bytes(schema.serialize())
-        if digest not in self._kept:
+        if digest not in self._written:
             with writing(self._folder.place(name)):
                 if not self._is_there(name, data):
                     # Another may have been faster: only what is damaged is written over, in one step.
                     if not self._folder.create(name, data) and not self._is_there(name, data):
                         self._write_anew(name, data)
                     reach("schema.write", self._folder.place(name))
-            self._kept.add(digest)
+            self._written.add(digest)
         self._last = schema, digest
         return digest
 
@@ -87,15 +87,15 @@ class SchemaFiles:
     def remember(self, schema: pa.Schema) -> str:
         """The digest of a schema, which :meth:`get` knows from now on, here alone: nothing is written."""
         digest = hashlib.sha256(schema.serialize()).hexdigest()
-        self._known.setdefault(digest, schema)
+        self._by_digest.setdefault(digest, schema)
         return digest
 
     def get(self, digest: str) -> pa.Schema:
-        """The schema of a digest. Raises ``ReadError`` where it is not there, or not what was written."""
-        known = self._known.get(digest)
-        if known is None:
-            known = self._known[digest] = self._read(digest)
-        return known
+        """Return the schema of a digest. Raises ``ReadError`` if it is missing or damaged."""
+        schema = self._by_digest.get(digest)
+        if schema is None:
+            schema = self._by_digest[digest] = self._read(digest)
+        return schema
 
     def union(self, digests: Iterable[str]) -> pa.Schema:
         """The columns of all of these schemas, each read once. Raises as :meth:`get` and :func:`join_schemas`."""
@@ -124,7 +124,7 @@ class SchemaFiles:
 
 
 class NewLayer(NamedTuple):
-    """A layer that is to come into a dataset, with the digest of its schema; ``source`` is the file that it is of."""
+    """A new layer for a dataset, with the digest of its schema; ``source`` is its file."""
 
     recording_id: str
     layer: str
@@ -145,32 +145,32 @@ class SchemaUnion:
 
         Raises ``SchemaConflictError``, which names the layer, where the types of a column do not fit.
         """
-        found = SchemaUnion(self._schemas, ())
-        found._counts = self._counts - Counter(digest for digest in gone if digest)
-        found._joined = self._joined if len(found._counts) == len(self._counts) else None
-        for one in layers:
+        union = SchemaUnion(self._schemas, ())
+        union._counts = self._counts - Counter(digest for digest in gone if digest)
+        union._joined = self._joined if len(union._counts) == len(self._counts) else None
+        for layer in layers:
             try:
-                found._add(one.schema)
+                union._add(layer.schema)
             except SchemaConflictError as error:
                 raise SchemaConflictError(
-                    f"schema incompatibility on segment '{one.recording_id}', layer '{one.layer}': {error.message}",
-                    path=one.source,
+                    f"schema incompatibility on segment '{layer.recording_id}', layer '{layer.layer}': {error.message}",
+                    path=layer.source,
                     hint=error.hint,
                 ) from error
-        return found
+        return union
 
     def _add(self, digest: str) -> None:
         if digest not in self._counts:
-            new, joined = self._schemas.get(digest), self._known()
+            new, joined = self._schemas.get(digest), self._join_all()
             if joined is not None:
                 self._joined = join_schemas([joined, new])
             else:
-                for known in self._counts:
-                    join_schemas([self._schemas.get(known), new])
+                for other in self._counts:
+                    join_schemas([self._schemas.get(other), new])
         self._counts[digest] += 1
 
-    def _known(self) -> pa.Schema | None:
-        """The union so far; None where that conflicts in itself, as in a store that was adopted."""
+    def _join_all(self) -> pa.Schema | None:
+        """Return the union so far, or None if it conflicts in itself, as in an adopted store."""
         if self._joined is None:
             with contextlib.suppress(SchemaConflictError):
                 self._joined = self._schemas.union(self._counts)
@@ -190,8 +190,8 @@ def join_schemas(schemas: Iterable[pa.Schema]) -> pa.Schema:
     columns: dict[str, pa.Field] = {}
     for schema in schemas:
         for field in schema:
-            known = columns.get(field.name)
-            columns[field.name] = field if known is None else _join_columns(known, field)
+            existing = columns.get(field.name)
+            columns[field.name] = field if existing is None else _join_columns(existing, field)
     return Schema.from_arrow(pa.schema(columns.values())).to_arrow()
 
 
@@ -199,28 +199,28 @@ _FLAG_OF_ALL: Final = b"rerun:is_semantically_empty"
 """The flag that a column has only where all have it; the others it has where one has it."""
 
 
-def _join_columns(one: pa.Field, other: pa.Field) -> pa.Field:
-    if one.equals(other, check_metadata=True):
-        return one
-    kinds = [text_metadata(field.metadata).get("rerun:kind", "data") for field in (one, other)]
+def _join_columns(first: pa.Field, other: pa.Field) -> pa.Field:
+    if first.equals(other, check_metadata=True):
+        return first
+    kinds = [text_metadata(field.metadata).get("rerun:kind", "data") for field in (first, other)]
     if kinds[0] != kinds[1]:
-        raise _conflict(one.name, other.type, one.type)
+        raise _conflict(first.name, other.type, first.type)
     try:
-        joined = _join_fields(one, other)
+        joined = _join_fields(first, other)
     except SchemaConflictError as error:
-        raise SchemaConflictError(error.message, hint=f"It is in column '{one.name}'. {error.hint}") from error
+        raise SchemaConflictError(error.message, hint=f"It is in column '{first.name}'. {error.hint}") from error
     metadata = dict(joined.metadata or {})
-    if not all(_FLAG_OF_ALL in (field.metadata or {}) for field in (one, other)):
+    if not all(_FLAG_OF_ALL in (field.metadata or {}) for field in (first, other)):
         metadata.pop(_FLAG_OF_ALL, None)
     return joined.with_metadata(metadata)
 
 
-def join_types(one: pa.DataType, other: pa.DataType, where: str) -> pa.DataType:
+def join_types(first: pa.DataType, other: pa.DataType, where: str) -> pa.DataType:
     """The type that values of both have, of a column named ``where``: structs with the fields of both, recursively.
 
     Null goes with anything, and lists with lists whose items may be null. Everything else has to be the same. Fields
     of structs that are not the same in both, or in another order, are sorted by their names; so it makes no difference
-    which type is ``one`` and which ``other``, nor in which order many are joined.
+    which type is ``first`` and which ``other``, nor in which order many are joined.
 
     >>> join_types(pa.list_(pa.null()), pa.list_(pa.int8()), "/arm:pose")
     ListType(list<item: int8>)
@@ -228,54 +228,54 @@ def join_types(one: pa.DataType, other: pa.DataType, where: str) -> pa.DataType:
     Raises
     ------
     SchemaConflictError
-        There is no such type; ``one`` is the one that was there.
+        There is no such type; ``first`` is the one that was there.
     """
-    if one.equals(other, check_metadata=True):
-        return one
-    if pa.types.is_null(one) or pa.types.is_null(other):
-        return other if pa.types.is_null(one) else one
-    if pa.types.is_struct(one) and pa.types.is_struct(other):
-        return _join_structs(one, other, where)
+    if first.equals(other, check_metadata=True):
+        return first
+    if pa.types.is_null(first) or pa.types.is_null(other):
+        return other if pa.types.is_null(first) else first
+    if pa.types.is_struct(first) and pa.types.is_struct(other):
+        return _join_structs(first, other, where)
     for is_such, of in ((pa.types.is_list, pa.list_), (pa.types.is_large_list, pa.large_list)):
-        if is_such(one) and is_such(other):
-            return of(_join_fields(one.value_field, other.value_field))
-    if not one.equals(other):
-        raise _conflict(where, other, one)
-    return min(one, other, key=_type_bytes)
+        if is_such(first) and is_such(other):
+            return of(_join_fields(first.value_field, other.value_field))
+    if not first.equals(other):
+        raise _conflict(where, other, first)
+    return min(first, other, key=_type_bytes)
 
 
 def _type_bytes(datatype: pa.DataType) -> bytes:
     return bytes(pa.schema([("", datatype)]).serialize())
 
 
-def _join_structs(one: pa.StructType, other: pa.StructType, where: str) -> pa.DataType:
-    names = [[field.name for field in datatype] for datatype in (one, other)]
+def _join_structs(first: pa.StructType, other: pa.StructType, where: str) -> pa.DataType:
+    names = [[field.name for field in datatype] for datatype in (first, other)]
     if any(len(set(some)) < len(some) for some in names):  # nobody can tell which field is which
-        if one.equals(other):
-            return min(one, other, key=_type_bytes)
-        raise _conflict(where, other, one)
+        if first.equals(other):
+            return min(first, other, key=_type_bytes)
+        raise _conflict(where, other, first)
     if names[0] == names[1]:
-        return pa.struct([_join_fields(one.field(name), other.field(name)) for name in names[0]])
+        return pa.struct([_join_fields(first.field(name), other.field(name)) for name in names[0]])
     fields = []
     for name in sorted({*names[0], *names[1]}):
-        both = [datatype.field(name) for datatype, some in zip((one, other), names, strict=True) if name in some]
+        both = [datatype.field(name) for datatype, some in zip((first, other), names, strict=True) if name in some]
         fields.append(_join_fields(*both) if len(both) > 1 else both[0].with_nullable(True))
     return pa.struct(fields)
 
 
-def _join_fields(one: pa.Field, other: pa.Field) -> pa.Field:
-    metadata: dict[bytes, bytes] = dict(one.metadata or {})
+def _join_fields(first: pa.Field, other: pa.Field) -> pa.Field:
+    metadata: dict[bytes, bytes] = dict(first.metadata or {})
     for key, value in (other.metadata or {}).items():
         metadata[key] = min(value, metadata.get(key, value))
-    nullable = one.nullable or other.nullable or pa.types.is_null(one.type) or pa.types.is_null(other.type)
-    joined = join_types(one.type, other.type, one.name)
-    return pa.field(min(one.name, other.name), joined, nullable, dict(sorted(metadata.items())))
+    nullable = first.nullable or other.nullable or pa.types.is_null(first.type) or pa.types.is_null(other.type)
+    joined = join_types(first.type, other.type, first.name)
+    return pa.field(min(first.name, other.name), joined, nullable, dict(sorted(metadata.items())))
 
 
-def _conflict(where: str, new: pa.DataType, known: pa.DataType) -> SchemaConflictError:
+def _conflict(where: str, new: pa.DataType, existing: pa.DataType) -> SchemaConflictError:
     return SchemaConflictError(
         f"Schema error: Fail to merge schema field '{where}' because the from data_type = "
-        f"{rust_type_name(new)} does not equal {rust_type_name(known)}",
+        f"{rust_type_name(new)} does not equal {rust_type_name(existing)}",
         hint="A column has one type in all recordings of a store. Give the one that differs another name, or read it "
         "through a lens that casts it.",
     )

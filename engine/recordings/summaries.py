@@ -70,7 +70,7 @@ def summary_of(chunks: ChunkReferences, columns: Schema | None = None) -> LayerS
 
 
 def summaries_of(group: FooterGroup, each: Each = map) -> list[LayerSummary | None]:
-    """The summaries of the stores of a group, as :func:`summary_of` makes them of one; None where it would raise."""
+    """Return a summary of each store of a group, like :func:`summary_of`; None where that would raise."""
     table, count = group.table, len(group.stores)
     owner = np.full(len(table), -1, dtype=np.int64)
     for number, (_, _, _, start, stop) in enumerate(group.stores):
@@ -84,8 +84,8 @@ def summaries_of(group: FooterGroup, each: Each = map) -> list[LayerSummary | No
         payload = VerifiedPayload.of(path, entry, store=store)
         chunks[number].append(Chunk.lazy(entry.header if entry.header.components else None, payload))
     properties = each(_properties_or_none, chunks)
-    told = zip(_schemas_of(group), timelines, properties, strict=True)
-    return [None if has is None else LayerSummary(schema, ranges_of(lines), has) for schema, lines, has in told]
+    facts = zip(_schemas_of(group), timelines, properties, strict=True)
+    return [None if has is None else LayerSummary(schema, ranges_of(lines), has) for schema, lines, has in facts]
 
 
 def _properties_or_none(chunks: list[Chunk]) -> bytes | None:
@@ -103,17 +103,17 @@ def _schemas_of(group: FooterGroup) -> list[pa.Schema]:
     cells = table.components
     emptiness = np.asarray(cells.emptiness.cast(pa.int8()).fill_null(2).to_numpy(zero_copy_only=False), dtype=np.int64)
     kinds, _ = sequence_codes(cells.ends, emptiness, 3, kinds * len(sets) + types, count * max(len(sets), 1))
-    known: dict[bytes, pa.Schema] = {}
-    found = []
+    by_kinds: dict[bytes, pa.Schema] = {}
+    schemas = []
     for _, _, _, start, stop in group.stores:
         first = np.sort(np.unique(kinds[start:stop], return_index=True)[1]) + start
         key = kinds[first].tobytes()
-        if key not in known:
+        if key not in by_kinds:
             some = table.take(first)
             columns = chain(some.headers(), group.silent_columns(some.entity_components))
-            known[key] = Schema.from_headers(columns).to_arrow()
-        found.append(known[key])
-    return found
+            by_kinds[key] = Schema.from_headers(columns).to_arrow()
+        schemas.append(by_kinds[key])
+    return schemas
 
 
 def with_summary(folder: RecordingsFolder, entry: RecordingEntry, keep: Callable[[pa.Schema], str]) -> RecordingEntry:
@@ -144,15 +144,15 @@ def ranges_of(timelines: Iterable[TimelineHeader]) -> tuple[IndexRange, ...]:
     >>> ranges_of([TimelineHeader("tick", TimelineKind.SEQUENCE, *ends) for ends in ((3, 9), (0, 4))])
     (IndexRange(name='tick', kind='sequence', start=0, end=9),)
     """
-    found: dict[str, tuple[TimelineKind, int, int]] = {}
+    ranges: dict[str, tuple[TimelineKind, int, int]] = {}
     for line in timelines:
         start, end = line.start, line.end
         if start is None or end is None:
             continue
-        known = found.setdefault(line.name, (line.kind, start, end))
-        if known[0] == line.kind and (start < known[1] or end > known[2]):
-            found[line.name] = line.kind, min(start, known[1]), max(end, known[2])
-    return tuple([IndexRange(name, str(kind), start, end) for name, (kind, start, end) in sorted(found.items())])
+        existing = ranges.setdefault(line.name, (line.kind, start, end))
+        if existing[0] == line.kind and (start < existing[1] or end > existing[2]):
+            ranges[line.name] = line.kind, min(start, existing[1]), max(end, existing[2])
+    return tuple([IndexRange(name, str(kind), start, end) for name, (kind, start, end) in sorted(ranges.items())])
 
 
 def timelines_of(table: ChunkTable) -> list[TimelineHeader]:
@@ -164,17 +164,17 @@ def _timelines_by(table: ChunkTable, owner: Rows, count: int) -> list[list[Timel
     """The same for each of ``count`` owners of rows; those of a negative number are nobody's."""
     cells = table.timelines
     owner = np.repeat(owner, np.diff(cells.ends))
-    there = owner >= 0
-    cell = owner[there] * len(cells.keys) + cells.codes[there]
-    found, first, place = np.unique(cell, return_index=True, return_inverse=True)
-    known = cells.is_known[there]
-    starts, ends = np.full(len(found), _MOST), np.full(len(found), _LEAST)
-    np.minimum.at(starts, place[known], cells.start[there][known])
-    np.maximum.at(ends, place[known], cells.end[there][known])
-    has_times = np.bincount(place[known], minlength=len(found)) > 0
+    is_owned = owner >= 0
+    cell = owner[is_owned] * len(cells.keys) + cells.codes[is_owned]
+    unique_cells, first, place = np.unique(cell, return_index=True, return_inverse=True)
+    has_range = cells.is_known[is_owned]
+    starts, ends = np.full(len(unique_cells), _MOST), np.full(len(unique_cells), _LEAST)
+    np.minimum.at(starts, place[has_range], cells.start[is_owned][has_range])
+    np.maximum.at(ends, place[has_range], cells.end[is_owned][has_range])
+    has_times = np.bincount(place[has_range], minlength=len(unique_cells)) > 0
     by_owner: list[list[TimelineHeader]] = [[] for _ in range(count)]
     order = np.argsort(first)[has_times[np.argsort(first)]]
-    for key, start, end in zip(found[order].tolist(), starts[order].tolist(), ends[order].tolist(), strict=True):
+    for key, start, end in zip(unique_cells[order].tolist(), starts[order].tolist(), ends[order].tolist(), strict=True):
         which, code = divmod(key, len(cells.keys))
         name, kind = cells.keys[code]
         by_owner[which].append(TimelineHeader(name, kind, start, end))
@@ -240,18 +240,18 @@ def _shape_of(columns: Sequence[ComponentColumnDescriptor]) -> _Shape:
     types = tuple([column.datatype for column in columns])
     key = tuple([(column.entity_path, column.descriptor) for column in columns])
     shapes = lasting(_Shapes)
-    known = shapes.get(key)
-    if known is None or not alike(known.types, types):
+    shape = shapes.get(key)
+    if shape is None or not alike(shape.types, types):
         fields = {field.name: field for field in Schema((), columns).to_arrow()}
         schema = pa.schema([fields[column.name] for column in columns])
         if len(shapes) >= _MOST_SHAPES:
             shapes.clear()
-        known = shapes[key] = _Shape(schema, bytes(schema.serialize()), types)
-    return known
+        shape = shapes[key] = _Shape(schema, bytes(schema.serialize()), types)
+    return shape
 
 
 def properties_in(data: bytes) -> pa.Table:
-    """The one row that :func:`properties_of` gave; without columns where there are none. Raises as Arrow does."""
+    """Return the single row of :func:`properties_of`; it may have no columns. Raises as Arrow does."""
     if not data:
         return pa.table({})
     table = pa.ipc.open_stream(pa.py_buffer(data)).read_all()

@@ -69,7 +69,7 @@ def times_of_parts(chunks: Sequence[PartChunk], staging: Staging | None) -> Time
 
 
 def times_in(folder: RecordingsFolder, entry: RecordingEntry) -> Times | None:
-    """The times of a recording, undecoded; None where they were not made yet. Raises ``ReadError``."""
+    """Return the times of a recording, undecoded, or None if they are not made yet. Raises ``ReadError``."""
     if not entry.times_size:
         return None
     start = entry.manifest_offset + entry.manifest_size

@@ -52,11 +52,10 @@ class _TimesBody(Body):
 
 
 def make_times(writer: StoreWriter, run: RunOptions, keys: Collection[Key] | None = None) -> int:
-    """Publish versions in which recordings that have no times have them; gives how many were made.
+    """Publish versions with times for recordings without them; return the number of these.
 
-    ``keys`` are those of the layers that are asked about, by default all. Their chunks are read where they lie, by the
-    executor that ``run`` says. One that cannot be read stays as it is, with a warning. Raises as
-    :meth:`StoreWriter.rewrite`.
+    ``keys`` are those of the layers in question, by default all. Their chunks are read in place, by the executor of
+    ``run``. An unreadable recording stays unchanged, with a warning. Raises as :meth:`StoreWriter.rewrite`.
     """
     made, tried = 0, set[tuple[str, int]]()
 
@@ -98,10 +97,10 @@ def _make_some(writer: StoreWriter, entries: Sequence[RecordingEntry], staging: 
             entry = layers[at][0]
             times = Times.in_part(staging.folder.place(part))
             if times is not None:
-                found = TimesBytes.of([times.read_pieces()], times.directory)
+                times_bytes = TimesBytes.of([times.read_pieces()], times.directory)
                 data = folder.manifest(entry)
-                name, offset = files.add_manifest(data, found.pieces)
-                new[entry.key] = replace(found.noted(entry), manifest=name, manifest_offset=offset)
+                name, offset = files.add_manifest(data, times_bytes.pieces)
+                new[entry.key] = replace(times_bytes.noted(entry), manifest=name, manifest_offset=offset)
         files.finish()
         version = None
         if new:

@@ -92,7 +92,7 @@ class NewShards:
         return sum(shard.size for shard in self._shards)
 
     def discard(self) -> None:
-        """Throw away what was begun; shards that have appeared are removed too, since nothing names them."""
+        """Remove all files of this writer, finished shards included, since nothing names them."""
         for shard in self._shards:
             shard.file.discard()
         self._folder.delete(shard.name for shard in self._shards)
@@ -136,7 +136,7 @@ class NewFiles:
 
     @property
     def shards(self) -> NewShards:
-        """The shards; what is copied into them lies in the staging folder."""
+        """The shards. Copies for them wait in the staging folder."""
         if self._shards is None:
             assert self._staging is not None, "shards need a staging folder"
             folder = self.folder
@@ -211,14 +211,14 @@ class NewFiles:
 
 
 def put_durably(folder: Folder, name: str, data: bytes) -> None:
-    """Write a file that a version is going to name: its name is on the disk before that version's."""
+    """Write a file for a later version: its name is on the disk before that version's."""
     folder.put(name, data)
     if isinstance(folder, LocalFolder):
         sync_folder(folder.location)
 
 
 def announced_runs(folder: RecordingsFolder) -> tuple[set[str], set[str]]:
-    """The runs whose writers live, as far as anybody knows, and those that are announced by writers that do not."""
+    """Return the announced runs of writers that live, as far as is known, and of those that do not."""
     living, dead = set[str](), set[str]()
     try:
         names = list(folder.writers.names())
@@ -238,7 +238,7 @@ def withdraw_all(folder: RecordingsFolder, runs: Iterable[str]) -> None:
 
 
 def _holder(folder: Folder, name: str) -> Holder | None:
-    """Who announced a run; None where that is not to be read, or it is over."""
+    """Return the announcer of a run, or None if it cannot be read or the run is over."""
     for pause in (0.0, _TORN):
         time.sleep(pause)
         try:
@@ -275,19 +275,21 @@ def vacuum_folder(
     ``StoreWriter.commit`` does.
     """
     began = time.perf_counter()
-    there = [(kind, kind.entries()) for kind in (folder.tables, folder.manifests, folder.shards)]
-    there.append((folder.versions_folder, [e for e in folder.versions_folder.entries() if e.name.startswith(".")]))
+    files_by_folder = [(kind, kind.entries()) for kind in (folder.tables, folder.manifests, folder.shards)]
+    files_by_folder.append(
+        (folder.versions_folder, [e for e in folder.versions_folder.entries() if e.name.startswith(".")])
+    )
     runs = abandoned_runs(folder.path)
     base: RecordingsVersion | None = newest
 
     def attempt() -> tuple[RecordingsVersion, int] | None:
         nonlocal base
         newest, base = base or folder.version(), None
-        first, tables = _kept(folder, newest, keep, time.time() - older_than_seconds)
+        first, tables = _first_and_tables(folder, newest, keep, time.time() - older_than_seconds)
         manifests, shards = folder.named(sorted(tables))
         needed = {table.name for table in tables} | manifests | shards
         living, dead = announced_runs(folder)
-        doomed = [(kind, [e for e in files if is_doomed(e.name, needed, living)]) for kind, files in there]
+        doomed = [(kind, [e for e in files if is_doomed(e.name, needed, living)]) for kind, files in files_by_folder]
         stale = [number for number in folder.files.all_numbers() if number < first]
         if not stale and not runs and not dead and not any(files for _, files in doomed):
             return newest, 0
@@ -304,12 +306,12 @@ def vacuum_folder(
 
 
 def is_doomed(name: str, needed: Collection[str], living: Collection[str]) -> bool:
-    """Whether a file that was there before the newest version was read is to go."""
+    """Return True for a file to remove, of those found before the newest version was read."""
     return name not in needed and name.partition("-")[0] not in living
 
 
 def following(newest: RecordingsVersion, living: Iterable[str], first: int, seconds: float) -> RecordingsVersion:
-    """The version of a vacuum on top of ``newest``: the same recordings, what it begins with, and whom it spares."""
+    """Return a vacuum's version on top of ``newest``: the same recordings, its first version, and the spared runs."""
     return replace(
         newest,
         number=newest.number + 1,
@@ -324,7 +326,9 @@ def following(newest: RecordingsVersion, living: Iterable[str], first: int, seco
     )
 
 
-def _kept(folder: RecordingsFolder, newest: RecordingsVersion, keep: int, limit: float) -> tuple[int, set[TableRef]]:
+def _first_and_tables(
+    folder: RecordingsFolder, newest: RecordingsVersion, keep: int, limit: float
+) -> tuple[int, set[TableRef]]:
     """The number of the first version that stays, and the tables of all of them.
 
     A vacuum's own version, which has the recordings of the one before it, is not counted.
@@ -343,9 +347,8 @@ def _kept(folder: RecordingsFolder, newest: RecordingsVersion, keep: int, limit:
 def _remove(
     home: RecordingsFolder, stale: Sequence[int], doomed: Iterable[tuple[Folder, Sequence[tuple[str, int]]]]
 ) -> int:
-    """Remove old versions first, so that no reader can open them any more; then what only they needed.
-
-    What is left where this is cut, the next one removes. Gives the bytes freed.
+    """Remove old versions first, so that no reader can open them any more; then their other files. After a crash the
+    next vacuum removes the rest. Return the bytes freed.
     """
     home.files.delete(stale)
     reach("vacuum.versions")

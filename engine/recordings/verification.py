@@ -30,104 +30,103 @@ from .versions import TableRef
 
 
 class _Told(defaultdict[tuple[str, str], defaultdict[int, list[tuple[StoreEntry, ChunkEntry]]]]):
-    """The chunks that manifests tell of, by the files, of which version, that they lie in, and by their offsets."""
+    """The chunks of manifests, by their file and its version, and by their offsets."""
 
     def __init__(self) -> None:
         super().__init__(lambda: defaultdict(list))
 
 
 class _Times(defaultdict[tuple[str, str], defaultdict[int, list[tuple[Times, int]]]]):
-    """The times that are told of the same chunks: where they lie, and the number of the chunk there."""
+    """The times of the same chunks, and the number of the chunk in them."""
 
     def __init__(self) -> None:
         super().__init__(lambda: defaultdict(list))
 
     def look(self, shard: tuple[str, str]) -> Look | None:
-        """A look at the chunks of a file that compares them with their times."""
-        told = self.get(shard)
-        if told is None:
+        """Return a look at the chunks of a file. It compares them with their times."""
+        claims = self.get(shard)
+        if claims is None:
             return None
 
         def look(offset: int, data: ChunkData) -> None:
-            for times, number in told.get(offset, ()):
+            for times, number in claims.get(offset, ()):
                 times.expect(number, data)
 
         return look
 
 
 def verify_store(folder: RecordingsFolder) -> Verification:
-    """Read all that the versions of a store name, and compare it with what they say.
+    """Read all files of a store's versions, and compare them with their digests and entries.
 
-    Version files, tables of recordings, schemas, manifests, times and chunks have the digests that are told of them;
-    each recording has the rows and chunks that its entry counts; each chunk is decoded, once, and is what the manifest,
-    the times and its shard's footer say. Files that the newest version uses in place are those that were registered.
-    Chunks are counted by shards, those included that only old versions still need. What is otherwise is a fault of the
-    result.
-    Raises ``SourceMissingError`` where there is no store.
+    Version files, tables of recordings, schemas, manifests, times and chunks have their noted digests; each recording
+    has the rows and chunks that its entry counts; each chunk is decoded, once, and fits the manifest, the times and its
+    shard's footer. Files that the newest version uses in place are those that were registered. Chunks are counted by
+    shards, those included that only old versions still need. Each difference is a fault of the result. Raises
+    ``SourceMissingError`` if there is no store.
     """
-    found = Findings()
+    findings = Findings()
     tables: dict[TableRef, None] = {}
     for number in folder.files.numbers():
-        with found.noting():
+        with findings.noting():
             tables.update(dict.fromkeys(folder.read_version(number).tables))
-    told, times = _Told(), _Times()
+    claims, times = _Told(), _Times()
     manifests: set[tuple[str, int]] = set()
     schemas = SchemaFiles(folder)
     in_place = _in_place(folder)
     for table in tables:
-        with found.noting():
+        with findings.noting():
             for entry in folder.entries([table]):
                 place = entry.manifest, entry.manifest_offset
                 if not entry.manifest or place in manifests:
                     continue
                 manifests.add(place)
-                with found.noting():
+                with findings.noting():
                     _read_columns(schemas, folder, entry)
-                with found.noting():
+                with findings.noting():
                     is_there = not entry.in_place or place in in_place
-                    _read_manifest(folder, entry, *((told, times) if is_there else (_Told(), _Times())))
-    for shard, version in sorted(told):
+                    _read_manifest(folder, entry, *((claims, times) if is_there else (_Told(), _Times())))
+    for shard, version in sorted(claims):
         try:
-            with found.noting(), open_positional(shard, version):
-                found.add(verify_file(shard, told[shard, version], times.look((shard, version))))
+            with findings.noting(), open_positional(shard, version):
+                findings.add(verify_file(shard, claims[shard, version], times.look((shard, version))))
         except SourceMissingError as error:
-            found.fault(_gone("shard" if version == NEVER_CHANGES else "file in place", error.path))
-    return found.verification()
+            findings.fault(_gone("shard" if version == NEVER_CHANGES else "file in place", error.path))
+    return findings.verification()
 
 
 def check_store(folder: RecordingsFolder) -> list[tuple[RecordingEntry | None, ReadError]]:
-    """Look whether what a store needs is there, without reading chunks: its own files, and those in place.
+    """Check that a store's files exist, its own and those in place, without reading chunks.
 
     Versions, tables, and of the newest version schemas, manifests and times have the digests that are told of them, its
     shards are there, and files in place are those that were registered. Each fault comes with the layer that it is
-    about, if that is one. Raises ``SourceMissingError`` where there is no store.
+    about, if that is one. Raises ``SourceMissingError`` if there is no store.
     """
-    found = list[tuple[RecordingEntry | None, ReadError]]()
+    faults = list[tuple[RecordingEntry | None, ReadError]]()
 
     def look(read: Callable[[], object], entry: RecordingEntry | None = None) -> None:
         try:
             read()
         except ReadError as error:
-            found.append((entry, error))
+            faults.append((entry, error))
 
     tables: dict[TableRef, None] = {}
     for number in folder.files.numbers():
         look(lambda number=number: tables.update(dict.fromkeys(folder.read_version(number).tables)))  # type: ignore[misc]
     for table in tables:
         look(lambda table=table: deque(folder.rows(table), 0))  # type: ignore[misc]
-    if found:
-        return found
+    if faults:
+        return faults
     newest = folder.newest()
     live = LiveEntries() if newest is None else folder.live(newest)
     schemas = SchemaFiles(folder)
     for digest in live.columns("schema")["schema"].drop_null().unique().to_pylist():
         look(lambda digest=digest: schemas.get(digest))  # type: ignore[misc]
-    there = set(folder.shards.names())
+    shards = set(folder.shards.names())
     with ThreadPoolExecutor(_AT_ONCE, "chunkmill-check") as threads:
-        for entry, error in threads.map(lambda entry: (entry, _fault_of(folder, entry, there)), live):
+        for entry, error in threads.map(lambda entry: (entry, _fault_of(folder, entry, shards)), live):
             if error is not None:
-                found.append((entry, error))
-    return found
+                faults.append((entry, error))
+    return faults
 
 
 _AT_ONCE: Final = 16
@@ -156,14 +155,14 @@ def _gone(what: str, path: str | None) -> ReadError:
 
 
 def _in_place(folder: RecordingsFolder) -> set[tuple[str, int]]:
-    """The manifests of the newest version whose chunks lie in files that are not the store's."""
+    """Return the manifests of the newest version with chunks in files of others."""
     try:
         newest = folder.newest()
         live = folder.live(newest).table if newest else SCHEMA.empty_table()
     except ReadError:  # told where that file is read
         return set()
-    there = live.filter(live["in_place"])
-    return set(zip(there["manifest"].to_pylist(), there["manifest_offset"].to_pylist(), strict=True))
+    rows = live.filter(live["in_place"])
+    return set(zip(rows["manifest"].to_pylist(), rows["manifest_offset"].to_pylist(), strict=True))
 
 
 def _read_columns(schemas: SchemaFiles, folder: RecordingsFolder, entry: RecordingEntry) -> None:
@@ -180,7 +179,7 @@ def _read_columns(schemas: SchemaFiles, folder: RecordingsFolder, entry: Recordi
         ) from error
 
 
-def _read_manifest(folder: RecordingsFolder, entry: RecordingEntry, told: _Told, told_times: _Times) -> None:
+def _read_manifest(folder: RecordingsFolder, entry: RecordingEntry, claims: _Told, time_claims: _Times) -> None:
     """Take what a recording's manifest and times tell of its chunks. Raises ``ReadError``."""
     chunks = folder.references(entry)
     times = times_in(folder, entry)
@@ -191,9 +190,9 @@ def _read_manifest(folder: RecordingsFolder, entry: RecordingEntry, told: _Told,
     rows = 0
     for number, (at, chunk) in enumerate(zip(which.tolist(), table.entries(), strict=True)):
         shard = shards[at], chunks.version or NEVER_CHANGES
-        told[shard][chunk.offset].append((entry.store, chunk))
+        claims[shard][chunk.offset].append((entry.store, chunk))
         if times is not None:
-            told_times[shard][chunk.offset].append((times, number))
+            time_claims[shard][chunk.offset].append((times, number))
         rows += chunk.header.num_rows
     if rows != entry.rows:
         raise ReadError(

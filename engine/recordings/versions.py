@@ -79,7 +79,7 @@ class RecordingsVersion:
     spared: Mapping[str, int] = field(default_factory=dict)
 
     def spares(self, run: str, began: int) -> bool:
-        """Whether no vacuum up to this version has removed files of ``run``, which began at version ``began``."""
+        """Return True if no vacuum up to this version has removed files of ``run``, begun at version ``began``."""
         return self.vacuumed <= began or self.spared.get(run, self.vacuumed) <= began
 
     def to_dict(self) -> dict[str, Any]:
@@ -95,12 +95,12 @@ class RecordingsVersion:
 
 
 def versions_of_catalog(folder: Folder) -> Folder:
-    """The folder of the versions of a catalog in ``folder``, in which a store has none."""
+    """Return the folder of a catalog's versions in ``folder``; a store has none."""
     return folder.sub("catalog").sub("versions")
 
 
 def is_catalog(location: Location) -> bool:
-    """Whether there is a catalog; not where the place cannot be read."""
+    """Return True for the folder of a catalog; False if it cannot be read."""
     try:
         return has_files(versions_of_catalog(Folder.at(location)))
     except (OSError, ReadError):
@@ -108,7 +108,7 @@ def is_catalog(location: Location) -> bool:
 
 
 def check_no_catalog(location: Location) -> None:
-    """Raise ``UsageError`` where there is a catalog, in whose folder no store may be made."""
+    """Raise ``UsageError`` for the folder of a catalog: no store may be made in it."""
     if is_catalog(location):
         raise UsageError(
             f"{location} is a catalog",

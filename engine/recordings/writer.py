@@ -56,7 +56,7 @@ class Origin:
 
 
 class InPlace(NamedTuple):
-    """The chunks of a recording that stay in its file, by their places there, and their summary."""
+    """The chunks of a recording in its own file, by their places there, and their summary."""
 
     table: ChunkTable
     summary: LayerSummary
@@ -138,7 +138,7 @@ class StoreWriter:
         self._is_behind = False
 
     def catch_up(self) -> None:
-        """Look at the newest version anew, where there is one or a commit has failed.
+        """Read the newest version if there is a newer one or a commit has failed.
 
         To be called before the first file of a run is written, and not again until it is published.
         """
@@ -151,7 +151,7 @@ class StoreWriter:
         return self.version.number if self.version else 0
 
     def is_done(self, query_id: str, batch: int) -> bool:
-        """Whether the store holds this batch of this query already."""
+        """Return True if the store holds this batch of this query already."""
         self.catch_up()
         return self.version is not None and self.version.batches.get(query_id, 0) >= batch
 
@@ -183,11 +183,14 @@ class StoreWriter:
         """
         self.catch_up()
         self.complete()
-        kept = [one.chunks if one.keep_chunks else () for one in arrived]
-        told = [(one, _summary(one, staging), times_of_parts(c, staging)) for one, c in zip(arrived, kept, strict=True)]
+        kept_chunks = [recording.chunks if recording.keep_chunks else () for recording in arrived]
+        layers = [
+            (recording, _summary(recording, staging), times_of_parts(c, staging))
+            for recording, c in zip(arrived, kept_chunks, strict=True)
+        ]
 
         def bring_in(files: NewFiles) -> RecordingsVersion:
-            new = self._bring_in(told, commit, files)
+            new = self._bring_in(layers, commit, files)
             version = self._publish(partial(self._with_arrived, new, moved, gone, alone, rule), commit)
             assert version is not None
             return version
@@ -232,10 +235,10 @@ class StoreWriter:
 
     @contextlib.contextmanager
     def files(self, staging: Staging | None = None) -> Iterator[NewFiles]:
-        """Files for one commit, which is to be published within; announced, so that no vacuum takes them.
+        """Files for one commit, to be published within the block. They are announced, so that no vacuum takes them.
 
-        To be called after :meth:`catch_up`, as a vacuum that came before knows nothing of them. They are removed where
-        what is done within fails, unless a version may name them.
+        To be called after :meth:`catch_up`, as a vacuum that came before knows nothing of them. They are removed if the
+        block fails, unless a version may name them.
         """
         files = NewFiles(self.folder, staging, self._shard_bytes, base=self.number)
         self._may_be_visible = False
@@ -283,12 +286,12 @@ class StoreWriter:
     ) -> tuple[Sequence[RecordingEntry], bool]:
         """The change that :meth:`commit` publishes on top of the newest version."""
         live = self.live
-        elsewhere = {one.key: now for one in moved if (now := moved_to(live.get(one.key), one)) is not None}
-        entries = self._ruled([*elsewhere.values(), *(self._counted(one, elsewhere) for one in new)], rule)
+        elsewhere = {entry.key: now for entry in moved if (now := moved_to(live.get(entry.key), entry)) is not None}
+        entries = self._ruled([*elsewhere.values(), *(self._counted(entry, elsewhere) for entry in new)], rule)
         left = list(live) if alone else [now for old in gone if (now := still(live.get(old.key), old)) is not None]
         keys, sources = {entry.key for entry in entries}, {entry.source for entry in entries}
         left = [old for old in left if old.key not in keys]
-        hidden = {e.key for e in left if e.source in sources and any(one.takes_place_of(e) for one in entries)}
+        hidden = {e.key for e in left if e.source in sources and any(entry.takes_place_of(e) for entry in entries)}
         return [*(removal_of(old) for old in left if old.key not in hidden), *entries], False
 
     def _rewritten(
@@ -331,7 +334,7 @@ class StoreWriter:
         return self.version if publish(attempt, "this store", path=str(self.folder.path), hint=hint) else None
 
     def _attempt(self, files: NewFiles, entries: Sequence[RecordingEntry], anew: bool, commit: Commit) -> bool:
-        """Try to publish a version on top of the one that is known; False where its number is taken."""
+        """Try to publish a version on top of the known one; return False if its number is taken."""
         base = self.number
         self._new_table = None
         self._is_behind = True
@@ -383,40 +386,44 @@ class StoreWriter:
     def _bring_in(
         self, arrived: Sequence[tuple[Arrived, LayerSummary, TimesBytes]], commit: Commit, files: NewFiles
     ) -> list[RecordingEntry]:
-        own = (one for one, _, _ in arrived if one.keep_chunks and one.in_place is None)
-        shards = {id(one): files.shards.add(one.store, one.chunks) for one in own}
+        own = (recording for recording, _, _ in arrived if recording.keep_chunks and recording.in_place is None)
+        shards = {id(recording): files.shards.add(recording.store, recording.chunks) for recording in own}
         schemas = SchemaFiles(self.folder)
         entries = []
-        for one, summary, times in arrived:
-            table = table_of_parts(shards.get(id(one), one.chunks)) if one.in_place is None else one.in_place.table
-            data = manifest_bytes(table) if one.keep_chunks else b""
+        for recording, summary, times in arrived:
+            table = (
+                table_of_parts(shards.get(id(recording), recording.chunks))
+                if recording.in_place is None
+                else recording.in_place.table
+            )
+            data = manifest_bytes(table) if recording.keep_chunks else b""
             name, offset = files.add_manifest(data, times.pieces) if data else ("", 0)
-            source = one.source
+            source = recording.source
             entries.append(
                 RecordingEntry(
-                    recording_id=one.store.recording_id,
-                    application_id=one.store.application_id,
-                    kind=one.store.kind,
+                    recording_id=recording.store.recording_id,
+                    application_id=recording.store.application_id,
+                    kind=recording.store.kind,
                     segment_version=1,
                     source=source.path,
                     source_size=source.size,
                     source_modified_ns=source.modified_ns,
                     source_digest=source.digest,
                     source_kept=source.kept,
-                    rrd=one.rrd,
+                    rrd=recording.rrd,
                     manifest=name,
                     manifest_offset=offset,
                     manifest_size=len(data),
                     manifest_digest=digest_of(data).hex() if data else "",
-                    shards=tuple(table.part_codes[1]) if data and one.in_place is None else (),
+                    shards=tuple(table.part_codes[1]) if data and recording.in_place is None else (),
                     chunks=len(table),
                     rows=int(table.num_rows.sum()),
                     bytes=table.message_bytes,
                     query_id=commit.query_id,
                     batch=commit.batch,
                     added=time.time(),
-                    layer=one.layer,
-                    in_place=one.in_place is not None,
+                    layer=recording.layer,
+                    in_place=recording.in_place is not None,
                     source_etag=source.etag,
                     schema=schemas.put(summary.schema),
                     ranges=summary.ranges,
@@ -429,7 +436,7 @@ class StoreWriter:
         return entries
 
     def _counted(self, entry: RecordingEntry, moved: Collection[Key]) -> RecordingEntry:
-        """An entry with its segment version, which is one above those whose place it takes."""
+        """Return an entry with its segment version, one above those it replaces."""
         before = [self.live.get(entry.key), *(e for e in self.live.of_source(entry.source) if e.key not in moved)]
         earlier = [e.segment_version for e in before if e is not None and entry.takes_place_of(e)]
         return replace(entry, segment_version=max(earlier, default=0) + 1) if earlier else entry
@@ -471,7 +478,7 @@ class StoreWriter:
     def _tables(
         self, files: NewFiles, before: Sequence[TableRef], entries: Sequence[RecordingEntry]
     ) -> tuple[TableRef, ...]:
-        """The tables of the next version. Those that are not much larger than what is added are merged with it.
+        """The tables of the next version. Those not much larger than the addition are merged with it.
 
         So their number stays logarithmic, and an entry is written again a logarithmic number of times.
         """
@@ -493,17 +500,21 @@ class StoreWriter:
         return (*tables, TableRef(name, digest_of(data).hex(), count))
 
 
-def _summary(one: Arrived, staging: Staging | None) -> LayerSummary:
-    """The summary of a recording that arrived; of one whose chunks lie in parts, by their headers."""
-    if one.in_place is not None:
-        return one.in_place.summary
-    headers = [c.entry.header for c in one.chunks]
-    found = [c for c, h in zip(one.chunks, headers, strict=True) if h.is_static and is_property(h.entity_path)]
-    assert staging is not None or not found, "chunks in parts need a staging folder"
-    places = [staging.folder.place(c.part) for c in found] if staging is not None else []
-    verified = partial(VerifiedPayload.of, version=NEVER_CHANGES, store=one.store)
-    known = [verified(place, c.entry) for place, c in zip(places, found, strict=True)]
+def _summary(recording: Arrived, staging: Staging | None) -> LayerSummary:
+    """Return the summary of a new recording; of one in parts by the headers of its chunks."""
+    if recording.in_place is not None:
+        return recording.in_place.summary
+    headers = [c.entry.header for c in recording.chunks]
+    property_chunks = [
+        c for c, h in zip(recording.chunks, headers, strict=True) if h.is_static and is_property(h.entity_path)
+    ]
+    assert staging is not None or not property_chunks, "chunks in parts need a staging folder"
+    places = [staging.folder.place(c.part) for c in property_chunks] if staging is not None else []
+    verified = partial(VerifiedPayload.of, version=NEVER_CHANGES, store=recording.store)
+    payloads = [verified(place, c.entry) for place, c in zip(places, property_chunks, strict=True)]
     with keeping_open():
-        properties = properties_of(Chunk.lazy(c.entry.header, p) for c, p in zip(found, known, strict=True))
-    schema = Schema.from_headers([*headers, *one.silent_columns]).to_arrow()
+        properties = properties_of(
+            Chunk.lazy(c.entry.header, p) for c, p in zip(property_chunks, payloads, strict=True)
+        )
+    schema = Schema.from_headers([*headers, *recording.silent_columns]).to_arrow()
     return LayerSummary(schema, ranges_of(t for header in headers for t in header.timelines), properties)

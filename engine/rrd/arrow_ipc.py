@@ -61,7 +61,7 @@ def read_batch(stream: pa.Buffer) -> pa.RecordBatch:
 
 
 def check_message(message: pa.Message) -> bool:
-    """Whether a batch is compressed. Raises ``ValueError`` where it would expand beyond what may be believed."""
+    """Return True if a batch is compressed. Raises ``ValueError`` for an expansion beyond belief."""
     total = _expansion(message)
     most = min(MAX_CHUNK_UNCOMPRESSED, max(FREE_EXPANSION, len(message.body or b"") * MAX_COMPRESSION_RATIO))
     if total is not None and total > most:
@@ -100,7 +100,7 @@ def check_columns(schema: pa.Message) -> None:
 
 
 def _expansion(message: pa.Message) -> int | None:
-    """The bytes that the compressed buffers of a batch, or of a dictionary, declare; None where it has none."""
+    """Return the declared bytes of the compressed buffers of a batch or dictionary, or None if not compressed."""
     metadata, body = memoryview(message.metadata), memoryview(message.body or b"")
     try:
         table = _follow(metadata, _field(metadata, _follow(metadata, 0), _MESSAGE_HEADER))
@@ -156,7 +156,7 @@ def _follow(data: memoryview, position: int | None) -> int:
 
 
 def _field(data: memoryview, table: int, slot: int) -> int | None:
-    """Position of the field in ``slot`` of the table, or None where it is absent."""
+    """Return the position of the field in ``slot`` of the table, or None if it is absent."""
     vtable = table - _I32.unpack_from(data, table)[0]
     if vtable < 0 or 4 + 2 * slot >= _U16.unpack_from(data, vtable)[0]:
         return None
@@ -247,7 +247,7 @@ def check_size(size: int) -> None:
 
 
 def has_dictionary(datatype: pa.DataType) -> bool:
-    """Whether values of the type are partly in dictionaries, which are messages of their own."""
+    """Return True if values of the type are partly in dictionaries, which are messages of their own."""
     if pa.types.is_dictionary(datatype):
         return True
     return any(has_dictionary(datatype.field(i).type) for i in range(datatype.num_fields))
@@ -468,12 +468,12 @@ _Key = tuple[int, bytes]
 class _KnownSchema:
     """A schema, and where its columns go.
 
-    ``told`` is the head of a batch without compression: another one like it need not be checked again.
+    ``batch_head`` is the head of a batch without compression: another one like it need not be checked again.
     """
 
     schema: pa.Schema
     layout: BatchLayout
-    told: bytes = b""
+    batch_head: bytes = b""
 
 
 class _KnownSchemas(dict[_Key, _KnownSchema]):
@@ -489,9 +489,9 @@ def decode_chunk(stream: bytes | memoryview, *, path: str, offset: int | None, w
     key = _key_of(head)
     shape = lasting(_KnownSchemas).get(key) if key is not None else None
     if key is not None and shape is not None:
-        found = _decoded(stream, head, key[0], shape)
-        if found is not None:
-            return found
+        chunk = _decoded(stream, head, key[0], shape)
+        if chunk is not None:
+            return chunk
     batch = decode_batch(stream, path=path, offset=offset, what=what)
     data, layout = data_with_layout(batch)
     if key is not None and shape is None and layout is not None:
@@ -500,7 +500,7 @@ def decode_chunk(stream: bytes | memoryview, *, path: str, offset: int | None, w
 
 
 def head_of(stream: bytes | memoryview) -> bytes:
-    """The schema message that opens a stream; empty where the stream does not begin in the usual way."""
+    """Return the schema message at the start of a stream; empty for an unusual start."""
     if stream[:4] != _CONTINUED:
         return b""
     stop = 8 + int.from_bytes(stream[4:8], "little")
@@ -508,22 +508,22 @@ def head_of(stream: bytes | memoryview) -> bytes:
 
 
 def _key_of(head: bytes) -> _Key | None:
-    """None where there is no schema, or no id in it."""
+    """Return None without a schema, or without an id in it."""
     at = head.find(_PREFIX, 8)
     return None if at < 0 or at + _ID_SIZE > len(head) else (at, head[:at] + head[at + _ID_SIZE :])
 
 
 def _decoded(stream: bytes | memoryview, head: bytes, at: int, shape: _KnownSchema) -> ChunkData | None:
-    """The chunk; None where something is unusual, or wrong: then it is read with all care."""
+    """Return the chunk, or None for anything unusual or wrong: then it is read with all care."""
     start = len(head)
-    told = bytes(stream[start : start + 8 + int.from_bytes(stream[start + 4 : start + 8], "little")])
+    batch_head = bytes(stream[start : start + 8 + int.from_bytes(stream[start + 4 : start + 8], "little")])
     try:
         chunk_id = bytes.fromhex(head[at + len(_PREFIX) : at + _ID_SIZE].decode("ascii"))
         message = pa.ipc.read_message(pa.py_buffer(stream).slice(start))
         if len(chunk_id) != 16 or message.type != "record batch":
             return None
-        if told != shape.told and not check_message(message):
-            shape.told = told
+        if batch_head != shape.batch_head and not check_message(message):
+            shape.batch_head = batch_head
         batch = pa.ipc.read_record_batch(message, shape.schema)
         batch.validate(full=True)
     except ARROW_ERRORS:

@@ -58,14 +58,14 @@ def valid(column: pa.Array) -> Mask:
 def distinct(keys: Integers, bound: int) -> tuple[Integers, Integers]:
     """The numbers among ``keys`` (below ``bound``), ascending, and for each key its place among them."""
     if bound > _DENSE:
-        found, place = np.unique(keys, return_inverse=True)
-        return found, place.reshape(-1)
+        numbers, place = np.unique(keys, return_inverse=True)
+        return numbers, place.reshape(-1)
     is_there = np.zeros(bound, dtype=bool)
     is_there[keys] = True
-    found = np.flatnonzero(is_there)
+    numbers = np.flatnonzero(is_there)
     places = np.empty(bound, dtype=np.int64)
-    places[found] = np.arange(len(found))
-    return found, places[keys]
+    places[numbers] = np.arange(len(numbers))
+    return numbers, places[keys]
 
 
 def sequence_codes(
@@ -73,20 +73,20 @@ def sequence_codes(
 ) -> tuple[Integers, int]:
     """For each list a number, the same for lists of the same values (below ``bound``) and ``codes``; and how many."""
     sizes = np.diff(ends)
-    found = np.zeros(len(sizes), dtype=np.int64) if codes is None else codes
+    numbers = np.zeros(len(sizes), dtype=np.int64) if codes is None else codes
     for position in range(int(sizes.max(initial=0))):
         goes_on = sizes > position
         value = np.zeros(len(sizes), dtype=np.int64)
         value[goes_on] = values[ends[:-1][goes_on] + position] + 1
-        known, found = distinct(found * (bound + 1) + value, count * (bound + 1))
-        count = len(known)
-    return found, count
+        keys, numbers = distinct(numbers * (bound + 1) + value, count * (bound + 1))
+        count = len(keys)
+    return numbers, count
 
 
 def encoded(column: pa.Array) -> tuple[Integers, list[str]]:
     """For each row a number, and for each number the text."""
-    found = column.dictionary_encode()
-    return integers(found.indices), found.dictionary.to_pylist()
+    dictionary_array = column.dictionary_encode()
+    return integers(dictionary_array.indices), dictionary_array.dictionary.to_pylist()
 
 
 def coded(*columns: pa.Array) -> tuple[Integers, list[tuple[Any, ...]]]:
@@ -94,9 +94,9 @@ def coded(*columns: pa.Array) -> tuple[Integers, list[tuple[Any, ...]]]:
     codes, bound = np.zeros(len(columns[0]), dtype=np.int64), 1
     tables = []
     for column in columns:
-        found = column.dictionary_encode("encode")
-        table = found.dictionary.to_pylist()
-        codes = codes * len(table) + integers(found.indices)
+        dictionary_array = column.dictionary_encode("encode")
+        table = dictionary_array.dictionary.to_pylist()
+        codes = codes * len(table) + integers(dictionary_array.indices)
         bound *= max(len(table), 1)
         tables.append(table)
     numbers, place = distinct(codes, bound)
@@ -335,8 +335,8 @@ class ChunkTable:
     def chunk_ids(self) -> npt.NDArray[np.uint8]:
         """The chunks' ids, shape (n, 16)."""
         ids = self.batch.column("chunk_id")
-        found = np.frombuffer(ids.buffers()[1], np.uint8).reshape(-1, 16)
-        return found[ids.offset : ids.offset + len(ids)]
+        rows = np.frombuffer(ids.buffers()[1], np.uint8).reshape(-1, 16)
+        return rows[ids.offset : ids.offset + len(ids)]
 
     @cached_property
     def is_static(self) -> Mask:
@@ -411,7 +411,7 @@ class ChunkTable:
 
     @property
     def entity_components(self) -> set[tuple[str, ComponentDescriptor]]:
-        """The components that there are of each entity."""
+        """The components of each entity."""
         (entities, paths), cells = self.entity_codes, self.components
         count = len(cells.descriptors)
         keys, _ = distinct(np.repeat(entities, np.diff(cells.ends)) * count + cells.codes, len(paths) * count)
@@ -419,7 +419,7 @@ class ChunkTable:
 
     @property
     def says_all(self) -> bool:
-        """Whether the rows say of their chunks all that a footer has to."""
+        """Return True if the rows have all facts of their chunks that a footer needs."""
         return bool(np.all(self.num_rows) and np.all(np.diff(self.components.ends)))
 
     @cached_property
@@ -445,15 +445,15 @@ class ChunkTable:
         return self if start == 0 and stop == len(self) else ChunkTable(self.batch.slice(start, stop - start))
 
     def moved(self, offsets: Numbers, sizes: Numbers | None = None) -> ChunkTable:
-        """The same chunks, whose messages lie elsewhere, and have other sizes where ``sizes`` are given."""
+        """Return the same chunks with messages at other ``offsets``, and of other ``sizes`` if given."""
         columns = {"offset": offsets} if sizes is None else {"offset": offsets, "size": sizes}
         arrays = [
             pa.array(columns[name].astype(np.int64)) if name in columns else self.batch.column(name)
             for name in CHUNK_TABLE.names
         ]
-        found = ChunkTable(pa.RecordBatch.from_arrays(arrays, schema=CHUNK_TABLE))
-        found.__dict__.update({name: known for name, known in self.__dict__.items() if name in _OF_HEADERS})
-        return found
+        table = ChunkTable(pa.RecordBatch.from_arrays(arrays, schema=CHUNK_TABLE))
+        table.__dict__.update({name: value for name, value in self.__dict__.items() if name in _OF_HEADERS})
+        return table
 
     def within(self, place: Callable[[str], str]) -> ChunkTable:
         """The same chunks, each in the file that ``place`` makes of its part."""
@@ -498,7 +498,7 @@ class ChunkTable:
     # --- objects
 
     def headers(self) -> list[ChunkHeader]:
-        """The header of each row. One whose components the table does not tell has none."""
+        """Return the header of each row; without components if the table has none for it."""
         codes, paths = self.entity_codes
         lines, parts = self._timeline_headers(), self._component_headers()
         ids = self.batch.column("chunk_id").to_pylist()
@@ -515,8 +515,8 @@ class ChunkTable:
         named = [cells.keys[code] for code in cells.codes.tolist()]
         values = zip(named, cells.start.tolist(), cells.end.tolist(), cells.is_known.tolist(), strict=True)
         headers = [
-            TimelineHeader(name, kind, start if known else None, end if known else None)
-            for (name, kind), start, end, known in values
+            TimelineHeader(name, kind, start if is_known else None, end if is_known else None)
+            for (name, kind), start, end, is_known in values
         ]
         return (tuple(headers[start:stop]) for start, stop in pairwise(cells.ends.tolist()))
 
@@ -535,21 +535,21 @@ class ChunkTable:
             )
 
     def _ranges(self) -> list[tuple[ComponentRange, ...]]:
-        """The ranges of all components; what is as it was before is shared, as there are millions of them."""
+        """Return the ranges of all components. Equal neighbours are shared, as there are millions of them."""
         cells = self.components
         values = list(
             zip(cells.start.tolist(), cells.end.tolist(), cells.num_rows.tolist(), cells.is_known.tolist(), strict=True)
         )
-        found: list[tuple[ComponentRange, ...]] = []
-        known: list[Any] = []
+        ranges: list[tuple[ComponentRange, ...]] = []
+        previous: list[Any] = []
         shared: tuple[ComponentRange, ...] = ()
         for start, stop in pairwise(cells.range_ends.tolist()):
-            these = values[start:stop]
-            if these != known:
-                known = these
-                shared = tuple([ComponentRange(a, b, n) if there else NO_ROWS for a, b, n, there in these])
-            found.append(shared)
-        return found
+            current = values[start:stop]
+            if current != previous:
+                previous = current
+                shared = tuple([ComponentRange(a, b, n) if is_known else NO_ROWS for a, b, n, is_known in current])
+            ranges.append(shared)
+        return ranges
 
     def _numbers(self, name: str) -> Numbers:
         return integers(self.batch.column(name)).view(np.uint64)
@@ -591,11 +591,11 @@ def _type_sets(headers: Sequence[ChunkHeader]) -> pa.DictionaryArray:
     for header in headers:
         types, code = tuple([c.datatype for c in header.components]), recent.get(header.entity_path)
         if code is None or len(sets[code]) != len(types) or not alike(sets[code], types):
-            known = numbers.setdefault(types, [])
-            code = next((i for i in known if alike(sets[i], types)), len(sets))
+            same_types = numbers.setdefault(types, [])
+            code = next((i for i in same_types if alike(sets[i], types)), len(sets))
             if code == len(sets):
                 sets.append(types)
-                known.append(code)
+                same_types.append(code)
             recent[header.entity_path] = code
         codes.append(code)
     return type_column(np.array(codes, dtype=np.int32), sets)
@@ -604,23 +604,23 @@ def _type_sets(headers: Sequence[ChunkHeader]) -> pa.DictionaryArray:
 _HINT = "Its footer was made wrong: write the file anew by what made it, or from RrdReader(path, recover=True)."
 
 
-def difference(there: ChunkHeader, told: ChunkHeader) -> str | None:
-    """The fact of a chunk that is told otherwise than it is, if any. A header without components tells of none."""
+def difference(header: ChunkHeader, claim: ChunkHeader) -> str | None:
+    """Return the first difference of a chunk from its footer row, if any. A row without components claims none."""
     for what in ("chunk_id", "entity_path", "num_rows", "is_static", "timelines"):
-        is_so, is_told = getattr(there, what), getattr(told, what)
+        is_so, is_told = getattr(header, what), getattr(claim, what)
         if is_so != is_told:
             return f"the {what} of a chunk is {_text(is_so)}; it is told to be {_text(is_told)}"
-    if not told.components:
+    if not claim.components:
         return None
-    components = {c.descriptor: c for c in there.components}
-    for component in told.components:
-        found = components.pop(component.descriptor, None)
+    components = {c.descriptor: c for c in header.components}
+    for component in claim.components:
+        actual = components.pop(component.descriptor, None)
         name = component.descriptor.component
-        if found is None or found.ranges != component.ranges:
+        if actual is None or actual.ranges != component.ranges:
             return f"component {name} of a chunk is not there, or not at the times told"
-        if found.datatype != component.datatype:
-            return f"component {name} of a chunk is of type {found.datatype}; it is told to be {component.datatype}"
-        if component.is_empty and not found.is_empty:
+        if actual.datatype != component.datatype:
+            return f"component {name} of a chunk is of type {actual.datatype}; it is told to be {component.datatype}"
+        if component.is_empty and not actual.is_empty:
             return f"component {name} of a chunk has values; it is told to have none"
     return None
 
@@ -633,19 +633,19 @@ def _text(fact: Any) -> str:
     return str(fact)
 
 
-def untold(there: ChunkHeader, told: ChunkHeader) -> str | None:
-    """The component of a chunk that is not told of, though others are; None where there is none but of nulls."""
-    names = {c.descriptor for c in told.components}
-    for component in there.components if names else ():
+def missing_component(header: ChunkHeader, claim: ChunkHeader) -> str | None:
+    """Return the fault of a component missing among those of the footer row, or None. One of nulls may be missing."""
+    names = {c.descriptor for c in claim.components}
+    for component in header.components if names else ():
         if component.descriptor not in names and not _is_null(component.ranges, component.is_empty):
             return f"a chunk has component {component.descriptor.component}, which is not told of"
     return None
 
 
-def difference_of(data: ChunkData, told: ChunkHeader) -> str | None:
-    """The fact of a chunk that is told otherwise than it is, or not told though others are, if any."""
-    there = Chunk.from_data(data).header
-    return difference(there, told) or untold(there, told)
+def difference_of(data: ChunkData, claim: ChunkHeader) -> str | None:
+    """Return the first difference of a chunk from its footer row, missing components included, if any."""
+    header = Chunk.from_data(data).header
+    return difference(header, claim) or missing_component(header, claim)
 
 
 def _is_null(ranges: Sequence[object], is_empty: bool | None) -> bool:
@@ -653,7 +653,7 @@ def _is_null(ranges: Sequence[object], is_empty: bool | None) -> bool:
 
 
 def lying_footer(what: str, path: str, offset: int) -> ReadError:
-    """The error for a chunk of which something else is told."""
+    """Return the error for a chunk that differs from its footer row."""
     return ReadError(what, path=path, offset=offset, hint=_HINT)
 
 
@@ -673,23 +673,23 @@ class ToldChunks:
         self._table = table
 
     def difference(self, row: int, data: ChunkData) -> str | None:
-        """The fact of the chunk in a row that is told otherwise than it is; None where there is none."""
+        """Return the first difference of a chunk from the row, or None."""
         if self._is_as_told(row, data):
             return None
-        (told,) = self._table.slice(row, row + 1).headers()
-        return difference_of(data, told)
+        (claim,) = self._table.slice(row, row + 1).headers()
+        return difference_of(data, claim)
 
     def _is_as_told(self, row: int, data: ChunkData) -> bool:
-        """Whether a chunk without nulls is surely as it is told, which costs a third of comparing all."""
+        """Return True if a chunk without nulls surely fits its row, at a third of the cost of comparing all."""
         fact = self._fact(row)
         if fact is None or fact.num_rows != data.num_rows or fact.entity_path != data.entity_path:
             return False
         if len(fact.lines) != len(data.timelines) or len(fact.components) != len(data.components):
             return False
-        for line, told in zip(data.timelines, fact.lines, strict=True):
+        for line, claim in zip(data.timelines, fact.lines, strict=True):
             ticks = line.ticks
             start, end = (ticks[0], ticks[-1]) if line.is_sorted else (ticks.min(), ticks.max())
-            if (line.name, line.kind) != told[0] or start != told[1] or end != told[2]:
+            if (line.name, line.kind) != claim[0] or start != claim[1] or end != claim[2]:
                 return False
         for component, (descriptor, datatype) in zip(data.components, fact.components, strict=True):
             values = component.values
@@ -698,7 +698,7 @@ class ToldChunks:
         return True
 
     def _fact(self, row: int) -> _Fact | None:
-        """The fact of a row all components of which are told to have a value in every row; None for another."""
+        """Return the fact of a row if the footer gives all its components a value in every row, else None."""
         if not self._is_whole[row]:
             return None
         table = self._table
@@ -718,7 +718,7 @@ class ToldChunks:
 
     @cached_property
     def _is_whole(self) -> npt.NDArray[np.bool_]:
-        """The rows whose components are all told to have a value in every row, at the times of the chunk."""
+        """Mask the rows whose components all have a value in every row, at the times of the chunk."""
         lines, parts = self._table.timelines, self._table.components
         rows = np.asarray(self._table.num_rows, np.int64)
         counts = np.diff(parts.range_ends)

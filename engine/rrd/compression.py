@@ -68,7 +68,7 @@ def compress(data: pa.Buffer | bytes | memoryview) -> bytes:
 
 
 def compress_stretch(data: memoryview) -> Stretch | None:
-    """Compress ``data``, or all but a few bytes at its end; None where that can't be taken apart, or gains nothing."""
+    """Compress ``data``, or all but a few bytes at its end; None if the block can't be split, or gains nothing."""
     for cut in range(min(_CUTS, len(data))):
         part = data[: len(data) - cut]
         block = memoryview(compress(part))
@@ -216,7 +216,7 @@ def _worth_it(data: memoryview) -> Stretch | None:
 
 
 def _resists(data: memoryview) -> bool:
-    """Whether windows of the data do not shrink. Looks at the first only where that one does."""
+    """Return True if windows of the data do not shrink. If the first one shrinks, only that is looked at."""
     return len(data) >= _PROBED and all(_window_resists(data, size, place) for size, place in _WINDOWS)
 
 

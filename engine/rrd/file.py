@@ -46,36 +46,36 @@ class RrdFile:
     @property
     def version(self) -> Version:
         """The version of the program that wrote the file."""
-        return self._known.version
+        return self._file_index.version
 
     @property
     def size(self) -> int:
         """Size in bytes."""
-        return self._known.size
+        return self._file_index.size
 
     @property
     def content_version(self) -> str | None:
-        """The mark that tells this content from another that may have its name later."""
-        return self._version if self._known else None
+        """The mark of this content, in case another gets its name later."""
+        return self._version if self._file_index else None
 
     @property
     def held(self) -> HeldFile | None:
-        """The file, open, to be held on to; None where too many are, and for an object in a store."""
+        """Return the file, held open, or None if too many are, and for an object in a store."""
         return self._held
 
     @property
     def has_footer(self) -> bool:
-        """Whether a footer lists the chunks; without one the file must be walked through."""
-        return self._known.manifests is not None
+        """Return True if a footer lists the chunks; without one the file must be walked through."""
+        return self._file_index.manifests is not None
 
     def close(self) -> None:
-        """Let go of the file, which is opened again when it is needed; what was read of it stays known."""
+        """Close the file. The next use opens it again; its index stays in memory."""
         self._held = None
 
     def again(self) -> RrdFile:
-        """The file that has the name now: with what is known of this one where it is the same, else unread.
+        """Return the current file of this name: with the same index if it is unchanged, else unread.
 
-        Raises :class:`SourceMissingError` where there is no file any more.
+        Raises :class:`SourceMissingError` if the file is gone.
         """
         file = RrdFile(self.path)
         if self._index is not None and not is_url(self.path):
@@ -89,7 +89,7 @@ class RrdFile:
 
         From the footer where there is one (a store without chunks is not in it), else from the heads of all messages.
         """
-        tables = self._known.manifests
+        tables = self._file_index.manifests
         if tables is None:
             return list(self._announcements.stores)
         return sorted(tables, key=lambda s: s.sort_key)
@@ -100,9 +100,9 @@ class RrdFile:
         An entry whose header has no components is one that the footer does not say enough of.
         """
         self._check(store)
-        if self._known.manifests is None:
+        if self._file_index.manifests is None:
             return None
-        return [entry for manifest in self._known.manifests[store] for entry in manifest.table.entries()]
+        return [entry for manifest in self._file_index.manifests[store] for entry in manifest.table.entries()]
 
     def listing(self, store: StoreEntry) -> ChunkTable | None:
         """All chunks of ``store``, each once, in the order of the file; None without a footer.
@@ -110,9 +110,9 @@ class RrdFile:
         Those that the footer does not list are decoded for it.
         """
         self._check(store)
-        if self._known.manifests is None:
+        if self._file_index.manifests is None:
             return None
-        tables = [manifest.table for manifest in self._known.manifests[store]]
+        tables = [manifest.table for manifest in self._file_index.manifests[store]]
         unlisted = self._unlisted(store)
         if unlisted:
             entries = [ChunkEntry(self._decoded(m).header, m.offset, m.size, m.size) for m in unlisted]
@@ -123,19 +123,20 @@ class RrdFile:
         """All chunks of ``store`` as :meth:`listing` gives them, of a file without a footer: each is read for it."""
         self._check(store)
         entries = [
-            ChunkEntry(chunk.header, found.offset, found.size, found.size) for found, chunk in self._found(store)
+            ChunkEntry(chunk.header, message.offset, message.size, message.size)
+            for message, chunk in self._scan_chunks(store)
         ]
         return ChunkTable.of(entries, self.path)
 
     def silent_columns(self, store: StoreEntry) -> list[ChunkHeader]:
-        """The components of ``store`` that the footer names without a chunk of theirs, each in a header of its own.
+        """Return the components of ``store`` in the footer without a chunk, each in a header of its own.
 
         They hold nothing but nulls, and which chunks have them only the chunks know.
         """
         self._check(store)
-        manifests = (self._known.manifests or {}).get(store, ())
-        told = {named for manifest in manifests for named in manifest.table.entity_components}
-        return [header for manifest in manifests for header in silent_columns(manifest.union, told)]
+        manifests = (self._file_index.manifests or {}).get(store, ())
+        entity_components = {component for manifest in manifests for component in manifest.table.entity_components}
+        return [header for manifest in manifests for header in silent_columns(manifest.union, entity_components)]
 
     def messages(self, start: int = STREAM_HEADER_SIZE) -> Iterator[Message]:
         """All messages from the one whose frame begins at ``start``, heads only, to the end message."""
@@ -159,13 +160,13 @@ class RrdFile:
         if listed is None:
             yield from self._walked(store)
             return
-        found: dict[int, ChunkEntry | Message] = {e.offset: e for e in listed}
-        found.update((m.offset, m) for m in self._unlisted(store))
-        for _, item in sorted(found.items(), key=lambda pair: pair[0]):
+        items: dict[int, ChunkEntry | Message] = {e.offset: e for e in listed}
+        items.update((m.offset, m) for m in self._unlisted(store))
+        for _, item in sorted(items.items(), key=lambda pair: pair[0]):
             yield self._lazy(store, item) if isinstance(item, ChunkEntry) else self._decoded(item)
 
     @property
-    def _known(self) -> FileIndex:
+    def _file_index(self) -> FileIndex:
         if self._index is None:
             with self._open() as file:
                 self._index = read_index(file)
@@ -208,9 +209,9 @@ class RrdFile:
         return decoded_chunk(self.path, message, self._version, self._held)
 
     def _walked(self, store: StoreEntry) -> Iterator[Chunk]:
-        return (chunk for _, chunk in self._found(store))
+        return (chunk for _, chunk in self._scan_chunks(store))
 
-    def _found(self, store: StoreEntry) -> Iterator[tuple[Message, Chunk]]:
+    def _scan_chunks(self, store: StoreEntry) -> Iterator[tuple[Message, Chunk]]:
         """The chunks of ``store``, decoded, with the messages that hold them."""
         stores, legacy_ids = self._announcements
         unknown: Counter[StoreEntry] = Counter()
@@ -228,8 +229,8 @@ class RrdFile:
     def _unlisted(self, store: StoreEntry) -> list[Message]:
         """The chunks of ``store`` that the footer does not list."""
         with self._open() as file:
-            found = unlisted_messages(file, self._known)
-            return [m for m in found if store_of(file, m, {}) == store]
+            unlisted = unlisted_messages(file, self._file_index)
+            return [m for m in unlisted if store_of(file, m, {}) == store]
 
     def _warn(self, text: str) -> None:
         warnings.warn(f"{self.path}: {text}", ReadWarning, stacklevel=3)

@@ -60,35 +60,35 @@ class Footer(NamedTuple):
 
 
 def read_footer(file: PositionalFile) -> Footer | None:
-    """The footer of ``file``, or None where there is none. A footer that is there and damaged is an error."""
+    """Read the footer, or None if the file has none. Raises ``ReadError`` if it is damaged."""
     if file.size < STREAM_HEADER_SIZE + STREAM_FOOTER_SIZE:
         return None
     trailer = file.size - STREAM_FOOTER_SIZE
-    found = parse_stream_footer(file.read(trailer, STREAM_FOOTER_SIZE, what="the stream footer"))
-    if found is None:
+    stream_footer = parse_stream_footer(file.read(trailer, STREAM_FOOTER_SIZE, what="the stream footer"))
+    if stream_footer is None:
         return None
-    payload = _payload(file, found, trailer)
-    footer = messages.parse(RrdFooter, payload, path=file.path, offset=found.start)
-    return Footer(found.start, list(footer.manifests))
+    payload = _payload(file, stream_footer, trailer)
+    footer = messages.parse(RrdFooter, payload, path=file.path, offset=stream_footer.start)
+    return Footer(stream_footer.start, list(footer.manifests))
 
 
-def _payload(file: PositionalFile, found: StreamFooter, trailer: int) -> bytes:
-    if found.start < _FIRST_PAYLOAD or found.start + found.length > trailer:
+def _payload(file: PositionalFile, stream_footer: StreamFooter, trailer: int) -> bytes:
+    if stream_footer.start < _FIRST_PAYLOAD or stream_footer.start + stream_footer.length > trailer:
         raise ReadError(
-            f"the footer should lie at {found.start:,}..{found.start + found.length:,}, outside of the "
-            f"{_FIRST_PAYLOAD}..{trailer:,} where it can",
+            f"the footer should lie at {stream_footer.start:,}..{stream_footer.start + stream_footer.length:,}, "
+            f"outside of the {_FIRST_PAYLOAD}..{trailer:,} where it can",
             path=file.path,
             offset=trailer,
             hint="The file is damaged, or several were joined with `cat`; join the originals with `rerun rrd merge`.",
         )
-    check_limit(found.length, MAX_FOOTER, path=file.path, offset=trailer + 8, what="the length of the footer")
-    payload = file.read(found.start, found.length, what="the footer")
+    check_limit(stream_footer.length, MAX_FOOTER, path=file.path, offset=trailer + 8, what="the length of the footer")
+    payload = file.read(stream_footer.start, stream_footer.length, what="the footer")
     crc = crc_of(payload)
-    if crc != found.crc:
+    if crc != stream_footer.crc:
         raise ReadError(
-            f"the checksum of the footer is {crc:08x}, not the {found.crc:08x} that was stored",
+            f"the checksum of the footer is {crc:08x}, not the {stream_footer.crc:08x} that was stored",
             path=file.path,
-            offset=found.start,
+            offset=stream_footer.start,
             hint="The file is damaged, or several were joined with `cat`; read it with recover=True, or join the "
             "originals with `rerun rrd merge`.",
         )
@@ -173,9 +173,9 @@ def unlisted_messages(file: PositionalFile, index: FileIndex) -> list[Message]:
 
 
 def messages_between(file: PositionalFile, offsets: Integers, sizes: Integers, messages_end: int) -> list[Message]:
-    """The chunks that lie between those that are listed, found by looking only where no listed chunk lies.
+    """Find the unlisted chunks, with a look only at the gaps between the listed ones.
 
-    Raises :class:`ReadError` where the listed places and the messages do not fit together.
+    Raises :class:`ReadError` if the listed places do not fit the messages.
     """
     unlisted: list[Message] = []
     position = STREAM_HEADER_SIZE
@@ -239,11 +239,11 @@ class FooterGroup:
 
     def of_stores(self, wanted: Callable[[StoreEntry], bool]) -> FooterGroup:
         """The same without the stores that are not ``wanted``."""
-        return replace(self, stores=[one for one in self.stores if wanted(one.store)])
+        return replace(self, stores=[listed_store for listed_store in self.stores if wanted(listed_store.store)])
 
-    def silent_columns(self, told: Container[tuple[str, ComponentDescriptor]]) -> list[ChunkHeader]:
-        """The same as :meth:`RrdFile.silent_columns`, for a store whose chunks have the components ``told``."""
-        return silent_columns(self.union, told)
+    def silent_columns(self, entity_components: Container[tuple[str, ComponentDescriptor]]) -> list[ChunkHeader]:
+        """The same as :meth:`RrdFile.silent_columns`, for a store whose chunks have these ``entity_components``."""
+        return silent_columns(self.union, entity_components)
 
 
 class _Member(NamedTuple):
@@ -279,20 +279,20 @@ def read_footers(files: Sequence[PositionalFile], each: Each = map) -> list[Foot
             left_out.update(member.file for member in members)
             continue
         groups.append(group)
-        for one in listed:
-            listings[one.member.file].append(one)
+        for listing in listed:
+            listings[listing.member.file].append(listing)
     whole = each(lambda item: _lists_all(files[item[0]], item[1]), listings.items())
     left_out.update(file for file, lists_all in zip(listings, whole, strict=True) if not lists_all)
-    return [replace(group, stores=[one for one in group.stores if one.file not in left_out]) for group in groups]
+    return [replace(group, stores=[store for store in group.stores if store.file not in left_out]) for group in groups]
 
 
 def _members(numbered: tuple[int, PositionalFile]) -> list[_Member]:
-    """The manifests of a file, whose stores are all different; none where it is to be read with more care."""
+    """Return the manifests of a file, all of different stores; empty if it needs more care."""
     number, file = numbered
     try:
         parse_stream_header(file.read(0, min(STREAM_HEADER_SIZE, file.size), what="the header"), path=file.path)
         footer = read_footer(file)
-        members = [] if footer is None else [_Member(number, *found) for found in sealed_manifests(file, footer)]
+        members = [] if footer is None else [_Member(number, *manifest) for manifest in sealed_manifests(file, footer)]
     except ReadError:
         return []
     stores = {member.store for member in members}
@@ -318,7 +318,7 @@ def _group(members: Sequence[_Member]) -> tuple[FooterGroup, list[_Listing]]:
 
 
 def _lists_all(file: PositionalFile, listed: Sequence[_Listing]) -> bool:
-    """Whether the manifests of a file list all chunks in it."""
+    """Return True if the manifests of a file list all chunks in it."""
     offsets, sizes = (np.concatenate(column) for column in list(zip(*listed, strict=True))[1:])
     try:
         return not messages_between(file, offsets, sizes, listed[0].member.sealed.messages_end)

@@ -124,13 +124,13 @@ class UnionSchema(NamedTuple):
 
 
 def read_union_schema(schema: pa.Schema) -> UnionSchema:
-    """Take a ``sorbet_schema`` apart. Raises ``ValueError`` for what is none."""
+    """Parse a ``sorbet_schema``. Raises ``ValueError`` for another schema."""
     indexes, columns = columns_of_arrow(schema)
     components: dict[tuple[str, str], KnownComponent | None] = {}
     for column in columns:
-        known = KnownComponent(column.descriptor, column.datatype, column.is_semantically_empty or None)
+        component = KnownComponent(column.descriptor, column.datatype, column.is_semantically_empty or None)
         key = (column.entity_path, column.component)
-        components[key] = None if key in components else known
+        components[key] = None if key in components else component
     descriptors = sorted({column.descriptor for column in columns}, key=lambda d: d.sort_key)
     return UnionSchema({index.name: index.kind for index in indexes}, descriptors, components)
 
@@ -178,7 +178,7 @@ def lay_out(schema: pa.Schema, union: UnionSchema) -> Layout:
 
 
 def _details(columns: _Columns, union: UnionSchema) -> list[DetailColumns] | None:
-    found: list[DetailColumns] = []
+    details: list[DetailColumns] = []
     is_whole = True
     for timeline in sorted(union.timelines, key=str.encode):
         start, end, num_rows = (
@@ -188,8 +188,8 @@ def _details(columns: _Columns, union: UnionSchema) -> list[DetailColumns] | Non
             odd = next(iter(start.keys() ^ end.keys()))
             raise LayoutError(f"start and end of {odd.component!r} on {timeline!r} must stand together")
         is_whole &= start.keys() == num_rows.keys()
-        found += [DetailColumns(timeline, d, start[d], end[d], num_rows[d]) for d in start if d in num_rows]
-    return found if is_whole and found else None
+        details += [DetailColumns(timeline, d, start[d], end[d], num_rows[d]) for d in start if d in num_rows]
+    return details if is_whole and details else None
 
 
 class _Columns:
@@ -203,23 +203,23 @@ class _Columns:
 
     def only(self, name: str) -> int:
         """The one column of ``name``."""
-        found = self._unclaimed.pop(name, [])
-        if len(found) != 1:
-            raise LayoutError(f"it has the column {name!r} {len(found)} times instead of once")
-        return found[0]
+        positions = self._unclaimed.pop(name, [])
+        if len(positions) != 1:
+            raise LayoutError(f"it has the column {name!r} {len(positions)} times instead of once")
+        return positions[0]
 
     def by_descriptor(
-        self, timeline: str | None, suffix: str, known: list[ComponentDescriptor]
+        self, timeline: str | None, suffix: str, descriptors: list[ComponentDescriptor]
     ) -> dict[ComponentDescriptor, int]:
         """The columns of ``suffix`` on ``timeline``, by the component they speak of."""
         by_name: defaultdict[str, list[ComponentDescriptor]] = defaultdict(list)
-        for descriptor in known:
+        for descriptor in descriptors:
             by_name[column_name(timeline, descriptor, suffix)].append(descriptor)
-        found: dict[ComponentDescriptor, int] = {}
+        positions: dict[ComponentDescriptor, int] = {}
         for name, candidates in by_name.items():
             for i in self._unclaimed.pop(name, []):
-                found[self._claimant(i, name, timeline, suffix, [c for c in candidates if c not in found])] = i
-        return found
+                positions[self._claimant(i, name, timeline, suffix, [c for c in candidates if c not in positions])] = i
+        return positions
 
     def _claimant(
         self, i: int, name: str, timeline: str | None, suffix: str, candidates: list[ComponentDescriptor]
@@ -304,25 +304,27 @@ def parse_alike(sealed: Sequence[SealedManifest]) -> tuple[Manifest, list[int]]:
     """
     first = sealed[0]
     schema = decode_schema(first.schema, path=first.path, offset=first.offset, what="the schema in the footer")
-    batches = decode_alike([one.stream for one in sealed])
+    batches = decode_alike([manifest.stream for manifest in sealed])
     return _checked(sealed, batches, schema), [batch.num_rows for batch in batches]
 
 
 def _checked(sealed: Sequence[SealedManifest], batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> Manifest:
-    """The manifest that has these batches. Raises ``ValueError`` where they are none."""
+    """Return the manifest of these batches. Raises ``ValueError`` if they are none."""
     batch = batches[0] if len(batches) == 1 else pa.concat_batches(batches)
     if "chunk_num_rows" not in batch.schema.names:
         raise OutdatedManifestError
-    counts = [one.num_rows for one in batches]
+    counts = [part.num_rows for part in batches]
     union = read_union_schema(schema)
     layout = lay_out(batch.schema, union)
     _check_columns(batch, layout, union)
-    _check_numbers(batch, layout, np.repeat([max(one.messages_end, 0) for one in sealed], counts).astype(np.uint64))
+    _check_numbers(
+        batch, layout, np.repeat([max(manifest.messages_end, 0) for manifest in sealed], counts).astype(np.uint64)
+    )
     _check_ranges(batch, layout)
     for entity_path in batch.column(layout.fixed[_PATH]).unique().to_pylist():
         parse_entity_path(entity_path)
-    digests = [digests_from_bytes(one.digests, count) for one, count in zip(sealed, counts, strict=True)]
-    parts = pa.array([one.path for one in sealed], pa.string())
+    digests = [digests_from_bytes(manifest.digests, count) for manifest, count in zip(sealed, counts, strict=True)]
+    parts = pa.array([manifest.path for manifest in sealed], pa.string())
     of = pa.array(np.repeat(np.arange(len(sealed)), counts))
     return Manifest(batch, layout, union, pa.concat_arrays(digests), parts.take(of))
 
@@ -365,17 +367,17 @@ def _check_columns(batch: pa.RecordBatch, layout: Layout, union: UnionSchema) ->
 
 def _check_index(batch: pa.RecordBatch, positions: tuple[int, int], kind: TimelineKind, timeline: str) -> None:
     for position in positions:
-        found = batch.schema.field(position)
-        if TimelineKind.of(found.type) is not kind:
+        field = batch.schema.field(position)
+        if TimelineKind.of(field.type) is not kind:
             raise LayoutError(
-                f"the column {found.name!r} is {found.type}, but the timeline {timeline!r} is a {kind.value}"
+                f"the column {field.name!r} is {field.type}, but the timeline {timeline!r} is a {kind.value}"
             )
 
 
 def _check_type(batch: pa.RecordBatch, position: int, datatype: pa.DataType) -> None:
-    found = batch.schema.field(position)
-    if found.type != datatype:
-        raise LayoutError(f"the column {found.name!r} is {found.type}, not {datatype}")
+    field = batch.schema.field(position)
+    if field.type != datatype:
+        raise LayoutError(f"the column {field.name!r} is {field.type}, not {datatype}")
 
 
 def _check_numbers(batch: pa.RecordBatch, layout: Layout, ends: Numbers) -> None:
@@ -425,15 +427,17 @@ class Manifest:
         return self.batch.column(self.layout.fixed[name])
 
 
-def silent_columns(union: UnionSchema, told: Container[tuple[str, ComponentDescriptor]]) -> list[ChunkHeader]:
-    """The components of entities that a footer names but are not among those ``told``, each in a header of its own.
+def silent_columns(
+    union: UnionSchema, entity_components: Container[tuple[str, ComponentDescriptor]]
+) -> list[ChunkHeader]:
+    """The components of a footer that are not among ``entity_components``, each in a header of its own.
 
     They hold nothing but nulls, and which chunks have them only the chunks know.
     """
     return [
-        ChunkHeader(b"", entity, 0, False, (), (ComponentHeader(known.descriptor, known.datatype, (), True),))
-        for (entity, _), known in union.components.items()
-        if known is not None and (entity, known.descriptor) not in told
+        ChunkHeader(b"", entity, 0, False, (), (ComponentHeader(component.descriptor, component.datatype, (), True),))
+        for (entity, _), component in union.components.items()
+        if component is not None and (entity, component.descriptor) not in entity_components
     ]
 
 
@@ -509,7 +513,7 @@ class _Rows:
             at = np.flatnonzero(has)
             cells.append((at, np.full(len(at), code)))
         rows, codes = _in_row_order(cells, 2)
-        known, kinds = self._known(rows, codes, descriptors)
+        components, kinds = self._components_of(rows, codes, descriptors)
         self._is_clear[rows[kinds < 0]] = False
         clear = self._is_clear[rows]
         rows, codes, kinds = rows[clear], codes[clear], kinds[clear]
@@ -517,24 +521,24 @@ class _Rows:
             pa.array(values, pa.string()).take(pa.array(codes))
             for values in zip(*((d.component, d.archetype, d.component_type) for d in descriptors), strict=True)
         ] or [pa.nulls(0, pa.string())] * 3
-        emptiness = pa.array([k.is_empty for k in known], pa.bool_()).take(pa.array(kinds))
+        emptiness = pa.array([k.is_empty for k in components], pa.bool_()).take(pa.array(kinds))
         columns = (*names, emptiness, self._range_lists(rows, codes, details))
         sizes = np.bincount(rows, minlength=len(self._codes))
-        return lists_of(sizes, COMPONENT_TYPE, columns), _types(sizes, kinds, [k.datatype for k in known])
+        return lists_of(sizes, COMPONENT_TYPE, columns), _types(sizes, kinds, [k.datatype for k in components])
 
     def _hits(self, details: list[DetailColumns]) -> list[tuple[DetailColumns, Mask]]:
         """Of a component, the columns on each timeline, and the rows where it has values on it.
 
         Rows of chunks without any row count as having what has a range there (which means nothing).
         """
-        found = []
+        column_hits = []
         for detail in details:
             present = self._present[self._timelines.index(detail.timeline)]
             counted = _nulls_as_zero(self._batch.column(detail.num_rows)) > 0
             hits = valid(self._batch.column(detail.start)) & present & (counted | self._is_bare)
             self._is_clear &= ~hits | valid(self._batch.column(detail.end)) & ~self._is_static
-            found.append((detail, hits))
-        return found
+            column_hits.append((detail, hits))
+        return column_hits
 
     def _held(self, position: int | None) -> Mask:
         """The rows that hold a component statically."""
@@ -544,20 +548,20 @@ class _Rows:
         self._is_clear &= ~held | self._is_static
         return held
 
-    def _known(
+    def _components_of(
         self, rows: Integers, codes: Integers, descriptors: list[ComponentDescriptor]
     ) -> tuple[list[KnownComponent], Integers]:
-        """The components of entities by the union schema, and which each cell is: -1 where that has another one."""
+        """Return the components of the union schema, and each cell's number among them; -1 for another component."""
         keys, which = distinct(self._codes[rows] * len(descriptors) + codes, len(self._paths) * len(descriptors))
-        known: list[KnownComponent] = []
+        components: list[KnownComponent] = []
         numbers = np.full(len(keys), -1, dtype=np.int64)
         for i, key in enumerate(keys.tolist()):
             path, descriptor = self._paths[key // len(descriptors)], descriptors[key % len(descriptors)]
             component = self._manifest.union.components.get((path, descriptor.component))
             if component is not None and component.descriptor == descriptor:
-                numbers[i] = len(known)
-                known.append(component)
-        return known, numbers[which]
+                numbers[i] = len(components)
+                components.append(component)
+        return components, numbers[which]
 
     def _range_lists(
         self, rows: Integers, codes: Integers, details: list[list[tuple[DetailColumns, Mask]]]
@@ -611,7 +615,7 @@ def _types(sizes: Integers, kinds: Integers, datatypes: list[pa.DataType]) -> pa
 
 
 def _check_ranges(batch: pa.RecordBatch, layout: Layout) -> None:
-    """Raise :class:`LayoutError` where a component is said to have rows on a timeline, but no range there."""
+    """Raise :class:`LayoutError` for a component with rows on a timeline but without a range on it."""
     for detail in layout.details or ():
         counted = _nulls_as_zero(batch.column(detail.num_rows)) > 0
         has_timeline = valid(batch.column(layout.timelines[detail.timeline][0]))

@@ -50,10 +50,10 @@ class TimelineRegister:
                 self._add_other(name, kind)
 
     def _add_other(self, name: str, kind: TimelineKind) -> None:
-        known = self.kinds.get(name)
-        if known is not None:
+        existing = self.kinds.get(name)
+        if existing is not None:
             raise WriteError(
-                f"the timeline {name!r} is a {known.value} in one chunk and a {kind.value} in "
+                f"the timeline {name!r} is a {existing.value} in one chunk and a {kind.value} in "
                 "another; one recording can't have both",
                 path=self._path,
                 hint="Rename one of them, or write them into two recordings.",
@@ -112,14 +112,14 @@ def _union(chunks: ChunkTable) -> list[ComponentColumnDescriptor]:
     is_static[key[chunks.is_static[rows]]] = True
     sure = np.asarray(cells.emptiness.fill_null(False).to_numpy(zero_copy_only=False), dtype=bool)
     is_empty[key[~sure]] = False
-    found = []
+    columns = []
     for cell, static, empty in zip(first.tolist(), is_static.tolist(), is_empty.tolist(), strict=True):
         row, d = rows[cell], cells.descriptors[cells.codes[cell]]
         path, datatype = paths[entities[row]], sets[which[row]][cell - cells.ends[row]]
-        found.append(
+        columns.append(
             ComponentColumnDescriptor(path, d.component, d.archetype, d.component_type, static, datatype, empty)
         )
-    return found
+    return columns
 
 
 def _union_schema(components: Iterable[ComponentColumnDescriptor], timelines: dict[str, TimelineKind]) -> pa.Schema:
@@ -186,15 +186,17 @@ _Column = tuple[pa.Field, pa.Array]
 class _Columns:
     """Lays out the manifest of chunks; rows are theirs.
 
-    Only components whose column names follow from ``known``, the descriptors of the union schema, have columns:
-    Rerun refuses a file with others. A chunk that has such a component is found by its timelines. A chunk without rows
-    is given the range of all times, as Rerun does, so that its columns are known.
+    Only components whose column names follow from the ``descriptors`` of the union schema have columns: Rerun refuses a
+    file with others. A chunk that has such a component is found by its timelines. A chunk without rows is given the
+    range of all times, as Rerun does, so that its columns are known.
     """
 
-    def __init__(self, chunks: ChunkTable, kinds: dict[str, TimelineKind], known: set[ComponentDescriptor]) -> None:
+    def __init__(
+        self, chunks: ChunkTable, kinds: dict[str, TimelineKind], descriptors: set[ComponentDescriptor]
+    ) -> None:
         self._chunks = chunks
         self._kinds = kinds
-        self._names = {column_name(None, d, HAS_STATIC_DATA) for d in known}
+        self._names = {column_name(None, d, HAS_STATIC_DATA) for d in descriptors}
         self._is_bare: Mask = chunks.num_rows == 0
         self._cells = dict(self._component_cells())
 
@@ -261,8 +263,8 @@ class _Columns:
         bounds = np.searchsorted(key[order], np.arange(len(keys) + 1))
         for i, code in enumerate(keys.tolist()):
             at = order[bounds[i] : bounds[i + 1]]
-            found = _Cells(rows_of[at], start[at], end[at], cells.num_rows[at])
-            yield (lines.keys[code % names][0], cells.descriptors[code // names]), found
+            ranges = _Cells(rows_of[at], start[at], end[at], cells.num_rows[at])
+            yield (lines.keys[code % names][0], cells.descriptors[code // names]), ranges
 
     def _with_all_times(
         self, rows: Integers, start: Integers, end: Integers, is_known: Mask
@@ -290,8 +292,8 @@ def _range_field(timeline: str, descriptor: ComponentDescriptor | None, suffix: 
 @lru_cache(maxsize=16_384)
 def _metadata(index: str, descriptor: ComponentDescriptor | None) -> pa.KeyValueMetadata:
     """That of a column on ``index``; a quarter of the time of a footer of few chunks went into making it anew."""
-    known = descriptor_metadata(descriptor) if descriptor is not None else {}
-    return pa.KeyValueMetadata({**known, "rerun:index": index})
+    metadata = descriptor_metadata(descriptor) if descriptor is not None else {}
+    return pa.KeyValueMetadata({**metadata, "rerun:index": index})
 
 
 _BITS: Final[Any] = {"bitorder": "little"}

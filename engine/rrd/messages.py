@@ -189,7 +189,7 @@ _HINT: Final = "The file is damaged; copy it again, or read it with recover=True
 
 
 class LocatedMessage(NamedTuple):
-    """An ``ArrowMsg`` without its payload, and where in the file that lies, or ``payload`` itself if it was read."""
+    """An ``ArrowMsg`` without its payload, and that one's place in the file, or ``payload`` itself if it was read."""
 
     message: Any
     payload_offset: int
@@ -198,7 +198,7 @@ class LocatedMessage(NamedTuple):
 
     @property
     def chunk_id(self) -> bytes | None:
-        """The chunk id that the message names, if it does (the one in the Arrow schema is what counts)."""
+        """The chunk id of the message, if any (the one in the Arrow schema counts)."""
         return tuid_bytes(self.message.chunk_id) if self.message.HasField("chunk_id") else None
 
 
@@ -253,9 +253,9 @@ def locate(file: PositionalFile, offset: int, size: int, *, whole: bool = False,
     if not data and size <= (_MOST_WHOLE if whole else _SMALL):
         data = file.read(offset, size, what="a message")
     if data:
-        found = _taken_apart(data, file.path, offset)
-        if found is not None:
-            return found
+        located_message = _taken_apart(data, file.path, offset)
+        if located_message is not None:
+            return located_message
     if size <= _SMALL:
         message = parse(ArrowMsg, data, path=file.path, offset=offset)
         payload = message.payload
@@ -501,7 +501,7 @@ def message_header(kind: MessageKind, length: int) -> bytes:
 
 
 def parse_message_header(data: bytes, *, path: str, offset: int, end: int) -> tuple[MessageKind, int]:
-    """Kind and length of the message whose header lies at ``offset``; the message must end by ``end``."""
+    """Return kind and length of the message with a header at ``offset``; it must end by ``end``."""
     if data[:4] == MAGIC:
         raise UnsupportedError(
             "a second stream begins here; a file must contain only one",
@@ -533,12 +533,12 @@ def crc_of(payload: bytes) -> int:
 
 
 def stream_footer(start: int, payload: bytes) -> bytes:
-    """The 32 bytes that close a stream whose ``RrdFooter`` ``payload`` lies at ``start``."""
+    """Return the last 32 bytes of a stream with the ``RrdFooter`` ``payload`` at ``start``."""
     return _STREAM_FOOTER.pack(start, len(payload), crc_of(payload), MAGIC, FOOTER_MAGIC, 1)
 
 
 def parse_stream_footer(data: bytes) -> StreamFooter | None:
-    """The footer in the last 32 bytes of a file, or None where there is none (a legacy file)."""
+    """Return the footer in the last 32 bytes of a file, or None for a legacy file without one."""
     if len(data) != STREAM_FOOTER_SIZE:
         return None
     start, length, crc, magic, footer_magic, count = _STREAM_FOOTER.unpack(data)
@@ -577,7 +577,7 @@ def scan(file: PositionalFile, start: int = STREAM_HEADER_SIZE) -> Iterator[Mess
 
 
 def message_at(file: PositionalFile, position: int, end: int) -> Message:
-    """The message whose frame header lies at ``position``; it must end by ``end``."""
+    """Return the message with a frame header at ``position``; it must end by ``end``."""
     if end - position < MESSAGE_HEADER_SIZE:
         raise ReadError(
             f"the file ends inside a message header: {end - position} bytes of {MESSAGE_HEADER_SIZE}",

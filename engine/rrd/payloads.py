@@ -101,34 +101,34 @@ class FramedPayload:
 
     def load_with_head(self, file: PositionalFile) -> tuple[Any, ChunkData]:
         """The message without its payload, and the chunk in that; ``file`` is open already. Raises ``ReadError``."""
-        found = self._locate(file, whole=True)
-        compression, size = self._sizes(found)
-        payload = found.payload
+        located_message = self._locate(file, whole=True)
+        compression, size = self._sizes(located_message)
+        payload = located_message.payload
         if payload is None:
-            payload = file.read(found.payload_offset, found.payload_size, what=_WHAT)
-        path, offset = self.path, found.payload_offset
+            payload = file.read(located_message.payload_offset, located_message.payload_size, what=_WHAT)
+        path, offset = self.path, located_message.payload_offset
         stream = decompress(payload, compression, size, path=path, offset=offset, what=_WHAT)
         data = decode_chunk(stream, path=path, offset=offset, what=_WHAT)
         if data.chunk_id != self.chunk_id:
             self._check_id(data.chunk_id.hex())
-        return found.message, data
+        return located_message.message, data
 
     def located(self, file: PositionalFile) -> EncodedPayload:
         """The exact place of the compressed bytes; reads the message around them only. Raises ``ReadError``."""
         return self._checked(self._locate(file), file)
 
-    def _checked(self, found: LocatedMessage, file: PositionalFile) -> EncodedPayload:
-        encoded = self._encoded(found)
-        if self.chunk_id is not None and found.chunk_id != self.chunk_id:
+    def _checked(self, located_message: LocatedMessage, file: PositionalFile) -> EncodedPayload:
+        encoded = self._encoded(located_message)
+        if self.chunk_id is not None and located_message.chunk_id != self.chunk_id:
             self._check_id(_schema_id(encoded.load_from(file)))
         return encoded
 
     def _locate(self, file: PositionalFile, *, whole: bool = False) -> LocatedMessage:
         return locate(file, self.offset, self.size, whole=whole)
 
-    def _sizes(self, found: LocatedMessage) -> tuple[Compression, int]:
+    def _sizes(self, located_message: LocatedMessage) -> tuple[Compression, int]:
         """The compression of the payload, and the size that it expands to."""
-        message = found.message
+        message = located_message.message
         if message.encoding != messages.ENCODING_ARROW_IPC:
             raise ReadError(
                 f"a chunk has the encoding {message.encoding}; Arrow IPC (1) is the only one there is",
@@ -137,27 +137,34 @@ class FramedPayload:
                 hint="The file is damaged, or the program that wrote it is faulty.",
             )
         compression = check_compression(message.compression, path=self.path, offset=self.offset)
-        size = message.uncompressed_size if compression == Compression.LZ4 else found.payload_size
-        check_sizes(found.payload_size, compression, size, path=self.path, offset=found.payload_offset, what=_WHAT)
+        size = message.uncompressed_size if compression == Compression.LZ4 else located_message.payload_size
+        check_sizes(
+            located_message.payload_size,
+            compression,
+            size,
+            path=self.path,
+            offset=located_message.payload_offset,
+            what=_WHAT,
+        )
         return compression, size
 
-    def _encoded(self, found: LocatedMessage) -> EncodedPayload:
-        compression, size = self._sizes(found)
+    def _encoded(self, located_message: LocatedMessage) -> EncodedPayload:
+        compression, size = self._sizes(located_message)
         return EncodedPayload(
             self.path,
-            found.payload_offset,
-            found.payload_size,
+            located_message.payload_offset,
+            located_message.payload_size,
             size,
             compression,
-            found.payload,
+            located_message.payload,
             version=self.version,
             held=self.held,
         )
 
-    def _check_id(self, found: str | None) -> None:
-        if self.chunk_id is not None and (found is None or found.lower() != self.chunk_id.hex()):
+    def _check_id(self, actual_id: str | None) -> None:
+        if self.chunk_id is not None and (actual_id is None or actual_id.lower() != self.chunk_id.hex()):
             raise ReadError(
-                f"chunk {self.chunk_id.hex()} should lie here, but {found or 'another'} does",
+                f"chunk {self.chunk_id.hex()} should lie here, but {actual_id or 'another'} does",
                 path=self.path,
                 offset=self.offset,
                 hint=_CHANGED,
@@ -190,7 +197,7 @@ def digest_of(data: bytes | memoryview) -> bytes:
 
 
 def check_digest(data: bytes, digest: str) -> None:
-    """Raise ``ValueError`` where ``data`` has another digest than ``digest``, which is hexadecimal."""
+    """Raise ``ValueError`` if ``data`` has another digest than the hexadecimal ``digest``."""
     if digest_of(data).hex() != digest:
         raise ValueError("it is not what was written: its digest differs")
 
@@ -206,7 +213,7 @@ def message_digest(message: bytes | memoryview) -> bytes:
 
 
 def _store_size(message: bytes | memoryview) -> int:
-    """The size of the field that a message begins with, if that is a store; else 0."""
+    """Return the size of a message's first field if it is a store, else 0."""
     size = shift = at = 0
     if not message or message[0] != _STORE_TAG:
         return 0
@@ -225,7 +232,7 @@ def _field_of(store: StoreEntry) -> bytes:
 
 
 def digests_to_bytes(digests: pa.Array) -> bytes:
-    """Digests of chunks, null where there is none, as a footer has them: nothing where no chunk has one."""
+    """Encode digests of chunks, with nulls, for a footer; empty if no chunk has one."""
     if digests.null_count == len(digests):
         return b""
     filled = digests.fill_null(_NONE)
@@ -234,12 +241,12 @@ def digests_to_bytes(digests: pa.Array) -> bytes:
 
 
 def digest_rows(digests: pa.Array) -> npt.NDArray[np.uint8]:
-    """Digests of chunks as bytes, shape (n, 16); zeros where there is none."""
+    """Return digests of chunks as bytes, shape (n, 16); zeros for a null."""
     if digests.null_count == len(digests):
         return np.zeros((len(digests), DIGEST_SIZE), np.uint8)
-    found = np.frombuffer(digests.buffers()[1], np.uint8).reshape(-1, DIGEST_SIZE)
-    found = found[digests.offset : digests.offset + len(digests)]
-    return np.where(valid(digests)[:, None], found, np.uint8(0)) if digests.null_count else found
+    rows = np.frombuffer(digests.buffers()[1], np.uint8).reshape(-1, DIGEST_SIZE)
+    rows = rows[digests.offset : digests.offset + len(digests)]
+    return np.where(valid(digests)[:, None], rows, np.uint8(0)) if digests.null_count else rows
 
 
 def digests_from_bytes(data: bytes, count: int) -> pa.Array:
@@ -248,8 +255,8 @@ def digests_from_bytes(data: bytes, count: int) -> pa.Array:
         return pa.nulls(count, pa.binary(DIGEST_SIZE))
     if len(data) != DIGEST_SIZE * count:
         raise ValueError(f"its digests of {count} chunks have {len(data)} bytes instead of {DIGEST_SIZE * count}")
-    there = np.frombuffer(data, np.uint64).reshape(-1, 2).any(axis=1)
-    validity = None if there.all() else pa.py_buffer(np.packbits(there, bitorder="little"))
+    is_present = np.frombuffer(data, np.uint64).reshape(-1, 2).any(axis=1)
+    validity = None if is_present.all() else pa.py_buffer(np.packbits(is_present, bitorder="little"))
     return pa.Array.from_buffers(pa.binary(DIGEST_SIZE), count, [validity, pa.py_buffer(data)])
 
 
@@ -266,15 +273,19 @@ class VerifiedPayload(FramedPayload):
     store: StoreEntry | None = None
 
     @classmethod
-    def of(cls, path: str, entry: ChunkEntry, **known: Any) -> Self:
-        """Return the payload of a chunk that lies in the file ``path`` as ``entry`` says; fields ``known`` besides."""
-        return cls(path, entry.offset, entry.size, entry.header.chunk_id, entry.digest or b"", **known)
+    def of(cls, path: str, entry: ChunkEntry, **fields: Any) -> Self:
+        """Return the payload of the chunk of ``entry`` in the file ``path``; ``fields`` are further ones."""
+        return cls(path, entry.offset, entry.size, entry.header.chunk_id, entry.digest or b"", **fields)
 
     def located(self, file: PositionalFile) -> EncodedPayload:
-        """The compressed bytes in memory, verified: what is written is what was checked."""
-        found = self._locate(file)
-        encoded = self._checked(found, file)
-        return replace(encoded, digest=self.digest) if self.digest and _is_as_written(found, encoded) else encoded
+        """Return the compressed bytes in memory, verified: the same bytes are checked and written."""
+        located_message = self._locate(file)
+        encoded = self._checked(located_message, file)
+        return (
+            replace(encoded, digest=self.digest)
+            if self.digest and _is_as_written(located_message, encoded)
+            else encoded
+        )
 
     def digest_in(self, file: PositionalFile) -> bytes:
         """The digest of the message, which is read and decoded, once. Raises ``ReadError``."""
@@ -295,12 +306,12 @@ class VerifiedPayload(FramedPayload):
         return locate(file, self.offset, self.size, whole=whole, data=data)
 
 
-def _is_as_written(found: LocatedMessage, encoded: EncodedPayload) -> bool:
-    """Whether what lies around the payload of a message that was read whole is what a writer would put there."""
-    whole = found.payload.obj if isinstance(found.payload, memoryview) else None
-    if not isinstance(whole, bytes) or found.chunk_id is None:
+def _is_as_written(located_message: LocatedMessage, encoded: EncodedPayload) -> bool:
+    """Return True if the bytes around the payload of a whole message are a writer's."""
+    whole = located_message.payload.obj if isinstance(located_message.payload, memoryview) else None
+    if not isinstance(whole, bytes) or located_message.chunk_id is None:
         return False
-    tail = message_tail(found.chunk_id, found.message.is_static)
+    tail = message_tail(located_message.chunk_id, located_message.message.is_static)
     head = message_head(b"", encoded.compression, encoded.uncompressed_size, encoded.size)
     size = len(head) + encoded.size + len(tail)
     start = _store_size(whole)
@@ -316,29 +327,28 @@ _LEAST_RATIO: Final = 255
 def verified_after_store(
     message: memoryview, chunk_id: bytes, *, is_static: bool, digest: bytes, store: StoreEntry | None
 ) -> memoryview | None:
-    """The bytes behind the store that a message names, where they are what a writer makes of this chunk, by its digest.
+    """Return the bytes behind a message's store if they are a writer's for this chunk, by its digest.
 
-    None for a message that has to be taken apart to know, as :meth:`VerifiedPayload.located` does, or is damaged.
-    ``store`` is the one that it must name, where that is known, and ``digest`` the one that it must have, unless
-    that is empty.
+    Return None for a damaged message, and for one to be parsed first, as :meth:`VerifiedPayload.located` does. The
+    message must name ``store``, if given, and have ``digest``, unless that is empty.
     """
     start = _store_size(message)
-    found = _HEAD.match(message, start)
-    if found is None or (store is not None and message[:start] != _field_of(store)):
+    match = _HEAD.match(message, start)
+    if match is None or (store is not None and message[:start] != _field_of(store)):
         return None
-    expanded, size = _number(found[2]), _number(found[3])
-    fits = size == expanded if found[1] == b"\x01" else expanded <= min(FREE_EXPANSION, size * _LEAST_RATIO)
-    if not fits or message[found.end() + size :] != message_tail(chunk_id, is_static):
+    expanded, size = _number(match[2]), _number(match[3])
+    fits = size == expanded if match[1] == b"\x01" else expanded <= min(FREE_EXPANSION, size * _LEAST_RATIO)
+    if not fits or message[match.end() + size :] != message_tail(chunk_id, is_static):
         return None
     rest = message[start:]
     return rest if not digest or digest_of(rest) == digest else None
 
 
 def _number(varint: bytes) -> int:
-    found = 0
+    number = 0
     for byte in reversed(varint):
-        found = found << 7 | byte & 0x7F
-    return found
+        number = number << 7 | byte & 0x7F
+    return number
 
 
 def damaged_chunk(path: str, offset: int) -> ReadError:

@@ -50,9 +50,9 @@ def scan_stores(file: PositionalFile) -> AnnouncedStores:
     """The stores in ``file``; reads the heads of all messages, and never a payload. Raises :class:`ReadError`."""
     stores: set[StoreEntry] = set()
     legacy_ids: dict[StoreKey, str] = {}
-    for found in scan(file):
-        if found.kind == MessageKind.SET_STORE_INFO:
-            stores.add(announced_by(file, found, legacy_ids))
+    for message in scan(file):
+        if message.kind == MessageKind.SET_STORE_INFO:
+            stores.add(announced_by(file, message, legacy_ids))
     return AnnouncedStores(sorted(stores, key=lambda s: s.sort_key), legacy_ids)
 
 
@@ -64,29 +64,31 @@ def announced_first(path: str) -> list[StoreEntry]:
     legacy_ids: dict[StoreKey, str] = {}
     with open_positional(path) as file:
         parse_stream_header(file.read(0, min(STREAM_HEADER_SIZE, file.size), what="the stream header"), path=path)
-        heads = takewhile(lambda found: found.kind == MessageKind.SET_STORE_INFO, scan(file))
-        return [announced_by(file, found, legacy_ids) for found in heads]
+        heads = takewhile(lambda message: message.kind == MessageKind.SET_STORE_INFO, scan(file))
+        return [announced_by(file, message, legacy_ids) for message in heads]
 
 
-def announced_by(file: PositionalFile, found: Message, legacy_ids: dict[StoreKey, str]) -> StoreEntry:
+def announced_by(file: PositionalFile, message: Message, legacy_ids: dict[StoreKey, str]) -> StoreEntry:
     """The store that one ``SetStoreInfo`` announces; the application id of an old one is kept in ``legacy_ids``."""
-    info = _store_info(file, found)
+    info = _store_info(file, message)
     if info.HasField("application_id") and not info.store_id.HasField("application_id"):
         legacy_ids[key_of(info.store_id)] = info.application_id.id
-    return from_message(info.store_id, legacy_ids, path=file.path, offset=found.offset)
+    return from_message(info.store_id, legacy_ids, path=file.path, offset=message.offset)
 
 
-def _store_info(file: PositionalFile, found: Message) -> Any:
-    data = file.read(found.offset, found.size, what="a SetStoreInfo message")
-    message = messages.parse(SetStoreInfo, data, path=file.path, offset=found.offset)
-    messages.require(message, "row_id", "info", path=file.path, offset=found.offset)
-    messages.require(message.info, "store_id", "store_source", path=file.path, offset=found.offset)
-    return message.info
+def _store_info(file: PositionalFile, message: Message) -> Any:
+    data = file.read(message.offset, message.size, what="a SetStoreInfo message")
+    info_message = messages.parse(SetStoreInfo, data, path=file.path, offset=message.offset)
+    messages.require(info_message, "row_id", "info", path=file.path, offset=message.offset)
+    messages.require(info_message.info, "store_id", "store_source", path=file.path, offset=message.offset)
+    return info_message.info
 
 
-def store_of(file: PositionalFile, found: Message, legacy_ids: dict[StoreKey, str]) -> StoreEntry:
-    """The store that the ``ArrowMsg`` at ``found`` belongs to; reads its head only. Raises :class:`ReadError`."""
-    return owner_of(locate(file, found.offset, found.size).message, legacy_ids, path=file.path, offset=found.offset)
+def store_of(file: PositionalFile, message: Message, legacy_ids: dict[StoreKey, str]) -> StoreEntry:
+    """The store that the ``ArrowMsg`` at ``message`` belongs to; reads its head only. Raises :class:`ReadError`."""
+    return owner_of(
+        locate(file, message.offset, message.size).message, legacy_ids, path=file.path, offset=message.offset
+    )
 
 
 def owner_of(head: Any, legacy_ids: dict[StoreKey, str], *, path: str, offset: int) -> StoreEntry:
@@ -95,12 +97,12 @@ def owner_of(head: Any, legacy_ids: dict[StoreKey, str], *, path: str, offset: i
     return from_message(head.store_id, legacy_ids, path=path, offset=offset)
 
 
-def decoded_chunk(path: str, found: Message, version: str | None = None, held: HeldFile | None = None) -> Chunk:
-    """The chunk in the ``ArrowMsg`` at ``found``, decoded and, from an older version, migrated.
+def decoded_chunk(path: str, message: Message, version: str | None = None, held: HeldFile | None = None) -> Chunk:
+    """The chunk in the ``ArrowMsg`` at ``message``, decoded and, from an older version, migrated.
 
     A chunk that needed no migration remembers its compressed bytes. Raises :class:`ReadError`.
     """
-    payload = FramedPayload(path, found.offset, found.size, version=version, held=held)
+    payload = FramedPayload(path, message.offset, message.size, version=version, held=held)
     batch = payload.load()
     try:
         data = data_from_batch(batch)
@@ -108,7 +110,7 @@ def decoded_chunk(path: str, found: Message, version: str | None = None, held: H
         raise ReadError(
             f"a record batch is not a chunk: {error}",
             path=path,
-            offset=found.offset,
+            offset=message.offset,
             hint="The file is damaged, or the program that wrote it is faulty.",
         ) from error
     return Chunk(data, None, payload) if _is_kept(batch.schema.metadata) else Chunk.from_data(data)
@@ -141,7 +143,7 @@ class RecoveryReport:
 
     @property
     def is_whole(self) -> bool:
-        """Whether nothing was lost."""
+        """Return True if nothing was lost."""
         return self.reason is None and not self.damaged
 
     def __str__(self) -> str:
@@ -209,7 +211,7 @@ class RecoveringFile:
 
 
 def _walk(file: PositionalFile, report: RecoveryReport) -> Iterator[Message]:
-    """The whole messages up to the end message, or up to the first that is cut or none."""
+    """Yield the whole messages up to the end message, or up to the first cut or invalid one."""
     while report.whole_until < file.size:
         try:
             message = message_at(file, report.whole_until, file.size)

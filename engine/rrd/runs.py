@@ -57,7 +57,7 @@ def _by_hand(source: int, target: int, offset: int, size: int) -> int:
 
 
 def copy_range(source: PositionalFile, offset: int, size: int, target: int) -> None:
-    """Append ``size`` bytes at ``offset`` of ``source`` to where the descriptor ``target`` stands.
+    """Append ``size`` bytes at ``offset`` of ``source`` at the position of the descriptor ``target``.
 
     Uses the best way that the two file systems have. Raises :class:`ReadError` when the source ends early, and
     ``OSError`` as the target does.
@@ -84,7 +84,7 @@ def copy_range(source: PositionalFile, offset: int, size: int, target: int) -> N
 
 
 def start_writing_back(handle: int, offset: int, size: int) -> None:
-    """Let the operating system begin to write what lies in its cache of a file, without waiting for it."""
+    """Let the operating system begin to write its cache of a file, without waiting for it."""
     if hasattr(os, "posix_fadvise"):
         os.posix_fadvise(handle, offset, size, os.POSIX_FADV_DONTNEED)
 
@@ -271,7 +271,7 @@ def _shrank(path: str, offset: int) -> ReadError:
 
 @dataclass(frozen=True)
 class Listed:
-    """Messages, with rows of a chunk table that describe them where they lie now."""
+    """Messages, with the rows of a chunk table at their present place."""
 
     table: ChunkTable
 
@@ -292,7 +292,7 @@ class Listed:
 
 @dataclass(frozen=True)
 class Run(Listed, ABC):
-    """Some messages of local files, with what a footer says of them. They belong to ``store`` there; pickles small."""
+    """Some messages of local files, with their rows of a footer. They belong to ``store`` there; pickles small."""
 
     store: StoreEntry
 
@@ -313,7 +313,7 @@ class Run(Listed, ABC):
         """
 
     def fields(self, store: StoreEntry) -> tuple[bytes, bytes]:
-        """The first bytes of each message, where it lies and in ``store``."""
+        """Return the first bytes of each message, at its source and in ``store``."""
         return store_field(self.store.to_message()), store_field(store.to_message())
 
     def sizes_in(self, store: StoreEntry) -> Numbers:
@@ -324,7 +324,7 @@ class Run(Listed, ABC):
 
 @dataclass(frozen=True)
 class FileRun(Run):
-    """Some messages of the file ``path`` of that version, in its order, with what its footer says of them."""
+    """Some messages of the file ``path`` of that version, in its order, with their rows of its footer."""
 
     path: str
     version: str | None = None
@@ -349,7 +349,7 @@ class FileRun(Run):
         return True
 
     def lies_as_listed(self, source: PositionalFile | None = None) -> bool:
-        """Whether the messages lie in the file as its footer has them, and so can be copied without being parsed."""
+        """Return True if the messages lie in the file as in its footer, and so can be copied without being parsed."""
         try:
             if source is None:
                 with open_positional(self.path, self.version) as opened:
@@ -383,7 +383,7 @@ class VerifiedRun(Run):
 
     @classmethod
     def of(cls, chunks: Sequence[Chunk]) -> VerifiedRun | None:
-        """The messages of ``chunks``; None where they do not all lie in few files of one store, written here."""
+        """Return the messages of ``chunks``, or None unless they all lie in few files of one store, written here."""
         payloads: list[VerifiedPayload] = []
         entries: list[ChunkEntry] = []
         for chunk in chunks:
@@ -449,7 +449,7 @@ class _Sizes(NamedTuple):
 
 
 def lie_as_listed(file: PositionalFile, table: ChunkTable, store_field: bytes) -> bool:
-    """Whether every row's message is what a writer makes of store, sizes, id and static-ness of that row.
+    """Return True if every message is byte for byte a writer's, for store, sizes, id and static-ness of its row.
 
     That is: a frame header, ``store_field`` (field 1 of the ``ArrowMsg``), compression, uncompressed size, encoding,
     payload, chunk id, static or not; each once, in this order and in the shortest form. Reads only what stands around
@@ -459,10 +459,12 @@ def lie_as_listed(file: PositionalFile, table: ChunkTable, store_field: bytes) -
     if sizes is None:
         return False
     head_size = MESSAGE_HEADER_SIZE + len(store_field) + _MOST_AFTER_STORE
-    found = _read(file, table.offsets - np.uint64(MESSAGE_HEADER_SIZE), table.offsets + table.sizes, head_size)
-    if found is None:
+    heads_and_tails = _read(
+        file, table.offsets - np.uint64(MESSAGE_HEADER_SIZE), table.offsets + table.sizes, head_size
+    )
+    if heads_and_tails is None:
         return False
-    heads, tails = found
+    heads, tails = heads_and_tails
     return (
         _frames_fit(heads, table, store_field)
         and bool(np.array_equal(tails, _expected_tails(table)))
@@ -471,9 +473,9 @@ def lie_as_listed(file: PositionalFile, table: ChunkTable, store_field: bytes) -
 
 
 def _read(file: PositionalFile, starts: Numbers, stops: Numbers, head_size: int) -> tuple[_Bytes, _Bytes] | None:
-    """The bytes that messages begin and end with, a row each; None where the file ends before.
+    """Return the first and last bytes of messages, a row each, or None if the file ends before.
 
-    What lies side by side is read by one call.
+    Neighbours are read by one call.
     """
     heads = np.zeros((len(starts), head_size), dtype=np.uint8)
     tails = np.zeros((len(starts), TAIL_SIZE), dtype=np.uint8)
@@ -557,7 +559,7 @@ def _expected_tails(table: ChunkTable) -> _Bytes:
 
 
 def _payload_sizes(table: ChunkTable, store_field_size: int) -> _Sizes | None:
-    """The bytes that are left for payloads; None where a message is too small for its other fields."""
+    """Return the bytes left for payloads, or None if a message is too small for its other fields."""
     others = 2 + 1 + _varint_lengths(table.uncompressed_sizes) + 2 + 1 + TAIL_SIZE + store_field_size
     left = table.sizes.astype(np.int64) - others
     if not bool(np.all(left > MESSAGE_HEADER_SIZE)):
@@ -581,9 +583,9 @@ def _varint_lengths(values: Numbers) -> npt.NDArray[np.int64]:
 def _varints(values: Numbers, length: int) -> _Bytes:
     """Numbers as varints of ``length`` bytes, a row each."""
     shifts = np.arange(0, 7 * length, 7, dtype=np.uint64)
-    found = ((values[:, None] >> shifts) & np.uint64(0x7F)).astype(np.uint8)
-    found[:, :-1] |= 0x80
-    return found
+    varints = ((values[:, None] >> shifts) & np.uint64(0x7F)).astype(np.uint8)
+    varints[:, :-1] |= 0x80
+    return varints
 
 
 def _same(count: int, *values: int) -> _Bytes:

@@ -131,14 +131,14 @@ class TimesDirectory:
         if len(data) < _COUNTS.size or len(data) != directory_size(data):
             raise ValueError(f"its directory has {len(data)} bytes, which is not what it says")
         pieces, chunks = _COUNTS.unpack_from(data, len(data) - _COUNTS.size)
-        found = np.frombuffer(data, _PIECE, pieces)
+        piece_rows = np.frombuffer(data, _PIECE, pieces)
         places = np.frombuffer(data, _PLACE, chunks, pieces * _PIECE.itemsize)
         if chunks and int(places["piece"].max()) >= pieces:
             raise ValueError("a chunk lies in a piece that there is not")
         return cls(
-            found["offset"].astype(np.int64),
-            found["size"].astype(np.int64),
-            [bytes(digest) for digest in found["digest"].tolist()],
+            piece_rows["offset"].astype(np.int64),
+            piece_rows["size"].astype(np.int64),
+            [bytes(digest) for digest in piece_rows["digest"].tolist()],
             np.stack([places["piece"], places["place"]], axis=1).astype(np.int64),
         )
 
@@ -185,7 +185,7 @@ class Times:
 
     @classmethod
     def open(cls, path: str, version: str | None, start: int, size: int, digest: str) -> Times:
-        """The times in ``size`` bytes of a file, whose directory has the digest ``digest``, which is hexadecimal."""
+        """Return the times in ``size`` bytes of a file. Their directory has the hexadecimal ``digest``."""
         with open_positional(path, version) as file:
             at = max(start + size - _TAIL, start)
             try:
@@ -206,8 +206,8 @@ class Times:
 
     def num_rows(self, chunks: Integers | None = None) -> Integers:
         """The rows of chunks, by default of all."""
-        found = [piece.shapes[at, 0] for piece, at in self._runs(chunks)]
-        return np.concatenate(found) if found else np.empty(0, np.int64)
+        counts = [piece.shapes[at, 0] for piece, at in self._runs(chunks)]
+        return np.concatenate(counts) if counts else np.empty(0, np.int64)
 
     def row_ids(self, chunks: Integers | None = None) -> tuple[ByChunk, ByChunk]:
         """The upper and the lower half of each row id, as ``uint64``."""
@@ -216,11 +216,11 @@ class Times:
         return high, low
 
     def timelines(self, chunks: Integers | None = None) -> list[Line]:
-        """The timelines that any of the chunks may have, in the order in which they come."""
+        """The timelines of the chunks, in the order of their appearance."""
         return list(dict.fromkeys(line for piece, _ in self._runs(chunks) for line in piece.lines))
 
     def index(self, name: str, kind: TimelineKind, chunks: Integers | None = None) -> ByChunk:
-        """The values of an index column, as ``int64`` in its units. A chunk that does not have it has none there."""
+        """Return the values of an index column, as ``int64`` in its units; none for a chunk without it."""
         return _joined([piece.index((name, kind), at) for piece, at in self._runs(chunks)], np.int64)
 
     def validity(self, component: str, chunks: Integers | None = None) -> ByChunk:
@@ -229,13 +229,13 @@ class Times:
 
     def states(self, component: str, chunks: Integers | None = None) -> States:
         """The :class:`Validity` of a component in each chunk, or ``MIXED`` where its rows differ."""
-        found = [piece.states(component, at) for piece, at in self._runs(chunks)]
-        return np.concatenate([np.empty(0, np.uint8), *found])
+        states = [piece.states(component, at) for piece, at in self._runs(chunks)]
+        return np.concatenate([np.empty(0, np.uint8), *states])
 
     def keep(self, chunks: Integers) -> None:
-        """Let go what was read of pieces that hold none of these chunks."""
-        kept = set(self.directory.places[chunks, 0].tolist())
-        self._pieces = {number: piece for number, piece in self._pieces.items() if number in kept}
+        """Free all pieces without one of these chunks."""
+        numbers = set(self.directory.places[chunks, 0].tolist())
+        self._pieces = {number: piece for number, piece in self._pieces.items() if number in numbers}
 
     def _runs(self, chunks: Integers | None) -> list[tuple[_Piece, Integers]]:
         """The pieces of chunks in their order, with the places of the chunks there."""
@@ -286,7 +286,7 @@ class Times:
 
     @classmethod
     def in_part(cls, path: str) -> Times | None:
-        """The times at the end of a part, of its chunks in the order in which they lie; None where it has none."""
+        """Return the times at the end of a part, in the order of its chunks, or None if it has none."""
         with open_positional(path, NEVER_CHANGES) as file:
             at = max(file.size - PART_END.size, 0)
             end = file.read(at, file.size - at, what=_WHAT)
@@ -296,7 +296,7 @@ class Times:
         return cls.open(path, NEVER_CHANGES, at - size, size, digest.hex()) if size else None
 
     def expect(self, number: int, data: ChunkData) -> None:
-        """Compare a chunk with what is told of it here. Raises ``ReadError`` where that is something else."""
+        """Compare a chunk with its times here. Raises ``ReadError`` if they differ."""
         at = np.array([number], dtype=np.int64)
         pairs = np.frombuffer(data.row_ids.buffers()[1] or b"", ID_HALVES, 2 * data.num_rows, 16 * data.row_ids.offset)
         ids = self.row_ids(at)
@@ -306,17 +306,17 @@ class Times:
             are_same &= np.array_equal(self.index(*line, at).values, lines.get(line, ()))
         for component in data.components:
             state, each = validity_of(component.values)
-            told = self.validity(component.descriptor.component, at).values
-            are_same &= len(told) == data.num_rows and bool((told == (state if each is None else each)).all())
+            expected = self.validity(component.descriptor.component, at).values
+            are_same &= len(expected) == data.num_rows and bool((expected == (state if each is None else each)).all())
         if not are_same:
             raise self.unlike(data)
 
     def unlike(self, data: ChunkData) -> ReadError:
-        """The error for a chunk of which something else is told here."""
+        """Return the error for a chunk with other times than here."""
         return _unreadable(self.path, self.start, ValueError(f"chunk {data.chunk_id.hex()} has others"))
 
     def check(self) -> None:
-        """Read and decode all pieces. Raises ``ReadError`` where one is not what was written."""
+        """Read and decode all pieces. Raises ``ReadError`` for a damaged one."""
         self._runs(None)
 
     def read_pieces(self) -> bytes:
@@ -361,10 +361,10 @@ class _Piece:
 
     def column(self, name: str) -> Numbers:
         """The 64-bit values of a column."""
-        found = self._columns.get(name)
-        if found is None:
-            found = self._columns[name] = _sums(self._array(name, "u1"))
-        return found
+        values = self._columns.get(name)
+        if values is None:
+            values = self._columns[name] = _sums(self._array(name, "u1"))
+        return values
 
     def rows_of(self, values: npt.NDArray[Any], at: Integers) -> ByChunk:
         """The part of ``values``, one a row, of chunks at these places."""
@@ -399,7 +399,7 @@ class _Piece:
         rows = self.shapes[at, 0]
         ends = _ends(rows)
         states, mine, cells, of_chunk = self._states(component)
-        found = np.repeat(states[at], rows)
+        validities = np.repeat(states[at], rows)
         if (states[at] == MIXED).any():
             mixed = np.where(cells & 3 == MIXED, self.shapes[of_chunk, 0], 0)
             starts = np.zeros(len(self.shapes), np.int64)
@@ -407,8 +407,8 @@ class _Piece:
             each = self._array("mixed", "u1")
             for i in np.flatnonzero(states[at] == MIXED).tolist():
                 start = int(starts[at[i]])
-                found[ends[i] : ends[i + 1]] = each[start : start + int(rows[i])]
-        return ByChunk(found, ends)
+                validities[ends[i] : ends[i + 1]] = each[start : start + int(rows[i])]
+        return ByChunk(validities, ends)
 
     def _array(self, name: str, dtype: str) -> npt.NDArray[Any]:
         column = self._batch.column(name)
@@ -422,11 +422,11 @@ def _ends(sizes: Integers) -> Integers:
 def _taken(values: npt.NDArray[Any], ends: Integers, at: Integers) -> ByChunk:
     """The values of chunks at some places; those of neighbours without a copy."""
     sizes = ends[at + 1] - ends[at]
-    found = _ends(sizes)
+    new_ends = _ends(sizes)
     if len(at) and bool((np.diff(at) == 1).all()):
-        return ByChunk(values[ends[at[0]] : ends[at[-1] + 1]], found)
-    rows = np.arange(int(found[-1])) + np.repeat(ends[at] - found[:-1], sizes)
-    return ByChunk(values[rows], found)
+        return ByChunk(values[ends[at[0]] : ends[at[-1] + 1]], new_ends)
+    rows = np.arange(int(new_ends[-1])) + np.repeat(ends[at] - new_ends[:-1], sizes)
+    return ByChunk(values[rows], new_ends)
 
 
 def _joined(parts: Sequence[ByChunk], dtype: npt.DTypeLike) -> ByChunk:
@@ -487,7 +487,7 @@ class TimesWriter:
             self._close()
 
     def finish(self) -> tuple[list[bytes], TimesDirectory]:
-        """The pieces, and their directory, in which chunks have the order in which they came."""
+        """Return the pieces, and their directory, with chunks in the order of their arrival."""
         if self._shapes:
             self._close()
         counts = np.array(self._counts, dtype=np.int64)
@@ -518,11 +518,11 @@ class TimesWriter:
 
 def _differences(values: npt.NDArray[Any]) -> States:
     """The bytes of the differences of 64-bit values, the lowest of all first."""
-    found = np.empty(len(values), dtype="<u8")
+    differences = np.empty(len(values), dtype="<u8")
     values = values.view(np.uint64)
-    found[:1] = values[:1]
-    np.subtract(values[1:], values[:-1], out=found[1:])
-    return np.ascontiguousarray(found.view(np.uint8).reshape(-1, 8).T)
+    differences[:1] = values[:1]
+    np.subtract(values[1:], values[:-1], out=differences[1:])
+    return np.ascontiguousarray(differences.view(np.uint8).reshape(-1, 8).T)
 
 
 def _packed(arrays: dict[str, npt.NDArray[Any]], about: dict[str, Any]) -> bytes:
@@ -541,9 +541,9 @@ _OPTIONS: Final = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
 
 
 def part_end(times: TimesWriter | None) -> list[bytes]:
-    """The bytes that a part with the times of its chunks ends with; with None, of one whose times are not known."""
+    """Return the last bytes of a part with the times of its chunks; with None: of a part without times."""
     if times is None:
         return [PART_END.pack(0, bytes(DIGEST_SIZE), PART_MAGIC)]
-    pieces, found = times.finish()
-    directory = found.to_bytes()
-    return [*pieces, directory, PART_END.pack(found.size + len(directory), digest_of(directory), PART_MAGIC)]
+    pieces, times_directory = times.finish()
+    directory = times_directory.to_bytes()
+    return [*pieces, directory, PART_END.pack(times_directory.size + len(directory), digest_of(directory), PART_MAGIC)]

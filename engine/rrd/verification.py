@@ -78,7 +78,7 @@ class Findings:
 
     @contextmanager
     def noting(self) -> Iterator[None]:
-        """In the block a ``ReadError`` is a fault; but not of a file that is not there, or that may be read later."""
+        """Note a ``ReadError`` in the block as a fault, unless the file is missing or may be read later."""
         try:
             yield
         except SourceMissingError:
@@ -108,32 +108,32 @@ class Findings:
 
 
 Told = Mapping[int, Sequence[tuple[StoreEntry, ChunkEntry]]]
-"""What is told of chunks, by the offsets of their messages: in which store, and what they hold."""
+"""Claims about chunks, by the offsets of their messages: their store and their entry."""
 
 
 Look = Callable[[int, ChunkData], None]
 """A look at a decoded chunk, whose message is at this offset; raises ``ReadError`` where it is not as it should be."""
 
 
-def verify_file(path: str | PathLike[str], told: Told | None = None, look: Look | None = None) -> Verification:
-    """Read and decode every chunk of an RRD, and compare all that is said of it; reads a few megabytes at a time.
+def verify_file(path: str | PathLike[str], claims: Told | None = None, look: Look | None = None) -> Verification:
+    """Read and decode every chunk of an RRD, and compare it with its footer; reads a few megabytes at a time.
 
     A chunk has the digest that the footer has for it, lies in a message that the footer's manifest of its store lists,
-    and has the id, entity, rows, times and components that are told there; every store is announced; messages follow
-    each other to the end message, and the footer has its checksum. ``told`` is what another file says of chunks in
-    this one, and ``look`` sees those chunks. What is otherwise is a fault of the result; raises ``SourceMissingError``
-    where there is no file.
+    and has the id, entity, rows, times and components of that manifest; every store is announced; messages follow each
+    other to the end message, and the footer has its checksum. ``claims`` are another file's entries for chunks of this
+    one, and ``look`` sees those chunks. Each difference is a fault of the result. Raises ``SourceMissingError`` if
+    there is no file.
     """
-    return _Verifying(fspath(path), look).run(told or {})
+    return _Verifying(fspath(path), look).run(claims or {})
 
 
 @dataclass(slots=True)
 class _Place:
-    """A message, or what is told to be one, with all that is told of its chunk."""
+    """A message, or a claimed one, with all claims about its chunk."""
 
     offset: int
     size: int
-    told: list[tuple[StoreEntry, ChunkEntry]] = field(default_factory=list)
+    claims: list[tuple[StoreEntry, ChunkEntry]] = field(default_factory=list)
 
 
 class _Verifying:
@@ -142,7 +142,7 @@ class _Verifying:
     def __init__(self, path: str, look: Look | None = None) -> None:
         self.path = path
         self._look = look
-        self._found = Findings()
+        self._findings = Findings()
         self._held: HeldFile | None = None if is_url(path) else held_file(path, None)
         self._version: str | None = None
         self._announced: set[StoreEntry] = set()
@@ -150,23 +150,23 @@ class _Verifying:
         self._unannounced: set[StoreEntry] = set()
         self._digested: set[int] = set()
 
-    def run(self, told: Told) -> Verification:
-        with open_positional(self.path, held=self._held) as file, self._found.noting():
+    def run(self, claims: Told) -> Verification:
+        with open_positional(self.path, held=self._held) as file, self._findings.noting():
             head = file.read(0, min(STREAM_HEADER_SIZE, file.size), what="the stream header")
             parse_stream_header(head, path=self.path)
             index = None
-            with self._found.noting():
+            with self._findings.noting():
                 index = read_index(file)
             is_growing = (index is None or index.manifests is None) and not is_url(self.path)
             self._version = f"{file.version}{GROWING}" if is_growing else file.version
-            self._verify(self._places(file, index, told))
-        return self._found.verification()
+            self._verify(self._places(file, index, claims))
+        return self._findings.verification()
 
-    def _places(self, file: PositionalFile, index: FileIndex | None, told: Told) -> list[_Place]:
-        """All messages of chunks that are there or told of, in the order of the file; what is not there is a fault."""
+    def _places(self, file: PositionalFile, index: FileIndex | None, claims: Told) -> list[_Place]:
+        """Return all messages of chunks, existing or claimed, in the order of the file. A missing one is a fault."""
         places: dict[int, _Place] = {}
         walked = self._walk(file, places, has_footer=index is not None)
-        said = [(store, entry) for entries in told.values() for store, entry in entries]
+        said = [(store, entry) for entries in claims.values() for store, entry in entries]
         listed: set[int] = set()
         for store, manifests in ((index.manifests if index is not None else None) or {}).items():
             self._expect_announced(store, None)
@@ -181,20 +181,20 @@ class _Verifying:
                 self._wrong(entry.offset, f"no chunk of {store.text} of {entry.size:,} bytes lies here")
             else:
                 place = places.setdefault(entry.offset, _Place(entry.offset, entry.size))
-                place.told.append((store, entry))
+                place.claims.append((store, entry))
         if listed and (unlisted := len(places.keys() - listed)):
             warnings.warn(f"{self.path}: its footer does not list {unlisted} of its chunks", ReadWarning, stacklevel=2)
         return sorted(places.values(), key=lambda place: place.offset)
 
     def _walk(self, file: PositionalFile, places: dict[int, _Place], *, has_footer: bool) -> int:
-        """Find all messages from the first on; gives where that ended, by a fault or with the file."""
+        """Find all messages from the first on; return the end, of the file or at a fault."""
         end = None
-        with self._found.noting():
+        with self._findings.noting():
             for message in scan(file):
                 if message.kind == MessageKind.ARROW_MSG:
                     places[message.offset] = _Place(message.offset, message.size)
                 elif message.kind == MessageKind.SET_STORE_INFO:
-                    with self._found.noting():
+                    with self._findings.noting():
                         self._announced.add(announced_by(file, message, self._legacy))
                 elif message.kind == MessageKind.END and message.size and has_footer and read_footer(file) is None:
                     self._wrong(message.offset, "there is a footer, but the file does not end as one that has one")
@@ -202,7 +202,7 @@ class _Verifying:
         return max((place.offset + place.size for place in places.values()), default=0) if end is None else end
 
     def _verify(self, places: Sequence[_Place]) -> None:
-        """Decode all, in the threads that there are cores for; of an object, its parts one after the other."""
+        """Decode all, in as many threads as cores; the parts of an object one after the other."""
         pieces = list(_pieces(places))
         workers = 1 if is_url(self.path) else min(4, os.cpu_count() or 1, len(pieces))
         if workers < 2:
@@ -217,18 +217,18 @@ class _Verifying:
         rows = chunks = digests = 0
         with keeping_open(), open_positional(self.path, held=self._held) as file:
             for place in places:
-                with self._found.noting():
+                with self._findings.noting():
                     chunk, is_verified = self._chunk(file, place)
                     rows, chunks, digests = rows + chunk.num_rows, chunks + 1, digests + is_verified
-        self._found.count(chunks=chunks, rows=rows, digests=digests)
+        self._findings.count(chunks=chunks, rows=rows, digests=digests)
 
     def _chunk(self, file: PositionalFile, place: _Place) -> tuple[ChunkHeader, bool]:
         """The header of a chunk that was decoded and compared, and whether it has a digest. Raises ``ReadError``."""
-        if not place.told:
+        if not place.claims:
             message = Message(MessageKind.ARROW_MSG, place.offset, place.size)
             self._expect_announced(store_of(file, message, self._legacy), place.offset)
             return decoded_chunk(self.path, message, self._version, self._held).header, False
-        store, entry = max(place.told, key=lambda pair: bool(pair[1].digest))
+        store, entry = max(place.claims, key=lambda pair: bool(pair[1].digest))
         # Who wrote no digest into the footer may name the store elsewhere in a message than at its beginning.
         named_first = store if place.offset in self._digested else None
         payload = VerifiedPayload.of(self.path, entry, store=named_first, version=self._version, held=self._held)
@@ -241,12 +241,12 @@ class _Verifying:
         owner = owner_of(head, self._legacy, path=self.path, offset=place.offset)
         self._expect_announced(owner, place.offset)
         header = Chunk.from_data(data).header
-        for named, told in place.told:
+        for named, claim in place.claims:
             if named != owner:
                 raise self._error(place.offset, f"a chunk of {owner.text} lies where one of {named.text} should")
-            if told.digest and entry.digest and told.digest != entry.digest:
+            if claim.digest and entry.digest and claim.digest != entry.digest:
                 raise self._error(place.offset, "two digests are told of this chunk, and they differ")
-            otherwise = difference(header, told.header)
+            otherwise = difference(header, claim.header)
             if otherwise is not None:
                 raise self._error(place.offset, otherwise)
         if self._look is not None:
@@ -259,7 +259,7 @@ class _Verifying:
             self._wrong(offset, f"the file never announces {store.text}, of which it has chunks")
 
     def _wrong(self, offset: int | None, what: str) -> None:
-        self._found.fault(self._error(offset, what))
+        self._findings.fault(self._error(offset, what))
 
     def _error(self, offset: int | None, what: str) -> ReadError:
         return ReadError(what, path=self.path, offset=offset, hint=_HINT)

@@ -113,11 +113,11 @@ class Output:
 
     @property
     def handle(self) -> int | None:
-        """The descriptor that is written to, where there is one."""
+        """The descriptor of the output, if any."""
         return self._fd
 
     def wrote(self, size: int) -> None:
-        """Count bytes that another wrote to where the descriptor stood, after a :meth:`flush`."""
+        """Count bytes that another wrote at the descriptor's position, after a :meth:`flush`."""
         self.position += size
 
     def flush(self) -> None:
@@ -136,7 +136,7 @@ class Output:
                     rest = rest[os.write(self._fd, rest) :]
 
     def write_back(self) -> None:
-        """Let the operating system begin to bring to the disk what was written, so that :meth:`sync` takes less."""
+        """Let the operating system begin to write to the disk, so that :meth:`sync` takes less."""
         if self._fd is not None:
             self.flush()
             size, self._sent = self.position - self._sent, self.position
@@ -158,7 +158,7 @@ class _OpenStore:
     tables: list[ChunkTable] = field(default_factory=list)
 
     def add(self, table: ChunkTable) -> None:
-        """Chunks behind those that are there, as rows of a table."""
+        """Add further chunks, as rows of a table."""
         self.timelines.add(table.timelines.keys)
         self.gather()
         self.tables.append(table)
@@ -242,7 +242,7 @@ class RrdWriter:
         return entry
 
     def messages(self, store: StoreEntry) -> MessageWriter:
-        """The writer of the chunks of a store that was begun; :meth:`adopt` then tells of them, with a size of 0."""
+        """Return the writer of the chunks of an open store; :meth:`adopt` then notes them, with a size of 0."""
         return self._opened_store(store).writer
 
     def append_part(
@@ -393,7 +393,7 @@ class MessageWriter:
         self._fields: tuple[Run, bytes, bytes] | None = None
 
     def append(self, chunk: Chunk) -> ChunkEntry:
-        """Write one chunk; gives its header and where it lies, counted from where this writer began."""
+        """Write one chunk; return its header and its offset from the start of this writer."""
         payload = chunk.payload
         if isinstance(payload, RrdPayload):
             return self._append_encoded(chunk.header, payload)
@@ -418,7 +418,7 @@ class MessageWriter:
 
     @property
     def takes_runs(self) -> bool:
-        """Whether :meth:`append_run` can be used: it needs a file with a descriptor."""
+        """Return True if :meth:`append_run` can be used: it needs a file with a descriptor."""
         return self._out.handle is not None
 
     def append_run(self, run: RunRows) -> int:
@@ -558,7 +558,7 @@ class WrittenChunks:
         self.count(entry.header.num_rows)
 
     def count(self, rows: int) -> None:
-        """One more chunk, of which something else tells."""
+        """Count one more chunk, described elsewhere."""
         self.chunks += 1
         self.rows += rows
 

@@ -53,7 +53,7 @@ class _Reason(NamedTuple):
 
 @contextmanager
 def reading_object(url: str, offset: int | None = None) -> Iterator[None]:
-    """Raise what a store's library raises from within as :class:`ReadError` that names ``url``."""
+    """Raise the errors of a store's library as :class:`ReadError` about ``url``."""
     try:
         yield
     except ChunkmillError:
@@ -68,7 +68,7 @@ def reading_object(url: str, offset: int | None = None) -> Iterator[None]:
 
 @contextmanager
 def writing_object(url: str) -> Iterator[None]:
-    """Raise what a store's library raises from within as :class:`WriteError` that names ``url``."""
+    """Raise the errors of a store's library as :class:`WriteError` about ``url``."""
     try:
         yield
     except ChunkmillError:
@@ -99,7 +99,7 @@ def _library_errors() -> tuple[type[BaseException], ...]:
 
 
 def is_missing_bucket(error: BaseException) -> bool:
-    """Whether a store's library says that there is no such bucket."""
+    """Return True for a library's error about a missing bucket."""
     return _code(error) in _NO_BUCKET
 
 
@@ -107,8 +107,8 @@ def _code(error: BaseException) -> str | None:
     response = getattr(error, "response", None)
     if isinstance(response, dict):
         return str(response.get("Error", {}).get("Code"))
-    found = _CODE.search(str(error))
-    return next((g for g in found.groups() if g), None) if found else None
+    match = _CODE.search(str(error))
+    return next((g for g in match.groups() if g), None) if match else None
 
 
 def _status(error: BaseException) -> int | None:
@@ -116,8 +116,8 @@ def _status(error: BaseException) -> int | None:
     if isinstance(response, dict):
         status = response.get("ResponseMetadata", {}).get("HTTPStatusCode")
         return status if isinstance(status, int) else None
-    found = _STATUS.search(str(error))
-    return int(next(g for g in found.groups() if g)) if found else None
+    match = _STATUS.search(str(error))
+    return int(next(g for g in match.groups() if g)) if match else None
 
 
 def _reason(error: BaseException) -> _Reason:
@@ -146,7 +146,7 @@ def _reason(error: BaseException) -> _Reason:
 
 
 def _first_line(error: BaseException) -> str:
-    """The first line of what a library says that never got an answer, unless that is about something secret."""
+    """Return the first line of a library's error without an answer, unless it holds a secret."""
     line = next(iter(str(error).splitlines()), "") or type(error).__name__
     if _SECRET.search(line):
         return "the credentials or settings in the environment are not valid"
@@ -165,7 +165,7 @@ def settings() -> tuple[tuple[str, str], ...]:
 
 
 def is_unsigned() -> bool:
-    """Whether S3 is asked without credentials, as public buckets are."""
+    """Return True if S3 is asked without credentials, as public buckets are."""
     return os.environ.get("AWS_SKIP_SIGNATURE", "").lower() in ("1", "true")
 
 
@@ -228,9 +228,9 @@ def _credentials() -> dict[str, str]:
     session = boto3.Session()
     region = os.environ.get("AWS_REGION") or session.region_name
     options = {"aws_region": region} if region else {}
-    found = session.get_credentials()
-    if found is not None:
-        frozen = found.get_frozen_credentials()
+    credentials = session.get_credentials()
+    if credentials is not None:
+        frozen = credentials.get_frozen_credentials()
         options |= {"aws_access_key_id": frozen.access_key, "aws_secret_access_key": frozen.secret_key}
         if frozen.token:
             options["aws_session_token"] = frozen.token
@@ -302,28 +302,28 @@ class Bucket:
         return self._opened
 
     def head(self, key: str) -> ObjectInfo:
-        """Size and version of an object. Raises ``SourceMissingError`` where there is none, or no such bucket."""
-        found = self.find(key)
-        if found is None:
+        """Return size and version of an object. Raises ``SourceMissingError`` without such an object or bucket."""
+        info = self.find(key)
+        if info is None:
             raise SourceMissingError("there is no such object", path=str(self._url(key)), hint="Check the URL.")
-        return found
+        return info
 
     def find(self, key: str) -> ObjectInfo | None:
-        """Size and version of an object; None where there is none. Raises ``SourceMissingError`` without a bucket."""
+        """Return size and version of an object, or None. Raises ``SourceMissingError`` without a bucket."""
         url = self._url(key)
         with reading_object(str(url)):
             try:
-                found = ObjectInfo.of(url, self._library.head(self._store, key))
+                info = ObjectInfo.of(url, self._library.head(self._store, key))
             except FileNotFoundError:
                 self._check_there()
                 return None
         self._is_there = True
-        return found
+        return info
 
     def _check_there(self) -> None:
-        """Raise what the library raises where there is no such bucket; once known, it is not asked again.
+        """Raise the library's error for a missing bucket. An existing one is not asked again.
 
-        The answer to a HEAD has no body that could tell a missing bucket from a missing object.
+        The answer to a HEAD has no body, so a missing bucket looks like a missing object.
         """
         if self._is_there:
             return
@@ -335,7 +335,7 @@ class Bucket:
         self._is_there = True  # or it may not be listed
 
     def exists(self, key: str) -> bool:
-        """Whether there is such an object."""
+        """Return True if there is such an object."""
         return self.find(key) is not None
 
     def read(self, key: str, start: int, stop: int, version: str | None) -> memoryview:
@@ -355,14 +355,14 @@ class Bucket:
             return bytes(self._library.get(self._store, key).bytes())
 
     def put(self, key: str, data: bytes | bytearray | memoryview) -> None:
-        """Write a whole object; it appears, or replaces what was there, in one step."""
+        """Write a whole object; it appears, or replaces an older one, in one step."""
         with writing_object(str(self._url(key))):
             self._library.put(self._store, key, data, use_multipart=False)
 
     def create(self, key: str, data: bytes) -> bool:
-        """Write a whole object unless there is one of that name; False where there is, with other content.
+        """Write a whole object; return False if the name has other content already.
 
-        (A request whose answer was lost is sent again, and finds what it wrote itself.)
+        (After a lost answer the request is sent again, and finds its own object.)
         """
         with writing_object(str(self._url(key))):
             try:
@@ -383,27 +383,27 @@ class Bucket:
             try:
                 for batch in self._library.list(self._store, prefix or None):
                     for meta in batch:
-                        found = ObjectInfo.of(self._url(meta["path"]), meta)
+                        info = ObjectInfo.of(self._url(meta["path"]), meta)
                         # The key of an empty object may have ended with a slash that the library does not tell of.
-                        if found.size:
-                            last = found.url.key
+                        if info.size:
+                            last = info.url.key
                             since.clear()
                         else:
-                            since.add(found.url.key)
-                        yield found
+                            since.add(info.url.key)
+                        yield info
             except self._library.exceptions.InvalidPathError:
                 if EXTRAS[self.url.scheme] != "s3":
                     raise
             else:
                 return
-            for found in _list_s3(self._url(prefix), last):
-                if not is_usable_key(found.url.key):
-                    (odd or _warn)(found.url, _ODD.format(url=str(found.url)))
-                elif found.url.key not in since:
-                    yield found
+            for info in _list_s3(self._url(prefix), last):
+                if not is_usable_key(info.url.key):
+                    (odd or _warn)(info.url, _ODD.format(url=str(info.url)))
+                elif info.url.key not in since:
+                    yield info
 
     def copy(self, source: str, target: str) -> None:
-        """Copy an object, where there is none of the name ``target``; the store may still be at it afterwards."""
+        """Copy an object if the name ``target`` is free; the store may still be at it afterwards."""
         with writing_object(str(self._url(target))):
             self._library.copy(self._store, source, target, overwrite=False)
 
@@ -498,10 +498,10 @@ def _list_s3(folder: ObjectUrl, after: str = "") -> Iterator[ObjectInfo]:
     below = f"{folder.key}/" if folder.key else ""
     start = {"StartAfter": after} if after else {}
     for page in pages.paginate(Bucket=folder.bucket, Prefix=below, **start):
-        for found in page.get("Contents", ()):
-            if found["Size"] or not found["Key"].endswith("/"):
-                url = ObjectUrl(folder.scheme, folder.bucket, found["Key"])
-                yield ObjectInfo(url, found["Size"], found["ETag"], _since_epoch(found["LastModified"]))
+        for entry in page.get("Contents", ()):
+            if entry["Size"] or not entry["Key"].endswith("/"):
+                url = ObjectUrl(folder.scheme, folder.bucket, entry["Key"])
+                yield ObjectInfo(url, entry["Size"], entry["ETag"], _since_epoch(entry["LastModified"]))
 
 
 class FoundObject(NamedTuple):
@@ -512,7 +512,7 @@ class FoundObject(NamedTuple):
 
 
 def is_one_object(url: ObjectUrl) -> bool:
-    """Whether ``url`` names an object, rather than a prefix or a pattern."""
+    """Return True if ``url`` names an object, rather than a prefix or a pattern."""
     return bool(url.key) and bucket_of(url).exists(url.key)
 
 
@@ -531,22 +531,22 @@ def find_objects(url: ObjectUrl, suffixes: tuple[str, ...], hidden: tuple[str, .
     root = ObjectUrl(url.scheme, url.bucket, "/".join(parts[:fixed]))
     pattern = _compiled("/".join(parts[fixed:])) if is_pattern else None
 
-    def is_meant(one: FoundObject) -> bool:
-        return _is_wanted(one, suffixes, hidden) and (pattern is None or pattern.match(str(one.below)))
+    def is_meant(candidate: FoundObject) -> bool:
+        return _is_wanted(candidate, suffixes, hidden) and (pattern is None or pattern.match(str(candidate.below)))
 
     def tell(odd: ObjectUrl, message: str) -> None:
         if is_meant(_located(odd, root)):
             warnings.warn(message, ReadWarning, stacklevel=5)
 
     below = bucket_of(root).list(root.key, odd=tell)
-    found = list(filter(is_meant, (_located(one.url, root) for one in below)))
-    if not found:
+    objects = list(filter(is_meant, (_located(candidate.url, root) for candidate in below)))
+    if not objects:
         raise SourceMissingError(
             "there is no such object, or no recording below this prefix or for this pattern",
             path=str(url),
             hint=f"Prefixes and patterns are searched for {', '.join(suffixes)} files.",
         )
-    return found
+    return objects
 
 
 def _located(url: ObjectUrl, root: ObjectUrl) -> FoundObject:
@@ -554,9 +554,9 @@ def _located(url: ObjectUrl, root: ObjectUrl) -> FoundObject:
     return FoundObject(url, PurePosixPath(url.key[start:]))
 
 
-def _is_wanted(found: FoundObject, suffixes: tuple[str, ...], hidden: tuple[str, ...]) -> bool:
-    folders = (part for part in found.below.parts if part not in (".", ".."))
-    return found.url.name.lower().endswith(suffixes) and not any(p.startswith(hidden) for p in folders)
+def _is_wanted(candidate: FoundObject, suffixes: tuple[str, ...], hidden: tuple[str, ...]) -> bool:
+    folders = (part for part in candidate.below.parts if part not in (".", ".."))
+    return candidate.url.name.lower().endswith(suffixes) and not any(p.startswith(hidden) for p in folders)
 
 
 def _compiled(pattern: str) -> Any:

@@ -57,8 +57,8 @@ class Folder(ABC):
     @staticmethod
     def at(location: str | os.PathLike[str]) -> Folder:
         """The folder that a path or URL names."""
-        found = located(location)
-        return ObjectFolder(found) if isinstance(found, ObjectUrl) else LocalFolder(found)
+        place = located(location)
+        return ObjectFolder(place) if isinstance(place, ObjectUrl) else LocalFolder(place)
 
     def place(self, name: str) -> str:
         """The path or URL of a file; a ``name`` that is absolute names the file by itself."""
@@ -74,7 +74,7 @@ class Folder(ABC):
 
     @abstractmethod
     def exists(self, name: str | None = None) -> bool:
-        """Whether the folder is there, or a file in it."""
+        """Return True if the folder is there, or a file in it."""
 
     @abstractmethod
     def names(self) -> Iterator[str]:
@@ -90,11 +90,11 @@ class Folder(ABC):
 
     def entries(self) -> list[FolderFile]:
         """The files right in the folder, sorted; those left out that others remove meanwhile."""
-        found = []
+        files = []
         for name in self.names():
             with contextlib.suppress(FileNotFoundError):
-                found.append(FolderFile(name, self.size(name)))
-        return sorted(found)
+                files.append(FolderFile(name, self.size(name)))
+        return sorted(files)
 
     @abstractmethod
     def get(self, name: str) -> bytes:
@@ -155,19 +155,19 @@ class LocalFolder(Folder):
         self.location.mkdir(parents=True, exist_ok=True)
 
     def exists(self, name: str | None = None) -> bool:
-        """Whether the folder is there, or a file in it."""
+        """Return True if the folder is there, or a file in it."""
         return self.location.is_dir() if name is None else (self.location / name).exists()
 
     def names(self) -> Iterator[str]:
         """The names of the files right in the folder, in no order."""
-        with os.scandir(self.location) as found:
-            yield from (f.name for f in found if f.is_file())
+        with os.scandir(self.location) as entries:
+            yield from (f.name for f in entries if f.is_file())
 
     def folders(self) -> list[str]:
         """The names of the folders right in the folder, sorted; none where it is not there."""
         try:
-            with os.scandir(self.location) as found:
-                return sorted(f.name for f in found if f.is_dir())
+            with os.scandir(self.location) as entries:
+                return sorted(f.name for f in entries if f.is_dir())
         except FileNotFoundError:
             return []
 
@@ -262,11 +262,11 @@ class ObjectFolder(Folder):
         self.location: ObjectUrl = url
 
     def make(self) -> None:
-        """Nothing: there are no folders in a store. What is in its way, or no bucket, is found out here."""
+        """Do nothing: a store has no folders. Raises for a missing bucket, or an object in the way."""
         next(self._listed(), None)
 
     def exists(self, name: str | None = None) -> bool:
-        """Whether there is any object below, or one of a name."""
+        """Return True if there is any object below, or one of a name."""
         if name is None:
             return next(bucket_of(self.location).list(self.location.key), None) is not None
         return bucket_of(self.location).exists(self._key(name))
@@ -278,7 +278,7 @@ class ObjectFolder(Folder):
     def folders(self) -> list[str]:
         """The next parts of keys that go on below the prefix, sorted: all objects are listed."""
         begin = f"{self.location.key.rstrip('/')}/"
-        keys = (found.url.key.removeprefix(begin) for found in bucket_of(self.location).list(self.location.key))
+        keys = (info.url.key.removeprefix(begin) for info in bucket_of(self.location).list(self.location.key))
         return sorted({key.partition("/")[0] for key in keys if "/" in key})
 
     def size(self, name: str) -> int:
@@ -290,9 +290,9 @@ class ObjectFolder(Folder):
         return sorted(self._listed())
 
     def _listed(self) -> Iterator[FolderFile]:
-        for found in bucket_of(self.location).list(self.location.key):
-            if found.url.parent == self.location:
-                yield FolderFile(found.url.name, found.size)
+        for info in bucket_of(self.location).list(self.location.key):
+            if info.url.parent == self.location:
+                yield FolderFile(info.url.name, info.size)
 
     def get(self, name: str) -> bytes:
         """A whole object."""
@@ -307,7 +307,7 @@ class ObjectFolder(Folder):
         bucket_of(self.location).put(self._key(name), bytes(data))
 
     def create(self, name: str, data: bytes, points: tuple[str, str] | None = None) -> bool:
-        """Write an object on the condition that there is none of its name."""
+        """Write an object on the condition that its name is free."""
         if points:
             reach(points[0])
         made = bucket_of(self.location).create(self._key(name), data)
@@ -332,13 +332,13 @@ class ObjectFolder(Folder):
 
     def total(self) -> int:
         """The bytes of all objects below."""
-        return sum(found.size for found in bucket_of(self.location).list(self.location.key))
+        return sum(info.size for info in bucket_of(self.location).list(self.location.key))
 
     def remove(self) -> None:
         """Remove all objects below, as far as possible."""
         bucket = bucket_of(self.location)
         try:
-            keys = [found.url.key for found in bucket.list(self.location.key)]
+            keys = [info.url.key for info in bucket.list(self.location.key)]
             if keys:
                 bucket.delete(keys)
             clear_uploads(self.location)
@@ -394,7 +394,7 @@ def _counted(data: bytes) -> bytes:
 
 
 def replace_file(new: Path, target: Path) -> None:
-    """Rename ``new`` to ``target``, durably. The space of a large file that was there is given back in the background.
+    """Rename ``new`` to ``target``, durably. The space of a large old file is given back in the background.
 
     A file's pages and blocks go when the last who has it open closes it; for a gigabyte that takes a while.
     """

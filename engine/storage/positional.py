@@ -62,21 +62,21 @@ class PositionalFile:
 
     @property
     def version(self) -> str | None:
-        """The mark that tells this content from another under the same path: size, modification time and inode."""
+        """The mark of this content among all under the same path: size, modification time and inode."""
         return self._version
 
     def check(self, version: str | None) -> None:
-        """Raise :class:`ReadError` where the file is not of ``version`` any more; None and an empty one: it always is.
+        """Raise :class:`ReadError` if the file is not of ``version`` any more. None and an empty one fit any file.
 
         After a version that ends with :data:`GROWING` the file may be longer.
         """
         if not version:
             return
         status = os.fstat(self._fd)
-        known = self._status
+        old_status = self._status
         if _is_of(version, self._version) and (status.st_mtime_ns, status.st_size) == (
-            known.st_mtime_ns,
-            known.st_size,
+            old_status.st_mtime_ns,
+            old_status.st_size,
         ):
             return
         if _is_of(version, _version_of(status)):
@@ -106,7 +106,7 @@ class PositionalFile:
 
     @property
     def is_local(self) -> bool:
-        """Whether there is a descriptor."""
+        """Return True if there is a descriptor."""
         return self._fd >= 0
 
     def expect(self, start: int, stop: int) -> None:
@@ -171,9 +171,9 @@ def file_identity(size: int, modified_ns: int) -> str:
     return f"{size}-{modified_ns}{_ANY_INODE}"
 
 
-def _is_of(version: str, there: str) -> bool:
+def _is_of(version: str, actual: str) -> bool:
     version = version.removesuffix(GROWING)
-    return there.startswith(version) if version.endswith(_ANY_INODE) else there == version
+    return actual.startswith(version) if version.endswith(_ANY_INODE) else actual == version
 
 
 def _described(identity: str) -> str:
@@ -182,7 +182,7 @@ def _described(identity: str) -> str:
 
 
 def _registered_as(version: str | None) -> str:
-    """The end of a sentence on a file that is gone, where it is known by its identity."""
+    """Return the end of a sentence on a missing file that was registered by its identity."""
     return f"; it was registered with {_described(version)}" if version and version.endswith(_ANY_INODE) else ""
 
 
@@ -195,7 +195,7 @@ def _version_of(status: os.stat_result) -> str:
 
 
 def _inodes_last(device: int) -> bool:
-    """Whether a file keeps its inode's number there: not in FUSE, where it may get another each time it is opened."""
+    """Return True if files of a device keep their inode numbers. In FUSE they may get others at each opening."""
     number = f"{os.major(device)}:{os.minor(device)}"
     try:
         mounts = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="replace").splitlines()
@@ -239,13 +239,13 @@ _held: WeakValueDictionary[tuple[str, str], HeldFile] = WeakValueDictionary()
 
 
 def held_file(path: str, version: str | None) -> HeldFile | None:
-    """The file under ``path``, of ``version`` if given, to be held on to; None where as many as may be are held.
+    """Return the file under ``path``, of ``version`` if given, to be held open, or None if too many are.
 
-    Raises as :class:`PositionalFile`, and :class:`ReadError` where the file that is there is of another version.
+    Raises as :class:`PositionalFile`, and :class:`ReadError` if the file is of another version.
     """
-    known = _held.get((path, version.removesuffix(GROWING))) if version else None
-    if known is not None:
-        return known
+    existing = _held.get((path, version.removesuffix(GROWING))) if version else None
+    if existing is not None:
+        return existing
     file = HeldFile(path, version=version)
     file.check(version)
     if len(_held) >= _MOST_HELD:
@@ -254,7 +254,7 @@ def held_file(path: str, version: str | None) -> HeldFile | None:
 
 
 class KeptFile(PositionalFile):
-    """A local file that stays open when who uses it is done; small pieces that lie close together are read at once."""
+    """A local file that stays open after its use. Small pieces close to each other are read at once."""
 
     __slots__ = ("_filled", "_next", "_start", "_window", "run_end")
 
@@ -278,7 +278,7 @@ class KeptFile(PositionalFile):
         return bytes(memoryview(self._window)[at : at + size])
 
     def _fill(self, offset: int) -> int:
-        """Read what lies from ``offset`` on into the window, whose memory is used again; gives how much it holds."""
+        """Fill the window, in the same memory, from ``offset`` on; return the number of its bytes."""
         self._window = self._window or bytearray(_WINDOW)
         self._start = offset
         size = min(max(self.run_end - offset, 0), _WINDOW)
@@ -290,7 +290,7 @@ class KeptFile(PositionalFile):
         return self._filled
 
     def is_still(self, path: str, version: str | None) -> bool:
-        """Whether this is what ``path`` named at ``version``; without one: what it names now, unchanged."""
+        """Return True if ``path`` named this file at ``version``; without a version: if it still does, unchanged."""
         if path != self.path:
             return False
         if version:
@@ -408,10 +408,10 @@ class RemotePositional(PositionalFile):
 def open_positional(
     path: str | os.PathLike[str], version: str | None = None, held: HeldFile | None = None
 ) -> PositionalFile:
-    """Open a file, or an object, of a known ``version``; None takes the one that is there now.
+    """Open a file, or an object, of a known ``version``; None takes the current one.
 
-    ``held`` is the file where it is open already. An object of a known version stays open for the next to ask for it,
-    so that chunks that lie beside each other are fetched together. Raises :class:`ReadError` for another version.
+    ``held`` is the file if it is open already. An object of a known version stays open for the next caller: chunks
+    beside each other are then fetched together. Raises :class:`ReadError` for another version.
     """
     text = os.fspath(path)
     if is_url(text):
@@ -476,7 +476,7 @@ class Recent(Generic[T]):
         self._most = most_bytes
         self._largest = largest
         self._bytes = 0
-        self._things: dict[Hashable, tuple[T, int]] = {}
+        self._entries: dict[Hashable, tuple[T, int]] = {}
         self._keys: list[Hashable] = []
         self._lots = Random(0)  # noqa: S311 (nobody guesses it)
         self._lock = threading.Lock()
@@ -484,31 +484,31 @@ class Recent(Generic[T]):
     def find(self, key: Hashable) -> T | None:
         """The thing of a key, if it is kept."""
         with self._lock:
-            found = self._things.get(key)
-            return None if found is None else found[0]
+            entry = self._entries.get(key)
+            return None if entry is None else entry[0]
 
-    def keep(self, key: Hashable, thing: T, size: int) -> None:
+    def keep(self, key: Hashable, value: T, size: int) -> None:
         """Keep a thing of ``size`` bytes, unless it is large: then reading it is what takes its time."""
         size += _OBJECT
         if size > self._largest:
             return
         with self._lock:
-            if key in self._things:
+            if key in self._entries:
                 return
             while self._keys and self._bytes + size > self._most:
                 self._drop_one()
-            self._things[key] = thing, size
+            self._entries[key] = value, size
             self._keys.append(key)
             self._bytes += size
 
     def _drop_one(self) -> None:
         at = self._lots.randrange(len(self._keys))
         self._keys[at], self._keys[-1] = self._keys[-1], self._keys[at]
-        self._bytes -= self._things.pop(self._keys.pop())[1]
+        self._bytes -= self._entries.pop(self._keys.pop())[1]
 
 
 def state_of(path: str) -> tuple[str, int, int, int] | None:
-    """The path, size, modification time and inode of a file; None where it is none, or an object of a store."""
+    """Return path, size, modification time and inode of a file, or None for an object or a missing file."""
     if is_url(path):
         return None
     try:

@@ -53,16 +53,16 @@ class RemoteFile(io.RawIOBase):
         self.url = ObjectUrl.of(os.fspath(url))
         self.name = str(self.url)
         self._bucket: Bucket = bucket_of(self.url)
-        found = self._found(version)
-        if version and found.version != version:
+        info = self._object_info(version)
+        if version and info.version != version:
             raise ReadError(
                 f"the object was changed while it was read, or since it was registered: its version is "
-                f"{found.version}, and not {version}",
+                f"{info.version}, and not {version}",
                 path=self.name,
                 hint="Another program writes to it; run it again, or register it again.",
             )
-        self.size = found.size
-        self.version = found.version
+        self.size = info.size
+        self.version = info.version
         self._position = 0
         self._lock = threading.RLock()
         self._windows: list[_Window] = []
@@ -73,7 +73,7 @@ class RemoteFile(io.RawIOBase):
         self._fetched_to = 0
         self._peeked: list[_Window] = []
 
-    def _found(self, version: str | None) -> ObjectInfo:
+    def _object_info(self, version: str | None) -> ObjectInfo:
         fetched(0)
         try:
             return self._bucket.head(self.url.key)
@@ -113,14 +113,14 @@ class RemoteFile(io.RawIOBase):
                 self._fetched_to = start
 
     def peek(self, ranges: Iterable[tuple[int, int]]) -> None:
-        """Fetch many small ``(offset, size)`` at once, for reads that will follow; what is not small is left out."""
+        """Fetch many small ``(offset, size)`` at once, for later reads. Large ones are left out."""
         wanted = [(offset, size) for offset, size in ranges if 0 <= offset < self.size]
         if sum(size for _, size in wanted) > _PEEKED_BYTES:
             return
         context = current()
         with self._lock, ThreadPoolExecutor(_PEEKS_AT_ONCE, "chunkmill-peek") as threads:
-            found = threads.map(lambda r: self._fetch_in(context, r[0], min(r[0] + r[1], self.size)), wanted)
-            windows = (_Window(offset, data) for (offset, _), data in zip(wanted, found, strict=True))
+            pieces = threads.map(lambda r: self._fetch_in(context, r[0], min(r[0] + r[1], self.size)), wanted)
+            windows = (_Window(offset, data) for (offset, _), data in zip(wanted, pieces, strict=True))
             self._peeked = sorted(windows, key=lambda w: w.start)
 
     def _pieces(self, offset: int, end: int) -> Iterator[memoryview]:
@@ -136,8 +136,8 @@ class RemoteFile(io.RawIOBase):
 
     def _window_at(self, offset: int, end: int) -> _Window:
         """The window that holds ``offset``; the caller reads on to ``end``."""
-        known: list[_Window] = self._windows + ([self._aside] if self._aside else [])
-        for window in known:
+        windows: list[_Window] = self._windows + ([self._aside] if self._aside else [])
+        for window in windows:
             if window.start <= offset < window.end:
                 return window
         if self._looks_ahead(offset, end):
@@ -156,7 +156,7 @@ class RemoteFile(io.RawIOBase):
         return window
 
     def _next_range(self, offset: int, end: int) -> tuple[int, int]:
-        """The window to fetch for a read from ``offset`` to ``end`` that none answers."""
+        """Return the window to fetch for a read from ``offset`` to ``end``."""
         last = self._windows[0].end if self._windows else -_LARGEST_GAP
         goes_on = last <= offset <= last + min(self._step, _LARGEST_GAP)
         self._step = min(self._step * _GROWTH, LARGEST_WINDOW) if goes_on else SMALLEST_WINDOW
@@ -167,7 +167,7 @@ class RemoteFile(io.RawIOBase):
         return start, self._note_fetched(offset, self._bounded(offset, stop))
 
     def _looks_ahead(self, offset: int, end: int) -> bool:
-        """Whether a read is one from which reading comes back, as to the end of a message before its middle."""
+        """Return True if reading comes back after this read, as from the end of a message to its middle."""
         goes_on_there = self._aside is not None and self._aside.start <= offset <= self._aside.end
         return (
             self._is_expected(offset)
@@ -234,14 +234,14 @@ class RemoteFile(io.RawIOBase):
         return self._position
 
     def readinto(self, buffer: Any, /) -> int:
-        """Fill ``buffer`` from where the file stands; less only at the end."""
+        """Fill ``buffer`` from the current position; less only at the end."""
         with memoryview(buffer).cast("B") as out:
             done = self.pread_into(self._position, out)
         self._position += done
         return done
 
     def read(self, size: int | None = -1, /) -> bytes:
-        """``size`` bytes from where the file stands (all, if negative); fewer only at the end."""
+        """Return ``size`` bytes from the current position (all, if negative); fewer only at the end."""
         left = max(0, self.size - self._position)
         data = self.pread(self._position, left if size is None or size < 0 else min(size, left))
         self._position += len(data)

@@ -71,7 +71,7 @@ class Upload(io.RawIOBase):
         """Append bytes; gives their number."""
 
     def copy(self, source: ObjectUrl, version: str | None, offset: int, size: int) -> bool:  # noqa: ARG002
-        """Append a range of another object without fetching it; False where the store cannot do that."""
+        """Append a range of another object without fetching it; return False if the store cannot."""
         return False
 
     def seal(self) -> None:
@@ -124,7 +124,7 @@ class S3Upload(Upload):
     ) -> None:
         super().__init__(url)
         self._bucket = bucket
-        self._kept = dict(kept or {})
+        self._attributes = dict(kept or {})
         self._condition = {"IfNoneMatch": "*"} if only_new else {}
         self._buffer = bytearray()
         self._client: Any = None
@@ -236,7 +236,7 @@ class S3Upload(Upload):
             self._threads = ThreadPoolExecutor(_AT_ONCE, "chunkmill-upload")
             with writing_object(self.name):
                 self._client = s3_client()
-                begun = self._client.create_multipart_upload(**_place(self.url), **self._kept)
+                begun = self._client.create_multipart_upload(**_place(self.url), **self._attributes)
             self._id = begun["UploadId"]
         return {**_place(self.url), "UploadId": self._id}
 
@@ -265,7 +265,7 @@ class S3Upload(Upload):
 
 
 def _joined_tag(tags: list[str]) -> str | None:
-    """The tag of an object that was made of parts with these tags; None where they are no MD5 sums."""
+    """Return the tag of an object made of parts with these tags, or None if they are no MD5 sums."""
     try:
         sums = b"".join(bytes.fromhex(tag.strip('"')) for tag in tags)
     except ValueError:
@@ -313,26 +313,26 @@ def await_copy(source: ObjectInfo, target: ObjectUrl) -> None:
         pause = min(2 * pause, 5)
 
 
-def remove_object(found: ObjectInfo) -> None:
+def remove_object(info: ObjectInfo) -> None:
     """Remove an object if it is what was found; on other stores than S3 whatever it is. Raises ``WriteError``."""
-    if EXTRAS[found.url.scheme] == "s3":
-        _remove_from_s3(found)
+    if EXTRAS[info.url.scheme] == "s3":
+        _remove_from_s3(info)
     else:
-        bucket_of(found.url).delete([found.url.key])
+        bucket_of(info.url).delete([info.url.key])
 
 
-def have_same_content(one: ObjectInfo, other: ObjectInfo) -> bool:
-    """Whether two objects hold the same bytes. They are read up to the first window in which they differ.
+def have_same_content(first: ObjectInfo, second: ObjectInfo) -> bool:
+    """Return True if two objects hold the same bytes. They are read up to the first window in which they differ.
 
     No version or checksum of a store tells: those that a copy keeps on one store it loses on another, and on S3 with
     the encryption, or when it was made in parts. Raises ``ReadError``, also where one of them changes meanwhile.
     """
-    if one.size != other.size:
+    if first.size != second.size:
         return False
-    for start in range(0, one.size, _WINDOW):
-        stop = min(start + _WINDOW, one.size)
-        first, second = (bucket_of(o.url).read(o.url.key, start, stop, o.version) for o in (one, other))
-        if first != second:
+    for start in range(0, first.size, _WINDOW):
+        stop = min(start + _WINDOW, first.size)
+        window, other_window = (bucket_of(o.url).read(o.url.key, start, stop, o.version) for o in (first, second))
+        if window != other_window:
             return False
     return True
 
@@ -356,9 +356,9 @@ _KEPT: Final = (
 
 
 def _copy_in_s3(source: ObjectInfo, target: ObjectUrl) -> None:
-    """Copy an object with its metadata and tags, if it is still what it was, and there is none at ``target``.
+    """Copy an object with its metadata and tags, if it is unchanged and ``target`` is free.
 
-    Raises ``WriteError``. A server that does not know the second condition is asked without it.
+    Raises ``WriteError``. A server without the second condition is asked without it.
     """
     if source.size > LARGEST_COPY:
         _copy_parts(source, target)
@@ -370,14 +370,14 @@ def _copy_in_s3(source: ObjectInfo, target: ObjectUrl) -> None:
         _on_condition(s3_client().copy_object, what, {"IfNoneMatch": "*"})
 
 
-def _remove_from_s3(found: ObjectInfo) -> None:
+def _remove_from_s3(info: ObjectInfo) -> None:
     """Remove an object, if it is still what was found. Raises ``WriteError``."""
     from botocore.exceptions import ClientError
 
-    condition = {"IfMatch": found.version} if found.version else {}
-    with writing_object(str(found.url)):
+    condition = {"IfMatch": info.version} if info.version else {}
+    with writing_object(str(info.url)):
         try:
-            _on_condition(s3_client().delete_object, _place(found.url), condition)
+            _on_condition(s3_client().delete_object, _place(info.url), condition)
         except ClientError as error:
             if _status(error) not in _NOT_THAT_ONE:
                 raise
@@ -402,7 +402,7 @@ def _status(error: Any) -> int | None:
 
 def _copy_parts(source: ObjectInfo, target: ObjectUrl) -> None:
     with writing_object(str(source.url)):
-        kept = _kept(source.url)
+        kept = _attributes_of(source.url)
     upload = S3Upload(target, bucket_of(target), kept=kept, only_new=True)
     try:
         upload.copy(source.url, source.version, 0, source.size)
@@ -412,7 +412,7 @@ def _copy_parts(source: ObjectInfo, target: ObjectUrl) -> None:
         raise
 
 
-def _kept(url: ObjectUrl) -> dict[str, Any]:
+def _attributes_of(url: ObjectUrl) -> dict[str, Any]:
     """The attributes of an object that a copy in one request keeps."""
     head = s3_client().head_object(**_place(url))
     kept = {name: head[name] for name in _KEPT if name in head}

@@ -43,7 +43,7 @@ class ObjectUrl:
 
     @classmethod
     def of(cls, text: str) -> ObjectUrl:
-        """Take a URL apart. Raises ``UsageError`` for what is none; a secret in it is not repeated in the message."""
+        """Parse a URL. Raises ``UsageError`` for other text, without repeating a secret in it."""
         scheme, _, rest = text.partition("://")
         scheme = scheme.lower()
         bucket, _, key = rest.partition("/")
@@ -59,10 +59,10 @@ class ObjectUrl:
                 hint="Leave it out; a SAS token is taken from the environment (AZURE_STORAGE_SAS_TOKEN).",
             )
         if scheme not in EXTRAS:
-            known = ", ".join(f"{s}://" for s in EXTRAS)
+            schemes = ", ".join(f"{s}://" for s in EXTRAS)
             raise UsageError(
                 f"{text} is not a location that can be read or written here",
-                hint=f"Supported are local paths, file://, {known}.",
+                hint=f"Supported are local paths, file://, {schemes}.",
             )
         key = key.strip("/")
         if not bucket or any(part in ("", ".", "..") for part in key.split("/") if key):
@@ -112,7 +112,7 @@ class ObjectUrl:
 
 
 def is_usable_key(key: str) -> bool:
-    """Whether requests can name an object by this key.
+    """Return True if requests can name an object by this key.
 
     No part of such a key is empty, ``.`` or ``..``, and no character is a control character.
 
@@ -123,7 +123,7 @@ def is_usable_key(key: str) -> bool:
 
 
 def is_url(location: str) -> bool:
-    """Whether ``location`` is written as a URL.
+    """Return True if ``location`` is written as a URL.
 
     >>> is_url("s3://fleet/drive.mcap"), is_url("drive.mcap")
     (True, False)

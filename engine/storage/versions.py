@@ -123,7 +123,7 @@ class VersionFiles:
         return None
 
     def chosen(self, number: int | None) -> int:
-        """Return ``number`` if there is such a version; the newest for None. Raises ``SourceMissingError``."""
+        """Return ``number`` if that version exists; the newest for None. Raises ``SourceMissingError``."""
         numbers = self.numbers()
         wanted = numbers[-1] if number is None and numbers else number or 0
         if wanted in numbers:

@@ -54,8 +54,12 @@ class KeptRecording(Kept):
 
 def segment_of(store: StoredChunks, segment_id: str) -> HeldRecording:
     """Return the chunks of a store as a segment that queries are asked of."""
-    kept = store._kept  # noqa: SLF001 (a store is made here)
-    source = StoreSource(str(kept.folder.path), tuple(kept.layers)) if isinstance(kept, KeptRecording) else None
+    recording = store._kept  # noqa: SLF001 (a store is made here)
+    source = (
+        StoreSource(str(recording.folder.path), tuple(recording.layers))
+        if isinstance(recording, KeptRecording)
+        else None
+    )
     return HeldRecording(segment_id, tuple(store), store._silent, source)  # noqa: SLF001
 
 
@@ -109,8 +113,10 @@ _COLLECTED = Origin("", 0, 0, "", kept=False)
 def open_recording(path: str | os.PathLike[str], version: int | None) -> LazyStore:
     """Open a kept store as :meth:`ChunkStore.open` does."""
     folder = RecordingsFolder(path)
-    kept = KeptRecording(folder, folder.version(version))
-    return LazyStore(by_chunk_id(kept.chunks()), name=f"{folder.path} version {kept.version.number}", kept=kept)
+    recording = KeptRecording(folder, folder.version(version))
+    return LazyStore(
+        by_chunk_id(recording.chunks()), name=f"{folder.path} version {recording.version.number}", kept=recording
+    )
 
 
 def collect_plan(
@@ -157,8 +163,8 @@ def _collect_into(
         in_parts = sorted(chunks, key=lambda c: (c.task, c.position))
         commit = Commit("collect")
         version = writer.commit(staging, [Arrived(store, _COLLECTED, in_parts)], commit, alone=True, rule=rule)
-    kept = KeptRecording(folder, version)
-    return ChunkStore(kept.chunks(), kept=kept)
+    recording = KeptRecording(folder, version)
+    return ChunkStore(recording.chunks(), kept=recording)
 
 
 def _collect_to_scratch(work: Work, options: RunOptions, optimize: OptimizationProfile | None) -> ChunkStore:

@@ -76,7 +76,7 @@ class RecordingStore:
         return self._version
 
     def versions(self) -> list[RecordingsVersion]:
-        """All versions that are there, oldest first."""
+        """All existing versions, oldest first."""
         return self._folder.versions()
 
     def recordings(self) -> list[RecordingEntry]:
@@ -88,14 +88,14 @@ class RecordingStore:
         return [entry for entry in self._entries() if entry.kind == "blueprint"]
 
     def entry(self, recording_id: str) -> RecordingEntry:
-        """The entry of a recording; of one of several layers that of ``base``, or the one that came first.
+        """Return the entry of a recording; of several layers that of ``base``, or the first.
 
-        Raises ``SourceMissingError`` where there is none of this id.
+        Raises ``SourceMissingError`` for an unknown id.
         """
-        found = self.layers(recording_id)
-        if not found:
+        layers = self.layers(recording_id)
+        if not layers:
             raise self._missing(recording_id)
-        return next((entry for entry in found if entry.layer == BASE_LAYER), found[0])
+        return next((entry for entry in layers if entry.layer == BASE_LAYER), layers[0])
 
     def _missing(self, recording: str | RecordingEntry, hint: str | None = None) -> SourceMissingError:
         name = recording if isinstance(recording, str) else recording.recording_id
@@ -106,7 +106,7 @@ class RecordingStore:
         )
 
     def layers(self, recording_id: str) -> list[RecordingEntry]:
-        """The entries of all layers of a recording, in the order of their arrival; none where it is not there."""
+        """Return the entries of all layers of a recording, in the order of their arrival; empty if it is missing."""
         return self._entries().of_recording(recording_id)
 
     def recording(self, recording: str | RecordingEntry, *, layers: Collection[str] | None = None) -> LazyStore:
@@ -288,12 +288,12 @@ def chunks_panel(title: str, chunks: Iterable[Chunk]) -> str:
     )
 
 
-def _joined(known: TimelineHeader | None, line: TimelineHeader) -> TimelineHeader:
-    if known is None:
+def _joined(existing: TimelineHeader | None, line: TimelineHeader) -> TimelineHeader:
+    if existing is None:
         return line
-    starts = [s for s in (known.start, line.start) if s is not None]
-    ends = [e for e in (known.end, line.end) if e is not None]
-    return TimelineHeader(known.name, known.kind, min(starts, default=None), max(ends, default=None))
+    starts = [s for s in (existing.start, line.start) if s is not None]
+    ends = [e for e in (existing.end, line.end) if e is not None]
+    return TimelineHeader(existing.name, existing.kind, min(starts, default=None), max(ends, default=None))
 
 
 def _bars(entity: _Entity, line: TimelineHeader | None) -> Cell:
