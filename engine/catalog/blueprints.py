@@ -185,10 +185,10 @@ class HiddenDatasets(Entry):
             There is no such blueprint, and it was not named before.
         """
         row = self._row()
-        known = {row.default_blueprint, row.table_blueprint, None}
+        valid_names = {row.default_blueprint, row.table_blueprint, None}
         if blueprints is not None and blueprints != row.blueprints:
-            known |= {*self._other(blueprints).segment_ids(), *self.blueprints()}
-        for name in {default_blueprint, table_blueprint} - known:
+            valid_names |= {*self._other(blueprints).segment_ids(), *self.blueprints()}
+        for name in {default_blueprint, table_blueprint} - valid_names:
             self._check_blueprint(name)
 
         def changed(row: EntryRow) -> EntryRow:

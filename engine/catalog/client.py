@@ -300,14 +300,14 @@ class CatalogClient:
         try:
             self._log.add(*rows)
         except AlreadyExistsError:
-            there = self._log.read().named(name)
-            if exist_ok and there is None and place is None:  # it was renamed or deleted meanwhile
+            existing = self._log.read().named(name)
+            if exist_ok and existing is None and place is None:  # it was renamed or deleted meanwhile
                 return self.create_dataset(name, exist_ok=True, url=url, id=id, with_assets=with_assets)
-            if not exist_ok or there is None or there.kind is not EntryKind.DATASET:
+            if not exist_ok or existing is None or existing.kind is not EntryKind.DATASET:
                 raise
-            if (place is not None and there.place != place) or (id is not None and there.id != id):
+            if (place is not None and existing.place != place) or (id is not None and existing.id != id):
                 raise
-            return DatasetEntry(self, self._log, there)
+            return DatasetEntry(self, self._log, existing)
         return DatasetEntry(self, self._log, rows[0])
 
     def _adopted(self, url: str | os.PathLike[str]) -> str:
@@ -484,10 +484,10 @@ def write_to(entry: TableEntry, batches: Batches, insert_mode: TableInsertMode) 
 
 def _check_datafusion() -> None:
     try:
-        found = importlib.util.find_spec("datafusion")
+        spec = importlib.util.find_spec("datafusion")
     except ValueError:  # somebody forbade its import
-        found = None
-    if found is None:
+        spec = None
+    if spec is None:
         raise MissingExtraError(
             "a catalog needs the package datafusion, which is not installed", hint="pip install 'datafusion>=52'"
         )
@@ -529,16 +529,16 @@ def queried_at(place: Location, dataset: str | None, query: Query, segments: Seq
     return store.queried(query, None if ids is None else chosen_segments(segments, ids))
 
 
-def chosen_segments(words: Sequence[str], there: Sequence[str]) -> list[str]:
+def chosen_segments(words: Sequence[str], segment_ids: Sequence[str]) -> list[str]:
     """The ids that words mean: ids, or patterns of them. Raises ``NotFoundError`` for a word that means none."""
-    known, chosen = set(there), dict[str, None]()
+    existing, chosen = set(segment_ids), dict[str, None]()
     for word in words:
-        matching = [word] if word in known else fnmatch.filter(there, word)
+        matching = [word] if word in existing else fnmatch.filter(segment_ids, word)
         if not matching:
-            close = difflib.get_close_matches(word, there, 1)
+            close = difflib.get_close_matches(word, segment_ids, 1)
             raise NotFoundError(
                 f"there is no segment {word!r}",
-                hint=f"Did you mean {close[0]!r}?" if close else f"There are {counted(len(known), 'segment')}.",
+                hint=f"Did you mean {close[0]!r}?" if close else f"There are {counted(len(existing), 'segment')}.",
             )
         chosen.update(dict.fromkeys(matching))
     return list(chosen)

@@ -113,10 +113,10 @@ class CatalogVersion:
 
     def row(self, id: EntryId) -> EntryRow:  # noqa: A002 (it is one)
         """The entry of an id. Raises ``NotFoundError``."""
-        found = self.entries.get(id) or (self.system_row if id == _SYSTEM_ID else None)
-        if found is None:
+        row = self.entries.get(id) or (self.system_row if id == _SYSTEM_ID else None)
+        if row is None:
             raise NotFoundError(f"Entry id '{id}' not found")
-        return found
+        return row
 
     def dataset(self, id: EntryId) -> EntryRow:  # noqa: A002 (it is one)
         """The dataset of an id. Raises ``NotFoundError`` for an entry that is no dataset, too."""
@@ -223,12 +223,12 @@ class EntryLog:
     def store(self, row: EntryRow) -> StoreReader:
         """A dataset's store; the same reader for all who ask, as long as there are not too many stores."""
         place = self.place(row)
-        found = self._readers.get(place)
-        if found is None:
+        reader = self._readers.get(place)
+        if reader is None:
             if len(self._readers) >= _MOST_READERS:
                 self._readers.clear()
-            found = self._readers[place] = StoreReader(RecordingsFolder(place))
-        return found
+            reader = self._readers[place] = StoreReader(RecordingsFolder(place))
+        return reader
 
     def _parsed(self, number: int, data: Mapping[str, Any]) -> CatalogVersion:
         try:
@@ -238,15 +238,15 @@ class EntryLog:
 
     def faults(self) -> list[ReadError]:
         """The faults of the files of all versions that count."""
-        found = []
+        faults = []
         for number in self._files.numbers():
             try:
                 self._parsed(number, self._files.read(number))
             except SourceMissingError:
                 continue  # removed meanwhile
             except ReadError as error:
-                found.append(error)
-        return found
+                faults.append(error)
+        return faults
 
     def transact(
         self, change: Change, clear: frozenset[EntryId] = frozenset(), going: frozenset[EntryId] = frozenset()
@@ -440,22 +440,22 @@ class Entry:
     def __init__(self, catalog: Catalog, log: EntryLog, row: EntryRow) -> None:
         self._catalog = catalog
         self._log = log
-        self._known = row
+        self._last_row = row
 
     @property
     def id(self) -> EntryId:
         """The entry's id, which never changes."""
-        return self._known.id
+        return self._last_row.id
 
     @property
     def name(self) -> str:
         """The entry's name."""
-        return self._known.name
+        return self._last_row.name
 
     @property
     def kind(self) -> EntryKind:
         """The entry's kind."""
-        return self._known.kind
+        return self._last_row.kind
 
     @property
     def catalog(self) -> Any:
@@ -465,7 +465,7 @@ class Entry:
     @property
     def created_at(self) -> datetime:
         """When the entry was made, in UTC."""
-        return time_of(self._known.created_ns)
+        return time_of(self._last_row.created_ns)
 
     @property
     def updated_at(self) -> datetime:
@@ -485,7 +485,7 @@ class Entry:
             The name is none that an entry can have.
         """
         check_entry_name(name)
-        self._known = self._log.change(self.id, lambda row: replace(row, name=name))
+        self._last_row = self._log.change(self.id, lambda row: replace(row, name=name))
 
     def update(self, *, name: str | None = None) -> None:
         """Change what is given: ``name`` as :meth:`set_name` does. Without anything, nothing is done."""

@@ -197,13 +197,13 @@ def check_new(requests: Sequence[FileRequest], live: LiveEntries, kind: str) -> 
 
 def _announced_layers(requests: Sequence[FileRequest], kind: str) -> dict[tuple[str, str], list[str]]:
     """The URIs for each layer of each segment."""
-    found: dict[tuple[str, str], list[str]] = {}
+    layer_uris: dict[tuple[str, str], list[str]] = {}
     for request, stores in zip(requests, _each(_announced, requests), strict=True):
         for segment in dict.fromkeys(
             s.recording_id for s in stores if (s.kind == "blueprint") == (kind == "blueprint")
         ):
-            found.setdefault((segment, request.layer), []).append(request.uri)
-    return found
+            layer_uris.setdefault((segment, request.layer), []).append(request.uri)
+    return layer_uris
 
 
 def _each_once(requests: list[FileRequest]) -> list[FileRequest]:
@@ -217,8 +217,8 @@ def _each_once(requests: list[FileRequest]) -> list[FileRequest]:
         replace(request, announced=stores)
         for request, stores in zip(requests, _each(_announced, requests), strict=True)
     ]
-    found = _announced_layers(requests, "recording")
-    twice = {key: uris for key, uris in found.items() if len(uris) > 1}
+    layer_uris = _announced_layers(requests, "recording")
+    twice = {key: uris for key, uris in layer_uris.items() if len(uris) > 1}
     if twice:
         lines = [
             line
@@ -259,32 +259,32 @@ def _files_below(folder: Path) -> list[tuple[str, str, PurePath]]:
         return dataset_format(path) is not None
 
     paths = sorted(files_below(folder, all_suffixes(), hidden=(), is_input=is_input))
-    found = [
+    files = [
         (path.as_uri(), str(path), PurePath(folder.name) if path == folder else path.relative_to(folder))
         for path in paths
     ]
-    return [one for one in found if _is_meant(one[2])]
+    return [file for file in files if _is_meant(file[2])]
 
 
 def _objects_below(prefix: ObjectUrl) -> list[tuple[str, str, PurePath]]:
     markers = [row.marker for row in FORMATS.values() if row.marker is not None]
     suffixes = sorted({*all_suffixes(), *(PurePosixPath(marker).suffix for marker in markers)})
-    found = find_objects(prefix, tuple(suffixes), hidden=())
-    if [str(one.url) for one in found] == [str(prefix)]:
+    objects = find_objects(prefix, tuple(suffixes), hidden=())
+    if [str(match.url) for match in objects] == [str(prefix)]:
         raise UsageError(f'expected prefix / directory but got an object ("{prefix}")')
     datasets = {
-        one.below.parents[len(PurePosixPath(marker).parts) - 1]
-        for one in found
+        match.below.parents[len(PurePosixPath(marker).parts) - 1]
+        for match in objects
         for marker in markers
-        if one.below.match(marker)
+        if match.below.match(marker)
     }
     inputs: dict[PurePosixPath, ObjectUrl] = {}
-    for one in found:
-        dataset = next((folder for folder in reversed(one.below.parents) if folder in datasets), None)
+    for match in objects:
+        dataset = next((folder for folder in reversed(match.below.parents) if folder in datasets), None)
         if dataset is not None:
             inputs[dataset] = prefix / str(dataset) if dataset.parts else prefix
-        elif format_of_name(one.url.name) is not None:
-            inputs[one.below] = one.url
+        elif format_of_name(match.url.name) is not None:
+            inputs[match.below] = match.url
     named = [(str(url), below if below.parts else PurePosixPath(prefix.name)) for below, url in inputs.items()]
     return sorted((url, url, below) for url, below in named if _is_meant(below))
 
@@ -310,10 +310,10 @@ class FileIdentity:
         if is_url(request.place):
             location = request.location
             if isinstance(location, ObjectUrl):
-                found = bucket_of(location).find(location.key)
-                if found is None:  # a folder, or there is nothing
+                info = bucket_of(location).find(location.key)
+                if info is None:  # a folder, or there is nothing
                     return cls(*detect_format(location).open(location).stamp())
-                return cls(found.size, found.modified_ns, found.version)
+                return cls(info.size, info.modified_ns, info.version)
         status = os.stat(request.place)  # noqa: PTH116 (a path for each takes 30 us)
         if stat.S_ISDIR(status.st_mode):
             location = request.location
@@ -355,7 +355,7 @@ class FoundLayer:
             "store": [self.store.kind, self.store.application_id, self.store.recording_id],
             "identity": [self.identity.size, self.identity.modified_ns, self.identity.etag],
             "schema": base64.b64encode(self.summary.schema.serialize()).decode(),
-            "ranges": [list(one) for one in self.summary.ranges],
+            "ranges": [list(index_range) for index_range in self.summary.ranges],
             "properties": base64.b64encode(self.summary.properties).decode(),
         }
 
@@ -364,7 +364,7 @@ class FoundLayer:
         """The inverse of :meth:`note`."""
         data = note.data
         schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(data["schema"])))
-        ranges = tuple(IndexRange(*one) for one in data["ranges"])
+        ranges = tuple(IndexRange(*bounds) for bounds in data["ranges"])
         summary = LayerSummary(schema, ranges, base64.b64decode(data["properties"]))
         return cls(StoreEntry(*data["store"]), data["table"], FileIdentity(*data["identity"]), summary)
 
@@ -383,8 +383,8 @@ class LookBody(Body):
 
     def run(self, task: TaskRun) -> Generator[pa.RecordBatch, None, dict[str, Any]]:
         """Tell of each layer in a file, in the order of its stores."""
-        for found in look_at(self.requests[task.index], self.kind, verify=self.verify):
-            task.rows.note("layer", found.note(), found.table)
+        for layer in look_at(self.requests[task.index], self.kind, verify=self.verify):
+            task.rows.note("layer", layer.note(), layer.table)
         yield from ()
         return {}
 
@@ -409,10 +409,10 @@ def look_at(request: FileRequest, kind: str, *, verify: bool = False) -> Iterato
 
 def _of_kind(stores: Sequence[StoreEntry], kind: str, request: FileRequest) -> list[StoreEntry]:
     """The stores that count. Raises ``ReadError`` where there is none."""
-    found = [store for store in stores if (store.kind == "blueprint") == (kind == "blueprint")]
-    if not found:
+    of_kind = [store for store in stores if (store.kind == "blueprint") == (kind == "blueprint")]
+    if not of_kind:
         raise ReadError(f"the file holds no {kind}", path=request.place)
-    return found
+    return of_kind
 
 
 def look_together(requests: Sequence[FileRequest], kind: str, each: Each = map) -> dict[int, list[FoundLayer]]:
@@ -420,27 +420,27 @@ def look_together(requests: Sequence[FileRequest], kind: str, each: Each = map) 
 
     What is left out is to be looked at by itself, and may be damaged, or not there.
     """
-    opened = [found for found in each(_opened, enumerate(requests)) if found is not None]
-    found: dict[int, list[FoundLayer]] = {}
+    opened = [entry for entry in each(_opened, enumerate(requests)) if entry is not None]
+    layers_by_number: dict[int, list[FoundLayer]] = {}
     left_out = set[int]()
     try:
         for group in read_footers([file for _, _, file in opened], each):
             group = group.of_stores(lambda store: (store.kind == "blueprint") == (kind == "blueprint"))
-            for one, summary in zip(group.stores, summaries_of(group, each), strict=True):
-                number, identity, _ = opened[one.file]
+            for listed, summary in zip(group.stores, summaries_of(group, each), strict=True):
+                number, identity, _ = opened[listed.file]
                 if summary is None:
                     left_out.add(number)
                     continue
-                layer = FoundLayer(one.store, group.table.slice(one.start, one.stop), identity, summary)
-                found.setdefault(number, []).append(layer)
+                layer = FoundLayer(listed.store, group.table.slice(listed.start, listed.stop), identity, summary)
+                layers_by_number.setdefault(number, []).append(layer)
     finally:
         for _, _, file in opened:
             file.close()
-    unchanged = each(lambda item: _identity_or_none(requests[item[0]]) == item[1][0].identity, found.items())
-    left_out.update(number for number, same in zip(found, unchanged, strict=True) if not same)
+    unchanged = each(lambda item: _identity_or_none(requests[item[0]]) == item[1][0].identity, layers_by_number.items())
+    left_out.update(number for number, same in zip(layers_by_number, unchanged, strict=True) if not same)
     return {
         number: sorted(layers, key=lambda layer: layer.store.sort_key)
-        for number, layers in found.items()
+        for number, layers in layers_by_number.items()
         if number not in left_out
     }
 
@@ -479,9 +479,9 @@ def _verified(file: RrdFile, table: ChunkTable) -> ChunkTable:
 
     Raises ``ReadError``.
     """
-    known: dict[str, Any] = {"version": file.content_version, "held": file.held}
+    file_fields: dict[str, Any] = {"version": file.content_version, "held": file.held}
     with open_positional(file.path, file.content_version, file.held) as opened:
-        digests = [VerifiedPayload.of(file.path, entry, **known).digest_in(opened) for entry in table.entries()]
+        digests = [VerifiedPayload.of(file.path, entry, **file_fields).digest_in(opened) for entry in table.entries()]
         for _ in ChunkReferences.of(file.path, file.content_version, table).read(np.arange(len(table))):
             pass
     column = pa.array(digests, pa.binary(16))
@@ -506,12 +506,12 @@ def copy_in(
     what stops all of them, as a full disk does.
     """
     planned = [_planned(request, kind, run) for request in requests]
-    fine = [one.outputs for one in planned if isinstance(one, _Planned)]
+    fine = [plan.outputs for plan in planned if isinstance(plan, _Planned)]
     groups = iter(run_laid_out(fine, None, staging, destination, run))
-    found = [_copied(one, next(groups)) if isinstance(one, _Planned) else one for one in planned]
-    if any(isinstance(one, Exception) for one in found):
+    outcomes = [_copied(plan, next(groups)) if isinstance(plan, _Planned) else plan for plan in planned]
+    if any(isinstance(outcome, Exception) for outcome in outcomes):
         staging.check()
-    return found
+    return outcomes
 
 
 def _planned(request: FileRequest, kind: str, run: RunOptions) -> _Planned | Exception:
@@ -521,7 +521,9 @@ def _planned(request: FileRequest, kind: str, run: RunOptions) -> _Planned | Exc
         stores = _streams(request, SourceOptions(executor=run.executor))
         wanted = set(_of_kind([store for store, _ in stores], kind, request))
         return _Planned(
-            request, identity, plan_outputs([one for one in stores if one[0] in wanted], executor=run.executor)
+            request,
+            identity,
+            plan_outputs([recording for recording in stores if recording[0] in wanted], executor=run.executor),
         )
     except WriteError:
         raise
@@ -537,9 +539,9 @@ def _streams(request: FileRequest, options: SourceOptions) -> Stores:
     if not episodes:
         return stores_of(location, request.name, options)
     return [
-        one
+        recording
         for episode in episodes
-        for one in stores_of(location, f"{request.name}-{episode.name}", options, episode.number)
+        for recording in stores_of(location, f"{request.name}-{episode.name}", options, episode.number)
     ]
 
 

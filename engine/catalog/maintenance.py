@@ -90,8 +90,11 @@ def registered_table(log: EntryLog, name: str, url: str | os.PathLike[str]) -> E
 def _check_place(log: EntryLog, place: Location) -> None:
     """Raise ``UsageError`` for the catalog's folder, what it is in, and the folders that it has for itself."""
     real, root = true_place(place), true_place(log.root)
-    own = (*(true_place(log.root / name) for name in OWN_FOLDERS), *(true_place(log.root / one) for one in _OF_TABLES))
-    if is_below(root, real) or any(is_below(real, one) for one in own[: len(OWN_FOLDERS)]) or real in own:
+    own = (
+        *(true_place(log.root / name) for name in OWN_FOLDERS),
+        *(true_place(log.root / name) for name in _OF_TABLES),
+    )
+    if is_below(root, real) or any(is_below(real, folder) for folder in own[: len(OWN_FOLDERS)]) or real in own:
         raise UsageError(
             "a table cannot be in a folder that the catalog has for itself",
             path=str(place),
@@ -189,9 +192,11 @@ def abandoned_tables(log: EntryLog, older_than: timedelta) -> list[Folder]:
     So they are what is left of creations that were cut. A table that was deleted is none of them if it ever had a row.
     """
     tables = log.folder.sub(TABLES)
-    found = [name for name in tables.folders() if (id_ := _id_of(name)) is not None and age_of_table(id_) > older_than]
+    old_names = [
+        name for name in tables.folders() if (id_ := _id_of(name)) is not None and age_of_table(id_) > older_than
+    ]
     named = {row.place for row in log.read().entries.values()}
-    folders = [tables.sub(name) for name in found if f"{TABLES}/{name}" not in named]
+    folders = [tables.sub(name) for name in old_names if f"{TABLES}/{name}" not in named]
     return [folder for folder in folders if not _has_rows(folder)]
 
 
@@ -255,10 +260,10 @@ def faults_of(log: EntryLog, names: Sequence[str] | None) -> list[CatalogFault]:
                 hint=version.like(missing, (EntryKind.DATASET, EntryKind.TABLE)),
             )
         rows = [row for row in rows if row.name in names]
-    found = [CatalogFault(error) for error in [*log.faults(), *_abandoned(log)]] if names is None else []
+    catalog_faults = [CatalogFault(error) for error in [*log.faults(), *_abandoned(log)]] if names is None else []
     for row in sorted(rows, key=lambda row: row.name):
         if row.kind is EntryKind.TABLE:
-            found += [CatalogFault(error, table=row.name) for error in table_of(log, row).verify().faults]
+            catalog_faults += [CatalogFault(error, table=row.name) for error in table_of(log, row).verify().faults]
             continue
         folder = RecordingsFolder(log.place(row))
         try:
@@ -267,8 +272,8 @@ def faults_of(log: EntryLog, names: Sequence[str] | None) -> list[CatalogFault]:
             faults = [(None, error)]
         for entry, fault in faults:
             layer = (None, None) if entry is None else (entry.recording_id, entry.layer)
-            found.append(CatalogFault(fault, row.name, *layer))
-    return found
+            catalog_faults.append(CatalogFault(fault, row.name, *layer))
+    return catalog_faults
 
 
 def _abandoned(log: EntryLog) -> list[ReadError]:

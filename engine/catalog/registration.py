@@ -84,11 +84,11 @@ class Outcomes:
             uri = self.requests[at].uri
             text = None if error is None else str(error)
             self.is_transient &= error is None or bool(getattr(error, "transient", False))
-            found = [SegmentRegistrationResult(uri, s, text) for s in segments] or [
+            results = [SegmentRegistrationResult(uri, s, text) for s in segments] or [
                 SegmentRegistrationResult(uri, None, text)
             ]
-            self._of[at] = found
-            self._order += found
+            self._of[at] = results
+            self._order += results
             self._left -= 1
             self._changed.notify_all()
 
@@ -108,13 +108,13 @@ class Outcomes:
 
     def all(self, until: float | None) -> list[SegmentRegistrationResult]:
         """All results, in the order of the request. Raises ``TimeoutError``."""
-        return [result for found in self.by_file(until) for result in found]
+        return [result for results in self.by_file(until) for result in results]
 
     def by_file(self, until: float | None) -> list[list[SegmentRegistrationResult]]:
         """The results of each file, in the order of the request. Raises ``TimeoutError``."""
         with self._changed:
             self._wait(lambda: self._is_over, until)
-            return [list(found or ()) for found in self._of]
+            return [list(results or ()) for results in self._of]
 
     def _wait(self, ready: Callable[[], bool], until: float | None) -> None:
         if not self._changed.wait_for(ready, None if until is None else max(until - time.monotonic(), 0.0)):
@@ -235,7 +235,7 @@ def start_registration(
     return RegistrationHandle(outcomes)
 
 
-_Found = tuple[int, Arrived]
+_NumberedLayer = tuple[int, Arrived]
 """The number of a file, and a layer in it."""
 
 
@@ -263,8 +263,8 @@ class _Registration:
             writer = StoreWriter(self._folder)
             self._copied = [self._options.copy or not request.is_rrd for request in self._requests]
             with self._threads(), contextlib.closing(self._groups()) as groups:
-                for found, staging in groups:
-                    self._commit(writer, found, staging)
+                for layers, staging in groups:
+                    self._commit(writer, layers, staging)
             self._outcomes.end("cancelled")
         except BaseException as error:  # noqa: BLE001 (told to who waits, as the thread has nobody else to tell)
             self._outcomes.end(error)
@@ -279,7 +279,7 @@ class _Registration:
             self._each = pool.map
             yield
 
-    def _groups(self) -> Generator[tuple[list[_Found], Staging | None]]:
+    def _groups(self) -> Generator[tuple[list[_NumberedLayer], Staging | None]]:
         """The layers found in files, by groups that are to be committed together.
 
         The chunks of those that are copied lie in a staging folder until the next group is asked for.
@@ -287,18 +287,18 @@ class _Registration:
         at, count = 0, len(self._requests)
         while at < count and not self._outcomes.cancelled.is_set():
             with contextlib.ExitStack() as stack:
-                found: list[_Found] = []
+                layers: list[_NumberedLayer] = []
                 staging: Staging | None = None
                 began, end = time.monotonic(), min(at + self._group_files, count)
                 while at < end and time.monotonic() - began < GROUP_SECONDS:
                     some = self._next(at, end)
                     if not self._copied[at]:
-                        found += self._look(some)
+                        layers += self._look(some)
                     else:
                         staging = staging or stack.enter_context(Staging.beside(self._folder.path / "register"))
-                        found += self._copy(some, staging)
+                        layers += self._copy(some, staging)
                     at = some.stop
-                yield found, staging
+                yield layers, staging
 
     @property
     def _group_files(self) -> int:
@@ -337,24 +337,24 @@ class _Registration:
         seconds = remote * _REMOTE_SECONDS + (len(self._requests) - remote) * _LOCAL_SECONDS
         return self._options.run.executor == "inline" or seconds < _MOST_SECONDS
 
-    def _look(self, some: range) -> list[_Found]:
+    def _look(self, some: range) -> list[_NumberedLayer]:
         """The layers in files that stay where they are."""
         if not self._reads_footers:
             return self._look_at_each(some)
         requests = [self._requests[at] for at in some]
         together = look_together(requests, self._options.kind, self._each)
-        found = [(some[i], layer.arrived(requests[i])) for i, layers in together.items() for layer in layers]
+        arrivals = [(some[i], layer.arrived(requests[i])) for i, layers in together.items() for layer in layers]
         rest = [at for i, at in enumerate(some) if i not in together]
-        return sorted([*found, *self._look_at_each(rest)], key=lambda one: one[0])
+        return sorted([*arrivals, *self._look_at_each(rest)], key=lambda arrival: arrival[0])
 
-    def _look_at_each(self, some: Sequence[int]) -> list[_Found]:
+    def _look_at_each(self, some: Sequence[int]) -> list[_NumberedLayer]:
         """The layers of files, by a task for each."""
         requests = tuple(self._requests[at] for at in some)
         tasks = [Task(i, request.place, 0) for i, request in enumerate(requests)]
         body = LookBody(requests, self._options.kind, self._options.verify)
         ran = Stage(body, tasks).run(replace(self._options.run, executor=self._executor(copied=False)))
         warn_of(ran.notes, set())
-        failed = {i: told for i, told in enumerate(ran.outcomes()) if isinstance(told, Exception)}
+        failed = {i: outcome for i, outcome in enumerate(ran.outcomes()) if isinstance(outcome, Exception)}
         for i, error in failed.items():
             self._outcomes.tell(some[i], (), error)
         return [
@@ -363,31 +363,31 @@ class _Registration:
             if note.kind == "layer" and note.task not in failed
         ]
 
-    def _copy(self, some: range, staging: Staging) -> list[_Found]:
+    def _copy(self, some: range, staging: Staging) -> list[_NumberedLayer]:
         """The layers in files whose chunks are brought into the staging folder."""
         run = replace(self._options.run, executor=self._executor(copied=True))
         requests = [self._requests[at] for at in some]
-        found: list[_Found] = []
+        copies: list[_NumberedLayer] = []
         for at, layers in zip(
             some, copy_in(requests, self._options.kind, staging, str(self._folder.path), run), strict=True
         ):
             if isinstance(layers, Exception):
                 self._outcomes.tell(at, (), layers)
             else:
-                found += ((at, layer) for layer in layers)
-        return found
+                copies += ((at, layer) for layer in layers)
+        return copies
 
-    def _commit(self, writer: StoreWriter, found: Sequence[_Found], staging: Staging | None) -> None:
+    def _commit(self, writer: StoreWriter, layers: Sequence[_NumberedLayer], staging: Staging | None) -> None:
         """Publish a group as one version, and say what became of each file."""
-        found = self._each_once(found)
-        if not found:
+        layers = self._each_once(layers)
+        if not layers:
             return
         rule = _Rule(SchemaFiles(self._folder), self._options, self._check)
         with contextlib.suppress(_NothingLeftError):
-            writer.commit(staging, [layer for _, layer in found], Commit("register"), rule=rule)
+            writer.commit(staging, [layer for _, layer in layers], Commit("register"), rule=rule)
             if self._options.times:
-                self._make_times(writer, {layer.key for _, layer in found})
-        self._tell(found, rule)
+                self._make_times(writer, {layer.key for _, layer in layers})
+        self._tell(layers, rule)
 
     def _make_times(self, writer: StoreWriter, keys: set[Key]) -> None:
         """Make the times of what was committed, and warn where that fails: it is registered all the same."""
@@ -396,22 +396,22 @@ class _Registration:
         except ChunkmillError as error:
             warnings.warn(f"times were not made: {error}", ReadWarning, stacklevel=2)
 
-    def _each_once(self, found: Sequence[_Found]) -> list[_Found]:
+    def _each_once(self, layers: Sequence[_NumberedLayer]) -> list[_NumberedLayer]:
         """Leave out, and say so, files with a layer of a segment that another file of the request has, too."""
         twice = set()
-        for at, layer in found:
+        for at, layer in layers:
             key = (layer.store.kind, layer.store.recording_id, layer.layer)
             if key in self._seen:
                 twice.add(at)
                 text = f"another file of the request has segment '{key[1]}', layer '{key[2]}', too"
                 self._outcomes.tell(at, (), UsageError(text, path=self._requests[at].place))
             self._seen.add(key)
-        return [(at, layer) for at, layer in found if at not in twice]
+        return [(at, layer) for at, layer in layers if at not in twice]
 
-    def _tell(self, found: Sequence[_Found], rule: _Rule) -> None:
+    def _tell(self, layers: Sequence[_NumberedLayer], rule: _Rule) -> None:
         files: dict[int, list[str]] = {}
         errors: dict[int, ChunkmillError] = {}
-        for at, layer in found:
+        for at, layer in layers:
             files.setdefault(at, []).append(layer.store.recording_id)
             if layer.key in rule.refused:
                 errors.setdefault(at, rule.refused[layer.key])
@@ -431,8 +431,8 @@ def unregister(folder: RecordingsFolder, kind: str, segments: Sequence[str], lay
     ) -> Sequence[RecordingEntry]:
         del version, entries
         wanted = dict.fromkeys(segments) or dict.fromkeys(live.columns("recording_id")["recording_id"].to_pylist())
-        found = (entry for segment in wanted for entry in live.of_recording(segment, kind))
-        meant = [entry for entry in found if not layers or entry.layer in layers]
+        candidates = (entry for segment in wanted for entry in live.of_recording(segment, kind))
+        meant = [entry for entry in candidates if not layers or entry.layer in layers]
         if not meant:
             raise _NothingLeftError
         return [removal_of(entry) for entry in meant]
@@ -491,17 +491,17 @@ class _Rule:
         self, of_file: Sequence[RecordingEntry], live: LiveEntries
     ) -> tuple[list[RecordingEntry], list[str | None]]:
         """Those of a file that are to be added, and the schemas of those whose place they take."""
-        there = [live.get(entry.key) for entry in of_file]
+        existing = [live.get(entry.key) for entry in of_file]
         if self._on_duplicate is OnDuplicateSegmentLayer.ERROR:
-            for entry, old in zip(of_file, there, strict=True):
+            for entry, old in zip(of_file, existing, strict=True):
                 if old is not None:
                     raise AlreadyExistsError(f"Layer '{entry.layer}' already exists", path=entry.source)
         if self._on_duplicate is OnDuplicateSegmentLayer.SKIP:
-            return [entry for entry, old in zip(of_file, there, strict=True) if old is None], []
-        return list(of_file), [old.schema for old in there if old is not None]
+            return [entry for entry, old in zip(of_file, existing, strict=True) if old is None], []
+        return list(of_file), [old.schema for old in existing if old is not None]
 
 
-def _check_assets(of_file: Sequence[RecordingEntry], there: Set[str]) -> None:
+def _check_assets(of_file: Sequence[RecordingEntry], existing_ids: Set[str]) -> None:
     """Raise ``UsageError`` where a dataset of assets does not take the recordings of a file."""
     for entry in of_file:
         about = f"asset '{entry.recording_id}'"
@@ -511,7 +511,7 @@ def _check_assets(of_file: Sequence[RecordingEntry], there: Set[str]) -> None:
         if entry.bytes > _MOST_ASSET_BYTES:
             text = f"{about} has {entry.bytes:,} bytes, more than the {_MOST_ASSET_BYTES:,} that an asset may have"
             raise UsageError(text, path=entry.source)
-    if len(there | {entry.recording_id for entry in of_file}) > _MOST_ASSETS:
+    if len(existing_ids | {entry.recording_id for entry in of_file}) > _MOST_ASSETS:
         raise UsageError(
             f"this asset dataset already holds the maximum of {_MOST_ASSETS} assets",
             path=of_file[0].source,

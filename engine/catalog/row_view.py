@@ -58,7 +58,7 @@ def taking(method: Callable[..., Any], *, but: str) -> Callable[[F], F]:
     """Let a function with ``**options`` show the parameters of a method of its class in their place, without one."""
 
     def shown(function: F) -> F:
-        parameters = [one for one in inspect.signature(method).parameters.values() if one.name != but]
+        parameters = [parameter for parameter in inspect.signature(method).parameters.values() if parameter.name != but]
         vars(function)["__signature__"] = inspect.signature(function).replace(parameters=parameters)
         return function
 
@@ -175,8 +175,8 @@ class RowView(ABC):
 
     def _values(self, values: IndexValuesLike) -> IndexValues | None:
         """Index values; without an index they do not count."""
-        found = IndexValues.of(values, self._query.index or "")
-        return None if self._query.index is None else found
+        index_values = IndexValues.of(values, self._query.index or "")
+        return None if self._query.index is None else index_values
 
     def _within(self, start: int, end: int) -> Self:
         if self._query.index is None:

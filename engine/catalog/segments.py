@@ -50,8 +50,8 @@ class SegmentTables(SegmentLayers):
             ("rerun_num_chunks", self._by_segment(np.add, self._integers("chunks")).cast(pa.uint64())),
             ("rerun_size_bytes", self._by_segment(np.add, self._sizes()).cast(pa.uint64())),
         ]
-        known = [(pa.field(name, column.type, False), column) for name, column in columns]
-        return _table([*known, *self._properties(by_segment=True), *self.ranges()])
+        fixed_columns = [(pa.field(name, column.type, False), column) for name, column in columns]
+        return _table([*fixed_columns, *self._properties(by_segment=True), *self.ranges()])
 
     def manifest(self, url_of: Callable[[dict[str, Any]], str], *, diagnostic: bool = False) -> pa.Table:
         """One row for each layer of each segment."""
@@ -71,8 +71,8 @@ class SegmentTables(SegmentLayers):
         ]
         if diagnostic:
             columns.append(("rerun_registration_status", pa.array(["done"] * count, pa.string())))
-        known = [(pa.field(name, column.type, False), column) for name, column in columns]
-        return _table([*known, *self._properties(by_segment=False)])
+        fixed_columns = [(pa.field(name, column.type, False), column) for name, column in columns]
+        return _table([*fixed_columns, *self._properties(by_segment=False)])
 
     def index_ranges(self) -> pa.Table:
         """One row for each segment: the first and last value of each index."""
@@ -105,17 +105,17 @@ class SegmentTables(SegmentLayers):
     def _properties(self, *, by_segment: bool) -> list[tuple[pa.Field, pa.Array]]:
         """The properties of each row, or of each segment those that were registered last."""
         values, rows = properties_of(self.rows["properties"].to_pylist())
-        found = []
+        properties = []
         size = len(self.starts) if by_segment else len(self.rows)
         for field in values.schema:
             column = values[field.name].combine_chunks()
-            there = np.flatnonzero(np.asarray(column.is_valid()))
+            valid_rows = np.flatnonzero(np.asarray(column.is_valid()))
             place = np.full(size, -1, dtype=np.int64)
-            of = self.owner[rows[there]] if by_segment else rows[there]
-            order = np.argsort(rows[there], kind="stable")  # what comes last stays
-            place[of[order]] = there[order]
-            found.append((field, column.take(pa.array(place, mask=place < 0))))
-        return found
+            of = self.owner[rows[valid_rows]] if by_segment else rows[valid_rows]
+            order = np.argsort(rows[valid_rows], kind="stable")  # what comes last stays
+            place[of[order]] = valid_rows[order]
+            properties.append((field, column.take(pa.array(place, mask=place < 0))))
+        return properties
 
 
 def properties_of(streams: Sequence[bytes | None]) -> tuple[pa.Table, Integers]:
@@ -230,15 +230,17 @@ class SegmentProperties:
         row = None if stream is None else decode_batch(stream, path=place, offset=None, what="the row")
         return StoredProperties(number, row)
 
-    def replace(self, segment_id: str, known: StoredProperties, row: pa.RecordBatch | None) -> StoredProperties | None:
-        """Give a segment other properties in place of those ``known``, durably; None takes them away.
+    def replace(
+        self, segment_id: str, expected: StoredProperties, row: pa.RecordBatch | None
+    ) -> StoredProperties | None:
+        """Give a segment other properties in place of those ``expected``, durably; None takes them away.
 
         Gives None, and changes nothing, where others came first. Raises ``UsageError`` unless there is one row of
         16 MiB at most; ``WriteError`` where it cannot be written, ``CommitUnknownError`` where nobody knows.
         """
         stream = None if row is None else _stream_of(row)
-        files, number = self._files(segment_id), known.version + 1
-        if not known.version:
+        files, number = self._files(segment_id), expected.version + 1
+        if not expected.version:
             self._make(files.folder)
         text = None if stream is None else b64encode(stream).decode()
         first = max(0, number - _KEPT_VERSIONS)
@@ -247,15 +249,15 @@ class SegmentProperties:
         files.delete(old for old in files.all_numbers() if old < first)
         return StoredProperties(number, row)
 
-    def delete_all(self, known: Mapping[str, StoredProperties]) -> bool:
-        """Take the properties of segments away in one step, durably: those ``known``, of all segments or of none.
+    def delete_all(self, expected: Mapping[str, StoredProperties]) -> bool:
+        """Take the properties of segments away in one step, durably: those ``expected``, of all segments or of none.
 
         Gives False where others came first. Properties that were set meanwhile stay. Raises as :meth:`replace` does.
         """
-        versions = {id_: one.version for id_, one in known.items() if one.row is not None}
+        versions = {id_: stored.version for id_, stored in expected.items() if stored.row is not None}
         if len(versions) == 1:
-            ((id_, one),) = ((id_, known[id_]) for id_ in versions)
-            return self.replace(id_, one, None) is not None
+            ((id_, stored),) = ((id_, expected[id_]) for id_ in versions)
+            return self.replace(id_, stored, None) is not None
         if not versions:
             return True
         number, earlier = self._deleted()
@@ -272,9 +274,9 @@ class SegmentProperties:
     def _note(self, versions: Mapping[str, int]) -> None:
         """Give each segment whose properties went a version that says so."""
         for id_, version in versions.items():
-            known = self.of(id_)
-            if known.version == version:
-                self.replace(id_, known, None)
+            stored = self.of(id_)
+            if stored.version == version:
+                self.replace(id_, stored, None)
 
     def _deleted(self) -> tuple[int, Mapping[str, int]]:
         """The versions that went in one step last, by their segments. Raises ``ReadError`` where that is damaged."""

@@ -79,10 +79,10 @@ def _operation_of(options: DataFrameWriteOptions | None) -> str:
     try:
         context.table("probe").write_table("probe", options)
     except Exception as error:
-        found = next((name for name in ("Overwrite", "Replace") if name in str(error)), None)
-        if found is None:
+        operation = next((name for name in ("Overwrite", "Replace") if name in str(error)), None)
+        if operation is None:
             raise UsageError("rows cannot be written with these options") from error
-        return found
+        return operation
     return "Append"
 
 
@@ -196,8 +196,8 @@ class CatalogContext(SessionContext):
         def counted() -> Iterator[pa.RecordBatch]:
             nonlocal count
             for batch in rows.execute_stream():
-                count += len(found := batch.to_pyarrow())
-                yield found
+                count += len(arrow_batch := batch.to_pyarrow())
+                yield arrow_batch
 
         write(pa.RecordBatchReader.from_batches(rows.schema(), counted()))
         return frame_of(pa.table({"count": pa.array([count], pa.uint64())}))
@@ -214,11 +214,11 @@ def _told(method: Callable[..., Any]) -> Callable[..., Any]:
     def telling(self: CatalogContext, *args: Any, **kwargs: Any) -> Any:
         call = UserCall()
         with call.telling(), calling(call):
-            found = method(self, *args, **kwargs)
-        if not isinstance(found, DataFrame):
-            return found
-        written = self._written(found.logical_plan())
-        return TableFrame(found if written is None else written, self._entries)
+            result = method(self, *args, **kwargs)
+        if not isinstance(result, DataFrame):
+            return result
+        written = self._written(result.logical_plan())
+        return TableFrame(result if written is None else written, self._entries)
 
     return telling
 
@@ -315,29 +315,31 @@ class _Schemas(CatalogProvider):
     def __init__(self, entries: _Entries, catalog: str) -> None:
         self._entries = entries
         self._catalog = catalog
-        self._known: dict[str, Any] = {}
+        self._schemas: dict[str, Any] = {}
 
     def schema_names(self) -> set[str]:
         """The names of all that have tables."""
         default = {DEFAULT_SCHEMA} if self._catalog == DEFAULT_CATALOG else set()
-        found = {name.schema for name in self._entries.names() if name.catalog == self._catalog}
-        return found | default | {name for name, schema in self._known.items() if not isinstance(schema, _Tables)}
+        names = {name.schema for name in self._entries.names() if name.catalog == self._catalog}
+        return names | default | {name for name, schema in self._schemas.items() if not isinstance(schema, _Tables)}
 
     def schema(self, name: str) -> Any:
         """The schema of a name."""
-        if name not in self._known:
-            if name not in self.schema_names() and name not in {known.lower() for known in self.schema_names()}:
+        if name not in self._schemas:
+            if name not in self.schema_names() and name not in {
+                schema_name.lower() for schema_name in self.schema_names()
+            }:
                 return None
-            self._known[name] = _Tables(self._entries, self._catalog, name)
-        return self._known[name]
+            self._schemas[name] = _Tables(self._entries, self._catalog, name)
+        return self._schemas[name]
 
     def register_schema(self, name: str, schema: Any) -> None:
         """Add a schema of this session alone."""
-        self._known[name] = schema
+        self._schemas[name] = schema
 
     def deregister_schema(self, name: str, cascade: bool) -> None:  # noqa: ARG002 (DataFusion's name)
         """Remove a schema of this session."""
-        self._known.pop(name, None)
+        self._schemas.pop(name, None)
 
 
 class _Catalogs(CatalogProviderList):
@@ -345,7 +347,7 @@ class _Catalogs(CatalogProviderList):
 
     def __init__(self, entries: _Entries) -> None:
         self._entries = entries
-        self._known: dict[str, Any] = {DEFAULT_CATALOG: _Schemas(entries, DEFAULT_CATALOG)}
+        self._catalogs: dict[str, Any] = {DEFAULT_CATALOG: _Schemas(entries, DEFAULT_CATALOG)}
         self._registered: dict[str, Any] = {}
 
     def catalog_names(self) -> set[str]:
@@ -356,7 +358,7 @@ class _Catalogs(CatalogProviderList):
         """The catalog of a name."""
         if name in self._registered:
             return self._registered[name]
-        return self._known.get(name) or _Schemas(self._entries, name)
+        return self._catalogs.get(name) or _Schemas(self._entries, name)
 
     def register_catalog(self, name: str, catalog: Any) -> None:
         """Add a catalog of this session alone."""

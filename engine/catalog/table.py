@@ -50,7 +50,7 @@ class TableEntry(Entry):
     @property
     def storage_url(self) -> str:
         """The URL of the table."""
-        place = located(self._log.place(self._known))
+        place = located(self._log.place(self._last_row))
         url = place.as_uri() if isinstance(place, Path) else str(place)
         return url if place.name == str(self.id) else f"{url.rstrip('/')}/"
 
@@ -267,9 +267,9 @@ class TableEntry(Entry):
 
     def snapshot(self) -> TableSnapshot:
         """The newest version of the table, which stays as it is."""
-        found = self._table().snapshot()
-        found.schema = found.schema.with_metadata({_VERSION: SORBET_VERSION, **(found.schema.metadata or {})})
-        return found
+        snapshot = self._table().snapshot()
+        snapshot.schema = snapshot.schema.with_metadata({_VERSION: SORBET_VERSION, **(snapshot.schema.metadata or {})})
+        return snapshot
 
     def __datafusion_table_provider__(self, session: Any = None) -> object:
         """The table as DataFusion takes it from other libraries, where Lance was built for the same DataFusion.
@@ -303,7 +303,7 @@ class TableEntry(Entry):
     @contextmanager
     def _alone(self) -> Iterator[None]:
         """A block in which nobody else upserts into this table by a catalog."""
-        home = located(self._log.place(self._known)) / _UPSERTS
+        home = located(self._log.place(self._last_row)) / _UPSERTS
         until = time.monotonic() + _LONGEST_TURN
         while True:
             try:

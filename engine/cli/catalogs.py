@@ -124,9 +124,9 @@ def rename_entry(lake: str, entry: str, name: str, debug: bool) -> None:
     with reported(debug=debug):
         leave_out_what_nothing_needs()
 
-        found = _entry(lake, entry)
-        found.set_name(name)
-        click.echo(f"{kind_of(found)} {entry!r} is now {name!r}")
+        opened = _entry(lake, entry)
+        opened.set_name(name)
+        click.echo(f"{kind_of(opened)} {entry!r} is now {name!r}")
 
 
 @catalog.command("rm")
@@ -145,11 +145,11 @@ def remove_entries(lake: str, entries: tuple[str, ...], debug: bool) -> None:
 
         for entry in [_entry(lake, name) for name in dict.fromkeys(entries)]:
             if isinstance(entry, DatasetEntry):
-                told = f"dataset {entry.name!r}; its store stays at {os.fspath(entry)}"
+                summary = f"dataset {entry.name!r}; its store stays at {os.fspath(entry)}"
             else:
-                told = f"table {entry.name!r}; its data stays at {entry.storage_url}"
+                summary = f"table {entry.name!r}; its data stays at {entry.storage_url}"
             entry.delete()
-            click.echo(f"removed {told}")
+            click.echo(f"removed {summary}")
 
 
 @catalog.command("check")
@@ -259,13 +259,13 @@ def unregister(
             raise UsageError("nothing to remove was named", hint="Name it with --segment or --layer.")
 
         entry = _dataset(lake, dataset)
-        there = layers_of(entry)
-        _check_known("segment", segments, {one.recording_id for one in there}, lake, dataset)
-        _check_known("layer", layers, {one.layer for one in there}, lake, dataset)
+        before = layers_of(entry)
+        _check_known("segment", segments, {layer.recording_id for layer in before}, lake, dataset)
+        _check_known("layer", layers, {layer.layer for layer in before}, lake, dataset)
         entry.unregister(segments_to_drop=segments, layers_to_drop=layers, force=force)
-        left = {(one.recording_id, one.layer) for one in layers_of(entry)}
-        gone = [one for one in there if (one.recording_id, one.layer) not in left]
-        ids = {one.recording_id for one in gone}
+        left = {(layer.recording_id, layer.layer) for layer in layers_of(entry)}
+        gone = [layer for layer in before if (layer.recording_id, layer.layer) not in left]
+        ids = {layer.recording_id for layer in gone}
         click.echo(f"{counted(len(gone), 'layer')} of {counted(len(ids), 'segment')} removed from {dataset!r}")
 
 
@@ -315,8 +315,8 @@ def sql(
         elif as_json:
             print_objects(_rows(frame, limit))
         else:
-            found = pa.Table.from_batches(first_rows(_rows(frame, None), shown + 1), schema)
-            print_table(found, shown, ("--limit shows more, -o writes all", "select fewer"))
+            table = pa.Table.from_batches(first_rows(_rows(frame, None), shown + 1), schema)
+            print_table(table, shown, ("--limit shows more, -o writes all", "select fewer"))
 
 
 def _rows(frame: DataFrame, limit: int | None) -> Iterator[pa.RecordBatch]:
@@ -424,12 +424,12 @@ def _one_dataset(lake: str, name: str | None) -> DatasetEntry:
     return one_dataset(_opened(lake), name)
 
 
-def _check_known(what: str, given: Sequence[str], there: Iterable[str], lake: str, dataset: str) -> None:
-    known = set(there)
+def _check_known(what: str, given: Sequence[str], names: Iterable[str], lake: str, dataset: str) -> None:
+    existing = set(names)
     words = f"{shlex.quote(lake)} {shlex.quote(dataset)}"
     for name in given:
-        if name not in known:
-            close = difflib.get_close_matches(name, known, 1)
+        if name not in existing:
+            close = difflib.get_close_matches(name, existing, 1)
             raise NotFoundError(
                 f"there is no {what} {name!r} in dataset {dataset!r}",
                 hint=f"Did you mean {close[0]!r}?" if close else f"`chunkmill catalog show {words}` lists them.",
@@ -453,7 +453,7 @@ def _requested(files: Sequence[str], prefixes: Sequence[str]) -> tuple[list[str]
     for given in files:
         place = located(given)
         if has_magic(str(place)) and not exists(place):
-            uris.update(dict.fromkeys(str(located(one.path)) for one in search_inputs(place, tell=_skipped)))
+            uris.update(dict.fromkeys(str(located(match.path)) for match in search_inputs(place, tell=_skipped)))
             continue
         is_file = is_one_object(place) if isinstance(place, ObjectUrl) else not place.is_dir()
         if is_file and not exists(place):
@@ -488,9 +488,9 @@ def _follow(handles: Iterable[RegistrationHandle], dataset: str, *, as_json: boo
         except (KeyboardInterrupt, Terminated) as interrupt:
             handle.cancel()
             # Those that are being committed are waited for by the process in any case.
-            there = sum(result.is_success for result in handle.iter_results())
+            count = sum(result.is_success for result in handle.iter_results())
             raise type(interrupt)(
-                f"{counted(there, 'recording')} registered; with --on-duplicate skip the same command does the rest"
+                f"{counted(count, 'recording')} registered; with --on-duplicate skip the same command does the rest"
             ) from None
     if not quiet and not as_json and done + failed > 1:
         click.echo(
@@ -589,12 +589,12 @@ def show_segments(lake: str, dataset: DatasetEntry, *, everything: bool, as_json
     """Print what a dataset holds, as JSON or as tables; ``everything``: its columns, and the files of layers, too."""
     facts = facts_of(dataset)
     segments: dict[str, list[RecordingEntry]] = {}
-    for one in layers_of(dataset):
-        segments.setdefault(one.recording_id, []).append(one)
+    for layer in layers_of(dataset):
+        segments.setdefault(layer.recording_id, []).append(layer)
     if as_json:
-        told = [_segment(name, layers) for name, layers in segments.items()]
+        segment_list = [_segment(name, layers) for name, layers in segments.items()]
         columns = [_column(column) for column in dataset.schema()] if everything else None
-        data = {**facts, "blueprints": dataset.blueprints(), "segment_list": told, "columns": columns}
+        data = {**facts, "blueprints": dataset.blueprints(), "segment_list": segment_list, "columns": columns}
         click.echo(json.dumps({k: v for k, v in data.items() if v is not None}, indent=2, ensure_ascii=False))
         return
     counts = [counted(len(segments), "segment"), counted(sum(map(len, segments.values())), "layer")]
@@ -615,26 +615,30 @@ def show_segments(lake: str, dataset: DatasetEntry, *, everything: bool, as_json
 
 def _segment(name: str, layers: Sequence[RecordingEntry]) -> dict[str, Any]:
     """A segment as JSON data."""
-    return {"segment_id": name, "application_id": layers[0].application_id, "layers": [one.to_dict() for one in layers]}
+    return {
+        "segment_id": name,
+        "application_id": layers[0].application_id,
+        "layers": [layer.to_dict() for layer in layers],
+    }
 
 
 def _print_segments(segments: Mapping[str, Sequence[RecordingEntry]], *, everything: bool) -> None:
     """Print a row for each segment, or with ``everything`` for each of its layers."""
     rows = []
     for name, layers in segments.items():
-        for some in [[one] for one in layers] if everything else [layers]:
-            files = ", ".join(dict.fromkeys(one.source for one in some))
+        for some in [[layer] for layer in layers] if everything else [layers]:
+            files = ", ".join(dict.fromkeys(layer.source for layer in some))
             name_of_file = some[0].source.rstrip("/").rpartition("/")[2]
             rows.append(
                 (
                     name,
                     "" if everything else name_of_file,
-                    ", ".join(one.layer for one in some),
-                    f"{sum(one.rows for one in some):,}",
-                    f"{sum(one.chunks for one in some):,}",
-                    size(sum(one.bytes for one in some)),
+                    ", ".join(layer.layer for layer in some),
+                    f"{sum(layer.rows for layer in some):,}",
+                    f"{sum(layer.chunks for layer in some):,}",
+                    size(sum(layer.bytes for layer in some)),
                     *start_and_length(_timelines(some)),
-                    utc_time(max(one.added for one in some), "seconds"),
+                    utc_time(max(layer.added for layer in some), "seconds"),
                     files if everything else "",
                     ("in place" if some[0].in_place else "in shards") if everything else "",
                 )
@@ -647,13 +651,13 @@ def _print_segments(segments: Mapping[str, Sequence[RecordingEntry]], *, everyth
 
 def _timelines(layers: Sequence[RecordingEntry]) -> list[TimelineReport]:
     """The timelines of a segment, over all its layers."""
-    found: dict[str, TimelineReport] = {}
-    for one in (one for layer in layers for one in layer.ranges or ()):
-        known = found.get(one.name)
-        start = one.start if known is None or known.start is None else min(known.start, one.start)
-        end = one.end if known is None or known.end is None else max(known.end, one.end)
-        found[one.name] = TimelineReport(one.name, TimelineKind(one.kind), start, end)
-    return list(found.values())
+    timelines: dict[str, TimelineReport] = {}
+    for index_range in (index_range for layer in layers for index_range in layer.ranges or ()):
+        earlier = timelines.get(index_range.name)
+        start = index_range.start if earlier is None or earlier.start is None else min(earlier.start, index_range.start)
+        end = index_range.end if earlier is None or earlier.end is None else max(earlier.end, index_range.end)
+        timelines[index_range.name] = TimelineReport(index_range.name, TimelineKind(index_range.kind), start, end)
+    return list(timelines.values())
 
 
 def _column(column: IndexColumnDescriptor | ComponentColumnDescriptor) -> dict[str, Any]:
@@ -666,5 +670,7 @@ def _column(column: IndexColumnDescriptor | ComponentColumnDescriptor) -> dict[s
 def _print_schema(dataset: DatasetEntry) -> None:
     columns = [_column(column) for column in dataset.schema()]
     kinds = {(True, False): "index", (False, True): "static"}
-    rows = [(one["name"], kinds.get((one["is_index"], one["is_static"]), ""), one["type"]) for one in columns]
+    rows = [
+        (column["name"], kinds.get((column["is_index"], column["is_static"]), ""), column["type"]) for column in columns
+    ]
     print_columns([Heading("column"), Heading("kind", 2), Heading("type", 1)], rows)

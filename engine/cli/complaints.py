@@ -94,8 +94,8 @@ def paragraph(error: Exception) -> str:
 
 def error_facts(error: Exception) -> dict[str, Any]:
     """An error as JSON data, whatever it is."""
-    known = error if isinstance(error, ChunkmillError) else ChunkmillError(paragraph(error))
-    facts = known.to_dict()
+    own_error = error if isinstance(error, ChunkmillError) else ChunkmillError(paragraph(error))
+    facts = own_error.to_dict()
     return {**facts, "message": as_given(facts["message"]), "path": facts["path"] and as_given(facts["path"])}
 
 
@@ -115,14 +115,14 @@ def one_line(text: str) -> str:
 
 @contextmanager
 def warnings_as_lines(
-    path: Location | str, told: set[str] | None = None, *, but: tuple[type[Warning], ...] = ()
+    path: Location | str, printed: set[str] | None = None, *, but: tuple[type[Warning], ...] = ()
 ) -> Iterator[None]:
     """Print what is warned of while ``path`` is read after it was read: each text once, on one line, with the path.
 
-    What is in ``told``, as episodes of one dataset are warned of the same, is not printed again, and warnings of the
+    What is in ``printed``, as episodes of one dataset are warned of the same, is not printed again, and warnings of the
     categories ``but`` are not printed at all.
     """
-    told = set() if told is None else told
+    printed = set() if printed is None else printed
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", ReadWarning)
         try:
@@ -130,6 +130,6 @@ def warnings_as_lines(
         finally:
             texts = (str(warning.message) for warning in caught if not issubclass(warning.category, but))
             for line in (text if str(path) in text else f"{path}: {text}" for text in texts):
-                if line not in told:
-                    told.add(line)
+                if line not in printed:
+                    printed.add(line)
                     complain(line, kind="warning")

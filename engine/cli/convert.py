@@ -113,8 +113,8 @@ class _Journal:
             self._folder.mkdir(parents=True, exist_ok=True)
         self._remove_stale()
         with Lease.take(self._folder, "convert"):
-            known = self._entries()
-            todo = {file: job for file, job in jobs.items() if file not in known or not exists(job.destination)}
+            entries = self._entries()
+            todo = {file: job for file, job in jobs.items() if file not in entries or not exists(job.destination)}
             succeeded = self._run_all(todo, convert)
         if succeeded == len(todo) or not self._entries():
             shutil.rmtree(self._folder, ignore_errors=True)
@@ -200,10 +200,10 @@ class _Work:
 
     def _recordings(self, jobs: Sequence[ConversionJob], planned: list[ConversionJob]) -> Iterator[PlannedRecording]:
         """Open the inputs, one after the other; what cannot be opened is a failure of its own."""
-        told: set[str] = set()
+        printed: set[str] = set()
         for job in jobs:
             try:
-                with warnings_as_lines(job.source, told, but=said_of_all(job, self._options)):
+                with warnings_as_lines(job.source, printed, but=said_of_all(job, self._options)):
                     stores = stores_of(job, self._options)
                     recording = plan_recording(job.destination, stores, executor=self._options.executor)
             except Exception as error:  # noqa: BLE001 (reported by the caller, after the other inputs)
@@ -219,8 +219,8 @@ def _key(job: ConversionJob) -> LandedFile:
     if job.episode is not None:
         row = detect_format(job.source)
         return LandedFile(f"{source}#{job.episode}", *row.open(job.source, row.choosing(job.episode)).stamp())
-    found = file_at(str(job.source.absolute()) if isinstance(job.source, Path) else source)
-    return LandedFile(source, 0, 0) if found is None else LandedFile(source, found.size, found.modified_ns)
+    file = file_at(str(job.source.absolute()) if isinstance(job.source, Path) else source)
+    return LandedFile(source, 0, 0) if file is None else LandedFile(source, file.size, file.modified_ns)
 
 
 def _checkpoint(folder: Location, options: ConvertOptions, arguments: Sequence[str]) -> Path:

@@ -291,10 +291,10 @@ def _named(files: Sequence[QuarantinedFile], paths: Sequence[str]) -> list[Quara
     chosen = {}
     for path in paths:
         spellings = (path, os.path.abspath(path), str(Path(path).resolve()))  # noqa: PTH100 (takes `..` away as text)
-        found = next((by_path[spelling] for spelling in spellings if spelling in by_path), None)
-        if found is None:
+        file = next((by_path[spelling] for spelling in spellings if spelling in by_path), None)
+        if file is None:
             raise UsageError(f"{path} is not in quarantine", hint="`chunkmill quarantine list` shows what is.")
-        chosen[found.path] = found
+        chosen[file.path] = file
     return list(chosen.values())
 
 
@@ -453,9 +453,9 @@ def _checked(
 
     client = CatalogClient(into)
     if dataset in client.dataset_names():
-        there = client.get_dataset(dataset)
-        make(into=there).check()
-        return lambda: there
+        existing = client.get_dataset(dataset)
+        make(into=existing).check()
+        return lambda: existing
     make(into=located(into) / "datasets" / "new").check()
     return lambda: client.create_dataset(dataset, exist_ok=True)
 
@@ -601,7 +601,7 @@ def lines_of(report: CompactionReport) -> list[str]:
     """The report of a compaction as text."""
     if not report.versions:
         return [f"nothing to do: {counted(report.shards_after, 'shard')}, {shown_size(report.bytes_after)}"]
-    found = [
+    lines = [
         (
             f"{counted(report.shards_before, 'shard')} -> {report.shards_after:,}, "
             f"{counted(report.manifests_before, 'manifest')} -> {report.manifests_after:,}, "
@@ -613,5 +613,5 @@ def lines_of(report: CompactionReport) -> list[str]:
         ),
     ]
     if report.damaged:
-        found.append(f"{counted(len(report.damaged), 'recording')} damaged, left alone: {', '.join(report.damaged)}")
-    return found
+        lines.append(f"{counted(len(report.damaged), 'recording')} damaged, left alone: {', '.join(report.damaged)}")
+    return lines

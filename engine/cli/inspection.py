@@ -38,7 +38,7 @@ class Heading(NamedTuple):
     is_number: bool = False
 
 
-class Told(NamedTuple):
+class EntityColumn(NamedTuple):
     """A fact on entities: its heading, and how it is written of one."""
 
     heading: Heading
@@ -51,18 +51,18 @@ def print_columns(columns: Sequence[Heading], rows: Sequence[Sequence[str]]) -> 
     if not console.is_terminal:
         console = Console(highlight=False, width=_PLAIN_WIDTH)
     widths = [max((cell_len(row[at]) for row in rows), default=0) for at in range(len(columns))]
-    kept = [at for at, width in enumerate(widths) if width]
-    while sum(max(widths[at], cell_len(columns[at].heading)) + 2 for at in kept) - 2 > console.width:
-        last = max(kept, key=lambda at: columns[at].goes)
+    shown = [at for at, width in enumerate(widths) if width]
+    while sum(max(widths[at], cell_len(columns[at].heading)) + 2 for at in shown) - 2 > console.width:
+        last = max(shown, key=lambda at: columns[at].goes)
         if not columns[last].goes:
             break
-        kept.remove(last)
+        shown.remove(last)
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for place, at in enumerate(kept):
+    for place, at in enumerate(shown):
         justify, fold = "right" if columns[at].is_number else "left", place == 0 or not columns[at].is_number
         table.add_column(columns[at].heading, justify=justify, overflow="fold", no_wrap=not fold)  # type: ignore[arg-type]
     for row in rows:
-        table.add_row(*(escape(one_line(row[at])) for at in kept))
+        table.add_row(*(escape(one_line(row[at])) for at in shown))
     with console.capture() as capture:
         console.print(table)
     for line in capture.get().splitlines():
@@ -100,10 +100,10 @@ def print_files(reports: Sequence[FileReport]) -> None:
     for report in reports:
         recordings = [store for store in report.stores if store.kind == "recording"]
         counts = [s.rows for s in recordings] if recordings else [_facts_rows(report)]
-        known = [count for count in counts if count is not None]
-        told = f"{sum(known):,}" if len(known) == len(counts) else _UNKNOWN
+        known_counts = [count for count in counts if count is not None]
+        row_text = f"{sum(known_counts):,}" if len(known_counts) == len(counts) else _UNKNOWN
         start, length = start_and_length(recordings[0].timelines if len(recordings) == 1 else ())
-        rows.append((report.path, report.format, told, length, start, size(report.num_bytes)))
+        rows.append((report.path, report.format, row_text, length, start, size(report.num_bytes)))
     headings = [
         Heading("file"),
         Heading("format", 2),
@@ -162,16 +162,16 @@ def _has_topics(store: StoreReport) -> bool:
 
 def _print_columns_of(report: FileReport) -> None:
     """The columns of a table."""
-    known = any(c.values is not None for c in report.columns)
+    has_values = any(c.values is not None for c in report.columns)
     headings = [Heading("column"), Heading("type")]
-    if known:
+    if has_values:
         headings += [Heading("values", 2, is_number=True), Heading("bytes", is_number=True)]
         headings += [Heading("uncompressed", 3, is_number=True), Heading("encodings", 4)]
     rows = []
     for c in report.columns:
         cells = [f"{c.name} (index?)" if c.is_index else c.name]
         cells.append(c.type if c.nullable is not False else f"{c.type}, required")
-        if known:
+        if has_values:
             cells += [f"{c.values or 0:,}", size(c.num_bytes or 0), size(c.uncompressed_bytes or 0)]
             cells.append(", ".join([*c.encodings, *c.compression]))
         rows.append(cells)
@@ -203,9 +203,9 @@ def _size(store: StoreReport | EntitySummary) -> str:
 
 def start_and_length(timelines: Sequence[TimelineReport]) -> tuple[str, str]:
     """The start and the length of what is on timelines, by one of wall-clock times, if there is one with rows."""
-    known = [line for line in timelines if line.start is not None]
+    with_rows = [line for line in timelines if line.start is not None]
     order = [TimelineKind.TIMESTAMP, TimelineKind.DURATION, TimelineKind.SEQUENCE]
-    line = min(known, key=lambda line: order.index(line.kind), default=None)
+    line = min(with_rows, key=lambda line: order.index(line.kind), default=None)
     return ("", "") if line is None else (_tick(line, line.start), _length(line))
 
 
@@ -227,20 +227,24 @@ def _print_store(store: StoreReport, *, everything: bool) -> None:
 
 
 def _print_entities(entities: Sequence[EntitySummary], topics: bool, *, everything: bool) -> None:
-    told = [
-        Told(Heading("rows", is_number=True), lambda e: _number(e.rows)),
-        Told(Heading("rate", 0, is_number=True), lambda e: "" if e.rate is None else f"{e.rate:.4g} Hz"),
-        Told(Heading("gap", 0, is_number=True), _gap),
-        Told(Heading("bytes", 0, is_number=True), lambda e: "" if e.num_bytes is None else size(e.num_bytes)),
+    columns = [
+        EntityColumn(Heading("rows", is_number=True), lambda e: _number(e.rows)),
+        EntityColumn(Heading("rate", 0, is_number=True), lambda e: "" if e.rate is None else f"{e.rate:.4g} Hz"),
+        EntityColumn(Heading("gap", 0, is_number=True), _gap),
+        EntityColumn(Heading("bytes", 0, is_number=True), lambda e: "" if e.num_bytes is None else size(e.num_bytes)),
     ]
     if topics:
-        told.append(Told(Heading("schema", 0 if everything else 1), lambda e: e.schema or _UNKNOWN))
+        columns.append(EntityColumn(Heading("schema", 0 if everything else 1), lambda e: e.schema or _UNKNOWN))
     if everything:
-        told.append(Told(Heading("chunks", 0, is_number=True), lambda e: "" if e.chunks is None else f"{e.chunks:,}"))
-        told.append(Told(Heading("encoding"), lambda e: e.encoding or ""))
-        told.append(Told(Heading("components"), lambda e: ", ".join(e.components)))
-    headings = [Heading("topic" if topics else "entity"), *(row.heading for row in told)]
-    rows = [[f"{e.path} (static)" if e.is_static else e.path, *(row.text(e) for row in told)] for e in entities]
+        columns.append(
+            EntityColumn(Heading("chunks", 0, is_number=True), lambda e: "" if e.chunks is None else f"{e.chunks:,}")
+        )
+        columns.append(EntityColumn(Heading("encoding"), lambda e: e.encoding or ""))
+        columns.append(EntityColumn(Heading("components"), lambda e: ", ".join(e.components)))
+    headings = [Heading("topic" if topics else "entity"), *(column.heading for column in columns)]
+    rows = [
+        [f"{e.path} (static)" if e.is_static else e.path, *(column.text(e) for column in columns)] for e in entities
+    ]
     print_columns(headings, rows)
 
 

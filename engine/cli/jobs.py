@@ -72,7 +72,7 @@ def plan_jobs(arguments: Iterable[str], output: str) -> list[ConversionJob]:
     """
     arguments = list(arguments)
     items = distinct_inputs(arguments)
-    many = len(arguments) > 1 or [item.path for item in items] != [reading_location(one) for one in arguments]
+    many = len(arguments) > 1 or [item.path for item in items] != [reading_location(argument) for argument in arguments]
     return jobs_of(items, output, many=many)
 
 
@@ -109,18 +109,18 @@ def jobs_of(inputs: list[Input], output: str, *, many: bool) -> list[ConversionJ
 
 def distinct_inputs(arguments: Iterable[str]) -> list[Input]:
     """The recordings that arguments stand for, each once, with a warning on those that are there again."""
-    found: dict[tuple[Location, int | str | None], Input] = {}
+    by_key: dict[tuple[Location, int | str | None], Input] = {}
     again: list[Input] = []
     for item in (item for argument in arguments for item in find_inputs(argument)):
         key = (resolved(item.path), item.episode)
-        if key in found:
+        if key in by_key:
             again.append(item)
         else:
-            found[key] = item
+            by_key[key] = item
     if again:
         others = f", and {len(again) - 1:,} more" if len(again) > 1 else ""
         complain(f"{again[0].path}{others}: named more than once, and taken once", kind="warning")
-    return list(found.values())
+    return list(by_key.values())
 
 
 def find_inputs(argument: str) -> Iterator[Input]:
@@ -128,10 +128,10 @@ def find_inputs(argument: str) -> Iterator[Input]:
     path = reading_location(argument)
     if not is_text(argument):
         raise UsageError(f"the name {argument!r} is not UTF-8", hint="Rename it: paths have to be UTF-8.")
-    found = [one for at in _search(path) for one in _inputs(at)]
-    if not found:
+    items = [item for at in _search(path) for item in _inputs(at)]
+    if not items:
         raise SourceMissingError("this contains no recording", path=argument)
-    yield from found
+    yield from items
 
 
 def local_bytes(sources: Iterable[Location]) -> int | None:
@@ -164,12 +164,12 @@ def _search(path: Location) -> Iterator[FoundInput]:
             yield FoundInput(place, PurePath(f"%2E{name[1:]}" if name.startswith(".") else name), STORE)
 
 
-def _inputs(found: FoundInput) -> Iterator[Input]:
+def _inputs(match: FoundInput) -> Iterator[Input]:
     """The recordings of an input: of a dataset or a store each of its own."""
-    if found.dataset is None:
-        yield Input(found.path, found.below.parent / stem_of(found.below.name))
+    if match.dataset is None:
+        yield Input(match.path, match.below.parent / stem_of(match.below.name))
     else:
-        yield from _episodes(found.dataset, found.path, found.below)
+        yield from _episodes(match.dataset, match.path, match.below)
 
 
 def _episodes(row: Format, dataset: Location, inner: PurePath) -> Iterator[Input]:
@@ -239,11 +239,11 @@ def stores_by_id(jobs: Iterable[ConversionJob], options: ConvertOptions) -> Stor
     """The stores that several inputs become together: those of one kind and id are one, in the order of the inputs."""
     from ..stream import LazyChunkStream
 
-    found: dict[StoreEntry, list[LazyChunkStream]] = {}
+    streams: dict[StoreEntry, list[LazyChunkStream]] = {}
     for job in jobs:
         for store, stream in _opened(job, options):
-            found.setdefault(store, []).append(stream)
-    merged = [(store, some[0] if len(some) == 1 else LazyChunkStream.merge(*some)) for store, some in found.items()]
+            streams.setdefault(store, []).append(stream)
+    merged = [(store, some[0] if len(some) == 1 else LazyChunkStream.merge(*some)) for store, some in streams.items()]
     return laid_out(merged, options)
 
 

@@ -172,7 +172,7 @@ def export(
 
         opened = _opened(store, dataset, version)
         chosen = _chosen(store_words(store, dataset), opened, recordings)
-        inputs = [Input(opened.path, PurePath(one.name), one.number) for one in chosen]
+        inputs = [Input(opened.path, PurePath(episode.name), episode.number) for episode in chosen]
         jobs = jobs_of(inputs, output, many=len(inputs) > 1)
         convert_all([store, *recordings], output, settled(options, jobs), jobs)
 
@@ -181,7 +181,7 @@ def _files(arguments: Sequence[str]) -> list[Location]:
     """The files and folders that are one input each; a file that is named is one, whether it is there or not."""
     from .jobs import find_inputs
 
-    return list(dict.fromkeys(found.path for argument in arguments for found in find_inputs(argument)))
+    return list(dict.fromkeys(item.path for argument in arguments for item in find_inputs(argument)))
 
 
 def _report_of(path: Location) -> FileReport:
@@ -216,10 +216,10 @@ def _recording_report(store: str, recording: str | None, dataset: str | None, ve
             )
         (recording,) = ids
     else:
-        found = _known(store, [recording], opened)
-        if len(found) > 1:
-            raise UsageError(f"{recording!r} means {len(found)} recordings", path=store, hint="Give the id of one.")
-        recording = found[0]
+        matches = _known(store, [recording], opened)
+        if len(matches) > 1:
+            raise UsageError(f"{recording!r} means {len(matches)} recordings", path=store, hint="Give the id of one.")
+        recording = matches[0]
     return STORE.inspect(opened.path, {"recording": recording, "version": opened.version.number})
 
 
@@ -227,11 +227,11 @@ def _chosen(store: str, opened: RecordingStore, words: Sequence[str]) -> list[Ep
     """The recordings to export, in the order of their arrival."""
     from ...readers import STORE
 
-    there = STORE.open(opened.path, {"version": opened.version.number}).episodes()
-    wanted = _known(store, words, opened) if words else [one.number for one in there]
+    episodes = STORE.open(opened.path, {"version": opened.version.number}).episodes()
+    wanted = _known(store, words, opened) if words else [episode.number for episode in episodes]
     if not wanted:
         raise SourceMissingError("the store holds no recording", path=store)
-    return [one for one in there if one.number in wanted]
+    return [episode for episode in episodes if episode.number in wanted]
 
 
 def _known(store: str, words: Sequence[str], opened: RecordingStore) -> list[str]:
@@ -245,7 +245,7 @@ def _known(store: str, words: Sequence[str], opened: RecordingStore) -> list[str
     for entry in opened:
         names.setdefault(entry.recording_id, [entry.recording_id])
         names[entry.recording_id] += [entry.source, entry.source.rpartition("/")[2]]
-    found: list[str] = []
+    ids: list[str] = []
     for word in words:
         matching = [word] if word in names else [k for k, all_of in names.items() if fnmatch.filter(all_of, word)]
         if not matching:
@@ -256,8 +256,8 @@ def _known(store: str, words: Sequence[str], opened: RecordingStore) -> list[str
                 path=store,
                 hint=f"{meant}`chunkmill ls {store}` lists all {len(names):,}.",
             )
-        found += matching
-    return found
+        ids += matching
+    return ids
 
 
 def _print_list(store: str, opened: RecordingStore, entries: Sequence[RecordingEntry]) -> None:

@@ -138,8 +138,8 @@ def profile_of(name: str) -> OptimizationProfile | None:
         return None
     from ..optimisation import OptimizationProfile
 
-    known = {"object-store": OptimizationProfile.OBJECT_STORE, "live": OptimizationProfile.LIVE}
-    return known.get(name)
+    profiles = {"object-store": OptimizationProfile.OBJECT_STORE, "live": OptimizationProfile.LIVE}
+    return profiles.get(name)
 
 
 def check_place(_context: click.Context, _option: click.Parameter, value: str | None) -> str | None:

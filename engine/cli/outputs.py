@@ -178,8 +178,8 @@ def _taken(places: Sequence[Location]) -> list[Location]:
             place for place in places if (exists(place) if isinstance(place, ObjectUrl) else os.path.lexists(place))
         ]
     above = os.path.commonpath([place.parent.key or "." for place in objects])
-    found = {one.url.key for one in bucket_of(objects[0]).list("" if above == "." else above, odd=lambda *_: None)}
-    return [place for place in objects if place.key in found]
+    keys = {entry.url.key for entry in bucket_of(objects[0]).list("" if above == "." else above, odd=lambda *_: None)}
+    return [place for place in objects if place.key in keys]
 
 
 _LISTED_FROM: Final = 16

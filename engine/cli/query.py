@@ -69,8 +69,8 @@ def write_rows(answer: AnswerRows, output: str, *, overwrite: bool, quiet: bool)
         staging.check()
         _publish(made, path, overwrite=overwrite)
     if not quiet:
-        told = f"{counted(rows, 'row')} of {counted(len(answer.segments), 'segment')}, {size(num_bytes)}"
-        click.echo(f"{output}: {told}", err=True)
+        summary = f"{counted(rows, 'row')} of {counted(len(answer.segments), 'segment')}, {size(num_bytes)}"
+        click.echo(f"{output}: {summary}", err=True)
     return rows, num_bytes
 
 
@@ -206,8 +206,8 @@ def _ticks(context: click.Context, option: click.Parameter, value: str | None) -
     """The index values of an option, with commas between."""
     if value is None:
         return None
-    found = [parse_tick(context, option, word.strip()) for word in value.split(",") if word.strip()]
-    return tuple(tick for tick in found if tick is not None)
+    ticks = [parse_tick(context, option, word.strip()) for word in value.split(",") if word.strip()]
+    return tuple(tick for tick in ticks if tick is not None)
 
 
 @click.command(cls=ReadingCommand)
@@ -324,22 +324,22 @@ def queried(arguments: Sequence[str], options: QueryOptions) -> Queried:
         return queried_at(first, arguments[1] if len(arguments) == 2 else None, query, options.segments)
     if len(arguments) == 1 and STORE.is_dataset(first):
         return queried_at(first, None, query, options.segments)
-    found = _recordings(arguments, options)
-    chosen = chosen_segments(options.segments, list(found)) if options.segments else found
-    return queried_recordings(query, [found[segment_id] for segment_id in chosen])
+    recordings = _recordings(arguments, options)
+    chosen = chosen_segments(options.segments, list(recordings)) if options.segments else recordings
+    return queried_recordings(query, [recordings[segment_id] for segment_id in chosen])
 
 
 def _recordings(arguments: Sequence[str], options: QueryOptions) -> dict[str, HeldRecording]:
     """The recordings of files, by their ids; those of one id are one."""
-    found: dict[str, list[HeldRecording]] = {}
+    parts_by_id: dict[str, list[HeldRecording]] = {}
     items = distinct_inputs(arguments)
     if options.output is not None:
         check_apart(options.output, (item.path for item in items))
     for item in items:
         with warnings_as_lines(item.path):
             for segment_id, store in _stores_of(item, options):
-                found.setdefault(segment_id, []).append(segment_of(store, segment_id))
-    return {segment_id: HeldRecording.of(parts) for segment_id, parts in found.items()}
+                parts_by_id.setdefault(segment_id, []).append(segment_of(store, segment_id))
+    return {segment_id: HeldRecording.of(parts) for segment_id, parts in parts_by_id.items()}
 
 
 def _stores_of(item: Input, options: QueryOptions) -> Iterator[tuple[str, LazyStore | ChunkStore]]:

@@ -89,14 +89,14 @@ def _without_channels(answer: AnswerRows, names: list[str]) -> list[str]:
 
 def first_rows(batches: Iterable[pa.RecordBatch], most: int) -> list[pa.RecordBatch]:
     """The batches that have the first rows, ``most`` of them; no other is asked for."""
-    found: list[pa.RecordBatch] = []
+    first: list[pa.RecordBatch] = []
     left = most
     for batch in batches if most else ():
-        found.append(batch[:left])
-        left -= len(found[-1])
+        first.append(batch[:left])
+        left -= len(first[-1])
         if not left:
             break
-    return found
+    return first
 
 
 def _print(rows: pa.Table, index: str | None) -> int:
@@ -185,9 +185,9 @@ def json_of(value: pa.Scalar) -> Any:
     if pa.types.is_dictionary(kind):
         return json_of(value.value)
     if _is_list(kind):
-        return [json_of(one) for one in value.values]
+        return [json_of(item) for item in value.values]
     if pa.types.is_struct(kind):
-        return {name: json_of(one) for name, one in value.items()}
+        return {name: json_of(item) for name, item in value.items()}
     if pa.types.is_timestamp(kind):
         return f"{value.cast(pa.string()).as_py()}".replace(" ", "T")
     if pa.types.is_duration(kind):
@@ -205,11 +205,11 @@ def _text(value: pa.Scalar) -> str:
     if not value.is_valid:
         return "null"
     if _is_list(kind):
-        parts = [_text(one) for one in islice(value.values, _MOST_VALUES)]
+        parts = [_text(item) for item in islice(value.values, _MOST_VALUES)]
         more = len(value.values) - len(parts)
         return f"[{', '.join(parts)}{f', … {more:,} more' if more else ''}]"
     if pa.types.is_struct(kind):
-        return f"{{{', '.join(f'{name}: {_text(one)}' for name, one in value.items())}}}"
+        return f"{{{', '.join(f'{name}: {_text(item)}' for name, item in value.items())}}}"
     if pa.types.is_timestamp(kind):
         return _time(value.cast(pa.timestamp("ns", kind.tz)).value)
     if pa.types.is_duration(kind):
@@ -237,25 +237,25 @@ def _time(nanoseconds: int) -> str:
 
 def show_plan(answer: AnswerRows) -> None:
     """Print which segments, chunks and bytes would be read."""
-    told = answer.explanation()
-    of_chunks, of_bytes = sum(s.of_chunks for s in told.segments), sum(s.of_bytes for s in told.segments)
-    chunks, num_bytes = sum(s.chunks for s in told.segments), sum(s.num_bytes for s in told.segments)
+    explanation = answer.explanation()
+    of_chunks, of_bytes = sum(s.of_chunks for s in explanation.segments), sum(s.of_bytes for s in explanation.segments)
+    chunks, num_bytes = sum(s.chunks for s in explanation.segments), sum(s.num_bytes for s in explanation.segments)
     click.echo(
-        f"reads {len(told.segments):,} of {counted(len(answer.segments), 'segment')}, {chunks:,} of "
+        f"reads {len(explanation.segments):,} of {counted(len(answer.segments), 'segment')}, {chunks:,} of "
         f"{counted(of_chunks, 'chunk')}, {part_of_size(num_bytes, of_bytes)}"
     )
-    if told.filter is not None:
-        click.echo(f"by the filter {one_line(told.filter)}")
-    if not told.segments:
+    if explanation.filter is not None:
+        click.echo(f"by the filter {one_line(explanation.filter)}")
+    if not explanation.segments:
         return
     click.echo()
     rows = [
         (s.segment_id, f"{s.chunks:,} of {s.of_chunks:,}", part_of_size(s.num_bytes, s.of_bytes))
-        for s in told.segments[:_SEGMENTS]
+        for s in explanation.segments[:_SEGMENTS]
     ]
     print_columns([Heading("segment"), Heading("chunks", 0, is_number=True), Heading("bytes", 0, is_number=True)], rows)
-    if len(told.segments) > _SEGMENTS:
-        click.echo(f"and {len(told.segments) - _SEGMENTS:,} more segments")
+    if len(explanation.segments) > _SEGMENTS:
+        click.echo(f"and {len(explanation.segments) - _SEGMENTS:,} more segments")
 
 
 def query_report(
@@ -287,8 +287,8 @@ def show_stats(metrics: QueryMetrics | None) -> None:
         err=True,
     )
     first = metrics.time_to_first_chunk
-    told = "" if first is None else f", first rows after {duration(first.total_seconds())}"
-    click.echo(f"{duration(metrics.total_duration.total_seconds())}{told}", err=True)
+    delay = "" if first is None else f", first rows after {duration(first.total_seconds())}"
+    click.echo(f"{duration(metrics.total_duration.total_seconds())}{delay}", err=True)
 
 
 _MEANINGS = {

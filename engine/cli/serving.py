@@ -217,7 +217,7 @@ class JoinedLines(logging.Filter):
 
     def __init__(self) -> None:
         super().__init__()
-        self._known: dict[tuple[str, str], tuple[float, int]] = {}
+        self._lines: dict[tuple[str, str], tuple[float, int]] = {}
         self._lock = threading.Lock()
 
     def filter(self, record: logging.LogRecord) -> bool:
@@ -225,13 +225,13 @@ class JoinedLines(logging.Filter):
         text = record.getMessage()
         key = record.name, _NUMBERS.sub("#", text)
         with self._lock:
-            since, left_out = self._known.get(key, (-math.inf, 0))
+            since, left_out = self._lines.get(key, (-math.inf, 0))
             if record.created < since + _JOINED_SECONDS:
-                self._known[key] = since, left_out + 1
+                self._lines[key] = since, left_out + 1
                 return False
-            if len(self._known) >= _MOST_LINES:
-                self._known.clear()
-            self._known[key] = record.created, 0
+            if len(self._lines) >= _MOST_LINES:
+                self._lines.clear()
+            self._lines[key] = record.created, 0
         if left_out:
             record.msg, record.args = f"{text} ({left_out:,} more like it since {utc_time(since)})", ()
         return True

@@ -75,8 +75,8 @@ def choice(
 
         num_bytes = local_bytes(sources)
     executor = executor_for(given, lambda: num_bytes, own_functions=own_functions)
-    told = unknown if num_bytes is None else f"{size(num_bytes)} of input"
-    return executor, f"auto: {told} is {_WHY[executor]}"
+    amount = unknown if num_bytes is None else f"{size(num_bytes)} of input"
+    return executor, f"auto: {amount} is {_WHY[executor]}"
 
 
 class _Missing:
@@ -158,10 +158,10 @@ def advise_after(jobs: Iterable[ConversionJob], options: ConvertOptions) -> None
             left = {choice for choice in left if not any(_chooses(*choice, entity) for entity in entities)}
     if not left or not done or not all(isinstance(job.destination, Path) for job in done):
         return
-    there = _entities_read(done[0])
+    paths = _entities_read(done[0])
     for option, text in sorted(left):
-        close = _closest(text, there)
-        meant = f"; did you mean {close!r}?" if close else f"; there is {_some(there)}" if there else ""
+        close = _closest(text, paths)
+        meant = f"; did you mean {close!r}?" if close else f"; there is {_some(paths)}" if paths else ""
         complain(f"nothing was written for {option} {text!r}{meant}", kind="warning")
 
 
@@ -169,8 +169,8 @@ def _options_for_nothing(jobs: Sequence[ConversionJob], options: ConvertOptions)
     rows = [format_of_name(job.source.name) for job in jobs]
     if None in rows:
         return []  # known by its content, or a folder
-    known = {option.name for row in rows if row is not None for option in row.options}
-    left = [option for option in all_options() if option.name in options.reading and option.name not in known]
+    applicable = {option.name for row in rows if row is not None for option in row.options}
+    left = [option for option in all_options() if option.name in options.reading and option.name not in applicable]
     return [f"{option.flag or option.name} does not apply: no input has a format with this option" for option in left]
 
 
@@ -183,22 +183,22 @@ def _stars(options: ConvertOptions) -> list[str]:
     --content '/imu/*': '*' is not a wildcard here, only a final '/**' is; did you mean '/imu/**'?
     --topics '/imu/*' is a regular expression, in which '*' repeats what is before it; to match all, write '/imu/.*'
     """
-    found = []
+    lines = []
     for path in (path for text in options.content for _, path in _RULES.findall(text)):
         if _has_star(path):
             meant = f"{path[: path.index('*')].rpartition('/')[0]}/**"
-            found.append(
+            lines.append(
                 f"--content {path!r}: '*' is not a wildcard here, only a final '/**' is; did you mean {meant!r}?"
             )
     for name, flag in ((_TOPICS, "--topics"), ("exclude_topic_regex", "--exclude-topics")):
         for pattern in options.reading.get(name, ()):
             if "/*" in pattern:
                 meant = re.sub(r"/\*+", "/.*", pattern)
-                found.append(
+                lines.append(
                     f"{flag} {pattern!r} is a regular expression, in which '*' repeats what is before it; to match "
                     f"all, write {meant!r}"
                 )
-    return found
+    return lines
 
 
 def _has_star(path: str) -> bool:
@@ -238,19 +238,19 @@ def _entities_read(job: ConversionJob) -> list[str]:
     return []
 
 
-def _closest(text: str, there: Sequence[str]) -> str:
+def _closest(text: str, paths: Sequence[str]) -> str:
     """The path, or the one above several, that a text may have meant.
 
-    >>> there = ["/gps/fix", "/imu/data"]
-    >>> _closest("/imuu/**", there), _closest("/gps/fxi", there), _closest("/camera", there)
+    >>> paths = ["/gps/fix", "/imu/data"]
+    >>> _closest("/imuu/**", paths), _closest("/gps/fxi", paths), _closest("/camera", paths)
     ('/imu/**', '/gps/fix', '')
     """
-    above = {"/".join(parts[:size]) for parts in (name.split("/") for name in there) for size in range(2, len(parts))}
+    above = {"/".join(parts[:size]) for parts in (name.split("/") for name in paths) for size in range(2, len(parts))}
     wants_all = text.endswith("/**")
-    known = [*there, *sorted(above)] if wants_all else list(there)
-    found = difflib.get_close_matches(text.removesuffix("/**"), known, 1, 0.75)
-    return f"{found[0]}/**" if found and wants_all else "".join(found)
+    candidates = [*paths, *sorted(above)] if wants_all else list(paths)
+    matches = difflib.get_close_matches(text.removesuffix("/**"), candidates, 1, 0.75)
+    return f"{matches[0]}/**" if matches and wants_all else "".join(matches)
 
 
-def _some(there: Sequence[str]) -> str:
-    return ", ".join(there[:4]) + (f" and {len(there) - 4:,} more" if len(there) > 4 else "")
+def _some(paths: Sequence[str]) -> str:
+    return ", ".join(paths[:4]) + (f" and {len(paths) - 4:,} more" if len(paths) > 4 else "")

@@ -126,7 +126,7 @@ class SearchIndexes:
 
     def named(self, entity: str, component: str) -> StoredIndex | None:
         """The index of a component."""
-        return next((one for one in self.all() if _key(one) == (entity, component)), None)
+        return next((index for index in self.all() if _key(index) == (entity, component)), None)
 
     def table(self, index: StoredIndex) -> IndexTable:
         """The rows of an index."""
@@ -135,7 +135,7 @@ class SearchIndexes:
     def create(self, index: StoredIndex, live: LiveEntries, run: RunOptions) -> StoredIndex:
         """Make an index of all layers, and let it be in use, in the place of one of the same component."""
         made = self._made(index, live, run)
-        self._change(lambda all_: [*(one for one in all_ if _key(one) != _key(made)), made])
+        self._change(lambda all_: [*(stored for stored in all_ if _key(stored) != _key(made)), made])
         return made
 
     def delete(self, entity: str, component: str) -> list[StoredIndex]:
@@ -143,8 +143,8 @@ class SearchIndexes:
         gone: list[StoredIndex] = []
 
         def without(all_: list[StoredIndex]) -> list[StoredIndex] | None:
-            gone[:] = [one for one in all_ if _key(one) == (entity, component)]
-            return [one for one in all_ if one not in gone] if gone else None
+            gone[:] = [index for index in all_ if _key(index) == (entity, component)]
+            return [index for index in all_ if index not in gone] if gone else None
 
         self._change(without)
         return gone
@@ -152,13 +152,13 @@ class SearchIndexes:
     def coverage(self, index: StoredIndex, live: LiveEntries) -> Coverage:
         """The layers that are live beside those that an index covers. Raises ``ReadError``."""
         covered = self._covered(index)
-        there = dict(zip(_marks(live.table), range(len(live)), strict=True))
-        kept = tuple((number, mark) for number, mark in covered if mark in there)
-        known = {mark for _, mark in kept}
-        dead = tuple(number for number, mark in covered if mark not in there)
-        if len(known) == len(there):
+        live_marks = dict(zip(_marks(live.table), range(len(live)), strict=True))
+        kept = tuple((number, mark) for number, mark in covered if mark in live_marks)
+        covered_marks = {mark for _, mark in kept}
+        dead = tuple(number for number, mark in covered if mark not in live_marks)
+        if len(covered_marks) == len(live_marks):
             return Coverage(kept, dead, ())
-        missing = (entry for entry in live if _mark_of(entry) not in known)
+        missing = (entry for entry in live if _mark_of(entry) not in covered_marks)
         return Coverage(kept, dead, tuple(entry for entry in missing if entry.kind != "blueprint"))
 
     def maintain(self, live: LiveEntries, run: RunOptions, *, retrain: bool) -> None:
@@ -176,19 +176,19 @@ class SearchIndexes:
         """Remove what no index has named for so long."""
         indexes = self.all()
         limit = time.time() - age_seconds
-        named = {f"{one.table}{_TABLE}" for one in indexes} | {f"{one.covers}{_LIST}" for one in indexes}
+        named = {f"{index.table}{_TABLE}" for index in indexes} | {f"{index.covers}{_LIST}" for index in indexes}
         folder = Folder.at(self._home / "made")
         for name in [] if not folder.exists() else set(folder.names()) - named:
-            told = _NAME.fullmatch(name)
-            if told is None or int(told["since"], 16) / 1e9 > limit:
+            match = _NAME.fullmatch(name)
+            if match is None or int(match["since"], 16) / 1e9 > limit:
                 continue
             if name.endswith(_TABLE):
                 self._remove(name.removesuffix(_TABLE))
             else:
                 with writing(str(self._home)):
                     folder.delete([name])
-        for one in indexes:
-            self.table(one).clean(one.version, age_seconds)
+        for index in indexes:
+            self.table(index).clean(index.version, age_seconds)
 
     # --- inside
 
@@ -229,14 +229,14 @@ class SearchIndexes:
         made = self._covering(replace(index, version=version, next_number=next_number), marks)
 
         def in_its_place(all_: list[StoredIndex]) -> list[StoredIndex] | None:
-            return [made if one == index else one for one in all_] if index in all_ else None
+            return [made if stored == index else stored for stored in all_] if index in all_ else None
 
         self._change(in_its_place)
 
     def _written(self, index: StoredIndex, layers: Sequence[Numbered], run: RunOptions) -> list[str]:
         """Write the rows of layers by tasks, and give what Lance is to be told of their files."""
         most = max(_TASK_BYTES, sum(entry.bytes for _, entry in layers) // _MOST_TASKS)
-        groups = tuple(dealt(layers, lambda one: one[1].bytes, most))
+        groups = tuple(dealt(layers, lambda layer: layer[1].bytes, most))
         place = str(self._home / "tables" / index.table)
         body = ElementsBody(index.elements, str(self._store.path), place, index.name, groups)
         sizes = [sum(entry.bytes for _, entry in group) for group in groups]

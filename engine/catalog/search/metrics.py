@@ -32,9 +32,9 @@ class VectorDistanceMetric(Enum):
     @classmethod
     def of(cls, metric: VectorDistanceMetricLike) -> VectorDistanceMetric:
         """The metric of a name, in whatever case. Raises ``ValueError`` for another one."""
-        for known in cls:
-            if known is metric or (isinstance(metric, str) and known.value.lower() == metric.lower()):
-                return known
+        for member in cls:
+            if member is metric or (isinstance(metric, str) and member.value.lower() == metric.lower()):
+                return member
         raise UsageError(f"Unknown vector distance metric: {metric}")
 
 
@@ -88,8 +88,8 @@ class IndexingResult:
 
     def debug_info(self) -> dict[str, Any] | None:
         """The statistics, as a dictionary."""
-        found: dict[str, Any] = json.loads(self.statistics)
-        return found
+        statistics: dict[str, Any] = json.loads(self.statistics)
+        return statistics
 
     def __repr__(self) -> str:
         return f"IndexingResult(index={self.properties.told})"

@@ -78,11 +78,11 @@ class DatasetSearch:
         """
         index = TextIndex(store_position, base_tokenizer)
         index.check()
-        found, type_ = self._component(column)
+        descriptor, type_ = self._component(column)
         if not (pa.types.is_string(type_) or pa.types.is_large_string(type_)):
-            raise UsageError(f"{found.entity_path}:{found.component} holds {type_}, and no texts")
+            raise UsageError(f"{descriptor.entity_path}:{descriptor.component} holds {type_}, and no texts")
         choices = {"store_position": store_position, "base_tokenizer": base_tokenizer}
-        self._create(StoredIndex(self._elements(found, time_index, pa.string()), index, choices=choices))
+        self._create(StoredIndex(self._elements(descriptor, time_index, pa.string()), index, choices=choices))
 
     def create_vector_search_index(
         self,
@@ -123,9 +123,9 @@ class DatasetSearch:
             check_argument(option, number, int)
             if number < 1:
                 raise UsageError(f"{option} is at least 1, not {number}")
-        found, type_ = self._component(column)
-        elements = self._elements(found, time_index, self._vectors(found, time_index, type_))
-        name, dimension = f"{found.entity_path}:{found.component}", elements.instance.list_size
+        descriptor, type_ = self._component(column)
+        elements = self._elements(descriptor, time_index, self._vectors(descriptor, time_index, type_))
+        name, dimension = f"{descriptor.entity_path}:{descriptor.component}", elements.instance.list_size
         is_bytes = elements.instance.value_type == pa.uint8()
         if is_bytes != (metric is VectorDistanceMetric.Hamming):
             raise UsageError(
@@ -209,39 +209,41 @@ class DatasetSearch:
 
     def _component(self, column: AnyComponentColumn) -> tuple[ComponentColumnDescriptor, pa.DataType]:
         """A column, and the type of the elements of its lists."""
-        found = self.schema().column_for_selector(column)
+        descriptor = self.schema().column_for_selector(column)
         schema = self.arrow_schema()
-        if found.name not in schema.names:
-            raise NotFoundError(f"Could not find column for selector {found.entity_path}:{found.component}")
-        return found, schema.field(found.name).type.value_type
+        if descriptor.name not in schema.names:
+            raise NotFoundError(f"Could not find column for selector {descriptor.entity_path}:{descriptor.component}")
+        return descriptor, schema.field(descriptor.name).type.value_type
 
     def _elements(
-        self, found: ComponentColumnDescriptor, time_index: str | IndexColumnSelector, instance: pa.DataType
+        self, descriptor: ComponentColumnDescriptor, time_index: str | IndexColumnSelector, instance: pa.DataType
     ) -> Elements:
         check_argument("time_index", time_index, str, IndexColumnSelector)
         name = time_index if isinstance(time_index, str) else time_index.name
         columns = [column.name for column in self.schema().index_columns()]
         if name not in columns:
             raise NotFoundError(f"there is no index '{name}'", hint=f"There are: {', '.join(columns) or 'none'}.")
-        return Elements(found.entity_path, found.component, name, self.arrow_schema().field(name).type, instance)
+        return Elements(
+            descriptor.entity_path, descriptor.component, name, self.arrow_schema().field(name).type, instance
+        )
 
     def _vectors(
-        self, found: ComponentColumnDescriptor, time_index: str | IndexColumnSelector, type_: pa.DataType
+        self, descriptor: ComponentColumnDescriptor, time_index: str | IndexColumnSelector, type_: pa.DataType
     ) -> pa.DataType:
         """The type of the vectors of a component."""
         number = type_.value_type if any(of(type_) for of in _LISTS) else type_
         if not is_number(number):
-            raise UsageError(f"{found.entity_path}:{found.component} holds {type_}, and no vectors")
+            raise UsageError(f"{descriptor.entity_path}:{descriptor.component} holds {type_}, and no vectors")
         if pa.types.is_integer(number) and number != pa.uint8():
             number = pa.float32()
         if pa.types.is_fixed_size_list(type_):
             return pa.list_(number, type_.list_size)
         store = self.store_reader()
         layers = [entry for entry in store.live() if entry.kind != "blueprint"]
-        probe = self._elements(found, time_index, type_)
+        probe = self._elements(descriptor, time_index, type_)
         length = first_length(probe, store.folder, layers)
         if length is None:
-            raise UsageError(f"{found.entity_path}:{found.component} holds no vectors on '{probe.index}' yet")
+            raise UsageError(f"{descriptor.entity_path}:{descriptor.component} holds no vectors on '{probe.index}' yet")
         return pa.list_(number, length)
 
     def _create(self, index: StoredIndex) -> StoredIndex:
@@ -268,11 +270,11 @@ class DatasetSearch:
     ) -> datafusion.DataFrame:
         indexes, store = self._indexes(), self.store_reader()
         coverage = indexes.coverage(index, store.live())
-        found = [indexes.table(index).search(index.version, index.index, *query, dead=coverage.dead)]
+        tables = [indexes.table(index).search(index.version, index.index, *query, dead=coverage.dead)]
         numbered = enumerate(coverage.missing, index.next_number)
-        batches = (batch for one in numbered for batch in layer_rows(index.elements, store.folder, one))
-        found += (found_in(some, index.elements.schema, index.index, *query) for some in _bounded(batches))
-        whole = pa.concat_tables(found)
+        batches = (batch for layer in numbered for batch in layer_rows(index.elements, store.folder, layer))
+        tables += (found_in(some, index.elements.schema, index.index, *query) for some in _bounded(batches))
+        whole = pa.concat_tables(tables)
         places = pc.sort_indices(whole, [(by, order), (ENTRY, "ascending"), (TIMEPOINT, "ascending")])
         whole = whole.take(places[:most] if most is not None else places).drop_columns([ENTRY])
         names = [index.elements.index if name == TIMEPOINT else name for name in whole.column_names]

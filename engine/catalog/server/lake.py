@@ -345,7 +345,7 @@ class EntryEvents:
     def __init__(self, catalog: CatalogClient) -> None:
         self._catalog = catalog
         self._watchers: set[Events] = set()
-        self._known: set[EntryId] = set()
+        self._seen_ids: set[EntryId] = set()
         self._is_looking = False
         self._lock = threading.Lock()
 
@@ -357,7 +357,7 @@ class EntryEvents:
             if len(self._watchers) >= MOST_WATCHERS:
                 raise ProtocolError(Status.RESOURCE_EXHAUSTED, f"{MOST_WATCHERS} clients watch already")
             if not self._is_looking:
-                self._known = self._entries()
+                self._seen_ids = self._entries()
                 threading.Thread(target=self._look, name="chunkmill-serve-events", daemon=True).start()
                 self._is_looking = True
             self._watchers.add(events)
@@ -380,10 +380,10 @@ class EntryEvents:
             except (ChunkmillError, OSError) as error:  # the next look tells what this one missed
                 _LOG.warning("who watches for entries is not told of any: %s", error)
                 continue
-            events = [("entry_created", id_) for id_ in sorted(now - self._known, key=str)]
-            events += [("entry_deleted", id_) for id_ in sorted(self._known - now, key=str)]
+            events = [("entry_created", id_) for id_ in sorted(now - self._seen_ids, key=str)]
+            events += [("entry_deleted", id_) for id_ in sorted(self._seen_ids - now, key=str)]
             with self._lock:
-                self._known = now
+                self._seen_ids = now
                 for watcher in self._watchers:
                     for event in events:
                         watcher.put(event)

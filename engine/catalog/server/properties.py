@@ -22,14 +22,14 @@ def _get_segment_properties(lake: Lake, request: Any, call: Call) -> Iterator[An
         raise UsageError("segment_ids must name at least one segment")
     for id_ in dict.fromkeys(segment.id for segment in request.segment_ids):
         call.check()
-        known = properties.of(id_)
-        if known.row is not None:
-            told = {
+        stored = properties.of(id_)
+        if stored.row is not None:
+            message = {
                 "segment_id": shared("SegmentId")(id=id_),
-                "properties": part_of(known.row),
-                "revision": known.revision,
+                "properties": part_of(stored.row),
+                "revision": stored.revision,
             }
-            yield cloud("GetSegmentPropertiesResponse")(segments=[told])
+            yield cloud("GetSegmentPropertiesResponse")(segments=[message])
 
 
 @answers("SetSegmentProperties", writes=True)
@@ -71,12 +71,12 @@ def _delete_segment_properties(lake: Lake, request: Any, call: Call) -> Any:
     return cloud("DeleteSegmentPropertiesResponse")()
 
 
-def _check(id_: str, known: StoredProperties, expected: int | None) -> None:
-    if expected is not None and known.revision != expected:
+def _check(id_: str, stored: StoredProperties, expected: int | None) -> None:
+    if expected is not None and stored.revision != expected:
         raise ProtocolError(
             Status.FAILED_PRECONDITION,
             f"Properties of segment '{id_}' were modified concurrently: "
-            f"expected revision {expected}, found {known.revision}",
+            f"expected revision {expected}, found {stored.revision}",
         )
 
 
