@@ -207,11 +207,11 @@ class CatalogContext(SessionContext):
         return TableFrame.of_entry(entry, self._entries)
 
 
-def _told(method: Callable[..., Any]) -> Callable[..., Any]:
+def _of_tables(method: Callable[..., Any]) -> Callable[..., Any]:
     """A method whose frames are those of tables, and whose failures are what looking for them failed with."""
 
     @wraps(method)
-    def telling(self: CatalogContext, *args: Any, **kwargs: Any) -> Any:
+    def wrapper(self: CatalogContext, *args: Any, **kwargs: Any) -> Any:
         call = UserCall()
         with call.telling(), calling(call):
             result = method(self, *args, **kwargs)
@@ -220,11 +220,11 @@ def _told(method: Callable[..., Any]) -> Callable[..., Any]:
         written = self._written(result.logical_plan())
         return TableFrame(result if written is None else written, self._entries)
 
-    return telling
+    return wrapper
 
 
 for _name in ("sql", "sql_with_options", "table", "from_arrow", "from_pydict", "from_pylist", "from_pandas"):
-    setattr(CatalogContext, _name, _told(getattr(SessionContext, _name)))
+    setattr(CatalogContext, _name, _of_tables(getattr(SessionContext, _name)))
 
 
 class _Entries:

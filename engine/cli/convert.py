@@ -435,13 +435,13 @@ def merge_all(arguments: Sequence[str], output: str, options: ConvertOptions) ->
     from .complaints import echo_json, warnings_as_lines
     from .jobs import merge_jobs, progress_bar, report_facts, stores_by_id, summary
     from .standard_streams import as_given
-    from .start import advise_before, settled
+    from .start import advise_before, resolve_executor
 
     target = reading_location(output)
     jobs = merge_jobs(arguments, output, stem_of(target.name))
     check_formats(jobs, options)
     advise_before(jobs, options)
-    options = settled(options, jobs)
+    options = resolve_executor(options, jobs)
     with warnings_as_lines(target), progress_bar(target.name, quiet=options.quiet) as bar:
         report = write_stores(
             target,

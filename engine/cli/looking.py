@@ -23,7 +23,7 @@ from .complaints import show as show_error
 from .options import CONTENT, DATASET, DEBUG, EXECUTOR, QUIET, SPARK, ConvertOptions, check_place, chosen_executor
 from .outputs import RECORDINGS, WritingCommand, output_option
 from .standard_streams import as_given, from_standard_input
-from .start import leave_out_what_nothing_needs, settled
+from .start import leave_out_what_nothing_needs, resolve_executor
 
 if TYPE_CHECKING:
     from ...readers import Episode, FileReport
@@ -174,7 +174,7 @@ def export(
         chosen = _chosen(store_words(store, dataset), opened, recordings)
         inputs = [Input(opened.path, PurePath(episode.name), episode.number) for episode in chosen]
         jobs = jobs_of(inputs, output, many=len(inputs) > 1)
-        convert_all([store, *recordings], output, settled(options, jobs), jobs)
+        convert_all([store, *recordings], output, resolve_executor(options, jobs), jobs)
 
 
 def _files(arguments: Sequence[str]) -> list[Location]:
@@ -216,7 +216,7 @@ def _recording_report(store: str, recording: str | None, dataset: str | None, ve
             )
         (recording,) = ids
     else:
-        matches = _known(store, [recording], opened)
+        matches = _ids_of(store, [recording], opened)
         if len(matches) > 1:
             raise UsageError(f"{recording!r} means {len(matches)} recordings", path=store, hint="Give the id of one.")
         recording = matches[0]
@@ -228,13 +228,13 @@ def _chosen(store: str, opened: RecordingStore, words: Sequence[str]) -> list[Ep
     from ...readers import STORE
 
     episodes = STORE.open(opened.path, {"version": opened.version.number}).episodes()
-    wanted = _known(store, words, opened) if words else [episode.number for episode in episodes]
+    wanted = _ids_of(store, words, opened) if words else [episode.number for episode in episodes]
     if not wanted:
         raise SourceMissingError("the store holds no recording", path=store)
     return [episode for episode in episodes if episode.number in wanted]
 
 
-def _known(store: str, words: Sequence[str], opened: RecordingStore) -> list[str]:
+def _ids_of(store: str, words: Sequence[str], opened: RecordingStore) -> list[str]:
     """The ids of the recordings that words mean: by an id, by the name of a file, or by a pattern of either.
 
     ``store`` are the words that find it.

@@ -36,7 +36,7 @@ _LOOKED_FOR: Final = ("pandas", "dateutil")
 _WHY: Final = {"inline": "done here before Spark has started", "spark": "worth the start of Spark"}
 
 
-def settled(
+def resolve_executor(
     options: ConvertOptions, jobs: Sequence[ConversionJob] | None, *, own_functions: bool = False
 ) -> ConvertOptions:
     """The options with the executor that runs; ``jobs`` are looked at for ``auto``, and are not needed otherwise.

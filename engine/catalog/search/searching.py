@@ -141,11 +141,11 @@ class DatasetSearch:
         choices: dict[str, Any] = {} if is_bytes else {"num_sub_vectors": num_sub_vectors}
         choices["metric"] = metric.value
         index = VectorIndex(metric.value.lower(), dimension, num_sub_vectors, rows)
-        return self._told(self._create(StoredIndex(elements, index, choices=choices)))
+        return self._indexing_result(self._create(StoredIndex(elements, index, choices=choices)))
 
     def list_search_indexes(self) -> list[IndexingResult]:
         """The search indexes of the dataset."""
-        return [self._told(index) for index in self._indexes().all()]
+        return [self._indexing_result(index) for index in self._indexes().all()]
 
     def delete_search_indexes(self, column: AnyComponentColumn) -> list[IndexConfig]:
         """Delete the index of a component, if it has one; gives what there was. Its files go with later maintenance.
@@ -174,7 +174,7 @@ class DatasetSearch:
         """
         check_argument("query", query, str)
         index = self._index_of(column, TextIndex)
-        return self._found(index, (query,), "_score", "descending", None)
+        return self._search(index, (query,), "_score", "descending", None)
 
     def search_vector(self, query: Any, column: AnyComponentColumn, top_k: int) -> datafusion.DataFrame:
         """The ``top_k`` vectors of a component nearest to ``query``, the nearest first.
@@ -200,7 +200,7 @@ class DatasetSearch:
             raise UsageError(f"top_k is at least 1, not {top_k}")
         index = self._index_of(column, VectorIndex)
         vector = vector_of(query, index.name, index.elements.instance, shown=index.name)
-        return self._found(index, (vector, top_k), "_distance", "ascending", top_k)
+        return self._search(index, (vector, top_k), "_distance", "ascending", top_k)
 
     # --- inside
 
@@ -249,7 +249,7 @@ class DatasetSearch:
     def _create(self, index: StoredIndex) -> StoredIndex:
         return self._indexes().create(index, self.store_reader().live(), RunOptions(None))
 
-    def _told(self, index: StoredIndex) -> IndexingResult:
+    def _indexing_result(self, index: StoredIndex) -> IndexingResult:
         return IndexingResult(_config(index), self._indexes().table(index).statistics(index.version))
 
     def _index_of(self, column: AnyComponentColumn, kind: type) -> StoredIndex:
@@ -265,7 +265,7 @@ class DatasetSearch:
             raise UsageError(f"the search index of {index.name} is one of {made}")
         return index
 
-    def _found(
+    def _search(
         self, index: StoredIndex, query: tuple[Any, ...], by: str, order: str, most: int | None
     ) -> datafusion.DataFrame:
         indexes, store = self._indexes(), self.store_reader()

@@ -477,7 +477,7 @@ def _answers(method: Method, requests: Iterator[Any], call: Call) -> Iterator[by
         yield message.SerializeToString()
 
 
-def forget(error: BaseException) -> None:
+def clear_traceback(error: BaseException) -> None:
     """Let go of what the frames of an error hold, in circles as a rule.
 
     Requests are in there, which may be large, and the call. Where it was refused before its requests were taken, its

@@ -216,7 +216,7 @@ def _create_index(lake: Lake, request: Any, call: Call) -> Any:
     else:
         raise UsageError("the config of an index has no properties")
     (made,) = (index for index in dataset.list_search_indexes() if index.column == column)
-    return cloud("CreateIndexResponse")(index=_told(made.properties), statistics_json=made.statistics.encode())
+    return cloud("CreateIndexResponse")(index=_index_message(made.properties), statistics_json=made.statistics.encode())
 
 
 @answers("ListIndexes")
@@ -224,7 +224,7 @@ def _list_indexes(lake: Lake, _request: Any, call: Call) -> Any:
     dataset = lake.dataset(call)
     indexes = dataset.list_search_indexes()
     return cloud("ListIndexesResponse")(
-        indexes=[_told(index.properties) for index in indexes],
+        indexes=[_index_message(index.properties) for index in indexes],
         statistics_json=[index.statistics.encode() for index in indexes],
     )
 
@@ -235,7 +235,7 @@ def _delete_indexes(lake: Lake, request: Any, call: Call) -> Any:
     column = _column_in(request)
     is_there = any(index.column == column for index in dataset.list_search_indexes())
     gone = dataset.delete_search_indexes(column) if is_there else []
-    return cloud("DeleteIndexesResponse")(indexes=[_told(config) for config in gone])
+    return cloud("DeleteIndexesResponse")(indexes=[_index_message(config) for config in gone])
 
 
 @answers("SearchDataset", Kind.STREAM)
@@ -297,7 +297,7 @@ def _vector_in(values: pa.ChunkedArray) -> pa.Array:
     return array.flatten() if pa.types.is_nested(array.type) and hasattr(array, "flatten") else array
 
 
-def _told(config: IndexConfig) -> Any:
+def _index_message(config: IndexConfig) -> Any:
     """The config of an index as a message."""
     column, choices = config.component_column, config.properties.choices
     properties: dict[str, Any]

@@ -18,7 +18,7 @@ from ...errors import MissingExtraError, UsageError, extra_command
 from ...limits import MIB, give_back_freed_memory
 from .lake import MOST_WATCHERS
 from .protocol import Kind, Method, ProtocolError
-from .reception import Access, MemoryBudget, Reception, forget
+from .reception import Access, MemoryBudget, Reception, clear_traceback
 from .relay import HEADER_SECONDS, MOST_OF_CLIENT, STALL_SECONDS, Relay
 from .service import CatalogService
 from .web import Web, WebApp, WebServer
@@ -313,5 +313,5 @@ class _Handler:
     def _abort(self, context: Any, error: ProtocolError) -> None:
         code = next(code for code in self._grpc.StatusCode if code.value[0] == error.code)
         text = error.text
-        forget(error)
+        clear_traceback(error)
         context.abort(code, text)

@@ -32,7 +32,7 @@ from ..uploads import NewPart, NewUpload
 from . import relay
 from .lake import Lake
 from .protocol import Kind, Method, ProtocolError, Status, cause_of, invalid, protocol_error
-from .reception import CONTENT_TYPE, Reception, forget
+from .reception import CONTENT_TYPE, Reception, clear_traceback
 from .uploads import UPLOAD_PATH, Grant, begin, check_received, granted
 
 LOG: Final = logging.getLogger(__name__)
@@ -239,7 +239,7 @@ class WebApp:
                     return ProtocolError(Status.CANCELLED, "the client has gone")
                 await frame(b"\0", data, more=True)
         except ProtocolError as error:
-            forget(error)
+            clear_traceback(error)
             if self.is_stopping and error.code is Status.CANCELLED:
                 return ProtocolError(Status.UNAVAILABLE, "the server is stopping")
             return error
