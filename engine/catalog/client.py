@@ -145,7 +145,7 @@ class CatalogClient:
 
     @property
     def ctx(self) -> CatalogContext:
-        """A session of DataFusion in which every table is there by its name, those that come later included.
+        """A session of DataFusion with every table by its name, later ones included.
 
         Dots divide a name into a catalog, a schema and a table of SQL.
         """
@@ -161,7 +161,7 @@ class CatalogClient:
         return self._semantics
 
     def version_info(self) -> VersionInfo:
-        """The version of chunkmill, which serves this catalog from within this process."""
+        """The version of chunkmill, which serves this catalog in this process."""
         return VersionInfo(f"chunkmill {importlib.metadata.version('chunkmill')}")
 
     # --- lists
@@ -468,7 +468,7 @@ class CatalogClient:
 
 
 def table_of(client: CatalogClient, name: str) -> TableEntry:
-    """Return the table of a name. Raises ``NotFoundError`` with the words that earlier calls have."""
+    """Return the table of a name. Raises ``NotFoundError`` with the message of earlier calls."""
     try:
         return client.get_table(name)
     except NotFoundError:
@@ -476,7 +476,7 @@ def table_of(client: CatalogClient, name: str) -> TableEntry:
 
 
 def write_to(entry: TableEntry, batches: Batches, insert_mode: TableInsertMode) -> None:
-    """Write to a table as a mode says."""
+    """Write to a table in an insert mode."""
     mode = TableInsertMode(insert_mode)
     write = {"APPEND": entry.append, "OVERWRITE": entry.overwrite, "REPLACE": entry.upsert}[mode.name]
     write(batches)
@@ -530,7 +530,7 @@ def queried_at(place: Location, dataset: str | None, query: Query, segments: Seq
 
 
 def chosen_segments(words: Sequence[str], segment_ids: Sequence[str]) -> list[str]:
-    """The ids that words mean: ids, or patterns of them. Raises ``NotFoundError`` for a word that means none."""
+    """Return the ids that words name, as ids or patterns. Raises ``NotFoundError`` for a word without a match."""
     existing, chosen = set(segment_ids), dict[str, None]()
     for word in words:
         matching = [word] if word in existing else fnmatch.filter(segment_ids, word)
@@ -545,7 +545,7 @@ def chosen_segments(words: Sequence[str], segment_ids: Sequence[str]) -> list[st
 
 
 def one_dataset(client: CatalogClient, name: str | None) -> DatasetEntry:
-    """The dataset of a name, or the only one. Raises ``UsageError`` where several could be meant."""
+    """Return the dataset of a name, or the only one. Raises ``UsageError`` if several could be meant."""
     if name is not None:
         return client.get_dataset(name)
     datasets = client.datasets()

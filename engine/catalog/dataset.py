@@ -55,7 +55,7 @@ class SupportsReader(Protocol):
 
 
 class DatasetView:
-    """Some segments and entities of a dataset, to which filters apply when rows are read.
+    """Some segments and entities of a dataset. Its filters apply when rows are read.
 
     :meth:`filter_segments` and :meth:`filter_contents` of a dataset, which is the view of all it has, give views that
     leave something out. A view is immutable::
@@ -85,7 +85,7 @@ class DatasetView:
     # --- filters
 
     def filter_segments(self, segment_ids: str | Sequence[str] | datafusion.DataFrame) -> DatasetView:
-        """The view of these segments alone, of those that it has.
+        """The view of these segments alone, as far as it has them.
 
         Ids that the dataset does not have are passed over, with a :class:`ReadWarning`.
         ``segment_ids`` are one id, several, or a DataFrame with a column ``rerun_segment_id``, which is read at once.
@@ -102,8 +102,7 @@ class DatasetView:
         return DatasetView(self.dataset, segments, self._contents)
 
     def filter_contents(self, exprs: Content) -> DatasetView:
-        """The view of the entities that expressions mean, which are added to those of before; see
-        :class:`ContentFilter`.
+        """The view of the entities of expressions, added to the earlier ones; see :class:`ContentFilter`.
 
         ``/points/**`` is an entity and all below it, ``/points`` the entity alone, ``-/text/**`` leaves out. Of several
         that match an entity the most specific decides.
@@ -144,7 +143,7 @@ class DatasetView:
     def segment_table(
         self, join_meta: SupportsReader | datafusion.DataFrame | None = None, join_key: str = "rerun_segment_id"
     ) -> datafusion.DataFrame:
-        """One row for each segment: its layers and where they lie, sizes, properties, and the range of each index.
+        """One row for each segment: its layers and their URLs, sizes, properties, and the range of each index.
 
         The columns are ``rerun_segment_id``, ``rerun_layer_names``, ``rerun_storage_urls``, ``rerun_last_updated_at``,
         ``rerun_num_chunks``, ``rerun_size_bytes`` (of chunks, as stored), one for each property (of several layers the
@@ -206,7 +205,7 @@ class DatasetView:
         using_index_values: IndexValuesLike | Mapping[str, IndexValuesLike] | datafusion.DataFrame | None = None,
         executor: str | None = None,
     ) -> QueryFrame:
-        """The rows of the segments by an index, as a DataFrame of DataFusion, which reads when its rows are wanted.
+        """The rows of the segments by an index, as a DataFrame of DataFusion that reads them when they are wanted.
 
         Each index value at which a segment has some value makes a row, with the columns ``rerun_segment_id``, all
         indexes, and a list of values for each component of an entity. Of several values at one index value that with
@@ -307,7 +306,7 @@ class DatasetView:
         return self._layers(self.dataset.store_reader())
 
     def queried(self, query: Query) -> tuple[AnswerColumns, list[QueriedSegment]]:
-        """The columns of the answer to a query, and the segments as it sees them, as of the newest version.
+        """The columns of the answer to a query, and the segments as of the newest version.
 
         The contents of the query count, and not those of the view. Raises ``ValueError`` as :meth:`reader` does.
         """
@@ -320,7 +319,7 @@ class DatasetView:
     # --- inside
 
     def _filter(self) -> ContentFilter:
-        """The entities. A view that nobody gave expressions has all but properties."""
+        """The filter of the entities. A view without expressions has all entities but properties."""
         return ContentFilter.everything() if self._contents is None else ContentFilter(self._contents)
 
     def _layers(self, store: StoreReader) -> SegmentTables:
@@ -342,7 +341,7 @@ class DatasetEntry(HiddenDatasets, DatasetView, DatasetSearch):
 
     @property
     def dataset(self) -> DatasetEntry:
-        """The dataset itself: it is the view that leaves nothing out."""
+        """The dataset itself: the view that leaves nothing out."""
         return self
 
     @property
@@ -394,7 +393,7 @@ class DatasetEntry(HiddenDatasets, DatasetView, DatasetSearch):
         return segment_url(dataset, segment_id, timeline, start, end)
 
     def segment_store(self, segment_id: str) -> LazyStore:
-        """The chunks of a segment, of all its layers; none is read before it is touched.
+        """The chunks of a segment, of all its layers; each is read when it is first used.
 
         Raises
         ------
@@ -561,7 +560,7 @@ class DatasetEntry(HiddenDatasets, DatasetView, DatasetSearch):
         cleanup_before: Moment | None = None,
         unsafe_allow_recent_cleanup: bool = False,
     ) -> None:
-        """Compact the dataset, and remove what only old versions of it need.
+        """Compact the dataset, and remove what only its old versions need.
 
         Parameters
         ----------
@@ -598,11 +597,11 @@ class DatasetEntry(HiddenDatasets, DatasetView, DatasetSearch):
     # --- the store
 
     def _kind(self) -> str:
-        """The kind of the recordings that are its segments."""
+        """The kind of the recordings of its segments."""
         return "blueprint" if self.kind is EntryKind.BLUEPRINT_DATASET else "recording"
 
     def store_reader(self) -> StoreReader:
-        """The store, of which what was read stays. Raises ``NotFoundError`` once the dataset was deleted."""
+        """The store's reader, which keeps what it read. Raises ``NotFoundError`` once the dataset was deleted."""
         return self._log.store(self._row())
 
     def _folder(self) -> RecordingsFolder:
@@ -639,7 +638,7 @@ def _ids(live: LiveEntries, kind: str) -> list[str]:
 
 
 def layers_of(dataset: DatasetEntry, store: StoreReader) -> SegmentTables:
-    """The layers of all segments of a dataset, as of now; ``store`` is its own, and knows their schemas then."""
+    """The layers of all segments of a dataset, as of now; ``store`` is its own, and then knows their schemas."""
     kind = "blueprint" if dataset.kind is EntryKind.BLUEPRINT_DATASET else "recording"
     return SegmentTables.of(summarised(store.folder, store.live(), store.schemas).table, kind)
 

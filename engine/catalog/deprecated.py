@@ -30,7 +30,7 @@ class TableInsertMode(Enum):
 
 
 def replaced_by(name: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Let a function warn that ``name`` is to be used instead."""
+    """Let a function warn that ``name`` replaces it."""
     return warned(f"Use {name}() instead")
 
 

@@ -92,7 +92,7 @@ class RemovedEntry:
 
     @property
     def is_going(self) -> bool:
-        """Whether its data is being removed, or was to be when that was cut."""
+        """Whether its data is being removed, or its removal was cut."""
         return self.removed_ns == GOING
 
     @property
@@ -103,7 +103,7 @@ class RemovedEntry:
 
 @dataclass(frozen=True)
 class CatalogVersion:
-    """All entries of a catalog at one time. Number 0 is a catalog in which nothing was ever made."""
+    """All entries of a catalog at one time. Number 0 is an empty catalog without a history."""
 
     number: int
     entries: Mapping[EntryId, EntryRow]
@@ -119,7 +119,7 @@ class CatalogVersion:
         return row
 
     def dataset(self, id: EntryId) -> EntryRow:  # noqa: A002 (it is one)
-        """The dataset of an id. Raises ``NotFoundError`` for an entry that is no dataset, too."""
+        """The dataset of an id. Raises ``NotFoundError``, for an entry of another kind, too."""
         row = self.row(id)
         if row.kind not in DATASET_KINDS:
             raise NotFoundError(f"Entry id '{row.id}' not found", hint=f"'{row.name}' is no dataset.")
@@ -136,7 +136,7 @@ class CatalogVersion:
 
     @property
     def system_row(self) -> EntryRow:
-        """The table of all entries, which is there without being kept."""
+        """The table of all entries. It is in every version, and stored in none."""
         return EntryRow(_SYSTEM_ID, SYSTEM_TABLE, EntryKind.TABLE, "", self.made_ns, self.made_ns)
 
     def like(self, name: str, kinds: tuple[EntryKind, ...]) -> str | None:
@@ -167,7 +167,7 @@ class CatalogVersion:
 
 
 class EntryLog:
-    """The entries of the catalog at ``root``, and every change of them. It may be used by any number of threads."""
+    """The log of the entries of the catalog at ``root``. Any number of threads may use it."""
 
     def __init__(self, root: Location, allow: Collection[str] = ()) -> None:
         self.root = root
@@ -190,7 +190,7 @@ class EntryLog:
         )
 
     def check_reachable(self) -> None:
-        """Raise ``UnreachableError`` where the place cannot be listed, or is something else than a catalog."""
+        """Raise ``UnreachableError`` if the place cannot be listed, or is no catalog."""
         try:
             if has_files(self._versions):
                 return
@@ -205,7 +205,7 @@ class EntryLog:
             )
 
     def read(self) -> CatalogVersion:
-        """The newest version. Raises ``ReadError`` where it is damaged, or the place cannot be read."""
+        """The newest version. Raises ``ReadError`` if it is damaged or the place cannot be read."""
         try:
             latest = self._files.latest()
         except OSError as error:
@@ -221,7 +221,7 @@ class EntryLog:
         return version
 
     def store(self, row: EntryRow) -> StoreReader:
-        """A dataset's store; the same reader for all who ask, as long as there are not too many stores."""
+        """A dataset's store. All callers share its reader, as long as there are not too many stores."""
         place = self.place(row)
         reader = self._readers.get(place)
         if reader is None:
@@ -237,7 +237,7 @@ class EntryLog:
             raise unreadable(error, self._versions.place(name_of(number))) from error
 
     def faults(self) -> list[ReadError]:
-        """The faults of the files of all versions that count."""
+        """The faults in the files of all current versions."""
         faults = []
         for number in self._files.numbers():
             try:
@@ -251,7 +251,7 @@ class EntryLog:
     def transact(
         self, change: Change, clear: frozenset[EntryId] = frozenset(), going: frozenset[EntryId] = frozenset()
     ) -> CatalogVersion:
-        """Publish what comes after the newest version, and give it.
+        """Publish what follows the newest version, and return it.
 
         ``going`` are deleted ones whose data is about to be removed, which nobody adopts any more; ``clear`` are those
         whose data is gone. One that was adopted is neither.
@@ -281,7 +281,7 @@ class EntryLog:
         clear: frozenset[EntryId],
         going: frozenset[EntryId],
     ) -> tuple[RemovedEntry, ...]:
-        """Give what is to be removed still. Raises ``SourceMissingError`` where that was adopted too late."""
+        """Return what is still to be removed. Raises ``SourceMissingError`` if it was adopted too late."""
         used = {row.place for row in entries.values()}
         late = next((gone for gone in removed if gone.is_going and gone.place in used), None)
         if late is not None:
@@ -318,7 +318,7 @@ class EntryLog:
         changed: Callable[[EntryRow], EntryRow],
         before: Change = dict,
     ) -> EntryRow:
-        """Change an entry, in one step with the change ``before``, and give its row.
+        """Change an entry, in one step with the change ``before``, and return its row.
 
         Raises ``NotFoundError`` or ``AlreadyExistsError``, and what ``before`` raises.
         """
@@ -337,7 +337,7 @@ class EntryLog:
         return self.transact(following).row(id)
 
     def remove(self, id: EntryId) -> None:  # noqa: A002 (it is one)
-        """Take an entry out, and the hidden datasets that were made for it; whose such one it is goes on without.
+        """Remove an entry and its hidden datasets; unlink it from others.
 
         Raises ``NotFoundError``.
         """
@@ -354,7 +354,7 @@ class EntryLog:
         return self.folder.place(row.place)
 
     def place_in(self, location: Location) -> str:
-        """The inverse: how a row names a place, relative where it lies in the catalog's folder, so that it can move."""
+        """The inverse: the place for a row, relative below the catalog's folder, so that the folder can move."""
         if isinstance(location, Path):
             real, root = os.path.realpath(location), os.path.realpath(self.root)
             return real.removeprefix(f"{root}/") if real.startswith(f"{root}/") else os.path.normpath(location)
@@ -369,7 +369,7 @@ class EntryLog:
         )
 
     def _publish(self, following: CatalogVersion) -> bool:
-        """Return True if this version became the one of its number; otherwise another did."""
+        """Return True if this version got its number, False if another one did."""
         # Without something of its own a version could be taken for that of another run, with the same change.
         data = {**following.to_dict(), "commit": uuid.uuid4().hex}
         if following.number == 1:
@@ -382,7 +382,7 @@ class EntryLog:
             raise
 
     def _is_there(self, number: int, commit: str) -> bool:
-        """Whether a commit in a store, whose answer was lost, certainly came through."""
+        """Return whether a commit certainly came through whose answer was lost."""
         if isinstance(self._versions, LocalFolder):
             return False  # it may not be on the disk
         try:
@@ -398,7 +398,7 @@ class EntryLog:
                     sync_folder(folder)
 
     def _prune(self, newest: CatalogVersion) -> None:
-        """Remove versions that do not count any more. What stays because of an error, the next one removes."""
+        """Remove old versions. If one stays because of an error, the next pruning removes it."""
         if newest.number % KEPT_VERSIONS:
             return
         try:
@@ -409,7 +409,7 @@ class EntryLog:
 
 
 class Catalog(Protocol):
-    """The client of an entry, as far as entries need it: it stands above them."""
+    """The client of an entry, as far as entries need it: it is a layer above them."""
 
     @property
     def url(self) -> str:
@@ -428,7 +428,7 @@ class Catalog(Protocol):
 
 
 class Entry:
-    """An entry of a catalog, as it was when it was asked for.
+    """An entry of a catalog, as it was when it was looked up.
 
     It is equal to another handle of the same entry, to its name, and to its id, so that ``"drives" in
     client.entries()`` works. The name is that of when it was asked for; everything else looks at the catalog as it is,
@@ -459,7 +459,7 @@ class Entry:
 
     @property
     def catalog(self) -> Any:
-        """The ``CatalogClient`` that this entry was asked for from."""
+        """The ``CatalogClient`` of this entry."""
         return self._catalog
 
     @property
@@ -488,12 +488,12 @@ class Entry:
         self._last_row = self._log.change(self.id, lambda row: replace(row, name=name))
 
     def update(self, *, name: str | None = None) -> None:
-        """Change what is given: ``name`` as :meth:`set_name` does. Without anything, nothing is done."""
+        """Change what is given: ``name`` as :meth:`set_name` does. Without arguments, do nothing."""
         if name is not None:
             self.set_name(name)
 
     def delete(self) -> None:
-        """Take the entry out of the catalog; a dataset takes its blueprints along.
+        """Delete the entry from the catalog, a dataset with its blueprints.
 
         Data stays where it is. What lies in the catalog's own folder is removed by the global maintenance, when the
         entry has been gone for a week.
@@ -508,7 +508,7 @@ class Entry:
         self._log.remove(self.id)
 
     def _row(self) -> EntryRow:
-        """The entry as the newest version has it. Raises ``NotFoundError``."""
+        """The entry in the newest version. Raises ``NotFoundError``."""
         return self._log.read().row(self.id)
 
     def __eq__(self, other: object) -> bool:
@@ -537,7 +537,7 @@ def _after(
 
 
 def _without(row: EntryRow, gone: Collection[EntryId]) -> EntryRow:
-    """The row of an entry once these others are gone."""
+    """The row of an entry without links to removed entries."""
     if row.blueprints in gone:
         row = replace(row, blueprints=None, default_blueprint=None, table_blueprint=None)
     return replace(row, assets=None) if row.assets in gone else row

@@ -67,7 +67,7 @@ _RRD: Final = ".rrd"
 
 
 class OnDuplicateSegmentLayer(StrEnum):
-    """The fate of a layer of a segment that the dataset has already."""
+    """What to do with a layer of a segment that is in the dataset already."""
 
     ERROR = "error"
     """It is left as it is, and the new one fails."""
@@ -80,7 +80,7 @@ class OnDuplicateSegmentLayer(StrEnum):
 
     @classmethod
     def of(cls, value: OnDuplicateSegmentLayer | str) -> OnDuplicateSegmentLayer:
-        """The member that is meant. Raises ``UsageError`` where none is."""
+        """The member of a value. Raises ``UsageError`` if there is none."""
         try:
             return cls(value)
         except ValueError:
@@ -107,7 +107,7 @@ class FileRequest:
 
     @property
     def is_rrd(self) -> bool:
-        """Whether it is an RRD, by its name, or where that promises no format by its first bytes."""
+        """Whether it is an RRD, by its name, or by its first bytes if the name promises no format."""
         if format_of_name(self.place) is not None:
             return is_rrd(self.place)
         try:
@@ -119,7 +119,7 @@ class FileRequest:
 def requests_of(
     uris: str | os.PathLike[str] | Iterable[str | os.PathLike[str]], layers: str | Sequence[str]
 ) -> list[FileRequest]:
-    """The requests for files by their URIs, all of which are there.
+    """The requests for existing files by their URIs.
 
     Raises ``UsageError`` for a relative path, a URL of another kind, no URI at all, or another number of layers;
     ``NotFoundError`` where there is no such file.
@@ -159,7 +159,7 @@ def requests_below(prefix: str | os.PathLike[str], layer: str | None) -> list[Fi
 
 
 def _place(uri: str) -> str:
-    """The place that a URI names, as chunk tables name it."""
+    """The place of a URI, as chunk tables write it."""
     if not is_url(uri):
         if not Path(uri).is_absolute():
             raise UsageError(
@@ -189,14 +189,14 @@ def _check_there(request: FileRequest) -> None:
 
 
 def check_new(requests: Sequence[FileRequest], live: LiveEntries, kind: str) -> None:
-    """Raise ``AlreadyExistsError`` where a layer is there already, as far as the files' beginnings tell."""
+    """Raise ``AlreadyExistsError`` if a layer exists already, as far as the files' beginnings show."""
     for (segment, layer), uris in _announced_layers(requests, kind).items():
         if any(entry.layer == layer for entry in live.of_recording(segment, kind)):
             raise AlreadyExistsError(f"Layer '{layer}' already exists", path=uris[0])
 
 
 def _announced_layers(requests: Sequence[FileRequest], kind: str) -> dict[tuple[str, str], list[str]]:
-    """The URIs for each layer of each segment."""
+    """The URIs of each layer of each segment."""
     layer_uris: dict[tuple[str, str], list[str]] = {}
     for request, stores in zip(requests, _each(_announced, requests), strict=True):
         for segment in dict.fromkeys(
@@ -207,7 +207,7 @@ def _announced_layers(requests: Sequence[FileRequest], kind: str) -> dict[tuple[
 
 
 def _each_once(requests: list[FileRequest]) -> list[FileRequest]:
-    """The requests, and with several what each file announces.
+    """Return the requests; if there are several, with the stores that each file announces.
 
     Raises ``UsageError`` where two files have one layer of one segment, as far as their beginnings tell.
     """
@@ -230,7 +230,7 @@ def _each_once(requests: list[FileRequest]) -> list[FileRequest]:
 
 
 def _announced(request: FileRequest) -> tuple[StoreEntry, ...]:
-    """The stores that an RRD announces before its first chunk, read once; of what can't be read none."""
+    """The stores that an RRD announces before its first chunk, read once; empty if it cannot be read."""
     if request.announced is not None:
         return request.announced
     if not is_rrd(request.place):
@@ -242,7 +242,7 @@ def _announced(request: FileRequest) -> tuple[StoreEntry, ...]:
 
 
 def _each(function: Callable[[FileRequest], R], requests: Sequence[FileRequest]) -> list[R]:
-    """The results of ``function`` for each request; several at once where they lie in object stores."""
+    """The results of ``function`` for each request, several at once for requests in object stores."""
     if not any(is_url(request.place) for request in requests):
         return [function(request) for request in requests]
     with ThreadPoolExecutor(_AT_ONCE, "chunkmill-register") as pool:
@@ -290,7 +290,7 @@ def _objects_below(prefix: ObjectUrl) -> list[tuple[str, str, PurePath]]:
 
 
 def _is_meant(below: PurePath) -> bool:
-    """Whether this is to be registered: any RRD, and of other formats what is not hidden."""
+    """Return whether to register this: every RRD, and files of other formats unless they are hidden."""
     if is_rrd(below.name):
         return below.name.endswith(_RRD)
     return not any(part.startswith(".") for part in below.parts)
@@ -306,7 +306,7 @@ class FileIdentity:
 
     @classmethod
     def at(cls, request: FileRequest) -> FileIdentity:
-        """The identity of what is there now; of a folder its format says it. Raises ``SourceMissingError``."""
+        """The identity of what is there now; a folder's comes from its format. Raises ``SourceMissingError``."""
         if is_url(request.place):
             location = request.location
             if isinstance(location, ObjectUrl):
@@ -321,7 +321,7 @@ class FileIdentity:
         return cls(status.st_size, status.st_mtime_ns)
 
     def check(self, request: FileRequest) -> None:
-        """Raise a transient ``ReadError`` where another is there now."""
+        """Raise a transient ``ReadError`` if the file has another identity now."""
         if FileIdentity.at(request) != self:
             raise ReadError(
                 "was changed while it was registered",
@@ -345,12 +345,12 @@ class FoundLayer:
     summary: LayerSummary
 
     def arrived(self, request: FileRequest) -> Arrived:
-        """It as it is to be committed."""
+        """The layer, ready to be committed."""
         source, in_place = self.identity.origin(request), InPlace(self.table, self.summary)
         return Arrived(self.store, source, layer=request.layer, in_place=in_place)
 
     def note(self) -> dict[str, Any]:
-        """The facts that a task tells of it, beside the table, as JSON data."""
+        """The facts for a task's note, beside the table, as JSON data."""
         return {
             "store": [self.store.kind, self.store.application_id, self.store.recording_id],
             "identity": [self.identity.size, self.identity.modified_ns, self.identity.etag],
@@ -371,7 +371,7 @@ class FoundLayer:
 
 @dataclass(frozen=True, slots=True)
 class LookBody(Body):
-    """The stage that looks at files; ``kind`` is that of the stores that count, the others are passed over."""
+    """The stage that reads the footers of files; it passes over stores that are not of ``kind``."""
 
     requests: tuple[FileRequest, ...]
     kind: str
@@ -382,7 +382,7 @@ class LookBody(Body):
         return self.requests[index].place
 
     def run(self, task: TaskRun) -> Generator[pa.RecordBatch, None, dict[str, Any]]:
-        """Tell of each layer in a file, in the order of its stores."""
+        """Note each layer in a file, in the order of its stores."""
         for layer in look_at(self.requests[task.index], self.kind, verify=self.verify):
             task.rows.note("layer", layer.note(), layer.table)
         yield from ()
@@ -390,7 +390,7 @@ class LookBody(Body):
 
 
 def look_at(request: FileRequest, kind: str, *, verify: bool = False) -> Iterator[FoundLayer]:
-    """The layers in an RRD, from its footer; of one without a footer, from all its chunks.
+    """The layers in an RRD, from its footer, or without a footer from all its chunks.
 
     With ``verify`` all chunks are read, and their digests kept. Raises ``ReadError``.
     """
@@ -408,7 +408,7 @@ def look_at(request: FileRequest, kind: str, *, verify: bool = False) -> Iterato
 
 
 def _of_kind(stores: Sequence[StoreEntry], kind: str, request: FileRequest) -> list[StoreEntry]:
-    """The stores that count. Raises ``ReadError`` where there is none."""
+    """The stores of the kind. Raises ``ReadError`` if there is none."""
     of_kind = [store for store in stores if (store.kind == "blueprint") == (kind == "blueprint")]
     if not of_kind:
         raise ReadError(f"the file holds no {kind}", path=request.place)
@@ -416,7 +416,7 @@ def _of_kind(stores: Sequence[StoreEntry], kind: str, request: FileRequest) -> l
 
 
 def look_together(requests: Sequence[FileRequest], kind: str, each: Each = map) -> dict[int, list[FoundLayer]]:
-    """The layers in RRDs that footers list whole, by the numbers of their requests, as :func:`look_at` gives them.
+    """The layers in RRDs with complete footers, by the numbers of their requests, as :func:`look_at` gives them.
 
     What is left out is to be looked at by itself, and may be damaged, or not there.
     """
@@ -475,7 +475,7 @@ def _scanned(file: RrdFile, store: StoreEntry) -> ChunkTable:
 
 
 def _verified(file: RrdFile, table: ChunkTable) -> ChunkTable:
-    """The same chunks, each read, decoded and compared with what the footer says of it, with their digests.
+    """The same chunks with their digests, each read, decoded and compared with the footer.
 
     Raises ``ReadError``.
     """
@@ -515,7 +515,7 @@ def copy_in(
 
 
 def _planned(request: FileRequest, kind: str, run: RunOptions) -> _Planned | Exception:
-    """A file that is opened, and its recordings, ready to be run."""
+    """Open a file, and plan the outputs of its recordings."""
     try:
         identity = FileIdentity.at(request)
         stores = _streams(request, SourceOptions(executor=run.executor))
@@ -532,7 +532,7 @@ def _planned(request: FileRequest, kind: str, run: RunOptions) -> _Planned | Exc
 
 
 def _streams(request: FileRequest, options: SourceOptions) -> Stores:
-    """The recordings of a file; of a folder of episodes each is one, whose id is the folder's name and its own."""
+    """The recordings of a file. Each episode of a folder is one; its id is the folder's name and its own."""
     location = request.location
     row = detect_format(location)
     episodes = () if row is STORE else row.open(location).episodes()

@@ -38,7 +38,7 @@ from .layers import FileIdentity, FileRequest, FoundLayer, LookBody, OnDuplicate
 
 @dataclass(frozen=True, slots=True)
 class SegmentRegistrationResult:
-    """The outcome of one file: the id of its segment, or the ``error`` for which there is none."""
+    """The outcome of one file: the id of its segment, or its ``error``."""
 
     uri: str
     segment_id: str | None
@@ -51,7 +51,7 @@ class SegmentRegistrationResult:
 
     @property
     def is_error(self) -> bool:
-        """Whether nothing came of the file."""
+        """Whether the file failed."""
         return self.error is not None
 
 
@@ -63,7 +63,7 @@ class RegistrationResult:
 
 
 class Outcomes:
-    """The outcomes so far of the files of a registration; filled by one thread, and waited for by others."""
+    """The outcomes so far of a registration's files. One thread adds them; others wait for them."""
 
     def __init__(self, requests: Sequence[FileRequest]) -> None:
         self.requests = requests
@@ -77,7 +77,7 @@ class Outcomes:
         """Whether all errors are such that trying again may help."""
 
     def tell(self, at: int, segments: Sequence[str], error: BaseException | str | None = None) -> None:
-        """Say what became of the file ``at``: a result for each segment in it, or one for an error."""
+        """Report the outcome of the file ``at``: a result for each segment in it, or one for an error."""
         with self._changed:
             if self._of[at] is not None:
                 return
@@ -93,7 +93,7 @@ class Outcomes:
             self._changed.notify_all()
 
     def end(self, error: BaseException | str) -> None:
-        """Say that all is done and put away, and why nothing became of the files of which nothing was said."""
+        """Report that all is done and cleared away, and the error of each file without an outcome."""
         for at in range(len(self.requests)):
             self.tell(at, (), error)
         with self._changed:
@@ -101,7 +101,7 @@ class Outcomes:
             self._changed.notify_all()
 
     def at(self, number: int, until: float | None) -> SegmentRegistrationResult | None:
-        """Result ``number`` in the order in which they come; None when there is none. Raises ``TimeoutError``."""
+        """Result ``number`` in the order of arrival; None when there is none. Raises ``TimeoutError``."""
         with self._changed:
             self._wait(lambda: len(self._order) > number or self._is_over, until)
             return self._order[number] if len(self._order) > number else None
@@ -122,13 +122,13 @@ class Outcomes:
 
 
 class RegistrationHandle:
-    """A registration that runs. Nothing is lost with the handle: it goes on to its end."""
+    """A running registration. Without the handle it goes on to its end."""
 
     def __init__(self, outcomes: Outcomes) -> None:
         self._outcomes = outcomes
 
     def iter_results(self, timeout_secs: float | None = None) -> Iterator[SegmentRegistrationResult]:
-        """The outcomes of the files, each when its layer is visible, or has failed. Each call begins anew.
+        """The outcome of each file as soon as its layer is visible or has failed. Each call begins anew.
 
         A file with several recordings has a result for each.
 
@@ -172,7 +172,7 @@ class RegistrationHandle:
         return self._outcomes.by_file(_until(timeout_secs))
 
     def cancel(self) -> None:
-        """Begin no more files. Those that are visible stay registered; the others fail, as ``cancelled``."""
+        """Start no more files. Visible files stay registered; the others fail, as ``cancelled``."""
         self._outcomes.cancelled.set()
 
     def __repr__(self) -> str:
@@ -204,7 +204,7 @@ _MOST_SECONDS: Final = 20.0
 
 @dataclass(frozen=True, slots=True)
 class RegistrationOptions:
-    """The choices of a registration; ``kind`` is that of the recordings that count.
+    """The choices of a registration; ``kind`` selects the recordings of a file.
 
     ``copy``: RRDs are copied, as files of other formats always are. ``times``: those that stay have their times made.
     ``assets``: there may be few, none of them large, and all that they hold is static.
@@ -225,7 +225,7 @@ def start_registration(
     options: RegistrationOptions,
     check: Callable[[], object],
 ) -> RegistrationHandle:
-    """Begin to register files with a dataset's store, in a thread of its own, that outlives the main one.
+    """Start to register files with a dataset's store, in a thread of its own that outlives the main one.
 
     ``check`` is called before each commit, and raises ``NotFoundError`` where the dataset was deleted.
     """
@@ -258,7 +258,7 @@ class _Registration:
         self._each: Each = map
 
     def run(self) -> None:
-        """Register all files; whatever happens, something is said of each."""
+        """Register all files, and report an outcome for each, whatever happens."""
         try:
             writer = StoreWriter(self._folder)
             self._copied = [self._options.copy or not request.is_rrd for request in self._requests]
@@ -271,7 +271,7 @@ class _Registration:
 
     @contextlib.contextmanager
     def _threads(self) -> Iterator[None]:
-        """Threads that wait for object stores; footers on a disk are read sooner than threads are told to."""
+        """Threads that wait for object stores; footers on a disk are read faster without."""
         if not self._reads_footers or not any(is_url(request.place) for request in self._requests):
             yield
             return
@@ -280,7 +280,7 @@ class _Registration:
             yield
 
     def _groups(self) -> Generator[tuple[list[_NumberedLayer], Staging | None]]:
-        """The layers found in files, by groups that are to be committed together.
+        """The layers in the files, by groups to commit together.
 
         The chunks of those that are copied lie in a staging folder until the next group is asked for.
         """
@@ -302,11 +302,11 @@ class _Registration:
 
     @property
     def _group_files(self) -> int:
-        """The most files of a commit."""
+        """The largest number of files in a commit."""
         return _FOOTERS if self._reads_footers and not any(self._copied) else GROUP_FILES
 
     def _next(self, at: int, end: int) -> range:
-        """The files from ``at`` on that are looked at, or copied, together."""
+        """The next files from ``at`` on to read or copy together."""
         copied, most = self._copied[at], STAGE_BYTES
         if not copied and self._reads_footers:
             end = min(end, at + _TOGETHER)
@@ -322,7 +322,7 @@ class _Registration:
         return range(at, end)
 
     def _executor(self, copied: bool) -> str:
-        """Who looks: footers are read in this process, whoever runs pipelines, where starting Spark takes longer."""
+        """The executor for the look at files: this process for footers, as starting Spark takes longer."""
         is_quick = not copied and not self._options.verify and len(self._requests) <= GROUP_FILES
         return (
             "inline" if self._options.run.executor is None and is_quick else executor_name(self._options.run.executor)
@@ -330,7 +330,7 @@ class _Registration:
 
     @cached_property
     def _reads_footers(self) -> bool:
-        """Whether this process reads footers, many together: that takes it less time than to start Spark."""
+        """Whether this process reads many footers together: faster than to start Spark."""
         if self._options.verify or self._options.run.executor not in (None, "inline"):
             return False
         remote = sum(is_url(request.place) for request in self._requests)
@@ -338,7 +338,7 @@ class _Registration:
         return self._options.run.executor == "inline" or seconds < _MOST_SECONDS
 
     def _look(self, some: range) -> list[_NumberedLayer]:
-        """The layers in files that stay where they are."""
+        """The layers in files that are registered in place."""
         if not self._reads_footers:
             return self._look_at_each(some)
         requests = [self._requests[at] for at in some]
@@ -348,7 +348,7 @@ class _Registration:
         return sorted([*arrivals, *self._look_at_each(rest)], key=lambda arrival: arrival[0])
 
     def _look_at_each(self, some: Sequence[int]) -> list[_NumberedLayer]:
-        """The layers of files, by a task for each."""
+        """The layers in files, by a task for each file."""
         requests = tuple(self._requests[at] for at in some)
         tasks = [Task(i, request.place, 0) for i, request in enumerate(requests)]
         body = LookBody(requests, self._options.kind, self._options.verify)
@@ -364,7 +364,7 @@ class _Registration:
         ]
 
     def _copy(self, some: range, staging: Staging) -> list[_NumberedLayer]:
-        """The layers in files whose chunks are brought into the staging folder."""
+        """Copy the chunks of files into the staging folder, and return their layers."""
         run = replace(self._options.run, executor=self._executor(copied=True))
         requests = [self._requests[at] for at in some]
         copies: list[_NumberedLayer] = []
@@ -378,7 +378,7 @@ class _Registration:
         return copies
 
     def _commit(self, writer: StoreWriter, layers: Sequence[_NumberedLayer], staging: Staging | None) -> None:
-        """Publish a group as one version, and say what became of each file."""
+        """Publish a group as one version, and report the outcome of each file."""
         layers = self._each_once(layers)
         if not layers:
             return
@@ -390,14 +390,14 @@ class _Registration:
         self._tell(layers, rule)
 
     def _make_times(self, writer: StoreWriter, keys: set[Key]) -> None:
-        """Make the times of what was committed, and warn where that fails: it is registered all the same."""
+        """Make the times of the committed recordings; warn if that fails, as they are registered all the same."""
         try:
             make_times(writer, replace(self._options.run, executor=self._executor(copied=True)), keys)
         except ChunkmillError as error:
             warnings.warn(f"times were not made: {error}", ReadWarning, stacklevel=2)
 
     def _each_once(self, layers: Sequence[_NumberedLayer]) -> list[_NumberedLayer]:
-        """Leave out, and say so, files with a layer of a segment that another file of the request has, too."""
+        """Leave out, and report, files with a layer of a segment that another file of the request has, too."""
         twice = set()
         for at, layer in layers:
             key = (layer.store.kind, layer.store.recording_id, layer.layer)
@@ -423,7 +423,7 @@ class _Registration:
 
 
 def unregister(folder: RecordingsFolder, kind: str, segments: Sequence[str], layers: Sequence[str]) -> None:
-    """Remove layers by the ids of their segments and by their names; an empty list stands for all."""
+    """Remove layers by segment ids and layer names; an empty list stands for all."""
     writer = StoreWriter(folder)
 
     def gone(
@@ -442,11 +442,11 @@ def unregister(folder: RecordingsFolder, kind: str, segments: Sequence[str], lay
 
 
 class _NothingLeftError(Exception):
-    """Nothing of a group is to be published."""
+    """A group has nothing left to publish."""
 
 
 class _Rule:
-    """The part of a group that may be published on a base.
+    """The rule that decides which part of a group may be published on a base.
 
     That is no layer that is there and is to stay, and none with a type that conflicts. A file with several recordings
     is taken whole or not at all. ``refused`` are the others, as of the base that was asked about last.
@@ -463,7 +463,7 @@ class _Rule:
     def __call__(
         self, live: LiveEntries, version: RecordingsVersion | None, entries: Sequence[RecordingEntry]
     ) -> Sequence[RecordingEntry]:
-        """The entries that may be added. Raises ``NotFoundError`` where the dataset was deleted meanwhile."""
+        """The entries that may be added. Raises ``NotFoundError`` if the dataset was deleted meanwhile."""
         del version
         self._check()
         self.refused = {}
@@ -490,7 +490,7 @@ class _Rule:
     def _new(
         self, of_file: Sequence[RecordingEntry], live: LiveEntries
     ) -> tuple[list[RecordingEntry], list[str | None]]:
-        """Those of a file that are to be added, and the schemas of those whose place they take."""
+        """The entries of a file to add, and the schemas of those that they replace."""
         existing = [live.get(entry.key) for entry in of_file]
         if self._on_duplicate is OnDuplicateSegmentLayer.ERROR:
             for entry, old in zip(of_file, existing, strict=True):
@@ -502,7 +502,7 @@ class _Rule:
 
 
 def _check_assets(of_file: Sequence[RecordingEntry], existing_ids: Set[str]) -> None:
-    """Raise ``UsageError`` where a dataset of assets does not take the recordings of a file."""
+    """Raise ``UsageError`` if a dataset of assets cannot take the recordings of a file."""
     for entry in of_file:
         about = f"asset '{entry.recording_id}'"
         if entry.ranges:

@@ -1,4 +1,4 @@
-"""Rows of a dataset's segments, kept as a table that follows them: a source of views.
+"""Rows of a dataset's segments in a table that is brought up to date with them: a source of views.
 
 The table's metadata say for each segment of which layers its rows are. Where these are others, the rows of that segment
 are read again, and take the place of those before, all segments in one commit. They say how many rows that is, too:
@@ -35,7 +35,7 @@ _DIGITS: Final = 16
 
 
 class ViewedSegments(Protocol):
-    """The segments of a dataset whose rows a table holds: what is asked of a ``DatasetView``."""
+    """The segments of a dataset for a table of their rows: the part of ``DatasetView`` that is needed."""
 
     @property
     def dataset(self) -> Any:
@@ -65,7 +65,7 @@ def followed(
     contents: Sequence[str] | None,
     fill_latest_at: bool,
 ) -> NativeTable:
-    """The table of :meth:`DatasetView.rows_table`, made or brought up to date. ``contents`` are the view's entities."""
+    """Create or update the table of :meth:`DatasetView.rows_table`. ``contents`` are the view's entities."""
     check_argument("tables", tables, TableConnection)
     schema = _schema_of(view, index, columns, fill_latest_at=fill_latest_at)
     given = [None if names is None else list(names) for names in (columns, contents)]
@@ -107,7 +107,7 @@ def followed(
 
 
 def layer_tokens(view: ViewedSegments) -> dict[str, str]:
-    """For each segment a token of its layers, which is another where one came, went, or was replaced."""
+    """A token of each segment's layers. It changes when a layer is added, removed or replaced."""
     layers = view.layers()
     marks = list(zip(*(layers.rows[mark].to_pylist() for mark in _MARKS), strict=True))
     bounds = [*layers.starts.tolist(), len(marks)]
@@ -120,7 +120,7 @@ def layer_tokens(view: ViewedSegments) -> dict[str, str]:
 def _schema_of(
     view: ViewedSegments, index: str | None, columns: Sequence[str] | None, *, fill_latest_at: bool
 ) -> pa.Schema:
-    """The columns of the table: the segment, the index, and those that are asked for, by default all."""
+    """The columns of the table: the segment, the index, and the chosen ones, by default all."""
     whole: pa.Schema = view.reader(index, fill_latest_at=fill_latest_at).schema()
     names = whole.names if columns is None else [SEGMENT_ID, *([] if index is None else [index]), *columns]
     if missing := [name for name in names if name not in whole.names]:
@@ -138,7 +138,7 @@ def _schema_of(
 
 
 def _in_table(column: str) -> str:
-    """The name of a column of a dataset in a table: Lance has none with dots."""
+    """The name of a dataset's column in a table: Lance has no names with dots."""
     return column.replace(".", "_")
 
 
@@ -160,7 +160,7 @@ def _rows_of(
 
 
 class _CountedRows:
-    """Batches, and the number of rows of those that were taken."""
+    """Batches, and the number of rows taken so far."""
 
     def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:
         self._batches = batches

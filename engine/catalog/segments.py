@@ -36,12 +36,12 @@ _TIME: Final = pa.timestamp("ns")
 
 
 class SegmentTables(SegmentLayers):
-    """The layers of a dataset, as the tables that a catalog tells of it."""
+    """The layers of a dataset as the tables of a catalog."""
 
     # --- tables
 
     def segment_table(self, url_of: Callable[[dict[str, Any]], str]) -> pa.Table:
-        """One row for each segment. ``url_of`` gives where a layer lies."""
+        """One row for each segment. ``url_of`` gives the URL of a layer."""
         columns = [
             ("rerun_segment_id", self.segments),
             ("rerun_layer_names", self._listed("rerun_layer_names", self.rows["layer"])),
@@ -103,7 +103,7 @@ class SegmentTables(SegmentLayers):
         return pa.array(list(map(url_of, rows)), pa.string())
 
     def _properties(self, *, by_segment: bool) -> list[tuple[pa.Field, pa.Array]]:
-        """The properties of each row, or of each segment those that were registered last."""
+        """The properties of each row, or for each segment those registered last."""
         values, rows = properties_of(self.rows["properties"].to_pylist())
         properties = []
         size = len(self.starts) if by_segment else len(self.rows)
@@ -119,7 +119,7 @@ class SegmentTables(SegmentLayers):
 
 
 def properties_of(streams: Sequence[bytes | None]) -> tuple[pa.Table, Integers]:
-    """The values in IPC streams of one row each, under each other, and which stream each row comes from.
+    """The values of IPC streams of one row each as one table, and the stream of each row.
 
     Streams of one schema are read as one: its message begins each of them, and one is enough. Columns are sorted by
     name, and have a type that goes with all.
@@ -143,7 +143,7 @@ def properties_of(streams: Sequence[bytes | None]) -> tuple[pa.Table, Integers]:
 
 
 def url_of(folder: RecordingsFolder, layer: dict[str, Any]) -> str:
-    """The URL of a layer: the file that was registered, or the first shard that has its chunks."""
+    """The URL of a layer: the registered file, or the first shard with its chunks."""
     shards = layer["shards"]
     place = layer["source"] if layer["in_place"] or not shards else folder.shards.place(shards[0])
     if is_url(place):
@@ -154,12 +154,12 @@ def url_of(folder: RecordingsFolder, layer: dict[str, Any]) -> str:
 
 
 def _is_plain(place: str) -> bool:
-    """Whether a path is absolute, and a path object would leave it as it is."""
+    """Return whether a path is absolute, and a path object would leave it unchanged."""
     return place.startswith("/") and not place.endswith(("/", "/.")) and "//" not in place and "/./" not in place
 
 
 def _as_property(field: pa.Field) -> pa.Field:
-    """A column of properties, all of which are static: that is not said of each."""
+    """A column of properties without the mark of static columns, as all properties are static."""
     metadata = {key: value for key, value in (field.metadata or {}).items() if key != b"rerun:is_static"}
     return field.with_metadata(metadata)
 
@@ -194,7 +194,7 @@ _MOST_BYTES: Final = 16 * MIB
 
 
 class StoredProperties(NamedTuple):
-    """The properties of a segment, one row, or None where it has none, and the number of the version that says so."""
+    """The properties of a segment, one row or None, and the number of their version."""
 
     version: int
     row: pa.RecordBatch | None
@@ -212,7 +212,7 @@ class SegmentProperties:
         self._folder = Folder.at(place).sub("properties")
 
     def of(self, segment_id: str) -> StoredProperties:
-        """The newest properties of a segment. Raises ``ReadError`` where they are damaged."""
+        """The newest properties of a segment. Raises ``ReadError`` if they are damaged."""
         files = self._files(segment_id)
         latest = files.latest()
         if latest is None:
@@ -233,7 +233,7 @@ class SegmentProperties:
     def replace(
         self, segment_id: str, expected: StoredProperties, row: pa.RecordBatch | None
     ) -> StoredProperties | None:
-        """Give a segment other properties in place of those ``expected``, durably; None takes them away.
+        """Replace the properties of a segment if they are ``expected``, durably; None deletes them.
 
         Gives None, and changes nothing, where others came first. Raises ``UsageError`` unless there is one row of
         16 MiB at most; ``WriteError`` where it cannot be written, ``CommitUnknownError`` where nobody knows.
@@ -250,7 +250,7 @@ class SegmentProperties:
         return StoredProperties(number, row)
 
     def delete_all(self, expected: Mapping[str, StoredProperties]) -> bool:
-        """Take the properties of segments away in one step, durably: those ``expected``, of all segments or of none.
+        """Delete the ``expected`` properties of segments in one step, durably: all of them or none.
 
         Gives False where others came first. Properties that were set meanwhile stay. Raises as :meth:`replace` does.
         """
@@ -272,14 +272,14 @@ class SegmentProperties:
         return True
 
     def _note(self, versions: Mapping[str, int]) -> None:
-        """Give each segment whose properties went a version that says so."""
+        """Write for each segment with deleted properties a version without them."""
         for id_, version in versions.items():
             stored = self.of(id_)
             if stored.version == version:
                 self.replace(id_, stored, None)
 
     def _deleted(self) -> tuple[int, Mapping[str, int]]:
-        """The versions that went in one step last, by their segments. Raises ``ReadError`` where that is damaged."""
+        """The versions deleted in the last step, by their segments. Raises ``ReadError`` if that is damaged."""
         files = self._files_of(_DELETED)
         number, data = files.latest() or (0, {"versions": {}})
         versions = data.get("versions")
@@ -324,7 +324,7 @@ _UNITS: Final = ((86_400, "d"), (3_600, "h"), (60, "m"))
 def segment_url(
     dataset: str, segment_id: str, timeline: str | None, start: IndexValue | None, end: IndexValue | None
 ) -> str:
-    """The URL of a segment of the dataset that is at the URL ``dataset``.
+    """The URL of a segment of the dataset at the URL ``dataset``.
 
     >>> segment_url("lake/dataset/1", "a b", "frame", 1, 10)
     'lake/dataset/1?segment_id=a%20b#when=frame@1&time_selection=frame@1..10'
@@ -346,7 +346,7 @@ def segment_url(
 def partition_url(
     dataset: str, partition_id: str, timeline: str | None, start: IndexValue | None, end: IndexValue | None
 ) -> str:
-    """The URL that Rerun 0.27 has for a segment of the dataset that is at the URL ``dataset``.
+    """The URL of Rerun 0.27 for a segment of the dataset at the URL ``dataset``.
 
     >>> partition_url("lake/dataset/1", "a b", "frame", 1, 10)
     'lake/dataset/1?partition_id=a%20b&time_range=frame@1..10'
@@ -374,14 +374,14 @@ def _check_timeline(timeline: str | None, start: IndexValue | None, end: IndexVa
 
 
 def _kind(value: IndexValue | None) -> str:
-    """The kind of a value: the letter that numpy has for it, or ``i``."""
+    """The kind of a value: numpy's letter, or ``i``."""
     if isinstance(value, datetime | np.datetime64):
         return "M"
     return "m" if isinstance(value, timedelta | np.timedelta64) else "i"
 
 
 def _text(value: IndexValue, kind: str) -> str:
-    """A value as a URL has it; one of another kind than the first is a number."""
+    """A value as a URL writes it; a value of another kind than the first is a number."""
     number = _nanoseconds(value)
     if kind != _kind(value) or kind == "i":
         return str(number)

@@ -34,12 +34,12 @@ class NamedTables(Protocol):
     """The tables of a catalog by the names that SQL has for them."""
 
     def referred(self, text: str) -> TableEntry | None:
-        """The table that a reference in SQL means."""
+        """The table of a reference in SQL."""
         ...
 
 
 class TableFrame(QueryFrame):
-    """A DataFrame of DataFusion over tables of a catalog; what its methods make of it is one, too."""
+    """A DataFrame of DataFusion over tables of a catalog. Its methods return frames of the same kind."""
 
     def __init__(self, frame: DataFrame, tables: NamedTables) -> None:
         super().__init__(frame)
@@ -53,7 +53,7 @@ class TableFrame(QueryFrame):
         return cls(context.table(_TABLE), tables)
 
     def derived(self, frame: DataFrame) -> TableFrame:
-        """Give what a method made of this frame as one of its kind."""
+        """Return the result of one of this frame's methods as a frame of the same kind."""
         return TableFrame(frame, self._tables)
 
     def write_table(self, table_name: str, write_options: DataFrameWriteOptions | None = None) -> None:
@@ -71,7 +71,7 @@ class TableFrame(QueryFrame):
 
 
 def _operation_of(options: DataFrameWriteOptions | None) -> str:
-    """Find the operation of options, which DataFusion tells nobody: a table in memory can only be appended to."""
+    """Find the operation of write options by a trial: a table in memory only takes an append."""
     if options is None:
         return "Append"
     context = SessionContext()
@@ -87,7 +87,7 @@ def _operation_of(options: DataFrameWriteOptions | None) -> str:
 
 
 class TableScan(ds.Dataset):  # type: ignore[misc]
-    """A table as DataFusion scans it. It has the columns of when it was made, and the rows of when it is read."""
+    """A table as DataFusion scans it, with the columns of its creation and the rows of the time of the read."""
 
     def __init__(self, entry: TableEntry) -> None:
         self._entry = entry
@@ -99,7 +99,7 @@ class TableScan(ds.Dataset):  # type: ignore[misc]
         return self._schema
 
     def scanner(self, columns: Sequence[str] | None = None, **_: Any) -> _Scan:
-        """The columns of a scan: DataFusion asks for them when it plans."""
+        """The columns of a scan, which DataFusion reads when it plans."""
         return _Scan(self._schema, columns, lambda: iter(()))
 
     def get_fragments(self, filter: pc.Expression | None = None) -> list[_Part]:  # noqa: A002, ARG002 (pyarrow's name)
@@ -139,7 +139,7 @@ class _Part:
         filter: pc.Expression | None = None,  # noqa: A002 (pyarrow's name)
         **_: Any,
     ) -> _Scan:
-        """The rows in which the filter is true."""
+        """The rows that pass the filter."""
         names = schema.names if columns is None else columns
         return _Scan(schema, columns, lambda: self._batches(names, filter))
 
@@ -165,7 +165,7 @@ class _Scan:
 
 
 class CatalogContext(SessionContext):
-    """A session of DataFusion in which the tables of a catalog are there, beside what is registered in it.
+    """A session of DataFusion with the tables of a catalog, beside those registered in it.
 
     ``tables`` gives them as of now, hidden ones included.
     """
@@ -176,7 +176,7 @@ class CatalogContext(SessionContext):
         self.register_catalog_provider_list(_Catalogs(self._entries))
 
     def _written(self, plan: LogicalPlan) -> DataFrame | None:
-        """Write to a table of the catalog, where a statement says so, and give the number of rows; else None."""
+        """Write to a table of the catalog if a statement says so, and return the number of rows; else None."""
         if not plan.display().startswith("Dml"):
             return None
         statement: Any = plan.to_variant()
@@ -208,7 +208,7 @@ class CatalogContext(SessionContext):
 
 
 def _of_tables(method: Callable[..., Any]) -> Callable[..., Any]:
-    """A method whose frames are those of tables, and whose failures are what looking for them failed with."""
+    """Wrap a method: it returns frames of tables, and raises the errors of the look-up of tables."""
 
     @wraps(method)
     def wrapper(self: CatalogContext, *args: Any, **kwargs: Any) -> Any:
@@ -238,7 +238,7 @@ class _Entries:
         return [parts_of(table.name) for table in self._tables()]
 
     def named(self, name: TableName) -> TableEntry | None:
-        """The table of a name, or else the one that differs from it in upper and lower case alone.
+        """The table of a name, or else the only one that differs from it in case alone.
 
         SQL says names without quotes in lower case.
         """
@@ -255,7 +255,7 @@ class _Entries:
         return exact or self.named(parts_of(".".join(parts)))
 
     def table(self, name: TableName) -> Table | None:
-        """Give what DataFusion reads for a name."""
+        """Return what DataFusion reads for a name."""
         entry = self.named(name)
         if entry is None:
             return None
@@ -269,14 +269,14 @@ class _Entries:
 
 
 class _Listed(list[str]):
-    """Names that DataFusion takes as an attribute, and users as what a method gives."""
+    """Names that are an attribute for DataFusion and the result of a method for users."""
 
     def __call__(self) -> set[str]:
         return set(self)
 
 
 class _Tables(SchemaProvider):
-    """The tables of a schema, and those that were registered in it."""
+    """The tables of a schema, and those registered in it."""
 
     def __init__(self, entries: _Entries, catalog: str, schema: str) -> None:
         self._entries = entries
@@ -343,7 +343,7 @@ class _Schemas(CatalogProvider):
 
 
 class _Catalogs(CatalogProviderList):
-    """The catalogs of SQL that names of tables have. Any name can be asked for; one without tables is not listed."""
+    """The SQL catalogs of table names. Any name can be looked up; those without tables are not listed."""
 
     def __init__(self, entries: _Entries) -> None:
         self._entries = entries

@@ -320,7 +320,7 @@ def sql(
 
 
 def _rows(frame: DataFrame, limit: int | None) -> Iterator[pa.RecordBatch]:
-    """The first rows of the answer to a query, ``limit`` of them; all of them for None."""
+    """The first ``limit`` rows of the answer to a query; all of them for None."""
     left = limit
     with _failing():
         for batch in frame.execute_stream() if left != 0 else ():
@@ -333,7 +333,7 @@ def _rows(frame: DataFrame, limit: int | None) -> Iterator[pa.RecordBatch]:
 
 @contextmanager
 def _failing() -> Iterator[None]:
-    """Raise what DataFusion says of a query, which has no kinds of errors, as ``UsageError``."""
+    """Raise DataFusion's errors, which have no kinds, as ``UsageError``."""
     try:
         yield
     except (ChunkmillError, OSError, MemoryError):
@@ -346,7 +346,7 @@ def _failing() -> Iterator[None]:
 
 
 def place_at(store: str, dataset: str | None) -> Location:
-    """The place of a store: the one that was named, or that of a dataset of the catalog that was named.
+    """The place of a store: the given one, or that of the given dataset of the catalog.
 
     Raises ``UsageError`` for a catalog without a dataset, ``NotFoundError`` for a dataset that is not there.
     """
@@ -366,12 +366,12 @@ def place_at(store: str, dataset: str | None) -> Location:
 
 
 def store_words(store: str, dataset: str | None) -> str:
-    """The words by which commands find a store, or a dataset of a catalog."""
+    """The words that name a store, or a dataset of a catalog, on the command line."""
     return shlex.quote(store) if dataset is None else f"{shlex.quote(store)} --dataset {shlex.quote(dataset)}"
 
 
 def home_at(store: str, dataset: str | None) -> Location:
-    """The same, where something was kept: the home of an ingestion. Raises ``SourceMissingError`` where nothing was."""
+    """The home of an ingestion, found like :func:`place_at`. Raises ``SourceMissingError`` if there is none."""
     from ..ingest import home_of
 
     place = place_at(store, dataset)
@@ -394,7 +394,7 @@ def _client(lake: str) -> CatalogClient:
 
 
 def _opened(lake: str) -> CatalogClient:
-    """The catalog that is there. Raises ``SourceMissingError`` where there is none."""
+    """Open an existing catalog. Raises ``SourceMissingError`` if there is none."""
     from ..catalog import is_catalog
 
     client = _client(lake)
@@ -418,7 +418,7 @@ def _entry(lake: str, name: str) -> DatasetEntry | TableEntry:
 
 
 def _one_dataset(lake: str, name: str | None) -> DatasetEntry:
-    """The dataset of a name, or the only one. Raises ``UsageError`` where several could be meant."""
+    """The dataset of a name, or the only one. Raises ``UsageError`` if several could be meant."""
     from ..catalog import one_dataset
 
     return one_dataset(_opened(lake), name)
@@ -437,7 +437,7 @@ def _check_known(what: str, given: Sequence[str], names: Iterable[str], lake: st
 
 
 def _requested(files: Sequence[str], prefixes: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The files that arguments name or match, and the folders and prefixes, all as URLs or absolute paths.
+    """The files of paths and patterns, and the folders and prefixes, all as URLs or absolute paths.
 
     Raises ``UsageError`` where nothing is named, ``SourceMissingError`` for what is not there.
     """
@@ -463,7 +463,7 @@ def _requested(files: Sequence[str], prefixes: Sequence[str]) -> tuple[list[str]
 
 
 def _check_prefixes(prefixes: Iterable[str]) -> None:
-    """Raise ``SourceMissingError`` for a prefix with nothing below it, for which no dataset need be made."""
+    """Raise ``SourceMissingError`` for a prefix with nothing below it, before a dataset is created for it."""
     from ..inputs import search_inputs
 
     for prefix in prefixes:
@@ -477,7 +477,7 @@ def _skipped(path: str, why: str) -> None:
 
 
 def _follow(handles: Iterable[RegistrationHandle], dataset: str, *, as_json: bool, quiet: bool) -> None:
-    """Tell what becomes of each file as it comes; leaves with exit code 1 where one fails."""
+    """Report each file as soon as it is done; exit with code 1 if one fails."""
     done = failed = 0
     for handle in handles:
         try:
@@ -512,7 +512,7 @@ def _tell(result: SegmentRegistrationResult, *, as_json: bool, quiet: bool) -> N
 
 
 def _check(lake: str, names: Sequence[str], *, as_json: bool, debug: bool, quiet: bool) -> int:
-    """Check entries, and print each fault, or what is without one; the exit code."""
+    """Check entries, print each fault, or the entries without one, and return the exit code."""
     client = _opened(lake)
     faults = client.check(names or None)
     for fault in faults if as_json else ():
@@ -534,7 +534,7 @@ def kind_of(entry: DatasetEntry | TableEntry) -> str:
 
 
 def facts_of(entry: DatasetEntry | TableEntry) -> dict[str, Any]:
-    """An entry as JSON data: what it is, and for a dataset what its newest version counts."""
+    """An entry as JSON data; a dataset with the counts of its newest version."""
     facts: dict[str, Any] = {"name": entry.name, "id": str(entry.id), "kind": kind_of(entry)}
     if not isinstance(entry, DatasetEntry):
         return facts | ({"url": entry.storage_url} if entry.storage_url else {})
@@ -578,7 +578,7 @@ def print_entries(lake: str, facts: Sequence[dict[str, Any]]) -> None:
 
 
 def layers_of(dataset: DatasetEntry) -> list[RecordingEntry]:
-    """The layers of a dataset, in the order of their arrival; none where nothing has come yet."""
+    """The layers of a dataset, in the order of their arrival; empty if it is new."""
     if RecordingsFolder(os.fspath(dataset)).newest() is None:
         return []
     store = RecordingStore.open(dataset)
@@ -586,7 +586,7 @@ def layers_of(dataset: DatasetEntry) -> list[RecordingEntry]:
 
 
 def show_segments(lake: str, dataset: DatasetEntry, *, everything: bool, as_json: bool) -> None:
-    """Print what a dataset holds, as JSON or as tables; ``everything``: its columns, and the files of layers, too."""
+    """Print a dataset, as JSON or as tables; ``everything``: its columns, and the files of layers, too."""
     facts = facts_of(dataset)
     segments: dict[str, list[RecordingEntry]] = {}
     for layer in layers_of(dataset):

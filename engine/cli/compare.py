@@ -35,7 +35,7 @@ _TABLE: Final = ".lance"
 
 
 def verify_all(arguments: Iterable[str], *, as_json: bool, quiet: bool, debug: bool) -> None:
-    """Verify files, stores and tables: a line on each, or on each fault; leaves with exit code 1 where there is one.
+    """Verify files, stores and tables: print a line on each, or on each fault; exit with code 1 if there is one.
 
     ``as_json``: an object on each, with its faults.
     """
@@ -77,7 +77,7 @@ def verify_all(arguments: Iterable[str], *, as_json: bool, quiet: bool, debug: b
 
 
 def verify_output(job: ConversionJob) -> None:
-    """Read what a conversion wrote; where that is no RRD that can be read, it is removed, and ``ReadError`` raised."""
+    """Read the output of a conversion; if it is no readable RRD, remove it and raise ``ReadError``."""
     try:
         with warnings_as_lines(job.destination):
             verify_file(str(job.destination)).checked()
@@ -91,7 +91,7 @@ def verify_output(job: ConversionJob) -> None:
 
 
 def _inputs(arguments: Iterable[str]) -> Iterator[tuple[Location, Callable[[], Verification]]]:
-    """The stores, files and tables that arguments stand for, each once, with what verifies it."""
+    """The stores, files and tables of arguments, each once, with the function that verifies it."""
     for argument in arguments:
         tables = _tables(reading_location(argument))
         paths: Iterable[Location] = ()
@@ -105,7 +105,7 @@ def _inputs(arguments: Iterable[str]) -> Iterator[tuple[Location, Callable[[], V
 
 
 def _tables(location: Location) -> dict[Location, LanceTable]:
-    """The tables of a catalog, wherever they lie, or right in a folder, or the table itself."""
+    """The tables of a catalog, wherever they are stored, or right in a folder, or the table itself."""
     from ..catalog import CatalogClient, is_catalog
 
     if isinstance(location, Path) and not location.is_dir():
@@ -123,7 +123,7 @@ def _tables(location: Location) -> dict[Location, LanceTable]:
 
 
 def _facts(path: Location, verification: Verification, error: Exception | None = None) -> dict[str, Any]:
-    """The result of one file as JSON data; ``error``: why it could not be read at all."""
+    """The result of one file as JSON data; ``error``: the reason why it could not be read at all."""
     return {
         "path": as_given(str(path)),
         "rows": verification.rows,
@@ -142,7 +142,7 @@ def _facts(path: Location, verification: Verification, error: Exception | None =
 def _total(
     count: int, failed: int, faults: int, verification: Verification, tables: Sequence[TableVerification]
 ) -> str:
-    """The line behind several files.
+    """The line below the results of several files.
 
     >>> _total(3, 1, 2, Verification(18, 3513, 18), [])
     '3 verified, 1 with faults (2 in all): 3,513 rows in 18 chunks are readable'
@@ -193,7 +193,7 @@ def _line(verification: Verification) -> str:
 
 
 def check_pipeline(location: str, argument: str | None, svg: str | None) -> None:
-    """Load a pipeline, apply it to the first recording of ``argument``, or to none, and print and draw its plan.
+    """Load a pipeline, apply it to the first recording of ``argument`` or to none, and print and draw its plan.
 
     No chunk is read. Raises ``UsageError`` and ``PipelineError`` where it is not fit to run, ``ReadError`` where the
     input cannot be opened, ``WriteError`` where the picture cannot be written.
@@ -217,7 +217,7 @@ def check_pipeline(location: str, argument: str | None, svg: str | None) -> None
 
 
 def _first_recording(argument: str) -> LazyChunkStream:
-    """The stream of the first recording that ``argument`` stands for."""
+    """The stream of the first recording of ``argument``."""
     first = next(find_inputs(argument))
     with warnings_as_lines(first.path):
         stores = stores_of(

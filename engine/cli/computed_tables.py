@@ -1,4 +1,4 @@
-"""``chunkmill tables``: columns of Lance tables that functions compute, and views: planned, filled, and what failed.
+"""``chunkmill tables``: plan and fill computed columns of Lance tables, refresh views, and list failures.
 
 As in ``commands``, click alone is imported. A JVM is started only where ``backfill`` or ``refresh`` runs on Spark.
 """
@@ -254,20 +254,20 @@ def _opened(table: str, catalog: str | None, modules: Sequence[str]) -> Table:
 
 
 def _existing_table(table: str, catalog: str | None) -> Table:
-    """The table, which was read: what has no table has no jobs and no errors either. Raises ``NotFoundError``."""
+    """The table, after a read of it: a missing table has no jobs and no errors. Raises ``NotFoundError``."""
     opened = _opened(table, catalog, ())
     assert opened.version > 0
     return opened
 
 
 def _look_here() -> None:
-    """Let modules be found in the folder in which the command is called, as ``python -m`` does."""
+    """Let modules be imported from the current folder, as ``python -m`` does."""
     if "" not in sys.path:
         sys.path.insert(0, "")
 
 
 def _function(place: str | None) -> UDF | None:
-    """The function of ``--udf``, whose module is imported."""
+    """Import the module of ``--udf``, and return its function."""
     if place is None:
         return None
     from ..tables import UDF
@@ -286,7 +286,7 @@ def _function(place: str | None) -> UDF | None:
 
 
 def _stale(plan: BackfillPlan) -> str:
-    """The words on rows that keep values of what they were; none where there are none."""
+    """Describe stale rows; empty if there are none."""
     if not plan.stale_rows:
         return ""
     return f"; {counted(plan.stale_rows, 'row')} updated since, see --recompute-stale"

@@ -1,4 +1,4 @@
-"""The report of ``inspect`` for people: tables that fit the terminal, what matters first.
+"""The report of ``inspect`` for people: tables that fit the terminal, the important parts first.
 
 On a terminal columns that lack room are left out, the least important first, and names are folded; elsewhere every row
 is whole, on one line.
@@ -31,7 +31,7 @@ _ASIDE = ("/__properties", "/__warnings")
 
 
 class Heading(NamedTuple):
-    """A column of a table: its heading, and when it is left out where room lacks: the highest number first, 0 never."""
+    """A column's heading, and its turn to be left out if room lacks: the highest number first, 0 never."""
 
     heading: str
     goes: int = 0
@@ -39,14 +39,14 @@ class Heading(NamedTuple):
 
 
 class EntityColumn(NamedTuple):
-    """A fact on entities: its heading, and how it is written of one."""
+    """A column of the table of entities: its heading, and the function that makes the text of a cell."""
 
     heading: Heading
     text: Callable[[EntitySummary], str]
 
 
 def print_columns(columns: Sequence[Heading], rows: Sequence[Sequence[str]]) -> None:
-    """Print a table on stdout. Columns in which nothing stands are left out; of the others the first may be folded."""
+    """Print a table on stdout without its empty columns; the first of the others may be folded."""
     console = Console(highlight=False)
     if not console.is_terminal:
         console = Console(highlight=False, width=_PLAIN_WIDTH)
@@ -115,13 +115,13 @@ def print_files(reports: Sequence[FileReport]) -> None:
 
 
 def _facts_rows(report: FileReport) -> int | None:
-    """The rows of a table, or the frames of a dataset, as its facts say."""
+    """The rows of a table, or the frames of a dataset, by its facts."""
     value = report.facts.get("rows", report.facts.get("frames"))
     return value if isinstance(value, int) else None
 
 
 def _print_line(text: str) -> None:
-    """Print a text, on a terminal broken between words."""
+    """Print a text; on a terminal break it between words."""
     console = Console()
     click.echo(textwrap.fill(one_line(text), console.width) if console.is_terminal else one_line(text))
 
@@ -131,7 +131,7 @@ def _short(text: str) -> str:
 
 
 def _facts(report: FileReport) -> list[str]:
-    """The facts that the format adds, without those that are not there."""
+    """The facts of the format, without missing ones."""
     return [
         name
         if value is True
@@ -179,7 +179,7 @@ def _print_columns_of(report: FileReport) -> None:
 
 
 def _print_recordings(report: FileReport) -> None:
-    """One row per recording, where there are many."""
+    """Print one row per recording, if there are many."""
     rows = []
     for store in report.stores:
         if store.kind == "recording":
@@ -202,7 +202,7 @@ def _size(store: StoreReport | EntitySummary) -> str:
 
 
 def start_and_length(timelines: Sequence[TimelineReport]) -> tuple[str, str]:
-    """The start and the length of what is on timelines, by one of wall-clock times, if there is one with rows."""
+    """The start and length of timelines, by one of wall-clock times if one of them has rows."""
     with_rows = [line for line in timelines if line.start is not None]
     order = [TimelineKind.TIMESTAMP, TimelineKind.DURATION, TimelineKind.SEQUENCE]
     line = min(with_rows, key=lambda line: order.index(line.kind), default=None)
@@ -249,7 +249,7 @@ def _print_entities(entities: Sequence[EntitySummary], topics: bool, *, everythi
 
 
 def _gap(entity: EntitySummary) -> str:
-    """The largest gap, or what it is at least."""
+    """The largest gap, or its lower bound."""
     if entity.largest_gap is not None:
         return duration(entity.largest_gap / 1e9)
     return "" if entity.gap_at_least is None else f"≥ {duration(entity.gap_at_least / 1e9)}"
@@ -274,7 +274,7 @@ def _length(line: TimelineReport) -> str:
 
 
 def _tick(line: TimelineReport, value: int | None) -> str:
-    """A tick as people read it; a time that no calendar holds stays a number of nanoseconds."""
+    """A tick for people; a time outside the calendar stays a number of nanoseconds."""
     if value is None:
         return "-"
     if line.kind is TimelineKind.SEQUENCE:

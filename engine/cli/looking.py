@@ -1,4 +1,4 @@
-"""The commands that look: ``inspect`` at files, ``ls``, ``show`` and ``export`` at what is live in a store.
+"""The commands that show contents: ``inspect`` for files, ``ls``, ``show`` and ``export`` for a store.
 
 As in ``commands``, click alone is imported. None of them but ``export`` starts a JVM.
 """
@@ -178,14 +178,14 @@ def export(
 
 
 def _files(arguments: Sequence[str]) -> list[Location]:
-    """The files and folders that are one input each; a file that is named is one, whether it is there or not."""
+    """The files and folders that are one input each; a named file is one, even if it is missing."""
     from .jobs import find_inputs
 
     return list(dict.fromkeys(item.path for argument in arguments for item in find_inputs(argument)))
 
 
 def _report_of(path: Location) -> FileReport:
-    """The report on a file, under the name that it was given by."""
+    """The report on a file, under its given name."""
     from ...readers import detect_format
     from .complaints import warnings_as_lines
 
@@ -201,7 +201,7 @@ def _opened(store: str, dataset: str | None, version: int | None) -> RecordingSt
 
 
 def _recording_report(store: str, recording: str | None, dataset: str | None, version: int | None) -> FileReport:
-    """The report on one recording. Raises ``UsageError`` where it does not say which of several."""
+    """The report on one recording. Raises ``UsageError`` if several could be meant."""
     from ...readers import STORE
 
     opened = _opened(store, dataset, version)
@@ -235,7 +235,7 @@ def _chosen(store: str, opened: RecordingStore, words: Sequence[str]) -> list[Ep
 
 
 def _ids_of(store: str, words: Sequence[str], opened: RecordingStore) -> list[str]:
-    """The ids of the recordings that words mean: by an id, by the name of a file, or by a pattern of either.
+    """The ids of the recordings that words mean: by id, by the name of a file, or by a pattern of either.
 
     ``store`` are the words that find it.
 

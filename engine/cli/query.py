@@ -44,7 +44,7 @@ _Writer = pq.ParquetWriter | pa.ipc.RecordBatchFileWriter
 
 
 def write_rows(answer: AnswerRows, output: str, *, overwrite: bool, quiet: bool) -> tuple[int, int]:
-    """Write the rows, so that they appear at once, or not at all; gives how many, and the bytes of the output.
+    """Write the rows, all at once or not at all; return their number, and the bytes of the output.
 
     Of one segment they are a file. Of several they are a folder, with a file in ``rerun_segment_id=ID`` for each that
     has rows; the id is percent-encoded there, and not a column of the files. Raises ``ReadError``, ``WriteError``.
@@ -77,7 +77,7 @@ def write_rows(answer: AnswerRows, output: str, *, overwrite: bool, quiet: bool)
 def write_table(
     schema: pa.Schema, batches: Iterator[pa.RecordBatch], output: str, *, overwrite: bool
 ) -> tuple[int, int]:
-    """Write rows as one file, so that it appears at once, or not at all; gives how many, and its bytes.
+    """Write rows as one file, all at once or not at all; return their number, and the file's bytes.
 
     Raises ``WriteError``, ``UnsupportedError``.
     """
@@ -92,7 +92,7 @@ def write_table(
 
 
 def _publish(made: Path, path: Path, *, overwrite: bool) -> None:
-    """Give what was made its name, in place of what is there."""
+    """Move the output to its final name, and replace an earlier one."""
     with writing(str(path)):
         if overwrite and path.is_dir() and not path.is_symlink():
             path.rename(made.with_name("replaced"))
@@ -118,7 +118,7 @@ def _by_segment(answer: AnswerRows) -> Iterator[tuple[str, pa.RecordBatch]]:
 
 
 class _Target(io.RawIOBase):
-    """A file for Arrow's writers, of which each writes its end as well when it is closed after a failure.
+    """A file for Arrow's writers. Each of them writes its end, too, when it is closed after a failure.
 
     So what fails first is kept, and what comes then is dropped.
     """
@@ -139,25 +139,25 @@ class _Target(io.RawIOBase):
         return len(data)
 
     def check(self) -> None:
-        """Raise what failed, if anything has."""
+        """Raise the error of a failed write, if there was one."""
         if self._failure is not None:
             raise self._failure
 
     def finish(self) -> None:
-        """Let everything be on the disk."""
+        """Write everything to the disk."""
         self.check()
         self._file.flush()
         os.fsync(self._file.fileno())
 
     def close(self) -> None:
-        """Close the file, for whatever it is worth: what matters was finished before."""
+        """Close the file; errors do not matter, as :meth:`finish` ran before."""
         with contextlib.suppress(OSError):
             self._file.close()
         super().close()
 
 
 def _write(file: Path, schema: pa.Schema, batches: Iterator[pa.RecordBatch], output: str) -> int:
-    """Write a file of ``output`` durably; gives its rows. Raises ``UnsupportedError`` for types that Parquet lacks."""
+    """Write a file of ``output`` durably; return its rows. Raises ``UnsupportedError`` for types Parquet lacks."""
     rows = 0
     with writing(output):
         target = _Target(file)
@@ -180,7 +180,7 @@ def _write(file: Path, schema: pa.Schema, batches: Iterator[pa.RecordBatch], out
 
 
 def _grouped(batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.Table]:
-    """Batches joined, so that small ones make few row groups."""
+    """Batches, joined so that small ones make few row groups."""
     some: list[pa.RecordBatch] = []
     rows = num_bytes = 0
     for batch in batches:
@@ -198,7 +198,7 @@ _SHOWN: Final = 20
 
 
 def _listed(_context: click.Context, _option: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
-    """The words of an option that may be repeated, or have several with commas between."""
+    """The words of an option that may be repeated, or have several words with commas between."""
     return tuple(word.strip() for value in values for word in value.split(",") if word.strip())
 
 
@@ -330,7 +330,7 @@ def queried(arguments: Sequence[str], options: QueryOptions) -> Queried:
 
 
 def _recordings(arguments: Sequence[str], options: QueryOptions) -> dict[str, HeldRecording]:
-    """The recordings of files, by their ids; those of one id are one."""
+    """The recordings of files, by their ids; those with the same id are joined."""
     parts_by_id: dict[str, list[HeldRecording]] = {}
     items = distinct_inputs(arguments)
     if options.output is not None:
@@ -343,7 +343,7 @@ def _recordings(arguments: Sequence[str], options: QueryOptions) -> dict[str, He
 
 
 def _stores_of(item: Input, options: QueryOptions) -> Iterator[tuple[str, LazyStore | ChunkStore]]:
-    """The recordings of an input: of an RRD with a footer by its manifest, of anything else the chunks in scratch."""
+    """The recordings of an input: of an RRD with a footer by its manifest, of others by chunks in scratch."""
     row = detect_format(item.path)
     has_options = any(option.name in options.reading for option in row.options)
     if row.name == "rrd" and not has_options and RrdFile(item.path).has_footer:

@@ -40,7 +40,7 @@ _MOST_TEXT: Final = 200
 
 
 def show_rows(answer: AnswerRows, most: int) -> int:
-    """Print the first rows, ``most`` of them, and on stderr what was left out; gives how many were printed."""
+    """Print the first rows, ``most`` of them, and on stderr what was left out; return the number of printed rows."""
     rows = first_rows(answer.batches(), most + 1)
     names = _ordered(answer)
     shown = names if answer.options.columns else _without_channels(answer, names)
@@ -73,7 +73,7 @@ def print_table(table: pa.Table, most: int, hints: tuple[str, str], *, index: st
 
 
 def _ordered(answer: AnswerRows) -> list[str]:
-    """The columns, those that tell most first: what is the same in every row, and other indexes, come last."""
+    """The columns, the telling ones first: those with the same value in every row, and other indexes, come last."""
     static = {column.name for column in answer.columns.components if column.is_static}
     others = {column.name for column in answer.columns.indexes} - {answer.options.index}
     names = [name for name in answer.names if name != SEGMENT_ID or len(answer.segments) > 1]
@@ -81,14 +81,14 @@ def _ordered(answer: AnswerRows) -> list[str]:
 
 
 def _without_channels(answer: AnswerRows, names: list[str]) -> list[str]:
-    """The columns without those about the channels of an MCAP, which each entity has, unless there are no others."""
+    """The columns without those of an MCAP's channels, which each entity has, unless there are no others."""
     about = {column.name for column in answer.columns.components if column.archetype in _CHANNELS}
     components = {column.name for column in answer.columns.components}
     return names if not (components & set(names)) - about else [name for name in names if name not in about]
 
 
 def first_rows(batches: Iterable[pa.RecordBatch], most: int) -> list[pa.RecordBatch]:
-    """The batches that have the first rows, ``most`` of them; no other is asked for."""
+    """The batches of the first ``most`` rows; reads no others."""
     first: list[pa.RecordBatch] = []
     left = most
     for batch in batches if most else ():
@@ -100,7 +100,7 @@ def first_rows(batches: Iterable[pa.RecordBatch], most: int) -> list[pa.RecordBa
 
 
 def _print(rows: pa.Table, index: str | None) -> int:
-    """Print rows; gives how many columns did not fit."""
+    """Print rows; return how many columns did not fit."""
     console = Console(highlight=False)
     is_plain = not console.is_terminal
     console = Console(highlight=False, width=_PLAIN_WIDTH) if is_plain else console
@@ -137,7 +137,7 @@ def _print(rows: pa.Table, index: str | None) -> int:
 
 
 class _Column(NamedTuple):
-    """A column of a table: its cells, the width that it needs, and the one that its heading would like."""
+    """A column of a table: its cells, its needed width, and the width that its heading would like."""
 
     name: str
     cells: list[str]
@@ -150,7 +150,7 @@ def _cut(text: str, most: int) -> str:
 
 
 def text_of(value: pa.Scalar) -> str:
-    """A value in few words: nothing where there is none, of one in a list the value alone.
+    """A value in few words: empty for null, and the bare value for a list of one.
 
     >>> [text_of(value) for value in pa.array([[1.5], [], None, [1, 2]])]
     ['1.5', '[]', '', '[1, 2]']
@@ -226,7 +226,7 @@ def _is_list(kind: pa.DataType) -> bool:
 
 
 def _time(nanoseconds: int) -> str:
-    """A time as people read it; one that no calendar has stays a number."""
+    """A time for people; one outside the calendar stays a number."""
     try:
         instant = datetime.fromtimestamp(nanoseconds // 1_000_000_000, UTC)
     except (OverflowError, ValueError, OSError):
@@ -276,7 +276,7 @@ def query_report(
 
 
 def show_stats(metrics: QueryMetrics | None) -> None:
-    """Print on stderr what a query took."""
+    """Print the cost of a query on stderr."""
     if metrics is None:
         click.echo("nothing was read", err=True)
         return
@@ -305,7 +305,7 @@ _MEANINGS = {
 
 
 def print_stats(report: RunReport, chosen: str = "") -> None:
-    """Print the report on stderr; ``chosen``: why it ran where it did, if that was left open."""
+    """Print the report on stderr; ``chosen``: why it ran on its executor, if that was left open."""
     console = Console(stderr=True)
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("phase")

@@ -62,10 +62,10 @@ def _user() -> str:
 
 
 class _ServeGroup(CommandGroup):
-    """Commands of which ``start`` need not be named."""
+    """A group of commands whose ``start`` need not be named."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Put ``start`` before what is no command and no question for help."""
+        """Put ``start`` before arguments that are neither a command nor a question for help."""
         if args and args[0] not in (*self.commands, "-h", "--help"):
             args = [_DEFAULT, *args]
         return super().parse_args(ctx, args)
@@ -213,7 +213,7 @@ def _run(
 
 
 class JoinedLines(logging.Filter):
-    """Lets one of lines that differ in numbers alone through in ten seconds; the next one says how many there were."""
+    """Passes one of log lines that differ only in numbers in ten seconds; the next one counts the others."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -221,7 +221,7 @@ class JoinedLines(logging.Filter):
         self._lock = threading.Lock()
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Return whether a line is to be written."""
+        """Return whether to write a line."""
         text = record.getMessage()
         key = record.name, _NUMBERS.sub("#", text)
         with self._lock:
@@ -238,7 +238,7 @@ class JoinedLines(logging.Filter):
 
 
 def _name_of(host: str) -> str:
-    """A host to call: an address that means all of this machine's is none."""
+    """A host to call: empty for an address that means all of this machine's."""
     return socket.gethostname() if host in ("0.0.0.0", "::") else f"[{host}]" if ":" in host else host  # noqa: S104 (it is not listened at)
 
 
@@ -259,7 +259,7 @@ def _access(lake: str, secret_file: Path | None, *, wants_tokens: bool, read_onl
 
 @contextmanager
 def _stop_signals() -> Iterator[threading.Event]:
-    """An event that SIGTERM and Ctrl-C set; a second one ends everything at once."""
+    """An event for SIGTERM and Ctrl-C; a second signal ends everything at once."""
     stopped = threading.Event()
     before: dict[signal.Signals, Any] = {}
 

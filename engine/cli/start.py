@@ -39,7 +39,7 @@ _WHY: Final = {"inline": "done here before Spark has started", "spark": "worth t
 def resolve_executor(
     options: ConvertOptions, jobs: Sequence[ConversionJob] | None, *, own_functions: bool = False
 ) -> ConvertOptions:
-    """The options with the executor that runs; ``jobs`` are looked at for ``auto``, and are not needed otherwise.
+    """Return the options with the executor resolved; only ``auto`` needs the ``jobs``, and looks at them.
 
     Where that is Spark, its JVM boots while readers are imported and the inputs are looked at.
     """
@@ -61,7 +61,7 @@ def choice(
     unknown: str = "what is not local",
     own_functions: bool = False,
 ) -> tuple[str, str]:
-    """The executor that runs, and for ``auto`` why; the files and folders ``sources`` are looked at for that only.
+    """Return the executor, and for ``auto`` why; only ``auto`` looks at the files and folders ``sources``.
 
     ``unknown`` is what there is to do where they are None, or not local.
     """
@@ -80,7 +80,7 @@ def choice(
 
 
 class _Missing:
-    """Lets modules not be found."""
+    """An import hook that finds none of some modules."""
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
@@ -92,17 +92,17 @@ class _Missing:
 
 
 class _NothingMasked(ModuleType):
-    """Stands where numpy has ``numpy.ma`` until somebody imports that: so long no array can be a masked one."""
+    """A stand-in for ``numpy.ma`` until it is imported: until then no array can be masked."""
 
     class MaskedArray:
-        """A class of nothing."""
+        """A class without instances."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(import_module("numpy.ma"), name)
 
     @staticmethod
     def is_masked(_array: object) -> bool:
-        """Whether an array is masked: none is."""
+        """Return False: no array is masked."""
         return False
 
 
@@ -136,13 +136,13 @@ _RULES: Final = re.compile(r"([+-]?)\s*([^\s+-]\S*)")
 
 
 def advise_before(jobs: Sequence[ConversionJob], options: ConvertOptions) -> None:
-    """Warn of what can be seen before anything is read."""
+    """Warn of faults that are visible before anything is read."""
     for text in (*_options_for_nothing(jobs, options), *_stars(options)):
         complain(text, kind="warning")
 
 
 def advise_after(jobs: Iterable[ConversionJob], options: ConvertOptions) -> None:
-    """Warn of each choice of entities or topics that nothing came of in any of the jobs that were done.
+    """Warn of each choice of entities or topics without a result in any of the finished jobs.
 
     Outputs are looked at until something came of every choice. With a pipeline, entities may be others than those
     that were chosen, and nothing is said.
@@ -206,7 +206,7 @@ def _has_star(path: str) -> bool:
 
 
 def _included(text: str) -> list[str]:
-    """The paths of an expression that are wanted; of one with a star something is said already.
+    """The wanted paths of an expression; without those with a star, which have a warning already.
 
     >>> _included("/imu/** +/gps - /imu/raw /a*")
     ['/imu/**', '/gps']
@@ -230,7 +230,7 @@ def _entities_written(path: Path) -> set[str]:
 
 
 def _entities_read(job: ConversionJob) -> list[str]:
-    """The topics or entities of an input that is small and here."""
+    """The topics or entities of a small local input."""
     with suppress(ChunkmillError, OSError):
         if isinstance(job.source, Path) and job.source.is_file() and job.source.stat().st_size <= _LOOKED_INTO:
             report = detect_format(job.source).inspect(job.source)
@@ -239,7 +239,7 @@ def _entities_read(job: ConversionJob) -> list[str]:
 
 
 def _closest(text: str, paths: Sequence[str]) -> str:
-    """The path, or the one above several, that a text may have meant.
+    """The path that a text may have meant, or a parent of several paths.
 
     >>> paths = ["/gps/fix", "/imu/data"]
     >>> _closest("/imuu/**", paths), _closest("/gps/fxi", paths), _closest("/camera", paths)

@@ -1,4 +1,4 @@
-"""Elements of a component: what a search index has a row of, cut from the chunks of layers."""
+"""Elements of a component: the rows of a search index, cut from the chunks of layers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Numbered = tuple[int, RecordingEntry]
 
 @dataclass(frozen=True)
 class Elements:
-    """The elements of a component that have a time on an index: ``instance`` is what each of them is.
+    """The elements of a component that have a time on an index, each of the type ``instance``.
 
     Vectors are ``fixed_size_list``; of a component whose lists hold numbers each list is one, otherwise each of their
     elements.
@@ -67,7 +67,7 @@ class Elements:
                 yield batch
 
     def chunks_of(self, references: ChunkReferences) -> npt.NDArray[np.int64]:
-        """The chunks that have the component, and the index."""
+        """The chunks with the component and the index."""
         table = references.table
         codes, paths = table.entity_codes
         if self.entity not in paths:
@@ -119,7 +119,7 @@ class Elements:
         return pa.array(rows).filter(mask), pa.array(places).filter(mask), vectors
 
     def _vectors_in(self, lists: pa.Array) -> pa.Array:
-        """The mask of the lists that are vectors: those that are null or empty, or have a null, are none."""
+        """The mask of the lists that are vectors: not null, not empty, and without a null."""
         size = self.instance.list_size
         lengths = pc.fill_null(pc.list_value_length(lists), 0)
         other = lengths.filter(pc.and_(pc.not_equal(lengths, 0), pc.not_equal(lengths, size)))
@@ -152,7 +152,7 @@ class ElementsBody(Body):
         return first if len(self.groups[index]) == 1 else f"{first} and {len(self.groups[index]) - 1} more"
 
     def run(self, task: TaskRun) -> Generator[pa.RecordBatch, None, dict[str, Any]]:
-        """Write the rows of some layers, and tell in which files they are."""
+        """Write the rows of some layers, and note their files."""
         folder = RecordingsFolder(self.store)
         batches = (batch for layer in self.groups[task.index] for batch in layer_rows(self.elements, folder, layer))
         first = next(batches, None)
@@ -165,7 +165,7 @@ class ElementsBody(Body):
 
 
 def layer_rows(elements: Elements, folder: RecordingsFolder, numbered: Numbered) -> Iterator[pa.RecordBatch]:
-    """The rows of a layer, whose errors say whose they are."""
+    """The rows of a layer. Errors name the layer."""
     try:
         yield from elements.of_layer(folder, numbered)
     except (ReadError, UsageError) as error:
@@ -174,7 +174,7 @@ def layer_rows(elements: Elements, folder: RecordingsFolder, numbered: Numbered)
 
 
 def first_length(elements: Elements, folder: RecordingsFolder, layers: Sequence[RecordingEntry]) -> int | None:
-    """The length of the first list that is not empty, which is that of all where lists are vectors."""
+    """The length of the first list that is not empty; lists that are vectors all have it."""
     for entry in layers:
         if not entry.chunks:
             continue
@@ -194,7 +194,7 @@ def first_length(elements: Elements, folder: RecordingsFolder, layers: Sequence[
 
 
 def is_number(type_: pa.DataType) -> bool:
-    """Whether vectors may be made of such values."""
+    """Return whether vectors may be made of values of this type."""
     return bool(pa.types.is_floating(type_) or pa.types.is_integer(type_))
 
 
@@ -204,7 +204,7 @@ def _chained(first: pa.RecordBatch, rest: Iterator[pa.RecordBatch]) -> Iterator[
 
 
 def _having(ends: npt.NDArray[np.int64], codes: npt.NDArray[np.int64], wanted: list[int]) -> npt.NDArray[np.bool_]:
-    """The mask of the rows that have one of the wanted cells."""
+    """The mask of the rows with one of the wanted cells."""
     mask = np.zeros(len(ends) - 1, np.bool_)
     mask[np.repeat(np.arange(len(mask)), np.diff(ends))[np.isin(codes, wanted)]] = True
     return mask

@@ -51,7 +51,7 @@ class DatasetSearch:
         store_position: bool = False,
         base_tokenizer: str = "simple",
     ) -> None:
-        """Index the words of a component, for :meth:`search_fts`; an index that it had is replaced.
+        """Index the words of a component, for :meth:`search_fts`; replaces an earlier index.
 
         Words are found whatever their case and accents, but otherwise as they are written: there are no stems, and no
         word is left out. Elements without a time on ``time_index`` have no part in it. What is registered later is
@@ -93,7 +93,7 @@ class DatasetSearch:
         num_sub_vectors: int = 16,
         distance_metric: VectorDistanceMetricLike = "Cosine",
     ) -> IndexingResult:
-        """Index the vectors of a component, for :meth:`search_vector`; an index that it had is replaced.
+        """Index the vectors of a component, for :meth:`search_vector`; replaces an earlier index.
 
         Parameters
         ----------
@@ -148,7 +148,7 @@ class DatasetSearch:
         return [self._indexing_result(index) for index in self._indexes().all()]
 
     def delete_search_indexes(self, column: AnyComponentColumn) -> list[IndexConfig]:
-        """Delete the index of a component, if it has one; gives what there was. Its files go with later maintenance.
+        """Delete the index of a component, and return what was deleted. Later maintenance removes its files.
 
         Raises ``NotFoundError`` where there is no such component.
         """
@@ -159,7 +159,7 @@ class DatasetSearch:
         return [_config(index) for index in gone]
 
     def search_fts(self, query: str, column: AnyComponentColumn) -> datafusion.DataFrame:
-        """The elements of a component that have one of the words of ``query``, those that have most first.
+        """The elements of a component with words of ``query``, those with most of them first.
 
         The columns are ``rerun_segment_id``, ``rerun_segment_layer``, ``chunk_id``, the time index, ``instance_id``
         (the place in the list), ``instance`` (the text) and ``_score``, a BM25 score. What is live in the dataset now
@@ -282,7 +282,7 @@ class DatasetSearch:
 
 
 def _key_of(column: AnyComponentColumn) -> tuple[str, str]:
-    """The entity and the component that are meant, whether there are such or not."""
+    """The entity and the component of a column, whether they exist or not."""
     selector = ComponentColumnSelector.parse(column) if isinstance(column, str) else column
     check_argument("column", selector, ComponentColumnSelector, ComponentColumnDescriptor)
     return selector.entity_path, selector.component

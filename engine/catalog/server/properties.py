@@ -1,4 +1,4 @@
-"""Calls about properties of segments that are kept beside their recordings."""
+"""Calls about properties of segments, stored beside their recordings."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .protocol import Call, Kind, ProtocolError, Status, answers, cloud, invalid
 
 @answers("GetSegmentProperties", Kind.STREAM)
 def _get_segment_properties(lake: Lake, request: Any, call: Call) -> Iterator[Any]:
-    """The properties of each segment that has some: a message for each, as they may be large."""
+    """The properties of each segment with some: a message for each, as they may be large."""
     properties = SegmentProperties(lake.dataset(call))
     if not request.segment_ids:
         raise UsageError("segment_ids must name at least one segment")
@@ -34,7 +34,7 @@ def _get_segment_properties(lake: Lake, request: Any, call: Call) -> Iterator[An
 
 @answers("SetSegmentProperties", writes=True)
 def _set_segment_properties(lake: Lake, request: Any, call: Call) -> Any:
-    """Give a segment other properties, if it has those of the expected revision, or whatever it has."""
+    """Replace a segment's properties if they have the expected revision, or in any case without one."""
     properties = SegmentProperties(lake.dataset(call))
     rows = rows_in(request.properties, call).combine_chunks().to_batches()
     row = rows[0] if rows else pa.record_batch({})
@@ -52,7 +52,7 @@ def _set_segment_properties(lake: Lake, request: Any, call: Call) -> Any:
 
 @answers("DeleteSegmentProperties", writes=True)
 def _delete_segment_properties(lake: Lake, request: Any, call: Call) -> Any:
-    """Delete the properties of segments, none of them where one is not as it is said to be."""
+    """Delete the properties of segments; none of them if one has another revision than expected."""
     properties = SegmentProperties(lake.dataset(call))
     wanted = {
         _id_in(given): given.expected_revision if given.HasField("expected_revision") else None

@@ -69,7 +69,7 @@ def _get_version(_lake: Lake, _request: Any, _call: Call) -> Any:
 
 @cache
 def _own_version() -> Any:
-    """Read once: the file that tells it takes more to be found and parsed than all else of a call."""
+    """Return the own version, read once: to find and parse its file takes more than all else of a call."""
     version = importlib.metadata.version(_PACKAGE)
     major, minor, patch = (int(part) for part in (*_NUMBERS.findall(version), "0", "0")[:3])
     build = {"crate_name": _PACKAGE, "version": {"major": major, "minor": minor, "patch": patch}}

@@ -1,4 +1,4 @@
-"""Calls about tables, made, registered, read and written, and about the search indexes of datasets."""
+"""Calls that create, register, read and write tables, and calls about the search indexes of datasets."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def _register_table(lake: Lake, request: Any, _call: Call) -> Any:
 
 
 def _url_in(lake: Lake, details: Any) -> str:
-    """The place of the table that provider details name, which is one that may be used."""
+    """The place of the table in provider details, checked to be allowed."""
     if details.type_url.rpartition("/")[2] == _SYSTEM[1:]:
         raise invalid("System tables cannot be registered")
     if details.type_url.rpartition("/")[2] != _LANCE[1:]:
@@ -169,7 +169,7 @@ def _difference(first: pa.Table, other: pa.Table) -> str:
 
 
 def _as_known_to(call: Call, table: TableEntry, rows: pa.Table) -> pa.Table:
-    """Rows as a client has them: newer ones know kinds in the table of entries as bytes."""
+    """The rows in the form of the client's version: newer ones know kinds in the table of entries as bytes."""
     if not isinstance(table, EntriesTable) or call.client_version.startswith(_WITH_WIDE_KINDS):
         return rows
     at = rows.schema.get_field_index("entry_kind")
@@ -272,7 +272,7 @@ def _search_dataset(lake: Lake, request: Any, call: Call) -> Iterator[Any]:
 
 
 def _column_in(message: Any) -> ComponentColumnSelector:
-    """The component that a request or a config names."""
+    """The component of a request or a config."""
     if not message.HasField("column") or not message.column.component.component:
         raise invalid("missing required field: 'column'")
     return ComponentColumnSelector(message.column.entity_path.path, message.column.component.component)

@@ -57,7 +57,7 @@ def start(
     web: Web | None = None,
     most_of_client: int = MOST_OF_CLIENT,
 ) -> RunningServer:
-    """Serve on a port, by default on one that is free, until the server is stopped.
+    """Serve on a port, by default a free one, until the server is stopped.
 
     ``access`` says who may call, by default everybody. ``tls`` are a certificate with its chain and a private key, in
     PEM; without them the line is plain. ``web`` says what browsers may do beyond calls by pages of this machine. One
@@ -130,7 +130,7 @@ def start(
 
 
 def is_loopback(host: str) -> bool:
-    """Whether an address is one that this machine alone can reach."""
+    """Return whether only this machine can reach an address."""
     try:
         return host == "localhost" or ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
@@ -147,7 +147,7 @@ def _listening(host: str, port: int) -> socket.socket:
 
 
 def _port_holder(port: int) -> str:
-    """The process that listens on a TCP port, as ``process 12 (python server.py)``; empty where it cannot be seen.
+    """The process that listens on a TCP port, as ``process 12 (python server.py)``; empty if it is not visible.
 
     Read from Linux's ``/proc``: processes of other users stay unseen, and so do all on other systems.
     """
@@ -182,7 +182,7 @@ def _port_taken(host: str, port: int, holder: str) -> UsageError:
 
 
 class RunningServer:
-    """A server that runs until it is stopped; ``port`` is the one that it listens on."""
+    """A server that runs until it is stopped; ``port`` is its port."""
 
     def __init__(
         self, server: Any, browsers: WebServer, relay: Relay, watch: _Watch, host: str, port: int, *, is_secure: bool
@@ -202,7 +202,7 @@ class RunningServer:
         return f"{self._scheme}://{host}:{self.port}"
 
     def stop(self, grace_seconds: float | None = None) -> None:
-        """Take no calls any more, let those that run go on for so long, and end them then."""
+        """Accept no more calls, wait so long for the running ones, and end them then."""
         self._relay.refuse()
         ended = self._server.stop(grace_seconds)
         self._browsers.stop(grace_seconds or 0)
@@ -218,7 +218,7 @@ class RunningServer:
 
 
 class _Watch:
-    """Ends calls whose client neither takes nor gives a message for too long, and gives memory of others back."""
+    """Ends calls of stalled clients, which neither take nor send messages, and gives memory of others back."""
 
     def __init__(self, stalled: Callable[[], None], budget: MemoryBudget) -> None:
         self._stalled = stalled
@@ -230,7 +230,7 @@ class _Watch:
 
     @contextmanager
     def waits(self, context: Any) -> Iterator[None]:
-        """The time while a call waits for its client."""
+        """A block in which a call waits for its client."""
         with self._lock:
             self._waiting[context] = time.monotonic() + STALL_SECONDS
         try:
@@ -240,7 +240,7 @@ class _Watch:
                 self._waiting.pop(context, None)
 
     def end(self) -> None:
-        """Look no more."""
+        """Stop the watch."""
         self._is_over.set()
 
     def _look(self) -> None:
