@@ -318,7 +318,7 @@ class CatalogClient:
     def create_table(self, name: str, schema: pa.Schema, url: str | os.PathLike[str] | None = None) -> TableEntry:
         """Make a table of this name with these columns, and no rows.
 
-        It lies in a folder of its own below ``url``, an absolute path or URL, or in the catalog's folder where none is
+        It is in a folder of its own below ``url``, an absolute path or URL, or in the catalog's folder where none is
         given. Fields with the metadata ``{"rerun:is_table_index": "true"}`` are the key of its ``upsert``.
 
         Raises

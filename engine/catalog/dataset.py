@@ -1,4 +1,4 @@
-"""Datasets of a catalog: ``DatasetEntry``, whose segments lie in a store of recordings, and views of some of them."""
+"""Datasets of a catalog: ``DatasetEntry``, whose segments are in a store of recordings, and views of some of them."""
 
 from __future__ import annotations
 
@@ -446,13 +446,13 @@ class DatasetEntry(HiddenDatasets, DatasetView, DatasetSearch):
     ) -> RegistrationHandle:
         """Register recordings: each becomes a layer of the segment that has its recording id.
 
-        An RRD stays where it lies, and must not change: its footer says where its chunks are. One without a footer is
+        An RRD stays where it is, and must not change: its footer says where its chunks are. One without a footer is
         read whole, with a warning. Files of other formats (MCAP, Parquet, a LeRobot dataset, of which each episode is a
         segment) are copied: their chunks, as their readers give them, become those of the dataset's store. A file with
         several recordings becomes a layer of several segments. A recording without an id has its file's name.
 
         It goes on in a thread; wait for the handle to be sure. Guarantee: each file succeeds or fails by itself, as a
-        whole, and a result is told when it is visible. With the deprecated ``recording_layer=`` or ``timeout_secs=`` of
+        whole; a result comes when the layer is visible. With the deprecated ``recording_layer=`` or ``timeout_secs=`` of
         0.27 it waits, and gives the id of the segment.
 
         Parameters
@@ -465,13 +465,13 @@ class DatasetEntry(HiddenDatasets, DatasetView, DatasetSearch):
             What happens to a layer that the segment has already: ``replace`` (its place is taken), ``skip`` or
             ``error``.
         verify
-            Read all chunks of RRDs that stay where they lie, and keep a digest of each, with which they are compared
+            Read all chunks of RRDs that stay in place, and keep a digest of each, with which they are compared
             whenever they are read. Those that are copied have one anyway. A file whose footer lies about a chunk is
             refused; without this only chunks that are read are compared with it.
         copy
             Copy RRDs, too: the dataset does not need the files any more then.
         times
-            Read all chunks of RRDs that stay where they lie, and keep their times, so that queries that need no values
+            Read all chunks of RRDs that stay in place, and keep their times, so that queries that need no values
             (counts, an index, what is not null) need not read chunks. Those that are copied have them anyway. Of a file
             that cannot be read whole none are kept, with a ``ReadWarning``.
         executor
@@ -483,7 +483,7 @@ class DatasetEntry(HiddenDatasets, DatasetView, DatasetSearch):
         NotFoundError
             There is no such file.
         AlreadyExistsError
-            With ``on_duplicate="error"``, one of the layers is there already.
+            With ``on_duplicate="error"``, one of the layers exists already.
         ValueError
             A path is relative, there are none, or as many layers as URIs are wanted; or two files of the request have
             one layer of one segment.
@@ -536,7 +536,7 @@ class DatasetEntry(HiddenDatasets, DatasetView, DatasetSearch):
     ) -> None:
         """Drop layers of segments: those of these names, of these segments; where one is empty, of any.
 
-        A segment without layers is gone. Files that were registered where they lie stay there. Ids and names that are
+        A segment without layers is gone. Files that were registered in place stay there. Ids and names that are
         not there are passed over. ``force`` is accepted, and changes nothing.
 
         Raises

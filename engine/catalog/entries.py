@@ -124,7 +124,7 @@ def _fault_of(name: str) -> str | None:
 class EntryRow:
     """An entry as the log has it.
 
-    ``place`` is where its data lies: relative to the catalog, or a path or URL by itself. ``created_ns`` and
+    ``place`` is the place of its data: relative to the catalog, or a path or URL by itself. ``created_ns`` and
     ``updated_ns`` are in nanoseconds since the epoch. ``blueprints`` is the dataset of its blueprints, and
     ``default_blueprint`` the segment in it that all segments, or the table, are shown with; ``table_blueprint`` that
     for the table of segments. ``assets`` is the dataset of its assets.

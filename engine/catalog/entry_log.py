@@ -64,7 +64,7 @@ if TYPE_CHECKING:
 KEPT_VERSIONS: Final = 16
 """At least so many of the newest versions stay, for those who have just looked which is the newest."""
 _MOST_READERS: Final = 64
-"""Stores of which a client keeps what it has read: 1.3 kB for each recording."""
+"""The number of stores whose content a client caches: 1.3 kB for each recording."""
 _POINTS: Final = ("entry.draft", "entry.publish")
 _HOW: Final = "client.create_dataset(…) makes the first entry."
 
@@ -431,7 +431,7 @@ class Entry:
     """An entry of a catalog, as it was when it was looked up.
 
     It is equal to another handle of the same entry, to its name, and to its id, so that ``"drives" in
-    client.entries()`` works. The name is that of when it was asked for; everything else looks at the catalog as it is,
+    client.entries()`` works. The name is that of the look-up; everything else looks at the catalog as it is,
     and raises ``NotFoundError`` once the entry was deleted.
     """
 
@@ -495,7 +495,7 @@ class Entry:
     def delete(self) -> None:
         """Delete the entry from the catalog, a dataset with its blueprints.
 
-        Data stays where it is. What lies in the catalog's own folder is removed by the global maintenance, when the
+        Data stays where it is. Data in the catalog's own folder is removed by the global maintenance, when the
         entry has been gone for a week.
 
         Raises

@@ -91,7 +91,7 @@ class OnDuplicateSegmentLayer(StrEnum):
 class FileRequest:
     """One file, or one folder that is an input, to be registered: its URI as given, its place, and the layer.
 
-    ``name`` is the id of a recording whose file has none, ``announced`` what :func:`_announced` told, if it was asked.
+    ``name`` is the id of a recording whose file has none, ``announced`` the result of :func:`_announced`, if it ran.
     """
 
     uri: str
@@ -238,7 +238,7 @@ def _announced(request: FileRequest) -> tuple[StoreEntry, ...]:
     try:
         return tuple(announced_first(request.place))
     except (ChunkmillError, OSError):
-        return ()  # told as the outcome of this file
+        return ()  # reported as the outcome of this file
 
 
 def _each(function: Callable[[FileRequest], R], requests: Sequence[FileRequest]) -> list[R]:

@@ -173,7 +173,7 @@ def maintain_tables(log: EntryLog) -> list[Exception]:
         try:
             maintain_table(table_of(log, row), compact=True, cleanup_before=a_week_ago(), allow_recent=False)
         except NotFoundError:
-            continue  # somebody has moved it away, which a check tells
+            continue  # somebody has moved it away, which a check reports
         except Exception as error:  # noqa: BLE001 (others are maintained)
             failed.append(error)
     return failed
@@ -318,7 +318,7 @@ def maintain(
 def remove_drafts(log: EntryLog) -> None:
     """Remove drafts of this project and of Lance that killed processes have left.
 
-    They lie in the catalog's own folders, in its datasets and in the tables that it has made, were not touched for a
+    They are in the catalog's own folders, in its datasets and in the tables that it has made, were not touched for a
     week, and no process of this host has them open. Object stores have no drafts.
     """
     if not isinstance(log.root, Path):

@@ -266,7 +266,7 @@ class _Registration:
                 for layers, staging in groups:
                     self._commit(writer, layers, staging)
             self._outcomes.end("cancelled")
-        except BaseException as error:  # noqa: BLE001 (told to who waits, as the thread has nobody else to tell)
+        except BaseException as error:  # noqa: BLE001 (the waiting callers get it: the thread has no other caller)
             self._outcomes.end(error)
 
     @contextlib.contextmanager
@@ -282,7 +282,7 @@ class _Registration:
     def _groups(self) -> Generator[tuple[list[_NumberedLayer], Staging | None]]:
         """The layers in the files, by groups to commit together.
 
-        The chunks of those that are copied lie in a staging folder until the next group is asked for.
+        The chunks of copied files are in a staging folder until the next group is requested.
         """
         at, count = 0, len(self._requests)
         while at < count and not self._outcomes.cancelled.is_set():
@@ -317,7 +317,7 @@ class _Registration:
             if self._copied[stop] != copied or size >= most:
                 return range(at, stop)
             if copied:
-                with contextlib.suppress(ChunkmillError, OSError):  # told as its outcome
+                with contextlib.suppress(ChunkmillError, OSError):  # reported as its outcome
                     size += FileIdentity.at(self._requests[stop]).size
         return range(at, end)
 

@@ -29,7 +29,7 @@ _QUERY: Final = "chunkmill:rows:query"
 _SEGMENTS: Final = "chunkmill:rows:segments"
 _COUNT: Final = "chunkmill:rows:count"
 _MARKS: Final = ("layer", "added", "segment_version", "source_digest")
-"""What tells a layer from one that took its place."""
+"""The columns that distinguish a layer from its replacement."""
 _MOST_ROUNDS: Final = 20
 _DIGITS: Final = 16
 

@@ -84,7 +84,7 @@ def show_once(status: IngestStatus, store: str, *, as_json: bool) -> bool:
 def watch_status(reader: StatusReader, store: str, *, as_json: bool) -> None:
     """Show the status over and over until Ctrl-C: in place on a terminal, else a line each time.
 
-    A store that cannot be read for a moment is told of, and looked at again.
+    A store that cannot be read for a moment is reported, and read again.
     """
     console = Console(highlight=False)
     try:

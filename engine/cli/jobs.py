@@ -48,7 +48,7 @@ class Input:
 class ConversionJob:
     """One conversion: ``source`` becomes the RRD ``destination``; ``name`` is the default id of its recording.
 
-    ``into_folder``: the destination lies in the folder that was asked for, which is made where it is missing.
+    ``into_folder``: the destination is in the given folder, which is created if missing.
     ``episode``: which one of a folder of many.
     """
 

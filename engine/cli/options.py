@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 class ConvertOptions:
     """The options of ``convert``, as parsed. ``None`` and empty mean: not given. ``reading``: options of formats.
 
-    ``chosen``: why the executor is what it is, where ``auto`` chose it.
+    ``chosen``: the reason for the executor, if ``auto`` chose it.
     """
 
     content: tuple[str, ...] = ()
@@ -75,7 +75,7 @@ class QueryOptions:
 def chosen_executor(executor: str | None, master: str | None, conf: Mapping[str, str]) -> str | None:
     """The executor of the options: a Spark master or setting means Spark, whatever the environment says.
 
-    Raises ``UsageError`` where both are asked for.
+    Raises ``UsageError`` if both are given.
     """
     wants_spark = master is not None or bool(conf)
     if executor == "inline" and wants_spark:

@@ -80,7 +80,7 @@ class AnswerRows:
             return explain_frame(self.columns, self.segments, self.asked)
 
     def asked(self, frame: DataFrame) -> DataFrame:
-        """The rows and columns of a frame that the options ask for."""
+        """The rows and columns of a frame that the options select."""
         index, options = self.options.index, self.options
         if index is not None:
             kind = self.columns.arrow.field(index).type
@@ -105,7 +105,7 @@ class AnswerRows:
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
-        """Say what is wrong with a condition in words of the command line, where DataFusion refuses it."""
+        """Report a condition that DataFusion refuses, in words of the command line."""
         try:
             yield
         except ChunkmillError:

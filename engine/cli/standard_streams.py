@@ -51,7 +51,7 @@ def as_known(text: str) -> str:
 def from_standard_input(arguments: Sequence[str]) -> Iterator[list[str]]:
     """The arguments, with a file of the bytes of standard input in place of ``-``.
 
-    Raises ``UsageError`` where ``-`` is there twice, or standard input is a terminal or holds nothing.
+    Raises ``UsageError`` if ``-`` is given twice, or standard input is a terminal or holds nothing.
     """
     if DASH not in arguments:
         yield list(arguments)

@@ -54,7 +54,7 @@ _LIST: Final = ".arrow"
 _NAME: Final = re.compile(r"(?P<since>[0-9a-f]{16})-[0-9a-f]{12}\.(table|arrow)")
 
 Mark = tuple[Any, ...]
-"""What tells a layer from one that took its place."""
+"""The values that distinguish a layer from its replacement."""
 
 
 @dataclass(frozen=True)

@@ -62,7 +62,7 @@ class DatasetSearch:
         column
             The component, whose elements are texts.
         time_index
-            The index by whose values results are told.
+            The index of the times of results.
         store_position
             Keep where in a text words are, which phrases need.
         base_tokenizer
@@ -101,7 +101,7 @@ class DatasetSearch:
             The component: each of its elements is a vector, or each of its lists of numbers is one. All have one
             length.
         time_index
-            The index by whose values results are told. Vectors without a time on it have no part.
+            The index of the times of results. Vectors without a time on it have no part.
         target_partition_num_rows
             How many vectors are in a partition, about; 8,192 by default.
         num_sub_vectors

@@ -16,7 +16,7 @@ from .protocol import Call, Kind, answers, cloud, entry_id_message, entry_id_of,
 _RECORDING, _BLUEPRINT, _ASSET = 1, 2, 3
 _KINDS: Final = {EntryKind.BLUEPRINT_DATASET: _BLUEPRINT, EntryKind.ASSET_DATASET: _ASSET}
 _BY_DEFAULT: Final = frozenset({1, 3, 5})
-"""The kinds that are found where none is asked for."""
+"""The kinds of a search without a kind."""
 _OLDER: Final = tuple(f"rerun-py/0.{minor}." for minor in (33, 34, 35))
 """Clients that know no assets, and no blueprint of a table of segments, which they cannot mean to clear."""
 _GONE_SECONDS: Final = 1.0

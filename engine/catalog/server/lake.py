@@ -119,7 +119,7 @@ class Lake:
 # --- layers, and keys of chunks
 
 _MOST_DATASETS: Final = 32
-"""Datasets whose newest version is kept, 2 kB for each layer of which a query was asked."""
+"""The number of datasets whose newest version is cached, 2 kB for each queried layer."""
 _KEY: Final = struct.Struct(">16s16sI")
 """A dataset, a layer of a segment in it by the digest of its manifest, and a row of that.
 
@@ -377,7 +377,7 @@ class EntryEvents:
                     return
             try:
                 now = self._entries()
-            except (ChunkmillError, OSError) as error:  # the next look tells what this one missed
+            except (ChunkmillError, OSError) as error:  # the next look reports what this one missed
                 _LOG.warning("who watches for entries is not told of any: %s", error)
                 continue
             events = [("entry_created", id_) for id_ in sorted(now - self._seen_ids, key=str)]

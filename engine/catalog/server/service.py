@@ -21,13 +21,13 @@ _MODULES: Final = (chunks, datasets, entries, properties, tables, uploads, sys.m
 """Modules whose functions answer calls."""
 
 FEATURES: Final = ("per_segment_index_values",)
-"""What ``Version`` tells: queries may come with index values of their own for each segment."""
+"""The capability in ``Version``: queries may come with index values of their own for each segment."""
 _PACKAGE: Final = "chunkmill"
 _NUMBERS: Final = re.compile(r"\d+")
 _CAPABILITIES: Final = ("catalog:write:register:file", "dataset:find_chunks")
 _UPLOADS: Final = "catalog:write:staging"
 _OF_WRITERS: Final = "catalog:write:"
-"""The begin of capabilities that are told to those alone who may write."""
+"""The prefix of capabilities for callers with the right to write only."""
 _MOST_TESTED: Final = 32 * MIB
 
 

@@ -25,7 +25,7 @@ from .web import Web, WebApp, WebServer
 
 GRPC_OPTIONS: Final = (
     ("grpc.max_send_message_length", -1),
-    ("grpc.so_reuseport", 0),  # or a second server shares the port, and nobody is told
+    ("grpc.so_reuseport", 0),  # or a second server shares the port unnoticed
     # clients ping when they are idle, and while they receive: that is no abuse
     ("grpc.http2.max_ping_strikes", 0),
     ("grpc.http2.min_ping_interval_without_data_ms", 5000),

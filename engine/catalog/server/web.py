@@ -522,7 +522,7 @@ def _size(headers: Mapping[str, str]) -> int | None:
 _PATHS: Final = ("index.html", "re_viewer.js", "re_viewer_bg.wasm", "favicon.ico", "apple-touch-icon.png", "sw.js")
 _NEEDED: Final = _PATHS[:3]
 _SECONDS: Final = 30.0
-# in a process of its own, which ends when it has told its files: the SDK serves them on a port that cannot be closed
+# in a process of its own, which ends when it has sent its files: the SDK serves them on a port that cannot be closed
 _SCRIPT: Final = """
 import socket, sys
 import rerun
