@@ -1,4 +1,4 @@
-"""``CatalogClient``: the entries of a catalog in a folder, and queries of what they name."""
+"""``CatalogClient``: the entries of a catalog in a folder, and queries of them."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ _EMBEDDED: Final = "rerun+"
 
 @dataclass(frozen=True)
 class VersionInfo:
-    """The version of what serves a catalog, and where it runs, as far as that is known."""
+    """The version of a catalog's server, and its place, as far as known."""
 
     version: str
     cloud_provider: str | None = None
@@ -282,7 +282,7 @@ class CatalogClient:
         """Make a dataset of this name, empty, or with the recordings of the store at ``url``, which stays where it is.
 
         Names are unique over datasets and tables. With ``exist_ok`` a dataset of this name is given back if there is
-        one already, and was made of the same ``url`` where one is given. ``id`` is one that no entry has, by default
+        one already, made of the same ``url`` if one is given. ``id`` is one that no entry has, by default
         a new one; ``with_assets`` makes the hidden dataset of its assets with it, and not with the first of these.
 
         Raises
@@ -510,8 +510,8 @@ Queried = tuple[AnswerColumns, list[QueriedSegment]]
 def queried_at(place: Location, dataset: str | None, query: Query, segments: Sequence[str] = ()) -> Queried:
     """The segments of a dataset of a catalog, or of a store, as a query sees them in the newest version.
 
-    ``dataset`` is the one of a catalog, which may be left out where there is only one; ``segments`` are ids, or
-    patterns such as ``drive-*``; none means all. Raises ``UsageError`` where a dataset is missing or too many,
+    ``dataset`` is the one of a catalog, which may be left out if there is only one; ``segments`` are ids, or
+    patterns such as ``drive-*``; none means all. Raises ``UsageError`` if a dataset is missing or too many,
     ``NotFoundError`` for a dataset or a segment that is not there, and as :meth:`DatasetView.reader` does.
     """
     if is_catalog(place):

@@ -118,7 +118,7 @@ class DatasetView:
             check_argument("exprs", expr, str)
         return DatasetView(self.dataset, self._segments, (*(self._contents or ()), *added))
 
-    # --- what is in it
+    # --- contents
 
     def segment_ids(self) -> list[str]:
         """The ids of the segments, in the order of their registration."""
@@ -152,7 +152,7 @@ class DatasetView:
         Parameters
         ----------
         join_meta
-            A table with more columns, of which each segment gets those of the row with its key, or nulls.
+            A table with more columns: each segment gets those of the row with its key, or nulls.
         join_key
             The column that both have.
 
@@ -177,7 +177,7 @@ class DatasetView:
         return segments.join(renamed, left_on=join_key, right_on=key, how="left").drop(key)
 
     def get_index_ranges(self) -> datafusion.DataFrame:
-        """One row for each segment: ``<index>:end`` and ``<index>:start`` of each index, null where it has none."""
+        """One row for each segment: ``<index>:end`` and ``<index>:start`` of each index, null without one."""
         return frame_of(self._layers(self.dataset.store_reader()).index_ranges())
 
     @warned("This method is deprecated and will be removed in a future release")
@@ -352,7 +352,7 @@ class DatasetEntry(HiddenDatasets, DatasetView, DatasetSearch):
 
     @property
     def updated_at(self) -> datetime:
-        """When the dataset changed last, in UTC: its name or default blueprint, or what is in it."""
+        """When the dataset changed last, in UTC: its name or default blueprint, or its content."""
         newest = self._folder().newest()
         stored = 0 if newest is None else int(newest.created * 1e9)
         return time_of(max(self._row().updated_ns, stored))
@@ -452,7 +452,7 @@ class DatasetEntry(HiddenDatasets, DatasetView, DatasetSearch):
         several recordings becomes a layer of several segments. A recording without an id has its file's name.
 
         It goes on in a thread; wait for the handle to be sure. Guarantee: each file succeeds or fails by itself, as a
-        whole; a result comes when the layer is visible. With the deprecated ``recording_layer=`` or ``timeout_secs=`` of
+        whole; its result comes once it is visible. With the deprecated ``recording_layer=`` or ``timeout_secs=`` of
         0.27 it waits, and gives the id of the segment.
 
         Parameters
@@ -534,7 +534,7 @@ class DatasetEntry(HiddenDatasets, DatasetView, DatasetSearch):
         layers_to_drop: str | Sequence[str] = (),
         force: bool = False,  # noqa: ARG002 (nothing here is ever pending)
     ) -> None:
-        """Drop layers of segments: those of these names, of these segments; where one is empty, of any.
+        """Drop layers of segments by names and by segments; an empty list stands for any.
 
         A segment without layers is gone. Files that were registered in place stay there. Ids and names that are
         not there are passed over. ``force`` is accepted, and changes nothing.
@@ -644,7 +644,7 @@ def layers_of(dataset: DatasetEntry, store: StoreReader) -> SegmentTables:
 
 
 def segments_in(dataset: DatasetEntry, segment_ids: Any) -> frozenset[str]:
-    """The ids that a method is given. Warns, where that method was called, of those that the dataset does not have."""
+    """The ids given to a method. Warns of unknown ones, at the call of that method."""
     chosen = _ids_of(segment_ids)
     ids = dataset.segment_ids()
     absent = sorted(chosen.difference(ids))

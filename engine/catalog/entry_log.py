@@ -74,13 +74,13 @@ OWN_FOLDERS: Final = ("catalog", "datasets", SECRETS, ".serve-secret")
 """What a catalog has in its folder for itself, where nobody else makes or registers a table. The last is a file: the
 secret of a server, where it was before it moved into the folder before it."""
 GOING: Final = 0
-"""The time of deletion of what is being removed."""
+"""The time of deletion of data that is being removed."""
 
 SYSTEM_TABLE: Final = "__entries"
 _SYSTEM_ID: Final = EntryId("0" * 32)
 
 Change = Callable[[Mapping[EntryId, EntryRow]], Mapping[EntryId, EntryRow]]
-"""What comes after some entries. It raises where they don't allow it, and is asked again where others came first."""
+"""The change from some entries to the next. It raises if they forbid it, and runs again if others came first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,8 +256,8 @@ class EntryLog:
         ``going`` are deleted ones whose data is about to be removed, which nobody adopts any more; ``clear`` are those
         whose data is gone. One that was adopted is neither.
 
-        Raises what ``change`` raises; ``WriteError`` where nothing could be written, which is transient where others
-        came first all the time; ``CommitUnknownError`` where nobody knows.
+        Raises what ``change`` raises; ``WriteError`` if nothing could be written, which is transient where others
+        came first all the time; ``CommitUnknownError`` if nobody knows.
         """
 
         def attempt() -> CatalogVersion | None:
@@ -296,7 +296,7 @@ class EntryLog:
     def add(self, *rows: EntryRow) -> CatalogVersion:
         """Add entries in one step.
 
-        Raises ``AlreadyExistsError`` where a name or an id is taken, or the place of a dataset.
+        Raises ``AlreadyExistsError`` if a name or an id is taken, or the place of a dataset.
         """
 
         def added(entries: Mapping[EntryId, EntryRow]) -> Mapping[EntryId, EntryRow]:

@@ -122,7 +122,7 @@ def requests_of(
     """The requests for existing files by their URIs.
 
     Raises ``UsageError`` for a relative path, a URL of another kind, no URI at all, or another number of layers;
-    ``NotFoundError`` where there is no such file.
+    ``NotFoundError`` if there is no such file.
     """
     texts = [os.fspath(uri) for uri in ([uris] if isinstance(uris, str | os.PathLike) else uris)]
     if not texts:
@@ -142,9 +142,9 @@ def requests_of(
 def requests_below(prefix: str | os.PathLike[str], layer: str | None) -> list[FileRequest]:
     """The requests for all recordings below a folder or prefix, by their paths: ``*.rrd``, and those of other formats.
 
-    Hidden ones of other formats are left out, and of a folder that is one input what is in it.
+    Hidden ones of other formats are left out, and so is the content of a folder that is one input.
 
-    Raises ``UsageError`` where there is no such folder, it is a file, or there is none in it.
+    Raises ``UsageError`` if there is no such folder, it is a file, or there is none in it.
     """
     text = os.fspath(prefix)
     location = located(_place(text))
@@ -209,7 +209,7 @@ def _announced_layers(requests: Sequence[FileRequest], kind: str) -> dict[tuple[
 def _each_once(requests: list[FileRequest]) -> list[FileRequest]:
     """Return the requests; if there are several, with the stores that each file announces.
 
-    Raises ``UsageError`` where two files have one layer of one segment, as far as their beginnings tell.
+    Raises ``UsageError`` if two files have one layer of one segment, as far as their beginnings tell.
     """
     if len(requests) < 2:
         return requests

@@ -65,7 +65,7 @@ def created_table_at(log: EntryLog, name: str, schema: pa.Schema, url: str | os.
 def _new_table(place: Location, name: str, schema: pa.Schema) -> Iterator[None]:
     """A block that creates the entry of a new table. If it is refused, the table is removed again.
 
-    Raises ``AlreadyExistsError`` where there is a table already.
+    Raises ``AlreadyExistsError`` if there is a table already.
     """
     folder = Folder.at(place)
     was_there = folder.exists()
@@ -137,9 +137,9 @@ def a_week_ago() -> datetime:
 
 
 def age_of(cleanup_before: Moment, *, allow_recent: bool) -> timedelta:
-    """The age of what is from a time.
+    """The age of data from a time.
 
-    Raises ``UsageError`` for what is no time, and for less than a week, unless that is allowed.
+    Raises ``UsageError`` for an invalid time, and for less than a week, unless that is allowed.
     """
     age = age_of_moment("cleanup_before", cleanup_before)
     if age < WEEK - timedelta(minutes=1) and not allow_recent:
@@ -189,7 +189,7 @@ def remove_abandoned(log: EntryLog) -> None:
 def abandoned_tables(log: EntryLog, older_than: timedelta) -> list[Folder]:
     """The folders of the catalog's own tables of that age without an entry and without any version with rows.
 
-    So they are what is left of creations that were cut. A table that was deleted is none of them if it ever had a row.
+    So they are leftovers of cut creations. A table that was deleted is none of them if it ever had a row.
     """
     tables = log.folder.sub(TABLES)
     old_names = [

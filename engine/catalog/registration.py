@@ -186,7 +186,7 @@ def _until(timeout_secs: float | None) -> float | None:
 GROUP_FILES: Final = 256
 """Files that one commit makes visible, at most."""
 GROUP_SECONDS: Final = 5.0
-"""How long what was found waits for its commit, about."""
+"""The time, about, that layers wait for their commit."""
 _INLINE_FILES: Final = 32
 """Files that are looked at in this process before it looks at the clock."""
 _TOGETHER: Final = 64
@@ -227,7 +227,7 @@ def start_registration(
 ) -> RegistrationHandle:
     """Start to register files with a dataset's store, in a thread of its own that outlives the main one.
 
-    ``check`` is called before each commit, and raises ``NotFoundError`` where the dataset was deleted.
+    ``check`` is called before each commit, and raises ``NotFoundError`` if the dataset was deleted.
     """
     outcomes = Outcomes(requests)
     registration = _Registration(folder, requests, options, outcomes, check)

@@ -236,7 +236,7 @@ class SegmentProperties:
         """Replace the properties of a segment if they are ``expected``, durably; None deletes them.
 
         Gives None, and changes nothing, where others came first. Raises ``UsageError`` unless there is one row of
-        16 MiB at most; ``WriteError`` where it cannot be written, ``CommitUnknownError`` where nobody knows.
+        16 MiB at most; ``WriteError`` if it cannot be written, ``CommitUnknownError`` if nobody knows.
         """
         stream = None if row is None else _stream_of(row)
         files, number = self._files(segment_id), expected.version + 1

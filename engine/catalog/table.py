@@ -184,7 +184,7 @@ class TableEntry(Entry):
     def delete(self) -> None:
         """Delete the table from the catalog. Its data stays, and can be registered again.
 
-        Raises ``NotFoundError`` where it was deleted before.
+        Raises ``NotFoundError`` if it was deleted before.
         """
         super().delete()
 
@@ -274,7 +274,7 @@ class TableEntry(Entry):
     def __datafusion_table_provider__(self, session: Any = None) -> object:
         """The table as DataFusion takes it from other libraries, where Lance was built for the same DataFusion.
 
-        Raises ``UnsupportedError`` where it was not: another DataFusion would read its memory wrongly.
+        Raises ``UnsupportedError`` if it was not: another DataFusion would read its memory wrongly.
         """
         version = importlib.metadata.version("datafusion")
         if version.partition(".")[0] != _DATAFUSION_OF_LANCE:
@@ -374,7 +374,7 @@ class WriteRows:
 def write_frame(table: LanceTable, frame: SparkFrame, *, replacing: bool) -> None:
     """Append the rows of a DataFrame, or replace all rows by them: tasks write, one commit publishes.
 
-    Raises as :meth:`TableEntry.append` does, and a transient ``WriteError`` where others replace the table meanwhile.
+    Raises as :meth:`TableEntry.append` does, and a transient ``WriteError`` if others replace the table meanwhile.
     """
     version, schema = table.version_and_schema()
     rows = TableRows(arrow_of(frame.schema), [], converted=True)

@@ -151,7 +151,7 @@ class TableEntry(Entry):
         NewTable.__datafusion_table_provider__,
         """The table as DataFusion takes it from other libraries.
 
-        Raises ``UnsupportedError`` where Lance was built for another DataFusion.
+        Raises ``UnsupportedError`` if Lance was built for another DataFusion.
         """,
     )
 

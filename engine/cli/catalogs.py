@@ -270,7 +270,7 @@ def unregister(
 
 
 _SHOWN: Final = 20
-"""Rows of a table that are shown where no limit is given."""
+"""The number of rows of a table shown without a limit."""
 
 
 @click.command(cls=WritingCommand)
@@ -439,7 +439,7 @@ def _check_known(what: str, given: Sequence[str], names: Iterable[str], lake: st
 def _requested(files: Sequence[str], prefixes: Sequence[str]) -> tuple[list[str], list[str]]:
     """The files of paths and patterns, and the folders and prefixes, all as URLs or absolute paths.
 
-    Raises ``UsageError`` where nothing is named, ``SourceMissingError`` for what is not there.
+    Raises ``UsageError`` if nothing is named, ``SourceMissingError`` for what is not there.
     """
     from glob import has_magic
 

@@ -195,8 +195,8 @@ def _line(verification: Verification) -> str:
 def check_pipeline(location: str, argument: str | None, svg: str | None) -> None:
     """Load a pipeline, apply it to the first recording of ``argument`` or to none, and print and draw its plan.
 
-    No chunk is read. Raises ``UsageError`` and ``PipelineError`` where it is not fit to run, ``ReadError`` where the
-    input cannot be opened, ``WriteError`` where the picture cannot be written.
+    No chunk is read. Raises ``UsageError`` and ``PipelineError`` if it is not fit to run, ``ReadError`` if the
+    input cannot be opened, ``WriteError`` if the picture cannot be written.
     """
     from ..pipelines import load_pipeline
     from ..stream import LazyChunkStream, PlaceholderSource, compile_plan, explain_plan, nodes_of, sink_of

@@ -57,13 +57,13 @@ from .outputs import RECORDINGS, check_replaced, output_folder, output_option
 from .standard_streams import as_given
 
 Converter = Callable[[Sequence[ConversionJob]], Iterator[tuple[ConversionJob, bool]]]
-"""Converts some inputs, and gives each as soon as it is done, with whether it succeeded."""
+"""Converts some inputs, and yields each with its success as soon as it is done."""
 
 CHECKPOINTS = ".chunkmill-convert"
-"""The folder in the output in which runs that were cut leave what they know, until they have been gone on with."""
+"""The folder in the output with the journals of cut runs, until these have been continued."""
 
 JOBS_AT_ONCE: Final = 64
-"""Jobs that are opened, converted and committed before the next ones: what is lost at most when a run is cut."""
+"""Jobs that are opened, converted and committed before the next ones: a cut run loses at most so many."""
 
 _DONE: Final = "done.jsonl"
 _STALE_SECONDS: Final = 7 * 86400.0
@@ -106,7 +106,7 @@ class _Journal:
     def run(self, jobs: Mapping[LandedFile, ConversionJob], convert: Converter) -> list[ConversionJob]:
         """Convert the inputs that are not done yet, and return the jobs that an earlier run had done.
 
-        ``convert`` gives each job as soon as it is done, with whether it succeeded. Raises what it raises; then, and
+        ``convert`` yields each job with its success as soon as it is done. Raises what it raises; then, and
         when it is interrupted, what succeeded is remembered.
         """
         with writing(str(self._folder)):
@@ -255,7 +255,7 @@ def convert_all(
 
     ``jobs`` are planned where they are not given.
 
-    Raises ``UsageError`` where the call is wrong; leaves with exit code 1 where an input failed (2 where every failure
+    Raises ``UsageError`` if the call is wrong; leaves with exit code 1 where an input failed (2 where every failure
     is one of usage).
     """
     began, started = time.time(), time.perf_counter()

@@ -27,7 +27,7 @@ _PLAIN_WIDTH = 1_000_000
 _LONG = 100
 _MOST_STORES = 3
 _ASIDE = ("/__properties", "/__warnings")
-"""Entities that tell of the recording rather than of what it recorded."""
+"""Entities that describe the recording rather than its content."""
 
 
 class Heading(NamedTuple):

@@ -67,8 +67,8 @@ def plan_jobs(arguments: Iterable[str], output: str) -> list[ConversionJob]:
     """Find the inputs and give each its own destination.
 
     A folder or a pattern writes into the folder ``output``, as do several files; a single file writes to ``output``
-    itself unless that is a folder. Raises ``SourceMissingError`` where a folder or a pattern gives nothing, and
-    ``UsageError`` where two inputs would become one file or an input would be its own destination.
+    itself unless that is a folder. Raises ``SourceMissingError`` if a folder or a pattern gives nothing, and
+    ``UsageError`` if two inputs would become one file or an input would be its own destination.
     """
     arguments = list(arguments)
     items = distinct_inputs(arguments)
@@ -79,7 +79,7 @@ def plan_jobs(arguments: Iterable[str], output: str) -> list[ConversionJob]:
 def merge_jobs(arguments: Iterable[str], output: str, name: str) -> list[ConversionJob]:
     """The inputs of the file ``output``, each once; ``name`` is the id of inputs without one.
 
-    Raises ``UsageError`` where that is a folder, or one of them.
+    Raises ``UsageError`` if that is a folder, or one of them.
     """
     target = reading_location(output)
     if is_folder(output):

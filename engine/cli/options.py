@@ -271,7 +271,7 @@ class CommandGroup(click.Group):
 
 
 _OPTION_BEFORE: Final = "content"
-"""The option of a command behind which those of the formats stand."""
+"""The option of a command before those of the formats."""
 
 
 class ReadingCommand(WritingCommand):

@@ -1,7 +1,7 @@
 """Outputs of commands, under one rule: a file is replaced only if it is an RRD, or with ``--overwrite``.
 
 A suffix that has no writer is an error, an input is never replaced, and missing parent folders are made, and removed
-again where nothing was written into them. Of the package, click alone is needed to import this.
+again if nothing was written into them. Of the package, click alone is needed to import this.
 """
 
 from __future__ import annotations

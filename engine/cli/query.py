@@ -194,7 +194,7 @@ def _grouped(batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> Iterator[p
 
 
 _SHOWN: Final = 20
-"""Rows that are shown where no limit is given, as Rerun's frames show them."""
+"""The number of rows shown without a limit, as Rerun's frames show them."""
 
 
 def _listed(_context: click.Context, _option: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:

@@ -1,6 +1,6 @@
 """The start of the program: boot Spark's JVM early, import little, and give advice on options.
 
-For the program only, and where no code of the user's runs in it: in a user's own process the libraries would not know
+For the program only, and if no code of the user's runs in it: in a user's own process the libraries would not know
 each other any more.
 """
 
@@ -128,7 +128,7 @@ def leave_out_what_nothing_needs() -> None:
 
 
 _LOOKED_INTO: Final = 64_000_000
-"""Bytes of an input above which it is not read once more to tell what it has instead."""
+"""The largest input, in bytes, that is read once more to name its contents."""
 
 _TOPICS: Final = "include_topic_regex"
 _RULES: Final = re.compile(r"([+-]?)\s*([^\s+-]\S*)")
@@ -144,7 +144,7 @@ def advise_before(jobs: Sequence[ConversionJob], options: ConvertOptions) -> Non
 def advise_after(jobs: Iterable[ConversionJob], options: ConvertOptions) -> None:
     """Warn of each choice of entities or topics without a result in any of the finished jobs.
 
-    Outputs are looked at until something came of every choice. With a pipeline, entities may be others than those
+    Outputs are read until every choice has a result. With a pipeline, entities may be others than those
     that were chosen, and nothing is said.
     """
     left = {("--content", rule) for text in options.content for rule in _included(text)}
@@ -175,7 +175,7 @@ def _options_for_nothing(jobs: Sequence[ConversionJob], options: ConvertOptions)
 
 
 def _stars(options: ConvertOptions) -> list[str]:
-    """A line for each star that stands where a shell would take it for a wildcard.
+    """A line for each star in a place of a shell's wildcard.
 
     >>> options = ConvertOptions(content=("/imu/* - /camera/**",), reading={"include_topic_regex": ("/imu/*",)})
     >>> for line in _stars(options):

@@ -164,7 +164,7 @@ class SearchIndexes:
     def maintain(self, live: LiveEntries, run: RunOptions, *, retrain: bool) -> None:
         """Bring all indexes up to date; with ``retrain`` they are trained anew.
 
-        Raises a transient ``WriteError`` where another process does that, or changes them.
+        Raises a transient ``WriteError`` if another process does that, or changes them.
         """
         if not self.all():
             return

@@ -150,7 +150,7 @@ class DatasetSearch:
     def delete_search_indexes(self, column: AnyComponentColumn) -> list[IndexConfig]:
         """Delete the index of a component, and return what was deleted. Later maintenance removes its files.
 
-        Raises ``NotFoundError`` where there is no such component.
+        Raises ``NotFoundError`` if there is no such component.
         """
         key = _key_of(column)
         gone = self._indexes().delete(*key)

@@ -466,7 +466,7 @@ class EncodedMessage:
 def encoded_chunks(wanted: Iterable[tuple[StoredLayer, Integers]], call: Call) -> Iterator[EncodedMessage]:
     """The ``FetchChunksResponse`` messages of chunks, by the rows of the manifests of their layers.
 
-    Those of a layer come in the order of its files. Each is compared with its digest, where it has one, and with the
+    Those of a layer come in the order of its files. Each is compared with its digest, if it has one, and with the
     chunk id in the manifest. Raises ``ReadError``, and :class:`ProtocolError` for a row that is not there.
     """
     pieces: list[bytes | memoryview] = []

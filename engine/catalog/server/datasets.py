@@ -360,7 +360,7 @@ _TASKS: Final = pa.schema(
 
 
 def failed_task(text: str) -> str:
-    """The id of a task that failed for the reason in ``text``, of which 8,192 characters are kept.
+    """The id of a task that failed for the reason in ``text``, cut to 8,192 characters.
 
     >>> error_of(failed_task("the file holds no recording"))
     'the file holds no recording'

@@ -42,7 +42,7 @@ _LOG: Final = logging.getLogger(__name__)
 Integers = npt.NDArray[np.int64]
 
 _OWN_FILES: Final = tuple(name for name in OWN_FOLDERS if name != "datasets")
-"""Folders of a catalog that have no file to register; a dataset may have those of another one."""
+"""Folders of a catalog without files to register; a dataset may have those of another one."""
 
 
 @dataclass(frozen=True, slots=True)

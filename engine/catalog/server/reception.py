@@ -267,7 +267,7 @@ class MemoryBudget:
     def taking(self) -> Iterator[Callable[[int], None]]:
         """A block in which bytes of a request come, each counted as it does until the block ends.
 
-        What it gives raises :class:`ProtocolError` where they do not fit.
+        The block raises :class:`ProtocolError` if they do not fit.
         """
         total = 0
 

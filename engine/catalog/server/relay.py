@@ -155,7 +155,7 @@ class _Line:
     def move(self, buffer: memoryview, most: int) -> None:
         """Move the bytes that can be moved now, in at most ``most`` pieces; then others have a turn.
 
-        Raises ``OSError`` where an end is gone.
+        Raises ``OSError`` if an end is gone.
         """
         rounds = 0
         while not self.is_over:

@@ -185,7 +185,7 @@ _METRICS: Final = {
     4: VectorDistanceMetric.Hamming,
 }
 _TOP_K: Final = 10
-"""Vectors that are found where a client does not say how many."""
+"""The number of results of a vector query without a limit."""
 _ROWS: Final = 65_536
 """Rows of a message."""
 _WITHOUT_BTREES: Final = "indexes of words and of vectors are made here, and none of plain values"

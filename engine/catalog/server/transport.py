@@ -267,7 +267,7 @@ class _Handler:
         self._watch = watch
 
     def of_grpc(self, waiting: ThreadPoolExecutor) -> Any:
-        """The handler of grpcio that takes and gives bytes; one that waits does so in those other threads."""
+        """The handler of grpcio, for bytes; one that waits does so in those other threads."""
         if self._method.kind is Kind.STREAM:
             stream = partial(self._stream)
             if self._method.waits:

@@ -108,7 +108,7 @@ def _in_parts(lake: Lake, token: bytes) -> Mapping[str, Any]:
 
 
 def granted(lake: Lake, text: str) -> Grant:
-    """The grant in the path of a request. Raises :class:`ProtocolError` where it is none of ours, or too old."""
+    """The grant in the path of a request. Raises :class:`ProtocolError` if it is none of ours, or too old."""
     claims = verified(text, lake.upload_secret, _AUDIENCE)
     return Grant(claims["key"], claims["size"], claims.get("upload", ""), claims.get("part", 0))
 
