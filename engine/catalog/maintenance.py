@@ -187,7 +187,7 @@ def remove_abandoned(log: EntryLog) -> None:
 
 
 def abandoned_tables(log: EntryLog, older_than: timedelta) -> list[Folder]:
-    """The folders of the catalog's own tables of that age without an entry and without any version with rows.
+    """The folders of the catalog's own tables of that age without an entry and without any data file.
 
     So they are leftovers of cut creations. A table that was deleted is none of them if it ever had a row.
     """

@@ -238,7 +238,7 @@ class JoinedLines(logging.Filter):
 
 
 def _name_of(host: str) -> str:
-    """A host to call: empty for an address that means all of this machine's."""
+    """A host to call: the name of this machine for an address that means all of its own."""
     return socket.gethostname() if host in ("0.0.0.0", "::") else f"[{host}]" if ":" in host else host  # noqa: S104 (it is not listened at)
 
 

@@ -81,7 +81,7 @@ def _offers_h2_alone(data: bytes) -> bool | None:
 
 
 def _names_of_protocols(hello: bytes) -> list[bytes]:
-    """The protocols in the first message of TLS; empty for any other message."""
+    """The protocols that the first message of TLS offers; empty for any other message."""
     try:
         at = 4 + 2 + 32
         at += 1 + hello[at]
