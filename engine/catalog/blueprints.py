@@ -55,21 +55,21 @@ class HiddenDatasets(Entry):
             self.set_default_blueprint(registered[0])
 
     def blueprint_dataset(self) -> Self | None:
-        """The hidden dataset whose segments are this one's blueprints; None for such a one itself."""
+        """The hidden dataset of this one's blueprints; None for such a dataset itself."""
         hidden = self._row().blueprints
         return None if hidden is None else self._other(hidden)
 
     def blueprints(self) -> list[str]:
-        """The ids of all blueprints: of those that were ingested with recordings, and then of those registered."""
+        """The ids of all blueprints: first those ingested with recordings, then those registered."""
         hidden = self.blueprint_dataset()
         return [] if hidden is None else hidden.segment_ids()
 
     def default_blueprint(self) -> str | None:
-        """The blueprint that segments are shown with, if one is set."""
+        """The default blueprint of the segments, or None."""
         return self._row().default_blueprint
 
     def set_default_blueprint(self, blueprint_name: str | None) -> None:
-        """Let segments be shown with the blueprint of this id; None sets none.
+        """Set the default blueprint of the segments; None sets none.
 
         Raises
         ------
@@ -80,11 +80,11 @@ class HiddenDatasets(Entry):
         self._log.change(self.id, lambda row: replace(row, default_blueprint=blueprint_name))
 
     def default_segment_table_blueprint(self) -> str | None:
-        """The blueprint that the table of segments is shown with, if one is set."""
+        """The default blueprint of the table of segments, or None."""
         return self._row().table_blueprint
 
     def set_default_segment_table_blueprint(self, blueprint_name: str | None) -> None:
-        """Let the table of segments be shown with the blueprint of this id; None sets none.
+        """Set the default blueprint of the table of segments; None sets none.
 
         Raises
         ------
@@ -103,12 +103,12 @@ class HiddenDatasets(Entry):
     # --- assets
 
     def asset_dataset(self) -> Self | None:
-        """The hidden dataset whose segments are assets of this one's; None where there never was an asset."""
+        """The hidden dataset of this one's assets; None if there never was an asset."""
         hidden = self._row().assets
         return None if hidden is None else self._other(hidden)
 
     def make_asset_dataset(self) -> Self:
-        """The hidden dataset of the assets, which is made if there is none. It goes with this one."""
+        """Return the hidden dataset of the assets, and create it if missing. It is deleted with this one."""
         hidden = self._log.transact(self._with_assets).row(self.id).assets
         assert hidden is not None
         return self._other(hidden)
@@ -134,7 +134,7 @@ class HiddenDatasets(Entry):
         mode: Literal["opt_out", "opt_in"] = "opt_out",
         segments: Sequence[str] = (),
     ) -> str:
-        """Register a recording, all of it static, that is shown with segments; gives the id of the asset.
+        """Register a static recording that is shown with segments, and return the id of the asset.
 
         Parameters
         ----------
@@ -160,7 +160,7 @@ class HiddenDatasets(Entry):
         return registered[0]
 
     def assets_for_segment(self, segment_id: str | None) -> list[str]:
-        """The ids of the assets that go with a segment, whether there is such a one or not; None: with every one."""
+        """The ids of a segment's assets, even if there is no such segment; None: of those for all segments."""
         hidden = self.asset_dataset()
         if hidden is None:
             return []
@@ -185,10 +185,10 @@ class HiddenDatasets(Entry):
             There is no such blueprint, and it was not named before.
         """
         row = self._row()
-        known = {row.default_blueprint, row.table_blueprint, None}
+        valid_names = {row.default_blueprint, row.table_blueprint, None}
         if blueprints is not None and blueprints != row.blueprints:
-            known |= {*self._other(blueprints).segment_ids(), *self.blueprints()}
-        for name in {default_blueprint, table_blueprint} - known:
+            valid_names |= {*self._other(blueprints).segment_ids(), *self.blueprints()}
+        for name in {default_blueprint, table_blueprint} - valid_names:
             self._check_blueprint(name)
 
         def changed(row: EntryRow) -> EntryRow:
@@ -209,7 +209,7 @@ class HiddenDatasets(Entry):
 
 
 def _goes_with(row: pa.RecordBatch | None, segment_id: str | None) -> bool:
-    """Whether an asset of these properties goes with a segment, or with every one."""
+    """Return whether an asset of these properties belongs to a segment, or to every one."""
     mode, named = _texts(row, _MODE), _texts(row, _SEGMENTS)
     if mode[:1] == [_OPT_IN]:
         return segment_id is not None and segment_id in named
@@ -217,7 +217,7 @@ def _goes_with(row: pa.RecordBatch | None, segment_id: str | None) -> bool:
 
 
 def _texts(row: pa.RecordBatch | None, name: str) -> list[str]:
-    """The texts of a property; none where it is something else, which is passed over."""
+    """The texts of a property; empty if it is something else, which is passed over."""
     if row is None or name not in row.schema.names or row[name].type != pa.list_(pa.string()):
         return []
     return [text for text in row[name][0].as_py() or () if text is not None]
@@ -232,7 +232,7 @@ class Recording(LazyStore):
         self._recording_id = recording_id
 
     def application_id(self) -> str:
-        """The id of the application that recorded it."""
+        """The id of the application that made the recording."""
         return self._application_id
 
     def recording_id(self) -> str:
@@ -247,7 +247,7 @@ class Recording(LazyStore):
         include_semantically_empty_columns: bool = False,
         include_tombstone_columns: bool = False,
     ) -> RecordingView:
-        """The rows by an index of the entities that ``contents`` name, with filters to be added; see :meth:`reader`.
+        """The rows of the entities in ``contents`` by an index, with filters to be added; see :meth:`reader`.
 
         ``contents`` are an expression such as ``/imu/**``, or a mapping of expressions to components.
 

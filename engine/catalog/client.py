@@ -1,4 +1,4 @@
-"""``CatalogClient``: the entries of a catalog in a folder, and queries of what they name."""
+"""``CatalogClient``: the entries of a catalog in a folder, and queries of them."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ _EMBEDDED: Final = "rerun+"
 
 @dataclass(frozen=True)
 class VersionInfo:
-    """The version of what serves a catalog, and where it runs, as far as that is known."""
+    """The version of a catalog's server, and its place, as far as known."""
 
     version: str
     cloud_provider: str | None = None
@@ -145,7 +145,7 @@ class CatalogClient:
 
     @property
     def ctx(self) -> CatalogContext:
-        """A session of DataFusion in which every table is there by its name, those that come later included.
+        """A session of DataFusion with every table by its name, later ones included.
 
         Dots divide a name into a catalog, a schema and a table of SQL.
         """
@@ -161,7 +161,7 @@ class CatalogClient:
         return self._semantics
 
     def version_info(self) -> VersionInfo:
-        """The version of chunkmill, which serves this catalog from within this process."""
+        """The version of chunkmill, which serves this catalog in this process."""
         return VersionInfo(f"chunkmill {importlib.metadata.version('chunkmill')}")
 
     # --- lists
@@ -282,7 +282,7 @@ class CatalogClient:
         """Make a dataset of this name, empty, or with the recordings of the store at ``url``, which stays where it is.
 
         Names are unique over datasets and tables. With ``exist_ok`` a dataset of this name is given back if there is
-        one already, and was made of the same ``url`` where one is given. ``id`` is one that no entry has, by default
+        one already, made of the same ``url`` if one is given. ``id`` is one that no entry has, by default
         a new one; ``with_assets`` makes the hidden dataset of its assets with it, and not with the first of these.
 
         Raises
@@ -300,14 +300,14 @@ class CatalogClient:
         try:
             self._log.add(*rows)
         except AlreadyExistsError:
-            there = self._log.read().named(name)
-            if exist_ok and there is None and place is None:  # it was renamed or deleted meanwhile
+            existing = self._log.read().named(name)
+            if exist_ok and existing is None and place is None:  # it was renamed or deleted meanwhile
                 return self.create_dataset(name, exist_ok=True, url=url, id=id, with_assets=with_assets)
-            if not exist_ok or there is None or there.kind is not EntryKind.DATASET:
+            if not exist_ok or existing is None or existing.kind is not EntryKind.DATASET:
                 raise
-            if (place is not None and there.place != place) or (id is not None and there.id != id):
+            if (place is not None and existing.place != place) or (id is not None and existing.id != id):
                 raise
-            return DatasetEntry(self, self._log, there)
+            return DatasetEntry(self, self._log, existing)
         return DatasetEntry(self, self._log, rows[0])
 
     def _adopted(self, url: str | os.PathLike[str]) -> str:
@@ -318,7 +318,7 @@ class CatalogClient:
     def create_table(self, name: str, schema: pa.Schema, url: str | os.PathLike[str] | None = None) -> TableEntry:
         """Make a table of this name with these columns, and no rows.
 
-        It lies in a folder of its own below ``url``, an absolute path or URL, or in the catalog's folder where none is
+        It is in a folder of its own below ``url``, an absolute path or URL, or in the catalog's folder where none is
         given. Fields with the metadata ``{"rerun:is_table_index": "true"}`` are the key of its ``upsert``.
 
         Raises
@@ -468,7 +468,7 @@ class CatalogClient:
 
 
 def table_of(client: CatalogClient, name: str) -> TableEntry:
-    """Return the table of a name. Raises ``NotFoundError`` with the words that earlier calls have."""
+    """Return the table of a name. Raises ``NotFoundError`` with the message of earlier calls."""
     try:
         return client.get_table(name)
     except NotFoundError:
@@ -476,7 +476,7 @@ def table_of(client: CatalogClient, name: str) -> TableEntry:
 
 
 def write_to(entry: TableEntry, batches: Batches, insert_mode: TableInsertMode) -> None:
-    """Write to a table as a mode says."""
+    """Write to a table in an insert mode."""
     mode = TableInsertMode(insert_mode)
     write = {"APPEND": entry.append, "OVERWRITE": entry.overwrite, "REPLACE": entry.upsert}[mode.name]
     write(batches)
@@ -484,10 +484,10 @@ def write_to(entry: TableEntry, batches: Batches, insert_mode: TableInsertMode) 
 
 def _check_datafusion() -> None:
     try:
-        found = importlib.util.find_spec("datafusion")
+        spec = importlib.util.find_spec("datafusion")
     except ValueError:  # somebody forbade its import
-        found = None
-    if found is None:
+        spec = None
+    if spec is None:
         raise MissingExtraError(
             "a catalog needs the package datafusion, which is not installed", hint="pip install 'datafusion>=52'"
         )
@@ -510,8 +510,8 @@ Queried = tuple[AnswerColumns, list[QueriedSegment]]
 def queried_at(place: Location, dataset: str | None, query: Query, segments: Sequence[str] = ()) -> Queried:
     """The segments of a dataset of a catalog, or of a store, as a query sees them in the newest version.
 
-    ``dataset`` is the one of a catalog, which may be left out where there is only one; ``segments`` are ids, or
-    patterns such as ``drive-*``; none means all. Raises ``UsageError`` where a dataset is missing or too many,
+    ``dataset`` is the one of a catalog, which may be left out if there is only one; ``segments`` are ids, or
+    patterns such as ``drive-*``; none means all. Raises ``UsageError`` if a dataset is missing or too many,
     ``NotFoundError`` for a dataset or a segment that is not there, and as :meth:`DatasetView.reader` does.
     """
     if is_catalog(place):
@@ -529,23 +529,23 @@ def queried_at(place: Location, dataset: str | None, query: Query, segments: Seq
     return store.queried(query, None if ids is None else chosen_segments(segments, ids))
 
 
-def chosen_segments(words: Sequence[str], there: Sequence[str]) -> list[str]:
-    """The ids that words mean: ids, or patterns of them. Raises ``NotFoundError`` for a word that means none."""
-    known, chosen = set(there), dict[str, None]()
+def chosen_segments(words: Sequence[str], segment_ids: Sequence[str]) -> list[str]:
+    """Return the ids that words name, as ids or patterns. Raises ``NotFoundError`` for a word without a match."""
+    existing, chosen = set(segment_ids), dict[str, None]()
     for word in words:
-        matching = [word] if word in known else fnmatch.filter(there, word)
+        matching = [word] if word in existing else fnmatch.filter(segment_ids, word)
         if not matching:
-            close = difflib.get_close_matches(word, there, 1)
+            close = difflib.get_close_matches(word, segment_ids, 1)
             raise NotFoundError(
                 f"there is no segment {word!r}",
-                hint=f"Did you mean {close[0]!r}?" if close else f"There are {counted(len(known), 'segment')}.",
+                hint=f"Did you mean {close[0]!r}?" if close else f"There are {counted(len(existing), 'segment')}.",
             )
         chosen.update(dict.fromkeys(matching))
     return list(chosen)
 
 
 def one_dataset(client: CatalogClient, name: str | None) -> DatasetEntry:
-    """The dataset of a name, or the only one. Raises ``UsageError`` where several could be meant."""
+    """Return the dataset of a name, or the only one. Raises ``UsageError`` if several could be meant."""
     if name is not None:
         return client.get_dataset(name)
     datasets = client.datasets()

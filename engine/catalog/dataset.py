@@ -1,4 +1,4 @@
-"""Datasets of a catalog: ``DatasetEntry``, whose segments lie in a store of recordings, and views of some of them."""
+"""Datasets of a catalog: ``DatasetEntry``, whose segments are in a store of recordings, and views of some of them."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class SupportsReader(Protocol):
 
 
 class DatasetView:
-    """Some segments and entities of a dataset, to which filters apply when rows are read.
+    """Some segments and entities of a dataset. Its filters apply when rows are read.
 
     :meth:`filter_segments` and :meth:`filter_contents` of a dataset, which is the view of all it has, give views that
     leave something out. A view is immutable::
@@ -85,7 +85,7 @@ class DatasetView:
     # --- filters
 
     def filter_segments(self, segment_ids: str | Sequence[str] | datafusion.DataFrame) -> DatasetView:
-        """The view of these segments alone, of those that it has.
+        """The view of these segments alone, as far as it has them.
 
         Ids that the dataset does not have are passed over, with a :class:`ReadWarning`.
         ``segment_ids`` are one id, several, or a DataFrame with a column ``rerun_segment_id``, which is read at once.
@@ -102,8 +102,7 @@ class DatasetView:
         return DatasetView(self.dataset, segments, self._contents)
 
     def filter_contents(self, exprs: Content) -> DatasetView:
-        """The view of the entities that expressions mean, which are added to those of before; see
-        :class:`ContentFilter`.
+        """The view of the entities of expressions, added to the earlier ones; see :class:`ContentFilter`.
 
         ``/points/**`` is an entity and all below it, ``/points`` the entity alone, ``-/text/**`` leaves out. Of several
         that match an entity the most specific decides.
@@ -119,7 +118,7 @@ class DatasetView:
             check_argument("exprs", expr, str)
         return DatasetView(self.dataset, self._segments, (*(self._contents or ()), *added))
 
-    # --- what is in it
+    # --- contents
 
     def segment_ids(self) -> list[str]:
         """The ids of the segments, in the order of their registration."""
@@ -144,7 +143,7 @@ class DatasetView:
     def segment_table(
         self, join_meta: SupportsReader | datafusion.DataFrame | None = None, join_key: str = "rerun_segment_id"
     ) -> datafusion.DataFrame:
-        """One row for each segment: its layers and where they lie, sizes, properties, and the range of each index.
+        """One row for each segment: its layers and their URLs, sizes, properties, and the range of each index.
 
         The columns are ``rerun_segment_id``, ``rerun_layer_names``, ``rerun_storage_urls``, ``rerun_last_updated_at``,
         ``rerun_num_chunks``, ``rerun_size_bytes`` (of chunks, as stored), one for each property (of several layers the
@@ -153,7 +152,7 @@ class DatasetView:
         Parameters
         ----------
         join_meta
-            A table with more columns, of which each segment gets those of the row with its key, or nulls.
+            A table with more columns: each segment gets those of the row with its key, or nulls.
         join_key
             The column that both have.
 
@@ -178,7 +177,7 @@ class DatasetView:
         return segments.join(renamed, left_on=join_key, right_on=key, how="left").drop(key)
 
     def get_index_ranges(self) -> datafusion.DataFrame:
-        """One row for each segment: ``<index>:end`` and ``<index>:start`` of each index, null where it has none."""
+        """One row for each segment: ``<index>:end`` and ``<index>:start`` of each index, null without one."""
         return frame_of(self._layers(self.dataset.store_reader()).index_ranges())
 
     @warned("This method is deprecated and will be removed in a future release")
@@ -206,7 +205,7 @@ class DatasetView:
         using_index_values: IndexValuesLike | Mapping[str, IndexValuesLike] | datafusion.DataFrame | None = None,
         executor: str | None = None,
     ) -> QueryFrame:
-        """The rows of the segments by an index, as a DataFrame of DataFusion, which reads when its rows are wanted.
+        """The rows of the segments by an index, as a DataFrame of DataFusion that reads them when they are wanted.
 
         Each index value at which a segment has some value makes a row, with the columns ``rerun_segment_id``, all
         indexes, and a list of values for each component of an entity. Of several values at one index value that with
@@ -307,7 +306,7 @@ class DatasetView:
         return self._layers(self.dataset.store_reader())
 
     def queried(self, query: Query) -> tuple[AnswerColumns, list[QueriedSegment]]:
-        """The columns of the answer to a query, and the segments as it sees them, as of the newest version.
+        """The columns of the answer to a query, and the segments as of the newest version.
 
         The contents of the query count, and not those of the view. Raises ``ValueError`` as :meth:`reader` does.
         """
@@ -320,7 +319,7 @@ class DatasetView:
     # --- inside
 
     def _filter(self) -> ContentFilter:
-        """The entities. A view that nobody gave expressions has all but properties."""
+        """The filter of the entities. A view without expressions has all entities but properties."""
         return ContentFilter.everything() if self._contents is None else ContentFilter(self._contents)
 
     def _layers(self, store: StoreReader) -> SegmentTables:
@@ -342,7 +341,7 @@ class DatasetEntry(HiddenDatasets, DatasetView, DatasetSearch):
 
     @property
     def dataset(self) -> DatasetEntry:
-        """The dataset itself: it is the view that leaves nothing out."""
+        """The dataset itself: the view that leaves nothing out."""
         return self
 
     @property
@@ -353,7 +352,7 @@ class DatasetEntry(HiddenDatasets, DatasetView, DatasetSearch):
 
     @property
     def updated_at(self) -> datetime:
-        """When the dataset changed last, in UTC: its name or default blueprint, or what is in it."""
+        """When the dataset changed last, in UTC: its name or default blueprint, or its content."""
         newest = self._folder().newest()
         stored = 0 if newest is None else int(newest.created * 1e9)
         return time_of(max(self._row().updated_ns, stored))
@@ -394,7 +393,7 @@ class DatasetEntry(HiddenDatasets, DatasetView, DatasetSearch):
         return segment_url(dataset, segment_id, timeline, start, end)
 
     def segment_store(self, segment_id: str) -> LazyStore:
-        """The chunks of a segment, of all its layers; none is read before it is touched.
+        """The chunks of a segment, of all its layers; each is read when it is first used.
 
         Raises
         ------
@@ -447,13 +446,13 @@ class DatasetEntry(HiddenDatasets, DatasetView, DatasetSearch):
     ) -> RegistrationHandle:
         """Register recordings: each becomes a layer of the segment that has its recording id.
 
-        An RRD stays where it lies, and must not change: its footer says where its chunks are. One without a footer is
+        An RRD stays where it is, and must not change: its footer says where its chunks are. One without a footer is
         read whole, with a warning. Files of other formats (MCAP, Parquet, a LeRobot dataset, of which each episode is a
         segment) are copied: their chunks, as their readers give them, become those of the dataset's store. A file with
         several recordings becomes a layer of several segments. A recording without an id has its file's name.
 
         It goes on in a thread; wait for the handle to be sure. Guarantee: each file succeeds or fails by itself, as a
-        whole, and a result is told when it is visible. With the deprecated ``recording_layer=`` or ``timeout_secs=`` of
+        whole; its result comes once it is visible. With the deprecated ``recording_layer=`` or ``timeout_secs=`` of
         0.27 it waits, and gives the id of the segment.
 
         Parameters
@@ -466,13 +465,13 @@ class DatasetEntry(HiddenDatasets, DatasetView, DatasetSearch):
             What happens to a layer that the segment has already: ``replace`` (its place is taken), ``skip`` or
             ``error``.
         verify
-            Read all chunks of RRDs that stay where they lie, and keep a digest of each, with which they are compared
+            Read all chunks of RRDs that stay in place, and keep a digest of each, with which they are compared
             whenever they are read. Those that are copied have one anyway. A file whose footer lies about a chunk is
             refused; without this only chunks that are read are compared with it.
         copy
             Copy RRDs, too: the dataset does not need the files any more then.
         times
-            Read all chunks of RRDs that stay where they lie, and keep their times, so that queries that need no values
+            Read all chunks of RRDs that stay in place, and keep their times, so that queries that need no values
             (counts, an index, what is not null) need not read chunks. Those that are copied have them anyway. Of a file
             that cannot be read whole none are kept, with a ``ReadWarning``.
         executor
@@ -484,7 +483,7 @@ class DatasetEntry(HiddenDatasets, DatasetView, DatasetSearch):
         NotFoundError
             There is no such file.
         AlreadyExistsError
-            With ``on_duplicate="error"``, one of the layers is there already.
+            With ``on_duplicate="error"``, one of the layers exists already.
         ValueError
             A path is relative, there are none, or as many layers as URIs are wanted; or two files of the request have
             one layer of one segment.
@@ -535,9 +534,9 @@ class DatasetEntry(HiddenDatasets, DatasetView, DatasetSearch):
         layers_to_drop: str | Sequence[str] = (),
         force: bool = False,  # noqa: ARG002 (nothing here is ever pending)
     ) -> None:
-        """Drop layers of segments: those of these names, of these segments; where one is empty, of any.
+        """Drop layers of segments by names and by segments; an empty list stands for any.
 
-        A segment without layers is gone. Files that were registered where they lie stay there. Ids and names that are
+        A segment without layers is gone. Files that were registered in place stay there. Ids and names that are
         not there are passed over. ``force`` is accepted, and changes nothing.
 
         Raises
@@ -561,7 +560,7 @@ class DatasetEntry(HiddenDatasets, DatasetView, DatasetSearch):
         cleanup_before: Moment | None = None,
         unsafe_allow_recent_cleanup: bool = False,
     ) -> None:
-        """Compact the dataset, and remove what only old versions of it need.
+        """Compact the dataset, and remove what only its old versions need.
 
         Parameters
         ----------
@@ -598,11 +597,11 @@ class DatasetEntry(HiddenDatasets, DatasetView, DatasetSearch):
     # --- the store
 
     def _kind(self) -> str:
-        """The kind of the recordings that are its segments."""
+        """The kind of the recordings of its segments."""
         return "blueprint" if self.kind is EntryKind.BLUEPRINT_DATASET else "recording"
 
     def store_reader(self) -> StoreReader:
-        """The store, of which what was read stays. Raises ``NotFoundError`` once the dataset was deleted."""
+        """The store's reader, which keeps what it read. Raises ``NotFoundError`` once the dataset was deleted."""
         return self._log.store(self._row())
 
     def _folder(self) -> RecordingsFolder:
@@ -639,13 +638,13 @@ def _ids(live: LiveEntries, kind: str) -> list[str]:
 
 
 def layers_of(dataset: DatasetEntry, store: StoreReader) -> SegmentTables:
-    """The layers of all segments of a dataset, as of now; ``store`` is its own, and knows their schemas then."""
+    """The layers of all segments of a dataset, as of now; ``store`` is its own, and then knows their schemas."""
     kind = "blueprint" if dataset.kind is EntryKind.BLUEPRINT_DATASET else "recording"
     return SegmentTables.of(summarised(store.folder, store.live(), store.schemas).table, kind)
 
 
 def segments_in(dataset: DatasetEntry, segment_ids: Any) -> frozenset[str]:
-    """The ids that a method is given. Warns, where that method was called, of those that the dataset does not have."""
+    """The ids given to a method. Warns of unknown ones, at the call of that method."""
     chosen = _ids_of(segment_ids)
     ids = dataset.segment_ids()
     absent = sorted(chosen.difference(ids))

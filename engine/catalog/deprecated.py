@@ -30,7 +30,7 @@ class TableInsertMode(Enum):
 
 
 def replaced_by(name: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Let a function warn that ``name`` is to be used instead."""
+    """Let a function warn that ``name`` replaces it."""
     return warned(f"Use {name}() instead")
 
 
@@ -74,7 +74,10 @@ def older(
     """
     earlier = {today: then for then, today in parameters.items()}
     signature = inspect.signature(new)
-    taken = [one.replace(name=earlier.get(one.name, one.name)) for one in signature.parameters.values()]
+    taken = [
+        parameter.replace(name=earlier.get(parameter.name, parameter.name))
+        for parameter in signature.parameters.values()
+    ]
     signature = signature.replace(parameters=taken)
 
     @wraps(new)

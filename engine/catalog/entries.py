@@ -21,7 +21,7 @@ _DATASETS: Final = "datasets"
 
 
 class EntryId:
-    """The id of an entry: 16 bytes that sort by the time at which it was made. It never changes.
+    """The id of an entry: 16 bytes that sort by creation time. It never changes.
 
     As text it has 32 hex digits, of which upper and lower case mean the same.
 
@@ -40,7 +40,7 @@ class EntryId:
 
     @classmethod
     def new(cls) -> EntryId:
-        """An id that no entry has."""
+        """Return a new id."""
         return cls(mint().hex())
 
     def as_bytes(self) -> bytes:
@@ -88,7 +88,7 @@ _OWNED: Final = {EntryKind.BLUEPRINT_DATASET: "bp", EntryKind.ASSET_DATASET: "as
 
 
 def check_entry_name(name: str) -> None:
-    """Raise ``UsageError`` where ``name`` is none that a user may give to an entry.
+    """Raise ``UsageError`` if a user may not give an entry this ``name``.
 
     Letters and digits of ASCII, ``_ - . : [ ]`` and spaces are allowed, 180 of them at most. Names that begin with
     ``__`` are the catalog's own. A name is never part of a path.
@@ -124,7 +124,7 @@ def _fault_of(name: str) -> str | None:
 class EntryRow:
     """An entry as the log has it.
 
-    ``place`` is where its data lies: relative to the catalog, or a path or URL by itself. ``created_ns`` and
+    ``place`` is the place of its data: relative to the catalog, or a path or URL by itself. ``created_ns`` and
     ``updated_ns`` are in nanoseconds since the epoch. ``blueprints`` is the dataset of its blueprints, and
     ``default_blueprint`` the segment in it that all segments, or the table, are shown with; ``table_blueprint`` that
     for the table of segments. ``assets`` is the dataset of its assets.
@@ -196,7 +196,7 @@ def dataset_rows(
     *,
     with_assets: bool = False,
 ) -> list[EntryRow]:
-    """The rows of a new dataset, of the hidden one with its blueprints, and if asked for of that with its assets."""
+    """The rows of a new dataset, of its hidden dataset of blueprints, and if wanted of that of its assets."""
     id_ = id or EntryId.new()
     hidden = hidden_row(EntryKind.BLUEPRINT_DATASET, id_, now_ns)
     row = EntryRow(id_, name, EntryKind.DATASET, place or place_of_dataset(id_), now_ns, now_ns, hidden.id)
@@ -207,13 +207,13 @@ def dataset_rows(
 
 
 def hidden_row(kind: EntryKind, owner: EntryId, now_ns: int) -> EntryRow:
-    """The row of the hidden dataset of a kind that belongs to an entry."""
+    """The row of an entry's hidden dataset of a kind."""
     id_ = EntryId.new()
     return EntryRow(id_, _hidden_name(kind, owner), kind, place_of_dataset(id_), now_ns, now_ns)
 
 
 def is_owned_by(row: EntryRow, owner: EntryId) -> bool:
-    """Whether an entry is a hidden dataset that was made for another: its name says so, and stays."""
+    """Return whether an entry is another's hidden dataset: its name says so, and stays."""
     return row.kind in HIDDEN_KINDS and row.name == _hidden_name(row.kind, owner)
 
 
@@ -243,7 +243,7 @@ class TableName(NamedTuple):
 
 
 def check_table_name(name: str) -> None:
-    """Raise ``UsageError`` where ``name`` is none that a table may have: SQL says it without quotes.
+    """Raise ``UsageError`` if SQL cannot write ``name`` without quotes.
 
     >>> check_table_name("created-table")
     Traceback (most recent call last):
@@ -279,7 +279,7 @@ def _name_fault(name: str) -> str | None:
 
 
 def parts_of(name: str) -> TableName:
-    """The catalog, the schema and the table that a name means.
+    """The catalog, the schema and the table of a name.
 
     >>> parts_of("fleet.drives")
     TableName(catalog='datafusion', schema='fleet', table='drives')

@@ -64,7 +64,7 @@ if TYPE_CHECKING:
 KEPT_VERSIONS: Final = 16
 """At least so many of the newest versions stay, for those who have just looked which is the newest."""
 _MOST_READERS: Final = 64
-"""Stores of which a client keeps what it has read: 1.3 kB for each recording."""
+"""The number of stores whose content a client caches: 1.3 kB for each recording."""
 _POINTS: Final = ("entry.draft", "entry.publish")
 _HOW: Final = "client.create_dataset(…) makes the first entry."
 
@@ -74,13 +74,13 @@ OWN_FOLDERS: Final = ("catalog", "datasets", SECRETS, ".serve-secret")
 """What a catalog has in its folder for itself, where nobody else makes or registers a table. The last is a file: the
 secret of a server, where it was before it moved into the folder before it."""
 GOING: Final = 0
-"""The time of deletion of what is being removed."""
+"""The time of deletion of data that is being removed."""
 
 SYSTEM_TABLE: Final = "__entries"
 _SYSTEM_ID: Final = EntryId("0" * 32)
 
 Change = Callable[[Mapping[EntryId, EntryRow]], Mapping[EntryId, EntryRow]]
-"""What comes after some entries. It raises where they don't allow it, and is asked again where others came first."""
+"""The change from some entries to the next. It raises if they forbid it, and runs again if others came first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ class RemovedEntry:
 
     @property
     def is_going(self) -> bool:
-        """Whether its data is being removed, or was to be when that was cut."""
+        """Whether its data is being removed, or its removal was cut."""
         return self.removed_ns == GOING
 
     @property
@@ -103,7 +103,7 @@ class RemovedEntry:
 
 @dataclass(frozen=True)
 class CatalogVersion:
-    """All entries of a catalog at one time. Number 0 is a catalog in which nothing was ever made."""
+    """All entries of a catalog at one time. Number 0 is an empty catalog without a history."""
 
     number: int
     entries: Mapping[EntryId, EntryRow]
@@ -113,13 +113,13 @@ class CatalogVersion:
 
     def row(self, id: EntryId) -> EntryRow:  # noqa: A002 (it is one)
         """The entry of an id. Raises ``NotFoundError``."""
-        found = self.entries.get(id) or (self.system_row if id == _SYSTEM_ID else None)
-        if found is None:
+        row = self.entries.get(id) or (self.system_row if id == _SYSTEM_ID else None)
+        if row is None:
             raise NotFoundError(f"Entry id '{id}' not found")
-        return found
+        return row
 
     def dataset(self, id: EntryId) -> EntryRow:  # noqa: A002 (it is one)
-        """The dataset of an id. Raises ``NotFoundError`` for an entry that is no dataset, too."""
+        """The dataset of an id. Raises ``NotFoundError``, for an entry of another kind, too."""
         row = self.row(id)
         if row.kind not in DATASET_KINDS:
             raise NotFoundError(f"Entry id '{row.id}' not found", hint=f"'{row.name}' is no dataset.")
@@ -136,7 +136,7 @@ class CatalogVersion:
 
     @property
     def system_row(self) -> EntryRow:
-        """The table of all entries, which is there without being kept."""
+        """The table of all entries. It is in every version, and stored in none."""
         return EntryRow(_SYSTEM_ID, SYSTEM_TABLE, EntryKind.TABLE, "", self.made_ns, self.made_ns)
 
     def like(self, name: str, kinds: tuple[EntryKind, ...]) -> str | None:
@@ -167,7 +167,7 @@ class CatalogVersion:
 
 
 class EntryLog:
-    """The entries of the catalog at ``root``, and every change of them. It may be used by any number of threads."""
+    """The log of the entries of the catalog at ``root``. Any number of threads may use it."""
 
     def __init__(self, root: Location, allow: Collection[str] = ()) -> None:
         self.root = root
@@ -190,7 +190,7 @@ class EntryLog:
         )
 
     def check_reachable(self) -> None:
-        """Raise ``UnreachableError`` where the place cannot be listed, or is something else than a catalog."""
+        """Raise ``UnreachableError`` if the place cannot be listed, or is no catalog."""
         try:
             if has_files(self._versions):
                 return
@@ -205,7 +205,7 @@ class EntryLog:
             )
 
     def read(self) -> CatalogVersion:
-        """The newest version. Raises ``ReadError`` where it is damaged, or the place cannot be read."""
+        """The newest version. Raises ``ReadError`` if it is damaged or the place cannot be read."""
         try:
             latest = self._files.latest()
         except OSError as error:
@@ -221,14 +221,14 @@ class EntryLog:
         return version
 
     def store(self, row: EntryRow) -> StoreReader:
-        """A dataset's store; the same reader for all who ask, as long as there are not too many stores."""
+        """A dataset's store. All callers share its reader, as long as there are not too many stores."""
         place = self.place(row)
-        found = self._readers.get(place)
-        if found is None:
+        reader = self._readers.get(place)
+        if reader is None:
             if len(self._readers) >= _MOST_READERS:
                 self._readers.clear()
-            found = self._readers[place] = StoreReader(RecordingsFolder(place))
-        return found
+            reader = self._readers[place] = StoreReader(RecordingsFolder(place))
+        return reader
 
     def _parsed(self, number: int, data: Mapping[str, Any]) -> CatalogVersion:
         try:
@@ -237,27 +237,27 @@ class EntryLog:
             raise unreadable(error, self._versions.place(name_of(number))) from error
 
     def faults(self) -> list[ReadError]:
-        """The faults of the files of all versions that count."""
-        found = []
+        """The faults in the files of all current versions."""
+        faults = []
         for number in self._files.numbers():
             try:
                 self._parsed(number, self._files.read(number))
             except SourceMissingError:
                 continue  # removed meanwhile
             except ReadError as error:
-                found.append(error)
-        return found
+                faults.append(error)
+        return faults
 
     def transact(
         self, change: Change, clear: frozenset[EntryId] = frozenset(), going: frozenset[EntryId] = frozenset()
     ) -> CatalogVersion:
-        """Publish what comes after the newest version, and give it.
+        """Publish what follows the newest version, and return it.
 
         ``going`` are deleted ones whose data is about to be removed, which nobody adopts any more; ``clear`` are those
         whose data is gone. One that was adopted is neither.
 
-        Raises what ``change`` raises; ``WriteError`` where nothing could be written, which is transient where others
-        came first all the time; ``CommitUnknownError`` where nobody knows.
+        Raises what ``change`` raises; ``WriteError`` if nothing could be written, which is transient where others
+        came first all the time; ``CommitUnknownError`` if nobody knows.
         """
 
         def attempt() -> CatalogVersion | None:
@@ -281,7 +281,7 @@ class EntryLog:
         clear: frozenset[EntryId],
         going: frozenset[EntryId],
     ) -> tuple[RemovedEntry, ...]:
-        """Give what is to be removed still. Raises ``SourceMissingError`` where that was adopted too late."""
+        """Return what is still to be removed. Raises ``SourceMissingError`` if it was adopted too late."""
         used = {row.place for row in entries.values()}
         late = next((gone for gone in removed if gone.is_going and gone.place in used), None)
         if late is not None:
@@ -296,7 +296,7 @@ class EntryLog:
     def add(self, *rows: EntryRow) -> CatalogVersion:
         """Add entries in one step.
 
-        Raises ``AlreadyExistsError`` where a name or an id is taken, or the place of a dataset.
+        Raises ``AlreadyExistsError`` if a name or an id is taken, or the place of a dataset.
         """
 
         def added(entries: Mapping[EntryId, EntryRow]) -> Mapping[EntryId, EntryRow]:
@@ -318,7 +318,7 @@ class EntryLog:
         changed: Callable[[EntryRow], EntryRow],
         before: Change = dict,
     ) -> EntryRow:
-        """Change an entry, in one step with the change ``before``, and give its row.
+        """Change an entry, in one step with the change ``before``, and return its row.
 
         Raises ``NotFoundError`` or ``AlreadyExistsError``, and what ``before`` raises.
         """
@@ -337,7 +337,7 @@ class EntryLog:
         return self.transact(following).row(id)
 
     def remove(self, id: EntryId) -> None:  # noqa: A002 (it is one)
-        """Take an entry out, and the hidden datasets that were made for it; whose such one it is goes on without.
+        """Remove an entry and its hidden datasets; unlink it from others.
 
         Raises ``NotFoundError``.
         """
@@ -354,7 +354,7 @@ class EntryLog:
         return self.folder.place(row.place)
 
     def place_in(self, location: Location) -> str:
-        """The inverse: how a row names a place, relative where it lies in the catalog's folder, so that it can move."""
+        """The inverse: the place for a row, relative below the catalog's folder, so that the folder can move."""
         if isinstance(location, Path):
             real, root = os.path.realpath(location), os.path.realpath(self.root)
             return real.removeprefix(f"{root}/") if real.startswith(f"{root}/") else os.path.normpath(location)
@@ -369,7 +369,7 @@ class EntryLog:
         )
 
     def _publish(self, following: CatalogVersion) -> bool:
-        """Return True if this version became the one of its number; otherwise another did."""
+        """Return True if this version got its number, False if another one did."""
         # Without something of its own a version could be taken for that of another run, with the same change.
         data = {**following.to_dict(), "commit": uuid.uuid4().hex}
         if following.number == 1:
@@ -382,7 +382,7 @@ class EntryLog:
             raise
 
     def _is_there(self, number: int, commit: str) -> bool:
-        """Whether a commit in a store, whose answer was lost, certainly came through."""
+        """Return whether a commit certainly came through whose answer was lost."""
         if isinstance(self._versions, LocalFolder):
             return False  # it may not be on the disk
         try:
@@ -398,7 +398,7 @@ class EntryLog:
                     sync_folder(folder)
 
     def _prune(self, newest: CatalogVersion) -> None:
-        """Remove versions that do not count any more. What stays because of an error, the next one removes."""
+        """Remove old versions. If one stays because of an error, the next pruning removes it."""
         if newest.number % KEPT_VERSIONS:
             return
         try:
@@ -409,7 +409,7 @@ class EntryLog:
 
 
 class Catalog(Protocol):
-    """The client of an entry, as far as entries need it: it stands above them."""
+    """The client of an entry, as far as entries need it: it is a layer above them."""
 
     @property
     def url(self) -> str:
@@ -428,10 +428,10 @@ class Catalog(Protocol):
 
 
 class Entry:
-    """An entry of a catalog, as it was when it was asked for.
+    """An entry of a catalog, as it was when it was looked up.
 
     It is equal to another handle of the same entry, to its name, and to its id, so that ``"drives" in
-    client.entries()`` works. The name is that of when it was asked for; everything else looks at the catalog as it is,
+    client.entries()`` works. The name is that of the look-up; everything else looks at the catalog as it is,
     and raises ``NotFoundError`` once the entry was deleted.
     """
 
@@ -440,32 +440,32 @@ class Entry:
     def __init__(self, catalog: Catalog, log: EntryLog, row: EntryRow) -> None:
         self._catalog = catalog
         self._log = log
-        self._known = row
+        self._last_row = row
 
     @property
     def id(self) -> EntryId:
         """The entry's id, which never changes."""
-        return self._known.id
+        return self._last_row.id
 
     @property
     def name(self) -> str:
         """The entry's name."""
-        return self._known.name
+        return self._last_row.name
 
     @property
     def kind(self) -> EntryKind:
         """The entry's kind."""
-        return self._known.kind
+        return self._last_row.kind
 
     @property
     def catalog(self) -> Any:
-        """The ``CatalogClient`` that this entry was asked for from."""
+        """The ``CatalogClient`` of this entry."""
         return self._catalog
 
     @property
     def created_at(self) -> datetime:
         """When the entry was made, in UTC."""
-        return time_of(self._known.created_ns)
+        return time_of(self._last_row.created_ns)
 
     @property
     def updated_at(self) -> datetime:
@@ -485,17 +485,17 @@ class Entry:
             The name is none that an entry can have.
         """
         check_entry_name(name)
-        self._known = self._log.change(self.id, lambda row: replace(row, name=name))
+        self._last_row = self._log.change(self.id, lambda row: replace(row, name=name))
 
     def update(self, *, name: str | None = None) -> None:
-        """Change what is given: ``name`` as :meth:`set_name` does. Without anything, nothing is done."""
+        """Change what is given: ``name`` as :meth:`set_name` does. Without arguments, do nothing."""
         if name is not None:
             self.set_name(name)
 
     def delete(self) -> None:
-        """Take the entry out of the catalog; a dataset takes its blueprints along.
+        """Delete the entry from the catalog, a dataset with its blueprints.
 
-        Data stays where it is. What lies in the catalog's own folder is removed by the global maintenance, when the
+        Data stays where it is. Data in the catalog's own folder is removed by the global maintenance, when the
         entry has been gone for a week.
 
         Raises
@@ -508,7 +508,7 @@ class Entry:
         self._log.remove(self.id)
 
     def _row(self) -> EntryRow:
-        """The entry as the newest version has it. Raises ``NotFoundError``."""
+        """The entry in the newest version. Raises ``NotFoundError``."""
         return self._log.read().row(self.id)
 
     def __eq__(self, other: object) -> bool:
@@ -537,7 +537,7 @@ def _after(
 
 
 def _without(row: EntryRow, gone: Collection[EntryId]) -> EntryRow:
-    """The row of an entry once these others are gone."""
+    """The row of an entry without links to removed entries."""
     if row.blueprints in gone:
         row = replace(row, blueprints=None, default_blueprint=None, table_blueprint=None)
     return replace(row, assets=None) if row.assets in gone else row

@@ -67,7 +67,7 @@ _RRD: Final = ".rrd"
 
 
 class OnDuplicateSegmentLayer(StrEnum):
-    """The fate of a layer of a segment that the dataset has already."""
+    """What to do with a layer of a segment that is in the dataset already."""
 
     ERROR = "error"
     """It is left as it is, and the new one fails."""
@@ -80,7 +80,7 @@ class OnDuplicateSegmentLayer(StrEnum):
 
     @classmethod
     def of(cls, value: OnDuplicateSegmentLayer | str) -> OnDuplicateSegmentLayer:
-        """The member that is meant. Raises ``UsageError`` where none is."""
+        """The member of a value. Raises ``UsageError`` if there is none."""
         try:
             return cls(value)
         except ValueError:
@@ -91,7 +91,7 @@ class OnDuplicateSegmentLayer(StrEnum):
 class FileRequest:
     """One file, or one folder that is an input, to be registered: its URI as given, its place, and the layer.
 
-    ``name`` is the id of a recording whose file has none, ``announced`` what :func:`_announced` told, if it was asked.
+    ``name`` is the id of a recording whose file has none, ``announced`` the result of :func:`_announced`, if it ran.
     """
 
     uri: str
@@ -107,7 +107,7 @@ class FileRequest:
 
     @property
     def is_rrd(self) -> bool:
-        """Whether it is an RRD, by its name, or where that promises no format by its first bytes."""
+        """Whether it is an RRD, by its name, or by its first bytes if the name promises no format."""
         if format_of_name(self.place) is not None:
             return is_rrd(self.place)
         try:
@@ -119,10 +119,10 @@ class FileRequest:
 def requests_of(
     uris: str | os.PathLike[str] | Iterable[str | os.PathLike[str]], layers: str | Sequence[str]
 ) -> list[FileRequest]:
-    """The requests for files by their URIs, all of which are there.
+    """The requests for existing files by their URIs.
 
     Raises ``UsageError`` for a relative path, a URL of another kind, no URI at all, or another number of layers;
-    ``NotFoundError`` where there is no such file.
+    ``NotFoundError`` if there is no such file.
     """
     texts = [os.fspath(uri) for uri in ([uris] if isinstance(uris, str | os.PathLike) else uris)]
     if not texts:
@@ -142,9 +142,9 @@ def requests_of(
 def requests_below(prefix: str | os.PathLike[str], layer: str | None) -> list[FileRequest]:
     """The requests for all recordings below a folder or prefix, by their paths: ``*.rrd``, and those of other formats.
 
-    Hidden ones of other formats are left out, and of a folder that is one input what is in it.
+    Hidden ones of other formats are left out, and so is the content of a folder that is one input.
 
-    Raises ``UsageError`` where there is no such folder, it is a file, or there is none in it.
+    Raises ``UsageError`` if there is no such folder, it is a file, or there is none in it.
     """
     text = os.fspath(prefix)
     location = located(_place(text))
@@ -159,7 +159,7 @@ def requests_below(prefix: str | os.PathLike[str], layer: str | None) -> list[Fi
 
 
 def _place(uri: str) -> str:
-    """The place that a URI names, as chunk tables name it."""
+    """The place of a URI, as chunk tables write it."""
     if not is_url(uri):
         if not Path(uri).is_absolute():
             raise UsageError(
@@ -189,27 +189,27 @@ def _check_there(request: FileRequest) -> None:
 
 
 def check_new(requests: Sequence[FileRequest], live: LiveEntries, kind: str) -> None:
-    """Raise ``AlreadyExistsError`` where a layer is there already, as far as the files' beginnings tell."""
+    """Raise ``AlreadyExistsError`` if a layer exists already, as far as the files' beginnings show."""
     for (segment, layer), uris in _announced_layers(requests, kind).items():
         if any(entry.layer == layer for entry in live.of_recording(segment, kind)):
             raise AlreadyExistsError(f"Layer '{layer}' already exists", path=uris[0])
 
 
 def _announced_layers(requests: Sequence[FileRequest], kind: str) -> dict[tuple[str, str], list[str]]:
-    """The URIs for each layer of each segment."""
-    found: dict[tuple[str, str], list[str]] = {}
+    """The URIs of each layer of each segment."""
+    layer_uris: dict[tuple[str, str], list[str]] = {}
     for request, stores in zip(requests, _each(_announced, requests), strict=True):
         for segment in dict.fromkeys(
             s.recording_id for s in stores if (s.kind == "blueprint") == (kind == "blueprint")
         ):
-            found.setdefault((segment, request.layer), []).append(request.uri)
-    return found
+            layer_uris.setdefault((segment, request.layer), []).append(request.uri)
+    return layer_uris
 
 
 def _each_once(requests: list[FileRequest]) -> list[FileRequest]:
-    """The requests, and with several what each file announces.
+    """Return the requests; if there are several, with the stores that each file announces.
 
-    Raises ``UsageError`` where two files have one layer of one segment, as far as their beginnings tell.
+    Raises ``UsageError`` if two files have one layer of one segment, as far as their beginnings tell.
     """
     if len(requests) < 2:
         return requests
@@ -217,8 +217,8 @@ def _each_once(requests: list[FileRequest]) -> list[FileRequest]:
         replace(request, announced=stores)
         for request, stores in zip(requests, _each(_announced, requests), strict=True)
     ]
-    found = _announced_layers(requests, "recording")
-    twice = {key: uris for key, uris in found.items() if len(uris) > 1}
+    layer_uris = _announced_layers(requests, "recording")
+    twice = {key: uris for key, uris in layer_uris.items() if len(uris) > 1}
     if twice:
         lines = [
             line
@@ -230,7 +230,7 @@ def _each_once(requests: list[FileRequest]) -> list[FileRequest]:
 
 
 def _announced(request: FileRequest) -> tuple[StoreEntry, ...]:
-    """The stores that an RRD announces before its first chunk, read once; of what can't be read none."""
+    """The stores that an RRD announces before its first chunk, read once; empty if it cannot be read."""
     if request.announced is not None:
         return request.announced
     if not is_rrd(request.place):
@@ -238,11 +238,11 @@ def _announced(request: FileRequest) -> tuple[StoreEntry, ...]:
     try:
         return tuple(announced_first(request.place))
     except (ChunkmillError, OSError):
-        return ()  # told as the outcome of this file
+        return ()  # reported as the outcome of this file
 
 
 def _each(function: Callable[[FileRequest], R], requests: Sequence[FileRequest]) -> list[R]:
-    """The results of ``function`` for each request; several at once where they lie in object stores."""
+    """The results of ``function`` for each request, several at once for requests in object stores."""
     if not any(is_url(request.place) for request in requests):
         return [function(request) for request in requests]
     with ThreadPoolExecutor(_AT_ONCE, "chunkmill-register") as pool:
@@ -259,38 +259,38 @@ def _files_below(folder: Path) -> list[tuple[str, str, PurePath]]:
         return dataset_format(path) is not None
 
     paths = sorted(files_below(folder, all_suffixes(), hidden=(), is_input=is_input))
-    found = [
+    files = [
         (path.as_uri(), str(path), PurePath(folder.name) if path == folder else path.relative_to(folder))
         for path in paths
     ]
-    return [one for one in found if _is_meant(one[2])]
+    return [file for file in files if _is_meant(file[2])]
 
 
 def _objects_below(prefix: ObjectUrl) -> list[tuple[str, str, PurePath]]:
     markers = [row.marker for row in FORMATS.values() if row.marker is not None]
     suffixes = sorted({*all_suffixes(), *(PurePosixPath(marker).suffix for marker in markers)})
-    found = find_objects(prefix, tuple(suffixes), hidden=())
-    if [str(one.url) for one in found] == [str(prefix)]:
+    objects = find_objects(prefix, tuple(suffixes), hidden=())
+    if [str(match.url) for match in objects] == [str(prefix)]:
         raise UsageError(f'expected prefix / directory but got an object ("{prefix}")')
     datasets = {
-        one.below.parents[len(PurePosixPath(marker).parts) - 1]
-        for one in found
+        match.below.parents[len(PurePosixPath(marker).parts) - 1]
+        for match in objects
         for marker in markers
-        if one.below.match(marker)
+        if match.below.match(marker)
     }
     inputs: dict[PurePosixPath, ObjectUrl] = {}
-    for one in found:
-        dataset = next((folder for folder in reversed(one.below.parents) if folder in datasets), None)
+    for match in objects:
+        dataset = next((folder for folder in reversed(match.below.parents) if folder in datasets), None)
         if dataset is not None:
             inputs[dataset] = prefix / str(dataset) if dataset.parts else prefix
-        elif format_of_name(one.url.name) is not None:
-            inputs[one.below] = one.url
+        elif format_of_name(match.url.name) is not None:
+            inputs[match.below] = match.url
     named = [(str(url), below if below.parts else PurePosixPath(prefix.name)) for below, url in inputs.items()]
     return sorted((url, url, below) for url, below in named if _is_meant(below))
 
 
 def _is_meant(below: PurePath) -> bool:
-    """Whether this is to be registered: any RRD, and of other formats what is not hidden."""
+    """Return whether to register this: every RRD, and files of other formats unless they are hidden."""
     if is_rrd(below.name):
         return below.name.endswith(_RRD)
     return not any(part.startswith(".") for part in below.parts)
@@ -306,14 +306,14 @@ class FileIdentity:
 
     @classmethod
     def at(cls, request: FileRequest) -> FileIdentity:
-        """The identity of what is there now; of a folder its format says it. Raises ``SourceMissingError``."""
+        """The identity of what is there now; a folder's comes from its format. Raises ``SourceMissingError``."""
         if is_url(request.place):
             location = request.location
             if isinstance(location, ObjectUrl):
-                found = bucket_of(location).find(location.key)
-                if found is None:  # a folder, or there is nothing
+                info = bucket_of(location).find(location.key)
+                if info is None:  # a folder, or there is nothing
                     return cls(*detect_format(location).open(location).stamp())
-                return cls(found.size, found.modified_ns, found.version)
+                return cls(info.size, info.modified_ns, info.version)
         status = os.stat(request.place)  # noqa: PTH116 (a path for each takes 30 us)
         if stat.S_ISDIR(status.st_mode):
             location = request.location
@@ -321,7 +321,7 @@ class FileIdentity:
         return cls(status.st_size, status.st_mtime_ns)
 
     def check(self, request: FileRequest) -> None:
-        """Raise a transient ``ReadError`` where another is there now."""
+        """Raise a transient ``ReadError`` if the file has another identity now."""
         if FileIdentity.at(request) != self:
             raise ReadError(
                 "was changed while it was registered",
@@ -345,17 +345,17 @@ class FoundLayer:
     summary: LayerSummary
 
     def arrived(self, request: FileRequest) -> Arrived:
-        """It as it is to be committed."""
+        """The layer, ready to be committed."""
         source, in_place = self.identity.origin(request), InPlace(self.table, self.summary)
         return Arrived(self.store, source, layer=request.layer, in_place=in_place)
 
     def note(self) -> dict[str, Any]:
-        """The facts that a task tells of it, beside the table, as JSON data."""
+        """The facts for a task's note, beside the table, as JSON data."""
         return {
             "store": [self.store.kind, self.store.application_id, self.store.recording_id],
             "identity": [self.identity.size, self.identity.modified_ns, self.identity.etag],
             "schema": base64.b64encode(self.summary.schema.serialize()).decode(),
-            "ranges": [list(one) for one in self.summary.ranges],
+            "ranges": [list(index_range) for index_range in self.summary.ranges],
             "properties": base64.b64encode(self.summary.properties).decode(),
         }
 
@@ -364,14 +364,14 @@ class FoundLayer:
         """The inverse of :meth:`note`."""
         data = note.data
         schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(data["schema"])))
-        ranges = tuple(IndexRange(*one) for one in data["ranges"])
+        ranges = tuple(IndexRange(*bounds) for bounds in data["ranges"])
         summary = LayerSummary(schema, ranges, base64.b64decode(data["properties"]))
         return cls(StoreEntry(*data["store"]), data["table"], FileIdentity(*data["identity"]), summary)
 
 
 @dataclass(frozen=True, slots=True)
 class LookBody(Body):
-    """The stage that looks at files; ``kind`` is that of the stores that count, the others are passed over."""
+    """The stage that reads the footers of files; it passes over stores that are not of ``kind``."""
 
     requests: tuple[FileRequest, ...]
     kind: str
@@ -382,15 +382,15 @@ class LookBody(Body):
         return self.requests[index].place
 
     def run(self, task: TaskRun) -> Generator[pa.RecordBatch, None, dict[str, Any]]:
-        """Tell of each layer in a file, in the order of its stores."""
-        for found in look_at(self.requests[task.index], self.kind, verify=self.verify):
-            task.rows.note("layer", found.note(), found.table)
+        """Note each layer in a file, in the order of its stores."""
+        for layer in look_at(self.requests[task.index], self.kind, verify=self.verify):
+            task.rows.note("layer", layer.note(), layer.table)
         yield from ()
         return {}
 
 
 def look_at(request: FileRequest, kind: str, *, verify: bool = False) -> Iterator[FoundLayer]:
-    """The layers in an RRD, from its footer; of one without a footer, from all its chunks.
+    """The layers in an RRD, from its footer, or without a footer from all its chunks.
 
     With ``verify`` all chunks are read, and their digests kept. Raises ``ReadError``.
     """
@@ -408,39 +408,39 @@ def look_at(request: FileRequest, kind: str, *, verify: bool = False) -> Iterato
 
 
 def _of_kind(stores: Sequence[StoreEntry], kind: str, request: FileRequest) -> list[StoreEntry]:
-    """The stores that count. Raises ``ReadError`` where there is none."""
-    found = [store for store in stores if (store.kind == "blueprint") == (kind == "blueprint")]
-    if not found:
+    """The stores of the kind. Raises ``ReadError`` if there is none."""
+    of_kind = [store for store in stores if (store.kind == "blueprint") == (kind == "blueprint")]
+    if not of_kind:
         raise ReadError(f"the file holds no {kind}", path=request.place)
-    return found
+    return of_kind
 
 
 def look_together(requests: Sequence[FileRequest], kind: str, each: Each = map) -> dict[int, list[FoundLayer]]:
-    """The layers in RRDs that footers list whole, by the numbers of their requests, as :func:`look_at` gives them.
+    """The layers in RRDs with complete footers, by the numbers of their requests, as :func:`look_at` gives them.
 
     What is left out is to be looked at by itself, and may be damaged, or not there.
     """
-    opened = [found for found in each(_opened, enumerate(requests)) if found is not None]
-    found: dict[int, list[FoundLayer]] = {}
+    opened = [entry for entry in each(_opened, enumerate(requests)) if entry is not None]
+    layers_by_number: dict[int, list[FoundLayer]] = {}
     left_out = set[int]()
     try:
         for group in read_footers([file for _, _, file in opened], each):
             group = group.of_stores(lambda store: (store.kind == "blueprint") == (kind == "blueprint"))
-            for one, summary in zip(group.stores, summaries_of(group, each), strict=True):
-                number, identity, _ = opened[one.file]
+            for listed, summary in zip(group.stores, summaries_of(group, each), strict=True):
+                number, identity, _ = opened[listed.file]
                 if summary is None:
                     left_out.add(number)
                     continue
-                layer = FoundLayer(one.store, group.table.slice(one.start, one.stop), identity, summary)
-                found.setdefault(number, []).append(layer)
+                layer = FoundLayer(listed.store, group.table.slice(listed.start, listed.stop), identity, summary)
+                layers_by_number.setdefault(number, []).append(layer)
     finally:
         for _, _, file in opened:
             file.close()
-    unchanged = each(lambda item: _identity_or_none(requests[item[0]]) == item[1][0].identity, found.items())
-    left_out.update(number for number, same in zip(found, unchanged, strict=True) if not same)
+    unchanged = each(lambda item: _identity_or_none(requests[item[0]]) == item[1][0].identity, layers_by_number.items())
+    left_out.update(number for number, same in zip(layers_by_number, unchanged, strict=True) if not same)
     return {
         number: sorted(layers, key=lambda layer: layer.store.sort_key)
-        for number, layers in found.items()
+        for number, layers in layers_by_number.items()
         if number not in left_out
     }
 
@@ -475,13 +475,13 @@ def _scanned(file: RrdFile, store: StoreEntry) -> ChunkTable:
 
 
 def _verified(file: RrdFile, table: ChunkTable) -> ChunkTable:
-    """The same chunks, each read, decoded and compared with what the footer says of it, with their digests.
+    """The same chunks with their digests, each read, decoded and compared with the footer.
 
     Raises ``ReadError``.
     """
-    known: dict[str, Any] = {"version": file.content_version, "held": file.held}
+    file_fields: dict[str, Any] = {"version": file.content_version, "held": file.held}
     with open_positional(file.path, file.content_version, file.held) as opened:
-        digests = [VerifiedPayload.of(file.path, entry, **known).digest_in(opened) for entry in table.entries()]
+        digests = [VerifiedPayload.of(file.path, entry, **file_fields).digest_in(opened) for entry in table.entries()]
         for _ in ChunkReferences.of(file.path, file.content_version, table).read(np.arange(len(table))):
             pass
     column = pa.array(digests, pa.binary(16))
@@ -506,22 +506,24 @@ def copy_in(
     what stops all of them, as a full disk does.
     """
     planned = [_planned(request, kind, run) for request in requests]
-    fine = [one.outputs for one in planned if isinstance(one, _Planned)]
+    fine = [plan.outputs for plan in planned if isinstance(plan, _Planned)]
     groups = iter(run_laid_out(fine, None, staging, destination, run))
-    found = [_copied(one, next(groups)) if isinstance(one, _Planned) else one for one in planned]
-    if any(isinstance(one, Exception) for one in found):
+    outcomes = [_copied(plan, next(groups)) if isinstance(plan, _Planned) else plan for plan in planned]
+    if any(isinstance(outcome, Exception) for outcome in outcomes):
         staging.check()
-    return found
+    return outcomes
 
 
 def _planned(request: FileRequest, kind: str, run: RunOptions) -> _Planned | Exception:
-    """A file that is opened, and its recordings, ready to be run."""
+    """Open a file, and plan the outputs of its recordings."""
     try:
         identity = FileIdentity.at(request)
         stores = _streams(request, SourceOptions(executor=run.executor))
         wanted = set(_of_kind([store for store, _ in stores], kind, request))
         return _Planned(
-            request, identity, plan_outputs([one for one in stores if one[0] in wanted], executor=run.executor)
+            request,
+            identity,
+            plan_outputs([recording for recording in stores if recording[0] in wanted], executor=run.executor),
         )
     except WriteError:
         raise
@@ -530,16 +532,16 @@ def _planned(request: FileRequest, kind: str, run: RunOptions) -> _Planned | Exc
 
 
 def _streams(request: FileRequest, options: SourceOptions) -> Stores:
-    """The recordings of a file; of a folder of episodes each is one, whose id is the folder's name and its own."""
+    """The recordings of a file. Each episode of a folder is one; its id is the folder's name and its own."""
     location = request.location
     row = detect_format(location)
     episodes = () if row is STORE else row.open(location).episodes()
     if not episodes:
         return stores_of(location, request.name, options)
     return [
-        one
+        recording
         for episode in episodes
-        for one in stores_of(location, f"{request.name}-{episode.name}", options, episode.number)
+        for recording in stores_of(location, f"{request.name}-{episode.name}", options, episode.number)
     ]
 
 

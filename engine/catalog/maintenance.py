@@ -40,7 +40,7 @@ _LONGEST_CREATION: Final = timedelta(days=1)
 
 
 def created_table(log: EntryLog, name: str, schema: pa.Schema, url: str | os.PathLike[str] | None) -> EntryRow:
-    """Make a table, and then its entry: what has a name is there. Where the name is taken, the table goes again."""
+    """Create a table, and then its entry: each name has a table. If the name is taken, remove the table again."""
     _check_free(log, name)
     id_ = EntryId.new()
     place = log.root / TABLES / str(id_) if url is None else absolute_place(url) / str(id_)
@@ -53,7 +53,7 @@ def created_table(log: EntryLog, name: str, schema: pa.Schema, url: str | os.Pat
 
 
 def created_table_at(log: EntryLog, name: str, schema: pa.Schema, url: str | os.PathLike[str]) -> EntryRow:
-    """Make a table right at a place, and then its entry."""
+    """Create a table right at a place, and then its entry."""
     place = absolute_place(url)
     _check_place(log, place)
     _check_free(log, name)
@@ -63,9 +63,9 @@ def created_table_at(log: EntryLog, name: str, schema: pa.Schema, url: str | os.
 
 @contextmanager
 def _new_table(place: Location, name: str, schema: pa.Schema) -> Iterator[None]:
-    """A block in which a table that was just made gets its entry. Where that is refused, the table goes again.
+    """A block that creates the entry of a new table. If it is refused, the table is removed again.
 
-    Raises ``AlreadyExistsError`` where there is a table already.
+    Raises ``AlreadyExistsError`` if there is a table already.
     """
     folder = Folder.at(place)
     was_there = folder.exists()
@@ -80,7 +80,7 @@ def _new_table(place: Location, name: str, schema: pa.Schema) -> Iterator[None]:
 
 
 def registered_table(log: EntryLog, name: str, url: str | os.PathLike[str]) -> EntryRow:
-    """The entry of a table that is there."""
+    """Register an existing table, and return its entry."""
     place = absolute_place(url)
     _check_place(log, place)
     LanceTable(place, name, log.gate).snapshot().check_blobs()
@@ -88,10 +88,13 @@ def registered_table(log: EntryLog, name: str, url: str | os.PathLike[str]) -> E
 
 
 def _check_place(log: EntryLog, place: Location) -> None:
-    """Raise ``UsageError`` for the catalog's folder, what it is in, and the folders that it has for itself."""
+    """Raise ``UsageError`` for the catalog's folder, its parents, and the folders of the catalog's own data."""
     real, root = true_place(place), true_place(log.root)
-    own = (*(true_place(log.root / name) for name in OWN_FOLDERS), *(true_place(log.root / one) for one in _OF_TABLES))
-    if is_below(root, real) or any(is_below(real, one) for one in own[: len(OWN_FOLDERS)]) or real in own:
+    own = (
+        *(true_place(log.root / name) for name in OWN_FOLDERS),
+        *(true_place(log.root / name) for name in _OF_TABLES),
+    )
+    if is_below(root, real) or any(is_below(real, folder) for folder in own[: len(OWN_FOLDERS)]) or real in own:
         raise UsageError(
             "a table cannot be in a folder that the catalog has for itself",
             path=str(place),
@@ -112,7 +115,7 @@ def _check_free(log: EntryLog, name: str) -> None:
 
 
 def absolute_place(url: str | os.PathLike[str]) -> Location:
-    """The place that an absolute path or a URL names. Raises ``UsageError`` for a relative one."""
+    """The place of an absolute path or a URL. Raises ``UsageError`` for a relative path."""
     text = os.fspath(url)
     if not is_url(text) and not PurePath(text).is_absolute():
         raise UsageError("Invalid URL: relative URL without a base", hint="Give an absolute path, or a URL.")
@@ -120,7 +123,7 @@ def absolute_place(url: str | os.PathLike[str]) -> Location:
 
 
 def age_of_table(id_: EntryId) -> timedelta:
-    """The time since an id was made, which begins with that in nanoseconds."""
+    """The time since an id was made; it begins with that time in nanoseconds."""
     return timedelta(microseconds=(time.time_ns() - int.from_bytes(id_.as_bytes()[:8], "big")) / 1000)
 
 
@@ -134,9 +137,9 @@ def a_week_ago() -> datetime:
 
 
 def age_of(cleanup_before: Moment, *, allow_recent: bool) -> timedelta:
-    """The age of what is from a time.
+    """The age of data from a time.
 
-    Raises ``UsageError`` for what is no time, and for less than a week, unless that is allowed.
+    Raises ``UsageError`` for an invalid time, and for less than a week, unless that is allowed.
     """
     age = age_of_moment("cleanup_before", cleanup_before)
     if age < WEEK - timedelta(minutes=1) and not allow_recent:
@@ -153,7 +156,7 @@ def table_of(log: EntryLog, row: EntryRow) -> LanceTable:
 
 
 def maintain_table(table: LanceTable, *, compact: bool, cleanup_before: Moment | None, allow_recent: bool) -> None:
-    """Compact a table, and remove old versions and what jobs on its columns have left, as asked for."""
+    """Compact a table, and remove old versions and leftovers of jobs on its columns, as the arguments say."""
     age = None if cleanup_before is None else age_of(cleanup_before, allow_recent=allow_recent)
     if compact:
         joined(table)
@@ -162,7 +165,7 @@ def maintain_table(table: LanceTable, *, compact: bool, cleanup_before: Moment |
 
 
 def maintain_tables(log: EntryLog) -> list[Exception]:
-    """Maintain all tables that the catalog has made, and none that was registered; gives what went wrong."""
+    """Maintain all tables that the catalog has created, not those registered; return the errors."""
     failed: list[Exception] = []
     for row in log.read().entries.values():
         if row.kind is not EntryKind.TABLE or row.place.rpartition("/")[2] != str(row.id):
@@ -170,28 +173,30 @@ def maintain_tables(log: EntryLog) -> list[Exception]:
         try:
             maintain_table(table_of(log, row), compact=True, cleanup_before=a_week_ago(), allow_recent=False)
         except NotFoundError:
-            continue  # somebody has moved it away, which a check tells
+            continue  # somebody has moved it away, which a check reports
         except Exception as error:  # noqa: BLE001 (others are maintained)
             failed.append(error)
     return failed
 
 
 def remove_abandoned(log: EntryLog) -> None:
-    """Remove what creations of tables that were cut a week ago have left."""
+    """Remove the leftovers of table creations that were cut a week ago."""
     for folder in abandoned_tables(log, datetime.now(UTC) - a_week_ago()):
         reach("lance.remove")
         folder.remove()
 
 
 def abandoned_tables(log: EntryLog, older_than: timedelta) -> list[Folder]:
-    """The folders of tables of that age in the catalog's own, that have no entry, and to which nobody ever wrote.
+    """The folders of the catalog's own tables of that age without an entry and without any data file.
 
-    So they are what is left of creations that were cut. A table that was deleted is none of them if it ever had a row.
+    So they are leftovers of cut creations. A table that was deleted is none of them if it ever had a row.
     """
     tables = log.folder.sub(TABLES)
-    found = [name for name in tables.folders() if (id_ := _id_of(name)) is not None and age_of_table(id_) > older_than]
+    old_names = [
+        name for name in tables.folders() if (id_ := _id_of(name)) is not None and age_of_table(id_) > older_than
+    ]
     named = {row.place for row in log.read().entries.values()}
-    folders = [tables.sub(name) for name in found if f"{TABLES}/{name}" not in named]
+    folders = [tables.sub(name) for name in old_names if f"{TABLES}/{name}" not in named]
     return [folder for folder in folders if not _has_rows(folder)]
 
 
@@ -220,7 +225,7 @@ _DRAFT: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class CatalogFault:
-    """A file of a catalog that is not as it was: of ``dataset`` or ``table``, or the catalog's own if neither is told.
+    """A damaged file of a catalog: of ``dataset`` or ``table``, or the catalog's own if neither is given.
 
     ``segment_id`` and ``layer`` name the layer that needs it, if that is one. ``error`` says which file, and what is
     wrong with it.
@@ -233,7 +238,7 @@ class CatalogFault:
     table: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON data: the error with its code, message, path and hint, and what it is about."""
+        """As JSON data: the error with its code, message, path and hint, and its dataset, table or segment."""
         return {
             "dataset": self.dataset,
             "segment_id": self.segment_id,
@@ -255,10 +260,10 @@ def faults_of(log: EntryLog, names: Sequence[str] | None) -> list[CatalogFault]:
                 hint=version.like(missing, (EntryKind.DATASET, EntryKind.TABLE)),
             )
         rows = [row for row in rows if row.name in names]
-    found = [CatalogFault(error) for error in [*log.faults(), *_abandoned(log)]] if names is None else []
+    catalog_faults = [CatalogFault(error) for error in [*log.faults(), *_abandoned(log)]] if names is None else []
     for row in sorted(rows, key=lambda row: row.name):
         if row.kind is EntryKind.TABLE:
-            found += [CatalogFault(error, table=row.name) for error in table_of(log, row).verify().faults]
+            catalog_faults += [CatalogFault(error, table=row.name) for error in table_of(log, row).verify().faults]
             continue
         folder = RecordingsFolder(log.place(row))
         try:
@@ -267,12 +272,12 @@ def faults_of(log: EntryLog, names: Sequence[str] | None) -> list[CatalogFault]:
             faults = [(None, error)]
         for entry, fault in faults:
             layer = (None, None) if entry is None else (entry.recording_id, entry.layer)
-            found.append(CatalogFault(fault, row.name, *layer))
-    return found
+            catalog_faults.append(CatalogFault(fault, row.name, *layer))
+    return catalog_faults
 
 
 def _abandoned(log: EntryLog) -> list[ReadError]:
-    """Tell of tables that have no entry, once nobody is making them any more."""
+    """The errors on tables without an entry, once nobody is creating them any more."""
     return [
         ReadError(
             "no entry has this table, and nothing was ever written to it",
@@ -311,9 +316,9 @@ def maintain(
 
 
 def remove_drafts(log: EntryLog) -> None:
-    """Remove files that nobody goes on writing: drafts of this project and of Lance, which kills have left.
+    """Remove drafts of this project and of Lance that killed processes have left.
 
-    They lie in the catalog's own folders, in its datasets and in the tables that it has made, were not touched for a
+    They are in the catalog's own folders, in its datasets and in the tables that it has made, were not touched for a
     week, and no process of this host has them open. Object stores have no drafts.
     """
     if not isinstance(log.root, Path):
@@ -328,7 +333,7 @@ def remove_drafts(log: EntryLog) -> None:
 
 
 def _remove_draft(path: Path, limit: float) -> None:
-    """Remove a draft that was not written since a time, unless somebody has it open."""
+    """Remove a draft that was not written since a time, unless a process has it open."""
     try:
         with path.open("rb") as file:
             if os.fstat(file.fileno()).st_mtime < limit and not _is_open_elsewhere(file.fileno()):
@@ -340,7 +345,7 @@ def _remove_draft(path: Path, limit: float) -> None:
 
 
 def _is_open_elsewhere(handle: int) -> bool:
-    """Whether a process of this host has the file open, as far as its file system tells."""
+    """Return whether a process of this host has the file open, as far as its file system shows."""
     set_lease = getattr(fcntl, "F_SETLEASE", None)
     if set_lease is None:
         return False
@@ -352,7 +357,7 @@ def _is_open_elsewhere(handle: int) -> bool:
 
 
 def remove_deleted(log: EntryLog) -> None:
-    """Remove the data of datasets that were deleted a week ago, and say so in the log, before and after.
+    """Remove the data of datasets deleted a week ago, and log that before and after.
 
     What was adopted meanwhile stays. Where this is cut, it is done again.
     """

@@ -38,7 +38,7 @@ from .layers import FileIdentity, FileRequest, FoundLayer, LookBody, OnDuplicate
 
 @dataclass(frozen=True, slots=True)
 class SegmentRegistrationResult:
-    """The outcome of one file: the id of its segment, or the ``error`` for which there is none."""
+    """The outcome of one file: the id of its segment, or its ``error``."""
 
     uri: str
     segment_id: str | None
@@ -51,7 +51,7 @@ class SegmentRegistrationResult:
 
     @property
     def is_error(self) -> bool:
-        """Whether nothing came of the file."""
+        """Whether the file failed."""
         return self.error is not None
 
 
@@ -63,7 +63,7 @@ class RegistrationResult:
 
 
 class Outcomes:
-    """The outcomes so far of the files of a registration; filled by one thread, and waited for by others."""
+    """The outcomes so far of a registration's files. One thread adds them; others wait for them."""
 
     def __init__(self, requests: Sequence[FileRequest]) -> None:
         self.requests = requests
@@ -77,23 +77,23 @@ class Outcomes:
         """Whether all errors are such that trying again may help."""
 
     def tell(self, at: int, segments: Sequence[str], error: BaseException | str | None = None) -> None:
-        """Say what became of the file ``at``: a result for each segment in it, or one for an error."""
+        """Report the outcome of the file ``at``: a result for each segment in it, or one for an error."""
         with self._changed:
             if self._of[at] is not None:
                 return
             uri = self.requests[at].uri
             text = None if error is None else str(error)
             self.is_transient &= error is None or bool(getattr(error, "transient", False))
-            found = [SegmentRegistrationResult(uri, s, text) for s in segments] or [
+            results = [SegmentRegistrationResult(uri, s, text) for s in segments] or [
                 SegmentRegistrationResult(uri, None, text)
             ]
-            self._of[at] = found
-            self._order += found
+            self._of[at] = results
+            self._order += results
             self._left -= 1
             self._changed.notify_all()
 
     def end(self, error: BaseException | str) -> None:
-        """Say that all is done and put away, and why nothing became of the files of which nothing was said."""
+        """Report that all is done and cleared away, and the error of each file without an outcome."""
         for at in range(len(self.requests)):
             self.tell(at, (), error)
         with self._changed:
@@ -101,20 +101,20 @@ class Outcomes:
             self._changed.notify_all()
 
     def at(self, number: int, until: float | None) -> SegmentRegistrationResult | None:
-        """Result ``number`` in the order in which they come; None when there is none. Raises ``TimeoutError``."""
+        """Result ``number`` in the order of arrival; None when there is none. Raises ``TimeoutError``."""
         with self._changed:
             self._wait(lambda: len(self._order) > number or self._is_over, until)
             return self._order[number] if len(self._order) > number else None
 
     def all(self, until: float | None) -> list[SegmentRegistrationResult]:
         """All results, in the order of the request. Raises ``TimeoutError``."""
-        return [result for found in self.by_file(until) for result in found]
+        return [result for results in self.by_file(until) for result in results]
 
     def by_file(self, until: float | None) -> list[list[SegmentRegistrationResult]]:
         """The results of each file, in the order of the request. Raises ``TimeoutError``."""
         with self._changed:
             self._wait(lambda: self._is_over, until)
-            return [list(found or ()) for found in self._of]
+            return [list(results or ()) for results in self._of]
 
     def _wait(self, ready: Callable[[], bool], until: float | None) -> None:
         if not self._changed.wait_for(ready, None if until is None else max(until - time.monotonic(), 0.0)):
@@ -122,13 +122,13 @@ class Outcomes:
 
 
 class RegistrationHandle:
-    """A registration that runs. Nothing is lost with the handle: it goes on to its end."""
+    """A running registration. Without the handle it goes on to its end."""
 
     def __init__(self, outcomes: Outcomes) -> None:
         self._outcomes = outcomes
 
     def iter_results(self, timeout_secs: float | None = None) -> Iterator[SegmentRegistrationResult]:
-        """The outcomes of the files, each when its layer is visible, or has failed. Each call begins anew.
+        """The outcome of each file as soon as its layer is visible or has failed. Each call begins anew.
 
         A file with several recordings has a result for each.
 
@@ -172,7 +172,7 @@ class RegistrationHandle:
         return self._outcomes.by_file(_until(timeout_secs))
 
     def cancel(self) -> None:
-        """Begin no more files. Those that are visible stay registered; the others fail, as ``cancelled``."""
+        """Start no more files. Visible files stay registered; the others fail, as ``cancelled``."""
         self._outcomes.cancelled.set()
 
     def __repr__(self) -> str:
@@ -186,7 +186,7 @@ def _until(timeout_secs: float | None) -> float | None:
 GROUP_FILES: Final = 256
 """Files that one commit makes visible, at most."""
 GROUP_SECONDS: Final = 5.0
-"""How long what was found waits for its commit, about."""
+"""The time, about, that layers wait for their commit."""
 _INLINE_FILES: Final = 32
 """Files that are looked at in this process before it looks at the clock."""
 _TOGETHER: Final = 64
@@ -204,7 +204,7 @@ _MOST_SECONDS: Final = 20.0
 
 @dataclass(frozen=True, slots=True)
 class RegistrationOptions:
-    """The choices of a registration; ``kind`` is that of the recordings that count.
+    """The choices of a registration; ``kind`` selects the recordings of a file.
 
     ``copy``: RRDs are copied, as files of other formats always are. ``times``: those that stay have their times made.
     ``assets``: there may be few, none of them large, and all that they hold is static.
@@ -225,9 +225,9 @@ def start_registration(
     options: RegistrationOptions,
     check: Callable[[], object],
 ) -> RegistrationHandle:
-    """Begin to register files with a dataset's store, in a thread of its own, that outlives the main one.
+    """Start to register files with a dataset's store, in a thread of its own that outlives the main one.
 
-    ``check`` is called before each commit, and raises ``NotFoundError`` where the dataset was deleted.
+    ``check`` is called before each commit, and raises ``NotFoundError`` if the dataset was deleted.
     """
     outcomes = Outcomes(requests)
     registration = _Registration(folder, requests, options, outcomes, check)
@@ -235,7 +235,7 @@ def start_registration(
     return RegistrationHandle(outcomes)
 
 
-_Found = tuple[int, Arrived]
+_NumberedLayer = tuple[int, Arrived]
 """The number of a file, and a layer in it."""
 
 
@@ -258,20 +258,20 @@ class _Registration:
         self._each: Each = map
 
     def run(self) -> None:
-        """Register all files; whatever happens, something is said of each."""
+        """Register all files, and report an outcome for each, whatever happens."""
         try:
             writer = StoreWriter(self._folder)
             self._copied = [self._options.copy or not request.is_rrd for request in self._requests]
             with self._threads(), contextlib.closing(self._groups()) as groups:
-                for found, staging in groups:
-                    self._commit(writer, found, staging)
+                for layers, staging in groups:
+                    self._commit(writer, layers, staging)
             self._outcomes.end("cancelled")
-        except BaseException as error:  # noqa: BLE001 (told to who waits, as the thread has nobody else to tell)
+        except BaseException as error:  # noqa: BLE001 (the waiting callers get it: the thread has no other caller)
             self._outcomes.end(error)
 
     @contextlib.contextmanager
     def _threads(self) -> Iterator[None]:
-        """Threads that wait for object stores; footers on a disk are read sooner than threads are told to."""
+        """Threads that wait for object stores; footers on a disk are read faster without."""
         if not self._reads_footers or not any(is_url(request.place) for request in self._requests):
             yield
             return
@@ -279,34 +279,34 @@ class _Registration:
             self._each = pool.map
             yield
 
-    def _groups(self) -> Generator[tuple[list[_Found], Staging | None]]:
-        """The layers found in files, by groups that are to be committed together.
+    def _groups(self) -> Generator[tuple[list[_NumberedLayer], Staging | None]]:
+        """The layers in the files, by groups to commit together.
 
-        The chunks of those that are copied lie in a staging folder until the next group is asked for.
+        The chunks of copied files are in a staging folder until the next group is requested.
         """
         at, count = 0, len(self._requests)
         while at < count and not self._outcomes.cancelled.is_set():
             with contextlib.ExitStack() as stack:
-                found: list[_Found] = []
+                layers: list[_NumberedLayer] = []
                 staging: Staging | None = None
                 began, end = time.monotonic(), min(at + self._group_files, count)
                 while at < end and time.monotonic() - began < GROUP_SECONDS:
                     some = self._next(at, end)
                     if not self._copied[at]:
-                        found += self._look(some)
+                        layers += self._look(some)
                     else:
                         staging = staging or stack.enter_context(Staging.beside(self._folder.path / "register"))
-                        found += self._copy(some, staging)
+                        layers += self._copy(some, staging)
                     at = some.stop
-                yield found, staging
+                yield layers, staging
 
     @property
     def _group_files(self) -> int:
-        """The most files of a commit."""
+        """The largest number of files in a commit."""
         return _FOOTERS if self._reads_footers and not any(self._copied) else GROUP_FILES
 
     def _next(self, at: int, end: int) -> range:
-        """The files from ``at`` on that are looked at, or copied, together."""
+        """The next files from ``at`` on to read or copy together."""
         copied, most = self._copied[at], STAGE_BYTES
         if not copied and self._reads_footers:
             end = min(end, at + _TOGETHER)
@@ -317,12 +317,12 @@ class _Registration:
             if self._copied[stop] != copied or size >= most:
                 return range(at, stop)
             if copied:
-                with contextlib.suppress(ChunkmillError, OSError):  # told as its outcome
+                with contextlib.suppress(ChunkmillError, OSError):  # reported as its outcome
                     size += FileIdentity.at(self._requests[stop]).size
         return range(at, end)
 
     def _executor(self, copied: bool) -> str:
-        """Who looks: footers are read in this process, whoever runs pipelines, where starting Spark takes longer."""
+        """The executor for the look at files: this process for footers, as starting Spark takes longer."""
         is_quick = not copied and not self._options.verify and len(self._requests) <= GROUP_FILES
         return (
             "inline" if self._options.run.executor is None and is_quick else executor_name(self._options.run.executor)
@@ -330,31 +330,31 @@ class _Registration:
 
     @cached_property
     def _reads_footers(self) -> bool:
-        """Whether this process reads footers, many together: that takes it less time than to start Spark."""
+        """Whether this process reads many footers together: faster than to start Spark."""
         if self._options.verify or self._options.run.executor not in (None, "inline"):
             return False
         remote = sum(is_url(request.place) for request in self._requests)
         seconds = remote * _REMOTE_SECONDS + (len(self._requests) - remote) * _LOCAL_SECONDS
         return self._options.run.executor == "inline" or seconds < _MOST_SECONDS
 
-    def _look(self, some: range) -> list[_Found]:
-        """The layers in files that stay where they are."""
+    def _look(self, some: range) -> list[_NumberedLayer]:
+        """The layers in files that are registered in place."""
         if not self._reads_footers:
             return self._look_at_each(some)
         requests = [self._requests[at] for at in some]
         together = look_together(requests, self._options.kind, self._each)
-        found = [(some[i], layer.arrived(requests[i])) for i, layers in together.items() for layer in layers]
+        arrivals = [(some[i], layer.arrived(requests[i])) for i, layers in together.items() for layer in layers]
         rest = [at for i, at in enumerate(some) if i not in together]
-        return sorted([*found, *self._look_at_each(rest)], key=lambda one: one[0])
+        return sorted([*arrivals, *self._look_at_each(rest)], key=lambda arrival: arrival[0])
 
-    def _look_at_each(self, some: Sequence[int]) -> list[_Found]:
-        """The layers of files, by a task for each."""
+    def _look_at_each(self, some: Sequence[int]) -> list[_NumberedLayer]:
+        """The layers in files, by a task for each file."""
         requests = tuple(self._requests[at] for at in some)
         tasks = [Task(i, request.place, 0) for i, request in enumerate(requests)]
         body = LookBody(requests, self._options.kind, self._options.verify)
         ran = Stage(body, tasks).run(replace(self._options.run, executor=self._executor(copied=False)))
         warn_of(ran.notes, set())
-        failed = {i: told for i, told in enumerate(ran.outcomes()) if isinstance(told, Exception)}
+        failed = {i: outcome for i, outcome in enumerate(ran.outcomes()) if isinstance(outcome, Exception)}
         for i, error in failed.items():
             self._outcomes.tell(some[i], (), error)
         return [
@@ -363,55 +363,55 @@ class _Registration:
             if note.kind == "layer" and note.task not in failed
         ]
 
-    def _copy(self, some: range, staging: Staging) -> list[_Found]:
-        """The layers in files whose chunks are brought into the staging folder."""
+    def _copy(self, some: range, staging: Staging) -> list[_NumberedLayer]:
+        """Copy the chunks of files into the staging folder, and return their layers."""
         run = replace(self._options.run, executor=self._executor(copied=True))
         requests = [self._requests[at] for at in some]
-        found: list[_Found] = []
+        copies: list[_NumberedLayer] = []
         for at, layers in zip(
             some, copy_in(requests, self._options.kind, staging, str(self._folder.path), run), strict=True
         ):
             if isinstance(layers, Exception):
                 self._outcomes.tell(at, (), layers)
             else:
-                found += ((at, layer) for layer in layers)
-        return found
+                copies += ((at, layer) for layer in layers)
+        return copies
 
-    def _commit(self, writer: StoreWriter, found: Sequence[_Found], staging: Staging | None) -> None:
-        """Publish a group as one version, and say what became of each file."""
-        found = self._each_once(found)
-        if not found:
+    def _commit(self, writer: StoreWriter, layers: Sequence[_NumberedLayer], staging: Staging | None) -> None:
+        """Publish a group as one version, and report the outcome of each file."""
+        layers = self._each_once(layers)
+        if not layers:
             return
         rule = _Rule(SchemaFiles(self._folder), self._options, self._check)
         with contextlib.suppress(_NothingLeftError):
-            writer.commit(staging, [layer for _, layer in found], Commit("register"), rule=rule)
+            writer.commit(staging, [layer for _, layer in layers], Commit("register"), rule=rule)
             if self._options.times:
-                self._make_times(writer, {layer.key for _, layer in found})
-        self._tell(found, rule)
+                self._make_times(writer, {layer.key for _, layer in layers})
+        self._tell(layers, rule)
 
     def _make_times(self, writer: StoreWriter, keys: set[Key]) -> None:
-        """Make the times of what was committed, and warn where that fails: it is registered all the same."""
+        """Make the times of the committed recordings; warn if that fails, as they are registered all the same."""
         try:
             make_times(writer, replace(self._options.run, executor=self._executor(copied=True)), keys)
         except ChunkmillError as error:
             warnings.warn(f"times were not made: {error}", ReadWarning, stacklevel=2)
 
-    def _each_once(self, found: Sequence[_Found]) -> list[_Found]:
-        """Leave out, and say so, files with a layer of a segment that another file of the request has, too."""
+    def _each_once(self, layers: Sequence[_NumberedLayer]) -> list[_NumberedLayer]:
+        """Leave out, and report, files with a layer of a segment that another file of the request has, too."""
         twice = set()
-        for at, layer in found:
+        for at, layer in layers:
             key = (layer.store.kind, layer.store.recording_id, layer.layer)
             if key in self._seen:
                 twice.add(at)
                 text = f"another file of the request has segment '{key[1]}', layer '{key[2]}', too"
                 self._outcomes.tell(at, (), UsageError(text, path=self._requests[at].place))
             self._seen.add(key)
-        return [(at, layer) for at, layer in found if at not in twice]
+        return [(at, layer) for at, layer in layers if at not in twice]
 
-    def _tell(self, found: Sequence[_Found], rule: _Rule) -> None:
+    def _tell(self, layers: Sequence[_NumberedLayer], rule: _Rule) -> None:
         files: dict[int, list[str]] = {}
         errors: dict[int, ChunkmillError] = {}
-        for at, layer in found:
+        for at, layer in layers:
             files.setdefault(at, []).append(layer.store.recording_id)
             if layer.key in rule.refused:
                 errors.setdefault(at, rule.refused[layer.key])
@@ -423,7 +423,7 @@ class _Registration:
 
 
 def unregister(folder: RecordingsFolder, kind: str, segments: Sequence[str], layers: Sequence[str]) -> None:
-    """Remove layers by the ids of their segments and by their names; an empty list stands for all."""
+    """Remove layers by segment ids and layer names; an empty list stands for all."""
     writer = StoreWriter(folder)
 
     def gone(
@@ -431,8 +431,8 @@ def unregister(folder: RecordingsFolder, kind: str, segments: Sequence[str], lay
     ) -> Sequence[RecordingEntry]:
         del version, entries
         wanted = dict.fromkeys(segments) or dict.fromkeys(live.columns("recording_id")["recording_id"].to_pylist())
-        found = (entry for segment in wanted for entry in live.of_recording(segment, kind))
-        meant = [entry for entry in found if not layers or entry.layer in layers]
+        candidates = (entry for segment in wanted for entry in live.of_recording(segment, kind))
+        meant = [entry for entry in candidates if not layers or entry.layer in layers]
         if not meant:
             raise _NothingLeftError
         return [removal_of(entry) for entry in meant]
@@ -442,11 +442,11 @@ def unregister(folder: RecordingsFolder, kind: str, segments: Sequence[str], lay
 
 
 class _NothingLeftError(Exception):
-    """Nothing of a group is to be published."""
+    """A group has nothing left to publish."""
 
 
 class _Rule:
-    """The part of a group that may be published on a base.
+    """The rule that decides which part of a group may be published on a base.
 
     That is no layer that is there and is to stay, and none with a type that conflicts. A file with several recordings
     is taken whole or not at all. ``refused`` are the others, as of the base that was asked about last.
@@ -463,7 +463,7 @@ class _Rule:
     def __call__(
         self, live: LiveEntries, version: RecordingsVersion | None, entries: Sequence[RecordingEntry]
     ) -> Sequence[RecordingEntry]:
-        """The entries that may be added. Raises ``NotFoundError`` where the dataset was deleted meanwhile."""
+        """The entries that may be added. Raises ``NotFoundError`` if the dataset was deleted meanwhile."""
         del version
         self._check()
         self.refused = {}
@@ -490,19 +490,19 @@ class _Rule:
     def _new(
         self, of_file: Sequence[RecordingEntry], live: LiveEntries
     ) -> tuple[list[RecordingEntry], list[str | None]]:
-        """Those of a file that are to be added, and the schemas of those whose place they take."""
-        there = [live.get(entry.key) for entry in of_file]
+        """The entries of a file to add, and the schemas of those that they replace."""
+        existing = [live.get(entry.key) for entry in of_file]
         if self._on_duplicate is OnDuplicateSegmentLayer.ERROR:
-            for entry, old in zip(of_file, there, strict=True):
+            for entry, old in zip(of_file, existing, strict=True):
                 if old is not None:
                     raise AlreadyExistsError(f"Layer '{entry.layer}' already exists", path=entry.source)
         if self._on_duplicate is OnDuplicateSegmentLayer.SKIP:
-            return [entry for entry, old in zip(of_file, there, strict=True) if old is None], []
-        return list(of_file), [old.schema for old in there if old is not None]
+            return [entry for entry, old in zip(of_file, existing, strict=True) if old is None], []
+        return list(of_file), [old.schema for old in existing if old is not None]
 
 
-def _check_assets(of_file: Sequence[RecordingEntry], there: Set[str]) -> None:
-    """Raise ``UsageError`` where a dataset of assets does not take the recordings of a file."""
+def _check_assets(of_file: Sequence[RecordingEntry], existing_ids: Set[str]) -> None:
+    """Raise ``UsageError`` if a dataset of assets cannot take the recordings of a file."""
     for entry in of_file:
         about = f"asset '{entry.recording_id}'"
         if entry.ranges:
@@ -511,7 +511,7 @@ def _check_assets(of_file: Sequence[RecordingEntry], there: Set[str]) -> None:
         if entry.bytes > _MOST_ASSET_BYTES:
             text = f"{about} has {entry.bytes:,} bytes, more than the {_MOST_ASSET_BYTES:,} that an asset may have"
             raise UsageError(text, path=entry.source)
-    if len(there | {entry.recording_id for entry in of_file}) > _MOST_ASSETS:
+    if len(existing_ids | {entry.recording_id for entry in of_file}) > _MOST_ASSETS:
         raise UsageError(
             f"this asset dataset already holds the maximum of {_MOST_ASSETS} assets",
             path=of_file[0].source,

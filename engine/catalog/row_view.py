@@ -55,10 +55,10 @@ class RowOptions(TypedDict, total=False):
 
 
 def taking(method: Callable[..., Any], *, but: str) -> Callable[[F], F]:
-    """Let a function with ``**options`` show the parameters of a method of its class in their place, without one."""
+    """Let a function show the parameters of a method of its class in place of ``**options``, without ``but``."""
 
     def shown(function: F) -> F:
-        parameters = [one for one in inspect.signature(method).parameters.values() if one.name != but]
+        parameters = [parameter for parameter in inspect.signature(method).parameters.values() if parameter.name != but]
         vars(function)["__signature__"] = inspect.signature(function).replace(parameters=parameters)
         return function
 
@@ -80,7 +80,7 @@ class RowView(ABC):
     # --- filters
 
     def filter_range_sequence(self, start: int, end: int) -> Self:
-        """The rows with ``start <= index <= end``; where ``start > end`` there are none.
+        """The rows with ``start <= index <= end``; none if ``start > end``.
 
         Raises
         ------
@@ -90,7 +90,7 @@ class RowView(ABC):
         return self._within(operator.index(start), operator.index(end))
 
     def filter_range_nanos(self, start: int, end: int) -> Self:
-        """The rows between two times in nanoseconds, as :meth:`filter_range_sequence`, which it is for times."""
+        """The rows between two times in nanoseconds: :meth:`filter_range_sequence` for times."""
         return self.filter_range_sequence(start, end)
 
     def filter_range_secs(self, start: float, end: float) -> Self:
@@ -102,7 +102,7 @@ class RowView(ABC):
         return self._within(round(float(start) * 1e9), round(float(end) * 1e9))
 
     def filter_index_values(self, values: IndexValuesLike) -> Self:
-        """The rows at these values of the index, as far as there are any; see :meth:`using_index_values`."""
+        """The rows at these values of the index, if it has them; see :meth:`using_index_values`."""
         return self._with(rows=replace(self._query.rows, values=self._values(values)))
 
     def filter_is_not_null(self, column: AnyComponentColumn) -> Self:
@@ -123,7 +123,7 @@ class RowView(ABC):
     # --- values
 
     def using_index_values(self, values: IndexValuesLike) -> Self:
-        """Rows at these values of the index in each partition, in place of those that are there.
+        """Rows at these values of the index in each partition, in place of its own.
 
         Raises
         ------
@@ -141,7 +141,7 @@ class RowView(ABC):
     # --- rows
 
     def df(self) -> datafusion.DataFrame:
-        """The rows as a DataFrame of DataFusion, which reads when they are wanted; see :meth:`DatasetEntry.reader`.
+        """The rows as a DataFrame of DataFusion, read when they are wanted; see :meth:`DatasetEntry.reader`.
 
         An index that is not there gives no rows.
         """
@@ -157,7 +157,7 @@ class RowView(ABC):
 
     @abstractmethod
     def _asked(self, query: Query) -> tuple[AnswerColumns, list[QueriedSegment]]:
-        """The columns of the answer to a query, and the segments as it sees them."""
+        """The columns of the answer to a query, and the queried segments."""
 
     def _queried(self) -> tuple[AnswerColumns, list[QueriedSegment]]:
         try:
@@ -174,9 +174,9 @@ class RowView(ABC):
         return columns, [replace(segment, window=self._range) for segment in segments]
 
     def _values(self, values: IndexValuesLike) -> IndexValues | None:
-        """Index values; without an index they do not count."""
-        found = IndexValues.of(values, self._query.index or "")
-        return None if self._query.index is None else found
+        """Return checked index values, or None without an index."""
+        index_values = IndexValues.of(values, self._query.index or "")
+        return None if self._query.index is None else index_values
 
     def _within(self, start: int, end: int) -> Self:
         if self._query.index is None:
@@ -244,13 +244,13 @@ def view_query(
 
 
 def reader_of(frame: datafusion.DataFrame) -> pa.RecordBatchReader:
-    """The rows of a frame, as a stream that fails as the frame does."""
+    """The rows of a frame, as a stream with the errors of the frame."""
     batches = (batch.to_pyarrow() for batch in frame.execute_stream())
     return pa.RecordBatchReader.from_batches(frame.schema(), batches)
 
 
 def _contents_of(contents: ViewContentsLike) -> tuple[ContentFilter, ComponentFilter | None]:
-    """The entities that contents mean, and the components, where these are named."""
+    """The entities in contents, and the components, if contents name them."""
     check_argument("contents", contents, str, Mapping)
     if isinstance(contents, str):
         return ContentFilter([contents]), None

@@ -1,4 +1,4 @@
-"""Rows of a dataset's segments, kept as a table that follows them: a source of views.
+"""Rows of a dataset's segments in a table that is brought up to date with them: a source of views.
 
 The table's metadata say for each segment of which layers its rows are. Where these are others, the rows of that segment
 are read again, and take the place of those before, all segments in one commit. They say how many rows that is, too:
@@ -29,13 +29,13 @@ _QUERY: Final = "chunkmill:rows:query"
 _SEGMENTS: Final = "chunkmill:rows:segments"
 _COUNT: Final = "chunkmill:rows:count"
 _MARKS: Final = ("layer", "added", "segment_version", "source_digest")
-"""What tells a layer from one that took its place."""
+"""The columns that distinguish a layer from its replacement."""
 _MOST_ROUNDS: Final = 20
 _DIGITS: Final = 16
 
 
 class ViewedSegments(Protocol):
-    """The segments of a dataset whose rows a table holds: what is asked of a ``DatasetView``."""
+    """The segments of a dataset for a table of their rows: the part of ``DatasetView`` that is needed."""
 
     @property
     def dataset(self) -> Any:
@@ -65,10 +65,10 @@ def followed(
     contents: Sequence[str] | None,
     fill_latest_at: bool,
 ) -> NativeTable:
-    """The table of :meth:`DatasetView.rows_table`, made or brought up to date. ``contents`` are the view's entities."""
+    """Create or update the table of :meth:`DatasetView.rows_table`. ``contents`` are the view's entities."""
     check_argument("tables", tables, TableConnection)
     schema = _schema_of(view, index, columns, fill_latest_at=fill_latest_at)
-    given = [None if one is None else list(one) for one in (columns, contents)]
+    given = [None if names is None else list(names) for names in (columns, contents)]
     query = json.dumps([str(view.dataset.id), index, *given, fill_latest_at])
     table = LanceTable(tables.place_of(name), name, tables.gate)
     table.create(schema.with_metadata({_QUERY: query, _SEGMENTS: "{}", _COUNT: "0"}))
@@ -86,28 +86,28 @@ def followed(
         if new:
             table.add_null_columns(new)
             return None  # there is a newer version to look at
-        there = sum(one.rows - one.deleted for one in reader.fragments)
-        is_own = metadata.get(_COUNT.encode()) == str(there).encode()
-        known: dict[str, str] = json.loads(metadata[_SEGMENTS.encode()]) if is_own else {}
+        num_rows = sum(fragment.rows - fragment.deleted for fragment in reader.fragments)
+        is_own = metadata.get(_COUNT.encode()) == str(num_rows).encode()
+        stored_tokens: dict[str, str] = json.loads(metadata[_SEGMENTS.encode()]) if is_own else {}
         now = layer_tokens(view)
-        changed = [segment for segment, token in now.items() if known.get(segment) != token]
-        if is_own and not changed and known.keys() <= now.keys():
+        changed = [segment for segment, token in now.items() if stored_tokens.get(segment) != token]
+        if is_own and not changed and stored_tokens.keys() <= now.keys():
             return tables.open_table(name)
         rows = _CountedRows(_rows_of(view, changed, reader.schema, index, fill_latest_at=fill_latest_at))
         written = (
             table.written(pa.RecordBatchReader.from_batches(reader.schema, iter(rows)), "append") if changed else []
         )
-        live, going = _places(reader, known.keys() - (now.keys() - set(changed)) if is_own else None)
+        live, going = _places(reader, stored_tokens.keys() - (now.keys() - set(changed)) if is_own else None)
         reach("view.commit")
-        told = {_SEGMENTS: json.dumps(now), _COUNT: str(there - len(going) + rows.count)}
-        made = change_rows(table, reader.version, going, live, written, told, "rows")
+        new_metadata = {_SEGMENTS: json.dumps(now), _COUNT: str(num_rows - len(going) + rows.count)}
+        made = change_rows(table, reader.version, going, live, written, new_metadata, "rows")
         return None if made is None else tables.open_table(name)
 
     return publish(attempt, f"the table {name!r}", path=table.place, most=_MOST_ROUNDS)
 
 
 def layer_tokens(view: ViewedSegments) -> dict[str, str]:
-    """For each segment a token of its layers, which is another where one came, went, or was replaced."""
+    """A token of each segment's layers. It changes when a layer is added, removed or replaced."""
     layers = view.layers()
     marks = list(zip(*(layers.rows[mark].to_pylist() for mark in _MARKS), strict=True))
     bounds = [*layers.starts.tolist(), len(marks)]
@@ -120,25 +120,25 @@ def layer_tokens(view: ViewedSegments) -> dict[str, str]:
 def _schema_of(
     view: ViewedSegments, index: str | None, columns: Sequence[str] | None, *, fill_latest_at: bool
 ) -> pa.Schema:
-    """The columns of the table: the segment, the index, and those that are asked for, by default all."""
-    found: pa.Schema = view.reader(index, fill_latest_at=fill_latest_at).schema()
-    names = found.names if columns is None else [SEGMENT_ID, *([] if index is None else [index]), *columns]
-    if missing := [one for one in names if one not in found.names]:
-        raise UsageError(f"there are no columns {missing}", hint=f"There are: {', '.join(found.names)}.")
+    """The columns of the table: the segment, the index, and the chosen ones, by default all."""
+    whole: pa.Schema = view.reader(index, fill_latest_at=fill_latest_at).schema()
+    names = whole.names if columns is None else [SEGMENT_ID, *([] if index is None else [index]), *columns]
+    if missing := [name for name in names if name not in whole.names]:
+        raise UsageError(f"there are no columns {missing}", hint=f"There are: {', '.join(whole.names)}.")
     wanted = dict.fromkeys(names)
     by_name: dict[str, str] = {}
-    for one in wanted:
-        other = by_name.setdefault(_in_table(one), one)
-        if other != one:
+    for name in wanted:
+        other = by_name.setdefault(_in_table(name), name)
+        if other != name:
             raise UsageError(
-                f"{other!r} and {one!r} would both be called {_in_table(one)!r} in the table",
+                f"{other!r} and {name!r} would both be called {_in_table(name)!r} in the table",
                 hint="Choose one of them by columns=.",
             )
-    return pa.schema([pa.field(_in_table(one), found.field(one).type) for one in wanted])
+    return pa.schema([pa.field(_in_table(name), whole.field(name).type) for name in wanted])
 
 
 def _in_table(column: str) -> str:
-    """The name of a column of a dataset in a table: Lance has none with dots."""
+    """The name of a dataset's column in a table: Lance has no names with dots."""
     return column.replace(".", "_")
 
 
@@ -146,19 +146,21 @@ def _rows_of(
     view: ViewedSegments, segments: Sequence[str], schema: pa.Schema, index: str | None, *, fill_latest_at: bool
 ) -> Iterator[pa.RecordBatch]:
     frame = view.filter_segments(segments).reader(index, fill_latest_at=fill_latest_at)
-    there = {_in_table(name): name for name in frame.schema().names}
-    for found in frame.execute_stream():
-        batch: pa.RecordBatch = found.to_pyarrow()
+    source_names = {_in_table(name): name for name in frame.schema().names}
+    for datafusion_batch in frame.execute_stream():
+        batch: pa.RecordBatch = datafusion_batch.to_pyarrow()
         rows = batch.num_rows
         columns = [
-            batch.column(there[field.name]).cast(field.type) if field.name in there else pa.nulls(rows, field.type)
+            batch.column(source_names[field.name]).cast(field.type)
+            if field.name in source_names
+            else pa.nulls(rows, field.type)
             for field in schema
         ]
         yield pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 class _CountedRows:
-    """Batches, and the number of rows of those that were taken."""
+    """Batches, and the number of rows taken so far."""
 
     def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:
         self._batches = batches

@@ -36,12 +36,12 @@ _TIME: Final = pa.timestamp("ns")
 
 
 class SegmentTables(SegmentLayers):
-    """The layers of a dataset, as the tables that a catalog tells of it."""
+    """The layers of a dataset as the tables of a catalog."""
 
     # --- tables
 
     def segment_table(self, url_of: Callable[[dict[str, Any]], str]) -> pa.Table:
-        """One row for each segment. ``url_of`` gives where a layer lies."""
+        """One row for each segment. ``url_of`` gives the URL of a layer."""
         columns = [
             ("rerun_segment_id", self.segments),
             ("rerun_layer_names", self._listed("rerun_layer_names", self.rows["layer"])),
@@ -50,8 +50,8 @@ class SegmentTables(SegmentLayers):
             ("rerun_num_chunks", self._by_segment(np.add, self._integers("chunks")).cast(pa.uint64())),
             ("rerun_size_bytes", self._by_segment(np.add, self._sizes()).cast(pa.uint64())),
         ]
-        known = [(pa.field(name, column.type, False), column) for name, column in columns]
-        return _table([*known, *self._properties(by_segment=True), *self.ranges()])
+        fixed_columns = [(pa.field(name, column.type, False), column) for name, column in columns]
+        return _table([*fixed_columns, *self._properties(by_segment=True), *self.ranges()])
 
     def manifest(self, url_of: Callable[[dict[str, Any]], str], *, diagnostic: bool = False) -> pa.Table:
         """One row for each layer of each segment."""
@@ -71,8 +71,8 @@ class SegmentTables(SegmentLayers):
         ]
         if diagnostic:
             columns.append(("rerun_registration_status", pa.array(["done"] * count, pa.string())))
-        known = [(pa.field(name, column.type, False), column) for name, column in columns]
-        return _table([*known, *self._properties(by_segment=False)])
+        fixed_columns = [(pa.field(name, column.type, False), column) for name, column in columns]
+        return _table([*fixed_columns, *self._properties(by_segment=False)])
 
     def index_ranges(self) -> pa.Table:
         """One row for each segment: the first and last value of each index."""
@@ -103,23 +103,23 @@ class SegmentTables(SegmentLayers):
         return pa.array(list(map(url_of, rows)), pa.string())
 
     def _properties(self, *, by_segment: bool) -> list[tuple[pa.Field, pa.Array]]:
-        """The properties of each row, or of each segment those that were registered last."""
+        """The properties of each row, or for each segment those registered last."""
         values, rows = properties_of(self.rows["properties"].to_pylist())
-        found = []
+        properties = []
         size = len(self.starts) if by_segment else len(self.rows)
         for field in values.schema:
             column = values[field.name].combine_chunks()
-            there = np.flatnonzero(np.asarray(column.is_valid()))
+            valid_rows = np.flatnonzero(np.asarray(column.is_valid()))
             place = np.full(size, -1, dtype=np.int64)
-            of = self.owner[rows[there]] if by_segment else rows[there]
-            order = np.argsort(rows[there], kind="stable")  # what comes last stays
-            place[of[order]] = there[order]
-            found.append((field, column.take(pa.array(place, mask=place < 0))))
-        return found
+            of = self.owner[rows[valid_rows]] if by_segment else rows[valid_rows]
+            order = np.argsort(rows[valid_rows], kind="stable")  # what comes last stays
+            place[of[order]] = valid_rows[order]
+            properties.append((field, column.take(pa.array(place, mask=place < 0))))
+        return properties
 
 
 def properties_of(streams: Sequence[bytes | None]) -> tuple[pa.Table, Integers]:
-    """The values in IPC streams of one row each, under each other, and which stream each row comes from.
+    """The values of IPC streams of one row each as one table, and the stream of each row.
 
     Streams of one schema are read as one: its message begins each of them, and one is enough. Columns are sorted by
     name, and have a type that goes with all.
@@ -143,7 +143,7 @@ def properties_of(streams: Sequence[bytes | None]) -> tuple[pa.Table, Integers]:
 
 
 def url_of(folder: RecordingsFolder, layer: dict[str, Any]) -> str:
-    """The URL of a layer: the file that was registered, or the first shard that has its chunks."""
+    """The URL of a layer: the registered file, or the first shard with its chunks."""
     shards = layer["shards"]
     place = layer["source"] if layer["in_place"] or not shards else folder.shards.place(shards[0])
     if is_url(place):
@@ -154,12 +154,12 @@ def url_of(folder: RecordingsFolder, layer: dict[str, Any]) -> str:
 
 
 def _is_plain(place: str) -> bool:
-    """Whether a path is absolute, and a path object would leave it as it is."""
+    """Return whether a path is absolute, and a path object would leave it unchanged."""
     return place.startswith("/") and not place.endswith(("/", "/.")) and "//" not in place and "/./" not in place
 
 
 def _as_property(field: pa.Field) -> pa.Field:
-    """A column of properties, all of which are static: that is not said of each."""
+    """A column of properties without the mark of static columns, as all properties are static."""
     metadata = {key: value for key, value in (field.metadata or {}).items() if key != b"rerun:is_static"}
     return field.with_metadata(metadata)
 
@@ -194,7 +194,7 @@ _MOST_BYTES: Final = 16 * MIB
 
 
 class StoredProperties(NamedTuple):
-    """The properties of a segment, one row, or None where it has none, and the number of the version that says so."""
+    """The properties of a segment, one row or None, and the number of their version."""
 
     version: int
     row: pa.RecordBatch | None
@@ -212,7 +212,7 @@ class SegmentProperties:
         self._folder = Folder.at(place).sub("properties")
 
     def of(self, segment_id: str) -> StoredProperties:
-        """The newest properties of a segment. Raises ``ReadError`` where they are damaged."""
+        """The newest properties of a segment. Raises ``ReadError`` if they are damaged."""
         files = self._files(segment_id)
         latest = files.latest()
         if latest is None:
@@ -230,15 +230,17 @@ class SegmentProperties:
         row = None if stream is None else decode_batch(stream, path=place, offset=None, what="the row")
         return StoredProperties(number, row)
 
-    def replace(self, segment_id: str, known: StoredProperties, row: pa.RecordBatch | None) -> StoredProperties | None:
-        """Give a segment other properties in place of those ``known``, durably; None takes them away.
+    def replace(
+        self, segment_id: str, expected: StoredProperties, row: pa.RecordBatch | None
+    ) -> StoredProperties | None:
+        """Replace the properties of a segment if they are ``expected``, durably; None deletes them.
 
         Gives None, and changes nothing, where others came first. Raises ``UsageError`` unless there is one row of
-        16 MiB at most; ``WriteError`` where it cannot be written, ``CommitUnknownError`` where nobody knows.
+        16 MiB at most; ``WriteError`` if it cannot be written, ``CommitUnknownError`` if nobody knows.
         """
         stream = None if row is None else _stream_of(row)
-        files, number = self._files(segment_id), known.version + 1
-        if not known.version:
+        files, number = self._files(segment_id), expected.version + 1
+        if not expected.version:
             self._make(files.folder)
         text = None if stream is None else b64encode(stream).decode()
         first = max(0, number - _KEPT_VERSIONS)
@@ -247,15 +249,15 @@ class SegmentProperties:
         files.delete(old for old in files.all_numbers() if old < first)
         return StoredProperties(number, row)
 
-    def delete_all(self, known: Mapping[str, StoredProperties]) -> bool:
-        """Take the properties of segments away in one step, durably: those ``known``, of all segments or of none.
+    def delete_all(self, expected: Mapping[str, StoredProperties]) -> bool:
+        """Delete the ``expected`` properties of segments in one step, durably: all of them or none.
 
         Gives False where others came first. Properties that were set meanwhile stay. Raises as :meth:`replace` does.
         """
-        versions = {id_: one.version for id_, one in known.items() if one.row is not None}
+        versions = {id_: stored.version for id_, stored in expected.items() if stored.row is not None}
         if len(versions) == 1:
-            ((id_, one),) = ((id_, known[id_]) for id_ in versions)
-            return self.replace(id_, one, None) is not None
+            ((id_, stored),) = ((id_, expected[id_]) for id_ in versions)
+            return self.replace(id_, stored, None) is not None
         if not versions:
             return True
         number, earlier = self._deleted()
@@ -270,14 +272,14 @@ class SegmentProperties:
         return True
 
     def _note(self, versions: Mapping[str, int]) -> None:
-        """Give each segment whose properties went a version that says so."""
+        """Write for each segment with deleted properties a version without them."""
         for id_, version in versions.items():
-            known = self.of(id_)
-            if known.version == version:
-                self.replace(id_, known, None)
+            stored = self.of(id_)
+            if stored.version == version:
+                self.replace(id_, stored, None)
 
     def _deleted(self) -> tuple[int, Mapping[str, int]]:
-        """The versions that went in one step last, by their segments. Raises ``ReadError`` where that is damaged."""
+        """The versions deleted in the last step, by their segments. Raises ``ReadError`` if that is damaged."""
         files = self._files_of(_DELETED)
         number, data = files.latest() or (0, {"versions": {}})
         versions = data.get("versions")
@@ -322,7 +324,7 @@ _UNITS: Final = ((86_400, "d"), (3_600, "h"), (60, "m"))
 def segment_url(
     dataset: str, segment_id: str, timeline: str | None, start: IndexValue | None, end: IndexValue | None
 ) -> str:
-    """The URL of a segment of the dataset that is at the URL ``dataset``.
+    """The URL of a segment of the dataset at the URL ``dataset``.
 
     >>> segment_url("lake/dataset/1", "a b", "frame", 1, 10)
     'lake/dataset/1?segment_id=a%20b#when=frame@1&time_selection=frame@1..10'
@@ -344,7 +346,7 @@ def segment_url(
 def partition_url(
     dataset: str, partition_id: str, timeline: str | None, start: IndexValue | None, end: IndexValue | None
 ) -> str:
-    """The URL that Rerun 0.27 has for a segment of the dataset that is at the URL ``dataset``.
+    """The URL of Rerun 0.27 for a segment of the dataset at the URL ``dataset``.
 
     >>> partition_url("lake/dataset/1", "a b", "frame", 1, 10)
     'lake/dataset/1?partition_id=a%20b&time_range=frame@1..10'
@@ -372,14 +374,14 @@ def _check_timeline(timeline: str | None, start: IndexValue | None, end: IndexVa
 
 
 def _kind(value: IndexValue | None) -> str:
-    """The kind of a value: the letter that numpy has for it, or ``i``."""
+    """The kind of a value: numpy's letter, or ``i``."""
     if isinstance(value, datetime | np.datetime64):
         return "M"
     return "m" if isinstance(value, timedelta | np.timedelta64) else "i"
 
 
 def _text(value: IndexValue, kind: str) -> str:
-    """A value as a URL has it; one of another kind than the first is a number."""
+    """A value as a URL writes it; a value of another kind than the first is a number."""
     number = _nanoseconds(value)
     if kind != _kind(value) or kind == "i":
         return str(number)

@@ -34,12 +34,12 @@ class NamedTables(Protocol):
     """The tables of a catalog by the names that SQL has for them."""
 
     def referred(self, text: str) -> TableEntry | None:
-        """The table that a reference in SQL means."""
+        """The table of a reference in SQL."""
         ...
 
 
 class TableFrame(QueryFrame):
-    """A DataFrame of DataFusion over tables of a catalog; what its methods make of it is one, too."""
+    """A DataFrame of DataFusion over tables of a catalog. Its methods return frames of the same kind."""
 
     def __init__(self, frame: DataFrame, tables: NamedTables) -> None:
         super().__init__(frame)
@@ -53,7 +53,7 @@ class TableFrame(QueryFrame):
         return cls(context.table(_TABLE), tables)
 
     def derived(self, frame: DataFrame) -> TableFrame:
-        """Give what a method made of this frame as one of its kind."""
+        """Return the result of one of this frame's methods as a frame of the same kind."""
         return TableFrame(frame, self._tables)
 
     def write_table(self, table_name: str, write_options: DataFrameWriteOptions | None = None) -> None:
@@ -71,7 +71,7 @@ class TableFrame(QueryFrame):
 
 
 def _operation_of(options: DataFrameWriteOptions | None) -> str:
-    """Find the operation of options, which DataFusion tells nobody: a table in memory can only be appended to."""
+    """Find the operation of write options by a trial: a table in memory only takes an append."""
     if options is None:
         return "Append"
     context = SessionContext()
@@ -79,15 +79,15 @@ def _operation_of(options: DataFrameWriteOptions | None) -> str:
     try:
         context.table("probe").write_table("probe", options)
     except Exception as error:
-        found = next((name for name in ("Overwrite", "Replace") if name in str(error)), None)
-        if found is None:
+        operation = next((name for name in ("Overwrite", "Replace") if name in str(error)), None)
+        if operation is None:
             raise UsageError("rows cannot be written with these options") from error
-        return found
+        return operation
     return "Append"
 
 
 class TableScan(ds.Dataset):  # type: ignore[misc]
-    """A table as DataFusion scans it. It has the columns of when it was made, and the rows of when it is read."""
+    """A table as DataFusion scans it, with the columns of its creation and the rows of the time of the read."""
 
     def __init__(self, entry: TableEntry) -> None:
         self._entry = entry
@@ -99,7 +99,7 @@ class TableScan(ds.Dataset):  # type: ignore[misc]
         return self._schema
 
     def scanner(self, columns: Sequence[str] | None = None, **_: Any) -> _Scan:
-        """The columns of a scan: DataFusion asks for them when it plans."""
+        """The columns of a scan, which DataFusion reads when it plans."""
         return _Scan(self._schema, columns, lambda: iter(()))
 
     def get_fragments(self, filter: pc.Expression | None = None) -> list[_Part]:  # noqa: A002, ARG002 (pyarrow's name)
@@ -139,7 +139,7 @@ class _Part:
         filter: pc.Expression | None = None,  # noqa: A002 (pyarrow's name)
         **_: Any,
     ) -> _Scan:
-        """The rows in which the filter is true."""
+        """The rows that pass the filter."""
         names = schema.names if columns is None else columns
         return _Scan(schema, columns, lambda: self._batches(names, filter))
 
@@ -165,7 +165,7 @@ class _Scan:
 
 
 class CatalogContext(SessionContext):
-    """A session of DataFusion in which the tables of a catalog are there, beside what is registered in it.
+    """A session of DataFusion with the tables of a catalog, beside those registered in it.
 
     ``tables`` gives them as of now, hidden ones included.
     """
@@ -176,7 +176,7 @@ class CatalogContext(SessionContext):
         self.register_catalog_provider_list(_Catalogs(self._entries))
 
     def _written(self, plan: LogicalPlan) -> DataFrame | None:
-        """Write to a table of the catalog, where a statement says so, and give the number of rows; else None."""
+        """Write to a table of the catalog if a statement says so, and return the number of rows; else None."""
         if not plan.display().startswith("Dml"):
             return None
         statement: Any = plan.to_variant()
@@ -196,8 +196,8 @@ class CatalogContext(SessionContext):
         def counted() -> Iterator[pa.RecordBatch]:
             nonlocal count
             for batch in rows.execute_stream():
-                count += len(found := batch.to_pyarrow())
-                yield found
+                count += len(arrow_batch := batch.to_pyarrow())
+                yield arrow_batch
 
         write(pa.RecordBatchReader.from_batches(rows.schema(), counted()))
         return frame_of(pa.table({"count": pa.array([count], pa.uint64())}))
@@ -207,24 +207,24 @@ class CatalogContext(SessionContext):
         return TableFrame.of_entry(entry, self._entries)
 
 
-def _told(method: Callable[..., Any]) -> Callable[..., Any]:
-    """A method whose frames are those of tables, and whose failures are what looking for them failed with."""
+def _of_tables(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap a method: it returns frames of tables, and raises the errors of the look-up of tables."""
 
     @wraps(method)
-    def telling(self: CatalogContext, *args: Any, **kwargs: Any) -> Any:
+    def wrapper(self: CatalogContext, *args: Any, **kwargs: Any) -> Any:
         call = UserCall()
         with call.telling(), calling(call):
-            found = method(self, *args, **kwargs)
-        if not isinstance(found, DataFrame):
-            return found
-        written = self._written(found.logical_plan())
-        return TableFrame(found if written is None else written, self._entries)
+            result = method(self, *args, **kwargs)
+        if not isinstance(result, DataFrame):
+            return result
+        written = self._written(result.logical_plan())
+        return TableFrame(result if written is None else written, self._entries)
 
-    return telling
+    return wrapper
 
 
 for _name in ("sql", "sql_with_options", "table", "from_arrow", "from_pydict", "from_pylist", "from_pandas"):
-    setattr(CatalogContext, _name, _told(getattr(SessionContext, _name)))
+    setattr(CatalogContext, _name, _of_tables(getattr(SessionContext, _name)))
 
 
 class _Entries:
@@ -238,7 +238,7 @@ class _Entries:
         return [parts_of(table.name) for table in self._tables()]
 
     def named(self, name: TableName) -> TableEntry | None:
-        """The table of a name, or else the one that differs from it in upper and lower case alone.
+        """The table of a name, or else the only one that differs from it in case alone.
 
         SQL says names without quotes in lower case.
         """
@@ -255,7 +255,7 @@ class _Entries:
         return exact or self.named(parts_of(".".join(parts)))
 
     def table(self, name: TableName) -> Table | None:
-        """Give what DataFusion reads for a name."""
+        """Return what DataFusion reads for a name."""
         entry = self.named(name)
         if entry is None:
             return None
@@ -269,14 +269,14 @@ class _Entries:
 
 
 class _Listed(list[str]):
-    """Names that DataFusion takes as an attribute, and users as what a method gives."""
+    """Names that are an attribute for DataFusion and the result of a method for users."""
 
     def __call__(self) -> set[str]:
         return set(self)
 
 
 class _Tables(SchemaProvider):
-    """The tables of a schema, and those that were registered in it."""
+    """The tables of a schema, and those registered in it."""
 
     def __init__(self, entries: _Entries, catalog: str, schema: str) -> None:
         self._entries = entries
@@ -315,37 +315,39 @@ class _Schemas(CatalogProvider):
     def __init__(self, entries: _Entries, catalog: str) -> None:
         self._entries = entries
         self._catalog = catalog
-        self._known: dict[str, Any] = {}
+        self._schemas: dict[str, Any] = {}
 
     def schema_names(self) -> set[str]:
         """The names of all that have tables."""
         default = {DEFAULT_SCHEMA} if self._catalog == DEFAULT_CATALOG else set()
-        found = {name.schema for name in self._entries.names() if name.catalog == self._catalog}
-        return found | default | {name for name, schema in self._known.items() if not isinstance(schema, _Tables)}
+        names = {name.schema for name in self._entries.names() if name.catalog == self._catalog}
+        return names | default | {name for name, schema in self._schemas.items() if not isinstance(schema, _Tables)}
 
     def schema(self, name: str) -> Any:
         """The schema of a name."""
-        if name not in self._known:
-            if name not in self.schema_names() and name not in {known.lower() for known in self.schema_names()}:
+        if name not in self._schemas:
+            if name not in self.schema_names() and name not in {
+                schema_name.lower() for schema_name in self.schema_names()
+            }:
                 return None
-            self._known[name] = _Tables(self._entries, self._catalog, name)
-        return self._known[name]
+            self._schemas[name] = _Tables(self._entries, self._catalog, name)
+        return self._schemas[name]
 
     def register_schema(self, name: str, schema: Any) -> None:
         """Add a schema of this session alone."""
-        self._known[name] = schema
+        self._schemas[name] = schema
 
     def deregister_schema(self, name: str, cascade: bool) -> None:  # noqa: ARG002 (DataFusion's name)
         """Remove a schema of this session."""
-        self._known.pop(name, None)
+        self._schemas.pop(name, None)
 
 
 class _Catalogs(CatalogProviderList):
-    """The catalogs of SQL that names of tables have. Any name can be asked for; one without tables is not listed."""
+    """The SQL catalogs of table names. Any name can be looked up; those without tables are not listed."""
 
     def __init__(self, entries: _Entries) -> None:
         self._entries = entries
-        self._known: dict[str, Any] = {DEFAULT_CATALOG: _Schemas(entries, DEFAULT_CATALOG)}
+        self._catalogs: dict[str, Any] = {DEFAULT_CATALOG: _Schemas(entries, DEFAULT_CATALOG)}
         self._registered: dict[str, Any] = {}
 
     def catalog_names(self) -> set[str]:
@@ -356,7 +358,7 @@ class _Catalogs(CatalogProviderList):
         """The catalog of a name."""
         if name in self._registered:
             return self._registered[name]
-        return self._known.get(name) or _Schemas(self._entries, name)
+        return self._catalogs.get(name) or _Schemas(self._entries, name)
 
     def register_catalog(self, name: str, catalog: Any) -> None:
         """Add a catalog of this session alone."""

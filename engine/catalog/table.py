@@ -50,7 +50,7 @@ class TableEntry(Entry):
     @property
     def storage_url(self) -> str:
         """The URL of the table."""
-        place = located(self._log.place(self._known))
+        place = located(self._log.place(self._last_row))
         url = place.as_uri() if isinstance(place, Path) else str(place)
         return url if place.name == str(self.id) else f"{url.rstrip('/')}/"
 
@@ -59,7 +59,7 @@ class TableEntry(Entry):
         return self.snapshot().schema
 
     def reader(self) -> datafusion.DataFrame:
-        """The rows of the table as a DataFrame of DataFusion, which reads the version that is newest when it runs."""
+        """The rows of the table as a DataFrame of DataFusion; it reads the version that is newest when it runs."""
         rows: datafusion.DataFrame = self._catalog.ctx.frame_of(self)
         return rows
 
@@ -129,7 +129,7 @@ class TableEntry(Entry):
             table.append(rows)
 
     def overwrite(self, batches: Batches | None = None, **named_params: Any) -> None:
-        """Put rows in the place of all there are, in one commit. They may have other columns than the table had.
+        """Replace all rows by these, in one commit. They may have other columns than the table had.
 
         Without ``batches`` and named values, and for an empty list, nothing is done. Takes and raises what
         :meth:`append` does.
@@ -143,7 +143,7 @@ class TableEntry(Entry):
             table.overwrite(rows)
 
     def upsert(self, batches: Batches | None = None, **named_params: Any) -> None:
-        """Put rows in the place of those with the same key, and add the others, in one commit.
+        """Replace the rows with the same key, and append the others, in one commit.
 
         The key are all fields with the metadata ``{"rerun:is_table_index": "true"}``. A row that is replaced is so as a
         whole: columns that the new one lacks are null. A null is equal to no key. Two who upsert the same key at once
@@ -160,7 +160,7 @@ class TableEntry(Entry):
             table.upsert(rows, self._alone)
 
     def update_rows(self, batches: Batches | None = None, **named_params: Any) -> None:
-        """Put values into the rows with the same key, in one commit, and add none.
+        """Set values in the rows with the same key, in one commit; append none.
 
         The rows that are given have the key of :meth:`upsert`, and those columns that are to change; rows of the table
         keep their other values. A row whose key is not there is left out. Takes and raises what
@@ -177,14 +177,14 @@ class TableEntry(Entry):
             table.update(rows)
 
     def set_name(self, name: str) -> None:
-        """Give the table another name, one that SQL can say; raises as :meth:`Entry.set_name` does."""
+        """Give the table another name that SQL can write; raises as :meth:`Entry.set_name` does."""
         check_table_name(name)
         super().set_name(name)
 
     def delete(self) -> None:
-        """Take the table out of the catalog. Its data stays where it is, and can be registered again.
+        """Delete the table from the catalog. Its data stays, and can be registered again.
 
-        Raises ``NotFoundError`` where it was deleted before.
+        Raises ``NotFoundError`` if it was deleted before.
         """
         super().delete()
 
@@ -195,7 +195,7 @@ class TableEntry(Entry):
         cleanup_before: Moment | None = None,
         unsafe_allow_recent_cleanup: bool = False,
     ) -> None:
-        """Compact the table, and remove its old versions, while others may write to it.
+        """Compact the table, and remove its old versions. Others may write to it meanwhile.
 
         What jobs on its columns have left goes with old versions; a job that runs keeps what it needs.
 
@@ -229,7 +229,7 @@ class TableEntry(Entry):
     # --- blueprints
 
     def blueprint_dataset(self) -> DatasetEntry:
-        """The hidden dataset whose segments are this table's blueprints; it is made when it is first asked for.
+        """The hidden dataset of this table's blueprints, created when it is first used.
 
         It goes with the table.
         """
@@ -246,15 +246,15 @@ class TableEntry(Entry):
         return {**entries, hidden.id: hidden, row.id: replace(row, blueprints=hidden.id)}
 
     def has_blueprint_dataset(self) -> bool:
-        """Whether somebody asked for :meth:`blueprint_dataset`."""
+        """Whether :meth:`blueprint_dataset` was ever used."""
         return self._row().blueprints is not None
 
     def default_blueprint(self) -> str | None:
-        """The blueprint that the table is shown with, if one is set."""
+        """The default blueprint of the table, or None."""
         return self._row().default_blueprint
 
     def set_default_blueprint(self, blueprint_name: str | None) -> None:
-        """Let the table be shown with the blueprint of this id; None sets none. It may be registered later."""
+        """Set the default blueprint of the table; None sets none. It may be registered later."""
         self._log.change(self.id, lambda row: replace(row, default_blueprint=blueprint_name))
 
     def set_blueprints(self, dataset: EntryId | None, default: str | None) -> None:
@@ -266,15 +266,15 @@ class TableEntry(Entry):
         )
 
     def snapshot(self) -> TableSnapshot:
-        """The newest version of the table, which stays as it is."""
-        found = self._table().snapshot()
-        found.schema = found.schema.with_metadata({_VERSION: SORBET_VERSION, **(found.schema.metadata or {})})
-        return found
+        """The newest version of the table. It never changes."""
+        snapshot = self._table().snapshot()
+        snapshot.schema = snapshot.schema.with_metadata({_VERSION: SORBET_VERSION, **(snapshot.schema.metadata or {})})
+        return snapshot
 
     def __datafusion_table_provider__(self, session: Any = None) -> object:
         """The table as DataFusion takes it from other libraries, where Lance was built for the same DataFusion.
 
-        Raises ``UnsupportedError`` where it was not: another DataFusion would read its memory wrongly.
+        Raises ``UnsupportedError`` if it was not: another DataFusion would read its memory wrongly.
         """
         version = importlib.metadata.version("datafusion")
         if version.partition(".")[0] != _DATAFUSION_OF_LANCE:
@@ -302,8 +302,8 @@ class TableEntry(Entry):
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """A block in which nobody else upserts into this table by a catalog."""
-        home = located(self._log.place(self._known)) / _UPSERTS
+        """A block in which no other catalog client upserts into this table."""
+        home = located(self._log.place(self._last_row)) / _UPSERTS
         until = time.monotonic() + _LONGEST_TURN
         while True:
             try:
@@ -322,7 +322,7 @@ _MOST_TASKS: Final = 1024
 
 @dataclass(frozen=True)
 class TableJob:
-    """The function of a Spark task that gives the rows of some fragments, as Spark wants them. It pickles."""
+    """The function of a Spark task that reads the rows of some fragments in Spark's form. It pickles."""
 
     table: LanceTable
     version: int
@@ -357,7 +357,7 @@ class WriteRows:
     replacing: bool
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[str]:
-        """Write them, and tell of each fragment what its commit needs."""
+        """Write the rows, and return the facts on each fragment that its commit needs."""
         first = next((batch for batch in batches if batch.num_rows), None)
         if first is None:
             return
@@ -372,9 +372,9 @@ class WriteRows:
 
 
 def write_frame(table: LanceTable, frame: SparkFrame, *, replacing: bool) -> None:
-    """Add the rows of a DataFrame, or put them in the place of all there are: written by tasks, in one commit.
+    """Append the rows of a DataFrame, or replace all rows by them: tasks write, one commit publishes.
 
-    Raises as :meth:`TableEntry.append` does, and a transient ``WriteError`` where others replace the table meanwhile.
+    Raises as :meth:`TableEntry.append` does, and a transient ``WriteError`` if others replace the table meanwhile.
     """
     version, schema = table.version_and_schema()
     rows = TableRows(arrow_of(frame.schema), [], converted=True)
@@ -400,11 +400,11 @@ ENTRIES_SCHEMA: Final = pa.schema(
 
 
 class EntriesTable(TableEntry):
-    """The table of all entries, hidden ones included, which the catalog makes when it is read."""
+    """The table of all entries, hidden ones included. The catalog makes it when it is read."""
 
     @property
     def storage_url(self) -> str:
-        """Empty, as it lies nowhere."""
+        """Empty, as the table is stored nowhere."""
         return ""
 
     def arrow_schema(self) -> pa.Schema:
@@ -420,13 +420,13 @@ class EntriesTable(TableEntry):
         return self.rows().to_reader()
 
     def append(self, batches: Any = None, **named_params: Any) -> NoReturn:  # noqa: ARG002 (as others have it)
-        """Raise ``UsageError``: what is in it follows from what is in the catalog."""
+        """Raise ``UsageError``: its rows follow from the catalog."""
         self._refuse()
 
     overwrite = upsert = update_rows = append
 
     def do_maintenance(self, **_: Any) -> None:
-        """Nothing: there is nothing of it to keep up."""
+        """Do nothing: the table has no stored data."""
 
     def rows(self) -> pa.Table:
         """All rows, as of now."""

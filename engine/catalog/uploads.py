@@ -45,7 +45,7 @@ class Uploads:
         self.folder = catalog / _UPLOADS
 
     def place(self, key: str) -> Path:
-        """The path that a file has or will have. Raises ``UsageError`` for a key that is none."""
+        """The path of a file, now or later. Raises ``UsageError`` for an invalid key."""
         names = key.split("/")
         if len(key) > _LONGEST_KEY or not _KEY.fullmatch(key) or max(map(len, names)) > _LONGEST_NAME:
             raise UsageError(
@@ -55,7 +55,7 @@ class Uploads:
         return self.folder.joinpath(*names)
 
     def begin(self, key: str, size: int | None = None) -> NewUpload:
-        """A file to write, of which nobody sees anything until it is whole.
+        """Open a file to write. Nobody sees it until it is complete.
 
         Raises
         ------
@@ -73,7 +73,7 @@ class Uploads:
             return NewUpload(folder / f".{uuid.uuid4().hex}{DRAFT}", place, key)
 
     def with_space_for(self, size: int | None) -> Path:
-        """The folder of uploads, which is made. Raises ``NoSpaceError`` where so many bytes don't fit."""
+        """Create the folder of uploads, and return it. Raises ``NoSpaceError`` if so many bytes don't fit."""
         with writing(str(self.folder)):
             if not self.folder.is_dir():  # nor is the catalog there before its first entry
                 self.folder.mkdir(parents=True, exist_ok=True)
@@ -88,7 +88,7 @@ class Uploads:
 
 
 def check_new(place: Path) -> None:
-    """Raise ``AlreadyExistsError`` where a file was uploaded before: others may have registered it."""
+    """Raise ``AlreadyExistsError`` if the file was uploaded before: others may have registered it."""
     above = next(folder for folder in place.parents if folder.exists())
     if os.path.lexists(place) or not above.is_dir():
         raise _exists()
@@ -144,7 +144,7 @@ class NewUpload:
             reach("upload.draft", self._draft)
 
     def publish(self) -> None:
-        """Give it its name, for good.
+        """Give the file its final name.
 
         Raises
         ------
@@ -184,7 +184,7 @@ class NewUpload:
         reach("upload.done")
 
     def discard(self) -> None:
-        """Leave nothing of it, unless it was published."""
+        """Remove all of it, unless it was published."""
         self._file.close()
         self._draft.unlink(missing_ok=True)
 
@@ -193,7 +193,7 @@ _PIECE: Final = 8 * MIB
 
 
 class NewPart(NewUpload):
-    """A part that is being uploaded; when it is published, its ``etag`` names its content."""
+    """A part that is being uploaded; once it is published, its ``etag`` identifies its content."""
 
     def __init__(self, draft: Path, upload: str, number: int) -> None:
         super().__init__(draft, draft)
@@ -203,7 +203,7 @@ class NewPart(NewUpload):
 
     @property
     def etag(self) -> str:
-        """The name of what was written so far."""
+        """The ETag of the bytes so far."""
         return self._digest.hexdigest()
 
     def write(self, data: bytes) -> None:
@@ -221,20 +221,20 @@ class NewPart(NewUpload):
 
 
 class UploadParts:
-    """The parts of an upload, which is known by a number in hex digits."""
+    """The parts of an upload; a number in hex digits identifies it."""
 
     def __init__(self, uploads: Uploads, upload: str) -> None:
         self._uploads = uploads
         self._upload = upload
 
     def begin(self, number: int, size: int | None = None) -> NewPart:
-        """A part to write, of so many bytes if that is known. Raises ``NoSpaceError`` or ``WriteError``."""
+        """Open a part to write, of so many bytes if known. Raises ``NoSpaceError`` or ``WriteError``."""
         folder = self._uploads.with_space_for(size)
         with writing(str(folder)):
             return NewPart(folder / f".{uuid.uuid4().hex}{DRAFT}", self._upload, number)
 
     def join(self, key: str, etags: Mapping[int, str], size: int | None, most: int, check: Callable[[], None]) -> None:
-        """Make the file of its parts, in the order of their numbers, and remove them; ``check`` may stop it.
+        """Join the parts in the order of their numbers into the file, and remove them; ``check`` may stop it.
 
         It has ``size`` bytes if that is known, and no more than ``most``.
 

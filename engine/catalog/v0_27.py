@@ -151,7 +151,7 @@ class TableEntry(Entry):
         NewTable.__datafusion_table_provider__,
         """The table as DataFusion takes it from other libraries.
 
-        Raises ``UnsupportedError`` where Lance was built for another DataFusion.
+        Raises ``UnsupportedError`` if Lance was built for another DataFusion.
         """,
     )
 
@@ -596,7 +596,9 @@ class CatalogClient:
     def all_entries(self) -> list[DatasetEntry | TableEntry]:
         """All entries, hidden ones included."""
         entries = self._catalog.entries(include_hidden=True)
-        return [TableEntry(self, one) if isinstance(one, NewTable) else DatasetEntry(self, one) for one in entries]
+        return [
+            TableEntry(self, entry) if isinstance(entry, NewTable) else DatasetEntry(self, entry) for entry in entries
+        ]
 
     def dataset_entries(self) -> list[DatasetEntry]:
         """All datasets, but for those of blueprints."""

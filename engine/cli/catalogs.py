@@ -124,9 +124,9 @@ def rename_entry(lake: str, entry: str, name: str, debug: bool) -> None:
     with reported(debug=debug):
         leave_out_what_nothing_needs()
 
-        found = _entry(lake, entry)
-        found.set_name(name)
-        click.echo(f"{kind_of(found)} {entry!r} is now {name!r}")
+        opened = _entry(lake, entry)
+        opened.set_name(name)
+        click.echo(f"{kind_of(opened)} {entry!r} is now {name!r}")
 
 
 @catalog.command("rm")
@@ -145,11 +145,11 @@ def remove_entries(lake: str, entries: tuple[str, ...], debug: bool) -> None:
 
         for entry in [_entry(lake, name) for name in dict.fromkeys(entries)]:
             if isinstance(entry, DatasetEntry):
-                told = f"dataset {entry.name!r}; its store stays at {os.fspath(entry)}"
+                summary = f"dataset {entry.name!r}; its store stays at {os.fspath(entry)}"
             else:
-                told = f"table {entry.name!r}; its data stays at {entry.storage_url}"
+                summary = f"table {entry.name!r}; its data stays at {entry.storage_url}"
             entry.delete()
-            click.echo(f"removed {told}")
+            click.echo(f"removed {summary}")
 
 
 @catalog.command("check")
@@ -259,18 +259,18 @@ def unregister(
             raise UsageError("nothing to remove was named", hint="Name it with --segment or --layer.")
 
         entry = _dataset(lake, dataset)
-        there = layers_of(entry)
-        _check_known("segment", segments, {one.recording_id for one in there}, lake, dataset)
-        _check_known("layer", layers, {one.layer for one in there}, lake, dataset)
+        before = layers_of(entry)
+        _check_known("segment", segments, {layer.recording_id for layer in before}, lake, dataset)
+        _check_known("layer", layers, {layer.layer for layer in before}, lake, dataset)
         entry.unregister(segments_to_drop=segments, layers_to_drop=layers, force=force)
-        left = {(one.recording_id, one.layer) for one in layers_of(entry)}
-        gone = [one for one in there if (one.recording_id, one.layer) not in left]
-        ids = {one.recording_id for one in gone}
+        left = {(layer.recording_id, layer.layer) for layer in layers_of(entry)}
+        gone = [layer for layer in before if (layer.recording_id, layer.layer) not in left]
+        ids = {layer.recording_id for layer in gone}
         click.echo(f"{counted(len(gone), 'layer')} of {counted(len(ids), 'segment')} removed from {dataset!r}")
 
 
 _SHOWN: Final = 20
-"""Rows of a table that are shown where no limit is given."""
+"""The number of rows of a table shown without a limit."""
 
 
 @click.command(cls=WritingCommand)
@@ -315,12 +315,12 @@ def sql(
         elif as_json:
             print_objects(_rows(frame, limit))
         else:
-            found = pa.Table.from_batches(first_rows(_rows(frame, None), shown + 1), schema)
-            print_table(found, shown, ("--limit shows more, -o writes all", "select fewer"))
+            table = pa.Table.from_batches(first_rows(_rows(frame, None), shown + 1), schema)
+            print_table(table, shown, ("--limit shows more, -o writes all", "select fewer"))
 
 
 def _rows(frame: DataFrame, limit: int | None) -> Iterator[pa.RecordBatch]:
-    """The first rows of the answer to a query, ``limit`` of them; all of them for None."""
+    """The first ``limit`` rows of the answer to a query; all of them for None."""
     left = limit
     with _failing():
         for batch in frame.execute_stream() if left != 0 else ():
@@ -333,7 +333,7 @@ def _rows(frame: DataFrame, limit: int | None) -> Iterator[pa.RecordBatch]:
 
 @contextmanager
 def _failing() -> Iterator[None]:
-    """Raise what DataFusion says of a query, which has no kinds of errors, as ``UsageError``."""
+    """Raise DataFusion's errors, which have no kinds, as ``UsageError``."""
     try:
         yield
     except (ChunkmillError, OSError, MemoryError):
@@ -346,7 +346,7 @@ def _failing() -> Iterator[None]:
 
 
 def place_at(store: str, dataset: str | None) -> Location:
-    """The place of a store: the one that was named, or that of a dataset of the catalog that was named.
+    """The place of a store: the given one, or that of the given dataset of the catalog.
 
     Raises ``UsageError`` for a catalog without a dataset, ``NotFoundError`` for a dataset that is not there.
     """
@@ -366,12 +366,12 @@ def place_at(store: str, dataset: str | None) -> Location:
 
 
 def store_words(store: str, dataset: str | None) -> str:
-    """The words by which commands find a store, or a dataset of a catalog."""
+    """The words that name a store, or a dataset of a catalog, on the command line."""
     return shlex.quote(store) if dataset is None else f"{shlex.quote(store)} --dataset {shlex.quote(dataset)}"
 
 
 def home_at(store: str, dataset: str | None) -> Location:
-    """The same, where something was kept: the home of an ingestion. Raises ``SourceMissingError`` where nothing was."""
+    """The home of an ingestion, found like :func:`place_at`. Raises ``SourceMissingError`` if there is none."""
     from ..ingest import home_of
 
     place = place_at(store, dataset)
@@ -394,7 +394,7 @@ def _client(lake: str) -> CatalogClient:
 
 
 def _opened(lake: str) -> CatalogClient:
-    """The catalog that is there. Raises ``SourceMissingError`` where there is none."""
+    """Open an existing catalog. Raises ``SourceMissingError`` if there is none."""
     from ..catalog import is_catalog
 
     client = _client(lake)
@@ -418,18 +418,18 @@ def _entry(lake: str, name: str) -> DatasetEntry | TableEntry:
 
 
 def _one_dataset(lake: str, name: str | None) -> DatasetEntry:
-    """The dataset of a name, or the only one. Raises ``UsageError`` where several could be meant."""
+    """The dataset of a name, or the only one. Raises ``UsageError`` if several could be meant."""
     from ..catalog import one_dataset
 
     return one_dataset(_opened(lake), name)
 
 
-def _check_known(what: str, given: Sequence[str], there: Iterable[str], lake: str, dataset: str) -> None:
-    known = set(there)
+def _check_known(what: str, given: Sequence[str], names: Iterable[str], lake: str, dataset: str) -> None:
+    existing = set(names)
     words = f"{shlex.quote(lake)} {shlex.quote(dataset)}"
     for name in given:
-        if name not in known:
-            close = difflib.get_close_matches(name, known, 1)
+        if name not in existing:
+            close = difflib.get_close_matches(name, existing, 1)
             raise NotFoundError(
                 f"there is no {what} {name!r} in dataset {dataset!r}",
                 hint=f"Did you mean {close[0]!r}?" if close else f"`chunkmill catalog show {words}` lists them.",
@@ -437,9 +437,9 @@ def _check_known(what: str, given: Sequence[str], there: Iterable[str], lake: st
 
 
 def _requested(files: Sequence[str], prefixes: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The files that arguments name or match, and the folders and prefixes, all as URLs or absolute paths.
+    """The files of paths and patterns, and the folders and prefixes, all as URLs or absolute paths.
 
-    Raises ``UsageError`` where nothing is named, ``SourceMissingError`` for what is not there.
+    Raises ``UsageError`` if nothing is named, ``SourceMissingError`` for what is not there.
     """
     from glob import has_magic
 
@@ -453,7 +453,7 @@ def _requested(files: Sequence[str], prefixes: Sequence[str]) -> tuple[list[str]
     for given in files:
         place = located(given)
         if has_magic(str(place)) and not exists(place):
-            uris.update(dict.fromkeys(str(located(one.path)) for one in search_inputs(place, tell=_skipped)))
+            uris.update(dict.fromkeys(str(located(match.path)) for match in search_inputs(place, tell=_skipped)))
             continue
         is_file = is_one_object(place) if isinstance(place, ObjectUrl) else not place.is_dir()
         if is_file and not exists(place):
@@ -463,7 +463,7 @@ def _requested(files: Sequence[str], prefixes: Sequence[str]) -> tuple[list[str]
 
 
 def _check_prefixes(prefixes: Iterable[str]) -> None:
-    """Raise ``SourceMissingError`` for a prefix with nothing below it, for which no dataset need be made."""
+    """Raise ``SourceMissingError`` for a prefix with nothing below it, before a dataset is created for it."""
     from ..inputs import search_inputs
 
     for prefix in prefixes:
@@ -477,7 +477,7 @@ def _skipped(path: str, why: str) -> None:
 
 
 def _follow(handles: Iterable[RegistrationHandle], dataset: str, *, as_json: bool, quiet: bool) -> None:
-    """Tell what becomes of each file as it comes; leaves with exit code 1 where one fails."""
+    """Report each file as soon as it is done; exit with code 1 if one fails."""
     done = failed = 0
     for handle in handles:
         try:
@@ -488,9 +488,9 @@ def _follow(handles: Iterable[RegistrationHandle], dataset: str, *, as_json: boo
         except (KeyboardInterrupt, Terminated) as interrupt:
             handle.cancel()
             # Those that are being committed are waited for by the process in any case.
-            there = sum(result.is_success for result in handle.iter_results())
+            count = sum(result.is_success for result in handle.iter_results())
             raise type(interrupt)(
-                f"{counted(there, 'recording')} registered; with --on-duplicate skip the same command does the rest"
+                f"{counted(count, 'recording')} registered; with --on-duplicate skip the same command does the rest"
             ) from None
     if not quiet and not as_json and done + failed > 1:
         click.echo(
@@ -512,7 +512,7 @@ def _tell(result: SegmentRegistrationResult, *, as_json: bool, quiet: bool) -> N
 
 
 def _check(lake: str, names: Sequence[str], *, as_json: bool, debug: bool, quiet: bool) -> int:
-    """Check entries, and print each fault, or what is without one; the exit code."""
+    """Check entries, print each fault, or the entries without one, and return the exit code."""
     client = _opened(lake)
     faults = client.check(names or None)
     for fault in faults if as_json else ():
@@ -534,7 +534,7 @@ def kind_of(entry: DatasetEntry | TableEntry) -> str:
 
 
 def facts_of(entry: DatasetEntry | TableEntry) -> dict[str, Any]:
-    """An entry as JSON data: what it is, and for a dataset what its newest version counts."""
+    """An entry as JSON data; a dataset with the counts of its newest version."""
     facts: dict[str, Any] = {"name": entry.name, "id": str(entry.id), "kind": kind_of(entry)}
     if not isinstance(entry, DatasetEntry):
         return facts | ({"url": entry.storage_url} if entry.storage_url else {})
@@ -578,7 +578,7 @@ def print_entries(lake: str, facts: Sequence[dict[str, Any]]) -> None:
 
 
 def layers_of(dataset: DatasetEntry) -> list[RecordingEntry]:
-    """The layers of a dataset, in the order of their arrival; none where nothing has come yet."""
+    """The layers of a dataset, in the order of their arrival; empty if it is new."""
     if RecordingsFolder(os.fspath(dataset)).newest() is None:
         return []
     store = RecordingStore.open(dataset)
@@ -586,15 +586,15 @@ def layers_of(dataset: DatasetEntry) -> list[RecordingEntry]:
 
 
 def show_segments(lake: str, dataset: DatasetEntry, *, everything: bool, as_json: bool) -> None:
-    """Print what a dataset holds, as JSON or as tables; ``everything``: its columns, and the files of layers, too."""
+    """Print a dataset, as JSON or as tables; ``everything``: its columns, and the files of layers, too."""
     facts = facts_of(dataset)
     segments: dict[str, list[RecordingEntry]] = {}
-    for one in layers_of(dataset):
-        segments.setdefault(one.recording_id, []).append(one)
+    for layer in layers_of(dataset):
+        segments.setdefault(layer.recording_id, []).append(layer)
     if as_json:
-        told = [_segment(name, layers) for name, layers in segments.items()]
+        segment_list = [_segment(name, layers) for name, layers in segments.items()]
         columns = [_column(column) for column in dataset.schema()] if everything else None
-        data = {**facts, "blueprints": dataset.blueprints(), "segment_list": told, "columns": columns}
+        data = {**facts, "blueprints": dataset.blueprints(), "segment_list": segment_list, "columns": columns}
         click.echo(json.dumps({k: v for k, v in data.items() if v is not None}, indent=2, ensure_ascii=False))
         return
     counts = [counted(len(segments), "segment"), counted(sum(map(len, segments.values())), "layer")]
@@ -615,26 +615,30 @@ def show_segments(lake: str, dataset: DatasetEntry, *, everything: bool, as_json
 
 def _segment(name: str, layers: Sequence[RecordingEntry]) -> dict[str, Any]:
     """A segment as JSON data."""
-    return {"segment_id": name, "application_id": layers[0].application_id, "layers": [one.to_dict() for one in layers]}
+    return {
+        "segment_id": name,
+        "application_id": layers[0].application_id,
+        "layers": [layer.to_dict() for layer in layers],
+    }
 
 
 def _print_segments(segments: Mapping[str, Sequence[RecordingEntry]], *, everything: bool) -> None:
     """Print a row for each segment, or with ``everything`` for each of its layers."""
     rows = []
     for name, layers in segments.items():
-        for some in [[one] for one in layers] if everything else [layers]:
-            files = ", ".join(dict.fromkeys(one.source for one in some))
+        for some in [[layer] for layer in layers] if everything else [layers]:
+            files = ", ".join(dict.fromkeys(layer.source for layer in some))
             name_of_file = some[0].source.rstrip("/").rpartition("/")[2]
             rows.append(
                 (
                     name,
                     "" if everything else name_of_file,
-                    ", ".join(one.layer for one in some),
-                    f"{sum(one.rows for one in some):,}",
-                    f"{sum(one.chunks for one in some):,}",
-                    size(sum(one.bytes for one in some)),
+                    ", ".join(layer.layer for layer in some),
+                    f"{sum(layer.rows for layer in some):,}",
+                    f"{sum(layer.chunks for layer in some):,}",
+                    size(sum(layer.bytes for layer in some)),
                     *start_and_length(_timelines(some)),
-                    utc_time(max(one.added for one in some), "seconds"),
+                    utc_time(max(layer.added for layer in some), "seconds"),
                     files if everything else "",
                     ("in place" if some[0].in_place else "in shards") if everything else "",
                 )
@@ -647,13 +651,13 @@ def _print_segments(segments: Mapping[str, Sequence[RecordingEntry]], *, everyth
 
 def _timelines(layers: Sequence[RecordingEntry]) -> list[TimelineReport]:
     """The timelines of a segment, over all its layers."""
-    found: dict[str, TimelineReport] = {}
-    for one in (one for layer in layers for one in layer.ranges or ()):
-        known = found.get(one.name)
-        start = one.start if known is None or known.start is None else min(known.start, one.start)
-        end = one.end if known is None or known.end is None else max(known.end, one.end)
-        found[one.name] = TimelineReport(one.name, TimelineKind(one.kind), start, end)
-    return list(found.values())
+    timelines: dict[str, TimelineReport] = {}
+    for index_range in (index_range for layer in layers for index_range in layer.ranges or ()):
+        earlier = timelines.get(index_range.name)
+        start = index_range.start if earlier is None or earlier.start is None else min(earlier.start, index_range.start)
+        end = index_range.end if earlier is None or earlier.end is None else max(earlier.end, index_range.end)
+        timelines[index_range.name] = TimelineReport(index_range.name, TimelineKind(index_range.kind), start, end)
+    return list(timelines.values())
 
 
 def _column(column: IndexColumnDescriptor | ComponentColumnDescriptor) -> dict[str, Any]:
@@ -666,5 +670,7 @@ def _column(column: IndexColumnDescriptor | ComponentColumnDescriptor) -> dict[s
 def _print_schema(dataset: DatasetEntry) -> None:
     columns = [_column(column) for column in dataset.schema()]
     kinds = {(True, False): "index", (False, True): "static"}
-    rows = [(one["name"], kinds.get((one["is_index"], one["is_static"]), ""), one["type"]) for one in columns]
+    rows = [
+        (column["name"], kinds.get((column["is_index"], column["is_static"]), ""), column["type"]) for column in columns
+    ]
     print_columns([Heading("column"), Heading("kind", 2), Heading("type", 1)], rows)

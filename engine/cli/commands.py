@@ -41,7 +41,7 @@ from .options import (
 from .outputs import PICTURES, RECORDINGS, REPORT, WritingCommand, output_option
 from .query import query
 from .serving import serve
-from .start import leave_out_what_nothing_needs, settled
+from .start import leave_out_what_nothing_needs, resolve_executor
 
 
 @click.group(cls=CommandGroup, context_settings={"help_option_names": ["-h", "--help"]})
@@ -114,7 +114,7 @@ def _convert(inputs: Sequence[str], output: str, pipeline: str | None, options: 
         from .jobs import plan_jobs
 
         jobs = plan_jobs(inputs, output)
-    options = settled(options, jobs, own_functions=pipeline is not None)
+    options = resolve_executor(options, jobs, own_functions=pipeline is not None)
     if pipeline is not None:
         from ..pipelines import load_pipeline
 

@@ -35,7 +35,7 @@ _TABLE: Final = ".lance"
 
 
 def verify_all(arguments: Iterable[str], *, as_json: bool, quiet: bool, debug: bool) -> None:
-    """Verify files, stores and tables: a line on each, or on each fault; leaves with exit code 1 where there is one.
+    """Verify files, stores and tables: print a line on each, or on each fault; exit with code 1 if there is one.
 
     ``as_json``: an object on each, with its faults.
     """
@@ -46,7 +46,7 @@ def verify_all(arguments: Iterable[str], *, as_json: bool, quiet: bool, debug: b
         count += 1
         try:
             with warnings_as_lines(path):
-                found = look()
+                verification = look()
         except Exception as error:  # noqa: BLE001 (the other files are verified all the same)
             show(error, debug=debug, path=path)
             codes.append(exit_code(error))
@@ -54,22 +54,22 @@ def verify_all(arguments: Iterable[str], *, as_json: bool, quiet: bool, debug: b
             if as_json:
                 echo_json(_facts(path, Verification(), error))
             continue
-        for fault in found.faults:
+        for fault in verification.faults:
             show(fault, debug=debug, path=path)
-        if found.more_faults:
-            complain(f"{path}: and {found.more_faults:,} more")
-        if found.faults:
+        if verification.more_faults:
+            complain(f"{path}: and {verification.more_faults:,} more")
+        if verification.faults:
             codes.append(FAILED)
         elif not quiet and not as_json:
-            line = _table_line(found) if isinstance(found, TableVerification) else _line(found)
+            line = _table_line(verification) if isinstance(verification, TableVerification) else _line(verification)
             click.echo(f"{as_known(str(path))}: {line}")
         if as_json:
-            echo_json(_facts(path, found))
-        if isinstance(found, TableVerification):
-            tables.append(found)
+            echo_json(_facts(path, verification))
+        if isinstance(verification, TableVerification):
+            tables.append(verification)
         else:
-            total.add(found)
-        faults += len(found.faults) + found.more_faults
+            total.add(verification)
+        faults += len(verification.faults) + verification.more_faults
     if count > 1 and not quiet and not as_json:
         click.echo(_total(count, len(codes), faults, total.verification(), tables))
     if codes:
@@ -77,7 +77,7 @@ def verify_all(arguments: Iterable[str], *, as_json: bool, quiet: bool, debug: b
 
 
 def verify_output(job: ConversionJob) -> None:
-    """Read what a conversion wrote; where that is no RRD that can be read, it is removed, and ``ReadError`` raised."""
+    """Read the output of a conversion; if it is no readable RRD, remove it and raise ``ReadError``."""
     try:
         with warnings_as_lines(job.destination):
             verify_file(str(job.destination)).checked()
@@ -91,12 +91,12 @@ def verify_output(job: ConversionJob) -> None:
 
 
 def _inputs(arguments: Iterable[str]) -> Iterator[tuple[Location, Callable[[], Verification]]]:
-    """The stores, files and tables that arguments stand for, each once, with what verifies it."""
+    """The stores, files and tables of arguments, each once, with the function that verifies it."""
     for argument in arguments:
         tables = _tables(reading_location(argument))
         paths: Iterable[Location] = ()
         try:
-            paths = dict.fromkeys(found.path for found in find_inputs(argument))
+            paths = dict.fromkeys(item.path for item in find_inputs(argument))
         except SourceMissingError:
             if not tables:
                 raise
@@ -105,7 +105,7 @@ def _inputs(arguments: Iterable[str]) -> Iterator[tuple[Location, Callable[[], V
 
 
 def _tables(location: Location) -> dict[Location, LanceTable]:
-    """The tables of a catalog, wherever they lie, or right in a folder, or the table itself."""
+    """The tables of a catalog, wherever they are stored, or right in a folder, or the table itself."""
     from ..catalog import CatalogClient, is_catalog
 
     if isinstance(location, Path) and not location.is_dir():
@@ -122,21 +122,27 @@ def _tables(location: Location) -> dict[Location, LanceTable]:
     return {place: LanceTable(place, name) for name, place in places.items()}
 
 
-def _facts(path: Location, found: Verification, error: Exception | None = None) -> dict[str, Any]:
-    """The result of one file as JSON data; ``error``: why it could not be read at all."""
+def _facts(path: Location, verification: Verification, error: Exception | None = None) -> dict[str, Any]:
+    """The result of one file as JSON data; ``error``: the reason why it could not be read at all."""
     return {
         "path": as_given(str(path)),
-        "rows": found.rows,
-        "chunks": found.chunks,
-        "digests": found.digests,
-        "faults": [error_facts(one) for one in (*found.faults, *([] if error is None else [error]))],
-        "more_faults": found.more_faults,
-        **({"version": found.version, "undigested": found.undigested} if isinstance(found, TableVerification) else {}),
+        "rows": verification.rows,
+        "chunks": verification.chunks,
+        "digests": verification.digests,
+        "faults": [error_facts(fault) for fault in (*verification.faults, *([] if error is None else [error]))],
+        "more_faults": verification.more_faults,
+        **(
+            {"version": verification.version, "undigested": verification.undigested}
+            if isinstance(verification, TableVerification)
+            else {}
+        ),
     }
 
 
-def _total(count: int, failed: int, faults: int, found: Verification, tables: Sequence[TableVerification]) -> str:
-    """The line behind several files.
+def _total(
+    count: int, failed: int, faults: int, verification: Verification, tables: Sequence[TableVerification]
+) -> str:
+    """The line below the results of several files.
 
     >>> _total(3, 1, 2, Verification(18, 3513, 18), [])
     '3 verified, 1 with faults (2 in all): 3,513 rows in 18 chunks are readable'
@@ -144,14 +150,16 @@ def _total(count: int, failed: int, faults: int, found: Verification, tables: Se
     '3 verified, no faults: 5 rows in 2 tables are readable'
     """
     wrong = f", {failed} with faults ({faults:,} in all)" if faults else ", no faults"
-    read = [f"{found.rows:,} rows in {found.chunks:,} chunks"] if found.chunks or not tables else []
+    read = (
+        [f"{verification.rows:,} rows in {verification.chunks:,} chunks"] if verification.chunks or not tables else []
+    )
     if tables:
-        rows = sum(one.rows for one in tables)
+        rows = sum(table.rows for table in tables)
         read.append(f"{rows:,} rows in {len(tables)} table{'s' * (len(tables) > 1)}")
     return f"{count} verified{wrong}: {' and '.join(read)} are readable"
 
 
-def _table_line(found: TableVerification) -> str:
+def _table_line(verification: TableVerification) -> str:
     """The line on a table without a fault.
 
     >>> _table_line(TableVerification(9, 4, 9, version=3))
@@ -159,8 +167,8 @@ def _table_line(found: TableVerification) -> str:
     >>> _table_line(TableVerification(5, 4, 3, version=3, undigested=("_versions/1.manifest", "data/a.lance")))
     '4 rows of version 3; 3 files match, 2 are without digests, of another program or of one that was killed'
     """
-    read = f"{found.rows:,} rows of version {found.version}"
-    digests, others = found.digests or 0, len(found.undigested)
+    read = f"{verification.rows:,} rows of version {verification.version}"
+    digests, others = verification.digests or 0, len(verification.undigested)
     if not others:
         return f"{read}; {digests:,} files, all digests match"
     return (
@@ -168,27 +176,27 @@ def _table_line(found: TableVerification) -> str:
     )
 
 
-def _line(found: Verification) -> str:
+def _line(verification: Verification) -> str:
     """The line on a file or store without a fault.
 
     >>> _line(Verification(18, 3513, 18)), _line(Verification(2, 7, 0))
     ('3,513 rows in 18 chunks, all digests match', '7 rows in 2 chunks, all readable; no chunk has a digest')
     """
-    read = f"{found.rows:,} rows in {found.chunks:,} chunks"
-    if found.digests is None:
+    read = f"{verification.rows:,} rows in {verification.chunks:,} chunks"
+    if verification.digests is None:
         return f"{read}, all decoded; all checksums match"
-    if found.digests == found.chunks:
+    if verification.digests == verification.chunks:
         return f"{read}, all digests match"
-    if found.digests == 0:
+    if verification.digests == 0:
         return f"{read}, all readable; no chunk has a digest"
-    return f"{read}, all readable; {found.chunks - found.digests:,} without a digest"
+    return f"{read}, all readable; {verification.chunks - verification.digests:,} without a digest"
 
 
 def check_pipeline(location: str, argument: str | None, svg: str | None) -> None:
-    """Load a pipeline, apply it to the first recording of ``argument``, or to none, and print and draw its plan.
+    """Load a pipeline, apply it to the first recording of ``argument`` or to none, and print and draw its plan.
 
-    No chunk is read. Raises ``UsageError`` and ``PipelineError`` where it is not fit to run, ``ReadError`` where the
-    input cannot be opened, ``WriteError`` where the picture cannot be written.
+    No chunk is read. Raises ``UsageError`` and ``PipelineError`` if it is not fit to run, ``ReadError`` if the
+    input cannot be opened, ``WriteError`` if the picture cannot be written.
     """
     from ..pipelines import load_pipeline
     from ..stream import LazyChunkStream, PlaceholderSource, compile_plan, explain_plan, nodes_of, sink_of
@@ -209,7 +217,7 @@ def check_pipeline(location: str, argument: str | None, svg: str | None) -> None
 
 
 def _first_recording(argument: str) -> LazyChunkStream:
-    """The stream of the first recording that ``argument`` stands for."""
+    """The stream of the first recording of ``argument``."""
     first = next(find_inputs(argument))
     with warnings_as_lines(first.path):
         stores = stores_of(
@@ -281,7 +289,7 @@ def compare(
         from .standard_streams import from_standard_input
 
         with from_standard_input([first, second]) as paths, warnings_as_lines(reading_location(first)):
-            found = compared(
+            comparison = compared(
                 *paths,
                 content=content or None,
                 ignore_timelines=given["ignore_timelines"],
@@ -291,13 +299,16 @@ def compare(
                 options=reading,
             )
         if as_json:
-            echo_json(_recording_facts(first, second, found))
-        for difference in found.differences if not as_json else ():
+            echo_json(_recording_facts(first, second, comparison))
+        for difference in comparison.differences if not as_json else ():
             click.echo(str(difference))
-        if not found:
+        if not comparison:
             raise click.exceptions.Exit(FAILED)
         if not quiet and not as_json:
-            click.echo(f"{first} and {second} hold the same: {found.rows:,} values of {found.components:,} components")
+            click.echo(
+                f"{first} and {second} hold the same: {comparison.rows:,} values of "
+                f"{comparison.components:,} components"
+            )
 
 
 @click.command("print", cls=ReadingCommand)
@@ -348,21 +359,21 @@ def print_chunks(
                         break
 
 
-def _recording_facts(first: str, second: str, found: Comparison) -> dict[str, Any]:
+def _recording_facts(first: str, second: str, comparison: Comparison) -> dict[str, Any]:
     """A comparison as JSON data; a timeline has its name and its kind."""
     differences = []
-    for one in found.differences:
-        facts = asdict(one)
-        if one.timeline is not None:
-            name, kind = one.timeline
+    for difference in comparison.differences:
+        facts = asdict(difference)
+        if difference.timeline is not None:
+            name, kind = difference.timeline
             facts["timeline"] = {"name": name, "kind": kind.value}
         differences.append(facts)
     return {
         "first": first,
         "second": second,
-        "same": bool(found),
-        "rows": found.rows,
-        "components": found.components,
+        "same": bool(comparison),
+        "rows": comparison.rows,
+        "components": comparison.components,
         "differences": differences,
     }
 
@@ -377,7 +388,7 @@ def _recordings(
     from .jobs import find_inputs
 
     options = SourceOptions(content=content, reading=reading, executor="inline")
-    for found in find_inputs(file):
-        for store, stream in stores_of(found.path, stem_of(found.path.name), options, found.episode):
+    for item in find_inputs(file):
+        for store, stream in stores_of(item.path, stem_of(item.path.name), options, item.episode):
             heading = f"{store.kind} {store.recording_id!r} of application {store.application_id!r}"
             yield heading, (chunk for task in single_tasks(stream) for chunk in task.run(0))

@@ -25,7 +25,7 @@ BAD_USAGE = 2
 
 @contextmanager
 def reported(*, debug: bool) -> Iterator[None]:
-    """Run a command: an error in it becomes one paragraph on stderr and an exit code, and a trace with ``debug``."""
+    """Run a command: print an error as one paragraph on stderr, with a trace if ``debug``, and set the exit code."""
     began = time.monotonic()
     with interruptible():
         try:
@@ -47,14 +47,14 @@ def reported(*, debug: bool) -> Iterator[None]:
 
 
 def _interrupted(interrupt: BaseException) -> click.exceptions.Exit:
-    """Say so, and give the exit code; ``interrupt`` may say what was done."""
+    """Report the interrupt, and return the exit code; ``interrupt`` may say what was done."""
     word, code = ("terminated", TERMINATED) if isinstance(interrupt, Terminated) else ("interrupted", INTERRUPTED)
     complain(f"{word}; {str(interrupt) or 'nothing was written for the input in progress'}")
     return click.exceptions.Exit(code)
 
 
 def show(error: Exception, *, debug: bool, path: Location | None = None) -> None:
-    """Print ``error`` as one paragraph on stderr, after its trace with ``debug``; it names ``path`` in any case."""
+    """Print ``error`` as one paragraph on stderr, after its trace with ``debug``; it always names ``path``."""
     if debug:
         traceback.print_exception(error, file=sys.stderr)
     text = paragraph(error)
@@ -68,12 +68,12 @@ def complain(text: str, *, kind: str = "error") -> None:
 
 
 def exit_code(error: Exception) -> int:
-    """2 where the call itself was wrong, else 1."""
+    """Return 2 if the call itself was wrong, else 1."""
     return BAD_USAGE if isinstance(error, UsageError) else FAILED
 
 
 def paragraph(error: Exception) -> str:
-    """A few sentences: what went wrong, where, and what to do.
+    """Describe an error in a few sentences: the fault, its place, and the remedy.
 
     >>> paragraph(FileNotFoundError(2, "No such file or directory", "drive.mcap"))
     'drive.mcap: no such file or directory.'
@@ -94,8 +94,8 @@ def paragraph(error: Exception) -> str:
 
 def error_facts(error: Exception) -> dict[str, Any]:
     """An error as JSON data, whatever it is."""
-    known = error if isinstance(error, ChunkmillError) else ChunkmillError(paragraph(error))
-    facts = known.to_dict()
+    own_error = error if isinstance(error, ChunkmillError) else ChunkmillError(paragraph(error))
+    facts = own_error.to_dict()
     return {**facts, "message": as_given(facts["message"]), "path": facts["path"] and as_given(facts["path"])}
 
 
@@ -115,14 +115,14 @@ def one_line(text: str) -> str:
 
 @contextmanager
 def warnings_as_lines(
-    path: Location | str, told: set[str] | None = None, *, but: tuple[type[Warning], ...] = ()
+    path: Location | str, printed: set[str] | None = None, *, but: tuple[type[Warning], ...] = ()
 ) -> Iterator[None]:
-    """Print what is warned of while ``path`` is read after it was read: each text once, on one line, with the path.
+    """Print the warnings of reading ``path`` at its end: each text once, on one line, with the path.
 
-    What is in ``told``, as episodes of one dataset are warned of the same, is not printed again, and warnings of the
+    What is in ``printed``, as episodes of one dataset are warned of the same, is not printed again, and warnings of the
     categories ``but`` are not printed at all.
     """
-    told = set() if told is None else told
+    printed = set() if printed is None else printed
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", ReadWarning)
         try:
@@ -130,6 +130,6 @@ def warnings_as_lines(
         finally:
             texts = (str(warning.message) for warning in caught if not issubclass(warning.category, but))
             for line in (text if str(path) in text else f"{path}: {text}" for text in texts):
-                if line not in told:
-                    told.add(line)
+                if line not in printed:
+                    printed.add(line)
                     complain(line, kind="warning")

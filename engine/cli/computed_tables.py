@@ -1,4 +1,4 @@
-"""``chunkmill tables``: columns of Lance tables that functions compute, and views: planned, filled, and what failed.
+"""``chunkmill tables``: plan and fill computed columns of Lance tables, refresh views, and list failures.
 
 As in ``commands``, click alone is imported. A JVM is started only where ``backfill`` or ``refresh`` runs on Spark.
 """
@@ -72,23 +72,31 @@ def plan(
     """Show what a backfill of COLUMN would compute. Nothing is computed."""
     with reported(debug=debug), warnings_as_lines(table):
         leave_out_what_nothing_needs()
-        found = _opened(table, catalog, modules)
-        told = found.plan_backfill(
+        opened = _opened(table, catalog, modules)
+        backfill = opened.plan_backfill(
             column, udf=_function(udf), where=where, task_size=task_size, recompute_stale=recompute_stale
         )
         if as_json:
-            click.echo(json.dumps(asdict(told), ensure_ascii=False))
+            click.echo(json.dumps(asdict(backfill), ensure_ascii=False))
             return
-        if not told.has_work:
-            click.echo(f"{found.name}.{column}: nothing to do, of {counted(told.total_rows, 'row')}{_stale(told)}")
+        if not backfill.has_work:
+            click.echo(
+                f"{opened.name}.{column}: nothing to do, of {counted(backfill.total_rows, 'row')}{_stale(backfill)}"
+            )
             return
-        why = "another function" if told.udf_mismatch else "other inputs" if told.srcfiles_mismatch else told.where
-        click.echo(
-            f"{found.name}.{column}: {counted(told.total_tasks, 'task')}, for fragments with "
-            f"{counted(told.total_rows_pending, 'row')} of {told.total_rows:,} ({why}){_stale(told)}"
+        why = (
+            "another function"
+            if backfill.udf_mismatch
+            else "other inputs"
+            if backfill.srcfiles_mismatch
+            else backfill.where
         )
-        if told.skipped_fragments:
-            click.echo(f"{counted(told.skipped_fragments, 'fragment')} computed before, and only to be committed")
+        click.echo(
+            f"{opened.name}.{column}: {counted(backfill.total_tasks, 'task')}, for fragments with "
+            f"{counted(backfill.total_rows_pending, 'row')} of {backfill.total_rows:,} ({why}){_stale(backfill)}"
+        )
+        if backfill.skipped_fragments:
+            click.echo(f"{counted(backfill.skipped_fragments, 'fragment')} computed before, and only to be committed")
 
 
 @tables.command("backfill")
@@ -117,16 +125,16 @@ def backfill(
     """
     with reported(debug=debug), warnings_as_lines(table):
         leave_out_what_nothing_needs()
-        found = _opened(table, catalog, modules)
+        opened = _opened(table, catalog, modules)
         options: dict[str, Any] = {"task_size": task_size, "checkpoint_size": checkpoint_size, "executor": executor}
         options["recompute_stale"] = recompute_stale
-        result = found.backfill(
+        result = opened.backfill(
             column, udf=_function(udf), where=where, progress=not quiet, **{k: v for k, v in options.items() if v}
         )
         done = result.columns[column]
         skipped = f", {counted(done.rows_skipped, 'row')} skipped on errors" if done.rows_skipped else ""
         click.echo(
-            f"{found.name}.{column}: {counted(done.rows_processed, 'row')} computed{skipped} (job {result.job_id})"
+            f"{opened.name}.{column}: {counted(done.rows_processed, 'row')} computed{skipped} (job {result.job_id})"
         )
 
 
@@ -161,13 +169,13 @@ def refresh(
         if dry_run:
             plan = view.plan_refresh(src_version=src_version)
             text = f"{counted(plan.total_rows_pending, 'row')} to compute, {plan.stale_rows:,} to go"
-            told = text if plan.has_work else f"nothing to do, of {counted(plan.total_rows, 'row')}"
-            click.echo(json.dumps(asdict(plan), ensure_ascii=False) if as_json else f"{view.name}: {told}")
+            summary = text if plan.has_work else f"nothing to do, of {counted(plan.total_rows, 'row')}"
+            click.echo(json.dumps(asdict(plan), ensure_ascii=False) if as_json else f"{view.name}: {summary}")
             return
         options: dict[str, Any] = {} if executor is None else {"executor": executor}
         result = view.refresh(src_version=src_version, progress=not quiet, **options)
-        told = f"{view.name}: {counted(result.rows_refreshed, 'row')} computed (job {result.job_id})"
-        click.echo(json.dumps(asdict(result), default=str, ensure_ascii=False) if as_json else told)
+        summary = f"{view.name}: {counted(result.rows_refreshed, 'row')} computed (job {result.job_id})"
+        click.echo(json.dumps(asdict(result), default=str, ensure_ascii=False) if as_json else summary)
 
 
 @tables.command("jobs")
@@ -179,7 +187,7 @@ def jobs(table: str, catalog: str | None, as_json: bool, debug: bool) -> None:
     """List the jobs that ran on TABLE, or run, the oldest first."""
     with reported(debug=debug):
         leave_out_what_nothing_needs()
-        for job in _there(table, catalog).jobs():
+        for job in _existing_table(table, catalog).jobs():
             click.echo(json.dumps(asdict(job), default=str, ensure_ascii=False) if as_json else _line(job))
 
 
@@ -203,7 +211,7 @@ def errors(
     """List the rows of TABLE for which a function failed, by their addresses."""
     with reported(debug=debug):
         leave_out_what_nothing_needs()
-        for error in _there(table, catalog).get_errors(job_id, column, error_type):
+        for error in _existing_table(table, catalog).get_errors(job_id, column, error_type):
             if as_json:
                 click.echo(json.dumps(asdict(error), default=str, ensure_ascii=False))
                 continue
@@ -226,9 +234,11 @@ def optimize(table: str, catalog: str | None, older_than: str, debug: bool) -> N
     """
     with reported(debug=debug), warnings_as_lines(table):
         leave_out_what_nothing_needs()
-        found = _opened(table, catalog, ())
-        freed = found.optimize(cleanup_older_than=timedelta(seconds=seconds_of(older_than)))
-        click.echo(f"{found.name}: {counted(freed.old_versions, 'version')} removed, {size(freed.bytes_removed)} freed")
+        opened = _opened(table, catalog, ())
+        freed = opened.optimize(cleanup_older_than=timedelta(seconds=seconds_of(older_than)))
+        click.echo(
+            f"{opened.name}: {counted(freed.old_versions, 'version')} removed, {size(freed.bytes_removed)} freed"
+        )
 
 
 def _opened(table: str, catalog: str | None, modules: Sequence[str]) -> Table:
@@ -243,21 +253,21 @@ def _opened(table: str, catalog: str | None, modules: Sequence[str]) -> Table:
     return CatalogClient(catalog).get_table(table).computed(udf_modules=modules)
 
 
-def _there(table: str, catalog: str | None) -> Table:
-    """The table, which was read: what has no table has no jobs and no errors either. Raises ``NotFoundError``."""
-    found = _opened(table, catalog, ())
-    assert found.version > 0
-    return found
+def _existing_table(table: str, catalog: str | None) -> Table:
+    """The table, after a read of it: a missing table has no jobs and no errors. Raises ``NotFoundError``."""
+    opened = _opened(table, catalog, ())
+    assert opened.version > 0
+    return opened
 
 
 def _look_here() -> None:
-    """Let modules be found in the folder in which the command is called, as ``python -m`` does."""
+    """Let modules be imported from the current folder, as ``python -m`` does."""
     if "" not in sys.path:
         sys.path.insert(0, "")
 
 
 def _function(place: str | None) -> UDF | None:
-    """The function of ``--udf``, whose module is imported."""
+    """Import the module of ``--udf``, and return its function."""
     if place is None:
         return None
     from ..tables import UDF
@@ -267,16 +277,16 @@ def _function(place: str | None) -> UDF | None:
         raise UsageError(f"--udf {place}: expected MODULE:NAME")
     _look_here()
     try:
-        found = getattr(importlib.import_module(module), name, None)
+        function = getattr(importlib.import_module(module), name, None)
     except ImportError as error:
         raise UsageError(f"--udf {place}: the module cannot be imported: {error}") from error
-    if not isinstance(found, UDF):
+    if not isinstance(function, UDF):
         raise UsageError(f"--udf {place}: there is no function of a column, made by udf, of that name")
-    return found
+    return function
 
 
 def _stale(plan: BackfillPlan) -> str:
-    """The words on rows that keep values of what they were; none where there are none."""
+    """Describe stale rows; empty if there are none."""
     if not plan.stale_rows:
         return ""
     return f"; {counted(plan.stale_rows, 'row')} updated since, see --recompute-stale"

@@ -57,13 +57,13 @@ from .outputs import RECORDINGS, check_replaced, output_folder, output_option
 from .standard_streams import as_given
 
 Converter = Callable[[Sequence[ConversionJob]], Iterator[tuple[ConversionJob, bool]]]
-"""Converts some inputs, and gives each as soon as it is done, with whether it succeeded."""
+"""Converts some inputs, and yields each with its success as soon as it is done."""
 
 CHECKPOINTS = ".chunkmill-convert"
-"""The folder in the output in which runs that were cut leave what they know, until they have been gone on with."""
+"""The folder in the output with the journals of cut runs, until these have been continued."""
 
 JOBS_AT_ONCE: Final = 64
-"""Jobs that are opened, converted and committed before the next ones: what is lost at most when a run is cut."""
+"""Jobs that are opened, converted and committed before the next ones: a cut run loses at most so many."""
 
 _DONE: Final = "done.jsonl"
 _STALE_SECONDS: Final = 7 * 86400.0
@@ -94,7 +94,7 @@ def convert_many(
 
 
 class _Journal:
-    """The inputs that a command has converted, by which the same command goes on where it was cut.
+    """The inputs that a command has converted: after an interruption the same command goes on from there.
 
     ``folder`` is the command's alone, and is removed when all have succeeded. A file is known by its path, size and
     time of modification; it is converted again where its output is gone.
@@ -104,17 +104,17 @@ class _Journal:
         self._folder = folder
 
     def run(self, jobs: Mapping[LandedFile, ConversionJob], convert: Converter) -> list[ConversionJob]:
-        """Convert what is not done yet; gives the jobs that an earlier run had done.
+        """Convert the inputs that are not done yet, and return the jobs that an earlier run had done.
 
-        ``convert`` gives each job as soon as it is done, with whether it succeeded. Raises what it raises; then, and
+        ``convert`` yields each job with its success as soon as it is done. Raises what it raises; then, and
         when it is interrupted, what succeeded is remembered.
         """
         with writing(str(self._folder)):
             self._folder.mkdir(parents=True, exist_ok=True)
         self._remove_stale()
         with Lease.take(self._folder, "convert"):
-            known = self._entries()
-            todo = {file: job for file, job in jobs.items() if file not in known or not exists(job.destination)}
+            entries = self._entries()
+            todo = {file: job for file, job in jobs.items() if file not in entries or not exists(job.destination)}
             succeeded = self._run_all(todo, convert)
         if succeeded == len(todo) or not self._entries():
             shutil.rmtree(self._folder, ignore_errors=True)
@@ -123,7 +123,7 @@ class _Journal:
         return [job for file, job in jobs.items() if file not in todo]
 
     def _run_all(self, todo: Mapping[LandedFile, ConversionJob], convert: Converter) -> int:
-        """Convert all, and note and count those that succeed."""
+        """Convert all, note those that succeed, and return their number."""
         jobs, file_of = list(todo.values()), {id(job): file for file, job in todo.items()}
         succeeded = 0
         with (self._folder / _DONE).open("a", encoding="utf-8") as journal:
@@ -138,7 +138,7 @@ class _Journal:
         return succeeded
 
     def _entries(self) -> set[LandedFile]:
-        """The files that are noted; a last line that was cut counts for nothing."""
+        """The noted files; a cut last line counts for nothing."""
         path = self._folder / _DONE
         files: set[LandedFile] = set()
         if path.exists():
@@ -151,14 +151,14 @@ class _Journal:
         return files
 
     def _remove_stale(self) -> None:
-        """Remove the journals of other commands that were cut long ago, and never run again."""
+        """Remove the journals of other commands that were cut long ago and never ran again."""
         for other in self._folder.parent.iterdir():
             if other != self._folder and other.is_dir() and time.time() - other.stat().st_mtime > _STALE_SECONDS:
                 shutil.rmtree(other, ignore_errors=True)
 
 
 class _Work:
-    """The conversion of inputs, with the reports and the failures that came of it."""
+    """The conversion of inputs, with its reports and failures."""
 
     run: RunOptions
 
@@ -169,7 +169,7 @@ class _Work:
         self._options = options
 
     def do(self, jobs: Sequence[ConversionJob]) -> Iterator[tuple[ConversionJob, bool]]:
-        """Convert some inputs; gives each, with whether it succeeded, as soon as that is known."""
+        """Convert some inputs, and yield each with its success as soon as that is known."""
         planned: list[ConversionJob] = []
         failed = len(self.failures)
         for outcome in write_recordings(self._recordings(jobs, planned), self._folder, self.run):
@@ -188,7 +188,7 @@ class _Work:
             yield job, False
 
     def _unfit(self, job: ConversionJob) -> Exception | None:
-        """The error of an output that is not what was written; looked for only where that is asked for."""
+        """The error of an output that is damaged, or None; reads the output only if the options say so."""
         try:
             if self._options.verify:
                 from .compare import verify_output
@@ -199,11 +199,11 @@ class _Work:
         return None
 
     def _recordings(self, jobs: Sequence[ConversionJob], planned: list[ConversionJob]) -> Iterator[PlannedRecording]:
-        """Open the inputs, one after the other; what cannot be opened is a failure of its own."""
-        told: set[str] = set()
+        """Open the inputs, one after the other; an input that cannot be opened is a failure of its own."""
+        printed: set[str] = set()
         for job in jobs:
             try:
-                with warnings_as_lines(job.source, told, but=said_of_all(job, self._options)):
+                with warnings_as_lines(job.source, printed, but=said_of_all(job, self._options)):
                     stores = stores_of(job, self._options)
                     recording = plan_recording(job.destination, stores, executor=self._options.executor)
             except Exception as error:  # noqa: BLE001 (reported by the caller, after the other inputs)
@@ -214,13 +214,13 @@ class _Work:
 
 
 def _key(job: ConversionJob) -> LandedFile:
-    """The file that a job is known by in the journal, as it is now; of an episode, as its dataset says."""
+    """The journal's key of a job: the file as it is now; for an episode, its dataset's stamp."""
     source = str(job.source)
     if job.episode is not None:
         row = detect_format(job.source)
         return LandedFile(f"{source}#{job.episode}", *row.open(job.source, row.choosing(job.episode)).stamp())
-    found = file_at(str(job.source.absolute()) if isinstance(job.source, Path) else source)
-    return LandedFile(source, 0, 0) if found is None else LandedFile(source, found.size, found.modified_ns)
+    file = file_at(str(job.source.absolute()) if isinstance(job.source, Path) else source)
+    return LandedFile(source, 0, 0) if file is None else LandedFile(source, file.size, file.modified_ns)
 
 
 def _checkpoint(folder: Location, options: ConvertOptions, arguments: Sequence[str]) -> Path:
@@ -243,7 +243,7 @@ def _checkpoint(folder: Location, options: ConvertOptions, arguments: Sequence[s
 
 
 def _code_of(file: Path | None, name: str) -> list[str]:
-    """The name of a pipeline, and digests of the Python files beside its own, any of which it may use."""
+    """The name of a pipeline, and digests of the Python files beside its own, as it may use any of them."""
     files = [] if file is None else sorted(file.parent.glob("*.py"))
     return [name, *(f"{f.name}:{hashlib.sha256(f.read_bytes()).hexdigest()}" for f in files)]
 
@@ -251,11 +251,11 @@ def _code_of(file: Path | None, name: str) -> list[str]:
 def convert_all(
     arguments: Iterable[str], output: str, options: ConvertOptions, jobs: Sequence[ConversionJob] | None = None
 ) -> None:
-    """Convert every input; one that fails does not stop the others, and is reported at the end.
+    """Convert every input; a failed one does not stop the others, and is reported at the end.
 
     ``jobs`` are planned where they are not given.
 
-    Raises ``UsageError`` where the call is wrong; leaves with exit code 1 where an input failed (2 where every failure
+    Raises ``UsageError`` if the call is wrong; leaves with exit code 1 where an input failed (2 where every failure
     is one of usage).
     """
     began, started = time.time(), time.perf_counter()
@@ -292,7 +292,7 @@ def convert_all(
 
 
 def _tell_of_others(done: Sequence[ConversionJob], failures: Failures, count: int, options: ConvertOptions) -> None:
-    """Print what is to be said of jobs that were not converted now."""
+    """Print the notes on jobs that were not converted now."""
     if options.as_json:
         for job, error in [*((job, None) for job in done), *failures]:
             echo_json(job_facts(job, None, error))
@@ -304,7 +304,7 @@ def _tell_of_others(done: Sequence[ConversionJob], failures: Failures, count: in
 
 
 def _failed(failures: Failures, count: int, options: ConvertOptions) -> click.exceptions.Exit:
-    """Show the failures of ``count`` jobs, and give the exit code."""
+    """Show the failures of ``count`` jobs, and return the exit code."""
     alike: dict[str, list[ConversionJob]] = {}
     for job, error in failures:
         jobs = alike.setdefault(str(error) if isinstance(error, SessionError) else f"{id(job)}", [])
@@ -335,7 +335,7 @@ def _check(jobs: Sequence[ConversionJob], options: ConvertOptions) -> None:
 
 
 def check_formats(jobs: Sequence[ConversionJob], options: ConvertOptions) -> None:
-    """Refuse options that choose what an input of another format cannot choose: raises ``UsageError``."""
+    """Raise ``UsageError`` for options of choice that an input's format lacks."""
     for purpose in dict.fromkeys(o.refused for o in all_options() if o.refused and o.name in options.reading):
         for job in jobs:
             row = format_of_name(job.source.name)
@@ -349,7 +349,7 @@ def check_formats(jobs: Sequence[ConversionJob], options: ConvertOptions) -> Non
 
 
 def _tell(report: RunReport, options: ConvertOptions) -> None:
-    """Print and keep the report, as far as it was asked for."""
+    """Print and save the report, as the options say."""
     if options.stats:
         from .query_display import print_stats
 
@@ -435,13 +435,13 @@ def merge_all(arguments: Sequence[str], output: str, options: ConvertOptions) ->
     from .complaints import echo_json, warnings_as_lines
     from .jobs import merge_jobs, progress_bar, report_facts, stores_by_id, summary
     from .standard_streams import as_given
-    from .start import advise_before, settled
+    from .start import advise_before, resolve_executor
 
     target = reading_location(output)
     jobs = merge_jobs(arguments, output, stem_of(target.name))
     check_formats(jobs, options)
     advise_before(jobs, options)
-    options = settled(options, jobs)
+    options = resolve_executor(options, jobs)
     with warnings_as_lines(target), progress_bar(target.name, quiet=options.quiet) as bar:
         report = write_stores(
             target,

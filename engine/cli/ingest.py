@@ -66,7 +66,7 @@ PERIOD: Final = 2.0
 
 
 def show_once(status: IngestStatus, store: str, *, as_json: bool) -> bool:
-    """Print a status on stdout, and on stderr what could not be read; whether all could."""
+    """Print a status on stdout, and unreadable parts on stderr; return whether all could be read."""
     if as_json:
         click.echo(json_text(status, indent=2))
         return not status.problems
@@ -84,7 +84,7 @@ def show_once(status: IngestStatus, store: str, *, as_json: bool) -> bool:
 def watch_status(reader: StatusReader, store: str, *, as_json: bool) -> None:
     """Show the status over and over until Ctrl-C: in place on a terminal, else a line each time.
 
-    A store that cannot be read for a moment is told of, and looked at again.
+    A store that cannot be read for a moment is reported, and read again.
     """
     console = Console(highlight=False)
     try:
@@ -218,7 +218,7 @@ def _utc(seconds: float) -> str | None:
 
 
 def list_quarantined(store: Location, paths: Sequence[str], *, as_json: bool) -> None:
-    """Print the files in quarantine, or those that ``paths`` name. Raises ``UsageError`` for one that is not there."""
+    """Print the files in quarantine, or those at ``paths``. Raises ``UsageError`` for one that is not in it."""
     files = FileQuarantine(home_of(store)).rows()
     if paths:
         files = _named(files, paths)
@@ -232,7 +232,7 @@ def list_quarantined(store: Location, paths: Sequence[str], *, as_json: bool) ->
 
 
 def retry_quarantined(store: Location, paths: Sequence[str], *, everything: bool, as_json: bool) -> None:
-    """Ask for files to be tried again, and say what happens next."""
+    """Ask for files to be tried again, and print what happens next."""
     quarantine = FileQuarantine(home_of(store))
     files = _acted_on(quarantine, quarantine.request_retry, store, paths, everything=everything)
     _tell(
@@ -244,7 +244,7 @@ def retry_quarantined(store: Location, paths: Sequence[str], *, everything: bool
 
 
 def drop_quarantined(store: Location, paths: Sequence[str], *, everything: bool, as_json: bool) -> None:
-    """Forget files, and say what becomes of them."""
+    """Remove files from quarantine, and print what happens to them."""
     quarantine = FileQuarantine(home_of(store))
     files = _acted_on(quarantine, quarantine.drop, store, paths, everything=everything)
     _tell(
@@ -255,7 +255,7 @@ def drop_quarantined(store: Location, paths: Sequence[str], *, everything: bool,
 
 
 def _tell(files: Sequence[QuarantinedFile], what: str, *, as_json: bool) -> None:
-    """Print what happens to the files that were chosen."""
+    """Print what happens to the chosen files."""
     if as_json:
         _print_json(files)
     elif not files:
@@ -272,7 +272,7 @@ def _acted_on(
     *,
     everything: bool,
 ) -> list[QuarantinedFile]:
-    """The files that were chosen, after ``act`` was called with their paths."""
+    """Call ``act`` with the paths of the chosen files, and return the files."""
     if bool(paths) == everything:
         raise UsageError(
             "paths and --all exclude each other" if everything else "no file is given",
@@ -286,15 +286,15 @@ def _acted_on(
 
 
 def _named(files: Sequence[QuarantinedFile], paths: Sequence[str]) -> list[QuarantinedFile]:
-    """The files that ``paths`` name, each as it stands in the quarantine, or as a path from the current folder."""
+    """The files at ``paths``: each is a path as the quarantine has it, or one from the current folder."""
     by_path = {file.path: file for file in files}
     chosen = {}
     for path in paths:
         spellings = (path, os.path.abspath(path), str(Path(path).resolve()))  # noqa: PTH100 (takes `..` away as text)
-        found = next((by_path[spelling] for spelling in spellings if spelling in by_path), None)
-        if found is None:
+        file = next((by_path[spelling] for spelling in spellings if spelling in by_path), None)
+        if file is None:
             raise UsageError(f"{path} is not in quarantine", hint="`chunkmill quarantine list` shows what is.")
-        chosen[found.path] = found
+        chosen[file.path] = file
     return list(chosen.values())
 
 
@@ -335,7 +335,7 @@ def _cells(file: QuarantinedFile) -> list[str]:
 
 
 def _shortened(cells: list[list[str]], width: int) -> list[list[str]]:
-    """The rows with messages cut to one line of what a terminal of ``width`` columns has left beside the rest.
+    """The rows with messages cut to one line, in the room that a terminal of ``width`` columns has left.
 
     Paths are never cut; they get half of the room at most, and take as many lines as they need.
     """
@@ -374,7 +374,7 @@ def run_ingest(
     conf: dict[str, str],
     **options: Any,
 ) -> None:
-    """Run an ingestion until it has ended, or a signal says so; all arguments are checked before anything is made.
+    """Run an ingestion until its end or a signal; check all arguments before anything is created.
 
     With ``once``, leaves with exit code 1 where files went into quarantine.
     """
@@ -442,7 +442,7 @@ def _check(
 def _checked(
     make: Callable[..., Ingest], into: str | None, dataset: str | None
 ) -> Callable[[], str | os.PathLike[str] | None]:
-    """Return a function that gives the store, and creates it where it is a dataset that is not there yet.
+    """Return a function that returns the store, and creates it if it is a missing dataset.
 
     ``make`` makes the ingestion into a store, which shows before that whether all arguments are right.
     """
@@ -453,15 +453,15 @@ def _checked(
 
     client = CatalogClient(into)
     if dataset in client.dataset_names():
-        there = client.get_dataset(dataset)
-        make(into=there).check()
-        return lambda: there
+        existing = client.get_dataset(dataset)
+        make(into=existing).check()
+        return lambda: existing
     make(into=located(into) / "datasets" / "new").check()
     return lambda: client.create_dataset(dataset, exist_ok=True)
 
 
 class _Summary(IngestListener):
-    """The outcomes of the files of a run. :attr:`home` is where it ingests into, once it has begun."""
+    """The outcomes of the files of a run. :attr:`home` is the ingestion's target, once it has begun."""
 
     def __init__(self) -> None:
         self.home: str | None = None
@@ -499,14 +499,14 @@ class _Summary(IngestListener):
         """Do nothing."""
 
     def to_dict(self) -> dict[str, Any]:
-        """It as JSON data; ``bytes`` are those of chunks as they are written."""
+        """The summary as JSON data; ``bytes`` are those of chunks as they are written."""
         names = ("recordings", "chunks", "rows", "bytes")
         files = {outcome.value: self._outcomes[outcome] for outcome in Outcome}
         return {**self._facts, "files": files, **{name: self._sums[name] for name in names}, "failed": self.failed}
 
 
 def _end(summary: _Summary, quarantine: FileQuarantine, place: str, *, as_json: bool) -> None:
-    """Say what became of the files; leaves with exit code 1 where some went into quarantine.
+    """Report the outcome of the files; exit with code 1 if some went into quarantine.
 
     ``place``: the words by which other commands find the store.
     """
@@ -520,7 +520,7 @@ def _end(summary: _Summary, quarantine: FileQuarantine, place: str, *, as_json: 
 
 
 def _wait(query: IngestQuery, *, as_json: bool) -> None:
-    """Wait for the end; what ended it becomes an object of the log, where everything is one."""
+    """Wait for the end; write its reason as an object of the log if the log is JSON."""
     try:
         query.await_termination()
     except Exception as error:
@@ -544,7 +544,7 @@ def _metrics(open_things: ExitStack, port: int, host: str, summary: _Summary) ->
 
 @contextmanager
 def _stopped_by_signals(query: IngestQuery) -> Iterator[None]:
-    """SIGTERM and Ctrl-C let the running batch end; a second one ends everything at once."""
+    """Let the running batch end at SIGTERM or Ctrl-C; a second signal ends everything at once."""
     before: dict[signal.Signals, Any] = {}
 
     def stop(number: int, frame: FrameType | None) -> None:
@@ -579,7 +579,7 @@ def compact_recordings(
     master: str | None,
     conf: dict[str, str],
 ) -> None:
-    """Compact a store, under its lease, and say what was done."""
+    """Compact a store, under its lease, and report the result."""
     from .jobs import progress_bar
 
     executor = chosen_executor(executor, master, conf)
@@ -601,7 +601,7 @@ def lines_of(report: CompactionReport) -> list[str]:
     """The report of a compaction as text."""
     if not report.versions:
         return [f"nothing to do: {counted(report.shards_after, 'shard')}, {shown_size(report.bytes_after)}"]
-    found = [
+    lines = [
         (
             f"{counted(report.shards_before, 'shard')} -> {report.shards_after:,}, "
             f"{counted(report.manifests_before, 'manifest')} -> {report.manifests_after:,}, "
@@ -613,5 +613,5 @@ def lines_of(report: CompactionReport) -> list[str]:
         ),
     ]
     if report.damaged:
-        found.append(f"{counted(len(report.damaged), 'recording')} damaged, left alone: {', '.join(report.damaged)}")
-    return found
+        lines.append(f"{counted(len(report.damaged), 'recording')} damaged, left alone: {', '.join(report.damaged)}")
+    return lines

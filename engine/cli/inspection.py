@@ -1,4 +1,4 @@
-"""The report of ``inspect`` for people: tables that fit the terminal, what matters first.
+"""The report of ``inspect`` for people: tables that fit the terminal, the important parts first.
 
 On a terminal columns that lack room are left out, the least important first, and names are folded; elsewhere every row
 is whole, on one line.
@@ -27,42 +27,42 @@ _PLAIN_WIDTH = 1_000_000
 _LONG = 100
 _MOST_STORES = 3
 _ASIDE = ("/__properties", "/__warnings")
-"""Entities that tell of the recording rather than of what it recorded."""
+"""Entities that describe the recording rather than its content."""
 
 
 class Heading(NamedTuple):
-    """A column of a table: its heading, and when it is left out where room lacks: the highest number first, 0 never."""
+    """A column's heading, and its turn to be left out if room lacks: the highest number first, 0 never."""
 
     heading: str
     goes: int = 0
     is_number: bool = False
 
 
-class Told(NamedTuple):
-    """A fact on entities: its heading, and how it is written of one."""
+class EntityColumn(NamedTuple):
+    """A column of the table of entities: its heading, and the function that makes the text of a cell."""
 
     heading: Heading
     text: Callable[[EntitySummary], str]
 
 
 def print_columns(columns: Sequence[Heading], rows: Sequence[Sequence[str]]) -> None:
-    """Print a table on stdout. Columns in which nothing stands are left out; of the others the first may be folded."""
+    """Print a table on stdout without its empty columns; the first of the others may be folded."""
     console = Console(highlight=False)
     if not console.is_terminal:
         console = Console(highlight=False, width=_PLAIN_WIDTH)
     widths = [max((cell_len(row[at]) for row in rows), default=0) for at in range(len(columns))]
-    kept = [at for at, width in enumerate(widths) if width]
-    while sum(max(widths[at], cell_len(columns[at].heading)) + 2 for at in kept) - 2 > console.width:
-        last = max(kept, key=lambda at: columns[at].goes)
+    shown = [at for at, width in enumerate(widths) if width]
+    while sum(max(widths[at], cell_len(columns[at].heading)) + 2 for at in shown) - 2 > console.width:
+        last = max(shown, key=lambda at: columns[at].goes)
         if not columns[last].goes:
             break
-        kept.remove(last)
+        shown.remove(last)
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for place, at in enumerate(kept):
+    for place, at in enumerate(shown):
         justify, fold = "right" if columns[at].is_number else "left", place == 0 or not columns[at].is_number
         table.add_column(columns[at].heading, justify=justify, overflow="fold", no_wrap=not fold)  # type: ignore[arg-type]
     for row in rows:
-        table.add_row(*(escape(one_line(row[at])) for at in kept))
+        table.add_row(*(escape(one_line(row[at])) for at in shown))
     with console.capture() as capture:
         console.print(table)
     for line in capture.get().splitlines():
@@ -100,10 +100,10 @@ def print_files(reports: Sequence[FileReport]) -> None:
     for report in reports:
         recordings = [store for store in report.stores if store.kind == "recording"]
         counts = [s.rows for s in recordings] if recordings else [_facts_rows(report)]
-        known = [count for count in counts if count is not None]
-        told = f"{sum(known):,}" if len(known) == len(counts) else _UNKNOWN
+        known_counts = [count for count in counts if count is not None]
+        row_text = f"{sum(known_counts):,}" if len(known_counts) == len(counts) else _UNKNOWN
         start, length = start_and_length(recordings[0].timelines if len(recordings) == 1 else ())
-        rows.append((report.path, report.format, told, length, start, size(report.num_bytes)))
+        rows.append((report.path, report.format, row_text, length, start, size(report.num_bytes)))
     headings = [
         Heading("file"),
         Heading("format", 2),
@@ -115,13 +115,13 @@ def print_files(reports: Sequence[FileReport]) -> None:
 
 
 def _facts_rows(report: FileReport) -> int | None:
-    """The rows of a table, or the frames of a dataset, as its facts say."""
+    """The rows of a table, or the frames of a dataset, by its facts."""
     value = report.facts.get("rows", report.facts.get("frames"))
     return value if isinstance(value, int) else None
 
 
 def _print_line(text: str) -> None:
-    """Print a text, on a terminal broken between words."""
+    """Print a text; on a terminal break it between words."""
     console = Console()
     click.echo(textwrap.fill(one_line(text), console.width) if console.is_terminal else one_line(text))
 
@@ -131,7 +131,7 @@ def _short(text: str) -> str:
 
 
 def _facts(report: FileReport) -> list[str]:
-    """The facts that the format adds, without those that are not there."""
+    """The facts of the format, without missing ones."""
     return [
         name
         if value is True
@@ -162,16 +162,16 @@ def _has_topics(store: StoreReport) -> bool:
 
 def _print_columns_of(report: FileReport) -> None:
     """The columns of a table."""
-    known = any(c.values is not None for c in report.columns)
+    has_values = any(c.values is not None for c in report.columns)
     headings = [Heading("column"), Heading("type")]
-    if known:
+    if has_values:
         headings += [Heading("values", 2, is_number=True), Heading("bytes", is_number=True)]
         headings += [Heading("uncompressed", 3, is_number=True), Heading("encodings", 4)]
     rows = []
     for c in report.columns:
         cells = [f"{c.name} (index?)" if c.is_index else c.name]
         cells.append(c.type if c.nullable is not False else f"{c.type}, required")
-        if known:
+        if has_values:
             cells += [f"{c.values or 0:,}", size(c.num_bytes or 0), size(c.uncompressed_bytes or 0)]
             cells.append(", ".join([*c.encodings, *c.compression]))
         rows.append(cells)
@@ -179,7 +179,7 @@ def _print_columns_of(report: FileReport) -> None:
 
 
 def _print_recordings(report: FileReport) -> None:
-    """One row per recording, where there are many."""
+    """Print one row per recording, if there are many."""
     rows = []
     for store in report.stores:
         if store.kind == "recording":
@@ -202,10 +202,10 @@ def _size(store: StoreReport | EntitySummary) -> str:
 
 
 def start_and_length(timelines: Sequence[TimelineReport]) -> tuple[str, str]:
-    """The start and the length of what is on timelines, by one of wall-clock times, if there is one with rows."""
-    known = [line for line in timelines if line.start is not None]
+    """The start and length of timelines, by one of wall-clock times if one of them has rows."""
+    with_rows = [line for line in timelines if line.start is not None]
     order = [TimelineKind.TIMESTAMP, TimelineKind.DURATION, TimelineKind.SEQUENCE]
-    line = min(known, key=lambda line: order.index(line.kind), default=None)
+    line = min(with_rows, key=lambda line: order.index(line.kind), default=None)
     return ("", "") if line is None else (_tick(line, line.start), _length(line))
 
 
@@ -227,25 +227,29 @@ def _print_store(store: StoreReport, *, everything: bool) -> None:
 
 
 def _print_entities(entities: Sequence[EntitySummary], topics: bool, *, everything: bool) -> None:
-    told = [
-        Told(Heading("rows", is_number=True), lambda e: _number(e.rows)),
-        Told(Heading("rate", 0, is_number=True), lambda e: "" if e.rate is None else f"{e.rate:.4g} Hz"),
-        Told(Heading("gap", 0, is_number=True), _gap),
-        Told(Heading("bytes", 0, is_number=True), lambda e: "" if e.num_bytes is None else size(e.num_bytes)),
+    columns = [
+        EntityColumn(Heading("rows", is_number=True), lambda e: _number(e.rows)),
+        EntityColumn(Heading("rate", 0, is_number=True), lambda e: "" if e.rate is None else f"{e.rate:.4g} Hz"),
+        EntityColumn(Heading("gap", 0, is_number=True), _gap),
+        EntityColumn(Heading("bytes", 0, is_number=True), lambda e: "" if e.num_bytes is None else size(e.num_bytes)),
     ]
     if topics:
-        told.append(Told(Heading("schema", 0 if everything else 1), lambda e: e.schema or _UNKNOWN))
+        columns.append(EntityColumn(Heading("schema", 0 if everything else 1), lambda e: e.schema or _UNKNOWN))
     if everything:
-        told.append(Told(Heading("chunks", 0, is_number=True), lambda e: "" if e.chunks is None else f"{e.chunks:,}"))
-        told.append(Told(Heading("encoding"), lambda e: e.encoding or ""))
-        told.append(Told(Heading("components"), lambda e: ", ".join(e.components)))
-    headings = [Heading("topic" if topics else "entity"), *(row.heading for row in told)]
-    rows = [[f"{e.path} (static)" if e.is_static else e.path, *(row.text(e) for row in told)] for e in entities]
+        columns.append(
+            EntityColumn(Heading("chunks", 0, is_number=True), lambda e: "" if e.chunks is None else f"{e.chunks:,}")
+        )
+        columns.append(EntityColumn(Heading("encoding"), lambda e: e.encoding or ""))
+        columns.append(EntityColumn(Heading("components"), lambda e: ", ".join(e.components)))
+    headings = [Heading("topic" if topics else "entity"), *(column.heading for column in columns)]
+    rows = [
+        [f"{e.path} (static)" if e.is_static else e.path, *(column.text(e) for column in columns)] for e in entities
+    ]
     print_columns(headings, rows)
 
 
 def _gap(entity: EntitySummary) -> str:
-    """The largest gap, or what it is at least."""
+    """The largest gap, or its lower bound."""
     if entity.largest_gap is not None:
         return duration(entity.largest_gap / 1e9)
     return "" if entity.gap_at_least is None else f"≥ {duration(entity.gap_at_least / 1e9)}"
@@ -270,7 +274,7 @@ def _length(line: TimelineReport) -> str:
 
 
 def _tick(line: TimelineReport, value: int | None) -> str:
-    """A tick as people read it; a time that no calendar holds stays a number of nanoseconds."""
+    """A tick for people; a time outside the calendar stays a number of nanoseconds."""
     if value is None:
         return "-"
     if line.kind is TimelineKind.SEQUENCE:

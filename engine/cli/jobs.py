@@ -1,4 +1,4 @@
-"""The jobs of ``convert``: from its arguments, which file becomes which, and how each is read and run."""
+"""The jobs of ``convert``, made from its arguments: the output of each file, and how it is read and run."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Input:
 class ConversionJob:
     """One conversion: ``source`` becomes the RRD ``destination``; ``name`` is the default id of its recording.
 
-    ``into_folder``: the destination lies in the folder that was asked for, which is made where it is missing.
+    ``into_folder``: the destination is in the given folder, which is created if missing.
     ``episode``: which one of a folder of many.
     """
 
@@ -67,19 +67,19 @@ def plan_jobs(arguments: Iterable[str], output: str) -> list[ConversionJob]:
     """Find the inputs and give each its own destination.
 
     A folder or a pattern writes into the folder ``output``, as do several files; a single file writes to ``output``
-    itself unless that is a folder. Raises ``SourceMissingError`` where a folder or a pattern gives nothing, and
-    ``UsageError`` where two inputs would become one file or an input would be its own destination.
+    itself unless that is a folder. Raises ``SourceMissingError`` if a folder or a pattern gives nothing, and
+    ``UsageError`` if two inputs would become one file or an input would be its own destination.
     """
     arguments = list(arguments)
     items = distinct_inputs(arguments)
-    many = len(arguments) > 1 or [item.path for item in items] != [reading_location(one) for one in arguments]
+    many = len(arguments) > 1 or [item.path for item in items] != [reading_location(argument) for argument in arguments]
     return jobs_of(items, output, many=many)
 
 
 def merge_jobs(arguments: Iterable[str], output: str, name: str) -> list[ConversionJob]:
-    """The inputs that together become the file ``output``, each once; ``name`` is the id of those that have none.
+    """The inputs of the file ``output``, each once; ``name`` is the id of inputs without one.
 
-    Raises ``UsageError`` where that is a folder, or one of them.
+    Raises ``UsageError`` if that is a folder, or one of them.
     """
     target = reading_location(output)
     if is_folder(output):
@@ -90,7 +90,7 @@ def merge_jobs(arguments: Iterable[str], output: str, name: str) -> list[Convers
 
 
 def jobs_of(inputs: list[Input], output: str, *, many: bool) -> list[ConversionJob]:
-    """Give each input its own destination; ``many``: there may be several, even where there is one."""
+    """Give each input its own destination; ``many``: there may be several, even if there is one."""
     destination = reading_location(output)
     into_folder = is_folder(output) or (many and not is_rrd(destination.name))
     if len(inputs) > 1 and not into_folder:
@@ -108,34 +108,34 @@ def jobs_of(inputs: list[Input], output: str, *, many: bool) -> list[ConversionJ
 
 
 def distinct_inputs(arguments: Iterable[str]) -> list[Input]:
-    """The recordings that arguments stand for, each once, with a warning on those that are there again."""
-    found: dict[tuple[Location, int | str | None], Input] = {}
+    """The recordings of arguments, each once; warns of those that are named again."""
+    by_key: dict[tuple[Location, int | str | None], Input] = {}
     again: list[Input] = []
     for item in (item for argument in arguments for item in find_inputs(argument)):
         key = (resolved(item.path), item.episode)
-        if key in found:
+        if key in by_key:
             again.append(item)
         else:
-            found[key] = item
+            by_key[key] = item
     if again:
         others = f", and {len(again) - 1:,} more" if len(again) > 1 else ""
         complain(f"{again[0].path}{others}: named more than once, and taken once", kind="warning")
-    return list(found.values())
+    return list(by_key.values())
 
 
 def find_inputs(argument: str) -> Iterator[Input]:
-    """The recordings that one argument stands for, in the order of their paths."""
+    """The recordings of one argument, in the order of their paths."""
     path = reading_location(argument)
     if not is_text(argument):
         raise UsageError(f"the name {argument!r} is not UTF-8", hint="Rename it: paths have to be UTF-8.")
-    found = [one for at in _search(path) for one in _inputs(at)]
-    if not found:
+    items = [item for at in _search(path) for item in _inputs(at)]
+    if not items:
         raise SourceMissingError("this contains no recording", path=argument)
-    yield from found
+    yield from items
 
 
 def local_bytes(sources: Iterable[Location]) -> int | None:
-    """The bytes of files and folders; None where one is not local. What is missing is for its reader to say."""
+    """The bytes of files and folders; None if one is not local. Readers report missing ones."""
     total = 0
     for source in sources:
         if not isinstance(source, Path):
@@ -147,7 +147,7 @@ def local_bytes(sources: Iterable[Location]) -> int | None:
 
 
 def _search(path: Location) -> Iterator[FoundInput]:
-    """The inputs that a path means; of a catalog the stores of its datasets, wherever they lie."""
+    """The inputs at a path; of a catalog the stores of its datasets, wherever they are stored."""
     if isinstance(path, Path) and not path.is_dir():
         yield from inputs.search_inputs(path, tell=_tell)
         return
@@ -164,16 +164,16 @@ def _search(path: Location) -> Iterator[FoundInput]:
             yield FoundInput(place, PurePath(f"%2E{name[1:]}" if name.startswith(".") else name), STORE)
 
 
-def _inputs(found: FoundInput) -> Iterator[Input]:
-    """The recordings of an input: of a dataset or a store each of its own."""
-    if found.dataset is None:
-        yield Input(found.path, found.below.parent / stem_of(found.below.name))
+def _inputs(match: FoundInput) -> Iterator[Input]:
+    """The recordings of an input: each recording of a dataset or a store is one."""
+    if match.dataset is None:
+        yield Input(match.path, match.below.parent / stem_of(match.below.name))
     else:
-        yield from _episodes(found.dataset, found.path, found.below)
+        yield from _episodes(match.dataset, match.path, match.below)
 
 
 def _episodes(row: Format, dataset: Location, inner: PurePath) -> Iterator[Input]:
-    """Its episodes; of one that cannot be read the dataset itself, for its reader to say why."""
+    """The episodes of a dataset; if it cannot be read, the dataset itself, whose reader reports why."""
     try:
         for episode in row.open(dataset).episodes():
             yield Input(dataset, inner / episode.name, episode.number)
@@ -202,7 +202,7 @@ def _refuse_clashes(jobs: list[ConversionJob]) -> None:
 
 
 def progress_bar(label: str, *, quiet: bool) -> AbstractContextManager[ProgressListener | None]:
-    """The bar of a run on stderr; none where that is no terminal, for which rich need not be loaded."""
+    """The bar of a run on stderr; None if stderr is no terminal, so that rich need not be loaded."""
     if quiet or not (sys.stderr.isatty() or os.environ.get("FORCE_COLOR")):
         return nullcontext()
     from ..execution import ProgressBar
@@ -211,7 +211,7 @@ def progress_bar(label: str, *, quiet: bool) -> AbstractContextManager[ProgressL
 
 
 def convert_one(job: ConversionJob, options: ConvertOptions, progress: ProgressListener | None) -> RunReport:
-    """Convert one input on the executor that is asked for. Raises ``ChunkmillError``; then nothing is written.
+    """Convert one input on the chosen executor. Raises ``ChunkmillError``; then nothing is written.
 
     An RRD keeps all its recordings and blueprints; the filter and the pipeline are for recordings.
     """
@@ -231,24 +231,24 @@ def convert_one(job: ConversionJob, options: ConvertOptions, progress: ProgressL
 
 
 def stores_of(job: ConversionJob, options: ConvertOptions) -> Stores:
-    """The stores that one input becomes. Raises ``ChunkmillError`` where it cannot be opened."""
+    """The stores of one input. Raises ``ChunkmillError`` if it cannot be opened."""
     return laid_out(_opened(job, options), options)
 
 
 def stores_by_id(jobs: Iterable[ConversionJob], options: ConvertOptions) -> Stores:
-    """The stores that several inputs become together: those of one kind and id are one, in the order of the inputs."""
+    """The stores of several inputs: those of one kind and id are joined, in the order of the inputs."""
     from ..stream import LazyChunkStream
 
-    found: dict[StoreEntry, list[LazyChunkStream]] = {}
+    streams: dict[StoreEntry, list[LazyChunkStream]] = {}
     for job in jobs:
         for store, stream in _opened(job, options):
-            found.setdefault(store, []).append(stream)
-    merged = [(store, some[0] if len(some) == 1 else LazyChunkStream.merge(*some)) for store, some in found.items()]
+            streams.setdefault(store, []).append(stream)
+    merged = [(store, some[0] if len(some) == 1 else LazyChunkStream.merge(*some)) for store, some in streams.items()]
     return laid_out(merged, options)
 
 
 def laid_out(stores: Stores, options: ConvertOptions) -> Stores:
-    """The stores with the chunks of recordings laid out anew, where that is asked for: those are collected here."""
+    """The stores with the chunks of recordings laid out anew, if the options say so: it collects them here."""
     profile = profile_of(options.optimize)
     if profile is None:
         return stores
@@ -267,7 +267,7 @@ def _opened(job: ConversionJob, options: ConvertOptions) -> Stores:
 def _write_shards(
     job: ConversionJob, stores: Stores, options: ConvertOptions, progress: ProgressListener | None
 ) -> RunReport:
-    """Write the one recording of an input as a folder of shards. Raises ``UsageError`` where there are several."""
+    """Write the one recording of an input as a folder of shards. Raises ``UsageError`` for several."""
     recordings = [(store, stream) for store, stream in stores if store.kind == "recording"]
     if len(recordings) != 1:
         raise UsageError(
@@ -286,13 +286,13 @@ def _write_shards(
 
 
 def said_of_all(job: ConversionJob, options: ConvertOptions) -> tuple[type[Warning], ...]:
-    """The warnings on an input that are said once of all inputs together, by :func:`advise_after`."""
+    """The warnings on an input that :func:`advise_after` gives once for all inputs."""
     is_advised = isinstance(job.destination, Path) and not options.shards and options.pipeline is None
     return (UnmatchedWarning,) if is_advised else ()
 
 
 def tell_result(job: ConversionJob, result: RunReport, options: ConvertOptions) -> None:
-    """Print the line on a finished input, and a warning where nothing was in it."""
+    """Print the line on a finished input, and a warning if it was empty."""
     if not result.chunks:
         complain(f"{job.source}: no chunks were left to write; {job.destination} is an empty recording", kind="warning")
     if options.as_json:
@@ -302,7 +302,7 @@ def tell_result(job: ConversionJob, result: RunReport, options: ConvertOptions) 
 
 
 def job_facts(job: ConversionJob, result: RunReport | None, error: Exception | None = None) -> dict[str, Any]:
-    """The end of a job as JSON data; neither a result nor an error means that an earlier run had done it."""
+    """The end of a job as JSON data; without a result and an error, an earlier run had done it."""
     outcome = "failed" if error is not None else "done before" if result is None else "converted"
     facts = {"source": as_given(str(job.source)), "destination": as_given(str(job.destination)), "outcome": outcome}
     if job.episode is not None:
@@ -317,7 +317,7 @@ def report_facts(report: RunReport | None) -> dict[str, Any]:
 
 
 def summary(source: object, destination: object, result: RunReport) -> str:
-    """The line on what was converted.
+    """The line on the result of a conversion.
 
     >>> from chunkmill.engine.reports import RunReport
     >>> summary("drive.mcap", "drive.rrd", RunReport(2, 18, 3513, 782_496, 1_204_000, 1.25))

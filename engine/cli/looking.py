@@ -1,4 +1,4 @@
-"""The commands that look: ``inspect`` at files, ``ls``, ``show`` and ``export`` at what is live in a store.
+"""The commands that show contents: ``inspect`` for files, ``ls``, ``show`` and ``export`` for a store.
 
 As in ``commands``, click alone is imported. None of them but ``export`` starts a JVM.
 """
@@ -23,7 +23,7 @@ from .complaints import show as show_error
 from .options import CONTENT, DATASET, DEBUG, EXECUTOR, QUIET, SPARK, ConvertOptions, check_place, chosen_executor
 from .outputs import RECORDINGS, WritingCommand, output_option
 from .standard_streams import as_given, from_standard_input
-from .start import leave_out_what_nothing_needs, settled
+from .start import leave_out_what_nothing_needs, resolve_executor
 
 if TYPE_CHECKING:
     from ...readers import Episode, FileReport
@@ -172,20 +172,20 @@ def export(
 
         opened = _opened(store, dataset, version)
         chosen = _chosen(store_words(store, dataset), opened, recordings)
-        inputs = [Input(opened.path, PurePath(one.name), one.number) for one in chosen]
+        inputs = [Input(opened.path, PurePath(episode.name), episode.number) for episode in chosen]
         jobs = jobs_of(inputs, output, many=len(inputs) > 1)
-        convert_all([store, *recordings], output, settled(options, jobs), jobs)
+        convert_all([store, *recordings], output, resolve_executor(options, jobs), jobs)
 
 
 def _files(arguments: Sequence[str]) -> list[Location]:
-    """The files and folders that are one input each; a file that is named is one, whether it is there or not."""
+    """The files and folders that are one input each; a named file is one, even if it is missing."""
     from .jobs import find_inputs
 
-    return list(dict.fromkeys(found.path for argument in arguments for found in find_inputs(argument)))
+    return list(dict.fromkeys(item.path for argument in arguments for item in find_inputs(argument)))
 
 
 def _report_of(path: Location) -> FileReport:
-    """The report on a file, under the name that it was given by."""
+    """The report on a file, under its given name."""
     from ...readers import detect_format
     from .complaints import warnings_as_lines
 
@@ -201,7 +201,7 @@ def _opened(store: str, dataset: str | None, version: int | None) -> RecordingSt
 
 
 def _recording_report(store: str, recording: str | None, dataset: str | None, version: int | None) -> FileReport:
-    """The report on one recording. Raises ``UsageError`` where it does not say which of several."""
+    """The report on one recording. Raises ``UsageError`` if several could be meant."""
     from ...readers import STORE
 
     opened = _opened(store, dataset, version)
@@ -216,10 +216,10 @@ def _recording_report(store: str, recording: str | None, dataset: str | None, ve
             )
         (recording,) = ids
     else:
-        found = _known(store, [recording], opened)
-        if len(found) > 1:
-            raise UsageError(f"{recording!r} means {len(found)} recordings", path=store, hint="Give the id of one.")
-        recording = found[0]
+        matches = _ids_of(store, [recording], opened)
+        if len(matches) > 1:
+            raise UsageError(f"{recording!r} means {len(matches)} recordings", path=store, hint="Give the id of one.")
+        recording = matches[0]
     return STORE.inspect(opened.path, {"recording": recording, "version": opened.version.number})
 
 
@@ -227,15 +227,15 @@ def _chosen(store: str, opened: RecordingStore, words: Sequence[str]) -> list[Ep
     """The recordings to export, in the order of their arrival."""
     from ...readers import STORE
 
-    there = STORE.open(opened.path, {"version": opened.version.number}).episodes()
-    wanted = _known(store, words, opened) if words else [one.number for one in there]
+    episodes = STORE.open(opened.path, {"version": opened.version.number}).episodes()
+    wanted = _ids_of(store, words, opened) if words else [episode.number for episode in episodes]
     if not wanted:
         raise SourceMissingError("the store holds no recording", path=store)
-    return [one for one in there if one.number in wanted]
+    return [episode for episode in episodes if episode.number in wanted]
 
 
-def _known(store: str, words: Sequence[str], opened: RecordingStore) -> list[str]:
-    """The ids of the recordings that words mean: by an id, by the name of a file, or by a pattern of either.
+def _ids_of(store: str, words: Sequence[str], opened: RecordingStore) -> list[str]:
+    """The ids of the recordings that words mean: by id, by the name of a file, or by a pattern of either.
 
     ``store`` are the words that find it.
 
@@ -245,7 +245,7 @@ def _known(store: str, words: Sequence[str], opened: RecordingStore) -> list[str
     for entry in opened:
         names.setdefault(entry.recording_id, [entry.recording_id])
         names[entry.recording_id] += [entry.source, entry.source.rpartition("/")[2]]
-    found: list[str] = []
+    ids: list[str] = []
     for word in words:
         matching = [word] if word in names else [k for k, all_of in names.items() if fnmatch.filter(all_of, word)]
         if not matching:
@@ -256,8 +256,8 @@ def _known(store: str, words: Sequence[str], opened: RecordingStore) -> list[str
                 path=store,
                 hint=f"{meant}`chunkmill ls {store}` lists all {len(names):,}.",
             )
-        found += matching
-    return found
+        ids += matching
+    return ids
 
 
 def _print_list(store: str, opened: RecordingStore, entries: Sequence[RecordingEntry]) -> None:

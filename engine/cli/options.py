@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 class ConvertOptions:
     """The options of ``convert``, as parsed. ``None`` and empty mean: not given. ``reading``: options of formats.
 
-    ``chosen``: why the executor is what it is, where ``auto`` chose it.
+    ``chosen``: the reason for the executor, if ``auto`` chose it.
     """
 
     content: tuple[str, ...] = ()
@@ -73,9 +73,9 @@ class QueryOptions:
 
 
 def chosen_executor(executor: str | None, master: str | None, conf: Mapping[str, str]) -> str | None:
-    """The executor that is asked for; who names a Spark master or setting wants Spark, whatever the environment.
+    """The executor of the options: a Spark master or setting means Spark, whatever the environment says.
 
-    Raises ``UsageError`` where both are asked for.
+    Raises ``UsageError`` if both are given.
     """
     wants_spark = master is not None or bool(conf)
     if executor == "inline" and wants_spark:
@@ -84,7 +84,7 @@ def chosen_executor(executor: str | None, master: str | None, conf: Mapping[str,
 
 
 def check_id(_context: click.Context, _option: click.Parameter, value: str | None) -> str | None:
-    """Refuse an id of nothing, which would be taken for none."""
+    """Refuse an empty id, which would count as none."""
     if value is not None and not value.strip():
         raise click.BadParameter("an id cannot be empty; omit the option to use the default")
     return value
@@ -119,7 +119,7 @@ def _tick(text: str) -> int:
 
 
 def bounds_of(start: tuple[str, int] | None, end: tuple[str, int] | None) -> TimeBounds | None:
-    """The range of times between the two. Raises ``UsageError`` where they are of two timelines, or hold nothing."""
+    """The range between two times. Raises ``UsageError`` if they are of two timelines, or the range is empty."""
     from ..chunk import TimeBounds
 
     timelines = {given[0] for given in (start, end) if given is not None}
@@ -133,17 +133,17 @@ def bounds_of(start: tuple[str, int] | None, end: tuple[str, int] | None) -> Tim
 
 
 def profile_of(name: str) -> OptimizationProfile | None:
-    """The profile that an option names; None for ``none``."""
+    """The profile of an option's value; None for ``none``."""
     if name == "none":
         return None
     from ..optimisation import OptimizationProfile
 
-    known = {"object-store": OptimizationProfile.OBJECT_STORE, "live": OptimizationProfile.LIVE}
-    return known.get(name)
+    profiles = {"object-store": OptimizationProfile.OBJECT_STORE, "live": OptimizationProfile.LIVE}
+    return profiles.get(name)
 
 
 def check_place(_context: click.Context, _option: click.Parameter, value: str | None) -> str | None:
-    """Refuse ``-`` where a store, a folder or a file is needed that is there for longer than a pipe."""
+    """Refuse ``-`` for a store, a folder or a file that must outlive a pipe."""
     if value == "-":
         raise click.BadParameter("standard input cannot be used here; what is called '-' is './-'")
     return value
@@ -165,7 +165,7 @@ Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
 def together(*options: Decorator) -> Decorator:
-    """Several options as one, in their order."""
+    """Join several options into one, in their order."""
 
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
         for option in reversed(options):
@@ -231,10 +231,10 @@ RECORDING_ID = click.option(
 
 
 class PlaceType(click.types.StringParamType):
-    """The text of a path or URL, which shells complete by the names of files."""
+    """The text of a path or URL; shells complete it by the names of files."""
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        """Leave it to the shell."""
+        """Leave the completion to the shell."""
         del ctx, param
         return [CompletionItem(incomplete, type="file")]
 
@@ -247,7 +247,7 @@ _PLACES: Final = {
 
 
 def complete_places(command: click.Command) -> None:
-    """Have shells complete the arguments and options of a command, and of those below it, that are paths."""
+    """Let shells complete the paths among the arguments and options of a command and of its subcommands."""
     for param in command.params:
         if param.name in _PLACES and param.type is click.STRING:
             param.type = PlaceType()
@@ -259,7 +259,7 @@ _LONGEST_SENTENCE: Final = 1000
 
 
 class CommandGroup(click.Group):
-    """Commands whose list in the help has whole sentences, whatever the width of the terminal."""
+    """Commands whose help lists whole sentences, whatever the width of the terminal."""
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the name and the first sentence of each command."""
@@ -271,14 +271,14 @@ class CommandGroup(click.Group):
 
 
 _OPTION_BEFORE: Final = "content"
-"""The option of a command behind which those of the formats stand."""
+"""The option of a command before those of the formats."""
 
 
 class ReadingCommand(WritingCommand):
-    """A command that reads recordings: it has the options of all formats, and gets those given as ``reading``."""
+    """A command that reads recordings, with the options of all formats; it passes them on as ``reading``."""
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
-        """Its own options, and those of the formats that there are now."""
+        """The command's own options, and those of the formats registered now."""
         params = super().get_params(ctx)
         at = next((i for i, param in enumerate(params) if param.name == _OPTION_BEFORE), len(params) - 1) + 1
         return [*params[:at], *map(_click_option, _flags()), *params[at:]]
@@ -292,7 +292,7 @@ class ReadingCommand(WritingCommand):
 
 @lru_cache(maxsize=1)
 def load_formats(files: str) -> None:
-    """Run Python files, which register formats. Raises ``PipelineError``, ``SourceMissingError``, ``UsageError``."""
+    """Run Python files that register formats. Raises ``PipelineError``, ``SourceMissingError``, ``UsageError``."""
     from ..pipelines import load_file
 
     for name in filter(None, files.split(os.pathsep)):
@@ -321,7 +321,7 @@ def _click_option(option: Option) -> click.Option:
 
 
 def _parsed_by(option: Option) -> Callable[[click.Context, click.Parameter, Any], Any]:
-    """Make values of the words of an option, before anything is read."""
+    """Parse the words of an option, before anything is read."""
     parse = option.parse
     assert parse is not None
 

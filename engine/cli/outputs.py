@@ -1,7 +1,7 @@
 """Outputs of commands, under one rule: a file is replaced only if it is an RRD, or with ``--overwrite``.
 
 A suffix that has no writer is an error, an input is never replaced, and missing parent folders are made, and removed
-again where nothing was written into them. Of the package, click alone is needed to import this.
+again if nothing was written into them. Of the package, click alone is needed to import this.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ PICTURES: Final = (".svg",)
 
 
 class OutputOption(click.Option):
-    """An option that names what a command writes: ``writes`` are the suffixes of the files.
+    """An option for an output of a command: ``writes`` are the suffixes of the files.
 
     ``folder``: the name may be that of a folder. ``piped``: it may be ``-``, standard output.
     """
@@ -44,7 +44,7 @@ class OutputOption(click.Option):
         self.piped = piped
 
     def checked(self, output: str, *, overwrite: bool) -> Location | None:
-        """The place of an output; None for standard output. Raises ``UsageError`` where the rule refuses it."""
+        """The place of an output; None for standard output. Raises ``UsageError`` if the rule refuses it."""
         if output == DASH:
             if self.piped:
                 return None
@@ -78,13 +78,13 @@ class OutputOption(click.Option):
 
 
 class WritingCommand(click.Command):
-    """A command that may have :class:`OutputOption` options, which are checked before it runs.
+    """A command whose :class:`OutputOption` options are checked before it runs.
 
     Where it has one it has ``--overwrite``, too. The parent folders of outputs are made.
     """
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
-        """Its own options, and ``--overwrite`` behind the first that names an output."""
+        """The command's own options, and ``--overwrite`` behind the first output option."""
         params = super().get_params(ctx)
         at = next((i for i, param in enumerate(params) if isinstance(param, OutputOption)), None)
         return params if at is None else [*params[: at + 1], _OVERWRITE, *params[at + 1 :]]
@@ -110,7 +110,7 @@ _OVERWRITE: Final = click.Option(
 
 
 def outputs_of(command: click.Command) -> list[OutputOption]:
-    """The options of a command that name what it writes."""
+    """The options of a command that name an output."""
     return [param for param in command.params if isinstance(param, OutputOption)]
 
 
@@ -128,7 +128,7 @@ REPORT: Final = output_option(
 
 
 def is_folder(output: str) -> bool:
-    """Whether an output is a folder, by its name or because there is one."""
+    """Return whether an output is a folder, by its name or because one exists."""
     if output.endswith(("/", os.sep)):
         return True
     location = reading_location(output)
@@ -141,7 +141,7 @@ def is_folder(output: str) -> bool:
 
 
 def check_replaced(places: Sequence[Location], *, overwrite: bool) -> None:
-    """Raise ``UsageError`` for a place at which a file is that may not be replaced."""
+    """Raise ``UsageError`` if a file at the place may not be replaced."""
     for place in _taken(places):
         if isinstance(place, Path) and place.exists() and not (place.is_file() or place.is_dir()):
             raise UsageError("this is a device or a pipe", path=str(place), hint="Name a file, or '-' for a pipe.")
@@ -154,7 +154,7 @@ def check_replaced(places: Sequence[Location], *, overwrite: bool) -> None:
 
 
 def check_apart(output: str, sources: Iterable[Location]) -> None:
-    """Raise ``UsageError`` where an output is one of the inputs, which would be lost while it is read."""
+    """Raise ``UsageError`` if an output is one of the inputs: it would be lost while it is read."""
     place = resolved(located(output))
     if any(resolved(source) == place for source in sources):
         raise is_input(output)
@@ -166,20 +166,20 @@ def is_input(output: str) -> UsageError:
 
 
 def resolved(location: Location) -> Location:
-    """A place by the one name that it has."""
+    """The one name of a place."""
     return location if isinstance(location, ObjectUrl) else location.resolve()
 
 
 def _taken(places: Sequence[Location]) -> list[Location]:
-    """The places at which there is something. Many objects are found by one listing of what is above them."""
+    """The places that exist. Many objects are found by one listing of the folder above them."""
     objects = [place for place in places if isinstance(place, ObjectUrl)]
     if len(objects) < _LISTED_FROM:
         return [
             place for place in places if (exists(place) if isinstance(place, ObjectUrl) else os.path.lexists(place))
         ]
     above = os.path.commonpath([place.parent.key or "." for place in objects])
-    found = {one.url.key for one in bucket_of(objects[0]).list("" if above == "." else above, odd=lambda *_: None)}
-    return [place for place in objects if place.key in found]
+    keys = {entry.url.key for entry in bucket_of(objects[0]).list("" if above == "." else above, odd=lambda *_: None)}
+    return [place for place in objects if place.key in keys]
 
 
 _LISTED_FROM: Final = 16
@@ -187,7 +187,7 @@ _LISTED_FROM: Final = 16
 
 
 def _is_replaced(place: Location) -> bool:
-    """Whether what is there is an RRD, by its first bytes."""
+    """Return whether the file is an RRD, by its first bytes."""
     from ...readers import FORMATS
 
     return (not isinstance(place, Path) or place.is_file()) and FORMATS["rrd"].begins(place)
@@ -195,7 +195,7 @@ def _is_replaced(place: Location) -> bool:
 
 @contextmanager
 def output_folder(folder: Location) -> Iterator[None]:
-    """Make ``folder`` and what is missing above it, and take that back where nothing came to lie in it.
+    """Create ``folder`` and its missing parents, and remove those again that stay empty.
 
     In an object store there is nothing to make. Raises ``WriteError``.
     """

@@ -44,7 +44,7 @@ _Writer = pq.ParquetWriter | pa.ipc.RecordBatchFileWriter
 
 
 def write_rows(answer: AnswerRows, output: str, *, overwrite: bool, quiet: bool) -> tuple[int, int]:
-    """Write the rows, so that they appear at once, or not at all; gives how many, and the bytes of the output.
+    """Write the rows, all at once or not at all; return their number, and the bytes of the output.
 
     Of one segment they are a file. Of several they are a folder, with a file in ``rerun_segment_id=ID`` for each that
     has rows; the id is percent-encoded there, and not a column of the files. Raises ``ReadError``, ``WriteError``.
@@ -69,15 +69,15 @@ def write_rows(answer: AnswerRows, output: str, *, overwrite: bool, quiet: bool)
         staging.check()
         _publish(made, path, overwrite=overwrite)
     if not quiet:
-        told = f"{counted(rows, 'row')} of {counted(len(answer.segments), 'segment')}, {size(num_bytes)}"
-        click.echo(f"{output}: {told}", err=True)
+        summary = f"{counted(rows, 'row')} of {counted(len(answer.segments), 'segment')}, {size(num_bytes)}"
+        click.echo(f"{output}: {summary}", err=True)
     return rows, num_bytes
 
 
 def write_table(
     schema: pa.Schema, batches: Iterator[pa.RecordBatch], output: str, *, overwrite: bool
 ) -> tuple[int, int]:
-    """Write rows as one file, so that it appears at once, or not at all; gives how many, and its bytes.
+    """Write rows as one file, all at once or not at all; return their number, and the file's bytes.
 
     Raises ``WriteError``, ``UnsupportedError``.
     """
@@ -92,7 +92,7 @@ def write_table(
 
 
 def _publish(made: Path, path: Path, *, overwrite: bool) -> None:
-    """Give what was made its name, in place of what is there."""
+    """Move the output to its final name, and replace an earlier one."""
     with writing(str(path)):
         if overwrite and path.is_dir() and not path.is_symlink():
             path.rename(made.with_name("replaced"))
@@ -118,7 +118,7 @@ def _by_segment(answer: AnswerRows) -> Iterator[tuple[str, pa.RecordBatch]]:
 
 
 class _Target(io.RawIOBase):
-    """A file for Arrow's writers, of which each writes its end as well when it is closed after a failure.
+    """A file for Arrow's writers. Each of them writes its end, too, when it is closed after a failure.
 
     So what fails first is kept, and what comes then is dropped.
     """
@@ -139,25 +139,25 @@ class _Target(io.RawIOBase):
         return len(data)
 
     def check(self) -> None:
-        """Raise what failed, if anything has."""
+        """Raise the error of a failed write, if there was one."""
         if self._failure is not None:
             raise self._failure
 
     def finish(self) -> None:
-        """Let everything be on the disk."""
+        """Write everything to the disk."""
         self.check()
         self._file.flush()
         os.fsync(self._file.fileno())
 
     def close(self) -> None:
-        """Close the file, for whatever it is worth: what matters was finished before."""
+        """Close the file; errors do not matter, as :meth:`finish` ran before."""
         with contextlib.suppress(OSError):
             self._file.close()
         super().close()
 
 
 def _write(file: Path, schema: pa.Schema, batches: Iterator[pa.RecordBatch], output: str) -> int:
-    """Write a file of ``output`` durably; gives its rows. Raises ``UnsupportedError`` for types that Parquet lacks."""
+    """Write a file of ``output`` durably; return its rows. Raises ``UnsupportedError`` for types Parquet lacks."""
     rows = 0
     with writing(output):
         target = _Target(file)
@@ -180,7 +180,7 @@ def _write(file: Path, schema: pa.Schema, batches: Iterator[pa.RecordBatch], out
 
 
 def _grouped(batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.Table]:
-    """Batches joined, so that small ones make few row groups."""
+    """Batches, joined so that small ones make few row groups."""
     some: list[pa.RecordBatch] = []
     rows = num_bytes = 0
     for batch in batches:
@@ -194,11 +194,11 @@ def _grouped(batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> Iterator[p
 
 
 _SHOWN: Final = 20
-"""Rows that are shown where no limit is given, as Rerun's frames show them."""
+"""The number of rows shown without a limit, as Rerun's frames show them."""
 
 
 def _listed(_context: click.Context, _option: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
-    """The words of an option that may be repeated, or have several with commas between."""
+    """The words of an option that may be repeated, or have several words with commas between."""
     return tuple(word.strip() for value in values for word in value.split(",") if word.strip())
 
 
@@ -206,8 +206,8 @@ def _ticks(context: click.Context, option: click.Parameter, value: str | None) -
     """The index values of an option, with commas between."""
     if value is None:
         return None
-    found = [parse_tick(context, option, word.strip()) for word in value.split(",") if word.strip()]
-    return tuple(tick for tick in found if tick is not None)
+    ticks = [parse_tick(context, option, word.strip()) for word in value.split(",") if word.strip()]
+    return tuple(tick for tick in ticks if tick is not None)
 
 
 @click.command(cls=ReadingCommand)
@@ -324,26 +324,26 @@ def queried(arguments: Sequence[str], options: QueryOptions) -> Queried:
         return queried_at(first, arguments[1] if len(arguments) == 2 else None, query, options.segments)
     if len(arguments) == 1 and STORE.is_dataset(first):
         return queried_at(first, None, query, options.segments)
-    found = _recordings(arguments, options)
-    chosen = chosen_segments(options.segments, list(found)) if options.segments else found
-    return queried_recordings(query, [found[segment_id] for segment_id in chosen])
+    recordings = _recordings(arguments, options)
+    chosen = chosen_segments(options.segments, list(recordings)) if options.segments else recordings
+    return queried_recordings(query, [recordings[segment_id] for segment_id in chosen])
 
 
 def _recordings(arguments: Sequence[str], options: QueryOptions) -> dict[str, HeldRecording]:
-    """The recordings of files, by their ids; those of one id are one."""
-    found: dict[str, list[HeldRecording]] = {}
+    """The recordings of files, by their ids; those with the same id are joined."""
+    parts_by_id: dict[str, list[HeldRecording]] = {}
     items = distinct_inputs(arguments)
     if options.output is not None:
         check_apart(options.output, (item.path for item in items))
     for item in items:
         with warnings_as_lines(item.path):
             for segment_id, store in _stores_of(item, options):
-                found.setdefault(segment_id, []).append(segment_of(store, segment_id))
-    return {segment_id: HeldRecording.of(parts) for segment_id, parts in found.items()}
+                parts_by_id.setdefault(segment_id, []).append(segment_of(store, segment_id))
+    return {segment_id: HeldRecording.of(parts) for segment_id, parts in parts_by_id.items()}
 
 
 def _stores_of(item: Input, options: QueryOptions) -> Iterator[tuple[str, LazyStore | ChunkStore]]:
-    """The recordings of an input: of an RRD with a footer by its manifest, of anything else the chunks in scratch."""
+    """The recordings of an input: of an RRD with a footer by its manifest, of others by chunks in scratch."""
     row = detect_format(item.path)
     has_options = any(option.name in options.reading for option in row.options)
     if row.name == "rrd" and not has_options and RrdFile(item.path).has_footer:

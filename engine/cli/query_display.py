@@ -40,7 +40,7 @@ _MOST_TEXT: Final = 200
 
 
 def show_rows(answer: AnswerRows, most: int) -> int:
-    """Print the first rows, ``most`` of them, and on stderr what was left out; gives how many were printed."""
+    """Print the first rows, ``most`` of them, and on stderr what was left out; return the number of printed rows."""
     rows = first_rows(answer.batches(), most + 1)
     names = _ordered(answer)
     shown = names if answer.options.columns else _without_channels(answer, names)
@@ -73,7 +73,7 @@ def print_table(table: pa.Table, most: int, hints: tuple[str, str], *, index: st
 
 
 def _ordered(answer: AnswerRows) -> list[str]:
-    """The columns, those that tell most first: what is the same in every row, and other indexes, come last."""
+    """The columns, the telling ones first: those with the same value in every row, and other indexes, come last."""
     static = {column.name for column in answer.columns.components if column.is_static}
     others = {column.name for column in answer.columns.indexes} - {answer.options.index}
     names = [name for name in answer.names if name != SEGMENT_ID or len(answer.segments) > 1]
@@ -81,26 +81,26 @@ def _ordered(answer: AnswerRows) -> list[str]:
 
 
 def _without_channels(answer: AnswerRows, names: list[str]) -> list[str]:
-    """The columns without those about the channels of an MCAP, which each entity has, unless there are no others."""
+    """The columns without those of an MCAP's channels, which each entity has, unless there are no others."""
     about = {column.name for column in answer.columns.components if column.archetype in _CHANNELS}
     components = {column.name for column in answer.columns.components}
     return names if not (components & set(names)) - about else [name for name in names if name not in about]
 
 
 def first_rows(batches: Iterable[pa.RecordBatch], most: int) -> list[pa.RecordBatch]:
-    """The batches that have the first rows, ``most`` of them; no other is asked for."""
-    found: list[pa.RecordBatch] = []
+    """The batches of the first ``most`` rows; reads no others."""
+    first: list[pa.RecordBatch] = []
     left = most
     for batch in batches if most else ():
-        found.append(batch[:left])
-        left -= len(found[-1])
+        first.append(batch[:left])
+        left -= len(first[-1])
         if not left:
             break
-    return found
+    return first
 
 
 def _print(rows: pa.Table, index: str | None) -> int:
-    """Print rows; gives how many columns did not fit."""
+    """Print rows; return how many columns did not fit."""
     console = Console(highlight=False)
     is_plain = not console.is_terminal
     console = Console(highlight=False, width=_PLAIN_WIDTH) if is_plain else console
@@ -137,7 +137,7 @@ def _print(rows: pa.Table, index: str | None) -> int:
 
 
 class _Column(NamedTuple):
-    """A column of a table: its cells, the width that it needs, and the one that its heading would like."""
+    """A column of a table: its cells, its needed width, and the width that its heading would like."""
 
     name: str
     cells: list[str]
@@ -150,7 +150,7 @@ def _cut(text: str, most: int) -> str:
 
 
 def text_of(value: pa.Scalar) -> str:
-    """A value in few words: nothing where there is none, of one in a list the value alone.
+    """A value in few words: empty for null, and the bare value for a list of one.
 
     >>> [text_of(value) for value in pa.array([[1.5], [], None, [1, 2]])]
     ['1.5', '[]', '', '[1, 2]']
@@ -185,9 +185,9 @@ def json_of(value: pa.Scalar) -> Any:
     if pa.types.is_dictionary(kind):
         return json_of(value.value)
     if _is_list(kind):
-        return [json_of(one) for one in value.values]
+        return [json_of(item) for item in value.values]
     if pa.types.is_struct(kind):
-        return {name: json_of(one) for name, one in value.items()}
+        return {name: json_of(item) for name, item in value.items()}
     if pa.types.is_timestamp(kind):
         return f"{value.cast(pa.string()).as_py()}".replace(" ", "T")
     if pa.types.is_duration(kind):
@@ -205,11 +205,11 @@ def _text(value: pa.Scalar) -> str:
     if not value.is_valid:
         return "null"
     if _is_list(kind):
-        parts = [_text(one) for one in islice(value.values, _MOST_VALUES)]
+        parts = [_text(item) for item in islice(value.values, _MOST_VALUES)]
         more = len(value.values) - len(parts)
         return f"[{', '.join(parts)}{f', … {more:,} more' if more else ''}]"
     if pa.types.is_struct(kind):
-        return f"{{{', '.join(f'{name}: {_text(one)}' for name, one in value.items())}}}"
+        return f"{{{', '.join(f'{name}: {_text(item)}' for name, item in value.items())}}}"
     if pa.types.is_timestamp(kind):
         return _time(value.cast(pa.timestamp("ns", kind.tz)).value)
     if pa.types.is_duration(kind):
@@ -226,7 +226,7 @@ def _is_list(kind: pa.DataType) -> bool:
 
 
 def _time(nanoseconds: int) -> str:
-    """A time as people read it; one that no calendar has stays a number."""
+    """A time for people; one outside the calendar stays a number."""
     try:
         instant = datetime.fromtimestamp(nanoseconds // 1_000_000_000, UTC)
     except (OverflowError, ValueError, OSError):
@@ -237,25 +237,25 @@ def _time(nanoseconds: int) -> str:
 
 def show_plan(answer: AnswerRows) -> None:
     """Print which segments, chunks and bytes would be read."""
-    told = answer.explanation()
-    of_chunks, of_bytes = sum(s.of_chunks for s in told.segments), sum(s.of_bytes for s in told.segments)
-    chunks, num_bytes = sum(s.chunks for s in told.segments), sum(s.num_bytes for s in told.segments)
+    explanation = answer.explanation()
+    of_chunks, of_bytes = sum(s.of_chunks for s in explanation.segments), sum(s.of_bytes for s in explanation.segments)
+    chunks, num_bytes = sum(s.chunks for s in explanation.segments), sum(s.num_bytes for s in explanation.segments)
     click.echo(
-        f"reads {len(told.segments):,} of {counted(len(answer.segments), 'segment')}, {chunks:,} of "
+        f"reads {len(explanation.segments):,} of {counted(len(answer.segments), 'segment')}, {chunks:,} of "
         f"{counted(of_chunks, 'chunk')}, {part_of_size(num_bytes, of_bytes)}"
     )
-    if told.filter is not None:
-        click.echo(f"by the filter {one_line(told.filter)}")
-    if not told.segments:
+    if explanation.filter is not None:
+        click.echo(f"by the filter {one_line(explanation.filter)}")
+    if not explanation.segments:
         return
     click.echo()
     rows = [
         (s.segment_id, f"{s.chunks:,} of {s.of_chunks:,}", part_of_size(s.num_bytes, s.of_bytes))
-        for s in told.segments[:_SEGMENTS]
+        for s in explanation.segments[:_SEGMENTS]
     ]
     print_columns([Heading("segment"), Heading("chunks", 0, is_number=True), Heading("bytes", 0, is_number=True)], rows)
-    if len(told.segments) > _SEGMENTS:
-        click.echo(f"and {len(told.segments) - _SEGMENTS:,} more segments")
+    if len(explanation.segments) > _SEGMENTS:
+        click.echo(f"and {len(explanation.segments) - _SEGMENTS:,} more segments")
 
 
 def query_report(
@@ -276,7 +276,7 @@ def query_report(
 
 
 def show_stats(metrics: QueryMetrics | None) -> None:
-    """Print on stderr what a query took."""
+    """Print the cost of a query on stderr."""
     if metrics is None:
         click.echo("nothing was read", err=True)
         return
@@ -287,8 +287,8 @@ def show_stats(metrics: QueryMetrics | None) -> None:
         err=True,
     )
     first = metrics.time_to_first_chunk
-    told = "" if first is None else f", first rows after {duration(first.total_seconds())}"
-    click.echo(f"{duration(metrics.total_duration.total_seconds())}{told}", err=True)
+    delay = "" if first is None else f", first rows after {duration(first.total_seconds())}"
+    click.echo(f"{duration(metrics.total_duration.total_seconds())}{delay}", err=True)
 
 
 _MEANINGS = {
@@ -305,7 +305,7 @@ _MEANINGS = {
 
 
 def print_stats(report: RunReport, chosen: str = "") -> None:
-    """Print the report on stderr; ``chosen``: why it ran where it did, if that was left open."""
+    """Print the report on stderr; ``chosen``: why it ran on its executor, if that was left open."""
     console = Console(stderr=True)
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("phase")

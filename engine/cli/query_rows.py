@@ -24,7 +24,7 @@ _IN_ORDER: Final = "datafusion.optimizer.enable_round_robin_repartition"
 
 @dataclass(frozen=True)
 class AnswerRows:
-    """The rows that the options ask for, of these segments."""
+    """The rows of these segments that the options select."""
 
     columns: AnswerColumns
     segments: Sequence[QueriedSegment]
@@ -32,7 +32,7 @@ class AnswerRows:
 
     @classmethod
     def of(cls, queried: Queried, options: QueryOptions) -> AnswerRows:
-        """The rows of segments. Raises ``UsageError`` for columns that are not there."""
+        """The rows of segments. Raises ``UsageError`` for missing columns."""
         columns, segments = queried
         for name in options.columns:
             if name not in columns.arrow.names:
@@ -41,7 +41,7 @@ class AnswerRows:
 
     @property
     def names(self) -> list[str]:
-        """The columns that are wanted: segments and the index, and then those that were chosen, or all."""
+        """The selected columns: segments and the index, and then the chosen ones, or all."""
         names: list[str] = self.columns.arrow.names
         if not self.options.columns:
             return names
@@ -50,7 +50,7 @@ class AnswerRows:
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns that are wanted, with Rerun's metadata."""
+        """The selected columns, with Rerun's metadata."""
         whole = self.columns.arrow
         return pa.schema([whole.field(name) for name in self.names], whole.metadata)
 
@@ -75,12 +75,12 @@ class AnswerRows:
                             return
 
     def explanation(self) -> Explanation:
-        """The chunks that would be read for the rows; raises as :meth:`batches` does."""
+        """The chunks to read for the rows; raises as :meth:`batches` does."""
         with self._explained():
             return explain_frame(self.columns, self.segments, self.asked)
 
     def asked(self, frame: DataFrame) -> DataFrame:
-        """The rows and columns of a frame that the options ask for."""
+        """The rows and columns of a frame that the options select."""
         index, options = self.options.index, self.options
         if index is not None:
             kind = self.columns.arrow.field(index).type
@@ -105,7 +105,7 @@ class AnswerRows:
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
-        """Say what is wrong with a condition in words of the command line, where DataFusion refuses it."""
+        """Report a condition that DataFusion refuses, in words of the command line."""
         try:
             yield
         except ChunkmillError:

@@ -62,10 +62,10 @@ def _user() -> str:
 
 
 class _ServeGroup(CommandGroup):
-    """Commands of which ``start`` need not be named."""
+    """A group of commands whose ``start`` need not be named."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Put ``start`` before what is no command and no question for help."""
+        """Put ``start`` before arguments that are neither a command nor a question for help."""
         if args and args[0] not in (*self.commands, "-h", "--help"):
             args = [_DEFAULT, *args]
         return super().parse_args(ctx, args)
@@ -213,32 +213,32 @@ def _run(
 
 
 class JoinedLines(logging.Filter):
-    """Lets one of lines that differ in numbers alone through in ten seconds; the next one says how many there were."""
+    """Passes one of log lines that differ only in numbers in ten seconds; the next one counts the others."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._known: dict[tuple[str, str], tuple[float, int]] = {}
+        self._lines: dict[tuple[str, str], tuple[float, int]] = {}
         self._lock = threading.Lock()
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Return whether a line is to be written."""
+        """Return whether to write a line."""
         text = record.getMessage()
         key = record.name, _NUMBERS.sub("#", text)
         with self._lock:
-            since, left_out = self._known.get(key, (-math.inf, 0))
+            since, left_out = self._lines.get(key, (-math.inf, 0))
             if record.created < since + _JOINED_SECONDS:
-                self._known[key] = since, left_out + 1
+                self._lines[key] = since, left_out + 1
                 return False
-            if len(self._known) >= _MOST_LINES:
-                self._known.clear()
-            self._known[key] = record.created, 0
+            if len(self._lines) >= _MOST_LINES:
+                self._lines.clear()
+            self._lines[key] = record.created, 0
         if left_out:
             record.msg, record.args = f"{text} ({left_out:,} more like it since {utc_time(since)})", ()
         return True
 
 
 def _name_of(host: str) -> str:
-    """A host to call: an address that means all of this machine's is none."""
+    """A host to call: the name of this machine for an address that means all of its own."""
     return socket.gethostname() if host in ("0.0.0.0", "::") else f"[{host}]" if ":" in host else host  # noqa: S104 (it is not listened at)
 
 
@@ -259,7 +259,7 @@ def _access(lake: str, secret_file: Path | None, *, wants_tokens: bool, read_onl
 
 @contextmanager
 def _stop_signals() -> Iterator[threading.Event]:
-    """An event that SIGTERM and Ctrl-C set; a second one ends everything at once."""
+    """An event for SIGTERM and Ctrl-C; a second signal ends everything at once."""
     stopped = threading.Event()
     before: dict[signal.Signals, Any] = {}
 

@@ -1,4 +1,4 @@
-"""Standard input and output as recordings, ``-`` in place of a file; and the names that a user knows places by.
+"""Standard input and output as recordings, ``-`` in place of a file, and the names of places for users.
 
 Recordings are read by position and written with a footer that is known last, so both go through a file in the scratch
 folder.
@@ -25,7 +25,7 @@ _files: set[str] = set()
 
 
 def as_given(text: str) -> str:
-    """A text without the names of files that stand for standard input and output."""
+    """A text without the names of the files behind standard input and output."""
     for file in sorted(_files, key=len, reverse=True):
         text = text.replace(file, DASH)
     return text
@@ -36,12 +36,12 @@ _names: dict[str, str] = {}
 
 
 def name_place(place: object, name: str) -> None:
-    """Have a place shown by ``name``, as its path says nothing to the user, such as that of a catalog's dataset."""
+    """Show a place by ``name``, if its path says nothing to the user, such as that of a catalog's dataset."""
     _names[str(place)] = name
 
 
 def as_known(text: str) -> str:
-    """A text with the names by which the user knows files and places; a path below such a place stays whole."""
+    """A text with the user's names of files and places; a path below such a place stays whole."""
     for place, name in _names.items():
         text = re.sub(rf"{re.escape(place)}(?![\w/])", name.replace("\\", r"\\"), text)
     return as_given(text)
@@ -49,9 +49,9 @@ def as_known(text: str) -> str:
 
 @contextmanager
 def from_standard_input(arguments: Sequence[str]) -> Iterator[list[str]]:
-    """The arguments, with a file in place of ``-`` that holds what comes from standard input.
+    """The arguments, with a file of the bytes of standard input in place of ``-``.
 
-    Raises ``UsageError`` where ``-`` is there twice, or standard input is a terminal or holds nothing.
+    Raises ``UsageError`` if ``-`` is given twice, or standard input is a terminal or holds nothing.
     """
     if DASH not in arguments:
         yield list(arguments)
@@ -71,7 +71,7 @@ def from_standard_input(arguments: Sequence[str]) -> Iterator[list[str]]:
 
 @contextmanager
 def to_standard_output(output: str) -> Iterator[str]:
-    """The name of a file to write, whose bytes go to standard output where ``output`` is ``-``.
+    """The name of a file to write; its bytes go to standard output if ``output`` is ``-``.
 
     They go there when the block has come to its end, whole; nothing does after an error. Raises ``UsageError`` where
     standard output is a terminal.
@@ -93,7 +93,7 @@ def to_standard_output(output: str) -> Iterator[str]:
 
 @contextmanager
 def _file(name: str) -> Iterator[Path]:
-    """A file in a folder of its own, in the scratch folder where that is local."""
+    """A file in a folder of its own, in the scratch folder if that is local."""
     from ..execution import scratch_folder
 
     scratch = scratch_folder()

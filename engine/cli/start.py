@@ -1,6 +1,6 @@
 """The start of the program: boot Spark's JVM early, import little, and give advice on options.
 
-For the program only, and where no code of the user's runs in it: in a user's own process the libraries would not know
+For the program only, and if no code of the user's runs in it: in a user's own process the libraries would not know
 each other any more.
 """
 
@@ -36,10 +36,10 @@ _LOOKED_FOR: Final = ("pandas", "dateutil")
 _WHY: Final = {"inline": "done here before Spark has started", "spark": "worth the start of Spark"}
 
 
-def settled(
+def resolve_executor(
     options: ConvertOptions, jobs: Sequence[ConversionJob] | None, *, own_functions: bool = False
 ) -> ConvertOptions:
-    """The options with the executor that runs; ``jobs`` are looked at for ``auto``, and are not needed otherwise.
+    """Return the options with the executor resolved; only ``auto`` needs the ``jobs``, and looks at them.
 
     Where that is Spark, its JVM boots while readers are imported and the inputs are looked at.
     """
@@ -61,7 +61,7 @@ def choice(
     unknown: str = "what is not local",
     own_functions: bool = False,
 ) -> tuple[str, str]:
-    """The executor that runs, and for ``auto`` why; the files and folders ``sources`` are looked at for that only.
+    """Return the executor, and for ``auto`` why; only ``auto`` looks at the files and folders ``sources``.
 
     ``unknown`` is what there is to do where they are None, or not local.
     """
@@ -75,12 +75,12 @@ def choice(
 
         num_bytes = local_bytes(sources)
     executor = executor_for(given, lambda: num_bytes, own_functions=own_functions)
-    told = unknown if num_bytes is None else f"{size(num_bytes)} of input"
-    return executor, f"auto: {told} is {_WHY[executor]}"
+    amount = unknown if num_bytes is None else f"{size(num_bytes)} of input"
+    return executor, f"auto: {amount} is {_WHY[executor]}"
 
 
 class _Missing:
-    """Lets modules not be found."""
+    """An import hook that finds none of some modules."""
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
@@ -92,17 +92,17 @@ class _Missing:
 
 
 class _NothingMasked(ModuleType):
-    """Stands where numpy has ``numpy.ma`` until somebody imports that: so long no array can be a masked one."""
+    """A stand-in for ``numpy.ma`` until it is imported: until then no array can be masked."""
 
     class MaskedArray:
-        """A class of nothing."""
+        """A class without instances."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(import_module("numpy.ma"), name)
 
     @staticmethod
     def is_masked(_array: object) -> bool:
-        """Whether an array is masked: none is."""
+        """Return False: no array is masked."""
         return False
 
 
@@ -128,7 +128,7 @@ def leave_out_what_nothing_needs() -> None:
 
 
 _LOOKED_INTO: Final = 64_000_000
-"""Bytes of an input above which it is not read once more to tell what it has instead."""
+"""The largest input, in bytes, that is read once more to name its contents."""
 
 _TOPICS: Final = "include_topic_regex"
 _RULES: Final = re.compile(r"([+-]?)\s*([^\s+-]\S*)")
@@ -136,15 +136,15 @@ _RULES: Final = re.compile(r"([+-]?)\s*([^\s+-]\S*)")
 
 
 def advise_before(jobs: Sequence[ConversionJob], options: ConvertOptions) -> None:
-    """Warn of what can be seen before anything is read."""
+    """Warn of faults that are visible before anything is read."""
     for text in (*_options_for_nothing(jobs, options), *_stars(options)):
         complain(text, kind="warning")
 
 
 def advise_after(jobs: Iterable[ConversionJob], options: ConvertOptions) -> None:
-    """Warn of each choice of entities or topics that nothing came of in any of the jobs that were done.
+    """Warn of each choice of entities or topics without a result in any of the finished jobs.
 
-    Outputs are looked at until something came of every choice. With a pipeline, entities may be others than those
+    Outputs are read until every choice has a result. With a pipeline, entities may be others than those
     that were chosen, and nothing is said.
     """
     left = {("--content", rule) for text in options.content for rule in _included(text)}
@@ -158,10 +158,10 @@ def advise_after(jobs: Iterable[ConversionJob], options: ConvertOptions) -> None
             left = {choice for choice in left if not any(_chooses(*choice, entity) for entity in entities)}
     if not left or not done or not all(isinstance(job.destination, Path) for job in done):
         return
-    there = _entities_read(done[0])
+    paths = _entities_read(done[0])
     for option, text in sorted(left):
-        close = _closest(text, there)
-        meant = f"; did you mean {close!r}?" if close else f"; there is {_some(there)}" if there else ""
+        close = _closest(text, paths)
+        meant = f"; did you mean {close!r}?" if close else f"; there is {_some(paths)}" if paths else ""
         complain(f"nothing was written for {option} {text!r}{meant}", kind="warning")
 
 
@@ -169,13 +169,13 @@ def _options_for_nothing(jobs: Sequence[ConversionJob], options: ConvertOptions)
     rows = [format_of_name(job.source.name) for job in jobs]
     if None in rows:
         return []  # known by its content, or a folder
-    known = {option.name for row in rows if row is not None for option in row.options}
-    left = [option for option in all_options() if option.name in options.reading and option.name not in known]
+    applicable = {option.name for row in rows if row is not None for option in row.options}
+    left = [option for option in all_options() if option.name in options.reading and option.name not in applicable]
     return [f"{option.flag or option.name} does not apply: no input has a format with this option" for option in left]
 
 
 def _stars(options: ConvertOptions) -> list[str]:
-    """A line for each star that stands where a shell would take it for a wildcard.
+    """A line for each star in a place of a shell's wildcard.
 
     >>> options = ConvertOptions(content=("/imu/* - /camera/**",), reading={"include_topic_regex": ("/imu/*",)})
     >>> for line in _stars(options):
@@ -183,22 +183,22 @@ def _stars(options: ConvertOptions) -> list[str]:
     --content '/imu/*': '*' is not a wildcard here, only a final '/**' is; did you mean '/imu/**'?
     --topics '/imu/*' is a regular expression, in which '*' repeats what is before it; to match all, write '/imu/.*'
     """
-    found = []
+    lines = []
     for path in (path for text in options.content for _, path in _RULES.findall(text)):
         if _has_star(path):
             meant = f"{path[: path.index('*')].rpartition('/')[0]}/**"
-            found.append(
+            lines.append(
                 f"--content {path!r}: '*' is not a wildcard here, only a final '/**' is; did you mean {meant!r}?"
             )
     for name, flag in ((_TOPICS, "--topics"), ("exclude_topic_regex", "--exclude-topics")):
         for pattern in options.reading.get(name, ()):
             if "/*" in pattern:
                 meant = re.sub(r"/\*+", "/.*", pattern)
-                found.append(
+                lines.append(
                     f"{flag} {pattern!r} is a regular expression, in which '*' repeats what is before it; to match "
                     f"all, write {meant!r}"
                 )
-    return found
+    return lines
 
 
 def _has_star(path: str) -> bool:
@@ -206,7 +206,7 @@ def _has_star(path: str) -> bool:
 
 
 def _included(text: str) -> list[str]:
-    """The paths of an expression that are wanted; of one with a star something is said already.
+    """The wanted paths of an expression; without those with a star, which have a warning already.
 
     >>> _included("/imu/** +/gps - /imu/raw /a*")
     ['/imu/**', '/gps']
@@ -230,7 +230,7 @@ def _entities_written(path: Path) -> set[str]:
 
 
 def _entities_read(job: ConversionJob) -> list[str]:
-    """The topics or entities of an input that is small and here."""
+    """The topics or entities of a small local input."""
     with suppress(ChunkmillError, OSError):
         if isinstance(job.source, Path) and job.source.is_file() and job.source.stat().st_size <= _LOOKED_INTO:
             report = detect_format(job.source).inspect(job.source)
@@ -238,19 +238,19 @@ def _entities_read(job: ConversionJob) -> list[str]:
     return []
 
 
-def _closest(text: str, there: Sequence[str]) -> str:
-    """The path, or the one above several, that a text may have meant.
+def _closest(text: str, paths: Sequence[str]) -> str:
+    """The path that a text may have meant, or a parent of several paths.
 
-    >>> there = ["/gps/fix", "/imu/data"]
-    >>> _closest("/imuu/**", there), _closest("/gps/fxi", there), _closest("/camera", there)
+    >>> paths = ["/gps/fix", "/imu/data"]
+    >>> _closest("/imuu/**", paths), _closest("/gps/fxi", paths), _closest("/camera", paths)
     ('/imu/**', '/gps/fix', '')
     """
-    above = {"/".join(parts[:size]) for parts in (name.split("/") for name in there) for size in range(2, len(parts))}
+    above = {"/".join(parts[:size]) for parts in (name.split("/") for name in paths) for size in range(2, len(parts))}
     wants_all = text.endswith("/**")
-    known = [*there, *sorted(above)] if wants_all else list(there)
-    found = difflib.get_close_matches(text.removesuffix("/**"), known, 1, 0.75)
-    return f"{found[0]}/**" if found and wants_all else "".join(found)
+    candidates = [*paths, *sorted(above)] if wants_all else list(paths)
+    matches = difflib.get_close_matches(text.removesuffix("/**"), candidates, 1, 0.75)
+    return f"{matches[0]}/**" if matches and wants_all else "".join(matches)
 
 
-def _some(there: Sequence[str]) -> str:
-    return ", ".join(there[:4]) + (f" and {len(there) - 4:,} more" if len(there) > 4 else "")
+def _some(paths: Sequence[str]) -> str:
+    return ", ".join(paths[:4]) + (f" and {len(paths) - 4:,} more" if len(paths) > 4 else "")

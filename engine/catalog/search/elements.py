@@ -1,4 +1,4 @@
-"""Elements of a component: what a search index has a row of, cut from the chunks of layers."""
+"""Elements of a component: the rows of a search index, cut from the chunks of layers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Numbered = tuple[int, RecordingEntry]
 
 @dataclass(frozen=True)
 class Elements:
-    """The elements of a component that have a time on an index: ``instance`` is what each of them is.
+    """The elements of a component that have a time on an index, each of the type ``instance``.
 
     Vectors are ``fixed_size_list``; of a component whose lists hold numbers each list is one, otherwise each of their
     elements.
@@ -67,7 +67,7 @@ class Elements:
                 yield batch
 
     def chunks_of(self, references: ChunkReferences) -> npt.NDArray[np.int64]:
-        """The chunks that have the component, and the index."""
+        """The chunks with the component and the index."""
         table = references.table
         codes, paths = table.entity_codes
         if self.entity not in paths:
@@ -82,9 +82,11 @@ class Elements:
 
     def _of_chunk(self, data: ChunkData, number: int, entry: RecordingEntry) -> pa.RecordBatch:
         times = next(line.times for line in data.timelines if line.name == self.index)
-        values = next(one.values for one in data.components if one.descriptor.component == self.component)
-        rows, instances, found = self._cut(values)
-        count = len(found)
+        values = next(
+            component.values for component in data.components if component.descriptor.component == self.component
+        )
+        rows, instances, elements = self._cut(values)
+        count = len(elements)
         return pa.RecordBatch.from_arrays(
             [
                 pa.repeat(entry.recording_id, count),
@@ -92,7 +94,7 @@ class Elements:
                 pa.repeat(pa.scalar(data.chunk_id, pa.binary(16)), count),
                 times.take(rows).cast(self.timepoint),
                 instances.cast(pa.uint32()),
-                found,
+                elements,
                 pa.repeat(pa.scalar(number, pa.uint32()), count),
             ],
             schema=self.schema,
@@ -103,21 +105,21 @@ class Elements:
         lengths = np.asarray(pc.fill_null(pc.list_value_length(values), 0), dtype=np.int64)
         rows = np.repeat(np.arange(len(values)), lengths)
         places = np.arange(len(rows)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-        found = pc.list_flatten(values)
+        elements = pc.list_flatten(values)
         if not pa.types.is_fixed_size_list(self.instance):
-            kept = found.is_valid()
-            return pa.array(rows).filter(kept), pa.array(places).filter(kept), found.filter(kept).cast(self.instance)
-        if is_number(found.type):
+            mask = elements.is_valid()
+            return pa.array(rows).filter(mask), pa.array(places).filter(mask), elements.filter(mask).cast(self.instance)
+        if is_number(elements.type):
             lists, rows, places = values, np.arange(len(values)), np.zeros(len(values), np.int64)
         else:
-            lists = found
-        kept = self._vectors_in(lists)
-        cells = pc.list_flatten(lists.filter(kept)).cast(self.instance.value_type)
+            lists = elements
+        mask = self._vectors_in(lists)
+        cells = pc.list_flatten(lists.filter(mask)).cast(self.instance.value_type)
         vectors = pa.FixedSizeListArray.from_arrays(cells, type=self.instance)
-        return pa.array(rows).filter(kept), pa.array(places).filter(kept), vectors
+        return pa.array(rows).filter(mask), pa.array(places).filter(mask), vectors
 
     def _vectors_in(self, lists: pa.Array) -> pa.Array:
-        """The mask of the lists that are vectors: those that are null or empty, or have a null, are none."""
+        """The mask of the lists that are vectors: not null, not empty, and without a null."""
         size = self.instance.list_size
         lengths = pc.fill_null(pc.list_value_length(lists), 0)
         other = lengths.filter(pc.and_(pc.not_equal(lengths, 0), pc.not_equal(lengths, size)))
@@ -126,12 +128,12 @@ class Elements:
                 f"{self.entity}:{self.component} has vectors of {other[0]} and of {size} numbers",
                 hint="Vectors of an index have one length.",
             )
-        kept = np.asarray(pc.equal(lengths, size), dtype=bool)
+        mask = np.asarray(pc.equal(lengths, size), dtype=bool)
         cells = pc.list_flatten(lists)
         if cells.null_count:
             owners = np.repeat(np.arange(len(lists)), np.asarray(lengths, dtype=np.int64))
-            kept = kept & ~np.isin(np.arange(len(lists)), owners[np.asarray(cells.is_null(), dtype=bool)])
-        return pa.array(kept)
+            mask = mask & ~np.isin(np.arange(len(lists)), owners[np.asarray(cells.is_null(), dtype=bool)])
+        return pa.array(mask)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,9 +152,9 @@ class ElementsBody(Body):
         return first if len(self.groups[index]) == 1 else f"{first} and {len(self.groups[index]) - 1} more"
 
     def run(self, task: TaskRun) -> Generator[pa.RecordBatch, None, dict[str, Any]]:
-        """Write the rows of some layers, and tell in which files they are."""
+        """Write the rows of some layers, and note their files."""
         folder = RecordingsFolder(self.store)
-        batches = (batch for one in self.groups[task.index] for batch in layer_rows(self.elements, folder, one))
+        batches = (batch for layer in self.groups[task.index] for batch in layer_rows(self.elements, folder, layer))
         first = next(batches, None)
         if first is not None:
             table = IndexTable(located(self.table), self.name)
@@ -163,7 +165,7 @@ class ElementsBody(Body):
 
 
 def layer_rows(elements: Elements, folder: RecordingsFolder, numbered: Numbered) -> Iterator[pa.RecordBatch]:
-    """The rows of a layer, whose errors say whose they are."""
+    """The rows of a layer. Errors name the layer."""
     try:
         yield from elements.of_layer(folder, numbered)
     except (ReadError, UsageError) as error:
@@ -172,23 +174,27 @@ def layer_rows(elements: Elements, folder: RecordingsFolder, numbered: Numbered)
 
 
 def first_length(elements: Elements, folder: RecordingsFolder, layers: Sequence[RecordingEntry]) -> int | None:
-    """The length of the first list that is not empty, which is that of all where lists are vectors."""
+    """The length of the first list that is not empty; lists that are vectors all have it."""
     for entry in layers:
         if not entry.chunks:
             continue
         references = folder.references(entry)
         for data in references.read(elements.chunks_of(references)):
-            values = next(one.values for one in data.components if one.descriptor.component == elements.component)
+            values = next(
+                component.values
+                for component in data.components
+                if component.descriptor.component == elements.component
+            )
             lists = values if is_number(values.type.value_type) else pc.list_flatten(values)
             lengths = pc.list_value_length(lists)
-            found = lengths.filter(pc.greater(pc.fill_null(lengths, 0), 0))
-            if len(found):
-                return int(found[0].as_py())
+            positive = lengths.filter(pc.greater(pc.fill_null(lengths, 0), 0))
+            if len(positive):
+                return int(positive[0].as_py())
     return None
 
 
 def is_number(type_: pa.DataType) -> bool:
-    """Whether vectors may be made of such values."""
+    """Return whether vectors may be made of values of this type."""
     return bool(pa.types.is_floating(type_) or pa.types.is_integer(type_))
 
 
@@ -198,7 +204,7 @@ def _chained(first: pa.RecordBatch, rest: Iterator[pa.RecordBatch]) -> Iterator[
 
 
 def _having(ends: npt.NDArray[np.int64], codes: npt.NDArray[np.int64], wanted: list[int]) -> npt.NDArray[np.bool_]:
-    """The mask of the rows that have one of the wanted cells."""
-    found = np.zeros(len(ends) - 1, np.bool_)
-    found[np.repeat(np.arange(len(found)), np.diff(ends))[np.isin(codes, wanted)]] = True
-    return found
+    """The mask of the rows with one of the wanted cells."""
+    mask = np.zeros(len(ends) - 1, np.bool_)
+    mask[np.repeat(np.arange(len(mask)), np.diff(ends))[np.isin(codes, wanted)]] = True
+    return mask

@@ -1,4 +1,4 @@
-"""The search indexes of a dataset: which there are, which layers each of them covers, and how they are made.
+"""The search indexes of a dataset: their list, the layers that each covers, and how they are made.
 
 ::
 
@@ -54,12 +54,12 @@ _LIST: Final = ".arrow"
 _NAME: Final = re.compile(r"(?P<since>[0-9a-f]{16})-[0-9a-f]{12}\.(table|arrow)")
 
 Mark = tuple[Any, ...]
-"""What tells a layer from one that took its place."""
+"""The values that distinguish a layer from its replacement."""
 
 
 @dataclass(frozen=True)
 class StoredIndex:
-    """An index: what it has, and the table, its version and the list of layers that count.
+    """An index: its elements, and its table with its version and list of layers.
 
     ``covers`` is the name of that list, ``digest`` its digest, and ``next_number`` the one that no layer had yet.
     """
@@ -75,7 +75,7 @@ class StoredIndex:
 
     @property
     def name(self) -> str:
-        """The component whose elements it has."""
+        """The component of its elements."""
         return f"{self.elements.entity}:{self.elements.component}"
 
     def to_dict(self) -> dict[str, Any]:
@@ -105,7 +105,7 @@ _PLAIN: Final = ("table", "version", "covers", "digest", "next_number", "choices
 
 @dataclass(frozen=True)
 class Coverage:
-    """The layers of a dataset beside those of an index: ``dead`` are numbers of rows that are not to be found."""
+    """The layers of a dataset compared with those of an index: ``dead`` are the numbers of rows to leave out."""
 
     kept: tuple[tuple[int, Mark], ...]
     dead: tuple[int, ...]
@@ -121,50 +121,50 @@ class SearchIndexes:
         self._files = VersionFiles(Folder.at(self._home / "versions"), str(self._home), _HOW, _POINTS)
 
     def all(self) -> list[StoredIndex]:
-        """All indexes, in the order of their making. Raises ``ReadError``."""
+        """All indexes, in the order of their creation. Raises ``ReadError``."""
         return self._read()[1]
 
     def named(self, entity: str, component: str) -> StoredIndex | None:
         """The index of a component."""
-        return next((one for one in self.all() if _key(one) == (entity, component)), None)
+        return next((index for index in self.all() if _key(index) == (entity, component)), None)
 
     def table(self, index: StoredIndex) -> IndexTable:
         """The rows of an index."""
         return IndexTable(self._home / "tables" / index.table, index.name)
 
     def create(self, index: StoredIndex, live: LiveEntries, run: RunOptions) -> StoredIndex:
-        """Make an index of all layers, and let it be in use, in the place of one of the same component."""
+        """Create an index of all layers, and put it in use, in place of one of the same component."""
         made = self._made(index, live, run)
-        self._change(lambda all_: [*(one for one in all_ if _key(one) != _key(made)), made])
+        self._change(lambda all_: [*(stored for stored in all_ if _key(stored) != _key(made)), made])
         return made
 
     def delete(self, entity: str, component: str) -> list[StoredIndex]:
-        """Take the index of a component out of use; gives what there was."""
+        """Take the index of a component out of use, and return what was removed."""
         gone: list[StoredIndex] = []
 
         def without(all_: list[StoredIndex]) -> list[StoredIndex] | None:
-            gone[:] = [one for one in all_ if _key(one) == (entity, component)]
-            return [one for one in all_ if one not in gone] if gone else None
+            gone[:] = [index for index in all_ if _key(index) == (entity, component)]
+            return [index for index in all_ if index not in gone] if gone else None
 
         self._change(without)
         return gone
 
     def coverage(self, index: StoredIndex, live: LiveEntries) -> Coverage:
-        """The layers that are live beside those that an index covers. Raises ``ReadError``."""
+        """The live layers, compared with those that an index covers. Raises ``ReadError``."""
         covered = self._covered(index)
-        there = dict(zip(_marks(live.table), range(len(live)), strict=True))
-        kept = tuple((number, mark) for number, mark in covered if mark in there)
-        known = {mark for _, mark in kept}
-        dead = tuple(number for number, mark in covered if mark not in there)
-        if len(known) == len(there):
+        live_marks = dict(zip(_marks(live.table), range(len(live)), strict=True))
+        kept = tuple((number, mark) for number, mark in covered if mark in live_marks)
+        covered_marks = {mark for _, mark in kept}
+        dead = tuple(number for number, mark in covered if mark not in live_marks)
+        if len(covered_marks) == len(live_marks):
             return Coverage(kept, dead, ())
-        missing = (entry for entry in live if _mark_of(entry) not in known)
+        missing = (entry for entry in live if _mark_of(entry) not in covered_marks)
         return Coverage(kept, dead, tuple(entry for entry in missing if entry.kind != "blueprint"))
 
     def maintain(self, live: LiveEntries, run: RunOptions, *, retrain: bool) -> None:
         """Bring all indexes up to date; with ``retrain`` they are trained anew.
 
-        Raises a transient ``WriteError`` where another process does that, or changes them.
+        Raises a transient ``WriteError`` if another process does that, or changes them.
         """
         if not self.all():
             return
@@ -173,22 +173,22 @@ class SearchIndexes:
                 self._bring_up_to_date(index, live, run, retrain=retrain)
 
     def clean(self, age_seconds: float) -> None:
-        """Remove what no index has named for so long."""
+        """Remove files that no index has named for so long."""
         indexes = self.all()
         limit = time.time() - age_seconds
-        named = {f"{one.table}{_TABLE}" for one in indexes} | {f"{one.covers}{_LIST}" for one in indexes}
+        named = {f"{index.table}{_TABLE}" for index in indexes} | {f"{index.covers}{_LIST}" for index in indexes}
         folder = Folder.at(self._home / "made")
         for name in [] if not folder.exists() else set(folder.names()) - named:
-            told = _NAME.fullmatch(name)
-            if told is None or int(told["since"], 16) / 1e9 > limit:
+            match = _NAME.fullmatch(name)
+            if match is None or int(match["since"], 16) / 1e9 > limit:
                 continue
             if name.endswith(_TABLE):
                 self._remove(name.removesuffix(_TABLE))
             else:
                 with writing(str(self._home)):
                     folder.delete([name])
-        for one in indexes:
-            self.table(one).clean(one.version, age_seconds)
+        for index in indexes:
+            self.table(index).clean(index.version, age_seconds)
 
     # --- inside
 
@@ -210,7 +210,7 @@ class SearchIndexes:
         return self._covering(replace(new, version=version), [(number, _mark_of(entry)) for number, entry in layers])
 
     def _remove(self, table: str) -> None:
-        """Remove a table that no index has, and what says that there may be one."""
+        """Remove a table without an index, and then the file that announces it."""
         Folder.at(self._home / "tables").sub(table).remove()
         with writing(str(self._home)):
             Folder.at(self._home / "made").delete([f"{table}{_TABLE}"])
@@ -229,14 +229,14 @@ class SearchIndexes:
         made = self._covering(replace(index, version=version, next_number=next_number), marks)
 
         def in_its_place(all_: list[StoredIndex]) -> list[StoredIndex] | None:
-            return [made if one == index else one for one in all_] if index in all_ else None
+            return [made if stored == index else stored for stored in all_] if index in all_ else None
 
         self._change(in_its_place)
 
     def _written(self, index: StoredIndex, layers: Sequence[Numbered], run: RunOptions) -> list[str]:
-        """Write the rows of layers by tasks, and give what Lance is to be told of their files."""
+        """Write the rows of layers by tasks, and return Lance's facts on their files."""
         most = max(_TASK_BYTES, sum(entry.bytes for _, entry in layers) // _MOST_TASKS)
-        groups = tuple(dealt(layers, lambda one: one[1].bytes, most))
+        groups = tuple(dealt(layers, lambda layer: layer[1].bytes, most))
         place = str(self._home / "tables" / index.table)
         body = ElementsBody(index.elements, str(self._store.path), place, index.name, groups)
         sizes = [sum(entry.bytes for _, entry in group) for group in groups]
@@ -248,7 +248,7 @@ class SearchIndexes:
         return [note.data["fragment"] for note in ran.notes if note.kind == "fragment"]
 
     def _covering(self, index: StoredIndex, marks: Sequence[tuple[int, Mark]]) -> StoredIndex:
-        """The index with the list of its layers, which is written."""
+        """Write the list of an index's layers, and return the index with it."""
         columns = [[number for number, _ in marks], *([mark[i] for _, mark in marks] for i in range(len(_MARKS)))]
         table = pa.table(dict(zip(_COVERED.names, columns, strict=True)), _COVERED)
         sink = pa.BufferOutputStream()
@@ -317,7 +317,7 @@ def _key(index: StoredIndex) -> tuple[str, str]:
 
 
 def _fresh() -> str:
-    """A name that nobody has, and that tells since when."""
+    """A new unique name that holds its time."""
     return f"{time.time_ns():016x}-{secrets.token_hex(6)}"
 
 

@@ -1,4 +1,4 @@
-"""Words about search indexes: columns, the measures of distance, and what is told of an index."""
+"""Words about search indexes: columns, the measures of distance, and descriptions of an index."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ class VectorDistanceMetric(Enum):
     @classmethod
     def of(cls, metric: VectorDistanceMetricLike) -> VectorDistanceMetric:
         """The metric of a name, in whatever case. Raises ``ValueError`` for another one."""
-        for known in cls:
-            if known is metric or (isinstance(metric, str) and known.value.lower() == metric.lower()):
-                return known
+        for member in cls:
+            if member is metric or (isinstance(metric, str) and member.value.lower() == metric.lower()):
+                return member
         raise UsageError(f"Unknown vector distance metric: {metric}")
 
 
@@ -59,7 +59,7 @@ class IndexProperties:
 
 @dataclass(frozen=True)
 class IndexConfig:
-    """A search index: the component whose elements it has, the index by whose times they are told, its choices."""
+    """A search index: the component of its elements, the index of their times, its choices."""
 
     time_column: IndexColumnSelector
     component_column: ComponentColumnSelector
@@ -76,20 +76,20 @@ class IndexConfig:
 
 @dataclass(frozen=True)
 class IndexingResult:
-    """A search index that is there, and its ``statistics`` as JSON: numbers of rows, partitions and more."""
+    """An existing search index, and its ``statistics`` as JSON: numbers of rows, partitions and more."""
 
     properties: IndexConfig
     statistics: str
 
     @property
     def column(self) -> ComponentColumnSelector:
-        """The component whose elements it has."""
+        """The component of its elements."""
         return self.properties.component_column
 
     def debug_info(self) -> dict[str, Any] | None:
         """The statistics, as a dictionary."""
-        found: dict[str, Any] = json.loads(self.statistics)
-        return found
+        statistics: dict[str, Any] = json.loads(self.statistics)
+        return statistics
 
     def __repr__(self) -> str:
         return f"IndexingResult(index={self.properties.told})"

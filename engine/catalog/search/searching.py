@@ -51,7 +51,7 @@ class DatasetSearch:
         store_position: bool = False,
         base_tokenizer: str = "simple",
     ) -> None:
-        """Index the words of a component, for :meth:`search_fts`; an index that it had is replaced.
+        """Index the words of a component, for :meth:`search_fts`; replaces an earlier index.
 
         Words are found whatever their case and accents, but otherwise as they are written: there are no stems, and no
         word is left out. Elements without a time on ``time_index`` have no part in it. What is registered later is
@@ -62,7 +62,7 @@ class DatasetSearch:
         column
             The component, whose elements are texts.
         time_index
-            The index by whose values results are told.
+            The index of the times of results.
         store_position
             Keep where in a text words are, which phrases need.
         base_tokenizer
@@ -78,11 +78,11 @@ class DatasetSearch:
         """
         index = TextIndex(store_position, base_tokenizer)
         index.check()
-        found, type_ = self._component(column)
+        descriptor, type_ = self._component(column)
         if not (pa.types.is_string(type_) or pa.types.is_large_string(type_)):
-            raise UsageError(f"{found.entity_path}:{found.component} holds {type_}, and no texts")
+            raise UsageError(f"{descriptor.entity_path}:{descriptor.component} holds {type_}, and no texts")
         choices = {"store_position": store_position, "base_tokenizer": base_tokenizer}
-        self._create(StoredIndex(self._elements(found, time_index, pa.string()), index, choices=choices))
+        self._create(StoredIndex(self._elements(descriptor, time_index, pa.string()), index, choices=choices))
 
     def create_vector_search_index(
         self,
@@ -93,7 +93,7 @@ class DatasetSearch:
         num_sub_vectors: int = 16,
         distance_metric: VectorDistanceMetricLike = "Cosine",
     ) -> IndexingResult:
-        """Index the vectors of a component, for :meth:`search_vector`; an index that it had is replaced.
+        """Index the vectors of a component, for :meth:`search_vector`; replaces an earlier index.
 
         Parameters
         ----------
@@ -101,7 +101,7 @@ class DatasetSearch:
             The component: each of its elements is a vector, or each of its lists of numbers is one. All have one
             length.
         time_index
-            The index by whose values results are told. Vectors without a time on it have no part.
+            The index of the times of results. Vectors without a time on it have no part.
         target_partition_num_rows
             How many vectors are in a partition, about; 8,192 by default.
         num_sub_vectors
@@ -123,9 +123,9 @@ class DatasetSearch:
             check_argument(option, number, int)
             if number < 1:
                 raise UsageError(f"{option} is at least 1, not {number}")
-        found, type_ = self._component(column)
-        elements = self._elements(found, time_index, self._vectors(found, time_index, type_))
-        name, dimension = f"{found.entity_path}:{found.component}", elements.instance.list_size
+        descriptor, type_ = self._component(column)
+        elements = self._elements(descriptor, time_index, self._vectors(descriptor, time_index, type_))
+        name, dimension = f"{descriptor.entity_path}:{descriptor.component}", elements.instance.list_size
         is_bytes = elements.instance.value_type == pa.uint8()
         if is_bytes != (metric is VectorDistanceMetric.Hamming):
             raise UsageError(
@@ -141,16 +141,16 @@ class DatasetSearch:
         choices: dict[str, Any] = {} if is_bytes else {"num_sub_vectors": num_sub_vectors}
         choices["metric"] = metric.value
         index = VectorIndex(metric.value.lower(), dimension, num_sub_vectors, rows)
-        return self._told(self._create(StoredIndex(elements, index, choices=choices)))
+        return self._indexing_result(self._create(StoredIndex(elements, index, choices=choices)))
 
     def list_search_indexes(self) -> list[IndexingResult]:
         """The search indexes of the dataset."""
-        return [self._told(index) for index in self._indexes().all()]
+        return [self._indexing_result(index) for index in self._indexes().all()]
 
     def delete_search_indexes(self, column: AnyComponentColumn) -> list[IndexConfig]:
-        """Delete the index of a component, if it has one; gives what there was. Its files go with later maintenance.
+        """Delete the index of a component, and return what was deleted. Later maintenance removes its files.
 
-        Raises ``NotFoundError`` where there is no such component.
+        Raises ``NotFoundError`` if there is no such component.
         """
         key = _key_of(column)
         gone = self._indexes().delete(*key)
@@ -159,7 +159,7 @@ class DatasetSearch:
         return [_config(index) for index in gone]
 
     def search_fts(self, query: str, column: AnyComponentColumn) -> datafusion.DataFrame:
-        """The elements of a component that have one of the words of ``query``, those that have most first.
+        """The elements of a component with words of ``query``, those with most of them first.
 
         The columns are ``rerun_segment_id``, ``rerun_segment_layer``, ``chunk_id``, the time index, ``instance_id``
         (the place in the list), ``instance`` (the text) and ``_score``, a BM25 score. What is live in the dataset now
@@ -174,7 +174,7 @@ class DatasetSearch:
         """
         check_argument("query", query, str)
         index = self._index_of(column, TextIndex)
-        return self._found(index, (query,), "_score", "descending", None)
+        return self._search(index, (query,), "_score", "descending", None)
 
     def search_vector(self, query: Any, column: AnyComponentColumn, top_k: int) -> datafusion.DataFrame:
         """The ``top_k`` vectors of a component nearest to ``query``, the nearest first.
@@ -200,7 +200,7 @@ class DatasetSearch:
             raise UsageError(f"top_k is at least 1, not {top_k}")
         index = self._index_of(column, VectorIndex)
         vector = vector_of(query, index.name, index.elements.instance, shown=index.name)
-        return self._found(index, (vector, top_k), "_distance", "ascending", top_k)
+        return self._search(index, (vector, top_k), "_distance", "ascending", top_k)
 
     # --- inside
 
@@ -209,45 +209,47 @@ class DatasetSearch:
 
     def _component(self, column: AnyComponentColumn) -> tuple[ComponentColumnDescriptor, pa.DataType]:
         """A column, and the type of the elements of its lists."""
-        found = self.schema().column_for_selector(column)
+        descriptor = self.schema().column_for_selector(column)
         schema = self.arrow_schema()
-        if found.name not in schema.names:
-            raise NotFoundError(f"Could not find column for selector {found.entity_path}:{found.component}")
-        return found, schema.field(found.name).type.value_type
+        if descriptor.name not in schema.names:
+            raise NotFoundError(f"Could not find column for selector {descriptor.entity_path}:{descriptor.component}")
+        return descriptor, schema.field(descriptor.name).type.value_type
 
     def _elements(
-        self, found: ComponentColumnDescriptor, time_index: str | IndexColumnSelector, instance: pa.DataType
+        self, descriptor: ComponentColumnDescriptor, time_index: str | IndexColumnSelector, instance: pa.DataType
     ) -> Elements:
         check_argument("time_index", time_index, str, IndexColumnSelector)
         name = time_index if isinstance(time_index, str) else time_index.name
         columns = [column.name for column in self.schema().index_columns()]
         if name not in columns:
             raise NotFoundError(f"there is no index '{name}'", hint=f"There are: {', '.join(columns) or 'none'}.")
-        return Elements(found.entity_path, found.component, name, self.arrow_schema().field(name).type, instance)
+        return Elements(
+            descriptor.entity_path, descriptor.component, name, self.arrow_schema().field(name).type, instance
+        )
 
     def _vectors(
-        self, found: ComponentColumnDescriptor, time_index: str | IndexColumnSelector, type_: pa.DataType
+        self, descriptor: ComponentColumnDescriptor, time_index: str | IndexColumnSelector, type_: pa.DataType
     ) -> pa.DataType:
         """The type of the vectors of a component."""
         number = type_.value_type if any(of(type_) for of in _LISTS) else type_
         if not is_number(number):
-            raise UsageError(f"{found.entity_path}:{found.component} holds {type_}, and no vectors")
+            raise UsageError(f"{descriptor.entity_path}:{descriptor.component} holds {type_}, and no vectors")
         if pa.types.is_integer(number) and number != pa.uint8():
             number = pa.float32()
         if pa.types.is_fixed_size_list(type_):
             return pa.list_(number, type_.list_size)
         store = self.store_reader()
         layers = [entry for entry in store.live() if entry.kind != "blueprint"]
-        probe = self._elements(found, time_index, type_)
+        probe = self._elements(descriptor, time_index, type_)
         length = first_length(probe, store.folder, layers)
         if length is None:
-            raise UsageError(f"{found.entity_path}:{found.component} holds no vectors on '{probe.index}' yet")
+            raise UsageError(f"{descriptor.entity_path}:{descriptor.component} holds no vectors on '{probe.index}' yet")
         return pa.list_(number, length)
 
     def _create(self, index: StoredIndex) -> StoredIndex:
         return self._indexes().create(index, self.store_reader().live(), RunOptions(None))
 
-    def _told(self, index: StoredIndex) -> IndexingResult:
+    def _indexing_result(self, index: StoredIndex) -> IndexingResult:
         return IndexingResult(_config(index), self._indexes().table(index).statistics(index.version))
 
     def _index_of(self, column: AnyComponentColumn, kind: type) -> StoredIndex:
@@ -263,16 +265,16 @@ class DatasetSearch:
             raise UsageError(f"the search index of {index.name} is one of {made}")
         return index
 
-    def _found(
+    def _search(
         self, index: StoredIndex, query: tuple[Any, ...], by: str, order: str, most: int | None
     ) -> datafusion.DataFrame:
         indexes, store = self._indexes(), self.store_reader()
         coverage = indexes.coverage(index, store.live())
-        found = [indexes.table(index).search(index.version, index.index, *query, dead=coverage.dead)]
+        tables = [indexes.table(index).search(index.version, index.index, *query, dead=coverage.dead)]
         numbered = enumerate(coverage.missing, index.next_number)
-        batches = (batch for one in numbered for batch in layer_rows(index.elements, store.folder, one))
-        found += (found_in(some, index.elements.schema, index.index, *query) for some in _bounded(batches))
-        whole = pa.concat_tables(found)
+        batches = (batch for layer in numbered for batch in layer_rows(index.elements, store.folder, layer))
+        tables += (found_in(some, index.elements.schema, index.index, *query) for some in _bounded(batches))
+        whole = pa.concat_tables(tables)
         places = pc.sort_indices(whole, [(by, order), (ENTRY, "ascending"), (TIMEPOINT, "ascending")])
         whole = whole.take(places[:most] if most is not None else places).drop_columns([ENTRY])
         names = [index.elements.index if name == TIMEPOINT else name for name in whole.column_names]
@@ -280,7 +282,7 @@ class DatasetSearch:
 
 
 def _key_of(column: AnyComponentColumn) -> tuple[str, str]:
-    """The entity and the component that are meant, whether there are such or not."""
+    """The entity and the component of a column, whether they exist or not."""
     selector = ComponentColumnSelector.parse(column) if isinstance(column, str) else column
     check_argument("column", selector, ComponentColumnSelector, ComponentColumnDescriptor)
     return selector.entity_path, selector.component

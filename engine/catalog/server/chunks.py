@@ -1,4 +1,4 @@
-"""Calls about chunks: which ones a query needs, what a segment has, and the chunks themselves, as they lie."""
+"""Calls about chunks: the ones that a query needs, those of a segment, and their bytes as they are stored."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def _find_chunks(lake: Lake, request: Any, call: Call) -> Iterator[Any]:
 
 
 def _plans(layers: Sequence[StoredLayer], query: ChunkQuery, call: Call) -> Iterator[list[_Planned]]:
-    """The chunks that a query needs, some layers at a time; at least one answer, if an empty one."""
+    """The chunks that a query needs, some layers at a time; at least one answer, even an empty one."""
     for first in range(0, max(len(layers), 1), _LAYERS_AT_ONCE):
         plan = []
         for layer in layers[first : first + _LAYERS_AT_ONCE]:
@@ -106,7 +106,7 @@ def _plans(layers: Sequence[StoredLayer], query: ChunkQuery, call: Call) -> Iter
 def _batch(
     lake: Lake, dataset: EntryId, plan: Sequence[_Planned], fields: Sequence[pa.Field], columns: Sequence[pa.Array]
 ) -> pa.RecordBatch:
-    """The rows of chunks: the columns of :data:`_FIXED`, more, and where else they are, which is nowhere."""
+    """The rows of chunks: the columns of :data:`_FIXED`, more, and an empty column of other places."""
     keys = lake.layers.keys(dataset, [(planned.layer, planned.rows) for planned in plan])
     fixed, count = _fixed(plan, keys), len(keys)
     direct = [
@@ -161,7 +161,7 @@ def _get_rrd_manifest(lake: Lake, request: Any, call: Call) -> Iterator[Any]:
 
 
 class _Planned(NamedTuple):
-    """Chunks of a layer that are needed: their rows in its manifest."""
+    """The needed chunks of a layer: their rows in its manifest."""
 
     layer: StoredLayer
     table: ChunkTable
@@ -199,7 +199,7 @@ def _fixed(plan: Sequence[_Planned], keys: pa.Array) -> list[pa.Array]:
 
 
 def _starts(plan: Sequence[_Planned], timeline: str | None) -> pa.Array:
-    """The start of each chunk on a timeline, null where it is not on it."""
+    """The start of each chunk on a timeline, null for chunks without it."""
     parts = []
     for planned in plan:
         starts, _, is_on_line = chunk_ranges(planned.table, timeline or "")
@@ -225,7 +225,7 @@ def _names_in(layer: StoredLayer) -> Iterator[str]:
 
 
 def _touching(layers: Sequence[StoredLayer], timeline: str, window: tuple[int, int]) -> list[StoredLayer]:
-    """The layers of segments that can have chunks in a window: of others, static chunks make no rows, either."""
+    """The layers of segments with chunks in a window. Static chunks of other segments make no rows, either."""
     touching = {
         layer.entry.recording_id
         for layer in layers
@@ -243,7 +243,7 @@ def _touching(layers: Sequence[StoredLayer], timeline: str, window: tuple[int, i
 def _queries(
     request: Any, layers: Sequence[StoredLayer], lines: Sequence[str]
 ) -> Iterator[tuple[ChunkQuery, Sequence[StoredLayer]]]:
-    """The queries of a ``QueryDatasetRequest``, each with the layers that it is asked of."""
+    """The queries of a ``QueryDatasetRequest``, each with its layers."""
     base: dict[str, Any] = {
         "entities": None if request.select_all_entity_paths else {path.path for path in request.entity_paths},
         "wants_static": not request.exclude_static_data,
@@ -279,7 +279,7 @@ def _queries(
 
 
 def _found_query(request: Any) -> tuple[ChunkQuery, list[str] | None]:
-    """The query of a ``FindChunksRequest``, and the segments that it is asked of; None: all."""
+    """The query of a ``FindChunksRequest``, and its segments; None: all."""
     if not request.HasField("contents") or request.contents.WhichOneof("selection") is None:
         raise invalid("`contents` is required")
     entities = _entities(request.contents)
@@ -344,7 +344,7 @@ _MOST_CELLS: Final = 1 << 17
 
 @dataclass(frozen=True, slots=True)
 class ChunkQuery:
-    """A query: the entities, None for all, and when.
+    """A query: the entities (None for all) and the times.
 
     Which of an entity's components are wanted does not count, as in Rerun's server: the rows that a client makes are
     those of all of them.
@@ -363,7 +363,7 @@ class ChunkQuery:
     wants_temporal: bool = True
 
     def rows(self, table: ChunkTable, segment_id: str) -> Integers:
-        """The rows of the chunks that are needed of a layer of a segment."""
+        """The rows of the needed chunks in the manifest of a segment's layer."""
         codes, paths = table.entity_codes
         wanted = np.array([self.entities is None or path in self.entities for path in paths], np.bool_)[codes]
         static = table.is_static
@@ -390,7 +390,7 @@ class ChunkQuery:
 
 
 def chunk_ranges(table: ChunkTable, timeline: str) -> tuple[Integers, Integers, Mask]:
-    """The first and the last value of each chunk on a timeline, and whether it has some."""
+    """The first and the last value of each chunk on a timeline, and the mask of the chunks with values."""
     cells = table.timelines
     of_line = np.array([name == timeline for name, _ in cells.keys], np.bool_)[cells.codes] & cells.is_known
     rows = np.repeat(np.arange(len(table)), np.diff(cells.ends))[of_line]
@@ -434,7 +434,7 @@ def _latest(table: ChunkTable, starts: Integers, ends: Integers, is_on_line: Mas
 
 
 def _have_in_all_rows(table: ChunkTable) -> Mask:
-    """For each component of each chunk, whether the manifest tells that every row has a value of it."""
+    """For each component of each chunk, whether every row has a value of it, by the manifest."""
     cells = table.components
     has = np.flatnonzero(np.diff(cells.range_ends))
     counts = np.zeros(len(cells.codes), np.int64)
@@ -454,7 +454,7 @@ _CHUNKS_FIELD: Final = b"\x0a"
 
 @dataclass(frozen=True, slots=True)
 class EncodedMessage:
-    """A message that is bytes already: those of its payload are never parsed, nor copied once more."""
+    """A message in encoded form. Its payload is never parsed, nor copied once more."""
 
     data: bytes
 
@@ -466,8 +466,8 @@ class EncodedMessage:
 def encoded_chunks(wanted: Iterable[tuple[StoredLayer, Integers]], call: Call) -> Iterator[EncodedMessage]:
     """The ``FetchChunksResponse`` messages of chunks, by the rows of the manifests of their layers.
 
-    Those of a layer come in the order of its files. Each is compared with its digest, where it has one, and with the
-    chunk id that the manifest tells. Raises ``ReadError``, and :class:`ProtocolError` for a row that is not there.
+    Those of a layer come in the order of its files. Each is compared with its digest, if it has one, and with the
+    chunk id in the manifest. Raises ``ReadError``, and :class:`ProtocolError` for a row that is not there.
     """
     pieces: list[bytes | memoryview] = []
     size = 0
@@ -538,7 +538,7 @@ def _messages(references: ChunkReferences, rows: Integers, named: bytes) -> Iter
 
 
 def _end_of_neighbours(places: Sequence[tuple[Any, ...]], number: int) -> int:
-    """The end of those chunks that lie right behind one, and are read with it."""
+    """The end of the chunks stored right behind one, to be read with it."""
     part, start, size = places[number][:3]
     stop = start + size
     for other, offset, length, *_ in islice(places, number + 1, None):

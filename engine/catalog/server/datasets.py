@@ -1,4 +1,4 @@
-"""Calls about what a dataset holds: its schema and tables, registration, written chunks, and maintenance."""
+"""Calls about the content of a dataset: its schema and tables, registration, written chunks, and maintenance."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def _get_schemas(lake: Lake, request: Any, call: Call) -> Iterator[Any]:
 
 @answers("GetAssetsForSegment", Kind.STREAM)
 def _get_assets_for_segment(lake: Lake, request: Any, call: Call) -> Iterator[Any]:
-    """The assets that go with a segment, or where none is named, with every one; nothing where there never were."""
+    """Return the assets of a segment, or of all if none is named; empty if there never was an asset."""
     dataset = lake.dataset(call)
     if dataset.kind is not EntryKind.DATASET:
         kind = "Blueprint" if dataset.kind is EntryKind.BLUEPRINT_DATASET else "Asset"
@@ -134,7 +134,7 @@ def _time_in(message: Any) -> datetime:
 
 
 def _as_known_to(call: Call, table: pa.Table) -> pa.Table:
-    """The table of segments, or of layers, as a client has it.
+    """The table of segments, or of layers, in the form of the client's version.
 
     But for old ones, items of lists are called so, and what a failed registration does not tell may be null.
     """
@@ -150,7 +150,7 @@ def _as_known_to(call: Call, table: pa.Table) -> pa.Table:
 
 
 def _chosen(table: pa.Table, request: Any) -> pa.Table:
-    """The rows of the segments, and layers, that a scan names."""
+    """The rows of the segments, and layers, in a scan's request."""
     filters = [("rerun_segment_id", request.segment_id_filter, "segment_ids")]
     if hasattr(request, "layer_name_filter"):
         filters.append(("rerun_layer_name", request.layer_name_filter, "layer_names"))
@@ -189,7 +189,7 @@ _TOLD: Final = pa.schema(
 
 
 class _Source(NamedTuple):
-    """A file that is to become a layer."""
+    """A file to register as a layer."""
 
     uri: str
     layer: str
@@ -218,7 +218,7 @@ def _register_with_dataset(lake: Lake, request: Any, call: Call) -> Any:
 
 
 def _sources(lake: Lake, given: Any) -> list[_Source]:
-    """The files that a data source of a request means."""
+    """The files of a data source in a request."""
     if given.object_store_config and not isinstance(located(given.storage_url), Path):
         text = "object stores are opened as this server was told to; leave out `object_store_config`"
         raise ProtocolError(Status.UNIMPLEMENTED, text)
@@ -245,7 +245,7 @@ def _unregister_from_dataset(lake: Lake, request: Any, call: Call) -> Iterator[A
 
 @answers("WriteChunks", Kind.UPLOAD, writes=True)
 def _write_chunks(lake: Lake, requests: Iterator[Any], call: Call) -> Any:
-    """Let the chunks that a client sends be the base layers of new segments, all of them or none."""
+    """Write the chunks of a client as the base layers of new segments, all of them or none."""
     dataset = lake.dataset(call)
     kind = "blueprint" if dataset.kind is EntryKind.BLUEPRINT_DATASET else "recording"
     Staging.sweep_scratch()  # of servers that were killed
@@ -276,7 +276,7 @@ def _write_chunks(lake: Lake, requests: Iterator[Any], call: Call) -> Any:
 
 @answers("CancelTasks", writes=True)
 def _cancel_tasks(_lake: Lake, _request: Any, _call: Call) -> Any:
-    """Do nothing: whoever knows the id of a task was told that it has ended."""
+    """Do nothing: whoever has the id of a task knows that it has ended."""
     return cloud("CancelTasksResponse")()
 
 
@@ -309,7 +309,7 @@ def _chunks_in(message: Any, call: Call) -> tuple[str, list[Chunk]]:
 def _registered(
     dataset: DatasetEntry, sources: Sequence[_Source], choice: OnDuplicateSegmentLayer, *, whole: bool
 ) -> list[tuple[str | None, ...]]:
-    """Register files, and give a row for each layer, or each file that failed, which ends with the reason or None.
+    """Register files; return a row for each layer or failed file, with the error or None at its end.
 
     ``whole``: where a layer is there that may not be, nothing is registered. Else that file alone fails: it is found by
     halves, as a request may have many files, and the others go together.
@@ -360,7 +360,7 @@ _TASKS: Final = pa.schema(
 
 
 def failed_task(text: str) -> str:
-    """The id of a task that failed for the reason in ``text``, of which 8,192 characters are kept.
+    """The id of a task that failed for the reason in ``text``, cut to 8,192 characters.
 
     >>> error_of(failed_task("the file holds no recording"))
     'the file holds no recording'
@@ -371,7 +371,7 @@ def failed_task(text: str) -> str:
 
 
 def error_of(task: str) -> str | None:
-    """The reason for which a task failed; None if it did not. Of an id that no server gave, that nobody knows.
+    """The error of a failed task, or None if it succeeded. For a foreign id, say that its end is not known.
 
     >>> error_of(DONE)
     >>> error_of("task_1")
@@ -388,7 +388,7 @@ def error_of(task: str) -> str | None:
 
 
 def tasks_table(ids: Iterable[str]) -> pa.Table:
-    """The table that answers who asks for tasks: one row for each id."""
+    """The table that answers a query of tasks: one row for each id."""
     rows = []
     for task in dict.fromkeys(ids):
         error = error_of(task)

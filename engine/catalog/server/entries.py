@@ -16,7 +16,7 @@ from .protocol import Call, Kind, answers, cloud, entry_id_message, entry_id_of,
 _RECORDING, _BLUEPRINT, _ASSET = 1, 2, 3
 _KINDS: Final = {EntryKind.BLUEPRINT_DATASET: _BLUEPRINT, EntryKind.ASSET_DATASET: _ASSET}
 _BY_DEFAULT: Final = frozenset({1, 3, 5})
-"""The kinds that are found where none is asked for."""
+"""The kinds of a search without a kind."""
 _OLDER: Final = tuple(f"rerun-py/0.{minor}." for minor in (33, 34, 35))
 """Clients that know no assets, and no blueprint of a table of segments, which they cannot mean to clear."""
 _GONE_SECONDS: Final = 1.0
@@ -59,7 +59,7 @@ def _read_dataset_entry(lake: Lake, _request: Any, call: Call) -> Any:
 
 @answers("UpdateDatasetEntry", writes=True)
 def _update_dataset_entry(lake: Lake, request: Any, call: Call) -> Any:
-    """Take details as they are told. A hidden dataset that is not told stays, as old clients know not of all."""
+    """Change the details that are given. Hidden datasets that are not given stay: old clients lack some."""
     dataset = lake.catalog.get_dataset(id=entry_id_in(request, call))
     details = request.dataset_details
     blueprints = hidden_in(lake, details, "blueprint_dataset", "dataset blueprint dataset")
@@ -91,7 +91,7 @@ def _delete_entry(lake: Lake, request: Any, call: Call) -> Any:
 
 @answers("WatchEvents", Kind.STREAM, waits=True)
 def _watch_events(lake: Lake, request: Any, call: Call) -> Iterator[Any]:
-    """Tell of entries that come and go until the client has gone; it is of no account which kinds it asks for.
+    """Report created and deleted entries until the client has gone; the kinds in its request do not matter.
 
     There is one kind, and a request that names none asks for all.
     """
@@ -114,7 +114,7 @@ def _entry(lake: Lake, id: EntryId) -> DatasetEntry | TableEntry:  # noqa: A002 
 
 
 def hidden_in(lake: Lake, details: Any, field: str, what: str) -> EntryId | None:
-    """The hidden dataset that details of an entry name, if they do. Raises :class:`ProtocolError` for another."""
+    """The hidden dataset in the details of an entry, or None. Raises :class:`ProtocolError` for another."""
     if not details.HasField(field):
         return None
     id_ = entry_id_of(getattr(details, field))
@@ -129,7 +129,7 @@ def hidden_in(lake: Lake, details: Any, field: str, what: str) -> EntryId | None
 
 
 def details_of(entry: DatasetEntry | TableEntry) -> Any:
-    """The details that all entries have, as a message."""
+    """The details of any entry, as a message."""
     return cloud("EntryDetails")(
         id=entry_id_message(entry.id),
         name=entry.name,
@@ -165,7 +165,7 @@ def dataset_message(dataset: DatasetEntry) -> Any:
 
 
 def entry_id_in(request: Any | None, call: Call, field: str = "id") -> EntryId:
-    """The id in a request, or else in the headers. Raises :class:`ProtocolError` where both are, and differ."""
+    """The id in a request, or else in the headers. Raises :class:`ProtocolError` if both differ."""
     header = call.entry_id
     if request is None or not request.HasField(field):
         if header is None:

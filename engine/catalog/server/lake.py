@@ -1,4 +1,4 @@
-"""The lake that a server serves, as all handlers have it: its catalog, layers and events, and what clients may name."""
+"""The lake of a server, for all handlers: its catalog, layers and events, and the names that clients may use."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ _LOG: Final = logging.getLogger(__name__)
 Integers = npt.NDArray[np.int64]
 
 _OWN_FILES: Final = tuple(name for name in OWN_FOLDERS if name != "datasets")
-"""Folders of a catalog that have no file to register; a dataset may have those of another one."""
+"""Folders of a catalog without files to register; a dataset may have those of another one."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServiceOptions:
-    """The limits of what a service does.
+    """The limits of a service.
 
     ``readable`` are the places, paths or URLs, below which clients may register files and tables, and make tables,
     beside the catalog's own folder; None: anywhere that this process can read and write. ``most_upload_bytes`` is the
@@ -61,7 +61,7 @@ class ServiceOptions:
 
 
 class Lake:
-    """A catalog as its server has it; ``catalog`` is a client, or the place that one opens.
+    """A served catalog; ``catalog`` is a client, or the place for a new one.
 
     ``shown`` makes of a text about an error the one that a client gets. ``uploads`` is None for a catalog in an object
     store: files are put there by its own tools. ``upload_secret`` signs grants, which end with this object.
@@ -81,7 +81,7 @@ class Lake:
         self.upload_secret = secrets.token_bytes(32)
 
     def dataset(self, call: Call) -> DatasetEntry:
-        """The dataset that the headers of a call name. Raises :class:`ProtocolError`, or ``NotFoundError``."""
+        """The dataset in the headers of a call. Raises :class:`ProtocolError`, or ``NotFoundError``."""
         id_ = call.entry_id
         if id_ is not None:
             return self.catalog.get_dataset(id=id_)
@@ -119,7 +119,7 @@ class Lake:
 # --- layers, and keys of chunks
 
 _MOST_DATASETS: Final = 32
-"""Datasets whose newest version is kept, 2 kB for each layer of which a query was asked."""
+"""The number of datasets whose newest version is cached, 2 kB for each queried layer."""
 _KEY: Final = struct.Struct(">16s16sI")
 """A dataset, a layer of a segment in it by the digest of its manifest, and a row of that.
 
@@ -134,14 +134,14 @@ LayerKey = tuple[bytes, bytes]
 
 
 class StoredLayer(NamedTuple):
-    """A layer of a segment, and the store that it lies in."""
+    """A layer of a segment, and its store."""
 
     folder: RecordingsFolder
     entry: RecordingEntry
 
 
 def parsed_key(key: bytes | None) -> tuple[LayerKey, int]:
-    """The layer and the row that a key names. Raises :class:`ProtocolError`."""
+    """The layer and the row of a key. Raises :class:`ProtocolError`."""
     if key is None or len(key) != _KEY.size:
         raise invalid("a chunk key is none that this server made")
     dataset, digest, row = _KEY.unpack(key)
@@ -162,7 +162,7 @@ class ServedLayers:
         self._lock = threading.Lock()
 
     def of(self, dataset: DatasetEntry, segment_ids: Sequence[str] | None = None) -> list[StoredLayer]:
-        """The layers of some segments of a dataset, or of all; ids that are not there are passed over."""
+        """The layers of some segments of a dataset, or of all; passes over unknown ids."""
         version = self.version(dataset)
         if segment_ids is None:
             return version.layers
@@ -187,7 +187,7 @@ class ServedLayers:
         return pa.Array.from_buffers(pa.binary(), len(numbers), [None, pa.py_buffer(offsets), pa.py_buffer(encoded)])
 
     def named(self, keys: Iterable[LayerKey]) -> list[StoredLayer]:
-        """The layers that keys name. Raises ``NotFoundError`` or :class:`ProtocolError` where there is none of one."""
+        """The layers of keys. Raises ``NotFoundError`` or :class:`ProtocolError` for a key without a layer."""
         datasets: dict[bytes, DatasetEntry] = {}
         by_digest: dict[bytes, dict[str, StoredLayer]] = {}
         layers = []
@@ -228,7 +228,7 @@ class ServedLayers:
 
 @dataclass(frozen=True)
 class DatasetVersion:
-    """A version of a dataset, whose segments lie in one store, or blueprints in two."""
+    """A version of a dataset, with its segments in one store, or blueprints in two."""
 
     dataset: DatasetEntry
     kind: str
@@ -236,7 +236,7 @@ class DatasetVersion:
     live: Sequence[LiveEntries]
 
     def is_of(self, live: Sequence[LiveEntries]) -> bool:
-        """Whether these are its entries: a reader gives the same ones until there is another version."""
+        """Return whether these are its entries: a reader returns the same ones until there is another version."""
         return len(live) == len(self.live) and all(a is b for a, b in zip(live, self.live, strict=True))
 
     @cached_property
@@ -251,7 +251,7 @@ class DatasetVersion:
 
     @cached_property
     def by_segment(self) -> Mapping[str, list[StoredLayer]]:
-        """The same by the ids of their segments."""
+        """The layers by the ids of their segments."""
         layers: dict[str, list[StoredLayer]] = {}
         for layer in self.layers:
             layers.setdefault(layer.entry.recording_id, []).append(layer)
@@ -290,7 +290,7 @@ _PACKAGE: Final = Path(__file__).parents[3]
 
 
 def naming_places(handler: _Handler) -> _Handler:
-    """A handler whose requests name places: where the system has no such place, that is the client's mistake."""
+    """Wrap a handler of requests with places: a place that the system cannot have is the client's mistake."""
 
     @wraps(handler)
     def handled(lake: Lake, request: Any, call: Call) -> Any:
@@ -306,7 +306,7 @@ def naming_places(handler: _Handler) -> _Handler:
 
 
 def known_roots(allowed: Iterable[str]) -> tuple[str, ...]:
-    """The local folders of which no client is to know where they are: those that it may name, and the server's own."""
+    """The local folders to hide from clients: those that they may name, and the server's own."""
     home = os.path.expanduser("~")  # noqa: PTH111 (which leaves it as it is for a user without a home)
     own = (tempfile.gettempdir(), os.fspath(Path.cwd()), home, os.fspath(_PACKAGE))
     places = [located(root) for root in (*allowed, *own)]
@@ -317,7 +317,7 @@ def known_roots(allowed: Iterable[str]) -> tuple[str, ...]:
 
 
 def without_places(text: str, roots: Sequence[str]) -> str:
-    """A text for a client, in which paths begin with the name of a known folder, and not with where that is.
+    """A text for a client: the name of a known folder stands in place of its path.
 
     URLs stay: they are what clients name, and what the answers of other calls hold.
 
@@ -340,24 +340,24 @@ Events = queue.SimpleQueue[tuple[str, EntryId]]
 
 
 class EntryEvents:
-    """Events of entries that come and go: one thread looks at the catalog while anybody watches."""
+    """Events of created and deleted entries: one thread watches the catalog while there are clients."""
 
     def __init__(self, catalog: CatalogClient) -> None:
         self._catalog = catalog
         self._watchers: set[Events] = set()
-        self._known: set[EntryId] = set()
+        self._seen_ids: set[EntryId] = set()
         self._is_looking = False
         self._lock = threading.Lock()
 
     @contextmanager
     def watched(self) -> Iterator[Events]:
-        """A block in which events of entries come, from its begin on."""
+        """A block that receives the events of entries from its begin on."""
         events = Events()
         with self._lock:
             if len(self._watchers) >= MOST_WATCHERS:
                 raise ProtocolError(Status.RESOURCE_EXHAUSTED, f"{MOST_WATCHERS} clients watch already")
             if not self._is_looking:
-                self._known = self._entries()
+                self._seen_ids = self._entries()
                 threading.Thread(target=self._look, name="chunkmill-serve-events", daemon=True).start()
                 self._is_looking = True
             self._watchers.add(events)
@@ -368,7 +368,7 @@ class EntryEvents:
                 self._watchers.discard(events)
 
     def _look(self) -> None:
-        """Look at the catalog now and then, and tell what is new, until nobody watches any more."""
+        """Look at the catalog now and then, and report changes, until there are no watchers."""
         while True:
             time.sleep(_LOOK_SECONDS)
             with self._lock:
@@ -377,13 +377,13 @@ class EntryEvents:
                     return
             try:
                 now = self._entries()
-            except (ChunkmillError, OSError) as error:  # the next look tells what this one missed
+            except (ChunkmillError, OSError) as error:  # the next look reports what this one missed
                 _LOG.warning("who watches for entries is not told of any: %s", error)
                 continue
-            events = [("entry_created", id_) for id_ in sorted(now - self._known, key=str)]
-            events += [("entry_deleted", id_) for id_ in sorted(self._known - now, key=str)]
+            events = [("entry_created", id_) for id_ in sorted(now - self._seen_ids, key=str)]
+            events += [("entry_deleted", id_) for id_ in sorted(self._seen_ids - now, key=str)]
             with self._lock:
-                self._known = now
+                self._seen_ids = now
                 for watcher in self._watchers:
                     for event in events:
                         watcher.put(event)

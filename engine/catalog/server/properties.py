@@ -1,4 +1,4 @@
-"""Calls about properties of segments that are kept beside their recordings."""
+"""Calls about properties of segments, stored beside their recordings."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from .protocol import Call, Kind, ProtocolError, Status, answers, cloud, invalid
 
 @answers("GetSegmentProperties", Kind.STREAM)
 def _get_segment_properties(lake: Lake, request: Any, call: Call) -> Iterator[Any]:
-    """The properties of each segment that has some: a message for each, as they may be large."""
+    """The properties of each segment with some: a message for each, as they may be large."""
     properties = SegmentProperties(lake.dataset(call))
     if not request.segment_ids:
         raise UsageError("segment_ids must name at least one segment")
     for id_ in dict.fromkeys(segment.id for segment in request.segment_ids):
         call.check()
-        known = properties.of(id_)
-        if known.row is not None:
-            told = {
+        stored = properties.of(id_)
+        if stored.row is not None:
+            message = {
                 "segment_id": shared("SegmentId")(id=id_),
-                "properties": part_of(known.row),
-                "revision": known.revision,
+                "properties": part_of(stored.row),
+                "revision": stored.revision,
             }
-            yield cloud("GetSegmentPropertiesResponse")(segments=[told])
+            yield cloud("GetSegmentPropertiesResponse")(segments=[message])
 
 
 @answers("SetSegmentProperties", writes=True)
 def _set_segment_properties(lake: Lake, request: Any, call: Call) -> Any:
-    """Give a segment other properties, if it has those of the expected revision, or whatever it has."""
+    """Replace a segment's properties if they have the expected revision, or in any case without one."""
     properties = SegmentProperties(lake.dataset(call))
     rows = rows_in(request.properties, call).combine_chunks().to_batches()
     row = rows[0] if rows else pa.record_batch({})
@@ -52,7 +52,7 @@ def _set_segment_properties(lake: Lake, request: Any, call: Call) -> Any:
 
 @answers("DeleteSegmentProperties", writes=True)
 def _delete_segment_properties(lake: Lake, request: Any, call: Call) -> Any:
-    """Delete the properties of segments, none of them where one is not as it is said to be."""
+    """Delete the properties of segments; none of them if one has another revision than expected."""
     properties = SegmentProperties(lake.dataset(call))
     wanted = {
         _id_in(given): given.expected_revision if given.HasField("expected_revision") else None
@@ -71,12 +71,12 @@ def _delete_segment_properties(lake: Lake, request: Any, call: Call) -> Any:
     return cloud("DeleteSegmentPropertiesResponse")()
 
 
-def _check(id_: str, known: StoredProperties, expected: int | None) -> None:
-    if expected is not None and known.revision != expected:
+def _check(id_: str, stored: StoredProperties, expected: int | None) -> None:
+    if expected is not None and stored.revision != expected:
         raise ProtocolError(
             Status.FAILED_PRECONDITION,
             f"Properties of segment '{id_}' were modified concurrently: "
-            f"expected revision {expected}, found {known.revision}",
+            f"expected revision {expected}, found {stored.revision}",
         )
 
 

@@ -101,7 +101,7 @@ class Status(IntEnum):
 
 
 class ProtocolError(Exception):
-    """A call ends with a status other than ``OK``, and a text for the client, a long one cut.
+    """The end of a call with a status other than ``OK``, and a text for the client, cut if long.
 
     The text goes out in a header. Clients of gRPC take none that are larger than 8 KiB, encoded by percents, and would
     tell of that in place of the error.
@@ -119,7 +119,7 @@ class ProtocolError(Exception):
 
 
 def invalid(text: str) -> ProtocolError:
-    """Return the error of a request that is none."""
+    """Return the error of an invalid request."""
     return ProtocolError(Status.INVALID_ARGUMENT, text)
 
 
@@ -135,7 +135,7 @@ class Kind(Enum):
 
 
 class Claim:
-    """Bytes of a budget, in use until they are released, or nobody knows the claim any more.
+    """Bytes of a budget, in use until they are released, or the claim is garbage.
 
     ``end`` gives bytes back. It is called wherever objects are destroyed.
     """
@@ -145,17 +145,17 @@ class Claim:
         self._end = end
 
     def reduce(self, size: int) -> None:
-        """Keep so many bytes of it alone."""
+        """Shrink the claim to so many bytes."""
         if size < self._size:
             self._end(self._size - size)
             self._size = size
 
     def release(self) -> None:
-        """Give all of it back."""
+        """Release all bytes of the claim."""
         self.reduce(0)
 
     def over(self, data: bytes | pa.Buffer) -> pa.Buffer:
-        """The same bytes as a buffer that keeps the claim; with it goes the claim."""
+        """The same bytes as a buffer that keeps the claim; the claim ends with it."""
         whole = pa.py_buffer(data)
         self.reduce(whole.size)
         return pa.foreign_buffer(whole.address, whole.size, base=_Holder(whole, self))
@@ -165,7 +165,7 @@ class Claim:
 
 
 class _Holder:
-    """Memory, and the claim on it, which a buffer keeps alive."""
+    """Memory, and its claim, which a buffer keeps alive."""
 
     def __init__(self, data: Any, claim: Claim) -> None:
         self.data = data
@@ -178,7 +178,7 @@ class _Holder:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A call of a method, as far as its handler is told of it beside the request.
+    """A call of a method: all that its handler gets beside the request.
 
     ``headers`` are by lower-case names; those that end with ``-bin`` have bytes. ``deadline`` is a time of
     ``time.monotonic()``. ``is_active`` says whether the client still waits. ``peer`` is the client's address.
@@ -195,7 +195,7 @@ class Call:
 
     @property
     def entry_id(self) -> EntryId | None:
-        """The id of the entry that the headers name, or None. Raises :class:`ProtocolError` for one that is none."""
+        """The id of the entry in the headers, or None. Raises :class:`ProtocolError` for an invalid one."""
         text = self._text(ENTRY_ID_HEADER)
         if not text:
             return None
@@ -206,20 +206,20 @@ class Call:
 
     @property
     def entry_name(self) -> str | None:
-        """The name of the entry that the headers have in place of an id, or None."""
+        """The name in the headers in place of an entry's id, or None."""
         return self._text(ENTRY_NAME_HEADER) or None
 
     @property
     def client_version(self) -> str:
-        """The name and version of the client, such as ``rerun-py/0.41.0``; empty where it does not tell."""
+        """The name and version of the client, such as ``rerun-py/0.41.0``; empty if it sends none."""
         return self._text(CLIENT_VERSION_HEADER)
 
     def cancelled(self) -> bool:
-        """Whether nobody waits for an answer any more."""
+        """Whether no client waits for an answer any more."""
         return (self.deadline is not None and time.monotonic() > self.deadline) or not self.is_active()
 
     def check(self) -> None:
-        """Raise :class:`ProtocolError` where nobody waits any more; long handlers call it now and then."""
+        """Raise :class:`ProtocolError` if no client waits any more; long handlers call it now and then."""
         if self.deadline is not None and time.monotonic() > self.deadline:
             raise ProtocolError(Status.DEADLINE_EXCEEDED, "the deadline of the call has passed")
         if not self.is_active():
@@ -257,7 +257,7 @@ class Method:
 def answers(
     name: str, kind: Kind = Kind.UNARY, *, writes: bool = False, waits: bool = False
 ) -> Callable[[Callable[..., Any]], Method]:
-    """Make a method of the function below, which takes the lake beside the request and the call.
+    """Register the function below as a method; it takes the lake beside the request and the call.
 
     The messages are called after the method.
     """
@@ -292,7 +292,7 @@ _STATUSES: Final[tuple[tuple[type[BaseException], Status], ...]] = (
 
 
 def protocol_error(error: BaseException) -> ProtocolError:
-    """The status that an error of a handler becomes; of one that is none of ours, no detail goes out.
+    """The status for an error of a handler; an unforeseen error sends no detail.
 
     >>> from chunkmill.engine.errors import NotFoundError
     >>> protocol_error(NotFoundError("No dataset found with name 'x'")).code
@@ -311,7 +311,7 @@ def protocol_error(error: BaseException) -> ProtocolError:
 
 
 def cause_of(error: BaseException) -> str:
-    """An error on one line of a log, and where it was raised if it is none that this project foresees.
+    """An error on one line of a log; an unforeseen one with the place where it was raised.
 
     >>> from chunkmill.engine.errors import WriteError
     >>> cause_of(WriteError("cannot be written", path="/lake/x"))
@@ -333,7 +333,7 @@ def cloud(name: str) -> Any:
 
 
 def shared(name: str) -> Any:
-    """The class of a message that names something, such as ``EntryId`` or ``DataframePart``."""
+    """The class of a shared message, such as ``EntryId`` or ``DataframePart``."""
     return _class_of(f"rerun.common.v1alpha1.{name}")
 
 
@@ -376,7 +376,7 @@ def schema_in(message: Any) -> pa.Schema:
 
 
 def part_of(rows: pa.Table | pa.RecordBatch) -> Any:
-    """Rows as a part: one batch, whatever they came in."""
+    """Rows as a part: one batch, in whatever form they come."""
     batch = rows if isinstance(rows, pa.RecordBatch) else _one_batch(rows)
     compression = Compression.LZ4 if batch.nbytes > _SMALL else Compression.NONE
     try:
@@ -401,7 +401,7 @@ def _one_batch(table: pa.Table) -> pa.RecordBatch:
 
 
 def rows_in(part: Any, call: Call | None = None) -> pa.Table:
-    """The rows of a part of a client, every buffer of which was checked. Raises :class:`ProtocolError`.
+    """The rows of a client's part, with every buffer checked. Raises :class:`ProtocolError`.
 
     Their memory is claimed of the budget of all calls, for as long as anything of the rows is there. Parts of the
     server's own need no ``call``.
@@ -459,7 +459,7 @@ def _expanded_block(block: bytes, size: int) -> bytes:
 
 
 def _expanded_large(block: bytes, size: int) -> pa.Buffer:
-    """The same by Arrow, which needs the memory once and lets other threads run: 500 MiB held them up for 0.4 s.
+    """The stream, expanded by Arrow: this needs the memory once and lets threads run, which 500 MiB held up for 0.4 s.
 
     Arrow does not say where a block expands to fewer bytes, and leaves the rest as it was: so it has to fail first
     where there is room for one byte less. ``tests/fuzz/bombs_at_once.py`` guards both.
@@ -478,7 +478,7 @@ def _expanded_large(block: bytes, size: int) -> pa.Buffer:
 
 
 def _expanded_within(data: pa.Buffer, size: int, call: Call) -> pa.Buffer:
-    """An Arrow stream whose buffers are compressed within, to so many bytes, as one whose buffers are not."""
+    """An Arrow stream with compressed buffers, expanded to at most so many bytes."""
     if size > MOST_UNCOMPRESSED:
         raise invalid(f"the part of {data.size:,} bytes has buffers that expand to {size:,}")
     claim = _claimed(call, 2 * size)
@@ -488,7 +488,7 @@ def _expanded_within(data: pa.Buffer, size: int, call: Call) -> pa.Buffer:
 
 @contextmanager
 def _turn(size: int, call: Call) -> Iterator[None]:
-    """A block that expands to so many bytes: large ones run one after another, so that cores are left to others."""
+    """A block to expand so many bytes in: large ones run one after another, and leave cores to others."""
     if size < _LARGE:
         yield
         return
@@ -506,7 +506,7 @@ def _claimed(call: Call, size: int) -> Claim:
 
 
 def projected(table: pa.Table, columns: Iterable[str]) -> pa.Table:
-    """These columns alone, in this order; all where none are named. Raises :class:`ProtocolError`."""
+    """Only these columns, in this order; all if none are named. Raises :class:`ProtocolError`."""
     names = list(columns)
     for at, name in enumerate(names):
         if name not in table.column_names:

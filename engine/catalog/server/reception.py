@@ -1,4 +1,4 @@
-"""Reception of calls, the same for all that carries them: rights, memory, metrics, and how a call ends.
+"""Reception of calls, the same for every transport: rights, memory, metrics, and how a call ends.
 
 A token is a JWT, signed by HS256 with a secret of the lake. One budget of memory is for the bytes of all requests, and
 what they expand to: bytes are claimed before memory is taken for them, and a claim on bytes that Arrow reads ends when
@@ -50,7 +50,7 @@ class Permissions(NamedTuple):
 
 
 def secret_place(lake: str) -> Path:
-    """The file with the secret of a lake, in a folder that its clients cannot reach.
+    """The file with the secret of a lake, in a folder out of its clients' reach.
 
     Where it was right in the lake's folder it is moved, and tokens stay valid. Raises ``UsageError`` for a lake in an
     object store.
@@ -71,7 +71,7 @@ def secret_place(lake: str) -> Path:
 
 
 def secret_of(path: Path, *, make: bool) -> bytes:
-    """The secret in a file; with ``make`` it is made where there is none. Of several who make it, one does.
+    """Read the secret; with ``make``, create it if missing. Concurrent callers get the same one.
 
     Raises
     ------
@@ -106,7 +106,7 @@ def secret_of(path: Path, *, make: bool) -> bytes:
 
 
 def token(secret: bytes, *, can_write: bool, seconds: float, hosts: Sequence[str], subject: str) -> str:
-    """A token for so many seconds from now. Clients of Rerun send it to ``hosts`` only (names without ports)."""
+    """A token for so many seconds from now. Rerun's clients send it to ``hosts`` only (names without ports)."""
     now = int(time.time())
     claims = {
         "iss": "chunkmill",
@@ -128,20 +128,20 @@ def signed(claims: Mapping[str, Any], secret: bytes) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Whom a server answers: everybody, or with a ``secret`` those whose token it signed; ``read_only`` binds all."""
+    """The clients of a server: everybody, or with a ``secret`` holders of its tokens; ``read_only`` binds all."""
 
     secret: bytes | None = None
     read_only: bool = False
 
     def permissions(self, headers: Mapping[str, str | bytes]) -> Permissions:
-        """The rights of a call with these headers. Raises :class:`ProtocolError` where its token is none of ours."""
+        """The rights of a call with these headers. Raises :class:`ProtocolError` for a foreign token."""
         if self.secret is None:
             return Permissions(can_read=True, can_write=not self.read_only)
         granted = _granted(self.secret, str(headers.get("authorization", "")))
         return Permissions("read" in granted, "write" in granted and not self.read_only)
 
     def refusal(self) -> ProtocolError:
-        """The error of a call that writes, and may not."""
+        """The error of a call that writes without the right to."""
         reason = "this server is read-only" if self.read_only else "the token does not permit to write"
         return ProtocolError(Status.PERMISSION_DENIED, reason)
 
@@ -158,7 +158,7 @@ def _granted(secret: bytes, header: str) -> Sequence[Any]:
 
 
 def verified(given: str, secret: bytes, audience: str) -> Mapping[str, Any]:
-    """The claims of a token for an audience. Raises :class:`ProtocolError` where it is none of ours, or too old."""
+    """The claims of a token for an audience. Raises :class:`ProtocolError` if it is foreign or too old."""
     jwt = _jwt()
     if len(given) > _LONGEST_TOKEN:
         raise ProtocolError(Status.UNAUTHENTICATED, "malformed token")
@@ -209,7 +209,7 @@ _OPTION: Final = "--request-memory"
 
 
 class MemoryBudget:
-    """So many bytes for all calls together. Call it from any thread."""
+    """A budget of bytes for all calls together. Any thread may use it."""
 
     def __init__(self, most: int = MEMORY_BUDGET) -> None:
         self.most = most
@@ -221,18 +221,18 @@ class MemoryBudget:
 
     @property
     def most_at_once(self) -> int:
-        """The largest claim there may be: an eighth of the budget is left to small ones."""
+        """The largest possible claim: an eighth of the budget is reserved for small ones."""
         return max(self.most - self.most // 8, min(_SMALL, self.most))
 
     @property
     def used(self) -> int:
-        """Bytes that are claimed now."""
+        """The number of claimed bytes."""
         with self._lock:
             self._settle()
             return self._used
 
     def claim(self, size: int, check: Callable[[], None]) -> Claim:
-        """Claim bytes; where they are not free, wait for them. ``check`` raises where nobody waits for the call.
+        """Claim bytes; wait until they are free. ``check`` raises if no client waits for the call.
 
         Raises
         ------
@@ -267,7 +267,7 @@ class MemoryBudget:
     def taking(self) -> Iterator[Callable[[int], None]]:
         """A block in which bytes of a request come, each counted as it does until the block ends.
 
-        What it gives raises :class:`ProtocolError` where they do not fit.
+        The block raises :class:`ProtocolError` if they do not fit.
         """
         total = 0
 
@@ -286,7 +286,7 @@ class MemoryBudget:
             self.end(total)
 
     def end(self, size: int) -> None:
-        """Give bytes back. It may be called wherever objects are destroyed, so it takes no lock."""
+        """Release bytes. It may run wherever objects are destroyed, so it takes no lock."""
         self._ended.append(size)
 
     def freed(self) -> int:
@@ -302,7 +302,7 @@ class MemoryBudget:
             return freed
 
     def _taken(self, size: int, ticket: object | None) -> bool:
-        """Whether bytes were free, and are taken now; large claims are met in the order in which they came."""
+        """Claim bytes if they are free, and return whether they were; large claims are met in order of arrival."""
         is_small = size <= _SMALL
         with self._lock:
             self._settle()
@@ -337,7 +337,7 @@ _SECONDS: Final = (0.001, 0.005, 0.025, 0.1, 0.25, 0.5, 1, 2.5, 10, 60, 300)
 
 
 class ServeMetrics:
-    """Counts calls since the server began; has a registry of its own. Call it from any thread."""
+    """Counts of calls since the server began, in a registry of their own. Any thread may use them."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -357,7 +357,7 @@ class ServeMetrics:
         )
 
     def began(self) -> None:
-        """Count a call that runs."""
+        """Count a running call."""
         self._running.inc()
 
     def sent(self, size: int) -> None:
@@ -365,7 +365,7 @@ class ServeMetrics:
         self._bytes.inc(size)
 
     def ended(self, method: str, status: Status, seconds: float) -> None:
-        """Count a call that ended."""
+        """Count the end of a call."""
         self._running.dec()
         self._calls.labels(method, status.name).inc()
         self._seconds.labels(method).observe(seconds)
@@ -375,7 +375,7 @@ class ServeMetrics:
         self._stalled.inc()
 
     def text(self) -> bytes:
-        """All of them as Prometheus reads them."""
+        """All metrics in the text format of Prometheus."""
         return generate_latest(self.registry)
 
 
@@ -384,7 +384,7 @@ class ServeMetrics:
 
 @dataclass(frozen=True, slots=True)
 class Reception:
-    """Runs calls for callers that ``access`` lets in, within a budget of memory, and counts them.
+    """Runs the calls of callers that ``access`` lets in, within a budget of memory, and counts them.
 
     ``shown`` makes of a text about an error the one that a client gets.
     """
@@ -404,7 +404,7 @@ class Reception:
         remaining: float | None = None,
         is_active: Callable[[], bool] = lambda: True,
     ) -> Generator[bytes, None, None]:
-        """The encoded responses to encoded requests; who calls is looked at before a request is.
+        """The encoded responses to encoded requests; checks the caller before it reads a request.
 
         Raises
         ------
@@ -453,7 +453,7 @@ class Reception:
                 del message
 
     def permitted(self, method: Method, headers: Mapping[str, str | bytes]) -> Permissions:
-        """The rights of a caller. Raises :class:`ProtocolError` where it may not call the method."""
+        """The rights of a caller. Raises :class:`ProtocolError` if it may not call the method."""
         granted = self.access.permissions(headers)
         if not granted.can_read:
             raise ProtocolError(Status.PERMISSION_DENIED, "the token does not permit to read")
@@ -477,8 +477,8 @@ def _answers(method: Method, requests: Iterator[Any], call: Call) -> Iterator[by
         yield message.SerializeToString()
 
 
-def forget(error: BaseException) -> None:
-    """Let go of what the frames of an error hold, in circles as a rule.
+def clear_traceback(error: BaseException) -> None:
+    """Release what the frames of an error hold; as a rule that is in reference circles.
 
     Requests are in there, which may be large, and the call. Where it was refused before its requests were taken, its
     stream counts as open for as long as the call is known: 256 refused calls would be the last of their connection,

@@ -1,4 +1,4 @@
-"""One port for two servers: each connection is looked at, and then carried to the one that speaks its protocol.
+"""One port for two servers: the relay looks at each connection, and carries it to the server of its protocol.
 
 Bytes are handed on as they come, encrypted ones too: clients of gRPC begin with the preface of HTTP/2, or offer ``h2``
 alone when they begin TLS; browsers and all others get the server of HTTP/1.1.
@@ -39,7 +39,7 @@ _LOOK: Final = 1.0
 
 
 def speaks_grpc(data: bytes, *, is_tls: bool) -> bool | None:
-    """Whether a connection that begins with these bytes is one of gRPC; None where more of them have to come."""
+    """Return whether a connection with these first bytes is one of gRPC; None if it takes more of them."""
     if is_tls:
         return _offers_h2_alone(data)
     if data.startswith(_PREFACE[:3]):
@@ -48,7 +48,7 @@ def speaks_grpc(data: bytes, *, is_tls: bool) -> bool | None:
 
 
 def greets(data: bytes) -> bool:
-    """Whether bytes on a plain line are a whole greeting of HTTP/2, its preface and settings, or can be none."""
+    """Return whether bytes on a plain line are a whole greeting of HTTP/2 (preface, settings), or can be none."""
     if not _PREFACE.startswith(data[: len(_PREFACE)]):
         return True
     head = data[len(_PREFACE) : len(_PREFACE) + _FRAME_HEAD]
@@ -59,7 +59,7 @@ def greets(data: bytes) -> bool:
 
 
 def client_of(address: str) -> str:
-    """The client that an address is of: all addresses of a /64 of IPv6 are one's."""
+    """The client of an address: all addresses of a /64 of IPv6 are one client's."""
     ip = ipaddress.ip_address(address.partition("%")[0])
     if isinstance(ip, ipaddress.IPv4Address):
         return address
@@ -81,7 +81,7 @@ def _offers_h2_alone(data: bytes) -> bool | None:
 
 
 def _names_of_protocols(hello: bytes) -> list[bytes]:
-    """The protocols that the first message of TLS offers; none where it is no such message."""
+    """The protocols that the first message of TLS offers; empty for any other message."""
     try:
         at = 4 + 2 + 32
         at += 1 + hello[at]
@@ -107,7 +107,7 @@ def _listed(data: bytes) -> list[bytes]:
 
 
 class _Frames:
-    """Follows the frames of HTTP/2 on a plain line; ``since`` is when a header, or another head, began to come."""
+    """Parses the frames of HTTP/2 on a plain line; ``since`` is when a header, or another head, began to come."""
 
     def __init__(self) -> None:
         self.since: float | None = None
@@ -116,7 +116,7 @@ class _Frames:
         self._is_part = False
 
     def follow(self, data: bytes | memoryview) -> None:
-        """Go on with what came."""
+        """Parse the next bytes."""
         at, size = 0, len(data)
         while at < size:
             if self._left:
@@ -141,7 +141,7 @@ class _Frames:
 
 
 class _Line:
-    """One direction of a connection: what was read and not written yet stays in ``waiting``."""
+    """One direction of a connection: ``waiting`` holds the bytes read and not written yet."""
 
     def __init__(self, source: socket.socket, target: socket.socket | None) -> None:
         self.source = source
@@ -153,9 +153,9 @@ class _Line:
         self.frames: _Frames | None = None
 
     def move(self, buffer: memoryview, most: int) -> None:
-        """Move what can be moved now, in ``most`` pieces; then others have a turn.
+        """Move the bytes that can be moved now, in at most ``most`` pieces; then others have a turn.
 
-        Raises ``OSError`` where an end is gone.
+        Raises ``OSError`` if an end is gone.
         """
         rounds = 0
         while not self.is_over:
@@ -188,7 +188,7 @@ class _Line:
             self.waiting = bytes(self.waiting)  # the buffer is for all connections
 
     def _write(self) -> bool:
-        """Whether all that waited was written."""
+        """Write what waits, and return whether all of it was written."""
         assert self.target is not None
         if not self.waiting:
             return True
@@ -202,7 +202,7 @@ class _Line:
 
 
 class _Connection:
-    """A client and the server that it was given to."""
+    """A client and its server."""
 
     def __init__(self, client: socket.socket, name: str) -> None:
         self.client = client
@@ -229,7 +229,7 @@ class _Connection:
             self.inward.frames.follow(self.inward.waiting)
 
     def wanted(self, end: socket.socket) -> int:
-        """The events that are waited for at one end."""
+        """The events to wait for at one end."""
         events = 0
         for line in self.lines:
             if line.source is end and not line.waiting and not line.at_end:
@@ -285,12 +285,12 @@ class Relay:
         self._thread.start()
 
     def refuse(self) -> None:
-        """Take no connections any more; those that are there go on."""
+        """Accept no more connections; open ones go on."""
         self._is_listening = False
         self._wake.send(b"\0")
 
     def close(self) -> None:
-        """End all connections, and wait until they have."""
+        """End all connections, and wait for their end."""
         self._is_closed = True
         self._wake.send(b"\0")
         self._thread.join()
@@ -354,7 +354,7 @@ class Relay:
         self._selector.register(client, selectors.EVENT_READ, connection)
 
     def _go_on(self, connection: _Connection, end: Any) -> None:
-        """Move what can be moved since one end of a connection reads or writes again."""
+        """Move what can be moved since one end of a connection is ready again."""
         if connection.server is None:
             self._decide(connection)
             return
@@ -367,7 +367,7 @@ class Relay:
             self._watch(connection)
 
     def _decide(self, connection: _Connection) -> None:
-        """Read on until it is known which server a connection is for, and join the two."""
+        """Read until the server of a connection is clear, and join the two."""
         line = connection.inward
         try:
             data = connection.client.recv(_MOST_LOOKED_AT)
@@ -386,7 +386,7 @@ class Relay:
             self._go_on(connection, server)
 
     def _watch(self, connection: _Connection) -> None:
-        """Wait for what each end can do next."""
+        """Register the next events of each end."""
         for end, before in connection.watched.items():
             wanted = connection.wanted(end)
             if wanted == before:

@@ -21,13 +21,13 @@ _MODULES: Final = (chunks, datasets, entries, properties, tables, uploads, sys.m
 """Modules whose functions answer calls."""
 
 FEATURES: Final = ("per_segment_index_values",)
-"""What ``Version`` tells: queries may come with index values of their own for each segment."""
+"""The capability in ``Version``: queries may come with index values of their own for each segment."""
 _PACKAGE: Final = "chunkmill"
 _NUMBERS: Final = re.compile(r"\d+")
 _CAPABILITIES: Final = ("catalog:write:register:file", "dataset:find_chunks")
 _UPLOADS: Final = "catalog:write:staging"
 _OF_WRITERS: Final = "catalog:write:"
-"""The begin of capabilities that are told to those alone who may write."""
+"""The prefix of capabilities for callers with the right to write only."""
 _MOST_TESTED: Final = 32 * MIB
 
 
@@ -69,7 +69,7 @@ def _get_version(_lake: Lake, _request: Any, _call: Call) -> Any:
 
 @cache
 def _own_version() -> Any:
-    """Read once: the file that tells it takes more to be found and parsed than all else of a call."""
+    """Return the own version, read once: to find and parse its file takes more than all else of a call."""
     version = importlib.metadata.version(_PACKAGE)
     major, minor, patch = (int(part) for part in (*_NUMBERS.findall(version), "0", "0")[:3])
     build = {"crate_name": _PACKAGE, "version": {"major": major, "minor": minor, "patch": patch}}

@@ -1,4 +1,4 @@
-"""Calls about tables, made, registered, read and written, and about the search indexes of datasets."""
+"""Calls that create, register, read and write tables, and calls about the search indexes of datasets."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def _register_table(lake: Lake, request: Any, _call: Call) -> Any:
 
 
 def _url_in(lake: Lake, details: Any) -> str:
-    """The place of the table that provider details name, which is one that may be used."""
+    """The place of the table in provider details, checked to be allowed."""
     if details.type_url.rpartition("/")[2] == _SYSTEM[1:]:
         raise invalid("System tables cannot be registered")
     if details.type_url.rpartition("/")[2] != _LANCE[1:]:
@@ -169,7 +169,7 @@ def _difference(first: pa.Table, other: pa.Table) -> str:
 
 
 def _as_known_to(call: Call, table: TableEntry, rows: pa.Table) -> pa.Table:
-    """Rows as a client has them: newer ones know kinds in the table of entries as bytes."""
+    """The rows in the form of the client's version: newer ones know kinds in the table of entries as bytes."""
     if not isinstance(table, EntriesTable) or call.client_version.startswith(_WITH_WIDE_KINDS):
         return rows
     at = rows.schema.get_field_index("entry_kind")
@@ -185,7 +185,7 @@ _METRICS: Final = {
     4: VectorDistanceMetric.Hamming,
 }
 _TOP_K: Final = 10
-"""Vectors that are found where a client does not say how many."""
+"""The number of results of a vector query without a limit."""
 _ROWS: Final = 65_536
 """Rows of a message."""
 _WITHOUT_BTREES: Final = "indexes of words and of vectors are made here, and none of plain values"
@@ -216,7 +216,7 @@ def _create_index(lake: Lake, request: Any, call: Call) -> Any:
     else:
         raise UsageError("the config of an index has no properties")
     (made,) = (index for index in dataset.list_search_indexes() if index.column == column)
-    return cloud("CreateIndexResponse")(index=_told(made.properties), statistics_json=made.statistics.encode())
+    return cloud("CreateIndexResponse")(index=_index_message(made.properties), statistics_json=made.statistics.encode())
 
 
 @answers("ListIndexes")
@@ -224,7 +224,7 @@ def _list_indexes(lake: Lake, _request: Any, call: Call) -> Any:
     dataset = lake.dataset(call)
     indexes = dataset.list_search_indexes()
     return cloud("ListIndexesResponse")(
-        indexes=[_told(index.properties) for index in indexes],
+        indexes=[_index_message(index.properties) for index in indexes],
         statistics_json=[index.statistics.encode() for index in indexes],
     )
 
@@ -235,7 +235,7 @@ def _delete_indexes(lake: Lake, request: Any, call: Call) -> Any:
     column = _column_in(request)
     is_there = any(index.column == column for index in dataset.list_search_indexes())
     gone = dataset.delete_search_indexes(column) if is_there else []
-    return cloud("DeleteIndexesResponse")(indexes=[_told(config) for config in gone])
+    return cloud("DeleteIndexesResponse")(indexes=[_index_message(config) for config in gone])
 
 
 @answers("SearchDataset", Kind.STREAM)
@@ -272,7 +272,7 @@ def _search_dataset(lake: Lake, request: Any, call: Call) -> Iterator[Any]:
 
 
 def _column_in(message: Any) -> ComponentColumnSelector:
-    """The component that a request or a config names."""
+    """The component of a request or a config."""
     if not message.HasField("column") or not message.column.component.component:
         raise invalid("missing required field: 'column'")
     return ComponentColumnSelector(message.column.entity_path.path, message.column.component.component)
@@ -297,7 +297,7 @@ def _vector_in(values: pa.ChunkedArray) -> pa.Array:
     return array.flatten() if pa.types.is_nested(array.type) and hasattr(array, "flatten") else array
 
 
-def _told(config: IndexConfig) -> Any:
+def _index_message(config: IndexConfig) -> Any:
     """The config of an index as a message."""
     column, choices = config.component_column, config.properties.choices
     properties: dict[str, Any]

@@ -1,4 +1,4 @@
-"""``Server``: a catalog for a while, in a temporary folder or in one that stays, and on a port where one is given."""
+"""``Server``: a temporary catalog, in a temporary folder or in one that stays, on a port if one is given."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _GRACE_SECONDS: Final = 1.0
 
 
 class Server:
-    """A catalog that is there until it is shut down.
+    """A catalog that lives until it is shut down.
 
     ::
 
@@ -93,22 +93,22 @@ class Server:
             raise
 
     def url(self) -> str:
-        """The address of the port, which Rerun's client opens; without a port the place, which a client here opens."""
+        """The address of the port for Rerun's client; without a port the place for a client in this process."""
         if self._folder is None:
             raise RuntimeError("the server was shut down")
         return self._folder if self._running is None else self._running.url
 
     @replaced_by("url")
     def address(self) -> str:
-        """The same as :meth:`url`, by its earlier name."""
+        """The same as :meth:`url`, under its earlier name."""
         return self.url()
 
     def host(self) -> str:
-        """The address that was given."""
+        """The given address."""
         return self._host
 
     def client(self) -> CatalogClient:
-        """A client of the catalog. Raises ``RuntimeError`` when the server was shut down."""
+        """A client of the catalog. Raises ``RuntimeError`` after the shutdown."""
         if self._folder is None:
             raise RuntimeError("Cannot create client: server is not running.")
         return CatalogClient(self._folder)
@@ -118,7 +118,7 @@ class Server:
         return self._folder is not None
 
     def shutdown(self) -> None:
-        """End it, and remove a temporary folder. Raises ``RuntimeError`` when it was shut down before."""
+        """Shut down, and remove a temporary folder. Raises ``RuntimeError`` if it was shut down before."""
         if self._folder is None:
             raise RuntimeError("the server is not running")
         self._remove()
@@ -161,7 +161,7 @@ class Server:
 
 
 def _recordings(name: str, given: PathLike | Sequence[PathLike]) -> str | list[str]:
-    """The prefix or the URIs that are to be registered. Raises ``UsageError``."""
+    """The prefix or the URIs to register. Raises ``UsageError``."""
     if isinstance(given, str | os.PathLike):
         if not Path(given).is_dir():
             raise UsageError(f"Prefix path '{os.fspath(given)}' for dataset '{name}' must be a directory.")

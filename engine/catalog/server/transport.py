@@ -18,14 +18,14 @@ from ...errors import MissingExtraError, UsageError, extra_command
 from ...limits import MIB, give_back_freed_memory
 from .lake import MOST_WATCHERS
 from .protocol import Kind, Method, ProtocolError
-from .reception import Access, MemoryBudget, Reception, forget
+from .reception import Access, MemoryBudget, Reception, clear_traceback
 from .relay import HEADER_SECONDS, MOST_OF_CLIENT, STALL_SECONDS, Relay
 from .service import CatalogService
 from .web import Web, WebApp, WebServer
 
 GRPC_OPTIONS: Final = (
     ("grpc.max_send_message_length", -1),
-    ("grpc.so_reuseport", 0),  # or a second server shares the port, and nobody is told
+    ("grpc.so_reuseport", 0),  # or a second server shares the port unnoticed
     # clients ping when they are idle, and while they receive: that is no abuse
     ("grpc.http2.max_ping_strikes", 0),
     ("grpc.http2.min_ping_interval_without_data_ms", 5000),
@@ -57,7 +57,7 @@ def start(
     web: Web | None = None,
     most_of_client: int = MOST_OF_CLIENT,
 ) -> RunningServer:
-    """Serve on a port, by default on one that is free, until the server is stopped.
+    """Serve on a port, by default a free one, until the server is stopped.
 
     ``access`` says who may call, by default everybody. ``tls`` are a certificate with its chain and a private key, in
     PEM; without them the line is plain. ``web`` says what browsers may do beyond calls by pages of this machine. One
@@ -130,7 +130,7 @@ def start(
 
 
 def is_loopback(host: str) -> bool:
-    """Whether an address is one that this machine alone can reach."""
+    """Return whether only this machine can reach an address."""
     try:
         return host == "localhost" or ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
@@ -147,7 +147,7 @@ def _listening(host: str, port: int) -> socket.socket:
 
 
 def _port_holder(port: int) -> str:
-    """The process that listens on a TCP port, as ``process 12 (python server.py)``; empty where it cannot be seen.
+    """The process that listens on a TCP port, as ``process 12 (python server.py)``; empty if it is not visible.
 
     Read from Linux's ``/proc``: processes of other users stay unseen, and so do all on other systems.
     """
@@ -182,7 +182,7 @@ def _port_taken(host: str, port: int, holder: str) -> UsageError:
 
 
 class RunningServer:
-    """A server that runs until it is stopped; ``port`` is the one that it listens on."""
+    """A server that runs until it is stopped; ``port`` is its port."""
 
     def __init__(
         self, server: Any, browsers: WebServer, relay: Relay, watch: _Watch, host: str, port: int, *, is_secure: bool
@@ -202,7 +202,7 @@ class RunningServer:
         return f"{self._scheme}://{host}:{self.port}"
 
     def stop(self, grace_seconds: float | None = None) -> None:
-        """Take no calls any more, let those that run go on for so long, and end them then."""
+        """Accept no more calls, wait so long for the running ones, and end them then."""
         self._relay.refuse()
         ended = self._server.stop(grace_seconds)
         self._browsers.stop(grace_seconds or 0)
@@ -218,7 +218,7 @@ class RunningServer:
 
 
 class _Watch:
-    """Ends calls whose client neither takes nor gives a message for too long, and gives memory of others back."""
+    """Ends calls of stalled clients, which neither take nor send messages, and gives memory of others back."""
 
     def __init__(self, stalled: Callable[[], None], budget: MemoryBudget) -> None:
         self._stalled = stalled
@@ -230,7 +230,7 @@ class _Watch:
 
     @contextmanager
     def waits(self, context: Any) -> Iterator[None]:
-        """The time while a call waits for its client."""
+        """A block in which a call waits for its client."""
         with self._lock:
             self._waiting[context] = time.monotonic() + STALL_SECONDS
         try:
@@ -240,7 +240,7 @@ class _Watch:
                 self._waiting.pop(context, None)
 
     def end(self) -> None:
-        """Look no more."""
+        """Stop the watch."""
         self._is_over.set()
 
     def _look(self) -> None:
@@ -267,7 +267,7 @@ class _Handler:
         self._watch = watch
 
     def of_grpc(self, waiting: ThreadPoolExecutor) -> Any:
-        """The handler of grpcio that takes and gives bytes; one that waits does so in those other threads."""
+        """The handler of grpcio, for bytes; one that waits does so in those other threads."""
         if self._method.kind is Kind.STREAM:
             stream = partial(self._stream)
             if self._method.waits:
@@ -313,5 +313,5 @@ class _Handler:
     def _abort(self, context: Any, error: ProtocolError) -> None:
         code = next(code for code in self._grpc.StatusCode if code.value[0] == error.code)
         text = error.text
-        forget(error)
+        clear_traceback(error)
         context.abort(code, text)

@@ -1,4 +1,4 @@
-"""Uploads through the server: a call grants one, and a request of HTTP redeems the grant.
+"""Uploads through the server: a call grants one, and an HTTP request redeems the grant.
 
 Each grant is for one key of the lake's folder, and a quarter of an hour.
 """
@@ -28,7 +28,7 @@ _PARTS_AT_FIRST: Final = 16
 
 
 class Grant(NamedTuple):
-    """The right to upload one file, of a size if that was told, or part number ``part`` of an ``upload``."""
+    """The right to upload one file, of a size if the client gave one, or part number ``part`` of an ``upload``."""
 
     key: str
     size: int | None
@@ -63,7 +63,7 @@ def _get_write_access_grant(lake: Lake, request: Any, _call: Call) -> Any:
 
 
 def _redemption(lake: Lake, claims: dict[str, Any]) -> dict[str, Any]:
-    """The request of HTTP that redeems a grant."""
+    """The HTTP request that redeems a grant."""
     whole = {**claims, "aud": _AUDIENCE, "exp": int(time.time()) + _VALID_SECONDS}
     return {
         "method": "PUT",
@@ -108,7 +108,7 @@ def _in_parts(lake: Lake, token: bytes) -> Mapping[str, Any]:
 
 
 def granted(lake: Lake, text: str) -> Grant:
-    """The grant in the path of a request. Raises :class:`ProtocolError` where it is none of ours, or too old."""
+    """The grant in the path of a request. Raises :class:`ProtocolError` if it is none of ours, or too old."""
     claims = verified(text, lake.upload_secret, _AUDIENCE)
     return Grant(claims["key"], claims["size"], claims.get("upload", ""), claims.get("part", 0))
 

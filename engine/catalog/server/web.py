@@ -32,7 +32,7 @@ from ..uploads import NewPart, NewUpload
 from . import relay
 from .lake import Lake
 from .protocol import Kind, Method, ProtocolError, Status, cause_of, invalid, protocol_error
-from .reception import CONTENT_TYPE, Reception, forget
+from .reception import CONTENT_TYPE, Reception, clear_traceback
 from .uploads import UPLOAD_PATH, Grant, begin, check_received, granted
 
 LOG: Final = logging.getLogger(__name__)
@@ -56,7 +56,7 @@ class Page:
 
 @dataclass(frozen=True, slots=True)
 class Web:
-    """The limits of what browsers may do: which pages of other origins may call, and the ``pages`` that are served."""
+    """The limits of browsers: the other origins whose pages may call, and the served ``pages``."""
 
     origins: Sequence[str] = ()
     pages: Mapping[str, Page] = field(default_factory=dict)
@@ -113,7 +113,7 @@ class WebApp:
             await _plain(send, 405, "there is nothing to do so with")
 
     def _cors(self, scope: Any, headers: Mapping[str, str]) -> list[tuple[bytes, bytes]] | None:
-        """The headers that let a page of another origin read the answer, or None where it may not call."""
+        """The headers that let a page of another origin read the answer, or None if it may not call."""
         origin = headers.get("origin")
         if origin is None or origin == f"{scope['scheme']}://{headers.get('host', '')}":
             return []
@@ -219,7 +219,7 @@ class WebApp:
         receive: Receive,
         frame: Callable[..., Awaitable[None]],
     ) -> ProtocolError:
-        """Send the answers of a call, and give what it ended with."""
+        """Send the answers of a call, and return its end."""
         gone = asyncio.ensure_future(_wait_until_gone(receive))
         loop = asyncio.get_running_loop()
         executor = self._waiting if method.waits else self._executor
@@ -239,7 +239,7 @@ class WebApp:
                     return ProtocolError(Status.CANCELLED, "the client has gone")
                 await frame(b"\0", data, more=True)
         except ProtocolError as error:
-            forget(error)
+            clear_traceback(error)
             if self.is_stopping and error.code is Status.CANCELLED:
                 return ProtocolError(Status.UNAVAILABLE, "the server is stopping")
             return error
@@ -294,7 +294,7 @@ class WebServer:
 
 
 def _timed_protocol() -> Any:
-    """The class of uvicorn's connections, which ends those whose header does not come whole in time."""
+    """The class of uvicorn's connections with a time limit for the header."""
     import h11
     from uvicorn.protocols.http.h11_impl import H11Protocol
 
@@ -342,7 +342,7 @@ async def _wait_until_gone(receive: Receive) -> None:
 
 
 async def _body(receive: Receive, taken: Callable[[int], None]) -> bytes:
-    """The body of a request; ``taken`` is told of the memory that each piece takes, in pieces and put together."""
+    """The body of a request; ``taken`` gets the memory of each piece, in pieces and put together."""
     pieces, size, paced = [], 0, Pace(receive)
     while True:
         event = await paced()
@@ -427,14 +427,14 @@ _LEAST_PACE: Final = 1024.0
 
 
 class Pace:
-    """Gives the events of a request as they come; a body that comes byte by byte is cut like one that stalls."""
+    """Yields the events of a request as they come; cuts a body that comes byte by byte like one that stalls."""
 
     def __init__(self, receive: Receive) -> None:
         self._receive = receive
         self._until = time.monotonic() + relay.STALL_SECONDS
 
     async def __call__(self) -> Any:
-        """Return the next event. Raises :class:`ProtocolError` where it is too late."""
+        """Return the next event. Raises :class:`ProtocolError` if it is too late."""
         try:
             event = await asyncio.wait_for(self._receive(), max(self._until - time.monotonic(), 0))
         except TimeoutError:
@@ -522,7 +522,7 @@ def _size(headers: Mapping[str, str]) -> int | None:
 _PATHS: Final = ("index.html", "re_viewer.js", "re_viewer_bg.wasm", "favicon.ico", "apple-touch-icon.png", "sw.js")
 _NEEDED: Final = _PATHS[:3]
 _SECONDS: Final = 30.0
-# in a process of its own, which ends when it has told its files: the SDK serves them on a port that cannot be closed
+# in a process of its own, which ends when it has sent its files: the SDK serves them on a port that cannot be closed
 _SCRIPT: Final = """
 import socket, sys
 import rerun

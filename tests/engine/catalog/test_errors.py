@@ -31,7 +31,7 @@ class World:
         self.client = CatalogClient(lake)
         self.ds = self.client.create_dataset("ds", exist_ok=True)
         self.deleted = copy.copy(self.ds)
-        self.deleted._known = replace(self.ds._known, id=EntryId.new(), name="deleted")
+        self.deleted._last_row = replace(self.ds._last_row, id=EntryId.new(), name="deleted")
 
     @property
     def blueprints(self) -> DatasetEntry:

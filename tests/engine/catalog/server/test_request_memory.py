@@ -14,7 +14,7 @@ import pytest
 from chunkmill.engine.catalog import CatalogClient
 from chunkmill.engine.catalog.server import Access, Call, CatalogService, ProtocolError, ServiceOptions, Status, start
 from chunkmill.engine.catalog.server.protocol import SERVICE, part_of, protocol_error, rows_in, schema_message, shared
-from chunkmill.engine.catalog.server.reception import MEMORY_BUDGET, MemoryBudget, Reception, forget
+from chunkmill.engine.catalog.server.reception import MEMORY_BUDGET, MemoryBudget, Reception, clear_traceback
 from chunkmill.engine.errors import UsageError
 from chunkmill.engine.limits import MAX_SCHEMA_FIELDS
 from served import Caller
@@ -72,7 +72,7 @@ def test_a_part_that_expands_beyond_the_budget_is_refused_before_it_does(form: A
     with pytest.raises(ProtocolError, match=r"--request-memory") as caught:
         rows_in(given, Call(claim=budget.claim))
     assert caught.value.code is Status.RESOURCE_EXHAUSTED
-    forget(caught.value)
+    clear_traceback(caught.value)
     assert budget.used == 0
 
 
@@ -84,7 +84,7 @@ def test_a_block_expands_to_what_it_says_exactly(mib: int, more: int) -> None:
     with pytest.raises(ProtocolError) as caught:
         rows_in(part(lz4.block.compress(data, store_size=False), len(data) + more), Call(claim=budget.claim))
     assert caught.value.code is Status.INVALID_ARGUMENT
-    forget(caught.value)
+    clear_traceback(caught.value)
     assert budget.used == 0
 
 
