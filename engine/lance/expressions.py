@@ -67,12 +67,12 @@ class asking:  # noqa: N801 (reads as a word: `with asking(reader, where):`)
                 name, said = token[1], token[0]
                 if said in (";", "--", "/*"):
                     raise UsageError(
-                        f"{self._told([expression])}: it goes on after {said!r}",
+                        f"{self._named([expression])}: it goes on after {said!r}",
                         hint="Write one expression of SQL, without comments.",
                     )
                 if name is not None and name in self._source.schema.names:
                     raise UsageError(
-                        f"{self._told([expression])}: {said} would be text, and not the column",
+                        f"{self._named([expression])}: {said} would be text, and not the column",
                         hint=f"Write `{name}` for the column, and '{name}' for text.",
                     )
 
@@ -90,7 +90,11 @@ class asking:  # noqa: N801 (reads as a word: `with asking(reader, where):`)
             raise UsageError("what is asked for names no column of the table", hint="Ask for one, too.") from None
         if "Lance file" in said or not any(word in said for word in _BAD_SQL):
             return  # a file is damaged
-        told = [one for one in self._expressions if one == self._where or not _NAME.fullmatch(one)]
+        expressions = [
+            expression
+            for expression in self._expressions
+            if expression == self._where or not _NAME.fullmatch(expression)
+        ]
         reason, hint = _PREFIX.sub("", said), _HINT
         if plan := _PLAN.search(said):
             reason = f"{plan[1]} is not of one row"
@@ -98,12 +102,12 @@ class asking:  # noqa: N801 (reads as a word: `with asking(reader, where):`)
             hint = "Write a time as timestamp '2026-01-31 12:00:00', and a day as date '2026-01-31'."
         if missing := _NO_FIELD.search(said):
             name = missing[1].strip('"')
-            told = [one for one in told if name.lower() in one.lower()]
+            expressions = [expression for expression in expressions if name.lower() in expression.lower()]
             meant = f"; did you mean {missing[2]}?" if missing[2] else ""
             reason, hint = f"there is no column {name!r}{meant}", f"There are: {', '.join(self._source.schema.names)}."
-        raise UsageError(f"{self._told(told)}: {reason}" if told else reason, hint=hint) from None
+        raise UsageError(f"{self._named(expressions)}: {reason}" if expressions else reason, hint=hint) from None
 
-    def _told(self, expressions: list[str]) -> str:
+    def _named(self, expressions: list[str]) -> str:
         kind = "condition" if expressions == [self._where] else "expression"
         return f"{', '.join(expressions)!r} is no {kind} on this table"
 
@@ -187,11 +191,11 @@ class TableSnapshot:
             needed = [name for name in self.schema.names if name in names or name in text]
             for batch in self._scanner(needed, None, fragments).to_batches():
                 # Of a batch without a row that is found, pyarrow 19 makes an IndexError; of a table it does not.
-                for found in pa.Table.from_batches([batch]).filter(predicate).to_batches():
+                for matches in pa.Table.from_batches([batch]).filter(predicate).to_batches():
                     if names:
-                        yield pa.RecordBatch.from_arrays([found[name] for name in names], schema=schema)
+                        yield pa.RecordBatch.from_arrays([matches[name] for name in names], schema=schema)
                     else:
-                        yield from _without_columns(found.num_rows)
+                        yield from _without_columns(matches.num_rows)
 
     def _rows_of(self, fragments: Sequence[int] | None) -> int:
         if fragments is None:
@@ -240,20 +244,20 @@ def _substrait(predicate: pc.Expression, schema: pa.Schema) -> bytes | None:
     from pyarrow.substrait import serialize_expressions
 
     # Each field keeps its number; one that Lance cannot be told of is another, which no filter names.
-    known = pa.schema(
+    substrait_schema = pa.schema(
         [
-            pa.field(field.name, field.type) if _is_told(field.type) else pa.field(f"\0{number}", pa.int8())
+            pa.field(field.name, field.type) if _is_in_substrait(field.type) else pa.field(f"\0{number}", pa.int8())
             for number, field in enumerate(schema)
         ]
     )
     try:
-        return bytes(serialize_expressions([predicate], ["filter"], known))
+        return bytes(serialize_expressions([predicate], ["filter"], substrait_schema))
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
         return None
 
 
 @lru_cache(maxsize=1024)
-def _is_told(type_: pa.DataType) -> bool:
+def _is_in_substrait(type_: pa.DataType) -> bool:
     """Whether filters of columns of this type mean the same to Lance."""
     of_time = pa.types.is_timestamp(type_) and type_.unit != "ns"
     plain = pa.types.is_integer(type_) or pa.types.is_float32(type_) or pa.types.is_float64(type_)

@@ -77,20 +77,20 @@ class FragmentReader:
         """All fragments, in their order."""
         with self._table.reading():
             fields = [(field.name(), frozenset(_ids(field))) for field in self._dataset.lance_schema.fields()]
-            found = []
+            fragments = []
             for fragment in self._dataset.get_fragments():
-                one = fragment.metadata
+                metadata = fragment.metadata
                 files = {
                     name: file.path
-                    for file in one.files
+                    for file in metadata.files
                     for ids in [set(file.fields)]
                     for name, own in fields
                     if own & ids
                 }
-                deletions = "" if one.deletion_file is None else one.deletion_file.path(one.id)
+                deletions = "" if metadata.deletion_file is None else metadata.deletion_file.path(metadata.id)
                 deleted = int(fragment.num_deletions)
-                found.append(Fragment(one.id, int(one.physical_rows or 0), deleted, files, deletions))
-            return found
+                fragments.append(Fragment(metadata.id, int(metadata.physical_rows or 0), deleted, files, deletions))
+            return fragments
 
     @cached_property
     def by_id(self) -> dict[int, Fragment]:
@@ -100,13 +100,15 @@ class FragmentReader:
     def has(self, fragment: Fragment) -> bool:
         """Whether the version has this very fragment, with its files."""
         with self._table.reading():
-            found = self._dataset.get_fragment(fragment.id)
-            return found is not None and {*fragment.files.values()} <= {file.path for file in found.metadata.files}
+            existing = self._dataset.get_fragment(fragment.id)
+            return existing is not None and {*fragment.files.values()} <= {
+                file.path for file in existing.metadata.files
+            }
 
     def field_ids(self, columns: Iterable[str]) -> tuple[int, ...]:
         """The numbers by which Lance tells columns from others that had their names before."""
-        known = {field.name(): field.id() for field in self._dataset.lance_schema.fields()}
-        return tuple(known.get(column, -1) for column in columns)
+        ids = {field.name(): field.id() for field in self._dataset.lance_schema.fields()}
+        return tuple(ids.get(column, -1) for column in columns)
 
     def count(self, fragment: Fragment, where: str | None = None) -> int:
         """The number of rows of a fragment in which ``where`` is true. Raises ``UsageError`` for a bad one."""
@@ -120,19 +122,21 @@ class FragmentReader:
 
         Fragments with the same condition are read by one scan, which takes a fifth of what :meth:`count` takes of each.
         """
-        found: dict[tuple[int, str], int] = {}
-        for condition in {one: None for one in conditions if one is not None}:
-            first, *rest = (one for one, its in zip(fragments, conditions, strict=True) if its == condition)
-            found[first.id, condition] = self.count(first, condition)  # which says what is wrong with a condition
+        counts: dict[tuple[int, str], int] = {}
+        for condition in {sql: None for sql in conditions if sql is not None}:
+            first, *rest = (fragment for fragment, own in zip(fragments, conditions, strict=True) if own == condition)
+            counts[first.id, condition] = self.count(first, condition)  # which says what is wrong with a condition
             if not rest:
                 continue
-            for batch in self.expressed({_ADDRESS: _ADDRESS}, f"({condition})", fragments=[one.id for one in rest]):
+            for batch in self.expressed(
+                {_ADDRESS: _ADDRESS}, f"({condition})", fragments=[fragment.id for fragment in rest]
+            ):
                 ids, rows = np.unique(batch.column(_ADDRESS).to_numpy() >> np.uint64(_ROW_BITS), return_counts=True)
                 for id_, count in zip(ids.tolist(), rows.tolist(), strict=True):
-                    found[id_, condition] = found.get((id_, condition), 0) + count
+                    counts[id_, condition] = counts.get((id_, condition), 0) + count
         return [
-            one.rows - one.deleted if condition is None else found.get((one.id, condition), 0)
-            for one, condition in zip(fragments, conditions, strict=True)
+            fragment.rows - fragment.deleted if condition is None else counts.get((fragment.id, condition), 0)
+            for fragment, condition in zip(fragments, conditions, strict=True)
         ]
 
     def count_all(self, where: str | None = None) -> int:
@@ -262,7 +266,7 @@ class FragmentReader:
 
     def check(self, expressions: Iterable[str], where: str | None = None) -> None:
         """Raise ``UsageError`` for what is no SQL on this version."""
-        named = {str(number): one for number, one in enumerate((_ADDRESS, *expressions))}
+        named = {str(number): expression for number, expression in enumerate((_ADDRESS, *expressions))}
         list(self.expressed(named, where, limit=0))
 
     def new_file(self, name: str, schema: pa.Schema) -> ColumnFile:
@@ -273,8 +277,8 @@ class FragmentReader:
         """The rows that a scan of Lance's gives. What it says of SQL is a ``UsageError``."""
         with self._table.reading(), asking(self, *columns.values(), where=where):
             self._check_blobs([*columns.values(), where])
-            found = self._dataset.scanner(columns=dict(columns), filter=where, blob_handling="all_binary", **options)
-            return found.to_table()
+            scanner = self._dataset.scanner(columns=dict(columns), filter=where, blob_handling="all_binary", **options)
+            return scanner.to_table()
 
 
 class ColumnFile:
@@ -321,9 +325,9 @@ def fragments_of(written: Sequence[str]) -> list[Any]:
 def _width_of(types: Iterable[pa.DataType]) -> int | None:
     """The bytes that a row of such columns has; None where that depends on the row."""
     bits = 0
-    for one in types:
+    for type_ in types:
         try:
-            bits += one.bit_width
+            bits += type_.bit_width
         except ValueError:
             return None
     return bits // 8

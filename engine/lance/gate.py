@@ -73,10 +73,10 @@ class _Links(NamedTuple):
     def is_as_it_was(self) -> bool:
         """Whether no folder has changed since."""
         try:
-            found = [os.stat(folder) for folder, _, _ in self.folders]  # noqa: PTH116 (as above)
+            statuses = [os.stat(folder) for folder, _, _ in self.folders]  # noqa: PTH116 (as above)
         except OSError:
             return False
-        return [(one.st_ino, one.st_ctime_ns) for one in found] == [one[1:] for one in self.folders]
+        return [(status.st_ino, status.st_ctime_ns) for status in statuses] == [entry[1:] for entry in self.folders]
 
 
 @dataclass(frozen=True)
@@ -132,8 +132,8 @@ class Gate:
         real = os.path.realpath(place) if isinstance(place, Path) else true_place(place)
         own = self._own(place, name, real)
         for base in dataset.base_paths().values():
-            found = _place_of(base.path)
-            if found is None or not self._is_allowed(found, own):
+            folder = _place_of(base.path)
+            if folder is None or not self._is_allowed(folder, own):
                 raise _refusal(place, name, "its manifest names a folder outside it", base.path)
         if isinstance(place, Path):
             self._check_links(place, name, real, own, int(dataset.version))
@@ -157,8 +157,12 @@ class Gate:
         own = true_place(place)
         ids = {field.name(): field.id() for field in dataset.lance_schema.fields()}
         wanted = tuple(ids.get(column, -1) for column in columns)
-        found = dataset.get_fragments() if fragments is None else map(dataset.get_fragment, fragments)
-        unknown = {one.fragment_id: _state_of_files(own, one.metadata, wanted) for one in found if one is not None}
+        lance_fragments = dataset.get_fragments() if fragments is None else map(dataset.get_fragment, fragments)
+        unknown = {
+            fragment.fragment_id: _state_of_files(own, fragment.metadata, wanted)
+            for fragment in lance_fragments
+            if fragment is not None
+        }
         todo = [id_ for id_, state in unknown.items() if state is None or state not in self._blobs]
         if not todo:
             return
@@ -208,15 +212,15 @@ class Gate:
     def _check_links(self, place: Path, name: str, root: str, own: str, version: int) -> None:
         """Raise ``ForeignFileError`` where a link in a table's folder leads where nothing is allowed."""
         begun = time.time_ns()
-        known = self._links.get(root)
-        if known is None or not known.is_as_it_was():
-            known = _Links.of(root)
-            if all(changed + _SETTLED_NS < begun for _, _, changed in known.folders):
+        entry = self._links.get(root)
+        if entry is None or not entry.is_as_it_was():
+            entry = _Links.of(root)
+            if all(changed + _SETTLED_NS < begun for _, _, changed in entry.folders):
                 if len(self._links) > _MOST_KEPT:
                     self._links.clear()
-                self._links[root] = known
+                self._links[root] = entry
         manifests = (f"{root}/_versions/{2**64 - 1 - version:020}.manifest", f"{root}/_versions/{version}.manifest")
-        for link in (*known.links, *filter(os.path.islink, manifests)):
+        for link in (*entry.links, *filter(os.path.islink, manifests)):
             real = os.path.realpath(link)
             if not self._is_allowed(real, own):
                 raise _refusal(place, name, "a link in its folder leads out of it", os.path.relpath(link, root))
@@ -271,7 +275,7 @@ def _descriptions(array: pa.Array) -> Iterator[pa.StructArray]:
 
 def _state_of_files(own: str, fragment: Any, wanted: tuple[int, ...]) -> tuple[object, ...] | None:
     """Return the state of the files of a fragment, by which they are known; None where there is none such."""
-    found: list[object] = [own, *wanted]
+    parts: list[object] = [own, *wanted]
     for file in fragment.files:
         if file.base_id is not None:
             return None
@@ -282,8 +286,8 @@ def _state_of_files(own: str, fragment: Any, wanted: tuple[int, ...]) -> tuple[o
             except OSError:
                 return None
             state = (status.st_ino, status.st_size, status.st_ctime_ns)
-        found += [file.path, *file.fields, *file.column_indices, *state]
-    return tuple(found)
+        parts += [file.path, *file.fields, *file.column_indices, *state]
+    return tuple(parts)
 
 
 def _place_of(path: str) -> str | None:

@@ -208,11 +208,11 @@ class IndexTable(LancePlace):
             dataset = self.dataset(version)
             if not _has_index(dataset):
                 return json.dumps({"num_indexed_rows": 0, "num_unindexed_rows": dataset.count_rows()})
-            found = dict(dataset.stats.index_stats(_INDEX_NAME))
-        for part in (*found.get("indices", ()), *found.get("segments", ())):
+            statistics = dict(dataset.stats.index_stats(_INDEX_NAME))
+        for part in (*statistics.get("indices", ()), *statistics.get("segments", ())):
             part.pop("centroids", None)
             part.pop("uri", None)
-        return json.dumps(found)
+        return json.dumps(statistics)
 
     def clean(self, version: int, age_seconds: float) -> None:
         """Remove what only versions that are older than that need, where ``version`` is the newest."""

@@ -98,9 +98,9 @@ class TableRows:
         self._check_names()
         fields = []
         for field in self._schema:
-            there = schema.field(field.name) if field.name in schema.names else None
-            is_same = there is not None and not field.metadata and (there.type == field.type or self._converted)
-            fields.append(there if is_same else field)
+            existing = schema.field(field.name) if field.name in schema.names else None
+            is_same = existing is not None and not field.metadata and (existing.type == field.type or self._converted)
+            fields.append(existing if is_same else field)
         own = pa.schema(fields, self._schema.metadata or schema.metadata)
         return self._reader(own, lambda batch: self._completed(batch, own))
 
@@ -134,10 +134,10 @@ class TableRows:
                 hint=f"The table has the columns {', '.join(schema.names) or 'of none'}.",
             )
         for field in self._schema:
-            there = schema.field(field.name)
-            if not self._converted and _plain(field.type) != _plain(there.type):
+            existing = schema.field(field.name)
+            if not self._converted and _plain(field.type) != _plain(existing.type):
                 raise UnfitRowsError(
-                    f"Append with different schema: `{field.name}` should have type {there.type} "
+                    f"Append with different schema: `{field.name}` should have type {existing.type} "
                     f"but type was {field.type}",
                     hint="Cast it, and write it again.",
                 )
@@ -246,8 +246,8 @@ def _column(type_: pa.DataType, value: Any) -> pa.Array:
     if is_one:
         return exact_array([value], type_)
     values = list(value)
-    there = [item for item in values if item is not None]
-    if _is_list(type_) and there and not any(_is_sequence(item, type_) for item in there):
+    items = [item for item in values if item is not None]
+    if _is_list(type_) and items and not any(_is_sequence(item, type_) for item in items):
         return exact_array([values], type_)
     return exact_array(values, type_)
 
@@ -276,7 +276,7 @@ def exact_array(values: Sequence[Any], type_: pa.DataType) -> pa.Array:
 def _has(type_: pa.DataType, kind: Callable[[pa.DataType], bool]) -> bool:
     """Whether values of a type have some of a kind in them."""
     inner = [type_.field(number).type for number in range(type_.num_fields)]
-    return kind(type_) or any(_has(one, kind) for one in inner)
+    return kind(type_) or any(_has(child, kind) for child in inner)
 
 
 def _is_list(type_: pa.DataType) -> bool:
@@ -371,7 +371,7 @@ def _check(schema: pa.Schema, table: str) -> None:
     try:
         for text in _texts_in(schema):
             text.decode()
-        named = [one.name for field in schema for one in _with_inner(field)]
+        named = [inner.name for field in schema for inner in _with_inner(field)]
     except UnicodeDecodeError as error:
         wrong = f"{table} cannot have the name, time zone or metadata {error.object[:60]!r}, which are no UTF-8"
         raise UsageError(wrong, hint="Encode bytes in metadata as base64.") from None
@@ -401,12 +401,12 @@ def _texts_in(schema: pa.Schema) -> Iterator[bytes]:
         yield key
         yield value
     for field in schema:
-        for one in _with_inner(field):
-            for key, value in (one.metadata or {}).items():
+        for inner in _with_inner(field):
+            for key, value in (inner.metadata or {}).items():
                 yield key
                 yield value
-            if pa.types.is_timestamp(one.type):
-                yield (one.type.tz or "").encode()
+            if pa.types.is_timestamp(inner.type):
+                yield (inner.type.tz or "").encode()
 
 
 def _with_inner(field: pa.Field) -> Iterator[pa.Field]:

@@ -79,8 +79,8 @@ class JoinedFragments(NamedTuple):
     @classmethod
     def of(cls, result: Any) -> JoinedFragments:
         """Those of a task of Lance's."""
-        before = frozenset(one.id for one in result.original_fragments)
-        return cls(before, tuple(file.path for one in result.new_fragments for file in one.files))
+        before = frozenset(fragment.id for fragment in result.original_fragments)
+        return cls(before, tuple(file.path for fragment in result.new_fragments for file in fragment.files))
 
 
 class _Newest(NamedTuple):
@@ -115,10 +115,10 @@ class LanceTable(LancePlace):
         self.label = name
         self.version = version
         self._digests = FileDigests(place, self.title)
-        self._kept: _Newest | None = None
+        self._cached: _Newest | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_kept": None}
+        return {**self.__dict__, "_cached": None}
 
     # --- versions
 
@@ -195,23 +195,23 @@ class LanceTable(LancePlace):
         A table that was made anew in its place is another. Where its folder is as it was, no version is asked for
         (50 of a search's 1,300 µs, benchmarks/bench_table_search.py).
         """
-        kept, folder = self._kept, self._state_of("")
-        if kept is not None and folder is not None and folder == kept.folder:
-            return kept.reader
+        cached, folder = self._cached, self._state_of("")
+        if cached is not None and folder is not None and folder == cached.folder:
+            return cached.reader
         settled = folder if folder is not None and time.time_ns() - folder[1] > _SETTLED_NS else None
-        if kept is not None and self.version is not None:
-            return kept.reader
+        if cached is not None and self.version is not None:
+            return cached.reader
         with self.reading():
-            if kept is not None and folder is not None:
-                version = int(kept.dataset.latest_version)
-                if version == kept.reader.version and self._state_of(_file_of(version)) == kept.file:
-                    self._kept = kept._replace(folder=settled)
-                    return kept.reader
+            if cached is not None and folder is not None:
+                version = int(cached.dataset.latest_version)
+                if version == cached.reader.version and self._state_of(_file_of(version)) == cached.file:
+                    self._cached = cached._replace(folder=settled)
+                    return cached.reader
             dataset = self.open()
             self.check_deletions(dataset)
             reader = FragmentReader(self, dataset)
             file = self._state_of(_file_of(reader.version))
-            self._kept = None if file is None else _Newest(reader, dataset, file, settled)
+            self._cached = None if file is None else _Newest(reader, dataset, file, settled)
             return reader
 
     def _state_of(self, name: str) -> FileState | None:
@@ -247,10 +247,10 @@ class LanceTable(LancePlace):
             newest = self.open()
             if newest.branches.list():
                 raise UnsupportedCallError(f"{self.title} has branches, and nobody looks into these", path=self.place)
-            numbers = [int(one["version"]) for one in newest.versions()]
+            numbers = [int(entry["version"]) for entry in newest.versions()]
         for number in reversed(numbers):
             with suppress(NotFoundError), self.reading():
-                yield {file.path for one in self.open(number).get_fragments() for file in one.metadata.files}
+                yield {file.path for fragment in self.open(number).get_fragments() for file in fragment.metadata.files}
 
     # --- rows
 
@@ -395,7 +395,9 @@ class LanceTable(LancePlace):
                 enable_stable_row_ids=True,
                 max_rows_per_file=most or _ROWS_OF_A_FILE,
             )
-            return [json.dumps({**one.to_json(), "digests": self._digests.of_fragment(one)}) for one in made]
+            return [
+                json.dumps({**fragment.to_json(), "digests": self._digests.of_fragment(fragment)}) for fragment in made
+            ]
 
     def append_written(self, written: Sequence[str], version: int) -> None:
         """Add the rows that were written by the columns of a version."""
@@ -473,7 +475,7 @@ class LanceTable(LancePlace):
                 LanceFileReader(self.file_address(name), storage_options=self.storage_options).metadata().num_rows
             )
 
-    def replace(self, files: Mapping[int, str], version: int, told: str) -> int | None:
+    def replace(self, files: Mapping[int, str], version: int, message: str) -> int | None:
         """Let fragments of a version have these files for the columns in them, in one commit; gives its number.
 
         None where others changed one of the fragments, or the columns, meanwhile: nothing was done then. ``told`` is
@@ -492,7 +494,7 @@ class LanceTable(LancePlace):
                 kinds.DataReplacement(groups),
                 read_version=version,
                 storage_options=self.storage_options,
-                commit_message=told,
+                commit_message=message,
             )
 
         return self.commit_once(replaced)
@@ -511,7 +513,9 @@ class LanceTable(LancePlace):
     # --- upkeep
 
     def compact(
-        self, only: Collection[int] | None = None, told: Callable[[Sequence[JoinedFragments]], None] = lambda _: None
+        self,
+        only: Collection[int] | None = None,
+        before_commit: Callable[[Sequence[JoinedFragments]], None] = lambda _: None,
     ) -> None:
         """Join small fragments, by default all, in one commit; none where there is nothing to join.
 
@@ -522,14 +526,16 @@ class LanceTable(LancePlace):
 
         def compacted(dataset: Any) -> None:
             self.check_deletions(dataset)
-            there = () if only is None else (one.fragment_id for one in dataset.get_fragments())
-            others = [id_ for id_ in there if only is not None and id_ not in only]
+            ids = () if only is None else (fragment.fragment_id for fragment in dataset.get_fragments())
+            others = [id_ for id_ in ids if only is not None and id_ not in only]
             plan = Compaction.plan(dataset, {"num_threads": 1, "excluded_fragment_ids": others})
-            self._digests.check({path for task in plan.tasks for one in task.fragments for path in files_of(one)})
+            self._digests.check(
+                {path for task in plan.tasks for fragment in task.fragments for path in files_of(fragment)}
+            )
             joined = [task.execute(dataset) for task in plan.tasks]
             if joined:
                 reach("lance.compact")
-                told([JoinedFragments.of(one) for one in joined])
+                before_commit([JoinedFragments.of(result) for result in joined])
                 Compaction.commit(dataset, joined)
 
         self.commit(compacted)
@@ -547,15 +553,15 @@ class LanceTable(LancePlace):
         with self.writing():
             dataset = self.open()
             if kept_from is not None:
-                made = [one["timestamp"] for one in dataset.versions() if one["version"] >= kept_from]
+                made = [entry["timestamp"] for entry in dataset.versions() if entry["version"] >= kept_from]
                 first = min(made).astimezone()  # Lance tells the local time
                 older_than = max(older_than, datetime.now(UTC) - first + _A_SECOND)
-            told = dataset.cleanup_old_versions(
+            result = dataset.cleanup_old_versions(
                 older_than=older_than, delete_unverified=delete_unverified, error_if_tagged_old_versions=False
             )
             self._digests.join()
         reach("lance.cleanup")
-        return int(told.bytes_removed), int(told.old_versions)
+        return int(result.bytes_removed), int(result.old_versions)
 
     def extend_indexes(self) -> None:
         """Take the rows that indexes do not cover yet into them."""
@@ -688,7 +694,10 @@ def _commit_after_all(dataset: Any, transaction: Any) -> Any:
     change = transaction.operation
     if first is None:
         change = LanceOperation.Overwrite(dataset.lance_schema, change.new_fragments)
-    elif first.fragment_id not in {*change.removed_fragment_ids, *(one.id for one in change.updated_fragments)}:
+    elif first.fragment_id not in {
+        *change.removed_fragment_ids,
+        *(fragment.id for fragment in change.updated_fragments),
+    }:
         change = replace(change, updated_fragments=[*change.updated_fragments, first.metadata])
     retries = 0 if first is None else _MOST_REBASES
     return LanceDataset.commit(dataset, replace(transaction, operation=change), max_retries=retries)
@@ -730,9 +739,9 @@ def _check_keys(keys: pa.Table) -> None:
         seen = Counter(map(repr, whole.to_pylist()))
         twice = [row for row in whole.to_pylist() if seen[repr(row)] > 1]
     if twice:
-        told = ", ".join(f"{name} = {value!r}" for name, value in twice[0].items())
+        key = ", ".join(f"{name} = {value!r}" for name, value in twice[0].items())
         raise UsageError(
-            f"Ambiguous merge inserts are prohibited: several rows have the key ({told})",
+            f"Ambiguous merge inserts are prohibited: several rows have the key ({key})",
             hint="Nothing was written. Give each key once.",
         )
 

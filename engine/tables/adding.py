@@ -24,7 +24,7 @@ def added(table: LanceTable, transforms: Any) -> list[tuple[str, UDF]]:
     """Add the columns of ``Table.add_columns``, and give those of functions, one for each function."""
     reader = table.at()
     schema = reader.schema
-    found: list[tuple[str, UDF]] = []
+    columns: list[tuple[str, UDF]] = []
     if isinstance(transforms, (UDF, UnpackedUDF)):
         udf, prefix = (transforms.udf, transforms.prefix) if isinstance(transforms, UnpackedUDF) else (transforms, "")
         fields = _siblings(schema, udf, prefix)
@@ -53,16 +53,16 @@ def added(table: LanceTable, transforms: Any) -> list[tuple[str, UDF]]:
         udf = single_function(name, given)
         _check_inputs(schema, udf, (name,))
         steps.append((name, _field(name, udf.data_type, udf, metadata_of(udf))))
-        found.append((name, udf))
+        columns.append((name, udf))
     for kind, items in _runs(steps):
         if kind is str:
             note_fresh(table)
             table.add_sql_columns({name: str(item) for name, item in items})
         else:
             table.add_null_columns([item for _, item in items if isinstance(item, pa.Field)])
-    for _, udf in found:
+    for _, udf in columns:
         remember(udf)
-    return found
+    return columns
 
 
 def altered(
@@ -74,32 +74,32 @@ def altered(
     """
     schema = table.at().schema
     of_lance: list[Mapping[str, Any]] = []
-    for one in alterations:
-        check_argument("alteration", one, Mapping)
-        path = one.get("path")
-        if unknown := one.keys() - _ALTERED:
+    for alteration in alterations:
+        check_argument("alteration", alteration, Mapping)
+        path = alteration.get("path")
+        if unknown := alteration.keys() - _ALTERED:
             raise UsageError(f"a column has no {min(unknown)!r} to change", hint=f"Give {', '.join(_ALTERED)}.")
         if not isinstance(path, str):
             raise UsageError("alter_columns() needs the path of each column", hint='{"path": "a", "udf": function}')
         if path not in schema.names and "." not in path:
             raise UsageError(f"there is no column {path!r}", hint=f"There are: {', '.join(schema.names)}.")
-        given = [one[key] for key in _FUNCTION_KEYS if one.get(key) is not None]
+        given = [alteration[key] for key in _FUNCTION_KEYS if alteration.get(key) is not None]
         if len(given) > 1:
             raise UsageError("`virtual_column` is an older name of `udf`: give one of them")
         if not given:
-            if "input_columns" in one:
+            if "input_columns" in alteration:
                 raise UsageError("input_columns are those of a udf, and none is given")
-            if one.keys() == {"path"}:
+            if alteration.keys() == {"path"}:
                 raise UsageError(f"nothing of {path!r} is to be changed", hint=f"Give {', '.join(_ALTERED[1:])}.")
             _check_alone(schema, path)
-            if "rename" in one and (takers := _takers(schema, [path])):
+            if "rename" in alteration and (takers := _takers(schema, [path])):
                 raise UsageError(f"{takers} are computed of {path!r}", hint="Give them other inputs first.")
-            of_lance.append({"name" if key == "rename" else key: value for key, value in one.items()})
+            of_lance.append({"name" if key == "rename" else key: value for key, value in alteration.items()})
             continue
-        if unknown := one.keys() - {"path", "input_columns", *_FUNCTION_KEYS}:
+        if unknown := alteration.keys() - {"path", "input_columns", *_FUNCTION_KEYS}:
             raise UsageError(f"a column's function is changed by itself, without {', '.join(sorted(unknown))}")
         _alter_function(
-            table, schema.field(path), given[0], one.get("input_columns"), schema, (sources or {}).get(path)
+            table, schema.field(path), given[0], alteration.get("input_columns"), schema, (sources or {}).get(path)
         )
     if of_lance:
         note_fresh(table)
@@ -196,8 +196,8 @@ def _siblings(schema: pa.Schema, udf: UDF, prefix: str) -> list[pa.Field]:
     if udf.outputs is None:
         raise UsageError(f"UDF {udf.name!r} gives one column: name it, as in {{'name': {udf.name}}}")
     names = [prefix + field.name for field in udf.outputs]
-    if there := [name for name in names if name in schema.names]:
-        raise UsageError(f"Columns[T] UDF output columns already exist in table schema: {there}")
+    if existing := [name for name in names if name in schema.names]:
+        raise UsageError(f"Columns[T] UDF output columns already exist in table schema: {existing}")
     _check_inputs(schema, udf, names)
     metadata = group_metadata(udf, prefix)
     return [_field(prefix + field.name, field.type, udf, metadata[field.name]) for field in udf.outputs]

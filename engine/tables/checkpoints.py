@@ -76,17 +76,17 @@ def _value(hint: Any, value: Any, name: str) -> Any:
     if get_origin(hint) in (Union, UnionType):
         if value is None and NoneType in arguments:
             return None
-        return _value(next(one for one in arguments if one is not NoneType), value, name)
+        return _value(next(argument for argument in arguments if argument is not NoneType), value, name)
     if get_origin(hint) is list and isinstance(value, list):
-        return [_value(arguments[0], one, name) for one in value]
+        return [_value(arguments[0], item, name) for item in value]
     if get_origin(hint) is dict and isinstance(value, dict):
-        return {key: _value(arguments[1], one, name) for key, one in value.items()}
+        return {key: _value(arguments[1], item, name) for key, item in value.items()}
     if is_dataclass(hint) and isinstance(hint, type):
         return record_of(hint, value)
     if hint is datetime and isinstance(value, str):
-        found = datetime.fromisoformat(value)
-        if found.tzinfo is not None:
-            return found
+        moment = datetime.fromisoformat(value)
+        if moment.tzinfo is not None:
+            return moment
     elif type(value) is hint:
         return value
     raise ValueError(f"its {name} is {str(value)[:40]!r}")
@@ -165,7 +165,7 @@ class FragmentCheckpoints:
 
     def spans(self) -> list[tuple[int, int, str]]:
         """The first and the last offset of each checkpoint, and its name, in their order."""
-        return sorted(found for name in self._names() if (found := _span_of(name)) is not None)
+        return sorted(span for name in self._names() if (span := _span_of(name)) is not None)
 
     def size(self) -> int:
         """The bytes of them all."""
@@ -191,14 +191,14 @@ class FragmentCheckpoints:
         """
         group: list[tuple[int, int, str]] = []
         end = -1
-        for one in self.spans():
-            if within is not None and (one[1] < within[0] or one[0] >= within[1]):
+        for span in self.spans():
+            if within is not None and (span[1] < within[0] or span[0] >= within[1]):
                 continue
-            if group and one[0] > end:
+            if group and span[0] > end:
                 yield from self._joined(group)
                 group = []
-            group.append(one)
-            end = max(end, one[1])
+            group.append(span)
+            end = max(end, span[1])
         yield from self._joined(group)
 
     def write(self, piece: Computed) -> None:

@@ -90,11 +90,11 @@ def raise_for_row(values: Sequence[Any], data_type: pa.DataType, name: str, erro
     for row, value in enumerate(values):
         try:
             array_of_values([value], data_type)
-        except (pa.ArrowException, TypeError, ValueError, OverflowError) as found:
+        except (pa.ArrowException, TypeError, ValueError, OverflowError) as cause:
             said = f"UDF {name!r} returned {_described(value)} for row {row:,} of the batch, which is no {data_type}"
-            wrong = FunctionResultError(f"{said}: {_first_line(found)}")
+            wrong = FunctionResultError(f"{said}: {_first_line(cause)}")
             setattr(wrong, ROW, row)
-            raise wrong from found
+            raise wrong from cause
     raise FunctionResultError(f"UDF {name!r} returned no values of {data_type}: {_first_line(error)}") from error
 
 
@@ -238,16 +238,16 @@ def _one_array(result: Any, data_type: pa.DataType) -> pa.Array:
     raise TypeError("it is no array")
 
 
-def _is_alike(one: pa.DataType, other: pa.DataType) -> bool:
+def _is_alike(first: pa.DataType, other: pa.DataType) -> bool:
     """Whether values of one type are those of another, but for their width."""
-    if one == other or pa.types.is_null(one):
+    if first == other or pa.types.is_null(first):
         return True
-    if _is_list(one) and _is_list(other):
-        return _is_alike(one.value_type, other.value_type)
-    if pa.types.is_struct(one) and pa.types.is_struct(other):
-        names = [field.name for field in one] == [field.name for field in other]
-        return names and all(_is_alike(a.type, b.type) for a, b in zip(one, other, strict=True))
-    return any(family(one) and family(other) for family in (_is_number, _is_text, _is_bytes, pa.types.is_timestamp))
+    if _is_list(first) and _is_list(other):
+        return _is_alike(first.value_type, other.value_type)
+    if pa.types.is_struct(first) and pa.types.is_struct(other):
+        names = [field.name for field in first] == [field.name for field in other]
+        return names and all(_is_alike(a.type, b.type) for a, b in zip(first, other, strict=True))
+    return any(family(first) and family(other) for family in (_is_number, _is_text, _is_bytes, pa.types.is_timestamp))
 
 
 def _is_number(data_type: pa.DataType) -> bool:

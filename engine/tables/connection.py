@@ -87,8 +87,8 @@ class TableConnection:
 
     def table_names(self) -> list[str]:
         """The names of the tables, sorted."""
-        found = Folder.at(self._location).folders()
-        return sorted(name.removesuffix(SUFFIX) for name in found if self._is_table(name))
+        folders = Folder.at(self._location).folders()
+        return sorted(name.removesuffix(SUFFIX) for name in folders if self._is_table(name))
 
     def create_table(
         self,
@@ -140,8 +140,8 @@ class TableConnection:
         Raises ``NotFoundError`` where there is none of that name, or no such version of it.
         """
         if not self._is_table(self.place_of(name).name):
-            known = ", ".join(self.table_names())
-            raise NotFoundError(f"there is no table {name!r}", path=self.uri, hint=f"There are: {known or 'none'}.")
+            names = ", ".join(self.table_names())
+            raise NotFoundError(f"there is no table {name!r}", path=self.uri, hint=f"There are: {names or 'none'}.")
         if version is not None:
             LanceTable(self.place_of(name), name, self.gate).at(version)
         return self._table(name, version)

@@ -65,9 +65,9 @@ def _functions_of(layer: Callable[..., Any]) -> Iterator[FunctionType]:
         yield layer
     elif isinstance(layer, type):
         for _, member in sorted(vars(layer).items()):
-            found = member.fget if isinstance(member, property) else getattr(member, "__func__", member)
-            if isinstance(found, FunctionType):
-                yield found
+            function = member.fget if isinstance(member, property) else getattr(member, "__func__", member)
+            if isinstance(function, FunctionType):
+                yield function
 
 
 def is_plain(value: object) -> bool:
@@ -103,13 +103,13 @@ def _outside(function: FunctionType) -> dict[str, object]:
 
 def values_around(function: FunctionType) -> dict[str, object]:
     """The values that a function refers to in functions around it, but those that are not bound yet."""
-    found: dict[str, object] = {}
+    values: dict[str, object] = {}
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         try:
-            found[name] = cell.cell_contents
+            values[name] = cell.cell_contents
         except ValueError:
             continue
-    return found
+    return values
 
 
 def _is_dunder(name: str) -> bool:
@@ -118,7 +118,7 @@ def _is_dunder(name: str) -> bool:
 
 def _names_of(code: CodeType) -> set[str]:
     inner = (constant for constant in code.co_consts if isinstance(constant, CodeType))
-    return {*code.co_names, *(name for one in inner for name in _names_of(one))}
+    return {*code.co_names, *(name for part in inner for name in _names_of(part))}
 
 
 def _text_of(function: Callable[..., Any]) -> str | None:
@@ -179,8 +179,8 @@ def provenance_of(file: str) -> Provenance | None:
     >>> provenance_of("1000110100001010111110101a0e47c9b8c6e4d61b7d0b4ff2.lance") is None
     True
     """
-    found = _NAME.fullmatch(file)
-    return None if found is None else Provenance(found[1], found[2])
+    match = _NAME.fullmatch(file)
+    return None if match is None else Provenance(match[1], match[2])
 
 
 def keeps_stale(file: str) -> bool:
@@ -189,8 +189,8 @@ def keeps_stale(file: str) -> bool:
     >>> keeps_stale(Provenance("a" * 12, "b" * 12).file_name("job", keeps_stale=True))
     True
     """
-    found = _NAME.fullmatch(file)
-    return found is not None and found[3] == "s"
+    match = _NAME.fullmatch(file)
+    return match is not None and match[3] == "s"
 
 
 def job_digits(job: str) -> str:
@@ -204,8 +204,8 @@ def job_of(file: str) -> str | None:
     >>> job_of(Provenance("a" * 12, "b" * 12).file_name("job")) == job_digits("job")
     True
     """
-    found = _NAME.fullmatch(file)
-    return None if found is None else found[4]
+    match = _NAME.fullmatch(file)
+    return None if match is None else match[4]
 
 
 def token_of(*parts: object) -> str:

@@ -75,13 +75,13 @@ class FragmentWork:
         """
         files: dict[int, WrittenFile] = {}
         todo = list(group)
-        deaths = _Deaths(self, [Piece.whole(one) for one in todo])
+        deaths = _Deaths(self, [Piece.whole(choice) for choice in todo])
         while True:
-            for one in todo:
-                found = (file for file in self.store.of(one.key).files() if self._is_there(file, one))
-                if (file := next(found, None)) is not None:
-                    files[one.fragment.id] = file
-            todo = [one for one in todo if one.fragment.id not in files]
+            for choice in todo:
+                existing = (file for file in self.store.of(choice.key).files() if self._is_there(file, choice))
+                if (file := next(existing, None)) is not None:
+                    files[choice.fragment.id] = file
+            todo = [choice for choice in todo if choice.fragment.id not in files]
             if not todo:
                 break
             with self.staging() as staging:
@@ -111,10 +111,10 @@ class FragmentWork:
             if small and not is_careful:
                 run = replace(run, executor="inline")
             files |= written_files(self.stage(staging, whole, is_careful=is_careful, run=run))
-        for one in todo:
-            if not self.target.keeps_others and files[one.fragment.id].computed < one.rows:
+        for choice in todo:
+            if not self.target.keeps_others and files[choice.fragment.id].computed < choice.rows:
                 raise WriteError(
-                    f"checkpoints of fragment {one.fragment.id} went while they were put together",
+                    f"checkpoints of fragment {choice.fragment.id} went while they were put together",
                     path=self.table.place,
                     hint="Nothing of it was committed; run it again.",
                     transient=True,
@@ -125,9 +125,9 @@ class FragmentWork:
         """Compute pieces, first in a task a worker, then in smaller ones what these leave; gives what tasks told."""
         tasks = self._tasks(pieces, many=is_careful)
         is_brief = self.task_rows is None and len(tasks) > 1 and not is_careful and not self.target.is_cheap
-        told = self.stage(staging, tasks, is_careful=is_careful, seconds=_FIRST_SECONDS if is_brief else None)
-        left = _left(tasks, told)
-        return told + (self.stage(staging, self._tasks(left, many=True), is_careful=is_careful) if left else [])
+        reports = self.stage(staging, tasks, is_careful=is_careful, seconds=_FIRST_SECONDS if is_brief else None)
+        left = _left(tasks, reports)
+        return reports + (self.stage(staging, self._tasks(left, many=True), is_careful=is_careful) if left else [])
 
     def _tasks(self, pieces: Sequence[Piece], *, many: bool) -> list[tuple[Piece, ...]]:
         rows = sum(piece.span[1] - piece.span[0] for piece in pieces)
@@ -152,13 +152,13 @@ class FragmentWork:
             self.table, self.reader.version, self.target, batching, tasks, self.job, is_careful, self.home, seconds
         )
 
-    def _is_there(self, file: WrittenFile, one: SelectedFragment) -> bool:
+    def _is_there(self, file: WrittenFile, choice: SelectedFragment) -> bool:
         """Whether a file that was written before is whole."""
         try:
-            is_whole = self.table.length_of(file.name) == one.fragment.rows == file.rows
+            is_whole = self.table.length_of(file.name) == choice.fragment.rows == file.rows
         except (OSError, RuntimeError):
             return False
-        return is_whole and (self.target.keeps_others or file.computed >= one.rows)
+        return is_whole and (self.target.keeps_others or file.computed >= choice.rows)
 
     def stage(
         self,
@@ -193,11 +193,11 @@ class FragmentWork:
         if any(note.kind == "ended" for note in ran.notes):
             raise SessionError("workers ended in the stage, and tries at their tasks found that", transient=True)
         ran.outcomes()  # each has told how it ended
-        told = [note.data for note in ran.notes if note.kind == "piece"]
+        reports = [note.data for note in ran.notes if note.kind == "piece"]
         if isinstance(run.progress, RowProgress):
             all_ = (piece for pieces in tasks for piece in pieces)
-            run.progress.passed(sum(piece.rows for piece in all_) - sum(piece.rows for piece in _left(tasks, told)))
-        return told
+            run.progress.passed(sum(piece.rows for piece in all_) - sum(piece.rows for piece in _left(tasks, reports)))
+        return reports
 
 
 @contextmanager
@@ -210,14 +210,14 @@ def staging_in(place: str) -> Iterator[Staging]:
         yield staging
 
 
-def written_files(told: Sequence[dict[str, Any]]) -> dict[int, WrittenFile]:
+def written_files(reports: Sequence[dict[str, Any]]) -> dict[int, WrittenFile]:
     """The files of whole fragments that tasks told of."""
-    return {piece["fragment"]: WrittenFile(**piece["file"]) for piece in told if "file" in piece}
+    return {report["fragment"]: WrittenFile(**report["file"]) for report in reports if "file" in report}
 
 
-def _left(tasks: Sequence[tuple[Piece, ...]], told: Sequence[dict[str, Any]]) -> list[Piece]:
+def _left(tasks: Sequence[tuple[Piece, ...]], reports: Sequence[dict[str, Any]]) -> list[Piece]:
     """The rows that tasks have left to others."""
-    reached = {(one["fragment"], one["first"]): one["end"] for one in told}
+    reached = {(report["fragment"], report["first"]): report["end"] for report in reports}
     left = []
     for piece in (piece for pieces in tasks for piece in pieces):
         first, end = piece.span
@@ -274,8 +274,8 @@ class _Deaths:
                 continue
             nulls = [pa.nulls(1, field.type) for field in self._target.schema]
             values = pa.RecordBatch.from_arrays(nulls, schema=self._target.schema)
-            kept = Computed(np.array([offset], np.uint32), values, (failure.to_dict(),))
-            self._work.store.of(self._pieces[fragment].key).write(kept)
+            row = Computed(np.array([offset], np.uint32), values, (failure.to_dict(),))
+            self._work.store.of(self._pieces[fragment].key).write(row)
             self._skipped[str(failure.policy)] += 1
         if refused:
             raise killed_by(self._target.name, refused)
@@ -334,7 +334,7 @@ class BackfillRun:
         whose columns another job has filled are its own, which is warned of. Raises whatever the function raised.
         """
         where = self.where
-        counts.total, counts.rows = len(selected), sum(one.rows for one in selected)
+        counts.total, counts.rows = len(selected), sum(choice.rows for choice in selected)
         is_declared = bool(selected) and declare(self.table, target, selected)
         for _ in range(_MOST_ROUNDS):
             lost = self._round(reader, target, selected, counts)
@@ -379,24 +379,24 @@ class BackfillRun:
         That are the fragments that were lost, what others made of those that are gone, and, where ``is_all``, values of
         another function that were moved meanwhile. Rows that were added meanwhile stay null.
         """
-        then, there = before.by_id, reader.by_id
+        then, now = before.by_id, reader.by_id
         columns, inputs = target.columns, target.inputs
         counts.taken |= {
             id_
-            for id_ in lost & there.keys()
-            if there[id_].rows == then[id_].rows
-            and there[id_].files_of(columns) != then[id_].files_of(columns)
-            and there[id_].files_of(inputs) == then[id_].files_of(inputs)
+            for id_ in lost & now.keys()
+            if now[id_].rows == then[id_].rows
+            and now[id_].files_of(columns) != then[id_].files_of(columns)
+            and now[id_].files_of(inputs) == then[id_].files_of(inputs)
         }
-        is_gone = bool(lost - there.keys())
+        is_gone = bool(lost - now.keys())
         return tuple(
-            one
-            for one in selection_of(reader, target, self.where, recompute_stale=self.recompute_stale).fragments
-            for id_ in [one.fragment.id]
+            choice
+            for choice in selection_of(reader, target, self.where, recompute_stale=self.recompute_stale).fragments
+            for id_ in [choice.fragment.id]
             if id_ not in counts.taken
             and (
                 (id_ in lost if id_ in then else is_gone)
-                or (is_all and target.state_of(one.fragment) == OTHER_FUNCTION)
+                or (is_all and target.state_of(choice.fragment) == OTHER_FUNCTION)
             )
         )
 
@@ -425,16 +425,16 @@ class BackfillRun:
                 counts.errors += [file.errors for file in files.values()]  # these rows are why
                 raise
             self.check(files)
-            kept = self._committed(reader, target, files)
-            for fragment in kept:
+            committed = self._committed(reader, target, files)
+            for fragment in committed:
                 counts.processed += files[fragment].computed - sum(files[fragment].skipped.values())
                 counts.skipped.update(files[fragment].skipped)
                 counts.errors += [files[fragment].errors] if files[fragment].errors else []
-            counts.fragments += len(kept)
-            counts.commits += bool(kept)
-            lost |= files.keys() - kept
-            for one in group:
-                work.store.of(one.key).remove()
+            counts.fragments += len(committed)
+            counts.commits += bool(committed)
+            lost |= files.keys() - committed
+            for choice in group:
+                work.store.of(choice.key).remove()
         return lost
 
     def _committed(self, reader: FragmentReader, target: FilledColumns, files: Mapping[int, WrittenFile]) -> set[int]:
@@ -460,12 +460,12 @@ class BackfillRun:
                     path=self.table.place,
                     hint="Nothing of that was committed. Run the backfill again.",
                 )
-            there = newest.by_id
+            now = newest.by_id
             had = self._own(files, _having(newest, target, files))
             same = {
                 id_
-                for id_ in files.keys() & there.keys() - had
-                if there[id_].rows == before[id_].rows and there[id_].files_of(columns) == before[id_].files_of(columns)
+                for id_ in files.keys() & now.keys() - had
+                if now[id_].rows == before[id_].rows and now[id_].files_of(columns) == before[id_].files_of(columns)
             }
             if not same:
                 return had
@@ -491,8 +491,8 @@ class BackfillRun:
         writers = {id_: job_of(files[id_].name) for id_ in fragments}
         if self.jobs is None or set(writers.values()) <= {job_digits(self.job)}:
             return fragments
-        known = [one for one in self.jobs.all() if one.job_id != self.job]
-        others = {job_digits(one.job_id) for one in known if one.status in (RUNNING, DONE)}
+        records = [record for record in self.jobs.all() if record.job_id != self.job]
+        others = {job_digits(record.job_id) for record in records if record.status in (RUNNING, DONE)}
         return {id_ for id_, writer in writers.items() if writer not in others}
 
 

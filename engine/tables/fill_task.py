@@ -47,7 +47,7 @@ def batches_of(
     Without ``stored``, there are nulls.
     """
     at = 0
-    for piece in (window for one in pieces for window in _windows(one)):
+    for piece in (window for computed in pieces for window in _windows(computed)):
         first, end = int(piece.offsets[0]), int(piece.offsets[-1]) + 1
         yield from _between(at, first, schema, stored)
         if end - first == len(piece):
@@ -152,9 +152,9 @@ class BackfillBody(Body):
             work = _PieceRun(self, piece, staging, ends, amount)
             first, end = piece.span
             try:
-                told = work.whole() if piece.is_whole else work.part()
+                report = work.whole() if piece.is_whole else work.part()
             except _LeftRowsError as left:
-                told, end = {"computed": 0}, left.offset
+                report, end = {"computed": 0}, left.offset
             except _CalledFunctionError as error:
                 staging.mark_failed()
                 errors = self.keep_errors(piece.fragment.id, error.failures)
@@ -164,10 +164,10 @@ class BackfillBody(Body):
             except _EndedWorkerError:
                 task.rows.note("ended", {})
                 break
-            if told is None:
+            if report is None:
                 break
-            rows += told["computed"]
-            task.rows.note("piece", {"fragment": piece.fragment.id, "first": first, "end": end, **told})
+            rows += report["computed"]
+            task.rows.note("piece", {"fragment": piece.fragment.id, "first": first, "end": end, **report})
         yield from ()
         return {"chunks": 0, "rows": rows, "bytes": 0}
 
@@ -186,7 +186,7 @@ class BackfillBody(Body):
             "fragment_id": fragment,
         }
         name = f"{self.job}-{fragment}-{time.time_ns():x}.jsonl"
-        lines = (json.dumps({"error_id": uuid4().hex, **about, **one}) for one in failures)
+        lines = (json.dumps({"error_id": uuid4().hex, **about, **failure}) for failure in failures)
         with writing(str(folder.location)):
             folder.make()
             folder.put(name, "\n".join(lines).encode())
@@ -249,31 +249,31 @@ class _PieceRun:
 
     def part(self) -> dict[str, Any] | None:
         """Compute some rows of a fragment, and leave them as checkpoints; None where another task has failed."""
-        known = self._checkpoints.covered(self._piece.span)
-        computed = sum(map(len, self._kept(self._computed(known), at_end=True)))
+        computed_offsets = self._checkpoints.covered(self._piece.span)
+        computed = sum(map(len, self._kept(self._computed(computed_offsets), at_end=True)))
         return None if self._is_over() else {"computed": computed}
 
     def whole(self) -> dict[str, Any] | None:
         """Compute what is missing of a fragment, and write the file of its columns; None where another has failed."""
-        known = self._checkpoints.covered(self._piece.span)
+        computed_offsets = self._checkpoints.covered(self._piece.span)
         computed = 0
-        if known:
-            computed = sum(map(len, self._kept(self._computed(known), at_end=True)))
+        if computed_offsets:
+            computed = sum(map(len, self._kept(self._computed(computed_offsets), at_end=True)))
             if self._is_over():
                 return None
             pieces = self._checkpoints.in_order()
         else:
-            pieces = self._computed(known)
+            pieces = self._computed(computed_offsets)
             if not self._body.target.is_cheap:
                 pieces = self._kept(pieces, at_end=False)
-        written, failures, found = self._written(pieces)
+        written, failures, count = self._written(pieces)
         if self._is_over():
             return None
         errors = self._body.keep_errors(self._piece.fragment.id, failures)
-        file = WrittenFile(written, self._piece.fragment.rows, found, skipped_by(failures), errors)
+        file = WrittenFile(written, self._piece.fragment.rows, count, skipped_by(failures), errors)
         reach("column.write", located(self._body.table.file_address(written)) if "://" not in written else None)
         self._checkpoints.keep_file(file)
-        return {"computed": computed if known else found, "file": file.to_dict()}
+        return {"computed": computed if computed_offsets else count, "file": file.to_dict()}
 
     def _written(self, pieces: Iterator[Computed]) -> tuple[str, list[dict[str, Any]], int]:
         """Write the file; gives its name, what failed, and how many rows are computed in it."""
@@ -283,10 +283,10 @@ class _PieceRun:
 
         def noting() -> Iterator[Computed]:
             nonlocal count
-            for one in pieces:
-                failures.extend(one.failures)
-                count += len(one)
-                yield one
+            for computed in pieces:
+                failures.extend(computed.failures)
+                count += len(computed)
+                yield computed
 
         columns = list(body.target.columns)
         stored = None
@@ -313,21 +313,21 @@ class _PieceRun:
         said = target.provenance(fragment)
         if where is None or target.keeps_others:
             return said.file_name(self._body.job)
-        kept = f"({where}) IS NOT TRUE AND ({has_value(target.columns)})"
+        others = f"({where}) IS NOT TRUE AND ({has_value(target.columns)})"
         state = target.state_of(fragment)
-        if state in (OTHER_FUNCTION, OTHER_INPUTS) and self._reader.count(fragment, kept):
+        if state in (OTHER_FUNCTION, OTHER_INPUTS) and self._reader.count(fragment, others):
             said = said.beside(function=state == OTHER_FUNCTION, inputs=state == OTHER_INPUTS)
         stale = stale_condition(self._reader, target.columns, fragment)
         keeps = stale is not None and self._reader.count(fragment, f"({where}) IS NOT TRUE AND ({stale})") > 0
         return said.file_name(self._body.job, keeps_stale=keeps)
 
-    def _computed(self, known: list[Offsets]) -> Iterator[Computed]:
+    def _computed(self, computed_offsets: list[Offsets]) -> Iterator[Computed]:
         """The values for the selected rows of the piece that are not known, in order."""
         body, piece = self._body, self._piece
         size = BatchSize(body.batching)
         base = piece.fragment.id << 32
-        skipped, told = Counter[str](), list[dict[str, Any]]()
-        for number, batch in enumerate(self._batches(known)):
+        skipped, all_failures = Counter[str](), list[dict[str, Any]]()
+        for number, batch in enumerate(self._batches(computed_offsets)):
             at = 0
             while at < batch.num_rows:
                 if self._is_over():
@@ -342,7 +342,7 @@ class _PieceRun:
                 began = time.perf_counter()
                 try:
                     with _announced(self._staging, piece, offsets, wanted=body.is_careful):
-                        found, values, failed = body.target.compute(taken, addresses)
+                        mask, values, failed = body.target.compute(taken, addresses)
                 except _EndedWorkerError:
                     raise
                 except Exception as error:
@@ -352,26 +352,26 @@ class _PieceRun:
                 self._amount.add(part.num_rows)
                 failures = tuple(failure.to_dict() for failure in failed)
                 if failures:
-                    told += failures
+                    all_failures += failures
                     skipped.update(skipped_by(failures))
                     try:
                         body.target.check_skipped(skipped, None)
                     except SkipThresholdExceededError as error:
-                        raise _CalledFunctionError(error, told) from error
-                kept = offsets if found is None else offsets[found]
-                if len(kept):
-                    yield Computed(kept, values, failures)
+                        raise _CalledFunctionError(error, all_failures) from error
+                rows = offsets if mask is None else offsets[mask]
+                if len(rows):
+                    yield Computed(rows, values, failures)
 
-    def _batches(self, known: list[Offsets]) -> Iterator[pa.RecordBatch]:
+    def _batches(self, computed_offsets: list[Offsets]) -> Iterator[pa.RecordBatch]:
         """The rows that are to be computed, with the inputs."""
         body, piece = self._body, self._piece
         rows, size = body.batching.read_rows, body.batching.read_bytes
         inputs = list(body.target.inputs)
-        if not known and piece.only is None:
+        if not computed_offsets and piece.only is None:
             yield from self._reader.selected(piece.fragment, inputs, piece.where, piece.span, rows=rows, size=size)
             return
         is_known = np.zeros(piece.fragment.rows, np.bool_)
-        for offsets in known:
+        for offsets in computed_offsets:
             is_known[offsets] = True
         if is_known[slice(*piece.span)].all():
             return  # to look which rows are asked for takes 10 ms of a million
@@ -464,8 +464,8 @@ class CalledRows(NamedTuple):
 
 def batches_at_hand(staging: Staging) -> list[CalledRows]:
     """The batches that functions had when the tasks of a stage ended."""
-    found = filter(None, map(_NAME.fullmatch, staging.folder.names()))
-    return sorted(CalledRows(*map(int, name.groups())) for name in found)
+    matches = filter(None, map(_NAME.fullmatch, staging.folder.names()))
+    return sorted(CalledRows(*map(int, match.groups())) for match in matches)
 
 
 def rows_that_kill(run: Callable[[Piece], list[CalledRows] | None], piece: Piece, batch: CalledRows) -> list[int]:
@@ -473,17 +473,17 @@ def rows_that_kill(run: Callable[[Piece], list[CalledRows] | None], piece: Piece
 
     ``run`` computes a piece, and gives None, or what the function had when its worker died.
     """
-    found: list[int] = []
+    offsets: list[int] = []
     todo = [(batch.first, batch.last + 1)]
     while todo:
         at_hand = run(replace(piece, span=todo.pop(), is_whole=False))
         for _, first, last in at_hand or ():
             if first == last:
-                found.append(first)
+                offsets.append(first)
             else:
                 middle = (first + last + 1) // 2
                 todo += [(middle, last + 1), (first, middle)]
-    return sorted(found)
+    return sorted(offsets)
 
 
 def killed_by(name: str, rows: list[tuple[int, int]]) -> PipelineError:

@@ -93,17 +93,17 @@ def instance_of(
     The eight that were used last are kept.
     """
     with _making:
-        found = _made.pop(token, None)
-        if found is None:
+        instance = _made.pop(token, None)
+        if instance is None:
             args, kwargs = arguments or ((), {})
-            found = kind(*args, **kwargs)
-            prepare = getattr(found, "preprocess", None)
+            instance = kind(*args, **kwargs)
+            prepare = getattr(instance, "preprocess", None)
             if callable(prepare):
                 prepare()
-        _made[token] = found
+        _made[token] = instance
         while len(_made) > _MOST:
             del _made[next(iter(_made))]
-        return found
+        return instance
 
 
 MARK: Final = "virtual_column"

@@ -269,15 +269,15 @@ class JobTable:
 
     def all(self) -> list[JobRecord]:
         """All jobs, the oldest first. Those whose record is damaged are left out, with a warning."""
-        found = []
+        records = []
         for name in self._names(self._jobs):
             try:
-                found.append(self.get(name.removesuffix(".json")))
+                records.append(self.get(name.removesuffix(".json")))
             except ReadError as error:
                 warnings.warn(f"a job is left out: {error}", RuntimeWarning, stacklevel=3)
             except NotFoundError:
                 continue  # it was removed meanwhile
-        return sorted(found, key=lambda one: one.launched_at)
+        return sorted(records, key=lambda record: record.launched_at)
 
     def sweep(self) -> None:
         """Remove what jobs have left that were killed while they wrote their record."""
@@ -289,12 +289,12 @@ class JobTable:
 
     def running(self) -> list[JobRecord]:
         """The jobs that run. One whose record is damaged does not: a power failure has cut it."""
-        found = []
+        records = []
         for name in self._names(self._jobs):
             with contextlib.suppress(ReadError, NotFoundError):
                 record = self.get(name.removesuffix(".json"))
-                found += [record] if record.status == RUNNING else []
-        return found
+                records += [record] if record.status == RUNNING else []
+        return records
 
     def get(self, job_id: str) -> JobRecord:
         """A job. Raises ``NotFoundError`` where there is none of that id."""
@@ -312,7 +312,7 @@ class JobTable:
                 f"the record of a job is damaged: {error!r}", path=self._jobs.place(name), hint=hint
             ) from None
         if is_dead:
-            names = [found for found in self._names(self._errors, ".jsonl") if found.startswith(f"{job_id}-")]
+            names = [file for file in self._names(self._errors, ".jsonl") if file.startswith(f"{job_id}-")]
             why = "nothing was heard of it for an hour" if record.is_silent else "its process is gone"
             return replace(record, status=FAILED, error=why, errors=sorted(names))
         return record
@@ -323,10 +323,10 @@ class JobTable:
         """The error records of all jobs, or of one; of a column, or of a type of errors."""
         jobs = self.all() if job_id is None else [self.get(job_id)] if self._has(job_id) else []
         files = {name: job for job in jobs for name in job.errors}  # a run may go on with those of one before
-        found = (record for name, job in files.items() for record in self._records(job, name))
+        records = (record for name, job in files.items() for record in self._records(job, name))
         return [
             record
-            for record in found
+            for record in records
             if (column is None or column in (record.column_name, *record.output_columns))
             and (kind is None or record.error_type == kind)
         ]
@@ -361,7 +361,7 @@ class JobTable:
             )
 
 
-_ERROR_FIELDS: Final = tuple(one.name for one in fields(ErrorRecord))
+_ERROR_FIELDS: Final = tuple(member.name for member in fields(ErrorRecord))
 
 
 def _error_data(line: bytes) -> dict[str, Any]:
@@ -409,8 +409,8 @@ def kept(
             error.add_note(f"Nor could it be kept that the job failed: {second}")
         if _is_interrupt(error):
             done = f"{counts.fragments} of {counts.total} fragments of {column!r} are committed"
-            told = f"{done}, and checkpoints of others are kept. Run the same again to go on from there (job {job})."
-            raise type(error)(told) from None
+            message = f"{done}, and checkpoints of others are kept. Run the same again to go on from there (job {job})."
+            raise type(error)(message) from None
         if isinstance(error, UsageError) or not isinstance(error, Exception):
             raise
         row = next(
@@ -505,8 +505,8 @@ class JobFuture(Generic[R]):
                 if self._thread.ident is not None:
                     raise_in_thread(self._thread.ident)
                 cancel_jobs_while(self._thread.is_alive, _CLEARING)
-                told = self._future.exception() if self._future.done() else None
-                raise type(interrupt)(str(told or _INTERRUPTED)) from None
+                failure = self._future.exception() if self._future.done() else None
+                raise type(interrupt)(str(failure or _INTERRUPTED)) from None
         return self.result()
 
 

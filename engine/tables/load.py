@@ -91,15 +91,15 @@ class LoadedColumns(FilledColumns):
     ) -> tuple[Any, pa.RecordBatch, Sequence[RowFailure]]:
         """The values of the rows that the source has, or of all rows."""
         assert self.keys is not None
-        found, values = self.keys.find(batch.column(0), self.schema)
-        if self.keeps_others or found.all():
-            return found, values, ()
-        indices = np.zeros(len(found), np.int64)
-        indices[found] = np.arange(values.num_rows)
+        mask, values = self.keys.find(batch.column(0), self.schema)
+        if self.keeps_others or mask.all():
+            return mask, values, ()
+        indices = np.zeros(len(mask), np.int64)
+        indices[mask] = np.arange(values.num_rows)
         if not values.num_rows:
-            nulls = [pa.nulls(len(found), field.type) for field in self.schema]
+            nulls = [pa.nulls(len(mask), field.type) for field in self.schema]
             return None, pa.RecordBatch.from_arrays(nulls, schema=self.schema), ()
-        return None, values.take(pa.array(indices, mask=~found)), ()
+        return None, values.take(pa.array(indices, mask=~mask)), ()
 
     def state_of(self, fragment: Fragment) -> int:  # noqa: ARG002 (all are filled)
         """All fragments are filled."""
@@ -185,23 +185,25 @@ def partitioned(
     parts = max(1, min(_MOST_PARTS, -(-size // _PART_BYTES)))
     groups = tuple(dealt(source.pieces, lambda piece: piece.size, _TASK_BYTES))
     sizes = [sum(piece.size for piece in group) for group in groups]
-    cut = _told_by(CutBody(source, names, groups, parts), sizes, staging, run, table)
-    nulls, rows = (sum(told[name] for told in cut) for name in ("nulls", "rows"))
+    cut = _reports_of(CutBody(source, names, groups, parts), sizes, staging, run, table)
+    nulls, rows = (sum(report[name] for report in cut) for name in ("nulls", "rows"))
     if nulls:
         warnings.warn(f"{nulls} rows of the source have no {pk!r}, and are ignored", UserWarning, stacklevel=2)
-    files = {values: number for number, values in enumerate(sorted({one[2] for told in cut for one in told["runs"]}))}
+    files = {
+        values: number for number, values in enumerate(sorted({entry[2] for report in cut for entry in report["runs"]}))
+    }
     runs: list[list[tuple[str, int]]] = [[] for _ in range(parts)]
-    for part, name, values in (one for told in cut for one in told["runs"]):
+    for part, name, values in (entry for report in cut for entry in report["runs"]):
         runs[part].append((name, files[values]))
     body = SortBody(source.schema.field(pk), tuple(tuple(sorted(own)) for own in runs))
-    ordered = _told_by(body, [size // parts] * parts, staging, run, table)
-    doubled = sum(told["duplicates"] for told in ordered)
+    ordered = _reports_of(body, [size // parts] * parts, staging, run, table)
+    doubled = sum(report["duplicates"] for report in ordered)
     if doubled:
         raise UsageError(
             f"Source dataset contains {doubled} duplicate primary key values in column {pk!r}. "
             "Deduplicate the source before loading."
         )
-    return HashedSource(staging.location, parts, tuple(files), sum(told["bytes"] for told in cut) // max(rows, 1))
+    return HashedSource(staging.location, parts, tuple(files), sum(report["bytes"] for report in cut) // max(rows, 1))
 
 
 @dataclass(frozen=True)
@@ -243,10 +245,10 @@ class CutBody(Body):
 
         for piece in self.groups[task.index]:
             for batch in self.source.read(piece, self.columns):
-                known = batch.filter(batch.column(key).is_valid())
-                nulls += batch.num_rows - known.num_rows
-                rows, size, total = rows + known.num_rows, size + known.nbytes, total + known.nbytes
-                held += [known] if known.num_rows else []
+                keyed = batch.filter(batch.column(key).is_valid())
+                nulls += batch.num_rows - keyed.num_rows
+                rows, size, total = rows + keyed.num_rows, size + keyed.nbytes, total + keyed.nbytes
+                held += [keyed] if keyed.num_rows else []
                 if size >= _TASK_BYTES:
                     keep()
                     size = 0
@@ -279,7 +281,7 @@ class SortBody(Body):
         return {"duplicates": duplicates_in(part)}
 
 
-def _told_by(
+def _reports_of(
     body: CutBody | SortBody, sizes: Iterable[int], staging: Staging, run: RunOptions, table: LanceTable
 ) -> list[dict[str, Any]]:
     """Run a stage, and give what each of its tasks told at its end."""
@@ -287,7 +289,7 @@ def _told_by(
     ran = Stage(body, tasks, staging, destination=table.place).run(run)
     warn_of(ran.notes, set())
     raise_failure(ran.notes)
-    return [told for told in ran.outcomes() if isinstance(told, dict)]
+    return [report for report in ran.outcomes() if isinstance(report, dict)]
 
 
 def run_load(
@@ -320,12 +322,12 @@ def _added(table: LanceTable, fields: Sequence[pa.Field]) -> list[pa.Field]:
     Raises ``UsageError`` where such a column has another type.
     """
     while True:
-        there = table.at().schema
-        missing = [field for field in fields if field.name not in there.names]
+        schema = table.at().schema
+        missing = [field for field in fields if field.name not in schema.names]
         for field in fields:
-            if field not in missing and there.field(field.name).type != field.type:
+            if field not in missing and schema.field(field.name).type != field.type:
                 raise UsageError(
-                    f"{field.name!r} was added meanwhile, as {there.field(field.name).type}", path=table.place
+                    f"{field.name!r} was added meanwhile, as {schema.field(field.name).type}", path=table.place
                 )
         if not missing:
             return []
@@ -342,7 +344,7 @@ def _groups(reader: FragmentReader, columns: Sequence[str]) -> list[tuple[str, .
     """The columns that have their files together in all fragments: only such can be given new files at once."""
     groups: dict[tuple[str, ...], list[str]] = {}
     for column in columns:
-        groups.setdefault(tuple(one.files.get(column, "") for one in reader.fragments), []).append(column)
+        groups.setdefault(tuple(fragment.files.get(column, "") for fragment in reader.fragments), []).append(column)
     return list(map(tuple, groups.values()))
 
 

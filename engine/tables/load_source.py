@@ -87,7 +87,7 @@ def source_of(source: str | Sequence[str], given: str | None) -> ColumnSource:
     if given not in (None, "parquet", "lance", "ipc"):
         raise UsageError(f"source_format is parquet, lance or ipc, not {given!r}")
     if not isinstance(source, str):
-        places = [located(one) for one in source]
+        places = [located(path) for path in source]
         if not places:
             raise UsageError("the source has no files")
         format_ = cast("Format | None", given) or _format_of(places[0])
@@ -116,9 +116,9 @@ def _of_files(places: Sequence[Location], format_: Format) -> ColumnSource:
             if format_ == "parquet":
                 import pyarrow.parquet as pq
 
-                found = pq.ParquetFile(file)
-                own = found.schema_arrow
-                groups = [found.metadata.row_group(number) for number in range(found.num_row_groups)]
+                parquet_file = pq.ParquetFile(file)
+                own = parquet_file.schema_arrow
+                groups = [parquet_file.metadata.row_group(number) for number in range(parquet_file.num_row_groups)]
                 pieces += [
                     SourcePiece(str(place), number, group.total_byte_size) for number, group in enumerate(groups)
                 ]
@@ -148,9 +148,9 @@ def _format_at(place: Location) -> Format:
     if names is not None:
         if "_versions" in folder.folders():
             return "lance"
-        found = {_SUFFIXES[suffix] for name in names for suffix in _SUFFIXES if name.endswith(suffix)}
-        if len(found) == 1:
-            return found.pop()
+        formats = {_SUFFIXES[suffix] for name in names for suffix in _SUFFIXES if name.endswith(suffix)}
+        if len(formats) == 1:
+            return formats.pop()
     if not _is_there(place):
         raise SourceMissingError("there is no such file or folder", path=str(place), hint="Check the path.")
     raise _unknown(place)
@@ -181,10 +181,10 @@ def _files_at(place: Location, format_: Format) -> list[Location]:
             raise SourceMissingError("there is no such file", path=str(place), hint="Check the path.")
         return [place]
     ends = tuple(suffix for suffix, of in _SUFFIXES.items() if of == format_)
-    found = sorted(name for name in names if name.endswith(ends)) or sorted(names)
-    if not found:
+    matches = sorted(name for name in names if name.endswith(ends)) or sorted(names)
+    if not matches:
         raise SourceMissingError(f"the folder has no {format_} files", path=str(place), hint="Check the path.")
-    return [place / name for name in found]
+    return [place / name for name in matches]
 
 
 def _names(folder: Folder) -> list[str] | None:
@@ -210,8 +210,8 @@ def _stamp(place: Location) -> tuple[int, int]:
 
 
 def _opened(place: str) -> Any:
-    found = located(place)
-    return RemoteFile(place) if isinstance(found, ObjectUrl) else pa.memory_map(place)
+    location = located(place)
+    return RemoteFile(place) if isinstance(location, ObjectUrl) else pa.memory_map(place)
 
 
 @contextlib.contextmanager
@@ -320,22 +320,24 @@ class HashedSource:
 
     def find(self, keys: pa.Array, schema: pa.Schema) -> tuple[npt.NDArray[np.bool_], pa.RecordBatch]:
         """The mask of the keys that the source has, and the values of these, in their order. A null is no key."""
-        found = np.zeros(len(keys), np.bool_)
-        there = np.flatnonzero(np.asarray(keys.is_valid()))
-        known = keys.take(pa.array(there)) if len(there) != len(keys) else keys
-        hashes = hashes_of(known)
+        mask = np.zeros(len(keys), np.bool_)
+        valid_rows = np.flatnonzero(np.asarray(keys.is_valid()))
+        valid_keys = keys.take(pa.array(valid_rows)) if len(valid_rows) != len(keys) else keys
+        hashes = hashes_of(valid_keys)
         numbers = part_of(hashes, self.parts)
         hits: list[npt.NDArray[np.int64]] = [np.empty((3, 0), np.int64)]
         for part in np.unique(numbers).tolist():
             mine = np.flatnonzero(numbers == part)
             table = _part(self.folder, self.name_of(part))
-            at = _places(table, hashes[mine], known.take(pa.array(mine)))
+            at = _places(table, hashes[mine], valid_keys.take(pa.array(mine)))
             hit = at >= 0
-            hits.append(np.stack([there[mine[hit]], *(table.column(name).to_numpy()[at[hit]] for name in (FILE, ROW))]))
+            hits.append(
+                np.stack([valid_rows[mine[hit]], *(table.column(name).to_numpy()[at[hit]] for name in (FILE, ROW))])
+            )
         order, files, rows = np.concatenate(hits, axis=1).astype(np.int64)
         if not len(order):
-            return found, pa.RecordBatch.from_pylist([], schema)
-        found[order] = True
+            return mask, pa.RecordBatch.from_pylist([], schema)
+        mask[order] = True
         by_file = np.argsort(files, kind="stable")
         values = [
             _part(self.folder, self.files[files[own[0]]]).select(schema.names).take(pa.array(rows[own]))
@@ -346,14 +348,14 @@ class HashedSource:
             joined.column(name).chunk(0) if joined.num_rows else pa.nulls(0, schema.field(name).type)
             for name in schema.names
         ]
-        return found, pa.RecordBatch.from_arrays(arrays, schema=schema)
+        return mask, pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 def _places(table: pa.Table, hashes: Hashes, keys: pa.Array) -> npt.NDArray[np.int64]:
     """The row of each key in a sorted part; -1 where it is not there."""
     sorted_ = table.column(HASH).to_numpy()
     at = np.searchsorted(sorted_, hashes).astype(np.int64)
-    found = np.full(len(hashes), -1, np.int64)
+    places = np.full(len(hashes), -1, np.int64)
     open_ = np.arange(len(hashes))
     while len(open_):
         inside = at[open_] < len(sorted_)
@@ -364,10 +366,10 @@ def _places(table: pa.Table, hashes: Hashes, keys: pa.Array) -> npt.NDArray[np.i
         equal = np.asarray(
             pc.equal(table.column(KEY).take(pa.array(at[open_])).combine_chunks(), keys.take(pa.array(open_)))
         )
-        found[open_[equal]] = at[open_[equal]]
+        places[open_[equal]] = at[open_[equal]]
         open_ = open_[~equal]
         at[open_] += 1  # another key with this hash
-    return found
+    return places
 
 
 @lru_cache(maxsize=_PARTS_OPEN)

@@ -134,9 +134,9 @@ class Piece:
         return bisect_left(self.only, end) - bisect_left(self.only, first)
 
     @classmethod
-    def whole(cls, one: SelectedFragment | Piece) -> Piece:
+    def whole(cls, choice: SelectedFragment | Piece) -> Piece:
         """All of a fragment, whose file is written."""
-        return cls(one.fragment, one.where, one.key, (0, one.fragment.rows), is_whole=True)
+        return cls(choice.fragment, choice.where, choice.key, (0, choice.fragment.rows), is_whole=True)
 
 
 def selection_of(
@@ -163,16 +163,18 @@ def selection_of(
     if recompute_stale:
         stale = stale_rows(reader, target.columns, fragments)
         wanted = [
-            f"({one}) OR ({stale_condition(reader, target.columns, fragment)})" if one is not None and rows else one
-            for fragment, one, rows in zip(fragments, wanted, stale, strict=True)
+            f"({condition}) OR ({stale_condition(reader, target.columns, fragment)})"
+            if condition is not None and rows
+            else condition
+            for fragment, condition, rows in zip(fragments, wanted, stale, strict=True)
         ]
     chosen = [
-        SelectedFragment(fragment, one, _key(target, fragment, one, reader.schema), rows)
-        for fragment, one, rows in zip(fragments, wanted, reader.counts(fragments, wanted), strict=True)
+        SelectedFragment(fragment, condition, _key(target, fragment, condition, reader.schema), rows)
+        for fragment, condition, rows in zip(fragments, wanted, reader.counts(fragments, wanted), strict=True)
         if rows
     ]
-    told = where if where is not None else None if by_function or by_inputs else read_easily(target.is_null)
-    return RowSelection(told, tuple(chosen), by_function, by_inputs)
+    shown = where if where is not None else None if by_function or by_inputs else read_easily(target.is_null)
+    return RowSelection(shown, tuple(chosen), by_function, by_inputs)
 
 
 def warn_of_mismatch(selection: RowSelection, target: FilledColumns, where: str | None) -> None:
@@ -197,10 +199,10 @@ def tasks_of(pieces: Sequence[Piece], task_rows: int) -> list[tuple[Piece, ...]]
     tasks: list[list[Piece]] = [[]]
     first = number = 0
     for end in sorted({*ends, *bounds} - {0}):
-        one = pieces[number]
-        begin = one.span[1] - ends[number]
+        piece = pieces[number]
+        begin = piece.span[1] - ends[number]
         span = (begin + first, begin + end)
-        tasks[-1].append(replace(one, span=span, is_whole=one.is_whole and span == one.span))
+        tasks[-1].append(replace(piece, span=span, is_whole=piece.is_whole and span == piece.span))
         if end in bounds:
             tasks.append([])
         number += end == ends[number]
@@ -399,30 +401,30 @@ def admit(name: str, wanted: TaskNeeds, run: RunOptions, *, check: bool | None, 
     short = list(_lacks(wanted, resources_of(run.executor == "spark", run.master, run.conf)))
     if not short:
         return
-    told = f"{name!r} wants {' and '.join(short)}"
+    message = f"{name!r} wants {' and '.join(short)}"
     if _asked(strict, _STRICT, default=False):
         raise ResourcesUnavailableError(
-            told, hint=f"Give the session more, let it want less, or admit it all the same: {_STRICT}=0."
+            message, hint=f"Give the session more, let it want less, or admit it all the same: {_STRICT}=0."
         )
-    warnings.warn(f"{told}; it runs all the same", UserWarning, stacklevel=4)
+    warnings.warn(f"{message}; it runs all the same", UserWarning, stacklevel=4)
 
 
-def _lacks(wanted: TaskNeeds, there: Resources) -> Iterator[str]:
-    if wanted.cores > there.cores:
-        yield f"{wanted.cores:g} cores, and an executor has {there.cores}"
-    if wanted.gpus > there.gpus:
-        yield f"{wanted.gpus:g} GPUs, and an executor has {there.gpus:g}"
-    if wanted.memory is not None and there.memory is not None and wanted.memory > there.memory:
-        yield f"{wanted.memory:,} bytes of memory, and a task has {there.memory:,}"
+def _lacks(wanted: TaskNeeds, resources: Resources) -> Iterator[str]:
+    if wanted.cores > resources.cores:
+        yield f"{wanted.cores:g} cores, and an executor has {resources.cores}"
+    if wanted.gpus > resources.gpus:
+        yield f"{wanted.gpus:g} GPUs, and an executor has {resources.gpus:g}"
+    if wanted.memory is not None and resources.memory is not None and wanted.memory > resources.memory:
+        yield f"{wanted.memory:,} bytes of memory, and a task has {resources.memory:,}"
 
 
 def _asked(given: bool | None, name: str, *, default: bool) -> bool:
     if given is not None:
         return given
-    found = os.environ.get(name, "").strip().lower()
-    if found in ("", "1", "true", "yes", "0", "false", "no"):
-        return default if not found else found in ("1", "true", "yes")
-    raise UsageError(f"{name} is {found!r}, which is neither 1 nor 0")
+    value = os.environ.get(name, "").strip().lower()
+    if value in ("", "1", "true", "yes", "0", "false", "no"):
+        return default if not value else value in ("1", "true", "yes")
+    raise UsageError(f"{name} is {value!r}, which is neither 1 nor 0")
 
 
 def declare(table: LanceTable, target: FilledColumns, selected: Sequence[SelectedFragment]) -> bool:
@@ -445,12 +447,12 @@ def declare(table: LanceTable, target: FilledColumns, selected: Sequence[Selecte
         if definition is None or not set(definition.inputs_of(schema)) & set(target.columns):
             continue
         if _said_of(schema, entry.name) not in (None, SEVERAL) and any(
-            one.fragment.files.get(entry.name) for one in selected
+            choice.fragment.files.get(entry.name) for choice in selected
         ):
             changes[entry.name] = {COMPUTED_BY: SEVERAL}
     if changes:
         table.describe(changes)
-    note_fresh(table, only={one.fragment.id for one in selected}, but=target.columns)
+    note_fresh(table, only={choice.fragment.id for choice in selected}, but=target.columns)
     return is_mixed
 
 

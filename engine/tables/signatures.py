@@ -256,12 +256,12 @@ def _fields(kind: Any, name: str, data_type: pa.DataType | None) -> tuple[pa.Fie
     hints = typing.get_type_hints(kind, include_extras=True)
     fields = []
     for field in names:
-        found = _arrow_type(hints.get(field))
-        if found is None:
+        type_ = _arrow_type(hints.get(field))
+        if type_ is None:
             raise UsageError(
                 f"UDF {name!r}: the type of the column {field!r} does not follow from its annotation "
                 f"{hints.get(field)}",
                 hint="Give the types as data_type=pyarrow.struct(…), or annotate it as Annotated[…, pyarrow type].",
             )
-        fields.append(pa.field(field, found))
+        fields.append(pa.field(field, type_))
     return tuple(fields)

@@ -73,7 +73,9 @@ def arguments_of(
                 raise
             return method(self, prepared)
 
-        called.__annotations__ = {one.name: one.annotation for one in taken[1:]} | {"return": shown.return_annotation}
+        called.__annotations__ = {parameter.name: parameter.annotation for parameter in taken[1:]} | {
+            "return": shown.return_annotation
+        }
         vars(called)["__signature__"] = shown
         return called
 
@@ -259,8 +261,10 @@ class Table:
 
         Raises ``ValueError`` for columns that are not there, or are computed together with others.
         """
-        of_lance = (one for one in alterations if not {"udf", "virtual_column"} & set(one))
-        check_own(self._lance, [str(one.get("path")) for one in of_lance if isinstance(one, Mapping)])
+        of_lance = (alteration for alteration in alterations if not {"udf", "virtual_column"} & set(alteration))
+        check_own(
+            self._lance, [str(alteration.get("path")) for alteration in of_lance if isinstance(alteration, Mapping)]
+        )
         altered(self._lance, alterations, sources_of(self._lance))
 
     def drop_columns(self, columns: Sequence[str]) -> None:
@@ -477,8 +481,8 @@ class Table:
 
         ``backfill(column, where=f"_rowaddr IN ({addresses})")`` tries them again, until the table is compacted.
         """
-        found = {record.row_address for record in self.get_errors(job_id, column_name)}
-        return sorted(address for address in found if address is not None)
+        addresses = {record.row_address for record in self.get_errors(job_id, column_name)}
+        return sorted(address for address in addresses if address is not None)
 
     # --- search
 

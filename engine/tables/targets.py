@@ -130,17 +130,17 @@ class FunctionColumns(FilledColumns):
         if files == {""}:
             return NEVER
         wanted = self.provenance(fragment)
-        found = {provenance_of(file) for file in files}
-        if any(one is not None and one.function != wanted.function for one in found):
+        provenances = {provenance_of(file) for file in files}
+        if any(provenance is not None and provenance.function != wanted.function for provenance in provenances):
             return OTHER_FUNCTION
-        if None in found:
+        if None in provenances:
             before = (self.fields[0].metadata or {}).get(COMPUTED_BY.encode())
             if before is not None and before.decode() != wanted.function:
                 return OTHER_FUNCTION
             # An input that has a file of its own got it after the file that has both.
             newer = {file for file in fragment.files_of(self.inputs) if provenance_of(file) is not None}
             return OTHER_INPUTS if newer - files else KNOWN
-        return KNOWN if found == {wanted} else OTHER_INPUTS
+        return KNOWN if provenances == {wanted} else OTHER_INPUTS
 
 
 NEVER, KNOWN, OTHER_FUNCTION, OTHER_INPUTS, ALL = range(5)
@@ -303,7 +303,7 @@ def _looked_up(definition: Definition, allowed: Iterable[str]) -> UDF:
         raise _unusable(definition, "the definition has no name by which a function is found in a module")
     if is_main:
         module = sys.modules.get("__main__")
-    elif any(_lies_in(definition.module, one) for one in allowed):
+    elif any(_lies_in(definition.module, parent) for parent in allowed):
         module = _imported(definition)
     else:
         raise _unusable(
@@ -311,20 +311,20 @@ def _looked_up(definition: Definition, allowed: Iterable[str]) -> UDF:
             f"the module {_shown(definition.module)} is not in the list of those that may be imported for functions",
             f"List it, as udf_modules=[{_shown(definition.module)}], by --module or in {MODULES}",
         )
-    found: object = module
+    value: object = module
     for name in path:
-        found = vars(found).get(name) if isinstance(found, (ModuleType, type)) else None
-    if not isinstance(found, UDF):
+        value = vars(value).get(name) if isinstance(value, (ModuleType, type)) else None
+    if not isinstance(value, UDF):
         raise _unusable(
             definition, f"the module {_shown(definition.module)} has no UDF of the name {_shown(definition.qualname)}"
         )
-    if found.digest != definition.digest:
+    if value.digest != definition.digest:
         raise _unusable(
             definition,
             f"{_shown(definition.qualname)} of the module {_shown(definition.module)} has another digest, "
-            f"{found.digest[:_SHOWN]}…, than the column was defined with, {definition.digest[:_SHOWN]}…",
+            f"{value.digest[:_SHOWN]}…, than the column was defined with, {definition.digest[:_SHOWN]}…",
         )
-    return found
+    return value
 
 
 def _imported(definition: Definition) -> ModuleType:
@@ -413,22 +413,26 @@ def stale_condition(reader: FragmentReader, columns: Sequence[str], fragment: Fr
 
 def stale_rows(reader: FragmentReader, columns: Sequence[str], fragments: Sequence[Fragment]) -> list[int]:
     """The numbers of stale rows of fragments."""
-    conditions = {one.id: stale_condition(reader, columns, one) for one in fragments}
-    asked = [one for one in fragments if (condition := conditions[one.id]) and condition.startswith(_CHANGED)]
-    for one, changed in zip(asked, reader.counts(asked, [_CHANGED] * len(asked)), strict=True):
+    conditions = {fragment.id: stale_condition(reader, columns, fragment) for fragment in fragments}
+    asked = [
+        fragment for fragment in fragments if (condition := conditions[fragment.id]) and condition.startswith(_CHANGED)
+    ]
+    for fragment, changed in zip(asked, reader.counts(asked, [_CHANGED] * len(asked)), strict=True):
         if not changed:  # known without a look at the values
-            conditions[one.id] = None
-    asked = [one for one in fragments if conditions[one.id] is not None]
-    found = dict(zip([one.id for one in asked], reader.counts(asked, [conditions[o.id] for o in asked]), strict=True))
-    return [found.get(one.id, 0) for one in fragments]
+            conditions[fragment.id] = None
+    asked = [fragment for fragment in fragments if conditions[fragment.id] is not None]
+    counts = dict(
+        zip([fragment.id for fragment in asked], reader.counts(asked, [conditions[o.id] for o in asked]), strict=True)
+    )
+    return [counts.get(fragment.id, 0) for fragment in fragments]
 
 
 def groups_of(schema: pa.Schema) -> list[tuple[str, ...]]:
     """The columns that functions fill, those of one function together."""
-    found = {
+    groups = {
         definition.columns_in(schema): None for field in schema if (definition := Definition.of(field)) is not None
     }
-    return list(found)
+    return list(groups)
 
 
 def note_fresh(
@@ -446,17 +450,17 @@ def note_fresh(
     reader = table.at()
     changes: dict[str, dict[str, str | None]] = {}
     for columns in groups_of(reader.schema):
-        known = fresh_tokens(reader.schema, columns)
+        fresh = fresh_tokens(reader.schema, columns)
         new = {token_of(file) for file in (made or {}).get(columns, ())}
-        there = set()
+        present = set()
         for fragment in reader.fragments:
             written = {token_of(file) for file in fragment.files_of(columns) if file and provenance_of(file) is None}
-            there |= written
+            present |= written
             is_asked = columns != tuple(but) and (only is None or fragment.id in only)
-            if is_asked and not written <= known and _is_fresh(reader, columns, fragment):
+            if is_asked and not written <= fresh and _is_fresh(reader, columns, fragment):
                 new |= written
-        if not new <= known:
-            changes |= {column: {FRESH_FILES: " ".join(sorted(new | known & there))} for column in columns}
+        if not new <= fresh:
+            changes |= {column: {FRESH_FILES: " ".join(sorted(new | fresh & present))} for column in columns}
     if changes:
         table.describe(changes)
 
@@ -464,7 +468,7 @@ def note_fresh(
 def fresh_tokens(schema: pa.Schema, columns: Sequence[str]) -> set[str]:
     """The tokens of files of columns, written by Lance, in which no value is stale."""
     said = [(schema.field(column).metadata or {}).get(FRESH_FILES.encode(), b"") for column in columns]
-    return set.intersection(*(set(one.decode().split()) for one in said))
+    return set.intersection(*(set(text.decode().split()) for text in said))
 
 
 def _is_fresh(reader: FragmentReader, columns: Sequence[str], fragment: Fragment) -> bool:

@@ -50,16 +50,17 @@ def joined(table: LanceTable) -> None:
     reader = table.at()
     fresh = {
         columns: {
-            one.id
-            for one, stale in zip(reader.fragments, stale_rows(reader, columns, reader.fragments), strict=True)
+            fragment.id
+            for fragment, stale in zip(reader.fragments, stale_rows(reader, columns, reader.fragments), strict=True)
             if not stale
         }
         for columns in groups_of(reader.schema)
     }
 
-    def told(made: Sequence[JoinedFragments]) -> None:
+    def keep_fresh(made: Sequence[JoinedFragments]) -> None:
         files = {
-            columns: [file for one in made if one.before <= ids for file in one.files] for columns, ids in fresh.items()
+            columns: [file for group in made if group.before <= ids for file in group.files]
+            for columns, ids in fresh.items()
         }
         note_fresh(table, only=(), made=files)
 
@@ -67,9 +68,9 @@ def joined(table: LanceTable) -> None:
         table.compact()
     else:
         all_fresh = set.intersection(*fresh.values())
-        table.compact(all_fresh, told)
+        table.compact(all_fresh, keep_fresh)
         stale = reader.by_id.keys() - all_fresh
-        table.compact(stale if len(stale) <= _MOST_APART else None, told)
+        table.compact(stale if len(stale) <= _MOST_APART else None, keep_fresh)
     table.extend_indexes()
 
 
@@ -107,7 +108,7 @@ def remove_orphans(table: LanceTable, jobs: JobTable) -> int:
         sizes = {file.name: file.size for file in data.entries() if job_of(file.name) is not None}
     except FileNotFoundError:
         return 0
-    orphans = sizes.keys() - {file for one in table.at().fragments for file in one.files.values()}
+    orphans = sizes.keys() - {file for fragment in table.at().fragments for file in fragment.files.values()}
     if not orphans:
         return 0
     # In this order: a job that is over by now has committed, and one that goes on with a file is named by it.
