@@ -49,11 +49,11 @@ class RowChanges:
 
 
 def row_changes(before: FragmentReader, after: FragmentReader, columns: Sequence[str]) -> RowChanges:
-    """The changes of rows from one version to another, as far as some columns are concerned.
+    """Return the changes of rows in some columns from one version to another.
 
-    A row that was written anew counts as changed, whatever its values are. Fragments with the same files are not looked
-    at; a compaction, which moves rows, changes none. Lance says of each row which version wrote it last, but not where
-    a fragment got another file by an update of columns that tells no rows: all of its rows count then.
+    A rewritten row counts as changed, whatever its values are. Fragments with the same files are not read. A compaction
+    moves rows and changes none. Lance records the last writer of each row, but not of rows whose fragment got another
+    file by an update of columns: all rows of such a fragment count as changed.
     """
     is_known = before.field_ids(columns) == after.field_ids(columns)
     then, now = before.by_id, after.by_id
@@ -106,7 +106,7 @@ class _Rows:
 
     @classmethod
     def joined(cls, parts: Sequence[_Rows]) -> _Rows:
-        """The rows of several."""
+        """Concatenate the rows of several."""
         return cls(*(np.concatenate([getattr(part, name) for part in parts]) for name in ("ids", "versions", "places")))
 
     def at(self, which: Sequence[npt.NDArray[np.int64]]) -> _Rows:
@@ -124,9 +124,10 @@ class _Rows:
 def _apart(
     before: FragmentReader, after: FragmentReader, row_counts: Mapping[int, int]
 ) -> Iterator[tuple[_Rows, _Rows]]:
-    """Of fragments that lost rows or got some back, with their numbers of rows: those that only one version has.
+    """Yield the rows that only one version has, of fragments that lost rows or got some back.
 
-    The others are as they were. So many fragments are looked at together as have some millions of rows.
+    ``row_counts`` are the fragments' numbers of rows. The other rows are unchanged. Fragments are compared in groups of
+    some millions of rows.
     """
     for group in _groups(row_counts):
         old, new = _rows(before, group), _rows(after, group)
@@ -171,7 +172,7 @@ def _rows(reader: FragmentReader, fragments: Collection[int]) -> _Rows:
 def source_rows(reader: FragmentReader) -> tuple[RowIds, RowIds]:
     """Return the ids of the source's rows that a version of a view has, and the addresses of its own, in order.
 
-    A row that was added by something else has none, and gets the last number there is.
+    A row that something else added has none, and gets the largest number.
     """
     ids, places = [np.empty(0, np.uint64)], [np.empty(0, np.uint64)]
     for batch in reader.expressed({"id": SOURCE_ROW, "at": "_rowaddr"}, rows=_ROWS_OF_A_BATCH):
@@ -191,8 +192,8 @@ def change_rows(
 ) -> int | None:
     """Take rows away by their addresses, add fragments, and change the schema's metadata, in one commit.
 
-    ``live`` are the addresses of all rows of the version. Gives the number of the new version; None where others
-    changed the table meanwhile: nothing was done then.
+    ``live`` are the addresses of all rows of the version. Return the number of the new version, or None, with nothing
+    done, if others changed the table meanwhile.
     """
     import lance
     from lance import LanceOperation
@@ -240,7 +241,7 @@ def _deletion_file(table: LanceTable, fragment: int, version: int, dead: Offsets
 
 
 def _next_id(dataset: Any, fragments: Mapping[int, Any]) -> int:
-    """The number of a new fragment: one that neither the version nor an index of it has. 0 means none to Lance."""
+    """Return a new fragment's number, used by neither the version nor its indexes. To Lance, 0 means no fragment."""
     indexed = {
         id_ for index in dataset.describe_indices() for segment in index.segments for id_ in segment.fragment_ids
     }
@@ -248,7 +249,7 @@ def _next_id(dataset: Any, fragments: Mapping[int, Any]) -> int:
 
 
 def _with_metadata(schema: Any, metadata: Mapping[str, str]) -> Any:
-    """Lance's schema, its fields with the numbers that they have, with other entries in its metadata."""
+    """Return Lance's schema with other entries in its metadata. Fields keep their numbers."""
     rebuilt, (text, *fields) = schema.__reduce__()
     entries = json.loads(text) | {key: list(value.encode()) for key, value in metadata.items()}
     return rebuilt(json.dumps(entries), *fields)

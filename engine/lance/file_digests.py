@@ -7,9 +7,9 @@
       _digests/<version>-<token>.json  those of all versions up to that one, joined by a cleanup
 
 The files are the version's manifest and transaction, files of rows, lists of deleted rows, files of indexes, and blobs
-beside the rows. Lance changes none of them once it has written it, and never uses a name again. So one digest serves
-all versions, a commit reads only what it has added, and digests of files that are gone are left out by the next
-cleanup. The first line of a file of digests is a digest of its others.
+beside the rows. Lance never changes a written file, and never reuses a name. So one digest serves all
+versions, a commit reads only the files that it added, and the next cleanup drops digests of removed files. The first
+line of a file of digests is a digest of its other lines.
 """
 
 from __future__ import annotations
@@ -62,9 +62,9 @@ class FileDigest(NamedTuple):
 class TableVerification(Verification):
     """The result of reading all files of a table.
 
-    ``chunks`` counts the files that could be read, ``digests`` those of them that are what a commit has written, and
-    ``rows`` the rows of the newest version, ``version``. ``undigested`` are files that nobody has written a digest of,
-    sorted: those of the newest version, and the manifests of all others.
+    ``chunks`` counts the readable files, ``digests`` those of them that match the digest of their commit, and ``rows``
+    the rows of the newest version, ``version``. ``undigested`` are the files without a digest, sorted: those of the
+    newest version, and the manifests of all others.
     """
 
     version: int = 0
@@ -72,7 +72,7 @@ class TableVerification(Verification):
 
     @classmethod
     def of(cls, findings: Findings, version: int = 0, undigested: Iterable[str] = ()) -> TableVerification:
-        """The result of what was found."""
+        """Return the result for some findings."""
         verification = findings.verification()
         files = tuple(sorted(undigested))
         return cls(
@@ -98,10 +98,10 @@ class FileDigests:
         self._folder = Folder.at(place / _FOLDER)
 
     def keep(self, dataset: Any, existing: Mapping[str, FileDigest], base: int | None = None) -> None:
-        """Write the digests of the files that the version of a Lance dataset has added; ``known`` are not read again.
+        """Write the digests of the files that a version has added. Files in ``existing`` are not read again.
 
-        ``base`` is the version that its writer began with, by default the one before. A compaction makes one of its own
-        in between, which adds no rows: that gets its digests, too.
+        ``base`` is the version that its writer began with, by default the previous one. A compaction makes a version of
+        its own in between, which adds no rows: it gets its digests, too.
         """
         version = int(dataset.version)
         paths = self._appended_files(dataset, version)
@@ -112,7 +112,7 @@ class FileDigests:
                 added = named.get(number, set()) - named.get(number - 1, set())
                 if added and all(path.startswith(OF_A_VERSION) for path in added):
                     self._keep(number, added, {})
-            # Where the version before it is gone, nobody knows whose files these are.
+            # If the previous version is gone, the owner of these files is unknown.
             paths = sorted(named[version] - named.get(version - 1, named[version] if version > 1 else set()))
         self._keep(version, [*paths, *self._blobs_beside(dataset, paths)], existing)
 
@@ -129,7 +129,7 @@ class FileDigests:
         self._write(f"{version:020}.json", entries)
 
     def _appended_files(self, dataset: Any, version: int) -> list[str] | None:
-        """The files that an append has added: it lists them, so that two versions need not be read. None of others."""
+        """Return the files that an append has added, or None for other commits. An append lists them itself."""
         import lance
 
         try:
@@ -143,7 +143,7 @@ class FileDigests:
         return own + [f"data/{file.path}" for file in files if not file.base_id]
 
     def _blobs_beside(self, dataset: Any, paths: Iterable[str]) -> Iterator[str]:
-        """The files of large blobs, which lie in a folder beside the file of their rows."""
+        """Return the files of large blobs, from folders beside the files of their rows."""
         if not any(is_blob(field) for field in dataset.schema):
             return
         for path in paths:
@@ -158,7 +158,7 @@ class FileDigests:
         return {path: digest for path in paths if (digest := self.digest_of(path)) is not None}
 
     def digest_of(self, path: str) -> FileDigest | None:
-        """The size and the digest of a file as it is now; None where it is gone."""
+        """Return the size and the digest of a file as it is now, or None if it is gone."""
         digest, size = xxhash.xxh3_128(), 0
         try:
             for piece in self._pieces(path):
@@ -169,7 +169,7 @@ class FileDigests:
         return FileDigest(0, size, digest.hexdigest())
 
     def compare(self, files: Mapping[str, FileDigest], findings: Findings) -> int:
-        """Compare files with their digests, and give how many are as they were; the faults of others are noted.
+        """Compare files with their digests, note the faults, and return the number of unchanged files.
 
         Files that are gone are left out.
         """
@@ -192,7 +192,7 @@ class FileDigests:
             return sum(threads.map(compared, files.items()))
 
     def check(self, paths: Collection[str] | None) -> None:
-        """Raise ``ReadError`` where files are not what was written; None: those that each version has of its own."""
+        """Raise ``ReadError`` if files are not what was written; None: those that each version has of its own."""
         findings = Findings()
         digests = self.all(findings)
         chosen = (path for path in digests if (path.startswith(OF_A_VERSION) if paths is None else path in paths))
@@ -200,7 +200,7 @@ class FileDigests:
         findings.verification().checked()
 
     def check_version(self, version: int) -> None:
-        """Raise ``ReadError`` where the file of a version is not what was written."""
+        """Raise ``ReadError`` if the file of a version is not what was written."""
         findings, path = Findings(), self.manifest_of(version)
         digest = self.of_version(version, path)
         if digest is not None:
@@ -208,17 +208,16 @@ class FileDigests:
         findings.verification().checked()
 
     def of_version(self, version: int, path: str) -> FileDigest | None:
-        """The digest of a file that a version has added, looked for where it may be. Raises ``ReadError``."""
+        """Return the digest of a file that a version has added. Raises ``ReadError``."""
         findings = Findings()
         digests = self.all(findings, lambda name: name == f"{version:020}.json" or "-" in name)
         findings.verification().checked()
         return digests.get(path)
 
     def all(self, findings: Findings, wanted: Callable[[str], bool] = lambda _: True) -> dict[str, FileDigest]:
-        """The digests of all files, or those in files of digests whose names are ``wanted``.
+        """Return the digests of all files, or those in files of digests with ``wanted`` names.
 
-        Those in a file that is damaged are left out, and its fault is noted. Where a cleanup joins files meanwhile, all
-        are read again.
+        A damaged file is left out, and its fault is noted. If a cleanup joins files meanwhile, all are read again.
         """
         for _ in range(_MOST_TRIES):
             names, own = list(filter(wanted, self._names())), Findings()
@@ -229,7 +228,7 @@ class FileDigests:
         return digests
 
     def join(self) -> None:
-        """Join all files of digests, without those of files that are gone. One that is damaged stays; drafts go."""
+        """Join all files of digests, without digests of removed files. Damaged ones stay; drafts are deleted."""
         findings = Findings()
         with suppress(FileNotFoundError):
             self._folder.delete([name for name in self._folder.names() if name.endswith(OPEN_SUFFIX)])
@@ -245,17 +244,17 @@ class FileDigests:
         self._folder.delete(whole)
 
     def manifest_of(self, version: int) -> str:
-        """The path of the file of a version. Of old tables its name counts up, of others it counts down."""
+        """Return the path of a version's file. In old tables its name counts up, in others it counts down."""
         names = (f"_versions/{NUMBERS - version:020}.manifest", f"_versions/{version}.manifest")
         return next((name for name in names if Folder.at(self._place).exists(name)), names[0])
 
     def manifests(self) -> dict[str, int]:
-        """The files of the versions that there are, and their numbers."""
+        """Return the files of the existing versions, and their numbers."""
         names = (name for name in Folder.at(self._place / "_versions").names() if name.endswith(".manifest"))
         return {f"_versions/{name}": number for name in names if (number := _number_of(name)) is not None}
 
     def _present(self, paths: Iterable[str]) -> list[str]:
-        """Those of some paths where there is a file, by one listing of each folder."""
+        """Return the paths at which a file exists, by one listing of each folder."""
         of_folder: dict[str, list[str]] = {}
         for path in paths:
             of_folder.setdefault(path.rpartition("/")[0], []).append(path)
@@ -273,7 +272,7 @@ class FileDigests:
             return []
 
     def _read_all(self, names: Sequence[str], findings: Findings) -> tuple[dict[str, FileDigest], bool]:
-        """The digests in files that are whole, the faults of others noted, and whether one is gone."""
+        """Return the digests in whole files and whether one is gone; note the faults of others."""
 
         def read(name: str) -> dict[str, FileDigest] | None:
             try:
@@ -293,7 +292,7 @@ class FileDigests:
         return digests, gone
 
     def _read(self, name: str) -> dict[str, FileDigest] | None:
-        """The digests in a file; None where it is gone."""
+        """Return the digests in a file, or None if it is gone."""
         try:
             digest, _, body = self._folder.get(name).partition(b"\n")
             if digest.decode("ascii", "replace") != xxhash.xxh3_128_hexdigest(body):
@@ -328,7 +327,7 @@ class FileDigests:
 
 
 def files_of_versions(dataset: Any, first: int) -> dict[int, set[str]]:
-    """The files, by their paths, that each version from one on names, but for those outside of the table's folder."""
+    """Return the paths of the files of each version from ``first`` on, without files outside of the table's folder."""
     files = dataset.tracked_files(min_version=first).read_all()
     columns = (files[name].to_pylist() for name in ("version", "base_uri", "path"))
     rows = list(zip(*columns, strict=True))
@@ -341,7 +340,7 @@ def files_of_versions(dataset: Any, first: int) -> dict[int, set[str]]:
 
 
 def known_digests(written: Iterable[str]) -> dict[str, FileDigest]:
-    """The digests that tasks have made of the files that they have written, from what they tell of their fragments."""
+    """Return the digests that tasks have computed of their files, from their reports on fragments."""
     groups = (json.loads(text).get("digests", {}) for text in written)
     return {path: FileDigest(*digest) for group in groups for path, digest in group.items()}
 
@@ -349,8 +348,8 @@ def known_digests(written: Iterable[str]) -> dict[str, FileDigest]:
 def verified(place: LancePlace, digests: FileDigests, opened: Callable[[int], Any]) -> TableVerification:
     """Read all files of a table, and compare them with the digests that commits have written.
 
-    The files of the newest version have to be there, and those of earlier ones to be what was written. Rows of the
-    newest version in files without a digest, as other programs write them, are read. ``opened`` opens a version.
+    The files of the newest version must exist, and those of earlier versions must be unchanged. Rows of the newest
+    version in files without a digest, as other programs write them, are read. ``opened`` opens a version.
     """
     findings = Findings()
     try:
@@ -383,7 +382,7 @@ def verified(place: LancePlace, digests: FileDigests, opened: Callable[[int], An
 def _verify_newest(
     place: LancePlace, dataset: Any, digests: Mapping[str, FileDigest], wrong: Set[str | None], findings: Findings
 ) -> set[str]:
-    """Verify that all files of the newest version are there, and read rows without digests; gives their files."""
+    """Verify that all files of the newest version exist, read rows without digests, and return their files."""
     with place.reading():
         version = int(dataset.version)
         named = files_of_versions(dataset, version)[version]

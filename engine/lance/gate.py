@@ -1,8 +1,8 @@
-"""The gate that each Lance table passes when it is registered, opened and read: its files are where they may be.
+"""The gate that each Lance table passes when it is registered, opened and read: its files are in allowed places.
 
 A table's manifest may name other folders than the table's own (``base_paths``, as a shallow clone and a branch have), a
-folder may have links, and the rows of a column of blobs may name files by their URLs. Whoever makes a table decides
-about that, so a table of somebody else could give any file that this process can read.
+folder may have links, and the rows of a column of blobs may name files by their URLs. The maker of a
+table decides about that, so a foreign table could expose any file that this process can read.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ FolderState = tuple[str, int, int]
 
 
 class _Links(NamedTuple):
-    """The links in the folders of a table, and the folders as they were then."""
+    """The links in the folders of a table, and the state of the folders at that time."""
 
     links: tuple[str, ...]
     folders: tuple[FolderState, ...]
@@ -71,7 +71,7 @@ class _Links(NamedTuple):
         return cls(tuple(links), tuple(folders))
 
     def is_as_it_was(self) -> bool:
-        """Whether no folder has changed since."""
+        """Return whether no folder has changed since."""
         try:
             statuses = [os.stat(folder) for folder, _, _ in self.folders]  # noqa: PTH116 (as above)
         except OSError:
@@ -83,8 +83,8 @@ class _Links(NamedTuple):
 class Gate:
     """The places beside a table's own folder from which its files may come. It pickles.
 
-    It keeps which folders and files of tables were looked at: of most tables there are few folders to ask for the time
-    of their last change, and opening one takes 0.06 ms longer.
+    It caches the checked folders and files of tables. Most tables have few folders whose time of change must be read:
+    opening one takes 0.06 ms longer.
 
     Parameters
     ----------
@@ -119,7 +119,7 @@ class Gate:
         return cls((*folders, *allowed), blobs=allowed)
 
     def check_source(self, source: Location, view: Location, name: str) -> None:
-        """Raise ``ForeignFileError`` where the source of a view is a table that is not allowed."""
+        """Raise ``ForeignFileError`` if the source of a view is a table that is not allowed."""
         real = true_place(source)
         if not self.has_views_of_others and not self._is_allowed(real, true_place(view.parent)):
             raise _refusal(view, name, "its source is a table outside of what is allowed", str(source))
@@ -139,7 +139,7 @@ class Gate:
             self._check_links(place, name, real, own, int(dataset.version))
 
     def check_names(self, place: Location, name: str, fragments: Iterable[Any]) -> None:
-        """Raise ``ForeignFileError`` where a file of rows has a name that leads elsewhere."""
+        """Raise ``ForeignFileError`` if a file of rows has a name that leads elsewhere."""
         for fragment in fragments:
             for file in fragment.files:
                 if not _is_name(file._path):  # noqa: SLF001 (``path`` makes an object of each, which takes 40 times as long)
@@ -148,9 +148,9 @@ class Gate:
     def check_blobs(
         self, place: Location, name: str, dataset: Any, columns: Sequence[str], fragments: Sequence[int] | None = None
     ) -> None:
-        """Raise ``ForeignFileError`` where rows of columns of blobs name files that are not allowed.
+        """Raise ``ForeignFileError`` if rows of columns of blobs name files that are not allowed.
 
-        The rows of a file are looked at once, deleted ones among them; ``fragments`` are numbers, None: of all.
+        The rows of a file are checked once, with deleted ones. ``fragments`` are numbers; None: all.
         """
         if not columns:
             return
@@ -193,7 +193,7 @@ class Gate:
         return tuple(map(true_place, self.blobs))
 
     def _own(self, place: Location, name: str, real: str) -> str:
-        """The folder of the table, where its links lead; that of the whole table for one of its branches."""
+        """Return the real folder of the table; for a branch, that of the whole table."""
         if self._written_roots:
             written = os.path.normpath(place)
             is_inside = any(is_below(written, root) for root in self._written_roots)
@@ -210,7 +210,7 @@ class Gate:
         return self.folders is None or any(is_below(real, root) for root in self._roots)
 
     def _check_links(self, place: Path, name: str, root: str, own: str, version: int) -> None:
-        """Raise ``ForeignFileError`` where a link in a table's folder leads where nothing is allowed."""
+        """Raise ``ForeignFileError`` if a link in a table's folder leads where nothing is allowed."""
         begun = time.time_ns()
         entry = self._links.get(root)
         if entry is None or not entry.is_as_it_was():
@@ -239,7 +239,7 @@ def _may_be_outer(field: pa.Field) -> bool:
 
 
 def _outer_blobs(dataset: Any, columns: Sequence[str], fragments: Sequence[int]) -> Iterator[tuple[str, int]]:
-    """The URLs of blobs that are not in the table, each once a batch, and the number of the folder they are from."""
+    """Yield the URLs of blobs outside the table, each once a batch, and the number of their folder."""
     batches = dataset.scanner(
         columns=list(columns),
         fragments=[dataset.get_fragment(id_) for id_ in fragments],
@@ -274,7 +274,7 @@ def _descriptions(array: pa.Array) -> Iterator[pa.StructArray]:
 
 
 def _state_of_files(own: str, fragment: Any, wanted: tuple[int, ...]) -> tuple[object, ...] | None:
-    """Return the state of the files of a fragment, by which they are known; None where there is none such."""
+    """Return the state that identifies the files of a fragment, or None if they have none."""
     parts: list[object] = [own, *wanted]
     for file in fragment.files:
         if file.base_id is not None:
@@ -291,7 +291,7 @@ def _state_of_files(own: str, fragment: Any, wanted: tuple[int, ...]) -> tuple[o
 
 
 def _place_of(path: str) -> str | None:
-    """The place that a path in a table names, links followed; None for one that may be read as another one."""
+    """Return the place of a path in a table, links followed, or None if the path is ambiguous."""
     decoded = unquote(unquote(path))
     if ".." in decoded.replace("\\", "/").split("/") or any(ord(letter) < 32 for letter in decoded):
         return None
@@ -306,7 +306,7 @@ def _place_of(path: str) -> str | None:
 
 
 def _is_name(name: str) -> bool:
-    """Whether it is the name of a file, and no path."""
+    """Return whether ``name`` is a file name, and no path."""
     return bool(name) and not name.startswith(".") and not any(part in name for part in ("/", "\\", "%2"))
 
 

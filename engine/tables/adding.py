@@ -246,7 +246,7 @@ def _runs(
 
 
 def target_of(schema: pa.Schema, column: str, definition: Definition, udf: UDF) -> FunctionColumns:
-    """The columns that this function fills, a column among them. Raises ``UsageError`` where it does not go with it.
+    """The columns that this function fills, a column among them. Raises ``UsageError`` if it does not go with it.
 
     A function without inputs of its own is called with the column's, where it is the column's, or the table lacks
     columns of its parameters' names.

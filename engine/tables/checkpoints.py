@@ -69,7 +69,7 @@ def _hints(kind: type) -> dict[str, Any]:
 
 
 def _value(hint: Any, value: Any, name: str) -> Any:
-    """The value of a field. Raises ``ValueError`` where it is not of the type."""
+    """The value of a field. Raises ``ValueError`` if it is not of the type."""
     arguments = get_args(hint)
     if hint is Any:
         return value

@@ -166,7 +166,7 @@ def _lists(values: Sequence[Any], data_type: pa.DataType) -> pa.Array:
 
 
 def _is_looked_into(data_type: pa.DataType) -> bool:
-    """Whether Arrow's own conversion to the type would lose something, or know too few classes."""
+    """Return whether Arrow's own conversion to the type would lose something, or know too few classes."""
     types = pa.types
     is_nested = types.is_nested(data_type) or isinstance(data_type, pa.BaseExtensionType)
     return bool(is_nested or types.is_integer(data_type))
@@ -239,7 +239,7 @@ def _one_array(result: Any, data_type: pa.DataType) -> pa.Array:
 
 
 def _is_alike(first: pa.DataType, other: pa.DataType) -> bool:
-    """Whether values of one type are those of another, but for their width."""
+    """Return whether values of one type are those of another, but for their width."""
     if first == other or pa.types.is_null(first):
         return True
     if _is_list(first) and _is_list(other):

@@ -137,7 +137,7 @@ class TableConnection:
     def open_table(self, name: str, *, version: int | None = None) -> NativeTable:
         """A table, in its newest version, or in one that is read only.
 
-        Raises ``NotFoundError`` where there is none of that name, or no such version of it.
+        Raises ``NotFoundError`` if there is none of that name, or no such version of it.
         """
         if not self._is_table(self.place_of(name).name):
             names = ", ".join(self.table_names())
@@ -149,7 +149,7 @@ class TableConnection:
     def drop_table(self, name: str) -> None:
         """Remove a table, or a view, with all its files.
 
-        Raises ``NotFoundError`` where there is none, and ``WriteError`` where files cannot be removed.
+        Raises ``NotFoundError`` if there is none, and ``WriteError`` if files cannot be removed.
         """
         self.open_table(name)
         place = self.place_of(name)
@@ -334,7 +334,7 @@ class TableReference:
     def open(self) -> NativeTable:
         """The table, in its ``version``, which is read only, or in its newest one.
 
-        Raises ``NotFoundError`` where there is no such table, or the version is gone.
+        Raises ``NotFoundError`` if there is no such table, or the version is gone.
         """
         return self.open_db().open_table(self.table_name, version=self.version)
 

@@ -71,7 +71,7 @@ def _functions_of(layer: Callable[..., Any]) -> Iterator[FunctionType]:
 
 
 def is_plain(value: object) -> bool:
-    """Whether a value is of numbers, text and bytes alone, so that its text says all of it."""
+    """Return whether a value is of numbers, text and bytes alone, so that its text says all of it."""
     kind = type(value)
     if isinstance(value, dict) and kind is dict:
         return all(is_plain(part) for item in value.items() for part in item)
@@ -184,7 +184,7 @@ def provenance_of(file: str) -> Provenance | None:
 
 
 def keeps_stale(file: str) -> bool:
-    """Whether the name of a file says that there are stale values among those in it.
+    """Return whether the name of a file says that there are stale values among those in it.
 
     >>> keeps_stale(Provenance("a" * 12, "b" * 12).file_name("job", keeps_stale=True))
     True

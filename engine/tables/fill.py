@@ -153,7 +153,7 @@ class FragmentWork:
         )
 
     def _is_there(self, file: WrittenFile, choice: SelectedFragment) -> bool:
-        """Whether a file that was written before is whole."""
+        """Return whether a file that was written before is whole."""
         try:
             is_whole = self.table.length_of(file.name) == choice.fragment.rows == file.rows
         except (OSError, RuntimeError):
@@ -243,7 +243,7 @@ class _Deaths:
     def follow(self, at_hand: Sequence[CalledRows]) -> None:
         """Find the rows that ended a worker, of those that functions had in a run with care, and let policies decide.
 
-        Raises ``PipelineError`` for rows that must not be skipped, ``SessionError`` where workers are lost for others.
+        Raises ``PipelineError`` for rows that must not be skipped, ``SessionError`` if workers are lost for others.
         """
         before = len(self._killers)
         for batch in at_hand:
@@ -282,7 +282,7 @@ class _Deaths:
         self._target.check_skipped(self._skipped, self._counts.rows)
 
     def _alone(self, piece: Piece) -> list[CalledRows] | None:
-        """Run a piece alone; gives what the function had when its worker died, if it did."""
+        """Run a piece alone, and return what the function had when its worker died, if it did."""
         with self._work.staging() as staging:
             try:
                 self._work.stage(staging, [(piece,)], is_careful=True)
@@ -407,7 +407,7 @@ class BackfillRun:
         selected: Sequence[SelectedFragment],
         counts: RunCounts,
     ) -> set[int]:
-        """Compute fragments and commit them; gives those that others had changed by then."""
+        """Compute fragments and commit them, and return those that others had changed by then."""
         lost: set[int] = set()
         many = self.granularity
         if many == 0:
@@ -482,7 +482,7 @@ class BackfillRun:
         return publish(attempt, f"the table of {target.name!r}", path=self.table.place, hint=hint)
 
     def _check_columns(self, before: FilledColumns, now: FilledColumns) -> None:
-        """Raise ``UsageError`` where a column is not what it was when the job began."""
+        """Raise ``UsageError`` if a column is not what it was when the job began."""
         if before.columns != now.columns or before.inputs != now.inputs:
             raise UsageError(f"{before.name!r} was changed while it was computed", path=self.table.place)
 

@@ -276,7 +276,7 @@ class _PieceRun:
         return {"computed": computed if computed_offsets else count, "file": file.to_dict()}
 
     def _written(self, pieces: Iterator[Computed]) -> tuple[str, list[dict[str, Any]], int]:
-        """Write the file; gives its name, what failed, and how many rows are computed in it."""
+        """Write the file, and return its name, what failed, and how many rows are computed in it."""
         body, piece = self._body, self._piece
         failures: list[dict[str, Any]] = []
         count = 0
@@ -419,7 +419,7 @@ class _PieceRun:
             keep()
 
     def _is_over(self) -> bool:
-        """Whether another task has failed, so that this one need not go on."""
+        """Return whether another task has failed, so that this one need not go on."""
         if time.monotonic() - self._looked > _LOOKED_SECONDS:
             self._looked = time.monotonic()
             self._over = self._staging.has_failed()

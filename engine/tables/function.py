@@ -60,7 +60,7 @@ def _folder_of(place: str) -> Path:
 
 
 def _is_installed(name: str) -> bool:
-    """Whether a package that is installed for editing has the module."""
+    """Return whether a package that is installed for editing has the module."""
     finders = [finder for finder in sys.meta_path if getattr(finder, "__module__", "").startswith("__editable__")]
     return any(finder.find_spec(name, None) is not None for finder in finders)
 
@@ -170,7 +170,7 @@ class UDF:
 
     @property
     def is_class(self) -> bool:
-        """Whether an object is made of it in each process."""
+        """Return whether an object is made of it in each process."""
         return isinstance(self.function, type)
 
     def __repr__(self) -> str:
@@ -208,7 +208,7 @@ class UDF:
     def with_inputs(self, inputs: Sequence[str]) -> UDF:
         """The same function, called with these columns, by position.
 
-        Raises ``UsageError`` where they are fewer or more than it takes, or where it takes a batch of all columns.
+        Raises ``UsageError`` if they are fewer or more than it takes, or where it takes a batch of all columns.
         """
         return replace(self, inputs=_checked_inputs(self.name, self.signature, inputs))
 
@@ -550,7 +550,7 @@ _MORE: Final = Parameter("*", None, required=False)
 
 
 def _is_checked(udf: UDF, parameter: Parameter, column: pa.Field) -> bool:
-    """Whether the type of a column could be held against what its parameter says."""
+    """Return whether the type of a column could be held against what its parameter says."""
     expected: Any = _EXPECTED.get(parameter.annotation or "")
     if parameter.annotation in ("Any", "object"):
         return True

@@ -207,7 +207,7 @@ class JobRecord:
 
     @property
     def is_silent(self) -> bool:
-        """Whether nobody can tell whether its process lives, and nothing was heard of it for an hour."""
+        """Return whether nobody can tell whether its process lives, and nothing was heard of it for an hour."""
         heard = self.heard_at or self.launched_at
         return self.process.get("host") != this_process()["host"] and datetime.now(UTC) - heard > _SILENCE
 
@@ -297,7 +297,7 @@ class JobTable:
         return records
 
     def get(self, job_id: str) -> JobRecord:
-        """A job. Raises ``NotFoundError`` where there is none of that id."""
+        """A job. Raises ``NotFoundError`` if there is none of that id."""
         name = f"{job_id}.json"
         try:
             record = record_of(JobRecord, parsed(self._jobs.get(name)))
@@ -370,7 +370,7 @@ def _error_data(line: bytes) -> dict[str, Any]:
 
 
 def _is_of_errors(name: str) -> bool:
-    """Whether a name is one of a file of error records, and not of something elsewhere."""
+    """Return whether a name is one of a file of error records, and not of something elsewhere."""
     return "/" not in name and name.endswith(".jsonl")
 
 
@@ -477,7 +477,7 @@ class JobFuture(Generic[R]):
             self._future.set_exception(error)
 
     def done(self, timeout: float | None = None) -> bool:
-        """Whether the job is over; with ``timeout``, wait so many seconds for it."""
+        """Return whether the job is over; with ``timeout``, wait so many seconds for it."""
         if timeout:
             try:
                 self._future.exception(timeout)
@@ -486,7 +486,7 @@ class JobFuture(Generic[R]):
         return self._future.done()
 
     def result(self, timeout: float | None = None) -> R:
-        """The result of the job. Raises what it raised, and ``TimeoutError`` where it goes on after so many seconds."""
+        """The result of the job. Raises what it raised, and ``TimeoutError`` if it goes on after so many seconds."""
         try:
             return self._future.result(timeout)
         except FutureTimeoutError:
@@ -531,11 +531,11 @@ class Job(Generic[R]):
         return DONE
 
     def done(self, timeout: float | None = None) -> bool:
-        """Whether it is over; with ``timeout``, wait so many seconds for it."""
+        """Return whether it is over; with ``timeout``, wait so many seconds for it."""
         return self.future.done(timeout)
 
     def result(self, timeout: float | None = None) -> R:
-        """The result. Raises ``TimeoutError``, and ``JobFailedError`` where it failed."""
+        """The result. Raises ``TimeoutError``, and ``JobFailedError`` if it failed."""
         return self.future.result(timeout)
 
     def __repr__(self) -> str:

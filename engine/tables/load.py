@@ -81,7 +81,7 @@ class LoadedColumns(FilledColumns):
 
     @property
     def keeps_others(self) -> bool:  # type: ignore[override]
-        """Whether rows that the source lacks stay as they are."""
+        """Return whether rows that the source lacks stay as they are."""
         return self.on_missing != "null"
 
     def compute(
@@ -109,7 +109,7 @@ class LoadedColumns(FilledColumns):
 def load_target(
     schema: pa.Schema, source: ColumnSource, pk: str, columns: Sequence[str], on_missing: str
 ) -> tuple[LoadedColumns, list[pa.Field]]:
-    """The columns that a load fills, and those that the table lacks. Raises ``UsageError`` where types differ."""
+    """The columns that a load fills, and those that the table lacks. Raises ``UsageError`` if types differ."""
     available = source.schema.names
     if missing := [name for name in columns if name not in available]:
         raise UsageError(f"Value column(s) {missing} not found in source schema. Available columns: {available}")
@@ -317,9 +317,9 @@ def run_load(
 
 
 def _added(table: LanceTable, fields: Sequence[pa.Field]) -> list[pa.Field]:
-    """Add columns, but those that another load has added meanwhile; gives which were added.
+    """Add columns, but those that another load has added meanwhile, and return which were added.
 
-    Raises ``UsageError`` where such a column has another type.
+    Raises ``UsageError`` if such a column has another type.
     """
     while True:
         schema = table.at().schema

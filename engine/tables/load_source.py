@@ -188,7 +188,7 @@ def _files_at(place: Location, format_: Format) -> list[Location]:
 
 
 def _names(folder: Folder) -> list[str] | None:
-    """The names of the files in a folder; None where it is none."""
+    """Return the names of the files in a folder, or None if it is none."""
     try:
         names = list(folder.names())
     except (NotADirectoryError, FileNotFoundError):

@@ -470,7 +470,7 @@ def settle(table: LanceTable, target: FilledColumns) -> None:
 
 
 def _said_of(schema: pa.Schema, column: str) -> str | None:
-    """The token that is said of a column; None where none is."""
+    """Return the token that is said of a column, or None if none is."""
     if column not in schema.names:
         return None
     said = (schema.field(column).metadata or {}).get(COMPUTED_BY.encode())

@@ -43,7 +43,7 @@ class Policy:
         self.match = match
 
     def matches(self, error: BaseException) -> bool:
-        """Whether the policy is for ``error``."""
+        """Return whether the policy is for ``error``."""
         if not isinstance(error, Exception):
             return False
         is_named = isinstance(error, self.exceptions)
@@ -111,7 +111,7 @@ class Skip(Policy):
         self.max_skip_fraction = max_skip_fraction
 
     def exceeded(self, skipped: int, total: int | None) -> bool:
-        """Whether ``skipped`` rows of ``total`` (None: nobody knows how many) are more than it allows."""
+        """Return whether ``skipped`` rows of ``total`` (None: nobody knows how many) are more than it allows."""
         if self.max_skip_count is not None and skipped > self.max_skip_count:
             return True
         return self.max_skip_fraction is not None and total is not None and skipped > self.max_skip_fraction * total
@@ -136,12 +136,12 @@ def policies_of(given: Policies | None) -> tuple[Policy, ...]:
 
 
 def policy_for(policies: Iterable[Policy], error: BaseException) -> tuple[int, Policy] | None:
-    """The first of ``policies`` that matches ``error``, with its place; None where that fails the run."""
+    """Return the first of ``policies`` that matches ``error``, with its place, or None if that fails the run."""
     return next(((at, policy) for at, policy in enumerate(policies) if policy.matches(error)), None)
 
 
 def check_skipped(policies: Sequence[Policy], skipped: Mapping[int, int], total: int | None) -> None:
-    """Raise ``SkipThresholdExceededError`` where a policy skipped more of ``total`` rows than it allows.
+    """Raise ``SkipThresholdExceededError`` if a policy skipped more of ``total`` rows than it allows.
 
     ``skipped`` counts the rows by the place of the policy. Where nobody knows the total, fractions are not looked at.
     """

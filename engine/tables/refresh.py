@@ -204,7 +204,7 @@ class ViewVersions:
 
     @property
     def is_current(self) -> bool:
-        """Whether the view is of that version."""
+        """Return whether the view is of that version."""
         return self.before is not None and self.before.version == self.after.version
 
 

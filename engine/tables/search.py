@@ -378,7 +378,7 @@ class TableQuery:
 
     @property
     def is_ranked(self) -> bool:
-        """Whether rows come in another order than the table's."""
+        """Return whether rows come in another order than the table's."""
         return self.is_hybrid or self.near is not None or self.words is not None
 
     # --- answers

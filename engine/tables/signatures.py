@@ -222,7 +222,7 @@ def _returned(annotation: Any, kind: FunctionKind, name: str, data_type: pa.Data
 
 
 def _arrow_type(annotation: Any) -> pa.DataType | None:
-    """The type of a column whose values are annotated so; None where that does not follow from it."""
+    """Return the type of a column whose values are annotated so, or None if that does not follow from it."""
     if get_origin(annotation) is Annotated:
         said = [part for part in get_args(annotation)[1:] if isinstance(part, pa.DataType)]
         if said:

@@ -66,7 +66,7 @@ class FilledColumns(ABC):
         """Of what a fragment's values are, by the names of its files."""
 
     def check_skipped(self, skipped: Mapping[str, int], rows: int | None) -> None:
-        """Raise ``SkipThresholdExceededError`` where more of ``rows`` (None: nobody knows how many) failed than may."""
+        """Raise ``SkipThresholdExceededError`` if more of ``rows`` (None: nobody knows how many) failed than may."""
         del skipped, rows  # where no function is called, none fails
 
     def died(self, error: Exception, address: int) -> tuple[RowFailure, bool]:
@@ -203,7 +203,7 @@ class Definition:
     def of(cls, field: pa.Field) -> Definition | None:
         """The definition in a field's metadata; None for a column that is not computed.
 
-        Raises ``ReadError`` where the metadata is not what a definition is.
+        Raises ``ReadError`` if the metadata is not what a definition is.
         """
         said = {key.decode("utf-8", "replace"): value.decode("utf-8", "replace") for key, value in _metadata(field)}
         if said.get(MARK) != "true":
@@ -348,7 +348,7 @@ def _shown(text: str) -> str:
 
 
 def _is_plain(name: str) -> bool:
-    """Whether a name is one that a function, a class or a module would have."""
+    """Return whether a name is one that a function, a class or a module would have."""
     return name.isidentifier() and not name.startswith("__")
 
 
@@ -372,7 +372,7 @@ def _metadata(field: pa.Field) -> Iterable[tuple[bytes, bytes]]:
 
 
 def _names(field: pa.Field, said: Mapping[str, str], key: str) -> tuple[str, ...] | None:
-    """A list of names that a field's metadata has as JSON; None where it has none."""
+    """Return a list of names that a field's metadata has as JSON, or None if it has none."""
     text = said.get(f"{MARK}.{key}", "null")
     try:
         value: Any = json.loads(text) if len(text) <= _MOST_JSON else text
@@ -395,7 +395,7 @@ _CHANGED: Final = "_row_last_updated_at_version > _row_created_at_version"
 
 
 def stale_condition(reader: FragmentReader, columns: Sequence[str], fragment: Fragment) -> str | None:
-    """The condition on the stale rows of a fragment, whose ``columns`` one function fills; None where none is.
+    """Return the condition on the stale rows of a fragment, whose ``columns`` one function fills, or None if none is.
 
     Where a backfill has filled some rows of a fragment and kept stale ones, all that have a value count as stale; and
     so they do where row ids are not stable, so that versions of rows are not known.
@@ -472,7 +472,7 @@ def fresh_tokens(schema: pa.Schema, columns: Sequence[str]) -> set[str]:
 
 
 def _is_fresh(reader: FragmentReader, columns: Sequence[str], fragment: Fragment) -> bool:
-    """Whether a fragment has values, and none is stale. Of one without any, nothing need be said."""
+    """Return whether a fragment has values, and none is stale. Of one without any, nothing need be said."""
     condition = stale_condition(reader, columns, fragment)
     if condition is None or not reader.count(fragment, has_value(columns)):
         return False

@@ -99,7 +99,7 @@ def cleaned(
 
 
 def remove_orphans(table: LanceTable, jobs: JobTable) -> int:
-    """Remove files of columns that no version names, no checkpoint, and no job that runs; gives their bytes.
+    """Remove files of columns that no version names, no checkpoint, and no job that runs, and return their bytes.
 
     Of a table with branches none is removed.
     """

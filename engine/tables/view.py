@@ -69,9 +69,9 @@ class ViewDefinition:
 
     @classmethod
     def of(cls, schema: pa.Schema) -> ViewDefinition | None:
-        """The definition in the metadata of a table's schema; None where the table is no view.
+        """Return the definition in the metadata of a table's schema, or None if the table is no view.
 
-        Raises ``ReadError`` where they are not what a definition is.
+        Raises ``ReadError`` if they are not what a definition is.
         """
         metadata = schema.metadata or {}
         if _QUERY.encode() not in metadata:
@@ -103,7 +103,7 @@ class ViewDefinition:
 
     @property
     def is_cut(self) -> bool:
-        """Whether rows are counted, so that each depends on those before it."""
+        """Return whether rows are counted, so that each depends on those before it."""
         return self.most is not None or self.skipped > 0
 
     @property
@@ -119,7 +119,7 @@ class ViewDefinition:
     def source_table(self, view: LanceTable) -> LanceTable:
         """The source; one that lay beside the view is looked for there.
 
-        Raises ``ForeignFileError`` where the view's gate does not let it pass.
+        Raises ``ForeignFileError`` if the view's gate does not let it pass.
         """
         own = located(view.place)
         place = own.parent / self.source if _is_name(self.source) else located(self.source)
@@ -250,7 +250,7 @@ def change_of(
 ) -> ViewChange:
     """The change that brings a version of the view to a version of its source.
 
-    ``before`` is the version of which its rows are; None where it is to be made anew. Raises ``UsageError`` where the
+    ``before`` is the version of which its rows are; None where it is to be made anew. Raises ``UsageError`` if the
     source has no longer what is asked for.
     """
     inputs = (quoted(name) for target in functions for name in target.inputs)
