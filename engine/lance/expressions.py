@@ -149,7 +149,7 @@ class TableSnapshot:
             return lance.FFILanceTableProvider(self._dataset).__datafusion_table_provider__(session)
 
     def parts(self, most: int) -> list[list[int]]:
-        """Return its fragments' ids, in order, in at most ``most`` lists of about equal rows; a small table is one list."""
+        """Return its fragments' ids, in order, in at most ``most`` lists of about equal rows; small tables are one."""
         with self._place.reading():
             fragments = [(fragment.fragment_id, fragment.physical_rows) for fragment in self._dataset.get_fragments()]
         size = max(_ROWS_OF_A_PART, -(-sum(rows for _, rows in fragments) // most))

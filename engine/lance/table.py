@@ -157,8 +157,8 @@ class LanceTable(LancePlace):
     def checked(self, version: int | None = None) -> FragmentReader:
         """Return the same version, after a check of its files, to compute other values from it.
 
-        Raises ``ReadError`` if a file that the version needs is gone or has another size, and where the file of the
-        version is not what was written; ``UsageError`` where one version is read.
+        Raises ``ReadError`` if a file that the version needs is gone or has another size, or if the file of the
+        version is not what was written; ``UsageError`` if one version is read.
         """
         with self.writing():
             pass
@@ -190,7 +190,7 @@ class LanceTable(LancePlace):
         return _pinned(self, version)
 
     def newest(self) -> FragmentReader:
-        """Return the newest version; for a local table the same object, with its indexes in memory, until it is replaced.
+        """Return the newest version; for a local table the same object, with its indexes, until there is a newer one.
 
         A table that was recreated at its place is another. If its folder is unchanged, Lance is not asked for the
         version (50 of a search's 1,300 µs, benchmarks/bench_table_search.py).
@@ -240,8 +240,8 @@ class LanceTable(LancePlace):
     def files_of_versions(self) -> Iterator[set[str]]:
         """Yield the files with rows of each version, the newest first.
 
-        Versions that are removed meanwhile are left out. Raises ``UnsupportedCallError`` if the table has branches, whose
-        versions may name any of its files.
+        Versions that are removed meanwhile are left out. Raises ``UnsupportedCallError`` if the table has branches,
+        whose versions may name any of its files.
         """
         with self.reading():
             newest = self.open()
@@ -334,8 +334,8 @@ class LanceTable(LancePlace):
     def update(self, rows: RowSource) -> None:
         """Put the values of rows into the rows with the same key. Their other columns keep their values.
 
-        A row with an unknown key is left out. Raises ``UsageError`` as :meth:`upsert` does, and if the rows lack a field
-        of the key.
+        A row with an unknown key is left out. Raises ``UsageError`` as :meth:`upsert` does, and if the rows lack a
+        field of the key.
         """
 
         def merged(dataset: Any) -> None:
@@ -378,7 +378,7 @@ class LanceTable(LancePlace):
         self.commit(updated)
 
     def written(self, rows: pa.RecordBatchReader | pa.Table, mode: str, most: int | None = None) -> list[str]:
-        """Write rows into files of ``most`` rows that no version names, and return each one's description for the commit.
+        """Write rows into files of ``most`` rows that no version names; return their descriptions for the commit.
 
         ``mode`` is ``append``, ``overwrite``, or ``create`` for a table that does not exist yet. A cleanup of the table
         removes files that no commit takes.
@@ -478,8 +478,8 @@ class LanceTable(LancePlace):
     def replace(self, files: Mapping[int, str], version: int, message: str) -> int | None:
         """Replace the files of some columns in fragments of a version, in one commit, and return its number.
 
-        Return None, with nothing done, if others changed one of the fragments, or the columns, meanwhile. ``message`` is
-        stored with the commit. Raises ``WriteError``, also if the table was replaced as a whole.
+        Return None, with nothing done, if others changed one of the fragments, or the columns, meanwhile. ``message``
+        is stored with the commit. Raises ``WriteError``, also if the table was replaced as a whole.
         """
         import lance
         from lance.fragment import DataFile
@@ -500,7 +500,7 @@ class LanceTable(LancePlace):
         return self.commit_once(replaced)
 
     def _changing_columns(self, change: Callable[[Any], None], before: str = "") -> None:
-        """Commit a change of columns. Lance's errors about it become ``UsageError``, with the words of ``before`` first."""
+        """Commit a change of columns. Lance's errors about it become ``UsageError``, after the words of ``before``."""
         try:
             self.commit(change)
         except WriteError as error:
@@ -545,9 +545,9 @@ class LanceTable(LancePlace):
     ) -> tuple[int, int]:
         """Remove versions of that age, except tagged ones, and the files that only they need.
 
-        Versions from ``kept_from`` on always stay. Another writer may be about to commit files that no version names: those
-        stay for a week, unless ``delete_unverified``. Return the numbers of removed bytes and versions.
-        Raises ``ReadError`` if the file of a version is not what was written.
+        Versions from ``kept_from`` on always stay. Another writer may be about to commit files that no version names:
+        those stay for a week, unless ``delete_unverified``. Return the numbers of removed bytes and versions. Raises
+        ``ReadError`` if the file of a version is not what was written.
         """
         self._digests.check(None)
         with self.writing():
@@ -644,8 +644,8 @@ class LanceTable(LancePlace):
     def commit_once(self, attempt: Callable[[], Any], written: Sequence[str] = ()) -> int | None:
         """Write on top of the version of ``attempt``, once, and return the number of the new version.
 
-        Return None, with nothing done, if others changed the same meanwhile. ``written`` are fragments that were written
-        before.
+        Return None, with nothing done, if others changed the same meanwhile. ``written`` are fragments that were
+        written before.
         """
         try:
             with self.writing():
@@ -746,7 +746,7 @@ def _check_keys(keys: pa.Table) -> None:
 
 
 def _is_rising(values: pa.ChunkedArray) -> bool:
-    """Whether each value is greater than the one before, as keys often are: grouping them takes fifty times as long."""
+    """Return whether the values rise strictly, as keys often do: grouping them takes fifty times as long."""
     return bool(pc.all(pc.greater(values.slice(1), values.slice(0, max(len(values) - 1, 0)))).as_py())
 
 

@@ -1,4 +1,4 @@
-"""Columns that are added to a table, changed, and taken away: what their fields' metadata say, never a value."""
+"""Columns added to a table, changed, and dropped: their fields' metadata, never a value."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _ALTERED: Final = ("path", "rename", "nullable", "data_type", "udf", "input_colu
 
 
 def added(table: LanceTable, transforms: Any) -> list[tuple[str, UDF]]:
-    """Add the columns of ``Table.add_columns``, and give those of functions, one for each function."""
+    """Add the columns of ``Table.add_columns``, and return one computed column for each function."""
     reader = table.at()
     schema = reader.schema
     columns: list[tuple[str, UDF]] = []
@@ -70,7 +70,7 @@ def altered(
 ) -> None:
     """Change columns as ``Table.alter_columns`` is asked to.
 
-    ``sources`` are the schemas of other tables, for columns that are computed of theirs.
+    ``sources`` are the schemas of other tables, for columns that are computed from them.
     """
     schema = table.at().schema
     of_lance: list[Mapping[str, Any]] = []
@@ -130,7 +130,7 @@ def dropped(table: LanceTable, columns: Sequence[str]) -> None:
 
 
 def _takers(schema: pa.Schema, columns: Sequence[str]) -> list[str]:
-    """The other columns that functions compute of some."""
+    """Return the other columns that functions compute from some."""
     return [
         field.name
         for field in schema
@@ -175,7 +175,7 @@ def _check_alone(schema: pa.Schema, name: str) -> None:
 
 
 def single_function(name: str, given: Any) -> UDF:
-    """The function that is given for one column, by itself or with its inputs; raises for another thing."""
+    """Return the function given for one column, alone or with its inputs. Raises for anything else."""
     if isinstance(given, tuple):
         if len(given) != 2 or not isinstance(given[0], UDF):
             raise TypeError(f"column {name!r}: a tuple is a UDF and the names of its inputs, not {given!r}")
@@ -234,7 +234,7 @@ def _field(name: str, data_type: pa.DataType, udf: UDF, metadata: Mapping[str, s
 def _runs(
     steps: Sequence[tuple[str, str | pa.Field]],
 ) -> Iterator[tuple[type, list[tuple[str, str | pa.Field]]]]:
-    """The columns in their order, those next to each other that are added in the same way together."""
+    """Yield the columns in their order; neighbours that are added in the same way come together."""
     held: list[tuple[str, str | pa.Field]] = []
     for step in steps:
         if held and isinstance(held[0][1], str) != isinstance(step[1], str):
@@ -246,10 +246,10 @@ def _runs(
 
 
 def target_of(schema: pa.Schema, column: str, definition: Definition, udf: UDF) -> FunctionColumns:
-    """The columns that this function fills, a column among them. Raises ``UsageError`` if it does not go with it.
+    """Return the columns that this function fills, with ``column``. Raises ``UsageError`` if it does not fit.
 
-    A function without inputs of its own is called with the column's, where it is the column's, or the table lacks
-    columns of its parameters' names.
+    A function without inputs of its own is called with the column's inputs if it is the column's function, or if the
+    table lacks columns of its parameters' names.
     """
     check_argument("udf", udf, UDF)
     if (

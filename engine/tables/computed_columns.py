@@ -40,7 +40,7 @@ from .view import check_own
 
 @dataclass(frozen=True)
 class TableParts:
-    """The parts of a table: its rows in Lance, its jobs, and what its computed columns run with."""
+    """The parts of a table: its rows in Lance, its jobs, and the options of its computed columns."""
 
     lance: LanceTable
     jobs: JobTable
@@ -68,7 +68,7 @@ R = TypeVar("R")
 
 @dataclass(frozen=True)
 class PreparedJob(Generic[R]):
-    """A job that is ready to run: the columns that it fills, and how it is waited for."""
+    """A job that is ready to run: the columns that it fills, and the way to wait for it."""
 
     job: str
     columns: Sequence[str]
@@ -188,7 +188,7 @@ def backfill_job(
 
 
 class _Planned(NamedTuple):
-    """A backfill that was asked for, and what it is to compute."""
+    """A requested backfill, and the work that it has to do."""
 
     column: str
     udf: UDF | None

@@ -32,7 +32,7 @@ _FIRST_SECONDS: Final = 5.0
 """The time after which the tasks of a first stage, one a worker, leave what they have not done to smaller ones, as rows
 may not all take the same time. Another stage costs 2 % of that; with small tasks at once, brief functions cost more."""
 _MOST_DEATHS: Final = 3
-"""Times in a row that workers may be lost for nothing that can be found."""
+"""Times in a row that workers may be lost without a cause that can be found."""
 
 
 @dataclass(frozen=True)
@@ -68,9 +68,9 @@ class FragmentWork:
             deaths.follow(at_hand)
 
     def files_of(self, group: Iterable[SelectedFragment]) -> dict[int, WrittenFile]:
-        """The files of fragments, which tasks write, or that were written by a run that was cut.
+        """Return the files of fragments, written by tasks or by an earlier interrupted run.
 
-        Where workers are lost, those rows are looked for that end them. Raises what the function raised, and
+        If workers are lost, the rows that kill them are searched for. Raises the function's error, and
         ``PipelineError`` for such rows, unless they are skipped.
         """
         files: dict[int, WrittenFile] = {}
@@ -107,7 +107,7 @@ class FragmentWork:
         if whole:
             # Another stage of Spark takes 0.2 s; putting 64 MiB together takes less than that.
             small = sum(self.store.of(piece.key).size() for (piece,) in whole) <= _QUICKLY_JOINED
-            run = replace(self.run, progress=None)  # these rows were told of when they were computed
+            run = replace(self.run, progress=None)  # these rows were reported when they were computed
             if small and not is_careful:
                 run = replace(run, executor="inline")
             files |= written_files(self.stage(staging, whole, is_careful=is_careful, run=run))
@@ -122,7 +122,7 @@ class FragmentWork:
         return files
 
     def _computed(self, staging: Staging, pieces: Sequence[Piece], *, is_careful: bool) -> list[dict[str, Any]]:
-        """Compute pieces, first in a task a worker, then in smaller ones what these leave; gives what tasks told."""
+        """Compute pieces, first in one task per worker, then the rest in smaller ones; return the tasks' reports."""
         tasks = self._tasks(pieces, many=is_careful)
         is_brief = self.task_rows is None and len(tasks) > 1 and not is_careful and not self.target.is_cheap
         reports = self.stage(staging, tasks, is_careful=is_careful, seconds=_FIRST_SECONDS if is_brief else None)
@@ -169,17 +169,17 @@ class FragmentWork:
         run: RunOptions | None = None,
         seconds: float | None = None,
     ) -> list[dict[str, Any]]:
-        """Run a stage, and give what its tasks told of each piece. Raises what failed in the first that did.
+        """Run a stage, and return its tasks' reports on each piece. Raises the error of the first failed task.
 
-        With care each batch is announced, and kept as soon as it is done. After so many ``seconds`` a task leaves the
-        rest of its rows.
+        If ``is_careful``, each batch is announced, and kept as soon as it is done. After so many ``seconds`` a task
+        leaves the rest of its rows.
         """
         body = self.body(Packed(tasks), is_careful=is_careful, seconds=seconds)
         numbered = [
             Task(number, body.label(number), sum(piece.rows for piece in pieces)) for number, pieces in enumerate(tasks)
         ]
         run = self.run if run is None else run
-        if is_careful:  # what was announced is looked for when the stage is over
+        if is_careful:  # the announcements are read when the stage is over
             ran = Stage(body, numbered, staging, destination=self.table.place).run(replace(run, progress=None))
         else:
             with staging.inner() as own:
@@ -192,7 +192,7 @@ class FragmentWork:
         raise_failure(ran.notes)
         if any(note.kind == "ended" for note in ran.notes):
             raise SessionError("workers ended in the stage, and tries at their tasks found that", transient=True)
-        ran.outcomes()  # each has told how it ended
+        ran.outcomes()  # each has reported its end
         reports = [note.data for note in ran.notes if note.kind == "piece"]
         if isinstance(run.progress, RowProgress):
             all_ = (piece for pieces in tasks for piece in pieces)
@@ -211,7 +211,7 @@ def staging_in(place: str) -> Iterator[Staging]:
 
 
 def written_files(reports: Sequence[dict[str, Any]]) -> dict[int, WrittenFile]:
-    """The files of whole fragments that tasks told of."""
+    """Return the files of whole fragments, from the tasks' reports."""
     return {report["fragment"]: WrittenFile(**report["file"]) for report in reports if "file" in report}
 
 
@@ -228,7 +228,7 @@ def _left(tasks: Sequence[tuple[Piece, ...]], reports: Sequence[dict[str, Any]])
 
 
 class _Deaths:
-    """The workers that a run loses, and the rows for which they died."""
+    """The workers that a run loses, and the rows that killed them."""
 
     def __init__(self, work: FragmentWork, pieces: Iterable[Piece]) -> None:
         self._work = work
@@ -241,7 +241,7 @@ class _Deaths:
         self.there_were = False
 
     def follow(self, at_hand: Sequence[CalledRows]) -> None:
-        """Find the rows that ended a worker, of those that functions had in a run with care, and let policies decide.
+        """Find the rows that killed a worker, among the announced ones, and let policies decide.
 
         Raises ``PipelineError`` for rows that must not be skipped, ``SessionError`` if workers are lost for others.
         """
@@ -262,7 +262,7 @@ class _Deaths:
             self._decide(new)
 
     def _decide(self, killers: Sequence[tuple[int, int]]) -> None:
-        """Leave rows null, with a failure, or fail for them."""
+        """Skip rows, which stay null with a failure, or fail for them."""
         error = SessionError("the function ended the process of its worker")
         refused: list[tuple[int, int]] = []
         body = self._work.body(Packed(()), is_careful=True)
@@ -282,7 +282,7 @@ class _Deaths:
         self._target.check_skipped(self._skipped, self._counts.rows)
 
     def _alone(self, piece: Piece) -> list[CalledRows] | None:
-        """Run a piece alone, and return what the function had when its worker died, if it did."""
+        """Run a piece alone, and return the function's rows if its worker died."""
         with self._work.staging() as staging:
             try:
                 self._work.stage(staging, [(piece,)], is_careful=True)
@@ -302,7 +302,7 @@ _SHOWN: Final = 10
 
 @dataclass(frozen=True)
 class BackfillRun:
-    """A run of a backfill, as it is asked for. ``workers`` is how many tasks there may be at once."""
+    """A run of a backfill with its options. ``workers`` is the most tasks at once."""
 
     table: LanceTable
     job: str
@@ -316,9 +316,9 @@ class BackfillRun:
     window: Window = WHOLE
     recompute_stale: bool = False
     check: Callable[[Mapping[int, WrittenFile]], None] = lambda _: None
-    """What raises where files must not be committed."""
+    """A check that raises if files must not be committed."""
     jobs: JobTable | None = None
-    """Those of the table: a file that was taken over from one that still runs counts as filled by that."""
+    """The table's jobs: a file taken over from a running job counts as filled by that job."""
 
     def __call__(
         self,
@@ -328,10 +328,10 @@ class BackfillRun:
         target_of: Callable[[FragmentReader], FilledColumns],
         counts: RunCounts,
     ) -> None:
-        """Compute what was selected, and count it in ``counts`` as it is committed.
+        """Compute the selected rows, and count them in ``counts`` as they are committed.
 
-        Fragments that others changed meanwhile are planned again, with the columns that ``target_of`` gives then; those
-        whose columns another job has filled are its own, which is warned of. Raises whatever the function raised.
+        Fragments that others changed meanwhile are planned again, with the columns of ``target_of`` at that time.
+        Fragments that another job has filled stay that job's, with a warning. Raises the function's error.
         """
         where = self.where
         counts.total, counts.rows = len(selected), sum(choice.rows for choice in selected)
@@ -374,10 +374,10 @@ class BackfillRun:
         *,
         is_all: bool,
     ) -> tuple[SelectedFragment, ...]:
-        """The fragments that are to be done again in a newer version.
+        """Return the fragments to compute again in a newer version.
 
-        That are the fragments that were lost, what others made of those that are gone, and, where ``is_all``, values of
-        another function that were moved meanwhile. Rows that were added meanwhile stay null.
+        These are the lost fragments, the successors of fragments that are gone, and, if ``is_all``, values of another
+        function that were moved meanwhile. Rows that were added meanwhile stay null.
         """
         then, now = before.by_id, reader.by_id
         columns, inputs = target.columns, target.inputs
@@ -422,7 +422,7 @@ class BackfillRun:
             try:
                 target.check_skipped(skipped, counts.rows)
             except SkipThresholdExceededError:
-                counts.errors += [file.errors for file in files.values()]  # these rows are why
+                counts.errors += [file.errors for file in files.values()]  # the rows that exceed the threshold
                 raise
             self.check(files)
             committed = self._committed(reader, target, files)
@@ -438,7 +438,7 @@ class BackfillRun:
         return lost
 
     def _committed(self, reader: FragmentReader, target: FilledColumns, files: Mapping[int, WrittenFile]) -> set[int]:
-        """Bring files into the newest version, but those of fragments that others changed; gives which it has then."""
+        """Commit files, except those of fragments that others changed; return the fragments with committed files."""
         if not files:
             return set()
         before = reader.by_id
@@ -482,12 +482,12 @@ class BackfillRun:
         return publish(attempt, f"the table of {target.name!r}", path=self.table.place, hint=hint)
 
     def _check_columns(self, before: FilledColumns, now: FilledColumns) -> None:
-        """Raise ``UsageError`` if a column is not what it was when the job began."""
+        """Raise ``UsageError`` if a column has changed since the job began."""
         if before.columns != now.columns or before.inputs != now.inputs:
             raise UsageError(f"{before.name!r} was changed while it was computed", path=self.table.place)
 
     def _own(self, files: Mapping[int, WrittenFile], fragments: set[int]) -> set[int]:
-        """Those of some fragments whose files are not of another job that runs or is done, which counts them itself."""
+        """Return the fragments to count here: another running or finished job counts its own files itself."""
         writers = {id_: job_of(files[id_].name) for id_ in fragments}
         if self.jobs is None or set(writers.values()) <= {job_digits(self.job)}:
             return fragments
