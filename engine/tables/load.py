@@ -1,8 +1,8 @@
 """Columns that are loaded from files and other tables, joined by a primary key.
 
-The source is read by tasks, which write its values to scratch, and its keys in parts by a hash; each part is sorted.
-Then it goes on as a backfill does: tasks read the keys of fragments, find the values in the parts, and write files of
-the columns, which the driver commits. The driver holds nothing of the source.
+Tasks read the source. They write its values to scratch, and its keys in parts by a hash; each part is sorted. The rest
+works like a backfill: tasks read the keys of fragments, find the values in the parts, and write files of the columns,
+and the driver commits these. The driver holds nothing of the source.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from .view import check_own
 
 ON_MISSING: Final = ("carry", "null", "error")
 _PART_BYTES: Final = 64 << 20
-"""Bytes of a sorted part: what a task that sorts one holds, twice."""
+"""Bytes of a sorted part. A task that sorts one holds it twice."""
 _TASK_BYTES: Final = 128 << 20
 _MOST_PARTS: Final = 4096
 
@@ -59,8 +59,8 @@ _MOST_PARTS: Final = 4096
 class LoadedColumns(FilledColumns):
     """Columns that are filled from a source by its key. ``keys``: its rows in scratch, once they are there.
 
-    A fragment is found in a second or two, and is written once, by one task: cut in two and kept as checkpoints, 1.2
-    million rows of 128 floats took 3.3 s for the 1 s that they take (scale_computed.py).
+    A fragment's values are found in a second or two, and one task writes it once. Cut in two with checkpoints, 1.2
+    million rows of 128 floats took 3.3 s instead of 1 s (scale_computed.py).
     """
 
     source: tuple[Any, ...]
@@ -71,12 +71,12 @@ class LoadedColumns(FilledColumns):
 
     @cached_property
     def token(self) -> str:
-        """The token of the source, as it is now, and of what becomes of rows that it lacks."""
+        """Return the token of the source's present state, and of the treatment of rows that it lacks."""
         return token_of(list(self.source), self.inputs, self.columns, self.on_missing)
 
     @property
     def described(self) -> dict[str, str]:
-        """A load has no function."""
+        """Return nothing: a load has no function."""
         return {"udf_name": "load_columns", "udf_version": self.token}
 
     @property
@@ -109,7 +109,7 @@ class LoadedColumns(FilledColumns):
 def load_target(
     schema: pa.Schema, source: ColumnSource, pk: str, columns: Sequence[str], on_missing: str
 ) -> tuple[LoadedColumns, list[pa.Field]]:
-    """The columns that a load fills, and those that the table lacks. Raises ``UsageError`` if types differ."""
+    """Return the columns that a load fills, and those that the table lacks. Raises ``UsageError`` if types differ."""
     available = source.schema.names
     if missing := [name for name in columns if name not in available]:
         raise UsageError(f"Value column(s) {missing} not found in source schema. Available columns: {available}")
@@ -159,7 +159,7 @@ def load_target(
 
 
 def missing_rows(reader: FragmentReader, target: LoadedColumns) -> Callable[[Mapping[int, WrittenFile]], None]:
-    """A check that the source had a row for each of the table's. It raises ``UsageError``."""
+    """Return a check that raises ``UsageError`` if the source lacks a row of the table."""
 
     def check(files: Mapping[int, WrittenFile]) -> None:
         missing = sum(
@@ -179,7 +179,7 @@ def missing_rows(reader: FragmentReader, target: LoadedColumns) -> Callable[[Map
 def partitioned(
     table: LanceTable, source: ColumnSource, pk: str, columns: Sequence[str], staging: Staging, run: RunOptions
 ) -> HashedSource:
-    """Bring the rows of a source into sorted parts in a staging folder. Raises ``UsageError`` for keys given twice."""
+    """Write the rows of a source into sorted parts in a staging folder. Raises ``UsageError`` for duplicate keys."""
     names = (pk, *columns)
     size = sum(piece.size for piece in source.pieces)
     parts = max(1, min(_MOST_PARTS, -(-size // _PART_BYTES)))
@@ -284,7 +284,7 @@ class SortBody(Body):
 def _reports_of(
     body: CutBody | SortBody, sizes: Iterable[int], staging: Staging, run: RunOptions, table: LanceTable
 ) -> list[dict[str, Any]]:
-    """Run a stage, and give what each of its tasks told at its end."""
+    """Run a stage, and return the final report of each task."""
     tasks = [Task(number, body.label(number), size) for number, size in enumerate(sizes)]
     ran = Stage(body, tasks, staging, destination=table.place).run(run)
     warn_of(ran.notes, set())
@@ -317,7 +317,7 @@ def run_load(
 
 
 def _added(table: LanceTable, fields: Sequence[pa.Field]) -> list[pa.Field]:
-    """Add columns, but those that another load has added meanwhile, and return which were added.
+    """Add columns, except those that another load has added meanwhile, and return the added ones.
 
     Raises ``UsageError`` if such a column has another type.
     """
@@ -341,7 +341,7 @@ def _added(table: LanceTable, fields: Sequence[pa.Field]) -> list[pa.Field]:
 
 
 def _groups(reader: FragmentReader, columns: Sequence[str]) -> list[tuple[str, ...]]:
-    """The columns that have their files together in all fragments: only such can be given new files at once."""
+    """Return the groups of columns that share their files in all fragments: only these can get new files at once."""
     groups: dict[tuple[str, ...], list[str]] = {}
     for column in columns:
         groups.setdefault(tuple(fragment.files.get(column, "") for fragment in reader.fragments), []).append(column)

@@ -46,7 +46,7 @@ class SourcePiece:
 
 @dataclass(frozen=True)
 class ColumnSource:
-    """A source: its format, its pieces, its columns, and what tells it from another that has its place later."""
+    """A source: its format, pieces and columns, and its identity, which a later source at its place does not share."""
 
     format: Format
     pieces: tuple[SourcePiece, ...]
@@ -54,7 +54,7 @@ class ColumnSource:
     identity: tuple[Any, ...]
 
     def read(self, piece: SourcePiece, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """The rows of a piece: some columns. Raises ``ReadError``."""
+        """Yield the rows of a piece: some columns. Raises ``ReadError``."""
         if self.format == "lance":
             table = _lance_table(piece.place)
             reader = table.at(self.identity[1])
@@ -71,7 +71,7 @@ class ColumnSource:
                 yield from parquet.iter_batches(rows, row_groups=[piece.number], columns=list(columns))
             else:
                 batch = pa.ipc.open_file(file).get_batch(piece.number)
-                batch.validate(full=True)  # of bytes that were damaged, what follows would read beyond them
+                batch.validate(full=True)  # the code below would read beyond damaged bytes
                 batch = pa.RecordBatch.from_arrays([batch.column(name) for name in columns], list(columns))
                 rows = _rows_of(batch.num_rows, batch.nbytes)
                 yield from (batch.slice(at, rows) for at in range(0, batch.num_rows, rows))
@@ -140,7 +140,7 @@ def _of_files(places: Sequence[Location], format_: Format) -> ColumnSource:
 
 
 def _format_at(place: Location) -> Format:
-    """The format of a file or of a folder of files, by the ends of names."""
+    """Return the format of a file or of a folder of files, by the suffixes of names."""
     if place.name.endswith(tuple(_SUFFIXES)):
         return _format_of(place)
     folder = Folder.at(place)
@@ -174,7 +174,7 @@ def _unknown(place: Location) -> UsageError:
 
 
 def _files_at(place: Location, format_: Format) -> list[Location]:
-    """The file, or the files of that format in a folder, sorted."""
+    """Return the file, or the files of that format in a folder, sorted."""
     names = _names(Folder.at(place))
     if names is None:
         if not _is_there(place):
@@ -188,7 +188,7 @@ def _files_at(place: Location, format_: Format) -> list[Location]:
 
 
 def _names(folder: Folder) -> list[str] | None:
-    """Return the names of the files in a folder, or None if it is none."""
+    """Return the names of the files in a folder, or None if it is not a folder."""
     try:
         names = list(folder.names())
     except (NotADirectoryError, FileNotFoundError):
@@ -205,7 +205,7 @@ def _size_of(place: Location) -> int:
 
 
 def _stamp(place: Location) -> tuple[int, int]:
-    """The size of a file, and when it was written, where that is known."""
+    """Return the size of a file, and its time of change if known."""
     return _size_of(place), place.stat().st_mtime_ns if isinstance(place, Path) else 0
 
 
@@ -238,7 +238,7 @@ Hashes = npt.NDArray[np.uint64]
 
 
 def hashes_of(keys: pa.Array) -> Hashes:
-    """The hashes of keys, the same in each process. They are not null.
+    """Return the hashes of keys without nulls, the same in each process.
 
     Integers are mixed as by splitmix64 (Steele, Lea and Flood, 2014), everything else by pandas' SipHash.
     """
@@ -259,7 +259,7 @@ def hashes_of(keys: pa.Array) -> Hashes:
 
 
 def part_of(hashes: Hashes, parts: int) -> npt.NDArray[np.int64]:
-    """The number of the part that each hash is in."""
+    """Return the number of the part of each hash."""
     return (hashes >> np.uint64(40)).astype(np.int64) % parts
 
 
@@ -281,7 +281,7 @@ def sorted_part(tables: Sequence[pa.Table], key: str) -> pa.Table:
 
 
 def duplicates_in(part: pa.Table) -> int:
-    """The number of rows of a sorted part whose key another row before has."""
+    """Return the number of rows of a sorted part with the key of an earlier row."""
     hashes = part.column(HASH).to_numpy()
     same = np.flatnonzero(hashes[1:] == hashes[:-1]) + 1
     if not len(same):
@@ -319,7 +319,7 @@ class HashedSource:
         return f"{part:05d}.sorted"
 
     def find(self, keys: pa.Array, schema: pa.Schema) -> tuple[npt.NDArray[np.bool_], pa.RecordBatch]:
-        """The mask of the keys that the source has, and the values of these, in their order. A null is no key."""
+        """Return the mask of the keys that the source has, and their values, in order. A null is no key."""
         mask = np.zeros(len(keys), np.bool_)
         valid_rows = np.flatnonzero(np.asarray(keys.is_valid()))
         valid_keys = keys.take(pa.array(valid_rows)) if len(valid_rows) != len(keys) else keys
@@ -352,7 +352,7 @@ class HashedSource:
 
 
 def _places(table: pa.Table, hashes: Hashes, keys: pa.Array) -> npt.NDArray[np.int64]:
-    """The row of each key in a sorted part; -1 where it is not there."""
+    """Return the row of each key in a sorted part, or -1 if it has none."""
     sorted_ = table.column(HASH).to_numpy()
     at = np.searchsorted(sorted_, hashes).astype(np.int64)
     places = np.full(len(hashes), -1, np.int64)
@@ -378,7 +378,7 @@ def _part(folder: str, name: str) -> pa.Table:
 
 
 def opened(folder: str, name: str) -> pa.Table:
-    """An Arrow file, mapped into memory; one of an object store from a copy that has no name."""
+    """Return an Arrow file, mapped into memory; for an object, from a copy without a name."""
     place = located(folder)
     if isinstance(place, Path):
         return pa.ipc.open_file(pa.memory_map(str(place / name))).read_all()
@@ -389,7 +389,7 @@ def opened(folder: str, name: str) -> pa.Table:
 
 
 def forget_parts() -> None:
-    """Let go of all parts, whose files may be gone."""
+    """Drop all cached parts: their files may be gone."""
     _part.cache_clear()
 
 

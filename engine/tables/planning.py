@@ -36,12 +36,12 @@ from .targets import (
 )
 
 Window = tuple[int, int | None]
-"""The fragments of a table that are looked at: from the first to the one after the last."""
+"""The fragments of a table to consider: the first, and the one after the last."""
 WHOLE: Final[Window] = (0, None)
 _LEAST_TASK_ROWS: Final = 1024
 """Rows of a task by default, at least: of a function of 1 ms a row, a second's work."""
 _TASKS_OF_A_WORKER: Final = 4
-"""Tasks of a worker where a function takes long. Each is 10 to 20 ms of Spark's, and two more a worker made a backfill
+"""Tasks of a worker for a slow function. Each is 10 to 20 ms of Spark's, and two more a worker made a backfill
 of 1.2 million rows by a function of 1 ms take 1.6 times what Lance does, not 1.2 (bench_computed.py)."""
 _NEAR: Final = 10
 """The part of a task's rows by which it may be larger or smaller, so that a fragment is not cut."""
@@ -113,7 +113,7 @@ class RowSelection:
 
 @dataclass(frozen=True)
 class Piece:
-    """The rows of a fragment from one offset to another, for a task. ``is_whole``: it writes the fragment's file.
+    """The rows of a fragment from one offset to another, for a task. With ``is_whole`` it writes the fragment's file.
 
     ``only`` are the offsets of the rows in question; None: all in which ``where`` is true.
     """
@@ -127,7 +127,7 @@ class Piece:
 
     @property
     def rows(self) -> int:
-        """The number of rows that are looked at."""
+        """Return the number of rows in the span."""
         first, end = self.span
         if self.only is None:
             return end - first
@@ -135,7 +135,7 @@ class Piece:
 
     @classmethod
     def whole(cls, choice: SelectedFragment | Piece) -> Piece:
-        """All of a fragment, whose file is written."""
+        """Return a piece of all rows of a fragment, for a task that writes its file."""
         return cls(choice.fragment, choice.where, choice.key, (0, choice.fragment.rows), is_whole=True)
 
 
@@ -147,10 +147,11 @@ def selection_of(
     *,
     recompute_stale: bool = False,
 ) -> RowSelection:
-    """The rows of a version that are to be computed: of those that ``where`` names, or by default
-
-    all of a fragment whose values are of another function, or of inputs that are not the same any more, and else those
-    without a value, and, if so wanted, stale ones. Raises ``UsageError`` for a condition that is none.
+    """Return the rows of a version to compute: those of ``where``, or by default those without a right value.
+    
+    By default these are all rows of a fragment with values of another function or of changed inputs, and in other
+    fragments the rows without a value and, with ``recompute_stale``, stale ones. Raises ``UsageError`` for an invalid
+    condition.
     """
     if recompute_stale and where is not None:
         raise UsageError("where names the rows to compute, and recompute_stale others: give one of them")
@@ -178,7 +179,7 @@ def selection_of(
 
 
 def warn_of_mismatch(selection: RowSelection, target: FilledColumns, where: str | None) -> None:
-    """Warn where a condition leaves values of another function in place."""
+    """Warn if a condition leaves values of another function in place."""
     if where is not None and selection.udf_mismatch:
         warnings.warn(
             f"{target.name!r} has values of another function, and only those of rows where {where} are computed anew",
@@ -188,9 +189,9 @@ def warn_of_mismatch(selection: RowSelection, target: FilledColumns, where: str 
 
 
 def tasks_of(pieces: Sequence[Piece], task_rows: int) -> list[tuple[Piece, ...]]:
-    """The rows of pieces, dealt to tasks that have about as many each: ``task_rows``, or a little less.
+    """Return the rows of pieces as tasks of about equal size: ``task_rows``, or a little less.
 
-    A task ends where a piece does, if one ends near its bound: a fragment that is cut is written twice.
+    A task ends with a piece if a piece ends near its bound: a fragment that is cut is written twice.
     """
     ends = list(accumulate(piece.span[1] - piece.span[0] for piece in pieces))
     total = ends[-1] if ends else 0
@@ -211,14 +212,14 @@ def tasks_of(pieces: Sequence[Piece], task_rows: int) -> list[tuple[Piece, ...]]
 
 
 def _snapped(bound: int, ends: Sequence[int], near: int) -> int:
-    """The end of a fragment that is near a bound, or else the bound."""
+    """Return the end of a fragment near a bound, or else the bound."""
     at = bisect_left(ends, bound)
     nearest = min(ends[max(at - 1, 0) : at + 1], key=lambda end: abs(end - bound))
     return nearest if abs(nearest - bound) <= near else bound
 
 
 def task_rows_of(given: int | None, rows: int, workers: int, *, many: bool = False) -> int:
-    """The rows of a task: as asked for, or so many that each worker gets a task, or several."""
+    """Return the rows of a task: the requested number, or so many that each worker gets one or several tasks."""
     if workers == 1:
         return given or max(rows, 1)
     return given or max(_LEAST_TASK_ROWS, -(-rows // (workers * (_TASKS_OF_A_WORKER if many else 1))))
@@ -230,7 +231,7 @@ def state_of_files(columns: Sequence[str], inputs: Sequence[str], fragment: Frag
 
 
 def _key(target: FilledColumns, fragment: Fragment, where: str | None, schema: pa.Schema) -> str:
-    """The key of checkpoints: all that the values depend on."""
+    """Return the key of checkpoints, from everything that the values depend on."""
     asked = [name for name in schema.names if where is not None and name in where]
     types = [str(field.type) for field in target.fields]
     rest = token_of(target.token, types, where, asked, fragment.files_of(asked))
@@ -285,7 +286,7 @@ def backfill_options(
     run: RunOptions,
     more: Mapping[str, Any],
 ) -> BackfillOptions:
-    """The options, checked. Raises ``TypeError`` for one that is unknown, ``UsageError`` for one that cannot be."""
+    """Return the checked options. Raises ``TypeError`` for an unknown one, ``UsageError`` for an invalid one."""
     unknown = more.keys() - _KNOWN
     if unknown:
         raise TypeError(f"backfill() got an unexpected keyword argument {min(unknown)!r}")
@@ -340,7 +341,7 @@ def checked_task_size(given: int | None) -> int | None:
 
 
 def checked_count(name: str, given: int | None) -> int | None:
-    """A number of things that are asked for. Raises ``TypeError``, or ``UsageError`` for less than one."""
+    """Return a checked number of things. Raises ``TypeError``, or ``UsageError`` for less than one."""
     check_argument(name, given, int, type(None))
     if given is not None and given < 1:
         raise UsageError(f"{name} must be at least 1, got {given}")
@@ -348,7 +349,7 @@ def checked_count(name: str, given: int | None) -> int | None:
 
 
 def checked_job_id(given: str | None) -> str:
-    """The id of a job, by default a new one. Raises ``UsageError`` for one that is no name of a file."""
+    """Return a job's id, by default a new one. Raises ``UsageError`` for one that cannot be a file name."""
     check_argument("job_id", given, str, type(None))
     if given and not re.fullmatch(r"\w[\w.-]{0,99}", given, re.ASCII):
         raise UsageError(f"a job_id has letters, digits, '_', '.' and '-', at most 100, and is not {given!r}")
@@ -369,7 +370,7 @@ def window_of(num_frags: int | None, skip_frags: int) -> Window:
 
 
 def warn_ignored(name: str) -> None:
-    """Warn that an option does nothing here, and say why."""
+    """Warn that an option does nothing here, with the reason."""
     warnings.warn(f"{name} is ignored: {IGNORED[name]}", UserWarning, stacklevel=5)
 
 
@@ -392,7 +393,7 @@ class TaskNeeds:
 
 
 def admit(name: str, wanted: TaskNeeds, run: RunOptions, *, check: bool | None, strict: bool | None) -> None:
-    """Compare what ``name`` wants with what tasks get: a warning where it is more, or an error where ``strict``.
+    """Compare the needs of ``name`` with the resources of a task. Warn if they are more; raise if ``strict``.
 
     Raises ``ResourcesUnavailableError``.
     """
@@ -428,10 +429,10 @@ def _asked(given: bool | None, name: str, *, default: bool) -> bool:
 
 
 def declare(table: LanceTable, target: FilledColumns, selected: Sequence[SelectedFragment]) -> bool:
-    """Say what is so from now on, as these fragments get values; gives whether they are of several functions then.
+    """Record in the metadata that these fragments get values; return whether values are of several functions then.
 
-    So are the values of columns that are computed of these, in the same fragments: once they are in other files, nobody
-    could tell which of them are out of date.
+    Columns that are computed from these, in the same fragments, are recorded as of several functions, too: once they
+    are in other files, outdated values could not be recognised.
     """
     schema = table.at().schema
     changes: dict[str, dict[str, str | None]] = {}
@@ -457,7 +458,7 @@ def declare(table: LanceTable, target: FilledColumns, selected: Sequence[Selecte
 
 
 def settle(table: LanceTable, target: FilledColumns) -> None:
-    """Say that all values are of one function, if they are."""
+    """Record that all values are of one function, if they are."""
     reader = table.at()
     if not isinstance(target, FunctionColumns) or not set(target.columns) <= set(reader.schema.names):
         return
@@ -470,7 +471,7 @@ def settle(table: LanceTable, target: FilledColumns) -> None:
 
 
 def _said_of(schema: pa.Schema, column: str) -> str | None:
-    """Return the token that is said of a column, or None if none is."""
+    """Return the token in a column's metadata, or None if it has none."""
     if column not in schema.names:
         return None
     said = (schema.field(column).metadata or {}).get(COMPUTED_BY.encode())

@@ -1,4 +1,4 @@
-"""Policies of errors: what becomes of a batch, and of a row, when the function of a column raises something."""
+"""Error policies: the treatment of a batch, and of a row, for which the function of a column raises."""
 
 from __future__ import annotations
 
@@ -156,17 +156,17 @@ def check_skipped(policies: Sequence[Policy], skipped: Mapping[int, int], total:
 
 
 def retry_transient(max_attempts: int = 3, backoff: Backoff = "exponential") -> list[Policy]:
-    """Policies that try again what may pass: lost connections, and what took too long."""
+    """Policies that retry transient errors: lost connections and timeouts."""
     return [Retry(ConnectionError, TimeoutError, InterruptedError, max_attempts=max_attempts, backoff=backoff)]
 
 
 def retry_all(max_attempts: int = 3, backoff: Backoff = "exponential") -> list[Policy]:
-    """Policies that try again whatever fails."""
+    """Policies that retry every error."""
     return [Retry(max_attempts=max_attempts, backoff=backoff)]
 
 
 def skip_on_error(max_skip_count: int | None = None, max_skip_fraction: float | None = None) -> list[Policy]:
-    """Policies that leave rows null for which the function fails."""
+    """Policies that leave failed rows null."""
     return [Skip(max_skip_count=max_skip_count, max_skip_fraction=max_skip_fraction)]
 
 

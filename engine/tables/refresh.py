@@ -1,8 +1,8 @@
 """The run of a refresh: compute the missing rows of a view, and commit them with the removals.
 
-One commit takes rows away, brings rows in, and says of which version of the source the view is now. So a refresh that
-is cut has done nothing yet that a reader sees, and the next one goes on with what was computed; and of two that run at
-once, the second finds that its commit does not go on top of the first one's, and looks again.
+One commit removes rows, adds rows, and records the view's source version. So an interrupted refresh has changed nothing
+that a reader sees, and the next one continues with the computed values. If two run at once, the second one's commit
+conflicts with the first one's, and it plans again.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from .view import ViewChange, ViewDefinition, change_of, identity_of, tokens_of
 
 
 def key_of(target: FunctionColumns, fragment: Fragment) -> str:
-    """The key of the checkpoints of a view's column: of what the values of a fragment's rows are."""
+    """Return the key of the checkpoints of a view's column, by the origin of the values in a fragment."""
     files = inputs_token(fragment.files_of(target.inputs))
     return f"{fragment.id:08x}-{files}-{token_of(target.name, target.token, str(target.fields[0].type))}"
 
@@ -76,7 +76,7 @@ class ViewBody(Body):
         return f"rows of fragment {first.fragment.id}{f', and {len(more)} more' if more else ''}"
 
     def run(self, task: TaskRun) -> Generator[pa.RecordBatch, None, dict[str, Any]]:
-        """Write the rows of a task's pieces, and tell of the fragments in which they are."""
+        """Write the rows of a task's pieces, and report their fragments."""
         count = 0
 
         def rows() -> Iterator[pa.RecordBatch]:
@@ -139,7 +139,7 @@ class ViewBody(Body):
 
 
 class _KeptValues:
-    """The values of a column that checkpoints of a fragment have, handed out in the order of rows."""
+    """The values of a column from a fragment's checkpoints, handed out in the order of rows."""
 
     def __init__(self, pieces: Iterator[Computed], place: str) -> None:
         self._pieces = pieces
@@ -147,7 +147,7 @@ class _KeptValues:
         self._held: list[Computed] = []
 
     def take(self, offsets: Offsets) -> tuple[pa.Array, list[dict[str, Any]]]:
-        """The values of rows, all after those that were taken before, and what failed in them."""
+        """Return the values of rows, all after earlier ones, and their failures."""
         last = int(offsets[-1])
         while not self._held or int(self._held[-1].offsets[-1]) < last:
             piece = next(self._pieces, None)
@@ -177,7 +177,7 @@ class _KeptValues:
 
 
 def _as(column: pa.Array | None, field: pa.Field, rows: int) -> pa.Array:
-    """A column as the view has it; nulls where the query has none of that name."""
+    """Return a column in the view's type; nulls if the query has none of that name."""
     if column is None:
         return pa.nulls(rows, field.type)
     return column if column.type == field.type else column.cast(field.type)
@@ -204,13 +204,13 @@ class ViewVersions:
 
     @property
     def is_current(self) -> bool:
-        """Return whether the view is of that version."""
+        """Return whether the view is already of the wanted version."""
         return self.before is not None and self.before.version == self.after.version
 
 
 @dataclass(frozen=True)
 class RefreshRun:
-    """A run of a refresh, as it is asked for. ``versions_of`` gives what there is of the view now."""
+    """A run of a refresh with its options. ``versions_of`` returns the view's present state."""
 
     view: LanceTable
     source: LanceTable
@@ -225,7 +225,7 @@ class RefreshRun:
     def __call__(self, counts: RunCounts) -> ViewChange | None:
         """Bring the view to the version of the source, and count its rows as they are committed.
 
-        Gives what was changed; None where nothing was to be done. Raises whatever a function raised.
+        Return the change, or None if nothing was to be done. Raises a function's error.
         """
         written: list[str] | None = None
         made_of: Any = None
@@ -269,7 +269,7 @@ class RefreshRun:
         return published or None
 
     def _written(self, versions: ViewVersions, change: ViewChange, counts: RunCounts) -> list[str]:
-        """The fragments with the rows that come, once tasks have computed and written them."""
+        """Compute and write the new rows by tasks, and return their fragments."""
         counts.rows, counts.total = change.rows, len(change.coming)
         counts.skipped.clear()
         if not change.coming:
@@ -307,14 +307,14 @@ class RefreshRun:
         return [fragment for report in reports for fragment in report["fragments"]]
 
     def batching_of(self, target: FunctionColumns) -> Batching:
-        """The limits of batches of a function: those that were asked for, or its own."""
+        """Return the limits of a function's batches: the requested ones, or its own."""
         udf, asked = target.udf, self.batching
         least = asked.least if asked.least > 1 else udf.min_checkpoint_size
         first, most = asked.first or udf.checkpoint_size, asked.most or udf.max_checkpoint_size
         return replace(asked, first=first, least=least, most=most)
 
     def _pieces(self, versions: ViewVersions, change: ViewChange, target: FunctionColumns | None) -> list[Piece]:
-        """The rows that come, large fragments cut for several tasks."""
+        """Return the pieces of the new rows, with large fragments cut for several tasks."""
         task_rows = self._task_rows(change)
         pieces: list[Piece] = []
         for entry in change.coming:
@@ -334,7 +334,7 @@ class RefreshRun:
         return task_rows_of(self.task_rows, change.rows, self.workers)
 
     def _assembled(self, versions: ViewVersions, change: ViewChange, run: RunOptions) -> list[dict[str, Any]]:
-        """The tidings of the tasks that have written the rows."""
+        """Write the rows by tasks, and return their reports."""
         pieces = self._pieces(versions, change, None)
         tasks = list(dealt(pieces, lambda piece: max(piece.rows, 1), self._task_rows(change)))
         body = ViewBody(
@@ -359,7 +359,7 @@ class RefreshRun:
         return [note.data for note in sorted(ran.notes, key=lambda note: note.task) if note.kind == "written"]
 
     def _forget(self, versions: ViewVersions, change: ViewChange) -> None:
-        """Remove checkpoints of what the view has now."""
+        """Remove checkpoints of committed rows."""
         store = CheckpointStore(self.view.place)
         for target in versions.functions:
             for entry in change.coming:
@@ -373,10 +373,10 @@ def versions_of(
     source: LanceTable,
     after: FragmentReader,
 ) -> ViewVersions:
-    """A view as it is, and the version of its source that is wanted.
+    """Return the view's present state, and the wanted version of its source.
 
-    Where the version of the source of which it is cannot be read any more, or is of another table, it is made anew; and
-    where it has another number of rows than then.
+    The view is recomputed if its source version can no longer be read or is of another table, and if its number of rows
+    has changed since.
     """
     state = definition.state
     before = None
@@ -570,7 +570,7 @@ def refresh_job(
 
 
 def _versions(parts: TableParts, src_version: int | None) -> ViewVersions:
-    """The view as it is, and the version of its source that is asked for."""
+    """Return the view's present state, and the requested version of its source."""
     reader = parts.lance.at()
     definition = ViewDefinition.of(reader.schema)
     if definition is None:

@@ -72,7 +72,7 @@ class RowsWithWords:
 
 
 class Reranker(Protocol):
-    """Whatever makes one ranking of two."""
+    """An object that fuses two rankings."""
 
     def rerank_hybrid(self, query: str, vector_results: pa.Table, fts_results: pa.Table) -> pa.Table:
         """The rows of both, each once, the best first, with the column ``_relevance_score``."""
@@ -112,9 +112,9 @@ def ranked(
     reranker: Reranker,
     window: tuple[int, int],
 ) -> pa.Table:
-    """The rows of a ranking, the best first: SQL expressions, a score, and, where two are made one, the rows' ids.
+    """Return the rows of a ranking, the best first: SQL expressions, a score, and, for a fused ranking, the rows' ids.
 
-    ``window`` are the number of rows that are wanted, and of those before them.
+    ``window`` are the number of wanted rows, and of skipped ones before them.
     """
     most, skipped = window
     if taken := [name for name in SCORES if name in reader.schema.names]:
@@ -151,7 +151,7 @@ def _scanned(
 
 
 def vector_column(schema: pa.Schema, name: str | None) -> str:
-    """The column of vectors that is meant; without a name, the only one. Raises ``UsageError``."""
+    """Return the named column of vectors; without a name, the only one. Raises ``UsageError``."""
     if name is not None:
         if name not in schema.names:
             raise UsageError(f"there is no column {name!r}", hint=f"There are: {', '.join(schema.names)}.")
@@ -168,7 +168,7 @@ def vector_column(schema: pa.Schema, name: str | None) -> str:
 
 
 def vector_of(query: Any, column: str, type_: pa.DataType, *, shown: str | None = None) -> pa.Array:
-    """Return a query as a vector of a column, which errors call ``shown``. Raises ``UsageError`` for what is none."""
+    """Return a query as a vector of a column. Errors call it ``shown``. Raises ``UsageError`` for an invalid query."""
     try:
         given = query if isinstance(query, (pa.Array, pa.ChunkedArray)) else pa.array(np.asarray(query))
         given = given.combine_chunks() if isinstance(given, pa.ChunkedArray) else given
@@ -186,7 +186,7 @@ def vector_of(query: Any, column: str, type_: pa.DataType, *, shown: str | None 
 
 
 def word_columns(schema: pa.Schema, columns: str | Sequence[str] | None) -> tuple[str, ...]:
-    """The columns in which words are looked for. Raises ``UsageError`` for those that are not there."""
+    """Return the columns to search for words. Raises ``UsageError`` for missing ones."""
     names = () if columns is None else (columns,) if isinstance(columns, str) else tuple(columns)
     if unknown := [name for name in names if name not in schema.names]:
         raise UsageError(f"there is no column {unknown[0]!r}", hint=f"There are: {', '.join(schema.names)}.")
@@ -206,7 +206,7 @@ _INPUT: Final = "__input_"
 
 @dataclass(frozen=True)
 class AskedColumns:
-    """The columns that a query asks for, SQL and functions, and what these are called with."""
+    """The columns of a query, SQL and functions, and the inputs of the functions."""
 
     columns: Mapping[str, QueryColumn]
     inputs: Mapping[str, str]
@@ -214,9 +214,9 @@ class AskedColumns:
 
     @classmethod
     def of(cls, columns: Mapping[str, QueryColumn] | None, more: Iterable[str], reader: FragmentReader) -> AskedColumns:
-        """Those of a query of a version, by default all of the table, and ``more``.
+        """Return the columns of a query on a version, by default all of the table, and ``more``.
 
-        Raises ``UsageError`` for what is not there.
+        Raises ``UsageError`` for missing columns.
         """
         columns = dict(columns or {name: quoted(name) for name in reader.schema.names})
         columns |= {name: name for name in more if name not in columns}
@@ -226,11 +226,11 @@ class AskedColumns:
 
     @property
     def expressions(self) -> dict[str, str]:
-        """SQL of what is read."""
+        """Return the SQL expressions to read."""
         return {**{name: column for name, column in self.columns.items() if isinstance(column, str)}, **self.inputs}
 
     def schema(self, reader: FragmentReader) -> pa.Schema:
-        """The columns of the answer, which is no ranking."""
+        """Return the columns of an answer without a ranking."""
         return self.finished_schema(reader.expressed_schema({**self.expressions, ROW_ID: ROW_ID}))
 
     def scanned(
@@ -241,12 +241,12 @@ class AskedColumns:
         skipped: int = 0,
         fragments: Sequence[int] | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """The rows in which a condition is true in the table's order, so many after others, of some fragments."""
+        """Yield the rows of some fragments that match a condition, in order: ``most`` after ``skipped`` ones."""
         batches = reader.expressed(self.expressions, condition, fragments=fragments, limit=most, offset=skipped)
         return map(self.finished, batches)
 
     def finished(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """A batch of what was read, with the functions' columns."""
+        """Return a batch that was read, with the functions' columns."""
         if batch.schema.names == [*self.columns]:
             return batch
         arrays = []
@@ -260,7 +260,7 @@ class AskedColumns:
         return pa.RecordBatch.from_arrays(arrays, schema=self.finished_schema(batch.schema))
 
     def finished_schema(self, read: pa.Schema) -> pa.Schema:
-        """The columns of what was read, with those of functions."""
+        """Return the schema of a batch that was read, with the functions' columns."""
         return pa.schema(
             [
                 pa.field(name, column.data_type) if isinstance(column, UDF) else read.field(name)
@@ -478,7 +478,7 @@ _MOST_TASKS: Final = 1024
 
 
 class PartSource(Protocol):
-    """Whatever gives the rows of numbered parts. It pickles."""
+    """A source of rows by numbered parts. It pickles."""
 
     def rows(self, index: int) -> Iterator[pa.RecordBatch]:
         """The rows of a part."""
@@ -502,7 +502,7 @@ class FragmentParts:
 
 @dataclass(frozen=True)
 class FoundRows:
-    """Rows that were found before."""
+    """Rows in memory: the answer of a query."""
 
     table: pa.Table
 

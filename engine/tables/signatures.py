@@ -94,7 +94,7 @@ class FunctionSignature:
 def signature_of(
     function: Callable[..., Any], name: str, local_names: Mapping[str, Any], data_type: pa.DataType | None
 ) -> FunctionSignature:
-    """Look at a function that is called with columns, ``name`` in errors.
+    """Return the signature of a function that is called with columns, ``name`` in errors.
 
     ``local_names`` are those of where it was defined, in which annotations that are strings are looked up.
 
@@ -138,7 +138,7 @@ _WRAP = "Call it from a function of your own."
 
 
 class _Unknown:
-    """An annotation that is missing, or names something that is not there."""
+    """A missing annotation, or one that names something unknown."""
 
     def __init__(self, text: str | None, reason: str | None = None) -> None:
         self.text = text
@@ -155,7 +155,7 @@ class _Names:
         self._locals = {**local_names, **cells}
 
     def resolved(self, annotation: Any) -> Any:
-        """The annotation itself, where it is a string what that means; an ``_Unknown`` where that is not known."""
+        """Return an annotation, a string resolved; ``_Unknown`` if it cannot be resolved."""
         if annotation is inspect.Parameter.empty:
             return _Unknown(None)
 
@@ -222,7 +222,7 @@ def _returned(annotation: Any, kind: FunctionKind, name: str, data_type: pa.Data
 
 
 def _arrow_type(annotation: Any) -> pa.DataType | None:
-    """Return the type of a column whose values are annotated so, or None if that does not follow from it."""
+    """Return the type of a column with this annotation, or None if it does not follow from it."""
     if get_origin(annotation) is Annotated:
         said = [part for part in get_args(annotation)[1:] if isinstance(part, pa.DataType)]
         if said:
@@ -232,7 +232,7 @@ def _arrow_type(annotation: Any) -> pa.DataType | None:
 
 
 def _fields(kind: Any, name: str, data_type: pa.DataType | None) -> tuple[pa.Field, ...]:
-    """The columns of ``Columns[kind]``, of the types that ``data_type``, a struct, says or that follow from it."""
+    """Return the columns of ``Columns[kind]``, with the types of the struct ``data_type`` or of the annotations."""
     is_named_tuple = isinstance(kind, type) and issubclass(kind, tuple) and hasattr(kind, "_fields")
     if not (is_named_tuple or (isinstance(kind, type) and dataclasses.is_dataclass(kind)) or typing.is_typeddict(kind)):
         raise UsageError(f"UDF {name!r}: Columns[T] wants a NamedTuple, a dataclass or a TypedDict, not {kind!r}")

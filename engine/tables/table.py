@@ -48,9 +48,9 @@ R = TypeVar("R")
 def arguments_of(
     prepare: Callable[Concatenate[TableParts, P], J], *, without: tuple[str, ...] = ()
 ) -> Callable[[Callable[[Table, J], R]], Callable[Concatenate[Table, P], R]]:
-    """Let a method take the arguments of a function, but for some keywords, and get what the function gives for them.
+    """Give a method the arguments of a function, except some keywords; the method gets the function's result for them.
 
-    So an argument list is written once, and ``help`` and type checkers show it for each method that has it.
+    So an argument list is written once, and ``help`` and type checkers show it for each such method.
     """
 
     def decorated(method: Callable[[Table, J], R]) -> Callable[Concatenate[Table, P], R]:
@@ -68,7 +68,7 @@ def arguments_of(
             except TypeError:
                 try:
                     shown.bind(self, *args, **kwargs)
-                except TypeError as error:  # which Python says of the function
+                except TypeError as error:  # Python's message names the function
                     raise TypeError(f"{method.__qualname__}() {error}") from None
                 raise
             return method(self, prepared)
@@ -629,7 +629,7 @@ class Table:
 
 
 ROWS: Final = "rows are a list of mappings of names to values, Arrow's, or a DataFrame's"
-"""What an error says of that which has none."""
+"""The message of an error about data without rows."""
 
 
 NativeTable = Table

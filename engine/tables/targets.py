@@ -31,16 +31,16 @@ Addresses = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class FilledColumns(ABC):
-    """Columns that are filled together, and what gives their values of which others. It pickles."""
+    """Columns that are filled together, the giver of their values, and its inputs. It pickles."""
 
     name: str
     fields: tuple[pa.Field, ...]
     inputs: tuple[str, ...]
 
     is_cheap: ClassVar[bool] = False
-    """Whether values are found faster than they are written: then fragments are not cut, nor kept in parts."""
+    """Whether computing values is faster than writing them: then fragments are not cut, and have no checkpoints."""
     keeps_others: ClassVar[bool] = False
-    """Whether rows that are looked at may stay as they are."""
+    """Whether selected rows may keep their values."""
 
     @property
     @abstractmethod
@@ -56,14 +56,14 @@ class FilledColumns(ABC):
     def compute(
         self, batch: pa.RecordBatch, addresses: Addresses
     ) -> tuple[npt.NDArray[np.bool_] | None, pa.RecordBatch, Sequence[RowFailure]]:
-        """The values of rows, and which of them have one (None: all).
+        """Return the values of rows, and the mask of rows with a value (None: all).
 
-        Raises what the function raises, unless its policy lets that pass: then a row is null, and has a failure.
+        Raises the function's error, unless its policy skips the row: then the row is null, and has a failure.
         """
 
     @abstractmethod
     def state_of(self, fragment: Fragment) -> int:
-        """Of what a fragment's values are, by the names of its files."""
+        """Return the origin of a fragment's values, by the names of its files."""
 
     def check_skipped(self, skipped: Mapping[str, int], rows: int | None) -> None:
         """Raise ``SkipThresholdExceededError`` if more of ``rows`` (None: nobody knows how many) failed than may."""
@@ -121,11 +121,11 @@ class FunctionColumns(FilledColumns):
         return RowFailure.of(error, address, policy=at), isinstance(policy, Skip)
 
     def check_skipped(self, skipped: Mapping[str, int], rows: int | None) -> None:
-        """Hold the rows that failed, by their policies, against what these allow."""
+        """Compare the failed rows with the limits of their policies."""
         check_skipped(self.udf.policy, {int(at): count for at, count in skipped.items()}, rows)
 
     def state_of(self, fragment: Fragment) -> int:
-        """Of what a fragment's values are."""
+        """Return the origin of a fragment's values."""
         files = set(fragment.files_of(self.columns))
         if files == {""}:
             return NEVER
@@ -144,7 +144,7 @@ class FunctionColumns(FilledColumns):
 
 
 NEVER, KNOWN, OTHER_FUNCTION, OTHER_INPUTS, ALL = range(5)
-"""What a fragment's values are: none; those of the function; of another; of other inputs; to be filled in any case."""
+"""Origins of a fragment's values: none; the function; another function; other inputs; to be filled in any case."""
 
 
 def has_value(columns: Sequence[str]) -> str:
@@ -153,7 +153,7 @@ def has_value(columns: Sequence[str]) -> str:
 
 
 def quoted(column: str) -> str:
-    """A column's name as SQL takes it, whatever words it knows.
+    """Return a column's name quoted for SQL, also if it is a keyword.
 
     >>> quoted("null"), quoted("it's /a:b")
     ('`null`', "`it's /a:b`")
@@ -162,7 +162,7 @@ def quoted(column: str) -> str:
 
 
 def read_easily(condition: str) -> str:
-    """A condition without the quotes that few names need.
+    """Return a condition without needless quotes.
 
     >>> read_easily(f"{quoted('a')} IS NULL OR {quoted('a b')} IS NULL")
     'a IS NULL OR `a b` IS NULL'
@@ -181,7 +181,7 @@ _known: dict[tuple[str, str, str], UDF] = {}
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """The function of a computed column, by the names and the digest under which it is looked for.
+    """The function of a computed column, by the names and the digest of its lookup.
 
     ``inputs`` are the columns that it is called with; None for all of the table that are not computed. A column of a
     group, which one function fills together, has its field of ``Columns[T]`` among the ``group_fields``.
@@ -235,7 +235,7 @@ class Definition:
         return tuple(sorted(places, key=places.__getitem__)) or (self.column,)
 
     def inputs_of(self, schema: pa.Schema) -> tuple[str, ...]:
-        """The columns that the function is called with in a table: where none are named, all that no function fills."""
+        """Return the function's input columns in a table; by default all columns that no function fills."""
         if self.inputs is not None:
             return self.inputs
         return tuple(field.name for field in schema if Definition.of(field) is None)
@@ -257,7 +257,7 @@ def metadata_of(udf: UDF) -> dict[str, str]:
 
 
 def group_metadata(udf: UDF, prefix: str = "") -> dict[str, dict[str, str]]:
-    """For each field of a function's ``Columns[T]`` the metadata of its column, whose name begins with ``prefix``."""
+    """Return the metadata of the column, named with ``prefix``, of each field of a function's ``Columns[T]``."""
     names = [field.name for field in udf.outputs or ()]
     shared = {
         **metadata_of(udf),
@@ -270,7 +270,7 @@ def group_metadata(udf: UDF, prefix: str = "") -> dict[str, dict[str, str]]:
 
 
 def remember(udf: UDF) -> None:
-    """Let this process use the function for the definitions that :func:`metadata_of` makes of it."""
+    """Register the function in this process for its definitions by :func:`metadata_of`."""
     module, qualname = _place_of(udf)
     _known[module, qualname, udf.digest] = udf
 
@@ -282,8 +282,8 @@ def resolve(definition: Definition, udf_modules: Collection[str] = ()) -> UDF:
     where ``udf_modules``, or the environment's ``CHUNKMILL_UDF_MODULES`` with commas between, names that module or a
     package around it. Naming a package allows all modules in it to be imported, by whoever writes a table.
 
-    Nothing but a ``UDF`` that stands in the module under its name, and whose digest is that of the definition, is ever
-    used. Raises ``UsageError`` that says what is missing.
+    Only a ``UDF`` in the module, under its name and with the definition's digest, is ever used. Raises ``UsageError``
+    that names what is missing.
     """
     place = (definition.module, definition.qualname, definition.digest)
     udf = _known.get(place)
@@ -348,7 +348,7 @@ def _shown(text: str) -> str:
 
 
 def _is_plain(name: str) -> bool:
-    """Return whether a name is one that a function, a class or a module would have."""
+    """Return whether a name is a plain name of a function, a class or a module."""
     return name.isidentifier() and not name.startswith("__")
 
 
@@ -395,10 +395,10 @@ _CHANGED: Final = "_row_last_updated_at_version > _row_created_at_version"
 
 
 def stale_condition(reader: FragmentReader, columns: Sequence[str], fragment: Fragment) -> str | None:
-    """Return the condition on the stale rows of a fragment, whose ``columns`` one function fills, or None if none is.
+    """Return the condition on a fragment's stale rows in the ``columns`` of one function, or None if none is stale.
 
-    Where a backfill has filled some rows of a fragment and kept stale ones, all that have a value count as stale; and
-    so they do where row ids are not stable, so that versions of rows are not known.
+    If a backfill has filled some rows of a fragment and kept stale ones, all rows with a value count as stale. They
+    also do if row ids are not stable: then the versions of rows are unknown.
     """
     files = set(fragment.files_of(columns)) - {""}
     if not files:
@@ -442,10 +442,10 @@ def note_fresh(
     but: Sequence[str] = (),
     made: Mapping[tuple[str, ...], Iterable[str]] | None = None,
 ) -> None:
-    """Say of which files that Lance wrote no value is stale, before something moves the versions of their rows.
+    """Record the files written by Lance without stale values, before a change moves the versions of their rows.
 
-    ``only`` are the fragments of which that is asked, ``but`` the columns of which it is not, and ``made`` are such
-    files that no version names yet, by the columns that they have.
+    ``only`` are the fragments to check, ``but`` the columns to leave out, and ``made`` are such files that no version
+    names yet, by their columns.
     """
     reader = table.at()
     changes: dict[str, dict[str, str | None]] = {}
@@ -472,7 +472,7 @@ def fresh_tokens(schema: pa.Schema, columns: Sequence[str]) -> set[str]:
 
 
 def _is_fresh(reader: FragmentReader, columns: Sequence[str], fragment: Fragment) -> bool:
-    """Return whether a fragment has values, and none is stale. Of one without any, nothing need be said."""
+    """Return whether a fragment has values, and none is stale. A fragment without values needs no record."""
     condition = stale_condition(reader, columns, fragment)
     if condition is None or not reader.count(fragment, has_value(columns)):
         return False

@@ -31,9 +31,9 @@ _QUERY: Final = "chunkmill:view:query"
 _BASE: Final = "chunkmill:view:base"
 _STATE: Final = "chunkmill:view:state"
 _MOVING: Final = ("_rowaddr", "_rowoffset", "_row_created_at_version", "_row_last_updated_at_version")
-"""Columns of Lance whose values a compaction changes, or any write."""
+"""Columns of Lance with values that a compaction, or any write, changes."""
 _KEPT: Final = (b"lance-encoding:", b"ARROW:extension:")
-"""The beginnings of those entries of a field's metadata that say how its values are to be read."""
+"""The prefixes of entries of a field's metadata that define how to read its values."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class ViewDefinition:
     def of(cls, schema: pa.Schema) -> ViewDefinition | None:
         """Return the definition in the metadata of a table's schema, or None if the table is no view.
 
-        Raises ``ReadError`` if they are not what a definition is.
+        Raises ``ReadError`` if the metadata is not a definition.
         """
         metadata = schema.metadata or {}
         if _QUERY.encode() not in metadata:
@@ -87,7 +87,7 @@ class ViewDefinition:
             ) from None
 
     def metadata(self) -> dict[str, str]:
-        """The metadata that say so."""
+        """Return the metadata of the definition."""
         query = {"columns": self.columns, "condition": self.condition, "most": self.most, "skipped": self.skipped}
         base = {name: getattr(self, name) for name in ("source", "source_name", "version", "is_stable")}
         return {
@@ -98,12 +98,12 @@ class ViewDefinition:
 
     @staticmethod
     def state_metadata(state: ViewState) -> dict[str, str]:
-        """The metadata that say of which version the rows are."""
+        """Return the metadata of the source version of the rows."""
         return {_STATE: json.dumps(vars(state))}
 
     @property
     def is_cut(self) -> bool:
-        """Return whether rows are counted, so that each depends on those before it."""
+        """Return whether the view has a limit or an offset: then each row depends on earlier ones."""
         return self.most is not None or self.skipped > 0
 
     @property
@@ -117,7 +117,7 @@ class ViewDefinition:
         return {name: definition for name, definition in definitions.items() if definition is not None}
 
     def source_table(self, view: LanceTable) -> LanceTable:
-        """The source; one that lay beside the view is looked for there.
+        """Return the source. A source that was created beside the view is expected there.
 
         Raises ``ForeignFileError`` if the view's gate does not let it pass.
         """
@@ -127,7 +127,7 @@ class ViewDefinition:
         return LanceTable(place, self.source_name, view.gate)
 
     def needs(self, source: pa.Schema, functions: Iterable[tuple[str, ...]]) -> list[str]:
-        """The columns of the source of which something in the view is made, as far as one can tell."""
+        """Return the columns of the source that the view may use."""
         text = " ".join([*self.expressions.values(), self.condition or ""]).lower()
         inputs = {name for columns in functions for name in columns}
         return [name for name in source.names if name in inputs or name.lower() in text]
@@ -184,7 +184,7 @@ def _is_name(place: str) -> bool:
 
 
 def sources_of(table: LanceTable) -> dict[str, pa.Schema]:
-    """The schema of the source of a view, for each column that a function makes of it; none for another table."""
+    """Return the schema of a view's source for each column that a function computes; empty for another table."""
     schema = table.at().schema
     definition = ViewDefinition.of(schema)
     if definition is None:
@@ -228,7 +228,7 @@ class ComingRows:
 
 @dataclass(frozen=True)
 class ViewChange:
-    """A change of a view: the addresses of its rows, of those among them that go, and the rows that come."""
+    """A change of a view: the addresses of its rows, those of removed ones, and the new rows."""
 
     state: ViewState
     live: RowNumbers
@@ -237,7 +237,7 @@ class ViewChange:
 
     @property
     def rows(self) -> int:
-        """The number of rows that come."""
+        """Return the number of new rows."""
         return sum(entry.rows for entry in self.coming)
 
 
@@ -248,10 +248,10 @@ def change_of(
     before: FragmentReader | None,
     after: FragmentReader,
 ) -> ViewChange:
-    """The change that brings a version of the view to a version of its source.
+    """Return the change that brings the view to a version of its source.
 
-    ``before`` is the version of which its rows are; None where it is to be made anew. Raises ``UsageError`` if the
-    source has no longer what is asked for.
+    ``before`` is the source version of its rows; None: all rows are recomputed. Raises ``UsageError`` if the source no
+    longer has the view's columns.
     """
     inputs = (quoted(name) for target in functions for name in target.inputs)
     try:
@@ -287,7 +287,7 @@ def change_of(
 
 
 def placeholders(reader: FragmentReader, definition: ViewDefinition, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """The rows of a view that has no values yet: one for each that is asked for. Raises ``UsageError`` at once."""
+    """Return the rows of a view without values: one for each row of the query. Raises ``UsageError`` at once."""
     batches = reader.expressed({"id": "_rowid"}, definition.condition, limit=definition.most, offset=definition.skipped)
     first = next(batches, None)
     return (_placeholders(batch, schema) for batch in (() if first is None else chain([first], batches)))
@@ -301,7 +301,7 @@ def _placeholders(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def identity_of(reader: FragmentReader) -> str:
-    """A token of a version of a table: a table that has its place later has no version of that token."""
+    """Return a token of a table's version. A later table at its place has no version with that token."""
     return token_of(
         [[fragment.id, sorted(set(fragment.files.values())), fragment.deletions] for fragment in reader.fragments]
     )
@@ -313,7 +313,7 @@ def tokens_of(functions: Sequence[FunctionColumns]) -> dict[str, str]:
 
 
 def _matching(after: FragmentReader, definition: ViewDefinition) -> tuple[RowNumbers, RowNumbers]:
-    """The ids and the addresses of the rows that a view has, where they are counted."""
+    """Return the ids and the addresses of the rows of a view with a limit or an offset."""
     names = {"id": "_rowid", "at": "_rowaddr"}
     batches = after.expressed(names, definition.condition, limit=definition.most, offset=definition.skipped)
     arrays = [np.array([batch.column(name).to_numpy() for name in names]) for batch in batches]
@@ -333,7 +333,7 @@ def _at(after: FragmentReader, places: RowNumbers) -> tuple[ComingRows, ...]:
 
 
 def _of(after: FragmentReader, places: Mapping[int, Offsets], where: str | None) -> tuple[ComingRows, ...]:
-    """The rows at some offsets in which a condition is true."""
+    """Return the rows at some offsets that match a condition."""
     if where is not None and places:
         batches = after.expressed({"at": "_rowaddr"}, where, fragments=sorted(places))
         matches = by_fragment(
