@@ -49,7 +49,7 @@ class HasSchema(Protocol):
         ...
 
 
-class asking:  # noqa: N801 (reads as a word: `with asking(reader, where):`)
+class translate_sql_errors:  # noqa: N801 (reads as a call: `with translate_sql_errors(reader, where=where):`)
     """In the block, Lance's errors about SQL over the columns of ``source`` become ``UsageError``.
 
     Raises ``UsageError``, too, for SQL of which Lance would use only a part, and for a column between double quotes.

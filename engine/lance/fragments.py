@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 
-from .expressions import asking
+from .expressions import translate_sql_errors
 from .gate import outer_columns
 from .place import LancePlace
 from .rows import blobs_as_bytes
@@ -114,7 +114,7 @@ class FragmentReader:
         """The number of rows of a fragment in which ``where`` is true. Raises ``UsageError`` for a bad one."""
         if where is None:
             return fragment.rows - fragment.deleted
-        with self._table.reading(), asking(self, where=where):
+        with self._table.reading(), translate_sql_errors(self, where=where):
             return int(self._dataset.get_fragment(fragment.id).count_rows(f"({where})"))
 
     def counts(self, fragments: Sequence[Fragment], conditions: Sequence[str | None]) -> list[int]:
@@ -141,7 +141,7 @@ class FragmentReader:
 
     def count_all(self, where: str | None = None) -> int:
         """The number of rows in which ``where`` is true. Raises ``UsageError`` for a bad one."""
-        with self._table.reading(), asking(self, where=where):
+        with self._table.reading(), translate_sql_errors(self, where=where):
             return int(self._dataset.count_rows(None if where is None else f"({where})"))
 
     def size_of(self, fragment: Fragment) -> int:
@@ -169,7 +169,7 @@ class FragmentReader:
         if span is not None and span != (0, fragment.rows):
             conditions = [f"{_ADDRESS} >= {base + span[0]} AND {_ADDRESS} < {base + span[1]}", *conditions]
         wanted = dict(columns) if isinstance(columns, Mapping) else list(columns)
-        with self._table.reading(), asking(self, where=where):
+        with self._table.reading(), translate_sql_errors(self, where=where):
             self._check_blobs([*wanted, *(wanted.values() if isinstance(wanted, dict) else ()), where], [fragment.id])
             batches = self._dataset.scanner(
                 columns=wanted,
@@ -243,7 +243,7 @@ class FragmentReader:
         ``_rowid`` and ``_rowaddr`` are columns, too. ``fragments`` are the numbers of those that are read;
         batches have at most ``rows`` rows. Raises ``UsageError`` for invalid SQL on this table.
         """
-        with self._table.reading(), asking(self, *expressions.values(), where=where):
+        with self._table.reading(), translate_sql_errors(self, *expressions.values(), where=where):
             self._check_blobs([*expressions.values(), where], fragments)
             yield from self._dataset.scanner(
                 columns=dict(expressions),
@@ -261,7 +261,7 @@ class FragmentReader:
 
     def expressed_schema(self, expressions: Mapping[str, str]) -> pa.Schema:
         """The columns that :meth:`expressed` gives."""
-        with self._table.reading(), asking(self, *expressions.values()):
+        with self._table.reading(), translate_sql_errors(self, *expressions.values()):
             return self._dataset.scanner(columns=dict(expressions), blob_handling="all_binary").projected_schema
 
     def check(self, expressions: Iterable[str], where: str | None = None) -> None:
@@ -275,7 +275,7 @@ class FragmentReader:
 
     def scanned(self, columns: Mapping[str, str], where: str | None, **options: Any) -> pa.Table:
         """Return the rows of a scan by Lance. Its errors about SQL become ``UsageError``."""
-        with self._table.reading(), asking(self, *columns.values(), where=where):
+        with self._table.reading(), translate_sql_errors(self, *columns.values(), where=where):
             self._check_blobs([*columns.values(), where])
             scanner = self._dataset.scanner(columns=dict(columns), filter=where, blob_handling="all_binary", **options)
             return scanner.to_table()

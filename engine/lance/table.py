@@ -27,7 +27,7 @@ from ..errors import NotFoundError, ReadError, UnsupportedCallError, UsageError,
 from ..faults import reach
 from ..locations import Location
 from ..storage import publish
-from .expressions import TableSnapshot, asking
+from .expressions import TableSnapshot, translate_sql_errors
 from .faults import RESTORE, is_conflict, missing_files, shortened
 from .file_digests import NUMBERS, FileDigests, TableVerification, files_of, known_digests, verified
 from .fragments import Fragment, FragmentReader, fragments_of
@@ -363,7 +363,7 @@ class LanceTable(LancePlace):
         """Remove the rows in which ``where`` is true."""
 
         def deleted(dataset: Any) -> None:
-            with asking(dataset, where=where):
+            with translate_sql_errors(dataset, where=where):
                 dataset.delete(where)
 
         self.commit(deleted)
@@ -372,7 +372,7 @@ class LanceTable(LancePlace):
         """Set columns to SQL expressions, in the rows in which ``where`` is true (None: all). Raises ``UsageError``."""
 
         def updated(dataset: Any) -> None:
-            with asking(dataset, *expressions.values(), where=where):
+            with translate_sql_errors(dataset, *expressions.values(), where=where):
                 dataset.update(dict(expressions), where)
 
         self.commit(updated)
@@ -445,7 +445,7 @@ class LanceTable(LancePlace):
         """Add columns with the values of SQL expressions of the others. Raises ``UsageError`` for a bad one."""
 
         def added(dataset: Any) -> None:
-            with asking(dataset, *expressions.values()):
+            with translate_sql_errors(dataset, *expressions.values()):
                 dataset.add_columns(dict(expressions))
 
         self._changing_columns(added, "Invalid input, ")

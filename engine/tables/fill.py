@@ -24,7 +24,17 @@ from .computing import Batching
 from .digests import job_digits, job_of
 from .fill_task import MOST_KILLERS, BackfillBody, CalledRows, batches_at_hand, killed_by, rows_that_kill
 from .jobs import DONE, RUNNING, JobTable, RowProgress, RunCounts
-from .planning import WHOLE, Piece, SelectedFragment, Window, declare, selection_of, settle, task_rows_of, tasks_of
+from .planning import (
+    WHOLE,
+    Piece,
+    SelectedFragment,
+    Window,
+    declare,
+    selection_of,
+    store_single_token,
+    task_rows_of,
+    tasks_of,
+)
 from .targets import OTHER_FUNCTION, FilledColumns
 
 _QUICKLY_JOINED: Final = 64 << 20
@@ -55,17 +65,17 @@ class FragmentWork:
 
     def checkpointed(self, pieces: Sequence[Piece]) -> None:
         """Compute rows, and leave them as checkpoints; raises what :meth:`files_of` does."""
-        deaths = _Deaths(self, pieces)
+        lost_workers = _LostWorkers(self, pieces)
         while True:
             with self.staging() as staging:
                 try:
-                    self._computed(staging, pieces, is_careful=deaths.there_were)
+                    self._computed(staging, pieces, is_careful=lost_workers.were_lost)
                     return
                 except SessionError as error:
                     if not error.transient:
                         raise
                     at_hand = batches_at_hand(staging)
-            deaths.follow(at_hand)
+            lost_workers.follow(at_hand)
 
     def files_of(self, group: Iterable[SelectedFragment]) -> dict[int, WrittenFile]:
         """Return the files of fragments, written by tasks or by an earlier interrupted run.
@@ -75,7 +85,7 @@ class FragmentWork:
         """
         files: dict[int, WrittenFile] = {}
         todo = list(group)
-        deaths = _Deaths(self, [Piece.whole(choice) for choice in todo])
+        lost_workers = _LostWorkers(self, [Piece.whole(choice) for choice in todo])
         while True:
             for choice in todo:
                 existing = (file for file in self.store.of(choice.key).files() if self._is_there(file, choice))
@@ -86,7 +96,7 @@ class FragmentWork:
                 break
             with self.staging() as staging:
                 try:
-                    written = self._written(staging, todo, is_careful=deaths.there_were)
+                    written = self._written(staging, todo, is_careful=lost_workers.were_lost)
                 except SessionError as error:
                     if not error.transient:
                         raise
@@ -94,7 +104,7 @@ class FragmentWork:
                 else:
                     files |= written
                     break
-            deaths.follow(at_hand)
+            lost_workers.follow(at_hand)
         return files
 
     def _written(
@@ -227,7 +237,7 @@ def _left(tasks: Sequence[tuple[Piece, ...]], reports: Sequence[dict[str, Any]])
     return left
 
 
-class _Deaths:
+class _LostWorkers:
     """The workers that a run loses, and the rows that killed them."""
 
     def __init__(self, work: FragmentWork, pieces: Iterable[Piece]) -> None:
@@ -238,7 +248,7 @@ class _Deaths:
         self._skipped = Counter(work.counts.skipped)
         self._killers: list[tuple[int, int]] = []
         self._for_nothing = 0
-        self.there_were = False
+        self.were_lost = False
 
     def follow(self, at_hand: Sequence[CalledRows]) -> None:
         """Find the rows that killed a worker, among the announced ones, and let policies decide.
@@ -250,8 +260,8 @@ class _Deaths:
             piece = self._pieces[batch.fragment]
             self._killers += [(batch.fragment, offset) for offset in rows_that_kill(self._alone, piece, batch)]
         new = self._killers[before:]
-        self._for_nothing = 0 if new else self._for_nothing + self.there_were
-        self.there_were = True
+        self._for_nothing = 0 if new else self._for_nothing + self.were_lost
+        self.were_lost = True
         if self._for_nothing >= _MOST_DEATHS:
             raise SessionError(
                 f"workers end all the time, and not for rows of {self._target.name!r} that could be found",
@@ -355,7 +365,7 @@ class BackfillRun:
                     transient=True,
                 )
         if where is None and self.window == WHOLE:
-            settle(self.table, target)
+            store_single_token(self.table, target)
         if counts.taken:
             warnings.warn(
                 f"{target.name!r} was filled by another job meanwhile in {len(counts.taken)} fragments, which keep its "

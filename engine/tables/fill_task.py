@@ -103,9 +103,9 @@ def _nulls(rows: int, schema: pa.Schema) -> pa.RecordBatch:
 
 
 ANNOUNCED: Final = "batch-"
-_TOLD_SECONDS: Final = 1.0
+_REPORT_SECONDS: Final = 1.0
 """Seconds between a task's reports of its computed rows."""
-_LOOKED_SECONDS: Final = 0.5
+_CHECK_SECONDS: Final = 0.5
 """Seconds between a task's checks whether another has failed."""
 
 
@@ -228,7 +228,7 @@ class _Amount:
         """Count rows."""
         self._rows += rows
         now = time.monotonic()
-        if now - self._told >= _TOLD_SECONDS:
+        if now - self._told >= _REPORT_SECONDS:
             self._told = now
             with suppress(OSError, WriteError):
                 self._task.tell(self._rows)
@@ -421,7 +421,7 @@ class _PieceRun:
 
     def _is_over(self) -> bool:
         """Return whether another task has failed, so that this one need not go on."""
-        if time.monotonic() - self._looked > _LOOKED_SECONDS:
+        if time.monotonic() - self._looked > _CHECK_SECONDS:
             self._looked = time.monotonic()
             self._over = self._staging.has_failed()
         return self._over

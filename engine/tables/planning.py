@@ -30,7 +30,7 @@ from .targets import (
     FilledColumns,
     FunctionColumns,
     note_fresh,
-    read_easily,
+    simplify_sql,
     stale_condition,
     stale_rows,
 )
@@ -148,7 +148,7 @@ def selection_of(
     recompute_stale: bool = False,
 ) -> RowSelection:
     """Return the rows of a version to compute: those of ``where``, or by default those without a right value.
-    
+
     By default these are all rows of a fragment with values of another function or of changed inputs, and in other
     fragments the rows without a value and, with ``recompute_stale``, stale ones. Raises ``UsageError`` for an invalid
     condition.
@@ -174,7 +174,7 @@ def selection_of(
         for fragment, condition, rows in zip(fragments, wanted, reader.counts(fragments, wanted), strict=True)
         if rows
     ]
-    shown = where if where is not None else None if by_function or by_inputs else read_easily(target.is_null)
+    shown = where if where is not None else None if by_function or by_inputs else simplify_sql(target.is_null)
     return RowSelection(shown, tuple(chosen), by_function, by_inputs)
 
 
@@ -438,7 +438,7 @@ def declare(table: LanceTable, target: FilledColumns, selected: Sequence[Selecte
     changes: dict[str, dict[str, str | None]] = {}
     is_mixed = False
     if isinstance(target, FunctionColumns):
-        said = {_said_of(schema, column) for column in target.columns}
+        said = {_token_in(schema, column) for column in target.columns}
         is_mixed = not said <= {None, target.token}
         wanted = SEVERAL if is_mixed else target.token
         if said != {wanted}:
@@ -447,7 +447,7 @@ def declare(table: LanceTable, target: FilledColumns, selected: Sequence[Selecte
         definition = Definition.of(entry)
         if definition is None or not set(definition.inputs_of(schema)) & set(target.columns):
             continue
-        if _said_of(schema, entry.name) not in (None, SEVERAL) and any(
+        if _token_in(schema, entry.name) not in (None, SEVERAL) and any(
             choice.fragment.files.get(entry.name) for choice in selected
         ):
             changes[entry.name] = {COMPUTED_BY: SEVERAL}
@@ -457,12 +457,12 @@ def declare(table: LanceTable, target: FilledColumns, selected: Sequence[Selecte
     return is_mixed
 
 
-def settle(table: LanceTable, target: FilledColumns) -> None:
+def store_single_token(table: LanceTable, target: FilledColumns) -> None:
     """Record that all values are of one function, if they are."""
     reader = table.at()
     if not isinstance(target, FunctionColumns) or not set(target.columns) <= set(reader.schema.names):
         return
-    said = {_said_of(reader.schema, column) for column in target.columns}
+    said = {_token_in(reader.schema, column) for column in target.columns}
     if said <= {None, target.token}:
         return
     now = replace(target, fields=tuple(reader.schema.field(column) for column in target.columns))
@@ -470,7 +470,7 @@ def settle(table: LanceTable, target: FilledColumns) -> None:
         table.describe({column: {COMPUTED_BY: target.token} for column in target.columns})
 
 
-def _said_of(schema: pa.Schema, column: str) -> str | None:
+def _token_in(schema: pa.Schema, column: str) -> str | None:
     """Return the token in a column's metadata, or None if it has none."""
     if column not in schema.names:
         return None

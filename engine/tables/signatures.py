@@ -68,7 +68,7 @@ class Parameter:
 
 
 @dataclass(frozen=True, slots=True)
-class Returned:
+class ReturnType:
     """The return annotation: the type of the column, and of each column of ``Columns[T]``."""
 
     data_type: pa.DataType | None = None
@@ -83,7 +83,7 @@ class FunctionSignature:
     kind: FunctionKind
     parameters: tuple[Parameter, ...]
     takes_any_number: bool
-    returned: Returned
+    returned: ReturnType
 
     @property
     def fewest(self) -> int:
@@ -205,7 +205,7 @@ def _name_of(annotation: Any) -> str | None:
     return plain.__qualname__ if isinstance(plain, type) else str(plain)
 
 
-def _returned(annotation: Any, kind: FunctionKind, name: str, data_type: pa.DataType | None) -> Returned:
+def _returned(annotation: Any, kind: FunctionKind, name: str, data_type: pa.DataType | None) -> ReturnType:
     if isinstance(annotation, _Unknown):
         text = annotation.text
         if text is not None and "Columns[" in text:
@@ -213,12 +213,12 @@ def _returned(annotation: Any, kind: FunctionKind, name: str, data_type: pa.Data
                 f"UDF {name!r} returns {text}, and that cannot be looked up: {annotation.reason}",
                 hint="Define the class at the top of the module.",
             )
-        return Returned(data_type, text=text)
+        return ReturnType(data_type, text=text)
     if get_origin(annotation) is Annotated and _SIBLINGS in get_args(annotation)[1:]:
         fields = _fields(get_args(annotation)[0], name, data_type)
-        return Returned(pa.struct(fields), fields, f"Columns[{_name_of(annotation)}]")
+        return ReturnType(pa.struct(fields), fields, f"Columns[{_name_of(annotation)}]")
     follows = _arrow_type(annotation) if kind is FunctionKind.SCALAR else None
-    return Returned(follows if data_type is None else data_type, text=_name_of(annotation))
+    return ReturnType(follows if data_type is None else data_type, text=_name_of(annotation))
 
 
 def _arrow_type(annotation: Any) -> pa.DataType | None:

@@ -161,10 +161,10 @@ def quoted(column: str) -> str:
     return f"`{column}`"
 
 
-def read_easily(condition: str) -> str:
+def simplify_sql(condition: str) -> str:
     """Return a condition without needless quotes.
 
-    >>> read_easily(f"{quoted('a')} IS NULL OR {quoted('a b')} IS NULL")
+    >>> simplify_sql(f"{quoted('a')} IS NULL OR {quoted('a b')} IS NULL")
     'a IS NULL OR `a b` IS NULL'
     """
     return re.sub("`([a-z_][a-z0-9_]*)`", r"\1", condition)
