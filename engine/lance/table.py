@@ -155,7 +155,7 @@ class LanceTable(LancePlace):
         return self._at(version)
 
     def checked(self, version: int | None = None) -> FragmentReader:
-        """Return the same version, after a check of its files, to compute other values from it.
+        """Return a version as :meth:`at` does, after a check of its files, to compute other values from it.
 
         Raises ``ReadError`` if a file that the version needs is gone or has another size, or if the file of the
         version is not what was written; ``UsageError`` if one version is read.

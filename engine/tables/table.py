@@ -365,7 +365,7 @@ class Table:
 
     @arguments_of(load_job)
     def load_columns(self, job: PreparedJob[str]) -> str:
-        """Fill columns from files or another table, by a primary key, and wait for it, and return the job's id.
+        """Fill columns from files or another table, by a primary key; wait for it, and return the job's id.
 
         Columns that the table lacks are added. A row whose key the source has gets the source's value, also where that
         is null; several rows with one key each get it.
@@ -606,7 +606,7 @@ class Table:
     def cleanup_old_versions(
         self, older_than: Moment | None = None, *, delete_unverified: bool = False
     ) -> CleanupStats:
-        """Remove versions of an age, but those with a tag, and all that only they need, and return how much that was.
+        """Remove versions of an age, except tagged ones, and all that only they need; return what was removed.
 
         Checkpoints and files of columns go, too, that nothing needs. A job that runs keeps the versions from its own
         on, its checkpoints and its files; a job on another host of which nothing is heard for an hour runs no more.
