@@ -49,20 +49,20 @@ class RowChanges:
 
 
 def row_changes(before: FragmentReader, after: FragmentReader, columns: Sequence[str]) -> RowChanges:
-    """The changes of rows from one version to another, as far as some columns are concerned.
+    """Return the changes of rows in some columns from one version to another.
 
-    A row that was written anew counts as changed, whatever its values are. Fragments with the same files are not looked
-    at; a compaction, which moves rows, changes none. Lance says of each row which version wrote it last, but not where
-    a fragment got another file by an update of columns that tells no rows: all of its rows count then.
+    A rewritten row counts as changed, whatever its values are. Fragments with the same files are not read. A compaction
+    moves rows and changes none. Lance records the last writer of each row, but not of rows whose fragment got another
+    file by an update of columns: all rows of such a fragment count as changed.
     """
     is_known = before.field_ids(columns) == after.field_ids(columns)
     then, now = before.by_id, after.by_id
-    there = then.keys() & now.keys() if is_known else set()
-    alike = [id_ for id_ in sorted(there) if _files(then[id_], columns) == _files(now[id_], columns)]
+    shared = then.keys() & now.keys() if is_known else set()
+    alike = [id_ for id_ in sorted(shared) if _files(then[id_], columns) == _files(now[id_], columns)]
     same = {id_ for id_ in alike if then[id_].deletions == now[id_].deletions}
-    kept = {id_: now[id_].rows for id_ in alike if id_ not in same}
+    row_counts = {id_: now[id_].rows for id_ in alike if id_ not in same}
     rewritten = _rows(before, then.keys() - set(alike)), _rows(after, now.keys() - set(alike))
-    old, new = (_Rows.joined(parts) for parts in zip(rewritten, *_apart(before, after, kept), strict=True))
+    old, new = (_Rows.joined(parts) for parts in zip(rewritten, *_apart(before, after, row_counts), strict=True))
     order = np.argsort(old.ids, kind="stable")
     old_ids, old_versions = old.ids[order], old.versions[order]
     at = np.minimum(np.searchsorted(old_ids, new.ids), max(len(old_ids) - 1, 0))
@@ -71,7 +71,7 @@ def row_changes(before: FragmentReader, after: FragmentReader, columns: Sequence
     if is_known:
         is_changed[is_old] = old_versions[at[is_old]] != new.versions[is_old]
         fragments = new.places >> _ROW_BITS
-        in_place = [id_ for id_ in there - set(alike) if then[id_].rows == now[id_].rows]
+        in_place = [id_ for id_ in shared - set(alike) if then[id_].rows == now[id_].rows]
         silent = np.setdiff1d(np.array(in_place, np.uint64), fragments[is_changed])
         is_changed |= is_old & np.isin(fragments, silent)
     is_there = np.zeros(len(old_ids), np.bool_)
@@ -106,7 +106,7 @@ class _Rows:
 
     @classmethod
     def joined(cls, parts: Sequence[_Rows]) -> _Rows:
-        """The rows of several."""
+        """Concatenate the rows of several."""
         return cls(*(np.concatenate([getattr(part, name) for part in parts]) for name in ("ids", "versions", "places")))
 
     def at(self, which: Sequence[npt.NDArray[np.int64]]) -> _Rows:
@@ -121,28 +121,31 @@ class _Rows:
         return int(begin), self.places[begin:end].view(np.int64) - first
 
 
-def _apart(before: FragmentReader, after: FragmentReader, kept: Mapping[int, int]) -> Iterator[tuple[_Rows, _Rows]]:
-    """Of fragments that lost rows or got some back, with their numbers of rows: those that only one version has.
+def _apart(
+    before: FragmentReader, after: FragmentReader, row_counts: Mapping[int, int]
+) -> Iterator[tuple[_Rows, _Rows]]:
+    """Yield the rows that only one version has, of fragments that lost rows or got some back.
 
-    The others are as they were. So many fragments are looked at together as have some millions of rows.
+    ``row_counts`` are the fragments' numbers of rows. The other rows are unchanged. Fragments are compared in groups of
+    some millions of rows.
     """
-    for group in _groups(kept):
+    for group in _groups(row_counts):
         old, new = _rows(before, group), _rows(after, group)
         lost: list[npt.NDArray[np.int64]] = []
-        found: list[npt.NDArray[np.int64]] = []
+        gained: list[npt.NDArray[np.int64]] = []
         for id_ in group:
             (old_begin, old_at), (new_begin, new_at) = old.span(id_), new.span(id_)
-            for wanted, begin, own, other in ((lost, old_begin, old_at, new_at), (found, new_begin, new_at, old_at)):
-                is_other = np.zeros(kept[id_], np.bool_)
+            for wanted, begin, own, other in ((lost, old_begin, old_at, new_at), (gained, new_begin, new_at, old_at)):
+                is_other = np.zeros(row_counts[id_], np.bool_)
                 is_other[other] = True
                 wanted.append(np.flatnonzero(~is_other[own]) + begin)
-        yield old.at(lost), new.at(found)
+        yield old.at(lost), new.at(gained)
 
 
-def _groups(kept: Mapping[int, int]) -> Iterator[list[int]]:
+def _groups(row_counts: Mapping[int, int]) -> Iterator[list[int]]:
     group: list[int] = []
     rows = 0
-    for id_, count in sorted(kept.items()):
+    for id_, count in sorted(row_counts.items()):
         if group and rows + count > _ROWS_AT_ONCE:
             yield group
             group, rows = [], 0
@@ -158,18 +161,18 @@ def _files(fragment: Fragment, columns: Iterable[str]) -> tuple[int, tuple[str, 
 
 def _rows(reader: FragmentReader, fragments: Collection[int]) -> _Rows:
     names = {"id": "_rowid", "version": "_row_last_updated_at_version", "at": "_rowaddr"}
-    found: dict[str, list[RowIds]] = {name: [np.empty(0, np.uint64)] for name in names}
+    parts: dict[str, list[RowIds]] = {name: [np.empty(0, np.uint64)] for name in names}
     if fragments:
         for batch in reader.expressed(names, fragments=sorted(fragments), rows=_ROWS_OF_A_BATCH):
             for name in names:
-                found[name].append(batch.column(name).to_numpy())
-    return _Rows(*(np.concatenate(found[name]) for name in names))
+                parts[name].append(batch.column(name).to_numpy())
+    return _Rows(*(np.concatenate(parts[name]) for name in names))
 
 
 def source_rows(reader: FragmentReader) -> tuple[RowIds, RowIds]:
     """Return the ids of the source's rows that a version of a view has, and the addresses of its own, in order.
 
-    A row that was added by something else has none, and gets the last number there is.
+    A row that something else added has none, and gets the largest number.
     """
     ids, places = [np.empty(0, np.uint64)], [np.empty(0, np.uint64)]
     for batch in reader.expressed({"id": SOURCE_ROW, "at": "_rowaddr"}, rows=_ROWS_OF_A_BATCH):
@@ -185,12 +188,12 @@ def change_rows(
     live: RowIds,
     written: Sequence[str],
     metadata: Mapping[str, str],
-    told: str,
+    message: str,
 ) -> int | None:
     """Take rows away by their addresses, add fragments, and change the schema's metadata, in one commit.
 
-    ``live`` are the addresses of all rows of the version. Gives the number of the new version; None where others
-    changed the table meanwhile: nothing was done then.
+    ``live`` are the addresses of all rows of the version. Return the number of the new version, or None, with nothing
+    done, if others changed the table meanwhile.
     """
     import lance
     from lance import LanceOperation
@@ -198,10 +201,10 @@ def change_rows(
     def changed() -> Any:
         dataset = table.open(version)
         fragments = {fragment.fragment_id: fragment.metadata for fragment in dataset.get_fragments()}
-        kept = by_fragment(live)
+        live_offsets = by_fragment(live)
         for id_, offsets in by_fragment(gone).items():
             is_gone = np.ones(int(fragments[id_].physical_rows), np.bool_)
-            is_gone[kept[id_]] = False
+            is_gone[live_offsets[id_]] = False
             is_gone[offsets] = True
             dead = np.flatnonzero(is_gone).astype(np.uint32)
             fragments[id_].deletion_file = _deletion_file(table, id_, version, dead)
@@ -215,7 +218,7 @@ def change_rows(
             read_version=version,
             storage_options=table.storage_options,
             max_retries=0,
-            commit_message=told,
+            commit_message=message,
         )
 
     return table.commit_once(changed, written)
@@ -238,13 +241,15 @@ def _deletion_file(table: LanceTable, fragment: int, version: int, dead: Offsets
 
 
 def _next_id(dataset: Any, fragments: Mapping[int, Any]) -> int:
-    """The number of a new fragment: one that neither the version nor an index of it has. 0 means none to Lance."""
-    indexed = {id_ for index in dataset.describe_indices() for one in index.segments for id_ in one.fragment_ids}
+    """Return a new fragment's number, used by neither the version nor its indexes. To Lance, 0 means no fragment."""
+    indexed = {
+        id_ for index in dataset.describe_indices() for segment in index.segments for id_ in segment.fragment_ids
+    }
     return int(max([0, *fragments, *indexed])) + 1
 
 
 def _with_metadata(schema: Any, metadata: Mapping[str, str]) -> Any:
-    """Lance's schema, its fields with the numbers that they have, with other entries in its metadata."""
+    """Return Lance's schema with other entries in its metadata. Fields keep their numbers."""
     rebuilt, (text, *fields) = schema.__reduce__()
     entries = json.loads(text) | {key: list(value.encode()) for key, value in metadata.items()}
     return rebuilt(json.dumps(entries), *fields)

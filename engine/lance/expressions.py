@@ -49,11 +49,11 @@ class HasSchema(Protocol):
         ...
 
 
-class asking:  # noqa: N801 (reads as a word: `with asking(reader, where):`)
-    """In the block, what Lance says of SQL over the columns of ``source`` is a ``UsageError``.
+class translate_sql_errors:  # noqa: N801 (reads as a call: `with translate_sql_errors(reader, where=where):`)
+    """In the block, Lance's errors about SQL over the columns of ``source`` become ``UsageError``.
 
-    Raises one, too, for SQL of which Lance would take a part, and for a column between double quotes, which is text to
-    it: a condition would be true in all rows, or in none.
+    Raises ``UsageError``, too, for SQL of which Lance would use only a part, and for a column between double quotes.
+    The latter is text to Lance: a condition would be true in all rows, or in none.
     """
 
     def __init__(self, source: HasSchema, *expressions: str, where: str | None = None) -> None:
@@ -67,12 +67,12 @@ class asking:  # noqa: N801 (reads as a word: `with asking(reader, where):`)
                 name, said = token[1], token[0]
                 if said in (";", "--", "/*"):
                     raise UsageError(
-                        f"{self._told([expression])}: it goes on after {said!r}",
+                        f"{self._named([expression])}: it goes on after {said!r}",
                         hint="Write one expression of SQL, without comments.",
                     )
                 if name is not None and name in self._source.schema.names:
                     raise UsageError(
-                        f"{self._told([expression])}: {said} would be text, and not the column",
+                        f"{self._named([expression])}: {said} would be text, and not the column",
                         hint=f"Write `{name}` for the column, and '{name}' for text.",
                     )
 
@@ -90,7 +90,11 @@ class asking:  # noqa: N801 (reads as a word: `with asking(reader, where):`)
             raise UsageError("what is asked for names no column of the table", hint="Ask for one, too.") from None
         if "Lance file" in said or not any(word in said for word in _BAD_SQL):
             return  # a file is damaged
-        told = [one for one in self._expressions if one == self._where or not _NAME.fullmatch(one)]
+        expressions = [
+            expression
+            for expression in self._expressions
+            if expression == self._where or not _NAME.fullmatch(expression)
+        ]
         reason, hint = _PREFIX.sub("", said), _HINT
         if plan := _PLAN.search(said):
             reason = f"{plan[1]} is not of one row"
@@ -98,12 +102,12 @@ class asking:  # noqa: N801 (reads as a word: `with asking(reader, where):`)
             hint = "Write a time as timestamp '2026-01-31 12:00:00', and a day as date '2026-01-31'."
         if missing := _NO_FIELD.search(said):
             name = missing[1].strip('"')
-            told = [one for one in told if name.lower() in one.lower()]
+            expressions = [expression for expression in expressions if name.lower() in expression.lower()]
             meant = f"; did you mean {missing[2]}?" if missing[2] else ""
             reason, hint = f"there is no column {name!r}{meant}", f"There are: {', '.join(self._source.schema.names)}."
-        raise UsageError(f"{self._told(told)}: {reason}" if told else reason, hint=hint) from None
+        raise UsageError(f"{self._named(expressions)}: {reason}" if expressions else reason, hint=hint) from None
 
-    def _told(self, expressions: list[str]) -> str:
+    def _named(self, expressions: list[str]) -> str:
         kind = "condition" if expressions == [self._where] else "expression"
         return f"{', '.join(expressions)!r} is no {kind} on this table"
 
@@ -137,7 +141,7 @@ class TableSnapshot:
             return int(self._dataset.count_rows())
 
     def provider(self, session: object) -> object:
-        """The capsule with which a DataFusion of the version that Lance was built for reads it."""
+        """Return the capsule for a DataFusion of Lance's own version."""
         import lance
 
         self.check_blobs()
@@ -145,7 +149,7 @@ class TableSnapshot:
             return lance.FFILanceTableProvider(self._dataset).__datafusion_table_provider__(session)
 
     def parts(self, most: int) -> list[list[int]]:
-        """The ids of its fragments, in order, in at most so many lists of about as many rows; small tables are one."""
+        """Return its fragments' ids, in order, in at most ``most`` lists of about equal rows; small tables are one."""
         with self._place.reading():
             fragments = [(fragment.fragment_id, fragment.physical_rows) for fragment in self._dataset.get_fragments()]
         size = max(_ROWS_OF_A_PART, -(-sum(rows for _, rows in fragments) // most))
@@ -164,7 +168,7 @@ class TableSnapshot:
         predicate: pc.Expression | None = None,
         fragments: Sequence[int] | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """Its rows, in order: some columns, where the predicate is true, of some fragments; by default all.
+        """Yield rows in order: some columns, where the predicate is true, of some fragments; by default all.
 
         Blobs come as their bytes.
         """
@@ -182,16 +186,16 @@ class TableSnapshot:
                     else:
                         yield from _without_columns(batch.num_rows)
                 return
-            # Lance takes no such filter: pyarrow finds the rows. Names that the filter has are in its text.
+            # Lance cannot evaluate this filter, so pyarrow does. The filter's text contains the names of its columns.
             text = str(predicate)
             needed = [name for name in self.schema.names if name in names or name in text]
             for batch in self._scanner(needed, None, fragments).to_batches():
-                # Of a batch without a row that is found, pyarrow 19 makes an IndexError; of a table it does not.
-                for found in pa.Table.from_batches([batch]).filter(predicate).to_batches():
+                # For a batch without a match, pyarrow 19 raises an IndexError; for a table it does not.
+                for matches in pa.Table.from_batches([batch]).filter(predicate).to_batches():
                     if names:
-                        yield pa.RecordBatch.from_arrays([found[name] for name in names], schema=schema)
+                        yield pa.RecordBatch.from_arrays([matches[name] for name in names], schema=schema)
                     else:
-                        yield from _without_columns(found.num_rows)
+                        yield from _without_columns(matches.num_rows)
 
     def _rows_of(self, fragments: Sequence[int] | None) -> int:
         if fragments is None:
@@ -199,7 +203,7 @@ class TableSnapshot:
         return sum(self._dataset.get_fragment(fragment).count_rows() for fragment in fragments)
 
     def check_blobs(self, columns: Collection[str] | None = None, fragments: Sequence[int] | None = None) -> None:
-        """Raise ``ForeignFileError`` where blobs of some columns, by default all, are files that are not allowed."""
+        """Raise ``ForeignFileError`` if blobs of some columns, by default all, are files that are not allowed."""
         outer = [name for name in self._outer if columns is None or name in columns]
         with self._place.reading():
             self._place.check_blobs(self._dataset, outer, fragments)
@@ -214,13 +218,13 @@ class TableSnapshot:
             builder = builder.with_row_id()
         if fragments is not None:
             builder = builder.with_fragments([self._dataset.get_fragment(fragment) for fragment in fragments])
-        # Lance's own way to a filter of Arrow fails where a column has nothing to do with it, such as a duration.
+        # Lance's own conversion of an Arrow filter fails on unrelated columns, such as a duration.
         builder._substrait_filter = pushed  # noqa: SLF001 (there is no other way)
         return builder.to_scanner()
 
 
 def _public(schema: pa.Schema) -> pa.Schema:
-    """A schema without what is Lance's own in its metadata."""
+    """Return a schema without Lance's own metadata."""
     fields = []
     for field in schema:
         metadata = {key: value for key, value in (field.metadata or {}).items() if not key.startswith(_PUBLIC)}
@@ -229,32 +233,32 @@ def _public(schema: pa.Schema) -> pa.Schema:
 
 
 def _without_columns(rows: int) -> Iterator[pa.RecordBatch]:
-    """Batches of so many rows, without columns."""
+    """Yield batches of so many rows, without columns."""
     for begin in range(0, rows, _ROWS_WITHOUT_COLUMNS):
         rest = min(_ROWS_WITHOUT_COLUMNS, rows - begin)
         yield pa.RecordBatch.from_struct_array(pa.StructArray.from_buffers(pa.struct([]), rest, [None]))
 
 
 def _substrait(predicate: pc.Expression, schema: pa.Schema) -> bytes | None:
-    """A filter as Lance takes it; None where it takes none such."""
+    """Return the filter as Substrait, or None if Lance cannot evaluate it."""
     from pyarrow.substrait import serialize_expressions
 
-    # Each field keeps its number; one that Lance cannot be told of is another, which no filter names.
-    known = pa.schema(
+    # Each field keeps its number. A placeholder that no filter names replaces a field that Substrait cannot describe.
+    substrait_schema = pa.schema(
         [
-            pa.field(field.name, field.type) if _is_told(field.type) else pa.field(f"\0{number}", pa.int8())
+            pa.field(field.name, field.type) if _is_in_substrait(field.type) else pa.field(f"\0{number}", pa.int8())
             for number, field in enumerate(schema)
         ]
     )
     try:
-        return bytes(serialize_expressions([predicate], ["filter"], known))
+        return bytes(serialize_expressions([predicate], ["filter"], substrait_schema))
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
         return None
 
 
 @lru_cache(maxsize=1024)
-def _is_told(type_: pa.DataType) -> bool:
-    """Whether filters of columns of this type mean the same to Lance."""
+def _is_in_substrait(type_: pa.DataType) -> bool:
+    """Return whether filters of columns of this type mean the same to Lance."""
     of_time = pa.types.is_timestamp(type_) and type_.unit != "ns"
     plain = pa.types.is_integer(type_) or pa.types.is_float32(type_) or pa.types.is_float64(type_)
     return bool(

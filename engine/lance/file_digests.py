@@ -7,9 +7,9 @@
       _digests/<version>-<token>.json  those of all versions up to that one, joined by a cleanup
 
 The files are the version's manifest and transaction, files of rows, lists of deleted rows, files of indexes, and blobs
-beside the rows. Lance changes none of them once it has written it, and never uses a name again. So one digest serves
-all versions, a commit reads only what it has added, and digests of files that are gone are left out by the next
-cleanup. The first line of a file of digests is a digest of its others.
+beside the rows. Lance never changes a written file, and never reuses a name. So one digest serves all
+versions, a commit reads only the files that it added, and the next cleanup drops digests of removed files. The first
+line of a file of digests is a digest of its other lines.
 """
 
 from __future__ import annotations
@@ -62,20 +62,28 @@ class FileDigest(NamedTuple):
 class TableVerification(Verification):
     """The result of reading all files of a table.
 
-    ``chunks`` counts the files that could be read, ``digests`` those of them that are what a commit has written, and
-    ``rows`` the rows of the newest version, ``version``. ``undigested`` are files that nobody has written a digest of,
-    sorted: those of the newest version, and the manifests of all others.
+    ``chunks`` counts the readable files, ``digests`` those of them that match the digest of their commit, and ``rows``
+    the rows of the newest version, ``version``. ``undigested`` are the files without a digest, sorted: those of the
+    newest version, and the manifests of all others.
     """
 
     version: int = 0
     undigested: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, found: Findings, version: int = 0, undigested: Iterable[str] = ()) -> TableVerification:
-        """The result of what was found."""
-        one = found.verification()
+    def of(cls, findings: Findings, version: int = 0, undigested: Iterable[str] = ()) -> TableVerification:
+        """Return the result for some findings."""
+        verification = findings.verification()
         files = tuple(sorted(undigested))
-        return cls(one.chunks, one.rows, one.digests, one.faults, one.more_faults, version, files)
+        return cls(
+            verification.chunks,
+            verification.rows,
+            verification.digests,
+            verification.faults,
+            verification.more_faults,
+            version,
+            files,
+        )
 
 
 class FileDigests:
@@ -89,11 +97,11 @@ class FileDigests:
         self._name = name
         self._folder = Folder.at(place / _FOLDER)
 
-    def keep(self, dataset: Any, known: Mapping[str, FileDigest], base: int | None = None) -> None:
-        """Write the digests of the files that the version of a Lance dataset has added; ``known`` are not read again.
+    def keep(self, dataset: Any, existing: Mapping[str, FileDigest], base: int | None = None) -> None:
+        """Write the digests of the files that a version has added. Files in ``existing`` are not read again.
 
-        ``base`` is the version that its writer began with, by default the one before. A compaction makes one of its own
-        in between, which adds no rows: that gets its digests, too.
+        ``base`` is the version that its writer began with, by default the previous one. A compaction makes a version of
+        its own in between, which adds no rows: it gets its digests, too.
         """
         version = int(dataset.version)
         paths = self._appended_files(dataset, version)
@@ -104,24 +112,24 @@ class FileDigests:
                 added = named.get(number, set()) - named.get(number - 1, set())
                 if added and all(path.startswith(OF_A_VERSION) for path in added):
                     self._keep(number, added, {})
-            # Where the version before it is gone, nobody knows whose files these are.
+            # If the previous version is gone, the owner of these files is unknown.
             paths = sorted(named[version] - named.get(version - 1, named[version] if version > 1 else set()))
-        self._keep(version, [*paths, *self._blobs_beside(dataset, paths)], known)
+        self._keep(version, [*paths, *self._blobs_beside(dataset, paths)], existing)
 
-    def _keep(self, version: int, paths: Collection[str], known: Mapping[str, FileDigest]) -> None:
-        found = {path: known[path] for path in paths if path in known}
-        missing = [path for path in paths if path not in known]
+    def _keep(self, version: int, paths: Collection[str], existing: Mapping[str, FileDigest]) -> None:
+        digests = {path: existing[path] for path in paths if path in existing}
+        missing = [path for path in paths if path not in existing]
         if isinstance(self._place, Path):  # whose files are in memory still
-            found |= {path: one for path in missing if (one := self.digest_of(path)) is not None}
+            digests |= {path: digest for path in missing if (digest := self.digest_of(path)) is not None}
         else:
             with ThreadPoolExecutor(_AT_ONCE, "chunkmill-digests") as threads:
                 pairs = zip(missing, threads.map(self.digest_of, missing), strict=True)
-                found |= {path: one for path, one in pairs if one is not None}
-        there = {path: one._replace(version=version) for path, one in found.items()}
-        self._write(f"{version:020}.json", there)
+                digests |= {path: digest for path, digest in pairs if digest is not None}
+        entries = {path: digest._replace(version=version) for path, digest in digests.items()}
+        self._write(f"{version:020}.json", entries)
 
     def _appended_files(self, dataset: Any, version: int) -> list[str] | None:
-        """The files that an append has added: it lists them, so that two versions need not be read. None of others."""
+        """Return the files that an append has added, or None for other commits. An append lists them itself."""
         import lance
 
         try:
@@ -130,12 +138,12 @@ class FileDigests:
             return None
         if not isinstance(transaction.operation, lance.LanceOperation.Append):
             return None
-        files = chain.from_iterable(one.files for one in transaction.operation.fragments)
+        files = chain.from_iterable(fragment.files for fragment in transaction.operation.fragments)
         own = [self.manifest_of(version), f"_transactions/{transaction.read_version}-{transaction.uuid}.txn"]
         return own + [f"data/{file.path}" for file in files if not file.base_id]
 
     def _blobs_beside(self, dataset: Any, paths: Iterable[str]) -> Iterator[str]:
-        """The files of large blobs, which lie in a folder beside the file of their rows."""
+        """Return the files of large blobs, from folders beside the files of their rows."""
         if not any(is_blob(field) for field in dataset.schema):
             return
         for path in paths:
@@ -147,10 +155,10 @@ class FileDigests:
     def of_fragment(self, fragment: Any) -> dict[str, FileDigest]:
         """The digests of the files of rows of a fragment that was just written."""
         paths = [f"data/{file.path}" for file in fragment.files if not file.base_id]
-        return {path: one for path in paths if (one := self.digest_of(path)) is not None}
+        return {path: digest for path in paths if (digest := self.digest_of(path)) is not None}
 
     def digest_of(self, path: str) -> FileDigest | None:
-        """The size and the digest of a file as it is now; None where it is gone."""
+        """Return the size and the digest of a file as it is now, or None if it is gone."""
         digest, size = xxhash.xxh3_128(), 0
         try:
             for piece in self._pieces(path):
@@ -160,8 +168,8 @@ class FileDigests:
             return None
         return FileDigest(0, size, digest.hexdigest())
 
-    def compare(self, files: Mapping[str, FileDigest], found: Findings) -> int:
-        """Compare files with their digests, and give how many are as they were; the faults of others are noted.
+    def compare(self, files: Mapping[str, FileDigest], findings: Findings) -> int:
+        """Compare files with their digests, note the faults, and return the number of unchanged files.
 
         Files that are gone are left out.
         """
@@ -169,7 +177,7 @@ class FileDigests:
         def compared(item: tuple[str, FileDigest]) -> bool:
             path, written = item
             now = None
-            with found.noting():
+            with findings.noting():
                 now = self.digest_of(path)
             if now is None or now.digest == written.digest:
                 return now is not None
@@ -177,14 +185,14 @@ class FileDigests:
             if now.size != written.size:
                 differs = f"{now.size:,} bytes, not {written.size:,} as"
             reason = f"a file of {self._name} has {differs} version {written.version} has written"
-            found.fault(ReadError(reason, path=str(self._place / path), hint=RESTORE))
+            findings.fault(ReadError(reason, path=str(self._place / path), hint=RESTORE))
             return False
 
         with ThreadPoolExecutor(_AT_ONCE, "chunkmill-digests") as threads:
             return sum(threads.map(compared, files.items()))
 
     def check(self, paths: Collection[str] | None) -> None:
-        """Raise ``ReadError`` where files are not what was written; None: those that each version has of its own."""
+        """Raise ``ReadError`` if files are not what was written; None: those that each version has of its own."""
         findings = Findings()
         digests = self.all(findings)
         chosen = (path for path in digests if (path.startswith(OF_A_VERSION) if paths is None else path in paths))
@@ -192,7 +200,7 @@ class FileDigests:
         findings.verification().checked()
 
     def check_version(self, version: int) -> None:
-        """Raise ``ReadError`` where the file of a version is not what was written."""
+        """Raise ``ReadError`` if the file of a version is not what was written."""
         findings, path = Findings(), self.manifest_of(version)
         digest = self.of_version(version, path)
         if digest is not None:
@@ -200,63 +208,62 @@ class FileDigests:
         findings.verification().checked()
 
     def of_version(self, version: int, path: str) -> FileDigest | None:
-        """The digest of a file that a version has added, looked for where it may be. Raises ``ReadError``."""
-        found = Findings()
-        digests = self.all(found, lambda name: name == f"{version:020}.json" or "-" in name)
-        found.verification().checked()
+        """Return the digest of a file that a version has added. Raises ``ReadError``."""
+        findings = Findings()
+        digests = self.all(findings, lambda name: name == f"{version:020}.json" or "-" in name)
+        findings.verification().checked()
         return digests.get(path)
 
-    def all(self, found: Findings, wanted: Callable[[str], bool] = lambda _: True) -> dict[str, FileDigest]:
-        """The digests of all files, or those in files of digests whose names are ``wanted``.
+    def all(self, findings: Findings, wanted: Callable[[str], bool] = lambda _: True) -> dict[str, FileDigest]:
+        """Return the digests of all files, or those in files of digests with ``wanted`` names.
 
-        Those in a file that is damaged are left out, and its fault is noted. Where a cleanup joins files meanwhile, all
-        are read again.
+        A damaged file is left out, and its fault is noted. If a cleanup joins files meanwhile, all are read again.
         """
         for _ in range(_MOST_TRIES):
             names, own = list(filter(wanted, self._names())), Findings()
             digests, gone = self._read_all(names, own)
             if not gone:
                 break
-        found.add(own.verification())
+        findings.add(own.verification())
         return digests
 
     def join(self) -> None:
-        """Join all files of digests, without those of files that are gone. One that is damaged stays; drafts go."""
-        found = Findings()
+        """Join all files of digests, without digests of removed files. Damaged ones stay; drafts are deleted."""
+        findings = Findings()
         with suppress(FileNotFoundError):
             self._folder.delete([name for name in self._folder.names() if name.endswith(OPEN_SUFFIX)])
         names = self._names()
-        joined, _ = self._read_all(names, found)
-        damaged = {os.path.basename(error.path or "") for error in found.verification().faults}  # noqa: PTH119 (a URL, too)
-        there = self._there(joined)
+        joined, _ = self._read_all(names, findings)
+        damaged = {os.path.basename(error.path or "") for error in findings.verification().faults}  # noqa: PTH119 (a URL, too)
+        present = self._present(joined)
         whole = [name for name in names if name not in damaged]
-        if not whole or (len(whole) == 1 and len(there) == len(joined)):
+        if not whole or (len(whole) == 1 and len(present) == len(joined)):
             return
         newest = max(int(name[:20]) for name in whole)
-        self._write(f"{newest:020}-{secrets.token_hex(4)}.json", {path: joined[path] for path in there})
+        self._write(f"{newest:020}-{secrets.token_hex(4)}.json", {path: joined[path] for path in present})
         self._folder.delete(whole)
 
     def manifest_of(self, version: int) -> str:
-        """The path of the file of a version. Of old tables its name counts up, of others it counts down."""
+        """Return the path of a version's file. In old tables its name counts up, in others it counts down."""
         names = (f"_versions/{NUMBERS - version:020}.manifest", f"_versions/{version}.manifest")
         return next((name for name in names if Folder.at(self._place).exists(name)), names[0])
 
     def manifests(self) -> dict[str, int]:
-        """The files of the versions that there are, and their numbers."""
+        """Return the files of the existing versions, and their numbers."""
         names = (name for name in Folder.at(self._place / "_versions").names() if name.endswith(".manifest"))
         return {f"_versions/{name}": number for name in names if (number := _number_of(name)) is not None}
 
-    def _there(self, paths: Iterable[str]) -> list[str]:
-        """Those of some paths where there is a file, by one listing of each folder."""
+    def _present(self, paths: Iterable[str]) -> list[str]:
+        """Return the paths at which a file exists, by one listing of each folder."""
         of_folder: dict[str, list[str]] = {}
         for path in paths:
             of_folder.setdefault(path.rpartition("/")[0], []).append(path)
-        there: list[str] = []
+        present: list[str] = []
         for folder, own in of_folder.items():
             with suppress(FileNotFoundError):
                 names = {f"{folder}/{name}" for name in Folder.at(self._place / folder).names()}
-                there += [path for path in own if path in names]
-        return there
+                present += [path for path in own if path in names]
+        return present
 
     def _names(self) -> list[str]:
         try:
@@ -264,8 +271,8 @@ class FileDigests:
         except FileNotFoundError:
             return []
 
-    def _read_all(self, names: Sequence[str], found: Findings) -> tuple[dict[str, FileDigest], bool]:
-        """The digests in files that are whole, the faults of others noted, and whether one is gone."""
+    def _read_all(self, names: Sequence[str], findings: Findings) -> tuple[dict[str, FileDigest], bool]:
+        """Return the digests in whole files and whether one is gone; note the faults of others."""
 
         def read(name: str) -> dict[str, FileDigest] | None:
             try:
@@ -273,24 +280,24 @@ class FileDigests:
             except ReadError as error:
                 if error.transient:
                     raise
-                found.fault(error)
+                findings.fault(error)
                 return {}
 
         digests: dict[str, FileDigest] = {}
         gone = False
         with ThreadPoolExecutor(_AT_ONCE, "chunkmill-digests") as threads:
-            for one in threads.map(read, names):
-                digests.update(one or {})
-                gone = gone or one is None
+            for entries in threads.map(read, names):
+                digests.update(entries or {})
+                gone = gone or entries is None
         return digests, gone
 
     def _read(self, name: str) -> dict[str, FileDigest] | None:
-        """The digests in a file; None where it is gone."""
+        """Return the digests in a file, or None if it is gone."""
         try:
             digest, _, body = self._folder.get(name).partition(b"\n")
             if digest.decode("ascii", "replace") != xxhash.xxh3_128_hexdigest(body):
                 raise ValueError("its own digest differs")
-            return {path: FileDigest(*one) for path, one in json.loads(body)["files"].items()}
+            return {path: FileDigest(*values) for path, values in json.loads(body)["files"].items()}
         except FileNotFoundError:
             return None
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
@@ -320,9 +327,9 @@ class FileDigests:
 
 
 def files_of_versions(dataset: Any, first: int) -> dict[int, set[str]]:
-    """The files, by their paths, that each version from one on names, but for those outside of the table's folder."""
-    found = dataset.tracked_files(min_version=first).read_all()
-    columns = (found[name].to_pylist() for name in ("version", "base_uri", "path"))
+    """Return the paths of the files of each version from ``first`` on, without files outside of the table's folder."""
+    files = dataset.tracked_files(min_version=first).read_all()
+    columns = (files[name].to_pylist() for name in ("version", "base_uri", "path"))
     rows = list(zip(*columns, strict=True))
     home = next((base for _, base, path in rows if path.startswith("_versions/")), None)
     named: dict[int, set[str]] = {}
@@ -333,16 +340,16 @@ def files_of_versions(dataset: Any, first: int) -> dict[int, set[str]]:
 
 
 def known_digests(written: Iterable[str]) -> dict[str, FileDigest]:
-    """The digests that tasks have made of the files that they have written, from what they tell of their fragments."""
-    told = (json.loads(one).get("digests", {}) for one in written)
-    return {path: FileDigest(*digest) for one in told for path, digest in one.items()}
+    """Return the digests that tasks have computed of their files, from their reports on fragments."""
+    groups = (json.loads(text).get("digests", {}) for text in written)
+    return {path: FileDigest(*digest) for group in groups for path, digest in group.items()}
 
 
 def verified(place: LancePlace, digests: FileDigests, opened: Callable[[int], Any]) -> TableVerification:
     """Read all files of a table, and compare them with the digests that commits have written.
 
-    The files of the newest version have to be there, and those of earlier ones to be what was written. Rows of the
-    newest version in files without a digest, as other programs write them, are read. ``opened`` opens a version.
+    The files of the newest version must exist, and those of earlier versions must be unchanged. Rows of the newest
+    version in files without a digest, as other programs write them, are read. ``opened`` opens a version.
     """
     findings = Findings()
     try:
@@ -375,7 +382,7 @@ def verified(place: LancePlace, digests: FileDigests, opened: Callable[[int], An
 def _verify_newest(
     place: LancePlace, dataset: Any, digests: Mapping[str, FileDigest], wrong: Set[str | None], findings: Findings
 ) -> set[str]:
-    """Verify that all files of the newest version are there, and read rows without digests; gives their files."""
+    """Verify that all files of the newest version exist, read rows without digests, and return their files."""
     with place.reading():
         version = int(dataset.version)
         named = files_of_versions(dataset, version)[version]
@@ -404,7 +411,7 @@ def files_of(fragment: Any) -> list[str]:
 
 def _read_rows(dataset: Any, files: Set[str]) -> None:
     """Read all rows of fragments that have some of these files."""
-    fragments = [one for one in dataset.get_fragments() if not files.isdisjoint(files_of(one.metadata))]
+    fragments = [fragment for fragment in dataset.get_fragments() if not files.isdisjoint(files_of(fragment.metadata))]
     if fragments:
         deque(dataset.scanner(fragments=fragments, blob_handling="all_binary").to_batches(), 0)
 

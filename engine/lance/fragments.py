@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 
-from .expressions import asking
+from .expressions import translate_sql_errors
 from .gate import outer_columns
 from .place import LancePlace
 from .rows import blobs_as_bytes
@@ -30,9 +30,9 @@ _FEW_ROWS: Final = 16
 
 @dataclass(frozen=True)
 class Fragment:
-    """A fragment of a version: how many rows it has, deleted ones among them, and the files that columns have in it.
+    """A fragment of a version: its number of rows, with deleted ones, and the files of its columns.
 
-    A column that was added and never written has none. ``deletions`` is the file that lists the deleted rows.
+    A column that was never written has no file. ``deletions`` is the file that lists the deleted rows.
     """
 
     id: int
@@ -56,7 +56,7 @@ class FragmentReader:
         self._outer = outer_columns(dataset.schema)
 
     def _check_blobs(self, texts: Iterable[str | None], fragments: Sequence[int] | None = None) -> None:
-        """Raise ``ForeignFileError`` where blobs that some SQL, or names of columns, may mean are not allowed."""
+        """Raise ``ForeignFileError`` if the SQL, or names of columns, may read blobs that are not allowed."""
         if self._outer:
             said = " ".join(text for text in texts if text is not None).lower()
             outer = [name for name in self._outer if name.lower() in said]
@@ -69,7 +69,7 @@ class FragmentReader:
 
     @property
     def has_stable_ids(self) -> bool:
-        """Whether rows keep their ids for good."""
+        """Return whether rows keep their ids for good."""
         return bool(self._dataset.has_stable_row_ids)
 
     @cached_property
@@ -77,20 +77,20 @@ class FragmentReader:
         """All fragments, in their order."""
         with self._table.reading():
             fields = [(field.name(), frozenset(_ids(field))) for field in self._dataset.lance_schema.fields()]
-            found = []
+            fragments = []
             for fragment in self._dataset.get_fragments():
-                one = fragment.metadata
+                metadata = fragment.metadata
                 files = {
                     name: file.path
-                    for file in one.files
+                    for file in metadata.files
                     for ids in [set(file.fields)]
                     for name, own in fields
                     if own & ids
                 }
-                deletions = "" if one.deletion_file is None else one.deletion_file.path(one.id)
+                deletions = "" if metadata.deletion_file is None else metadata.deletion_file.path(metadata.id)
                 deleted = int(fragment.num_deletions)
-                found.append(Fragment(one.id, int(one.physical_rows or 0), deleted, files, deletions))
-            return found
+                fragments.append(Fragment(metadata.id, int(metadata.physical_rows or 0), deleted, files, deletions))
+            return fragments
 
     @cached_property
     def by_id(self) -> dict[int, Fragment]:
@@ -98,50 +98,54 @@ class FragmentReader:
         return {fragment.id: fragment for fragment in self.fragments}
 
     def has(self, fragment: Fragment) -> bool:
-        """Whether the version has this very fragment, with its files."""
+        """Return whether the version has this very fragment, with its files."""
         with self._table.reading():
-            found = self._dataset.get_fragment(fragment.id)
-            return found is not None and {*fragment.files.values()} <= {file.path for file in found.metadata.files}
+            existing = self._dataset.get_fragment(fragment.id)
+            return existing is not None and {*fragment.files.values()} <= {
+                file.path for file in existing.metadata.files
+            }
 
     def field_ids(self, columns: Iterable[str]) -> tuple[int, ...]:
-        """The numbers by which Lance tells columns from others that had their names before."""
-        known = {field.name(): field.id() for field in self._dataset.lance_schema.fields()}
-        return tuple(known.get(column, -1) for column in columns)
+        """Return Lance's numbers of columns. They differ from those of earlier columns with the same names."""
+        ids = {field.name(): field.id() for field in self._dataset.lance_schema.fields()}
+        return tuple(ids.get(column, -1) for column in columns)
 
     def count(self, fragment: Fragment, where: str | None = None) -> int:
         """The number of rows of a fragment in which ``where`` is true. Raises ``UsageError`` for a bad one."""
         if where is None:
             return fragment.rows - fragment.deleted
-        with self._table.reading(), asking(self, where=where):
+        with self._table.reading(), translate_sql_errors(self, where=where):
             return int(self._dataset.get_fragment(fragment.id).count_rows(f"({where})"))
 
     def counts(self, fragments: Sequence[Fragment], conditions: Sequence[str | None]) -> list[int]:
-        """The numbers of rows of fragments in which a condition of each is true; None: all rows.
+        """Return the number of matching rows of each fragment, by a condition for each; None: all rows.
 
-        Fragments with the same condition are read by one scan, which takes a fifth of what :meth:`count` takes of each.
+        One scan reads all fragments with the same condition, in a fifth of the time of :meth:`count` for each.
         """
-        found: dict[tuple[int, str], int] = {}
-        for condition in {one: None for one in conditions if one is not None}:
-            first, *rest = (one for one, its in zip(fragments, conditions, strict=True) if its == condition)
-            found[first.id, condition] = self.count(first, condition)  # which says what is wrong with a condition
+        counts: dict[tuple[int, str], int] = {}
+        for condition in {sql: None for sql in conditions if sql is not None}:
+            first, *rest = (fragment for fragment, own in zip(fragments, conditions, strict=True) if own == condition)
+            counts[first.id, condition] = self.count(first, condition)  # which says what is wrong with a condition
             if not rest:
                 continue
-            for batch in self.expressed({_ADDRESS: _ADDRESS}, f"({condition})", fragments=[one.id for one in rest]):
+            for batch in self.expressed(
+                {_ADDRESS: _ADDRESS}, f"({condition})", fragments=[fragment.id for fragment in rest]
+            ):
                 ids, rows = np.unique(batch.column(_ADDRESS).to_numpy() >> np.uint64(_ROW_BITS), return_counts=True)
                 for id_, count in zip(ids.tolist(), rows.tolist(), strict=True):
-                    found[id_, condition] = found.get((id_, condition), 0) + count
+                    counts[id_, condition] = counts.get((id_, condition), 0) + count
         return [
-            one.rows - one.deleted if condition is None else found.get((one.id, condition), 0)
-            for one, condition in zip(fragments, conditions, strict=True)
+            fragment.rows - fragment.deleted if condition is None else counts.get((fragment.id, condition), 0)
+            for fragment, condition in zip(fragments, conditions, strict=True)
         ]
 
     def count_all(self, where: str | None = None) -> int:
         """The number of rows in which ``where`` is true. Raises ``UsageError`` for a bad one."""
-        with self._table.reading(), asking(self, where=where):
+        with self._table.reading(), translate_sql_errors(self, where=where):
             return int(self._dataset.count_rows(None if where is None else f"({where})"))
 
     def size_of(self, fragment: Fragment) -> int:
-        """The bytes of the files of a fragment, as far as its version knows them."""
+        """Return the bytes of a fragment's files, as far as its version records them."""
         files = self._dataset.get_fragment(fragment.id).metadata.files
         return sum(file.file_size_bytes or 0 for file in files)
 
@@ -165,7 +169,7 @@ class FragmentReader:
         if span is not None and span != (0, fragment.rows):
             conditions = [f"{_ADDRESS} >= {base + span[0]} AND {_ADDRESS} < {base + span[1]}", *conditions]
         wanted = dict(columns) if isinstance(columns, Mapping) else list(columns)
-        with self._table.reading(), asking(self, where=where):
+        with self._table.reading(), translate_sql_errors(self, where=where):
             self._check_blobs([*wanted, *(wanted.values() if isinstance(wanted, dict) else ()), where], [fragment.id])
             batches = self._dataset.scanner(
                 columns=wanted,
@@ -205,10 +209,10 @@ class FragmentReader:
                 yield batch.select(list(columns))
 
     def _rows_of(self, size: int, fragment: Fragment, columns: list[str] | dict[str, str], first: int) -> int:
-        """The rows of some columns that have about so many bytes, by their types, or by a few of them.
+        """Return how many rows of some columns have about so many bytes, by their types or by a sample.
 
-        Where Lance has to find that out, as it does by ``batch_size_bytes``, it cuts batches out of larger ones: 7,500
-        blobs of 64 kB were read in 1 s, and in batches of 64 rows in 0.13 (bench_computed.py).
+        With ``batch_size_bytes``, Lance cuts batches out of larger ones: it read 7,500 blobs of 64 kB in 1 s, and in
+        batches of 64 rows in 0.13 s (bench_computed.py).
         """
         width = None if isinstance(columns, dict) else _width_of(self.schema.field(column).type for column in columns)
         if width is None:
@@ -237,9 +241,9 @@ class FragmentReader:
         """The values of SQL expressions, by their names, in the rows in which ``where`` is true, in order.
 
         ``_rowid`` and ``_rowaddr`` are columns, too. ``fragments`` are the numbers of those that are read;
-        batches have at most ``rows`` rows. Raises ``UsageError`` for what is no SQL on this table.
+        batches have at most ``rows`` rows. Raises ``UsageError`` for invalid SQL on this table.
         """
-        with self._table.reading(), asking(self, *expressions.values(), where=where):
+        with self._table.reading(), translate_sql_errors(self, *expressions.values(), where=where):
             self._check_blobs([*expressions.values(), where], fragments)
             yield from self._dataset.scanner(
                 columns=dict(expressions),
@@ -257,12 +261,12 @@ class FragmentReader:
 
     def expressed_schema(self, expressions: Mapping[str, str]) -> pa.Schema:
         """The columns that :meth:`expressed` gives."""
-        with self._table.reading(), asking(self, *expressions.values()):
+        with self._table.reading(), translate_sql_errors(self, *expressions.values()):
             return self._dataset.scanner(columns=dict(expressions), blob_handling="all_binary").projected_schema
 
     def check(self, expressions: Iterable[str], where: str | None = None) -> None:
-        """Raise ``UsageError`` for what is no SQL on this version."""
-        named = {str(number): one for number, one in enumerate((_ADDRESS, *expressions))}
+        """Raise ``UsageError`` for invalid SQL on this version."""
+        named = {str(number): expression for number, expression in enumerate((_ADDRESS, *expressions))}
         list(self.expressed(named, where, limit=0))
 
     def new_file(self, name: str, schema: pa.Schema) -> ColumnFile:
@@ -270,15 +274,15 @@ class FragmentReader:
         return ColumnFile(self._table, name, schema, self._dataset.data_storage_version)
 
     def scanned(self, columns: Mapping[str, str], where: str | None, **options: Any) -> pa.Table:
-        """The rows that a scan of Lance's gives. What it says of SQL is a ``UsageError``."""
-        with self._table.reading(), asking(self, *columns.values(), where=where):
+        """Return the rows of a scan by Lance. Its errors about SQL become ``UsageError``."""
+        with self._table.reading(), translate_sql_errors(self, *columns.values(), where=where):
             self._check_blobs([*columns.values(), where])
-            found = self._dataset.scanner(columns=dict(columns), filter=where, blob_handling="all_binary", **options)
-            return found.to_table()
+            scanner = self._dataset.scanner(columns=dict(columns), filter=where, blob_handling="all_binary", **options)
+            return scanner.to_table()
 
 
 class ColumnFile:
-    """A file with some columns of a fragment that is being written; no version names it."""
+    """A file with some columns of a fragment, being written. No version names it."""
 
     def __init__(self, table: LancePlace, name: str, schema: pa.Schema, version: str) -> None:
         from lance.file import LanceFileWriter
@@ -303,7 +307,7 @@ class ColumnFile:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close the file; where the block failed, it is of no use."""
+        """Close the file. If the block failed, the file is useless."""
         if kind is None:
             with self._table.writing():
                 self._writer.close()
@@ -312,18 +316,18 @@ class ColumnFile:
 
 
 def fragments_of(written: Sequence[str]) -> list[Any]:
-    """The fragments that ``LanceTable.written`` told of."""
+    """Return the fragments that ``LanceTable.written`` reported."""
     import lance
 
     return [lance.FragmentMetadata.from_json(fragment) for fragment in written]
 
 
 def _width_of(types: Iterable[pa.DataType]) -> int | None:
-    """The bytes that a row of such columns has; None where that depends on the row."""
+    """Return the bytes that a row of such columns has, or None if that depends on the row."""
     bits = 0
-    for one in types:
+    for type_ in types:
         try:
-            bits += one.bit_width
+            bits += type_.bit_width
         except ValueError:
             return None
     return bits // 8
@@ -336,7 +340,7 @@ def _ids(field: Any) -> Iterator[int]:
 
 
 def _with_offsets(batch: pa.RecordBatch, columns: Collection[str], base: int, rows: int) -> Iterator[pa.RecordBatch]:
-    """The batch with the offsets of its rows, in pieces of at most so many rows."""
+    """Yield the batch with the offsets of its rows, in pieces of at most so many rows."""
     addresses = batch.column(_ADDRESS).to_numpy(zero_copy_only=False)
     offsets = pa.array((addresses - np.uint64(base)).astype(np.uint32))
     made = pa.RecordBatch.from_arrays([offsets, *(batch.column(name) for name in columns)], [OFFSET, *columns])

@@ -1,8 +1,8 @@
-"""The gate that each Lance table passes when it is registered, opened and read: its files are where they may be.
+"""The gate that each Lance table passes when it is registered, opened and read: its files are in allowed places.
 
 A table's manifest may name other folders than the table's own (``base_paths``, as a shallow clone and a branch have), a
-folder may have links, and the rows of a column of blobs may name files by their URLs. Whoever makes a table decides
-about that, so a table of somebody else could give any file that this process can read.
+folder may have links, and the rows of a column of blobs may name files by their URLs. The maker of a
+table decides about that, so a foreign table could expose any file that this process can read.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ FolderState = tuple[str, int, int]
 
 
 class _Links(NamedTuple):
-    """The links in the folders of a table, and the folders as they were then."""
+    """The links in the folders of a table, and the state of the folders at that time."""
 
     links: tuple[str, ...]
     folders: tuple[FolderState, ...]
@@ -71,20 +71,20 @@ class _Links(NamedTuple):
         return cls(tuple(links), tuple(folders))
 
     def is_as_it_was(self) -> bool:
-        """Whether no folder has changed since."""
+        """Return whether no folder has changed since."""
         try:
-            found = [os.stat(folder) for folder, _, _ in self.folders]  # noqa: PTH116 (as above)
+            statuses = [os.stat(folder) for folder, _, _ in self.folders]  # noqa: PTH116 (as above)
         except OSError:
             return False
-        return [(one.st_ino, one.st_ctime_ns) for one in found] == [one[1:] for one in self.folders]
+        return [(status.st_ino, status.st_ctime_ns) for status in statuses] == [entry[1:] for entry in self.folders]
 
 
 @dataclass(frozen=True)
 class Gate:
     """The places beside a table's own folder from which its files may come. It pickles.
 
-    It keeps which folders and files of tables were looked at: of most tables there are few folders to ask for the time
-    of their last change, and opening one takes 0.06 ms longer.
+    It caches the checked folders and files of tables. Most tables have few folders whose time of change must be read:
+    opening one takes 0.06 ms longer.
 
     Parameters
     ----------
@@ -119,7 +119,7 @@ class Gate:
         return cls((*folders, *allowed), blobs=allowed)
 
     def check_source(self, source: Location, view: Location, name: str) -> None:
-        """Raise ``ForeignFileError`` where the source of a view is a table that is not allowed."""
+        """Raise ``ForeignFileError`` if the source of a view is a table that is not allowed."""
         real = true_place(source)
         if not self.has_views_of_others and not self._is_allowed(real, true_place(view.parent)):
             raise _refusal(view, name, "its source is a table outside of what is allowed", str(source))
@@ -132,14 +132,14 @@ class Gate:
         real = os.path.realpath(place) if isinstance(place, Path) else true_place(place)
         own = self._own(place, name, real)
         for base in dataset.base_paths().values():
-            found = _place_of(base.path)
-            if found is None or not self._is_allowed(found, own):
+            folder = _place_of(base.path)
+            if folder is None or not self._is_allowed(folder, own):
                 raise _refusal(place, name, "its manifest names a folder outside it", base.path)
         if isinstance(place, Path):
             self._check_links(place, name, real, own, int(dataset.version))
 
     def check_names(self, place: Location, name: str, fragments: Iterable[Any]) -> None:
-        """Raise ``ForeignFileError`` where a file of rows has a name that leads elsewhere."""
+        """Raise ``ForeignFileError`` if a file of rows has a name that leads elsewhere."""
         for fragment in fragments:
             for file in fragment.files:
                 if not _is_name(file._path):  # noqa: SLF001 (``path`` makes an object of each, which takes 40 times as long)
@@ -148,17 +148,21 @@ class Gate:
     def check_blobs(
         self, place: Location, name: str, dataset: Any, columns: Sequence[str], fragments: Sequence[int] | None = None
     ) -> None:
-        """Raise ``ForeignFileError`` where rows of columns of blobs name files that are not allowed.
+        """Raise ``ForeignFileError`` if rows of columns of blobs name files that are not allowed.
 
-        The rows of a file are looked at once, deleted ones among them; ``fragments`` are numbers, None: of all.
+        The rows of a file are checked once, with deleted ones. ``fragments`` are numbers; None: all.
         """
         if not columns:
             return
         own = true_place(place)
         ids = {field.name(): field.id() for field in dataset.lance_schema.fields()}
         wanted = tuple(ids.get(column, -1) for column in columns)
-        found = dataset.get_fragments() if fragments is None else map(dataset.get_fragment, fragments)
-        unknown = {one.fragment_id: _state_of_files(own, one.metadata, wanted) for one in found if one is not None}
+        lance_fragments = dataset.get_fragments() if fragments is None else map(dataset.get_fragment, fragments)
+        unknown = {
+            fragment.fragment_id: _state_of_files(own, fragment.metadata, wanted)
+            for fragment in lance_fragments
+            if fragment is not None
+        }
         todo = [id_ for id_, state in unknown.items() if state is None or state not in self._blobs]
         if not todo:
             return
@@ -189,7 +193,7 @@ class Gate:
         return tuple(map(true_place, self.blobs))
 
     def _own(self, place: Location, name: str, real: str) -> str:
-        """The folder of the table, where its links lead; that of the whole table for one of its branches."""
+        """Return the real folder of the table; for a branch, that of the whole table."""
         if self._written_roots:
             written = os.path.normpath(place)
             is_inside = any(is_below(written, root) for root in self._written_roots)
@@ -206,17 +210,17 @@ class Gate:
         return self.folders is None or any(is_below(real, root) for root in self._roots)
 
     def _check_links(self, place: Path, name: str, root: str, own: str, version: int) -> None:
-        """Raise ``ForeignFileError`` where a link in a table's folder leads where nothing is allowed."""
+        """Raise ``ForeignFileError`` if a link in a table's folder leads where nothing is allowed."""
         begun = time.time_ns()
-        known = self._links.get(root)
-        if known is None or not known.is_as_it_was():
-            known = _Links.of(root)
-            if all(changed + _SETTLED_NS < begun for _, _, changed in known.folders):
+        entry = self._links.get(root)
+        if entry is None or not entry.is_as_it_was():
+            entry = _Links.of(root)
+            if all(changed + _SETTLED_NS < begun for _, _, changed in entry.folders):
                 if len(self._links) > _MOST_KEPT:
                     self._links.clear()
-                self._links[root] = known
+                self._links[root] = entry
         manifests = (f"{root}/_versions/{2**64 - 1 - version:020}.manifest", f"{root}/_versions/{version}.manifest")
-        for link in (*known.links, *filter(os.path.islink, manifests)):
+        for link in (*entry.links, *filter(os.path.islink, manifests)):
             real = os.path.realpath(link)
             if not self._is_allowed(real, own):
                 raise _refusal(place, name, "a link in its folder leads out of it", os.path.relpath(link, root))
@@ -235,7 +239,7 @@ def _may_be_outer(field: pa.Field) -> bool:
 
 
 def _outer_blobs(dataset: Any, columns: Sequence[str], fragments: Sequence[int]) -> Iterator[tuple[str, int]]:
-    """The URLs of blobs that are not in the table, each once a batch, and the number of the folder they are from."""
+    """Yield the URLs of blobs outside the table, each once a batch, and the number of their folder."""
     batches = dataset.scanner(
         columns=list(columns),
         fragments=[dataset.get_fragment(id_) for id_ in fragments],
@@ -270,8 +274,8 @@ def _descriptions(array: pa.Array) -> Iterator[pa.StructArray]:
 
 
 def _state_of_files(own: str, fragment: Any, wanted: tuple[int, ...]) -> tuple[object, ...] | None:
-    """Return the state of the files of a fragment, by which they are known; None where there is none such."""
-    found: list[object] = [own, *wanted]
+    """Return the state that identifies the files of a fragment, or None if they have none."""
+    parts: list[object] = [own, *wanted]
     for file in fragment.files:
         if file.base_id is not None:
             return None
@@ -282,12 +286,12 @@ def _state_of_files(own: str, fragment: Any, wanted: tuple[int, ...]) -> tuple[o
             except OSError:
                 return None
             state = (status.st_ino, status.st_size, status.st_ctime_ns)
-        found += [file.path, *file.fields, *file.column_indices, *state]
-    return tuple(found)
+        parts += [file.path, *file.fields, *file.column_indices, *state]
+    return tuple(parts)
 
 
 def _place_of(path: str) -> str | None:
-    """The place that a path in a table names, links followed; None for one that may be read as another one."""
+    """Return the place of a path in a table, links followed, or None if the path is ambiguous."""
     decoded = unquote(unquote(path))
     if ".." in decoded.replace("\\", "/").split("/") or any(ord(letter) < 32 for letter in decoded):
         return None
@@ -302,7 +306,7 @@ def _place_of(path: str) -> str | None:
 
 
 def _is_name(name: str) -> bool:
-    """Whether it is the name of a file, and no path."""
+    """Return whether ``name`` is a file name, and no path."""
     return bool(name) and not name.startswith(".") and not any(part in name for part in ("/", "\\", "%2"))
 
 

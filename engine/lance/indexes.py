@@ -34,7 +34,7 @@ _OF_INDEXES: Final = ("LanceError(Index)", "already exists", "cannot train")
 
 @dataclass(frozen=True)
 class TextIndex:
-    """An index of words, as they are but for case and accents: no stems, and no words that are left out."""
+    """An index of words, without case and accents. Words are not stemmed, and none is left out."""
 
     store_position: bool
     base_tokenizer: str
@@ -91,9 +91,9 @@ class VectorIndex:
     partition_rows: int
 
     def make(self, dataset: Any, *, anew: bool) -> None:
-        """Make the index of all rows, where there is none, or anew; few rows, which are searched one by one, get none.
+        """Make the index of all rows, or replace it. Few rows get none: they are searched one by one.
 
-        Trained on some hundred vectors it would miss most of those that come later.
+        An index trained on some hundred vectors would miss most later ones.
         """
         if (not anew and _has_index(dataset)) or dataset.count_rows() < _FLAT_ROWS:
             return
@@ -131,7 +131,7 @@ SearchIndex = TextIndex | VectorIndex
 
 
 class IndexTable(LancePlace):
-    """The Lance table at a place. It is written by one at a time, who names the version that counts then."""
+    """The Lance table at a place. One writer at a time writes it, and names the version that counts."""
 
     def __init__(self, place: Location, name: str) -> None:
         super().__init__(
@@ -147,7 +147,7 @@ class IndexTable(LancePlace):
         return 1
 
     def written(self, batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> list[str]:
-        """Write rows into files that nothing names yet, and give what :meth:`add` is to be told of them."""
+        """Write rows into files that no version names yet, and return their description for :meth:`add`."""
         from lance.fragment import write_fragments
 
         with self.writing():
@@ -165,7 +165,7 @@ class IndexTable(LancePlace):
     def upkeep(
         self, version: int, dead: Sequence[int], added: Sequence[str], index: SearchIndex, *, retrain: bool
     ) -> int:
-        """Take out rows of some layers, add others, and bring the index up to date; gives the version of all that.
+        """Remove rows of some layers, add others, update the index, and return the new version.
 
         It begins with the version that counts, whatever others left behind. Raises a transient ``WriteError`` where
         somebody else writes meanwhile.
@@ -197,22 +197,22 @@ class IndexTable(LancePlace):
             return made
 
     def search(self, version: int, index: SearchIndex, *query: Any, dead: Sequence[int]) -> pa.Table:
-        """The rows that are found in a version, those of some layers left out."""
+        """Return the matching rows of a version, without those of some layers."""
         with self.reading():
             dataset = self.admitted(_kept(self.address, version, tuple((self.storage_options or {}).items())))
             return index.found(dataset, *query, f"NOT ({_of(dead)})" if dead else None)  # type: ignore[call-arg]
 
     def statistics(self, version: int) -> str:
-        """The figures of the index, as JSON; of none, the number of rows."""
+        """Return the figures of the index as JSON; without an index, the number of rows."""
         with self.reading():
             dataset = self.dataset(version)
             if not _has_index(dataset):
                 return json.dumps({"num_indexed_rows": 0, "num_unindexed_rows": dataset.count_rows()})
-            found = dict(dataset.stats.index_stats(_INDEX_NAME))
-        for part in (*found.get("indices", ()), *found.get("segments", ())):
+            statistics = dict(dataset.stats.index_stats(_INDEX_NAME))
+        for part in (*statistics.get("indices", ()), *statistics.get("segments", ())):
             part.pop("centroids", None)
             part.pop("uri", None)
-        return json.dumps(found)
+        return json.dumps(statistics)
 
     def clean(self, version: int, age_seconds: float) -> None:
         """Remove what only versions that are older than that need, where ``version`` is the newest."""
@@ -233,14 +233,14 @@ class IndexTable(LancePlace):
 
 @lru_cache(maxsize=8)
 def _kept(address: str, version: int, options: tuple[tuple[str, str], ...]) -> Any:
-    """A version of an index, which stays as it is, and its partitions in memory: each search would read them anew."""
+    """Return a version of an index with its partitions in memory. Otherwise each search would read them anew."""
     import lance
 
     return lance.dataset(address, version=version, storage_options=dict(options) or None)
 
 
 def found_in(batches: Sequence[pa.RecordBatch], schema: pa.Schema, index: SearchIndex, *query: Any) -> pa.Table:
-    """The rows in memory that are found, as in a table of them."""
+    """Return the matching rows of a table in memory."""
     import lance
 
     rows = pa.Table.from_batches(batches, schema)
@@ -265,9 +265,9 @@ def _disturbed(place: str) -> WriteError:
 
 
 def make_index(table: LanceTable, column: str, kind: str, options: Mapping[str, Any]) -> None:
-    """Make an index of a column of a user table: of vectors for a kind of IVF's, else of its values or their words.
+    """Make an index of a user table's column: of vectors for an IVF type, else of its values or words.
 
-    Raises ``UsageError`` for what Lance refuses.
+    Raises ``UsageError`` for arguments that Lance refuses.
     """
 
     def indexed(dataset: Any) -> None:
@@ -280,7 +280,7 @@ def make_index(table: LanceTable, column: str, kind: str, options: Mapping[str, 
 
 @contextmanager
 def _refusals() -> Iterator[None]:
-    """In the block, what Lance says of the arguments of an index is a ``UsageError``."""
+    """In the block, Lance's errors about the arguments of an index become ``UsageError``."""
     try:
         yield
     except ChunkmillError:
@@ -295,6 +295,6 @@ def _refusals() -> Iterator[None]:
         if is_conflict(error) or (of_lance and not any(word in said for word in _OF_INDEXES)):
             raise
         if isinstance(error, TypeError) and len(error.args) > 1:
-            said = "".join(map(str, error.args))  # Lance gives its text in pieces
+            said = "".join(map(str, error.args))  # Lance's message comes in pieces
         said = said.removeprefix("Invalid user input: ").removeprefix("LanceError(Index): ")
         raise UsageError(f"there cannot be such an index: {said}") from None

@@ -1,4 +1,4 @@
-"""A place at which a Lance table is, or may be: its versions, its making in one step, and Lance's errors as our own.
+"""The place of a Lance table: its versions, its creation in one step, and Lance's errors as our own.
 
 Beside it stands the simplest of tables: one of fixed columns.
 """
@@ -28,7 +28,7 @@ _SOURCE_LINE: Final = re.compile(r", \S+\.rs:\d+:\d+")
 _S3A: Final = re.compile(r"^s3a://")
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 _PANIC: Final = "PanicException"
-"""What Lance raises, as no ``Exception``, where bytes of a damaged table break an assumption of its."""
+"""What Lance raises, as no ``Exception``, if bytes of a damaged table break an assumption of its code."""
 _ROWS_OF_A_FRAGMENT: Final = 16_384
 
 Failure = Callable[[BaseException], ChunkmillError]
@@ -69,7 +69,7 @@ class LancePlace:
         self._versions = Folder.at(place / "_versions")
 
     def versions(self) -> frozenset[str]:
-        """The names of its versions, found by one listing, without Lance; none where there is no table."""
+        """Return the names of its versions by one listing, without Lance; none if there is no table."""
         try:
             return self._listed()
         except OSError as error:
@@ -82,10 +82,10 @@ class LancePlace:
             return frozenset()
 
     def make(self, schema: pa.Schema, written: Sequence[Any] = (), **options: Any) -> bool:
-        """Make a table of fragments that are written here, or none, unless there is one; give whether there was none.
+        """Create the table unless it exists, with fragments that are written here; return whether it was created.
 
-        Of two processes that let Lance make one, the second writes over the first and over its rows. So the version
-        is made aside, and its file brought in by a write that fails where there is one already.
+        If two processes let Lance create a table, the second overwrites the first and its rows. So the version is made
+        in another place, and its file is added by a write that fails if the file exists.
         """
         import lance
 
@@ -113,22 +113,22 @@ class LancePlace:
         return self._translated(writing_object, self._unwritten)
 
     def dataset(self, version: int | None = None) -> Any:
-        """A version, by default the newest, as Lance gives it; it passed the gate."""
+        """Return a version, by default the newest, as Lance's dataset. It passed the gate."""
         import lance
 
         return self.admitted(lance.dataset(self.address, version=version, storage_options=self.storage_options))
 
     def admitted(self, dataset: Any) -> Any:
-        """A version that was opened. Raises ``ForeignFileError`` where the gate does not let it pass."""
+        """Return an opened version. Raises ``ForeignFileError`` if the gate refuses it."""
         self.gate.admit(self.location, self.title, dataset)
         return dataset
 
     def check_blobs(self, dataset: Any, columns: Sequence[str], fragments: Sequence[int] | None = None) -> None:
-        """Raise ``ForeignFileError`` where rows of columns of blobs name files that the gate does not let pass."""
+        """Raise ``ForeignFileError`` if rows of columns of blobs name files that the gate refuses."""
         self.gate.check_blobs(self.location, self.title, dataset, columns, fragments)
 
     def check_deletions(self, dataset: Any) -> None:
-        """Raise ``ReadError`` for a list of deleted rows that is damaged: one flipped bit of it lets Lance abort.
+        """Raise ``ReadError`` for a damaged list of deleted rows: one flipped bit makes Lance abort.
 
         The names of the files pass the gate, too.
         """
@@ -155,7 +155,7 @@ class LancePlace:
 
     @contextmanager
     def _translated(self, of_store: Callable[[str], AbstractContextManager[None]], failure: Failure) -> Iterator[None]:
-        """Raise what Lance raises from within as our own, where it is a store's error as ``of_store`` does."""
+        """Translate Lance's errors to our own; a store's error as ``of_store`` does."""
         try:
             yield
         except ChunkmillError as error:
@@ -183,10 +183,10 @@ class LancePlace:
 
 
 class FixedTable(LancePlace):
-    """A Lance table of fixed columns, whether it is there or not. Nothing is opened here.
+    """A Lance table of fixed columns, existing or not. Nothing is opened here.
 
-    It has no row ids that last, and no digests of its files. Every change is one commit. Raises ``WriteError`` where
-    the table cannot be written, ``ReadError`` where it is damaged or has other columns than ``schema``.
+    It has no stable row ids, and no digests of its files. Every change is one commit. Raises ``WriteError`` where
+    the table cannot be written, ``ReadError`` if it is damaged or has other columns than ``schema``.
 
     Parameters
     ----------
@@ -201,7 +201,7 @@ class FixedTable(LancePlace):
         self.schema = schema
 
     def open(self) -> Any:
-        """The newest version of the table, which is there, as Lance gives it."""
+        """Return the newest version of the existing table as Lance's dataset."""
         with self.reading():
             dataset = self.dataset()
         if not set(self.schema) <= set(dataset.schema):
@@ -214,7 +214,7 @@ class FixedTable(LancePlace):
             return dataset.to_table(columns=list(columns or self.schema.names))
 
     def append(self, rows: pa.Table) -> None:
-        """Add rows to the table, which is made where there is none."""
+        """Add rows to the table. Creates it if there is none."""
         import lance
 
         with self.writing():
@@ -225,7 +225,7 @@ class FixedTable(LancePlace):
             lance.write_dataset(rows, self.address, mode="append", storage_options=self.storage_options)
 
     def merge(self, dataset: Any, key: str, rows: pa.Table) -> None:
-        """Put rows in place of those of the same ``key``, and add the others: on top of this version or not at all."""
+        """Replace rows with the same ``key``, and add the others: on top of this version or not at all."""
         with self.writing():
             merge = dataset.merge_insert(key).when_matched_update_all().when_not_matched_insert_all()
             merge.conflict_retries(0).execute(rows)

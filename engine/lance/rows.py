@@ -16,7 +16,7 @@ from .faults import shortened
 
 Batches = Any
 """A RecordBatchReader, a RecordBatch, a list of them or of lists of them, a pyarrow Table, a DataFrame of pandas, Spark
-or DataFusion, or whatever else gives an Arrow stream."""
+or DataFusion, or anything else with an Arrow stream."""
 
 _EITHER: Final = "Cannot pass both batches and named parameters. Use one or the other."
 _READ_BEFORE: Final = "the table was replaced while rows of a reader were written, and none were"
@@ -25,16 +25,16 @@ _READ_BEFORE: Final = "the table was replaced while rows of a reader were writte
 def rows_of(
     batches: Batches | None, named: Mapping[str, Any], schema: Callable[[], pa.Schema], *, is_whole: bool = True
 ) -> TableRows | None:
-    """The rows that a call gives, or None where it gives none; ``schema`` is asked where it gives values by name.
+    """Return the rows passed to a call, or None. ``schema`` is called if values are given by name.
 
-    By name they have all columns, null where none is given, or, unless ``is_whole``, those that are named.
+    Rows by name have all columns, null where no value is given; unless ``is_whole``, only the named columns.
 
     Raises
     ------
     KeyError
         There is no column of such a name.
     TypeError
-        Both are given, or ``batches`` is nothing that has rows.
+        Both are given, or ``batches`` has no rows by its type.
     ValueError
         Columns have different numbers of rows, or values don't go with the type of their column.
     """
@@ -50,14 +50,14 @@ def rows_of(
 
 
 def is_spark_frame(batches: object) -> bool:
-    """Whether something is a DataFrame of Spark, by whatever session."""
+    """Return whether something is a DataFrame of Spark, of any kind of session."""
     return type(batches).__module__.partition(".")[0] == "pyspark" and hasattr(batches, "toArrow")
 
 
 class TableRows:
-    """Rows with their own columns, which are written under those of a table.
+    """Rows with their own columns, to be written to a table.
 
-    Rows of a reader are read once, and those of a list again where others replace the table meanwhile.
+    Rows of a reader are read once. Rows of a list are read again if others replace the table meanwhile.
     """
 
     def __init__(
@@ -75,13 +75,13 @@ class TableRows:
 
     @property
     def is_empty(self) -> bool:
-        """Whether there are certainly no rows."""
+        """Return whether there are certainly no rows."""
         return not isinstance(self._batches, pa.RecordBatchReader) and not any(b.num_rows for b in self._batches)
 
     def under(self, schema: pa.Schema) -> pa.RecordBatchReader | pa.Table:
-        """The rows with all columns of ``schema``, in its order; null where they have none.
+        """Return the rows with all columns of ``schema``, in its order; missing ones are null.
 
-        Rows in memory are a table, of whose size Lance makes use: it merges 100,000 in three quarters of the time.
+        Rows in memory are a table. Lance uses its size: it merges 100,000 in three quarters of the time.
         """
         self._check_columns(schema)
         if isinstance(self._batches, pa.RecordBatchReader):
@@ -89,18 +89,18 @@ class TableRows:
         return pa.Table.from_batches(self._changed(lambda batch: self._completed(batch, schema)), schema)
 
     def among(self, schema: pa.Schema) -> pa.RecordBatchReader | pa.Table:
-        """The rows with those columns of ``schema`` that they have, in its order."""
+        """Return the rows with their columns of ``schema``, in its order."""
         self._check_columns(schema)
         return self.under(pa.schema([field for field in schema if field.name in self._schema.names], schema.metadata))
 
     def replacing(self, schema: pa.Schema) -> pa.RecordBatchReader:
-        """The rows with their own columns. One that the table has too keeps what the table's field says of it."""
+        """Return the rows with their own columns. A column that the table has, too, keeps the table's field."""
         self._check_names()
         fields = []
         for field in self._schema:
-            there = schema.field(field.name) if field.name in schema.names else None
-            is_same = there is not None and not field.metadata and (there.type == field.type or self._converted)
-            fields.append(there if is_same else field)
+            existing = schema.field(field.name) if field.name in schema.names else None
+            is_same = existing is not None and not field.metadata and (existing.type == field.type or self._converted)
+            fields.append(existing if is_same else field)
         own = pa.schema(fields, self._schema.metadata or schema.metadata)
         return self._reader(own, lambda batch: self._completed(batch, own))
 
@@ -134,10 +134,10 @@ class TableRows:
                 hint=f"The table has the columns {', '.join(schema.names) or 'of none'}.",
             )
         for field in self._schema:
-            there = schema.field(field.name)
-            if not self._converted and _plain(field.type) != _plain(there.type):
+            existing = schema.field(field.name)
+            if not self._converted and _plain(field.type) != _plain(existing.type):
                 raise UnfitRowsError(
-                    f"Append with different schema: `{field.name}` should have type {there.type} "
+                    f"Append with different schema: `{field.name}` should have type {existing.type} "
                     f"but type was {field.type}",
                     hint="Cast it, and write it again.",
                 )
@@ -170,7 +170,7 @@ def _of_batches(batches: Batches) -> TableRows | None:
         return _of_pandas(batches)
     if is_spark_frame(batches):
         return _converted(batches.toArrow())
-    if hasattr(batches, "execute_stream"):  # a DataFrame of DataFusion, whose stream tells our errors
+    if hasattr(batches, "execute_stream"):  # a DataFrame of DataFusion, whose stream reports our errors
         stream = (batch.to_pyarrow() for batch in batches.execute_stream())
         return TableRows(batches.schema(), pa.RecordBatchReader.from_batches(batches.schema(), stream))
     if hasattr(batches, "__arrow_c_stream__"):
@@ -208,7 +208,7 @@ def _of_pandas(frame: Any) -> TableRows:
 
 
 def _converted(table: pa.Table) -> TableRows:
-    """Rows of frames that have fewer types than Arrow: their values are converted, where nothing is lost by that."""
+    """Rows of frames that have fewer types than Arrow. Their values are converted if nothing is lost."""
     return TableRows(table.schema, table.to_batches() or [_empty(table.schema)], converted=True)
 
 
@@ -237,7 +237,7 @@ def _of_named(named: Mapping[str, Any], schema: pa.Schema) -> pa.RecordBatch:
 
 
 def _column(type_: pa.DataType, value: Any) -> pa.Array:
-    """The values of a column: those of a sequence, or one of anything else. A list that has no lists is one list."""
+    """Return a column's values: those of a sequence, or else the single value. A list without lists is one list."""
     if isinstance(value, pa.ChunkedArray):
         value = value.combine_chunks()
     if isinstance(value, pa.Array):
@@ -246,23 +246,23 @@ def _column(type_: pa.DataType, value: Any) -> pa.Array:
     if is_one:
         return exact_array([value], type_)
     values = list(value)
-    there = [item for item in values if item is not None]
-    if _is_list(type_) and there and not any(_is_sequence(item, type_) for item in there):
+    items = [item for item in values if item is not None]
+    if _is_list(type_) and items and not any(_is_sequence(item, type_) for item in items):
         return exact_array([values], type_)
     return exact_array(values, type_)
 
 
 def exact_array(values: Sequence[Any], type_: pa.DataType) -> pa.Array:
-    """Values of Python as an array of a type.
+    """Return Python values as an array of a type.
 
-    Raises ``pa.ArrowException``, ``TypeError`` or ``ValueError`` where they do not go with it, also where Arrow would
-    cut fractions off.
+    Raises ``pa.ArrowException``, ``TypeError`` or ``ValueError`` if they do not fit it, also if Arrow would cut off
+    fractions.
     """
     made = pa.array(values, type_)
     if _has(type_, pa.types.is_integer):
         try:
             own = pa.array(values)
-        except OverflowError:  # of integers that only the type that is wanted holds
+        except OverflowError:  # of integers that only the wanted type holds
             return made
         except pa.ArrowException:  # keys and values of maps, which have no type in common
             if made.to_pylist() != list(values):
@@ -274,9 +274,9 @@ def exact_array(values: Sequence[Any], type_: pa.DataType) -> pa.Array:
 
 
 def _has(type_: pa.DataType, kind: Callable[[pa.DataType], bool]) -> bool:
-    """Whether values of a type have some of a kind in them."""
+    """Return whether a type, or a type inside it, is of a kind."""
     inner = [type_.field(number).type for number in range(type_.num_fields)]
-    return kind(type_) or any(_has(one, kind) for one in inner)
+    return kind(type_) or any(_has(child, kind) for child in inner)
 
 
 def _is_list(type_: pa.DataType) -> bool:
@@ -289,13 +289,13 @@ def _is_list(type_: pa.DataType) -> bool:
 
 
 def _is_sequence(value: Any, type_: pa.DataType) -> bool:
-    """Whether a value is all items of a cell; pairs in a list are those of one map."""
+    """Return whether a value is one cell with all its items. Pairs in a list are those of one map."""
     single = (str, bytes, tuple) if pa.types.is_map(type_) else (str, bytes)
     return isinstance(value, Iterable) and not isinstance(value, single)
 
 
 def _plain(type_: pa.DataType) -> pa.DataType:
-    """A type that other layouts of the same values have too: long offsets, views, dictionaries, names of items."""
+    """Return one type for all layouts of the same values: long offsets, views, dictionaries, names of items."""
     if pa.types.is_dictionary(type_):
         return _plain(type_.value_type)
     if pa.types.is_large_string(type_) or pa.types.is_string_view(type_):
@@ -328,9 +328,9 @@ def keys_of(schema: pa.Schema) -> list[str]:
 
 
 def columns_to_write(schema: pa.Schema, table: str) -> pa.Schema:
-    """The schema that Lance is given: with its key as Lance's, which may not be null.
+    """Return the schema for Lance, with the key as Lance's, which may not be null.
 
-    Raises ``UsageError`` where there are too many, SQL or Lance could not name a column of the ``table``, Arrow could
+    Raises ``UsageError`` if there are too many, SQL or Lance could not name a column of the ``table``, Arrow could
     not read it back, as one that says that it is of another type, or a name, a time zone or metadata are no UTF-8.
     """
     _check(schema, table)
@@ -346,7 +346,7 @@ def columns_to_write(schema: pa.Schema, table: str) -> pa.Schema:
 
 @contextmanager
 def refused_columns(table: str) -> Iterator[None]:
-    """A block in which Lance may refuse the columns of a ``table``, which raises ``UsageError``."""
+    """In the block, Lance's refusal of the columns of a ``table`` becomes ``UsageError``."""
     try:
         yield
     except WriteError as error:
@@ -371,7 +371,7 @@ def _check(schema: pa.Schema, table: str) -> None:
     try:
         for text in _texts_in(schema):
             text.decode()
-        named = [one.name for field in schema for one in _with_inner(field)]
+        named = [inner.name for field in schema for inner in _with_inner(field)]
     except UnicodeDecodeError as error:
         wrong = f"{table} cannot have the name, time zone or metadata {error.object[:60]!r}, which are no UTF-8"
         raise UsageError(wrong, hint="Encode bytes in metadata as base64.") from None
@@ -396,17 +396,17 @@ def _check(schema: pa.Schema, table: str) -> None:
 
 
 def _texts_in(schema: pa.Schema) -> Iterator[bytes]:
-    """Time zones and metadata, at every depth. Raises ``UnicodeDecodeError`` where pyarrow decodes one by itself."""
+    """Time zones and metadata, at every depth. Raises ``UnicodeDecodeError`` if pyarrow decodes one by itself."""
     for key, value in (schema.metadata or {}).items():
         yield key
         yield value
     for field in schema:
-        for one in _with_inner(field):
-            for key, value in (one.metadata or {}).items():
+        for inner in _with_inner(field):
+            for key, value in (inner.metadata or {}).items():
                 yield key
                 yield value
-            if pa.types.is_timestamp(one.type):
-                yield (one.type.tz or "").encode()
+            if pa.types.is_timestamp(inner.type):
+                yield (inner.type.tz or "").encode()
 
 
 def _with_inner(field: pa.Field) -> Iterator[pa.Field]:
@@ -426,7 +426,7 @@ _NAME_OF_TYPE: Final = b"ARROW:extension:name"
 
 
 def is_blob(field: pa.Field) -> bool:
-    """Whether a column is one of blobs."""
+    """Return whether a column is one of blobs."""
     if isinstance(field.type, pa.BaseExtensionType) and field.type.extension_name == _TYPE:
         return True
     metadata = field.metadata or {}
@@ -434,7 +434,7 @@ def is_blob(field: pa.Field) -> bool:
 
 
 def blobs_as_bytes(schema: pa.Schema) -> pa.Schema:
-    """A schema whose columns of blobs are of the type that their bytes are read as; the metadata say what they are."""
+    """Return a schema with columns of blobs as the type of their bytes. The metadata keep what they are."""
     fields = [
         pa.field(field.name, pa.large_binary(), field.nullable, {**(field.metadata or {}), _MARK: b"true"})
         if is_blob(field)

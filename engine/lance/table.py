@@ -1,6 +1,6 @@
 """Lance tables: opened, made, written by commits, and their columns changed.
 
-A commit goes on top of the newest version, and is tried again where others were faster. A column may get a file of its
+A commit goes on top of the newest version, and is tried again if others were faster. A column may get a file of its
 own, which has the rows of one fragment, deleted ones among them, in their order. A version takes such files in by
 Lance's data replacement: the other columns' files, the row ids and the addresses of rows stay as they are.
 """
@@ -27,7 +27,7 @@ from ..errors import NotFoundError, ReadError, UnsupportedCallError, UsageError,
 from ..faults import reach
 from ..locations import Location
 from ..storage import publish
-from .expressions import TableSnapshot, asking
+from .expressions import TableSnapshot, translate_sql_errors
 from .faults import RESTORE, is_conflict, missing_files, shortened
 from .file_digests import NUMBERS, FileDigests, TableVerification, files_of, known_digests, verified
 from .fragments import Fragment, FragmentReader, fragments_of
@@ -49,42 +49,42 @@ FileState = tuple[int, int]
 
 
 class RowSource(Protocol):
-    """Rows that are to be written."""
+    """Rows to be written."""
 
     failure: Exception | None
-    """What reading them failed with, which Lance tells as text alone."""
+    """The error of reading them, which Lance reports as text only."""
 
     def under(self, schema: pa.Schema) -> pa.RecordBatchReader | pa.Table:
-        """The rows as a table of this schema has them.
+        """Return the rows as a table of this schema has them.
 
-        Raises ``WriteError`` where they have other columns, or were read before and can be read only once.
+        Raises ``WriteError`` if they have other columns, or were read before and can be read only once.
         """
         ...
 
     def among(self, schema: pa.Schema) -> pa.RecordBatchReader | pa.Table:
-        """The rows with those columns of a table of this schema that they have; raises the same."""
+        """Return the rows with their columns of a table of this schema; raises the same."""
         ...
 
     def replacing(self, schema: pa.Schema) -> pa.RecordBatchReader:
-        """The rows by their own columns, which replace those of a table of this schema; raises the same."""
+        """Return the rows by their own columns, to replace a table of this schema; raises the same."""
         ...
 
 
 class JoinedFragments(NamedTuple):
-    """Fragments that a compaction makes one or more of, and the files of these."""
+    """The fragments that a compaction joins, and the files of the new ones."""
 
     before: frozenset[int]
     files: tuple[str, ...]
 
     @classmethod
     def of(cls, result: Any) -> JoinedFragments:
-        """Those of a task of Lance's."""
-        before = frozenset(one.id for one in result.original_fragments)
-        return cls(before, tuple(file.path for one in result.new_fragments for file in one.files))
+        """Return those of a task of Lance."""
+        before = frozenset(fragment.id for fragment in result.original_fragments)
+        return cls(before, tuple(file.path for fragment in result.new_fragments for file in fragment.files))
 
 
 class _Newest(NamedTuple):
-    """A version that was the newest, and what its file was. While the folder of versions is this, it still is."""
+    """A version that was the newest, and the state of its file. It stays the newest while the folder is unchanged."""
 
     reader: FragmentReader
     dataset: Any
@@ -98,9 +98,9 @@ class LanceTable(LancePlace):
     Fields with the metadata ``rerun:is_table_index`` are the key of :meth:`upsert`. Where none of them may be null,
     they are Lance's unenforced primary key, by which Lance itself finds that others insert the same key at once.
 
-    With a ``version``, that one is read in the place of the newest, and writing is a ``UsageError``.
+    With a ``version``, that version is read instead of the newest, and writing is a ``UsageError``.
 
-    Raises ``NotFoundError`` where there is no table, ``ReadError`` where it is damaged, ``WriteError`` where it cannot
+    Raises ``NotFoundError`` if there is no table, ``ReadError`` if it is damaged, ``WriteError`` if it cannot
     be written.
     """
 
@@ -115,15 +115,15 @@ class LanceTable(LancePlace):
         self.label = name
         self.version = version
         self._digests = FileDigests(place, self.title)
-        self._kept: _Newest | None = None
+        self._cached: _Newest | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_kept": None}
+        return {**self.__dict__, "_cached": None}
 
     # --- versions
 
     def open(self, version: int | None = None) -> Any:
-        """A version as Lance gives it, which the gate let pass; by default the one that is read."""
+        """Return a version as Lance's dataset, by default the one that is read. It passed the gate."""
         version = self.version if version is None else version
         if isinstance(self.location, Path) and self.location.is_file():  # Lance takes seconds to say that
             raise NotFoundError("this is a file, and no Lance table", path=self.place)
@@ -145,20 +145,20 @@ class LanceTable(LancePlace):
             return TableSnapshot(self, dataset)
 
     def version_and_schema(self) -> tuple[int, pa.Schema]:
-        """The number of the newest version, and its columns as Lance has them."""
+        """Return the number of the newest version, and its columns in Lance's types."""
         with self.reading():
             dataset = self.open()
             return int(dataset.version), dataset.schema
 
     def at(self, version: int | None = None) -> FragmentReader:
-        """A version, by default the newest. Raises ``NotFoundError`` where there is none of that number."""
+        """A version, by default the newest. Raises ``NotFoundError`` if there is none of that number."""
         return self._at(version)
 
     def checked(self, version: int | None = None) -> FragmentReader:
-        """The same, to make other values of it.
+        """Return a version as :meth:`at` does, after a check of its files, to compute other values from it.
 
-        Raises ``ReadError`` where a file that the version needs is gone or has another size, and where the file of the
-        version is not what was written; ``UsageError`` where one version is read.
+        Raises ``ReadError`` if a file that the version needs is gone or has another size, or if the file of the
+        version is not what was written; ``UsageError`` if one version is read.
         """
         with self.writing():
             pass
@@ -175,9 +175,9 @@ class LanceTable(LancePlace):
             return FragmentReader(self, dataset)
 
     def pinned(self, version: int, fragment: Fragment | None = None) -> FragmentReader:
-        """A version, which a process that asks for it again and again opens once.
+        """Return a version that the process opens only once.
 
-        Raises ``WriteError`` where the version has no such ``fragment``: the table was replaced as a whole.
+        Raises ``WriteError`` if the version has no such ``fragment``: the table was replaced as a whole.
         """
         reader = _pinned(self, version)
         if fragment is None or reader.has(fragment):
@@ -190,32 +190,32 @@ class LanceTable(LancePlace):
         return _pinned(self, version)
 
     def newest(self) -> FragmentReader:
-        """The newest version: of a local table one object until there is a newer one, with its indexes in memory.
+        """Return the newest version; for a local table the same object, with its indexes, until there is a newer one.
 
-        A table that was made anew in its place is another. Where its folder is as it was, no version is asked for
-        (50 of a search's 1,300 µs, benchmarks/bench_table_search.py).
+        A table that was recreated at its place is another. If its folder is unchanged, Lance is not asked for the
+        version (50 of a search's 1,300 µs, benchmarks/bench_table_search.py).
         """
-        kept, folder = self._kept, self._state_of("")
-        if kept is not None and folder is not None and folder == kept.folder:
-            return kept.reader
+        cached, folder = self._cached, self._state_of("")
+        if cached is not None and folder is not None and folder == cached.folder:
+            return cached.reader
         settled = folder if folder is not None and time.time_ns() - folder[1] > _SETTLED_NS else None
-        if kept is not None and self.version is not None:
-            return kept.reader
+        if cached is not None and self.version is not None:
+            return cached.reader
         with self.reading():
-            if kept is not None and folder is not None:
-                version = int(kept.dataset.latest_version)
-                if version == kept.reader.version and self._state_of(_file_of(version)) == kept.file:
-                    self._kept = kept._replace(folder=settled)
-                    return kept.reader
+            if cached is not None and folder is not None:
+                version = int(cached.dataset.latest_version)
+                if version == cached.reader.version and self._state_of(_file_of(version)) == cached.file:
+                    self._cached = cached._replace(folder=settled)
+                    return cached.reader
             dataset = self.open()
             self.check_deletions(dataset)
             reader = FragmentReader(self, dataset)
             file = self._state_of(_file_of(reader.version))
-            self._kept = None if file is None else _Newest(reader, dataset, file, settled)
+            self._cached = None if file is None else _Newest(reader, dataset, file, settled)
             return reader
 
     def _state_of(self, name: str) -> FileState | None:
-        """The state of a file in the folder of versions, or of that; None where it cannot be told without Lance."""
+        """Return the state of the folder of versions, or of a file in it, or None if only Lance can read it."""
         if not isinstance(self.location, Path):
             return None
         try:
@@ -225,7 +225,7 @@ class LanceTable(LancePlace):
         return status.st_ino, status.st_mtime_ns
 
     def check_version(self, version: int) -> None:
-        """Raise a transient ``ReadError`` where a version was removed."""
+        """Raise a transient ``ReadError`` if a version was removed."""
         try:
             with self.reading():
                 self.open(version)
@@ -238,26 +238,26 @@ class LanceTable(LancePlace):
             ) from None
 
     def files_of_versions(self) -> Iterator[set[str]]:
-        """The files with rows that versions name, of one version after the other, the newest first.
+        """Yield the files with rows of each version, the newest first.
 
-        Those are left out that go meanwhile. Raises ``UnsupportedCallError`` where the table has branches, whose
-        versions may name any of its files.
+        Versions that are removed meanwhile are left out. Raises ``UnsupportedCallError`` if the table has branches,
+        whose versions may name any of its files.
         """
         with self.reading():
             newest = self.open()
             if newest.branches.list():
                 raise UnsupportedCallError(f"{self.title} has branches, and nobody looks into these", path=self.place)
-            numbers = [int(one["version"]) for one in newest.versions()]
+            numbers = [int(entry["version"]) for entry in newest.versions()]
         for number in reversed(numbers):
             with suppress(NotFoundError), self.reading():
-                yield {file.path for one in self.open(number).get_fragments() for file in one.metadata.files}
+                yield {file.path for fragment in self.open(number).get_fragments() for file in fragment.metadata.files}
 
     # --- rows
 
     def create(self, schema: pa.Schema, rows: pa.Table | pa.RecordBatchReader | None = None) -> bool:
-        """Make the table with its rows, by default none, unless there is one; give whether there was none.
+        """Create the table with its rows, by default none, unless it exists; return whether it was created.
 
-        It is there with all of them or not at all. Raises ``UsageError`` where Lance has no such columns, or Arrow
+        It has all of them, or is not created. Raises ``UsageError`` if Lance has no such columns, or Arrow
         could not read them back.
         """
         columns = self.to_write(schema)
@@ -275,7 +275,7 @@ class LanceTable(LancePlace):
         return made
 
     def to_write(self, schema: pa.Schema) -> pa.Schema:
-        """The columns of a schema as they are written. Raises ``UsageError`` where the table cannot have them."""
+        """Return the columns of a schema as they are written. Raises ``UsageError`` if the table cannot have them."""
         return columns_to_write(schema, self.title)
 
     def append(self, rows: RowSource) -> None:
@@ -289,7 +289,7 @@ class LanceTable(LancePlace):
         self.commit(appended, rows, reads=False)
 
     def overwrite(self, rows: RowSource) -> None:
-        """Put rows in the place of all there are. They bring their columns along."""
+        """Replace all rows. The new rows bring their columns along."""
         import lance
 
         def overwritten(dataset: Any) -> Any:
@@ -303,13 +303,13 @@ class LanceTable(LancePlace):
             self.commit(overwritten, rows, reads=False)
 
     def upsert(self, rows: RowSource, alone: Callable[[], AbstractContextManager[object]]) -> None:
-        """Put rows in the place of those with the same key, and add the others; columns that they lack are null.
+        """Replace rows with the same key, and add the others; columns that they lack are null.
 
-        Lance notices that two insert the same key at once where keys cannot be null. Otherwise it is done in
-        ``alone``, in which no other upsert of this table is, as a rule: one that slept in there for too long is refused
-        by its commit, and merges again.
+        If keys cannot be null, Lance notices that two writers insert the same key at once. Otherwise the upsert runs in
+        ``alone``, normally without another upsert of this table. The commit of one that slept there for too long is
+        refused, and it merges again.
 
-        Raises ``UsageError`` where the table has no key, or several rows have the same.
+        Raises ``UsageError`` if the table has no key, or several rows have the same.
         """
 
         def merged(dataset: Any, *, is_primary: bool = True) -> Any:
@@ -332,10 +332,10 @@ class LanceTable(LancePlace):
                 self.commit(partial(merged, is_primary=False), rows)
 
     def update(self, rows: RowSource) -> None:
-        """Put the values of rows into the rows with the same key, which keep those of other columns.
+        """Put the values of rows into the rows with the same key. Their other columns keep their values.
 
-        A row whose key is not there is left out. Raises ``UsageError`` as :meth:`upsert` does, and where the rows lack
-        a field of the key.
+        A row with an unknown key is left out. Raises ``UsageError`` as :meth:`upsert` does, and if the rows lack a
+        field of the key.
         """
 
         def merged(dataset: Any) -> None:
@@ -349,7 +349,7 @@ class LanceTable(LancePlace):
         self.commit(merged, rows)
 
     def _merge(self, dataset: Any) -> Any:
-        """A merge that changes rows with the same key. Raises ``UsageError`` where the table has none."""
+        """Return a merge that changes rows with the same key. Raises ``UsageError`` if the table has none."""
         keys = keys_of(dataset.schema)
         if not keys:
             raise UsageError(
@@ -363,7 +363,7 @@ class LanceTable(LancePlace):
         """Remove the rows in which ``where`` is true."""
 
         def deleted(dataset: Any) -> None:
-            with asking(dataset, where=where):
+            with translate_sql_errors(dataset, where=where):
                 dataset.delete(where)
 
         self.commit(deleted)
@@ -372,16 +372,16 @@ class LanceTable(LancePlace):
         """Set columns to SQL expressions, in the rows in which ``where`` is true (None: all). Raises ``UsageError``."""
 
         def updated(dataset: Any) -> None:
-            with asking(dataset, *expressions.values(), where=where):
+            with translate_sql_errors(dataset, *expressions.values(), where=where):
                 dataset.update(dict(expressions), where)
 
         self.commit(updated)
 
     def written(self, rows: pa.RecordBatchReader | pa.Table, mode: str, most: int | None = None) -> list[str]:
-        """Write rows into files of ``most`` rows that no version names; gives what the commit is to be told of each.
+        """Write rows into files of ``most`` rows that no version names; return their descriptions for the commit.
 
-        ``mode`` is ``append``, ``overwrite``, or ``create`` for a table that is not there yet.
-        Files that no commit is told of go with a cleanup of the table.
+        ``mode`` is ``append``, ``overwrite``, or ``create`` for a table that does not exist yet. A cleanup of the table
+        removes files that no commit takes.
         """
         from lance.fragment import write_fragments
 
@@ -395,10 +395,12 @@ class LanceTable(LancePlace):
                 enable_stable_row_ids=True,
                 max_rows_per_file=most or _ROWS_OF_A_FILE,
             )
-            return [json.dumps({**one.to_json(), "digests": self._digests.of_fragment(one)}) for one in made]
+            return [
+                json.dumps({**fragment.to_json(), "digests": self._digests.of_fragment(fragment)}) for fragment in made
+            ]
 
     def append_written(self, written: Sequence[str], version: int) -> None:
-        """Add the rows that were written by the columns of a version."""
+        """Add rows that were written with the columns of a version."""
         import lance
 
         reach("lance.fragments")
@@ -416,7 +418,7 @@ class LanceTable(LancePlace):
             )
 
     def overwrite_written(self, written: Sequence[str], schema: pa.Schema) -> None:
-        """Put rows that were written with these columns in the place of all there are."""
+        """Replace all rows by rows that were written with these columns."""
         import lance
 
         reach("lance.fragments")
@@ -443,7 +445,7 @@ class LanceTable(LancePlace):
         """Add columns with the values of SQL expressions of the others. Raises ``UsageError`` for a bad one."""
 
         def added(dataset: Any) -> None:
-            with asking(dataset, *expressions.values()):
+            with translate_sql_errors(dataset, *expressions.values()):
                 dataset.add_columns(dict(expressions))
 
         self._changing_columns(added, "Invalid input, ")
@@ -465,7 +467,7 @@ class LanceTable(LancePlace):
         self.commit(described, reads=False)
 
     def length_of(self, name: str) -> int:
-        """The number of rows of a file, as its end says. Raises ``ReadError`` where it is damaged or gone."""
+        """The number of rows of a file, as its end says. Raises ``ReadError`` if it is damaged or gone."""
         from lance.file import LanceFileReader
 
         with self.reading():
@@ -473,11 +475,11 @@ class LanceTable(LancePlace):
                 LanceFileReader(self.file_address(name), storage_options=self.storage_options).metadata().num_rows
             )
 
-    def replace(self, files: Mapping[int, str], version: int, told: str) -> int | None:
-        """Let fragments of a version have these files for the columns in them, in one commit; gives its number.
+    def replace(self, files: Mapping[int, str], version: int, message: str) -> int | None:
+        """Replace the files of some columns in fragments of a version, in one commit, and return its number.
 
-        None where others changed one of the fragments, or the columns, meanwhile: nothing was done then. ``told`` is
-        kept with the commit. Raises ``WriteError``, also where the table was replaced as a whole.
+        Return None, with nothing done, if others changed one of the fragments, or the columns, meanwhile. ``message``
+        is stored with the commit. Raises ``WriteError``, also if the table was replaced as a whole.
         """
         import lance
         from lance.fragment import DataFile
@@ -492,13 +494,13 @@ class LanceTable(LancePlace):
                 kinds.DataReplacement(groups),
                 read_version=version,
                 storage_options=self.storage_options,
-                commit_message=told,
+                commit_message=message,
             )
 
         return self.commit_once(replaced)
 
     def _changing_columns(self, change: Callable[[Any], None], before: str = "") -> None:
-        """Commit a change of columns. Raises ``UsageError`` for what Lance says of it, with these words ``before``."""
+        """Commit a change of columns. Lance's errors about it become ``UsageError``, after the words of ``before``."""
         try:
             self.commit(change)
         except WriteError as error:
@@ -511,25 +513,29 @@ class LanceTable(LancePlace):
     # --- upkeep
 
     def compact(
-        self, only: Collection[int] | None = None, told: Callable[[Sequence[JoinedFragments]], None] = lambda _: None
+        self,
+        only: Collection[int] | None = None,
+        before_commit: Callable[[Sequence[JoinedFragments]], None] = lambda _: None,
     ) -> None:
-        """Join small fragments, by default all, in one commit; none where there is nothing to join.
+        """Join small fragments, by default all, in one commit; without a commit if there is nothing to join.
 
-        ``told`` is called before the commit. Raises ``ReadError`` where files of these fragments are not what was
-        written: their rows would get digests that are right.
+        ``before_commit`` is called before the commit. Raises ``ReadError`` if files of these fragments are not what was
+        written: otherwise damaged rows would get valid digests.
         """
         from lance.optimize import Compaction
 
         def compacted(dataset: Any) -> None:
             self.check_deletions(dataset)
-            there = () if only is None else (one.fragment_id for one in dataset.get_fragments())
-            others = [id_ for id_ in there if only is not None and id_ not in only]
+            ids = () if only is None else (fragment.fragment_id for fragment in dataset.get_fragments())
+            others = [id_ for id_ in ids if only is not None and id_ not in only]
             plan = Compaction.plan(dataset, {"num_threads": 1, "excluded_fragment_ids": others})
-            self._digests.check({path for task in plan.tasks for one in task.fragments for path in files_of(one)})
+            self._digests.check(
+                {path for task in plan.tasks for fragment in task.fragments for path in files_of(fragment)}
+            )
             joined = [task.execute(dataset) for task in plan.tasks]
             if joined:
                 reach("lance.compact")
-                told([JoinedFragments.of(one) for one in joined])
+                before_commit([JoinedFragments.of(result) for result in joined])
                 Compaction.commit(dataset, joined)
 
         self.commit(compacted)
@@ -537,28 +543,28 @@ class LanceTable(LancePlace):
     def cleanup(
         self, older_than: timedelta, kept_from: int | None = None, *, delete_unverified: bool = False
     ) -> tuple[int, int]:
-        """Remove versions of that age, but those with a tag, and the files that only they need.
+        """Remove versions of that age, except tagged ones, and the files that only they need.
 
-        Versions from ``kept_from`` on stay in every case. Files that no version names are another's who may be about to
-        name them: those stay for a week, unless ``delete_unverified``. Gives how many bytes and versions went.
-        Raises ``ReadError`` where the file of a version is not what was written.
+        Versions from ``kept_from`` on always stay. Another writer may be about to commit files that no version names:
+        those stay for a week, unless ``delete_unverified``. Return the numbers of removed bytes and versions. Raises
+        ``ReadError`` if the file of a version is not what was written.
         """
         self._digests.check(None)
         with self.writing():
             dataset = self.open()
             if kept_from is not None:
-                made = [one["timestamp"] for one in dataset.versions() if one["version"] >= kept_from]
-                first = min(made).astimezone()  # Lance tells the local time
+                made = [entry["timestamp"] for entry in dataset.versions() if entry["version"] >= kept_from]
+                first = min(made).astimezone()  # Lance reports the local time
                 older_than = max(older_than, datetime.now(UTC) - first + _A_SECOND)
-            told = dataset.cleanup_old_versions(
+            result = dataset.cleanup_old_versions(
                 older_than=older_than, delete_unverified=delete_unverified, error_if_tagged_old_versions=False
             )
             self._digests.join()
         reach("lance.cleanup")
-        return int(told.bytes_removed), int(told.old_versions)
+        return int(result.bytes_removed), int(result.old_versions)
 
     def extend_indexes(self) -> None:
-        """Take the rows that indexes do not cover yet into them."""
+        """Add the rows that indexes do not cover yet to them."""
 
         def extended(dataset: Any) -> None:
             dataset.optimize.optimize_indices()
@@ -570,8 +576,8 @@ class LanceTable(LancePlace):
         return verified(self, self._digests, self.open)
 
     def check_files(self, dataset: Any) -> None:
-        """Raise ``ReadError`` where a file that a version needs is gone or has another size, or where the file of the
-        version is not what was written.
+        """Raise ``ReadError`` if a file that a version needs is gone or has another size, or if the file of
+        the version is not what was written.
         """
         with self.reading():
             self._digests.check_version(int(dataset.version))
@@ -582,7 +588,7 @@ class LanceTable(LancePlace):
     # --- commits
 
     def writing(self) -> AbstractContextManager[None]:
-        """In the block, Lance's errors are ``WriteError``. Raises ``UsageError`` where one version is read."""
+        """In the block, Lance's errors are ``WriteError``. Raises ``UsageError`` if one version is read."""
         if self.version is not None:
             raise UsageError(
                 f"this is version {self.version} of {self.title}, which stays as it is",
@@ -599,11 +605,10 @@ class LanceTable(LancePlace):
         written: Sequence[str] = (),
         reads: bool = True,
     ) -> None:
-        """Write on top of the newest version, and again where others replaced the table meanwhile.
+        """Write on top of the newest version, and again if others replaced the table meanwhile.
 
-        ``attempt`` gives the dataset of the version that it has made; None where that is the one it was given.
-        ``written`` are fragments that were written before. ``reads``: whether rows are read for it, whose blobs have to
-        pass the gate then.
+        ``attempt`` returns the dataset of its new version, or None if it is the one it was given. ``written`` are
+        fragments that were written before. ``reads``: whether it reads rows, whose blobs must pass the gate then.
         """
         before, stood = -1, 0
 
@@ -637,10 +642,10 @@ class LanceTable(LancePlace):
         publish(once, self.title, path=self.place)
 
     def commit_once(self, attempt: Callable[[], Any], written: Sequence[str] = ()) -> int | None:
-        """Write on top of the version that ``attempt`` takes, once; give the number of the dataset that it has made.
+        """Write on top of the version of ``attempt``, once, and return the number of the new version.
 
-        None where others changed the same meanwhile: nothing was done then. ``written`` are fragments that were written
-        before.
+        Return None, with nothing done, if others changed the same meanwhile. ``written`` are fragments that were
+        written before.
         """
         try:
             with self.writing():
@@ -676,11 +681,11 @@ def _file_of(version: int) -> str:
 
 
 def _commit_after_all(dataset: Any, transaction: Any) -> Any:
-    """Commit an upsert, or fail with a conflict where another upsert was committed since ``dataset`` was the newest.
+    """Commit an upsert, or fail with a conflict if another upsert was committed since ``dataset`` was the newest.
 
-    Lance lets two upserts follow each other where they change no fragment in common, as if they were appends: a key
-    that both add would be there twice. So each says that it changes the first fragment, too. Where there is none yet,
-    the rows become all that there is, as the very next version or not at all.
+    Lance lets two upserts follow each other if they change no common fragment, as if they were appends: a key that both
+    add would be in the table twice. So each declares that it changes the first fragment, too. If there is no fragment
+    yet, the rows overwrite the table, as the very next version or not at all.
     """
     from lance import LanceDataset, LanceOperation
 
@@ -688,16 +693,19 @@ def _commit_after_all(dataset: Any, transaction: Any) -> Any:
     change = transaction.operation
     if first is None:
         change = LanceOperation.Overwrite(dataset.lance_schema, change.new_fragments)
-    elif first.fragment_id not in {*change.removed_fragment_ids, *(one.id for one in change.updated_fragments)}:
+    elif first.fragment_id not in {
+        *change.removed_fragment_ids,
+        *(fragment.id for fragment in change.updated_fragments),
+    }:
         change = replace(change, updated_fragments=[*change.updated_fragments, first.metadata])
     retries = 0 if first is None else _MOST_REBASES
     return LanceDataset.commit(dataset, replace(transaction, operation=change), max_retries=retries)
 
 
 def _with_each_key_once(rows: RowSource, schema: pa.Schema, keys: list[str]) -> pa.RecordBatchReader | pa.Table:
-    """The rows as a table of this schema has them. Raises ``UsageError`` where several have the same key.
+    """Return the rows as a table of this schema has them. Raises ``UsageError`` if several have the same key.
 
-    Lance would add all of them, where the table has no such key yet. Keys of a reader are held while it is read.
+    Lance would add all of them if the table has no such key yet. Keys of a reader stay in memory while it is read.
     """
     given = rows.under(schema)
     if isinstance(given, pa.Table):
@@ -719,7 +727,7 @@ def _with_each_key_once(rows: RowSource, schema: pa.Schema, keys: list[str]) -> 
 
 
 def _check_keys(keys: pa.Table) -> None:
-    """Raise ``UsageError`` where several rows are the same, and have no null."""
+    """Raise ``UsageError`` if several rows are the same, and have no null."""
     whole = keys.drop_null() if any(column.null_count for column in keys.columns) else keys
     try:
         if whole.num_columns == 1 and _is_rising(whole.column(0)):
@@ -730,21 +738,21 @@ def _check_keys(keys: pa.Table) -> None:
         seen = Counter(map(repr, whole.to_pylist()))
         twice = [row for row in whole.to_pylist() if seen[repr(row)] > 1]
     if twice:
-        told = ", ".join(f"{name} = {value!r}" for name, value in twice[0].items())
+        key = ", ".join(f"{name} = {value!r}" for name, value in twice[0].items())
         raise UsageError(
-            f"Ambiguous merge inserts are prohibited: several rows have the key ({told})",
+            f"Ambiguous merge inserts are prohibited: several rows have the key ({key})",
             hint="Nothing was written. Give each key once.",
         )
 
 
 def _is_rising(values: pa.ChunkedArray) -> bool:
-    """Whether each value is greater than the one before, as keys often are: grouping them takes fifty times as long."""
+    """Return whether the values rise strictly, as keys often do: grouping them takes fifty times as long."""
     return bool(pc.all(pc.greater(values.slice(1), values.slice(0, max(len(values) - 1, 0)))).as_py())
 
 
 @contextmanager
 def _each_key_once() -> Iterator[None]:
-    """A block in which Lance may find that several rows replace one, which raises ``UsageError``."""
+    """In the block, Lance's error that several rows replace one becomes ``UsageError``."""
     try:
         yield
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Columns that are added to a table, changed, and taken away: what their fields' metadata say, never a value."""
+"""Columns added to a table, changed, and dropped: their fields' metadata, never a value."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _ALTERED: Final = ("path", "rename", "nullable", "data_type", "udf", "input_colu
 
 
 def added(table: LanceTable, transforms: Any) -> list[tuple[str, UDF]]:
-    """Add the columns of ``Table.add_columns``, and give those of functions, one for each function."""
+    """Add the columns of ``Table.add_columns``, and return one computed column for each function."""
     reader = table.at()
     schema = reader.schema
-    found: list[tuple[str, UDF]] = []
+    columns: list[tuple[str, UDF]] = []
     if isinstance(transforms, (UDF, UnpackedUDF)):
         udf, prefix = (transforms.udf, transforms.prefix) if isinstance(transforms, UnpackedUDF) else (transforms, "")
         fields = _siblings(schema, udf, prefix)
@@ -53,16 +53,16 @@ def added(table: LanceTable, transforms: Any) -> list[tuple[str, UDF]]:
         udf = single_function(name, given)
         _check_inputs(schema, udf, (name,))
         steps.append((name, _field(name, udf.data_type, udf, metadata_of(udf))))
-        found.append((name, udf))
+        columns.append((name, udf))
     for kind, items in _runs(steps):
         if kind is str:
             note_fresh(table)
             table.add_sql_columns({name: str(item) for name, item in items})
         else:
             table.add_null_columns([item for _, item in items if isinstance(item, pa.Field)])
-    for _, udf in found:
+    for _, udf in columns:
         remember(udf)
-    return found
+    return columns
 
 
 def altered(
@@ -70,36 +70,36 @@ def altered(
 ) -> None:
     """Change columns as ``Table.alter_columns`` is asked to.
 
-    ``sources`` are the schemas of other tables, for columns that are computed of theirs.
+    ``sources`` are the schemas of other tables, for columns that are computed from them.
     """
     schema = table.at().schema
     of_lance: list[Mapping[str, Any]] = []
-    for one in alterations:
-        check_argument("alteration", one, Mapping)
-        path = one.get("path")
-        if unknown := one.keys() - _ALTERED:
+    for alteration in alterations:
+        check_argument("alteration", alteration, Mapping)
+        path = alteration.get("path")
+        if unknown := alteration.keys() - _ALTERED:
             raise UsageError(f"a column has no {min(unknown)!r} to change", hint=f"Give {', '.join(_ALTERED)}.")
         if not isinstance(path, str):
             raise UsageError("alter_columns() needs the path of each column", hint='{"path": "a", "udf": function}')
         if path not in schema.names and "." not in path:
             raise UsageError(f"there is no column {path!r}", hint=f"There are: {', '.join(schema.names)}.")
-        given = [one[key] for key in _FUNCTION_KEYS if one.get(key) is not None]
+        given = [alteration[key] for key in _FUNCTION_KEYS if alteration.get(key) is not None]
         if len(given) > 1:
             raise UsageError("`virtual_column` is an older name of `udf`: give one of them")
         if not given:
-            if "input_columns" in one:
+            if "input_columns" in alteration:
                 raise UsageError("input_columns are those of a udf, and none is given")
-            if one.keys() == {"path"}:
+            if alteration.keys() == {"path"}:
                 raise UsageError(f"nothing of {path!r} is to be changed", hint=f"Give {', '.join(_ALTERED[1:])}.")
             _check_alone(schema, path)
-            if "rename" in one and (takers := _takers(schema, [path])):
+            if "rename" in alteration and (takers := _takers(schema, [path])):
                 raise UsageError(f"{takers} are computed of {path!r}", hint="Give them other inputs first.")
-            of_lance.append({"name" if key == "rename" else key: value for key, value in one.items()})
+            of_lance.append({"name" if key == "rename" else key: value for key, value in alteration.items()})
             continue
-        if unknown := one.keys() - {"path", "input_columns", *_FUNCTION_KEYS}:
+        if unknown := alteration.keys() - {"path", "input_columns", *_FUNCTION_KEYS}:
             raise UsageError(f"a column's function is changed by itself, without {', '.join(sorted(unknown))}")
         _alter_function(
-            table, schema.field(path), given[0], one.get("input_columns"), schema, (sources or {}).get(path)
+            table, schema.field(path), given[0], alteration.get("input_columns"), schema, (sources or {}).get(path)
         )
     if of_lance:
         note_fresh(table)
@@ -130,7 +130,7 @@ def dropped(table: LanceTable, columns: Sequence[str]) -> None:
 
 
 def _takers(schema: pa.Schema, columns: Sequence[str]) -> list[str]:
-    """The other columns that functions compute of some."""
+    """Return the other columns that functions compute from some."""
     return [
         field.name
         for field in schema
@@ -175,7 +175,7 @@ def _check_alone(schema: pa.Schema, name: str) -> None:
 
 
 def single_function(name: str, given: Any) -> UDF:
-    """The function that is given for one column, by itself or with its inputs; raises for another thing."""
+    """Return the function given for one column, alone or with its inputs. Raises for anything else."""
     if isinstance(given, tuple):
         if len(given) != 2 or not isinstance(given[0], UDF):
             raise TypeError(f"column {name!r}: a tuple is a UDF and the names of its inputs, not {given!r}")
@@ -196,8 +196,8 @@ def _siblings(schema: pa.Schema, udf: UDF, prefix: str) -> list[pa.Field]:
     if udf.outputs is None:
         raise UsageError(f"UDF {udf.name!r} gives one column: name it, as in {{'name': {udf.name}}}")
     names = [prefix + field.name for field in udf.outputs]
-    if there := [name for name in names if name in schema.names]:
-        raise UsageError(f"Columns[T] UDF output columns already exist in table schema: {there}")
+    if existing := [name for name in names if name in schema.names]:
+        raise UsageError(f"Columns[T] UDF output columns already exist in table schema: {existing}")
     _check_inputs(schema, udf, names)
     metadata = group_metadata(udf, prefix)
     return [_field(prefix + field.name, field.type, udf, metadata[field.name]) for field in udf.outputs]
@@ -234,7 +234,7 @@ def _field(name: str, data_type: pa.DataType, udf: UDF, metadata: Mapping[str, s
 def _runs(
     steps: Sequence[tuple[str, str | pa.Field]],
 ) -> Iterator[tuple[type, list[tuple[str, str | pa.Field]]]]:
-    """The columns in their order, those next to each other that are added in the same way together."""
+    """Yield the columns in their order; neighbours that are added in the same way come together."""
     held: list[tuple[str, str | pa.Field]] = []
     for step in steps:
         if held and isinstance(held[0][1], str) != isinstance(step[1], str):
@@ -246,10 +246,10 @@ def _runs(
 
 
 def target_of(schema: pa.Schema, column: str, definition: Definition, udf: UDF) -> FunctionColumns:
-    """The columns that this function fills, a column among them. Raises ``UsageError`` where it does not go with it.
+    """Return the columns that this function fills, with ``column``. Raises ``UsageError`` if it does not fit.
 
-    A function without inputs of its own is called with the column's, where it is the column's, or the table lacks
-    columns of its parameters' names.
+    A function without inputs of its own is called with the column's inputs if it is the column's function, or if the
+    table lacks columns of its parameters' names.
     """
     check_argument("udf", udf, UDF)
     if (

@@ -5,9 +5,9 @@
     <table>/_computed/checkpoints/<key>/<first>-<last>-<digest>.arrow     values of rows, by their offsets
     <table>/_computed/checkpoints/<key>/file-<digest>.json                the whole fragment is in a file of the table
 
-The key says what the values are of: the function's version, its inputs, the condition, and the files that the columns
-concerned have in the fragment. So what was changed meanwhile is never taken for this, and once a version has the values
-the key is another. Offsets are those of single rows: whatever the sizes of batches are, nothing is computed again.
+The key identifies the values: the function's version, its inputs, the condition, and the files of the columns
+concerned in the fragment. So changed data has another key, and the key changes once a version has the values. Offsets
+are those of single rows: nothing is computed again, whatever the sizes of batches are.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ R = TypeVar("R")
 
 
 def parsed(data: bytes | str) -> Any:
-    """The data of a text of JSON. Raises ``ValueError``, also where it is nested too deeply."""
+    """Return the data of a text of JSON. Raises ``ValueError``, also if it is nested too deeply."""
     try:
         return json.loads(data)
     except RecursionError:
@@ -46,7 +46,7 @@ def parsed(data: bytes | str) -> Any:
 
 
 def record_of(kind: type[R], data: Any) -> R:
-    """A dataclass of JSON data: numbers, texts, times, lists, dicts and dataclasses of such.
+    """Return a dataclass of JSON data: numbers, texts, times, lists, dicts and dataclasses of such.
 
     Raises ``ValueError`` that names the field, for one that is missing, unknown, or of another type.
     """
@@ -69,24 +69,24 @@ def _hints(kind: type) -> dict[str, Any]:
 
 
 def _value(hint: Any, value: Any, name: str) -> Any:
-    """The value of a field. Raises ``ValueError`` where it is not of the type."""
+    """The value of a field. Raises ``ValueError`` if it is not of the type."""
     arguments = get_args(hint)
     if hint is Any:
         return value
     if get_origin(hint) in (Union, UnionType):
         if value is None and NoneType in arguments:
             return None
-        return _value(next(one for one in arguments if one is not NoneType), value, name)
+        return _value(next(argument for argument in arguments if argument is not NoneType), value, name)
     if get_origin(hint) is list and isinstance(value, list):
-        return [_value(arguments[0], one, name) for one in value]
+        return [_value(arguments[0], item, name) for item in value]
     if get_origin(hint) is dict and isinstance(value, dict):
-        return {key: _value(arguments[1], one, name) for key, one in value.items()}
+        return {key: _value(arguments[1], item, name) for key, item in value.items()}
     if is_dataclass(hint) and isinstance(hint, type):
         return record_of(hint, value)
     if hint is datetime and isinstance(value, str):
-        found = datetime.fromisoformat(value)
-        if found.tzinfo is not None:
-            return found
+        moment = datetime.fromisoformat(value)
+        if moment.tzinfo is not None:
+            return moment
     elif type(value) is hint:
         return value
     raise ValueError(f"its {name} is {str(value)[:40]!r}")
@@ -99,7 +99,7 @@ _FAILURES: Final = b"failures"
 _ROWS: Final = ".arrow"
 _FILE: Final = ("file-", ".json")
 _READ_ONCE: Final = 32 << 20
-"""Bytes of checkpoints that stay in memory when they were read, as they are read twice."""
+"""Bytes of checkpoints that stay in memory after a read: each is read twice."""
 
 Offsets = npt.NDArray[np.uint32]
 
@@ -120,7 +120,7 @@ class Computed:
 
     @classmethod
     def joined(cls, pieces: Sequence[Computed]) -> Computed:
-        """Several as one, in the order of their rows."""
+        """Return several as one, in the order of their rows."""
         if len(pieces) == 1:
             return pieces[0]
         offsets = np.concatenate([piece.offsets for piece in pieces])
@@ -138,7 +138,7 @@ class Computed:
 class WrittenFile:
     """A file with the columns of a whole fragment, which no version has yet: its name, and what is in it.
 
-    ``skipped`` are the rows that failed, by the number of the policy that let them.
+    ``skipped`` counts the failed rows by the number of the policy that skipped them.
     """
 
     name: str
@@ -165,18 +165,18 @@ class FragmentCheckpoints:
 
     def spans(self) -> list[tuple[int, int, str]]:
         """The first and the last offset of each checkpoint, and its name, in their order."""
-        return sorted(found for name in self._names() if (found := _span_of(name)) is not None)
+        return sorted(span for name in self._names() if (span := _span_of(name)) is not None)
 
     def size(self) -> int:
         """The bytes of them all."""
         return self._folder.total()
 
     def covered(self, span: tuple[int, int]) -> list[Offsets]:
-        """The offsets that checkpoints have, of those that may lie in a span. Damaged ones have none."""
+        """Return the offsets of checkpoints that may have rows of a span. Damaged ones have none."""
         return [piece.offsets for piece in self.read(self.spans(), span)]
 
     def read(self, spans: Iterable[tuple[int, int, str]], within: tuple[int, int] | None = None) -> Iterator[Computed]:
-        """The values in some checkpoints, one after the other; those that are damaged are left out, with a warning."""
+        """Yield the values of some checkpoints. Damaged ones are left out, with a warning."""
         for first, last, name in spans:
             if within is not None and (last < within[0] or first >= within[1]):
                 continue
@@ -185,20 +185,20 @@ class FragmentCheckpoints:
                 yield piece
 
     def in_order(self, within: tuple[int, int] | None = None) -> Iterator[Computed]:
-        """All that checkpoints have, in the order of rows; those whose spans lie across each other as one.
+        """Yield the values of all checkpoints in the order of rows; those with overlapping spans as one.
 
-        With ``within``, those that may have rows of that span.
+        With ``within``, only checkpoints that may have rows of that span.
         """
         group: list[tuple[int, int, str]] = []
         end = -1
-        for one in self.spans():
-            if within is not None and (one[1] < within[0] or one[0] >= within[1]):
+        for span in self.spans():
+            if within is not None and (span[1] < within[0] or span[0] >= within[1]):
                 continue
-            if group and one[0] > end:
+            if group and span[0] > end:
                 yield from self._joined(group)
                 group = []
-            group.append(one)
-            end = max(end, one[1])
+            group.append(span)
+            end = max(end, span[1])
         yield from self._joined(group)
 
     def write(self, piece: Computed) -> None:
@@ -216,14 +216,14 @@ class FragmentCheckpoints:
         reach("checkpoint.write", self._folder.place(name))
 
     def keep_file(self, written: WrittenFile) -> None:
-        """Say that a file has the whole fragment."""
+        """Record that a file has the whole fragment."""
         data = json.dumps(written.to_dict()).encode()
         name = f"{_FILE[0]}{digest_of(data).hex()}{_FILE[1]}"
         self._put(name, data)
         reach("checkpoint.file", self._folder.place(name))
 
     def files(self) -> Iterator[WrittenFile]:
-        """The files that have the whole fragment, as was said: several where one was of no use."""
+        """Yield the files recorded for the whole fragment: several if one was of no use."""
         for name in self._names():
             if name.startswith(_FILE[0]) and name.endswith(_FILE[1]):
                 data = self._checked(name, name[len(_FILE[0]) : -len(_FILE[1])])
@@ -306,7 +306,7 @@ class CheckpointStore:
     table: str
 
     def of(self, key: str, schema: pa.Schema | None = None) -> FragmentCheckpoints:
-        """Those of a key, which have columns of ``schema``."""
+        """Return the checkpoints of a key, with the columns of ``schema``."""
         return FragmentCheckpoints(self._home.sub(key), schema)
 
     def keys(self) -> list[str]:
@@ -319,7 +319,7 @@ class CheckpointStore:
 
 
 def _piece_of(data: bytes) -> Computed:
-    """The rows in the bytes of a checkpoint. Raises ``ValueError`` and others where they are no such."""
+    """Return the rows in the bytes of a checkpoint. Raises ``ValueError`` and others if the bytes are damaged."""
     table = pa.ipc.open_file(pa.py_buffer(data)).read_all().combine_chunks()
     table.validate(full=True)
     offsets = table.column(OFFSET)

@@ -40,7 +40,7 @@ from .view import check_own
 
 @dataclass(frozen=True)
 class TableParts:
-    """The parts of a table: its rows in Lance, its jobs, and what its computed columns run with."""
+    """The parts of a table: its rows in Lance, its jobs, and the options of its computed columns."""
 
     lance: LanceTable
     jobs: JobTable
@@ -68,7 +68,7 @@ R = TypeVar("R")
 
 @dataclass(frozen=True)
 class PreparedJob(Generic[R]):
-    """A job that is ready to run: the columns that it fills, and how it is waited for."""
+    """A job that is ready to run: the columns that it fills, and the way to wait for it."""
 
     job: str
     columns: Sequence[str]
@@ -101,11 +101,11 @@ def backfill_plan(
     target = fill_target(parts, reader, col_name, udf)
     selection = selection_of(reader, target, where, window, recompute_stale=recompute_stale)
     store = CheckpointStore(parts.lance.place)
-    written = [one for one in selection.fragments if any(True for _ in store.of(one.key).files())]
-    todo = [one for one in selection.fragments if one not in written]
+    written = [choice for choice in selection.fragments if any(True for _ in store.of(choice.key).files())]
+    todo = [choice for choice in selection.fragments if choice not in written]
     rows = task_rows_of(
         checked_task_size(task_size) or target.udf.task_size,
-        sum(one.fragment.rows for one in todo),
+        sum(choice.fragment.rows for choice in todo),
         os.cpu_count() or 1,
     )
     fragments = reader.fragments
@@ -114,11 +114,11 @@ def backfill_plan(
         version=reader.version,
         has_work=bool(selection.fragments),
         total_tasks=sum(map(len, tasks_of(list(map(Piece.whole, todo)), rows))),
-        total_rows_pending=sum(one.fragment.rows - one.fragment.deleted for one in todo),
+        total_rows_pending=sum(choice.fragment.rows - choice.fragment.deleted for choice in todo),
         skipped_fragments=len(written),
-        skipped_rows=sum(one.fragment.rows - one.fragment.deleted for one in written),
+        skipped_rows=sum(choice.fragment.rows - choice.fragment.deleted for choice in written),
         total_fragments=len(fragments),
-        total_rows=sum(one.rows - one.deleted for one in fragments),
+        total_rows=sum(fragment.rows - fragment.deleted for fragment in fragments),
         column_name=col_name,
         where=selection.where,
         udf_mismatch=selection.udf_mismatch,
@@ -179,8 +179,8 @@ def backfill_job(
 
     def running() -> BackfillJobResult:
         with progress_shown(kwargs.get("progress"), f"{parts.name}.{column}", of_rows=True) as listener:
-            rows = sum(one.rows for one in selection.fragments)
-            steps = sum(one.fragment.rows for one in selection.fragments)
+            rows = sum(choice.rows for choice in selection.fragments)
+            steps = sum(choice.fragment.rows for choice in selection.fragments)
             shown = replace(options, run=rows_shown(replace(run, progress=listener), rows, steps))
             return _run(parts, job, planned, shown, config, is_saved=_enable_job_tracker_saves)
 
@@ -188,7 +188,7 @@ def backfill_job(
 
 
 class _Planned(NamedTuple):
-    """A backfill that was asked for, and what it is to compute."""
+    """A requested backfill, and the work that it has to do."""
 
     column: str
     udf: UDF | None

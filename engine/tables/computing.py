@@ -23,7 +23,7 @@ from .signatures import FunctionKind
 
 
 def array_of_values(values: Sequence[Any], data_type: pa.DataType) -> pa.Array:
-    """The array of the values of rows: numbers, text, bytes, arrays of numpy, dicts, NamedTuples, dataclasses.
+    """Return the array of the values of rows: numbers, text, bytes, numpy arrays, dicts, NamedTuples, dataclasses.
 
     Raises what Arrow raises for a value that the type does not hold. A fraction is no integer, and a number that is
     finite stays so.
@@ -86,15 +86,15 @@ ROW: Final = "__chunkmill_row__"
 
 
 def raise_for_row(values: Sequence[Any], data_type: pa.DataType, name: str, error: Exception) -> NoReturn:
-    """Raise ``FunctionResultError`` that names the first of ``values`` of which ``error`` came."""
+    """Raise ``FunctionResultError`` that names the first of ``values`` that caused ``error``."""
     for row, value in enumerate(values):
         try:
             array_of_values([value], data_type)
-        except (pa.ArrowException, TypeError, ValueError, OverflowError) as found:
+        except (pa.ArrowException, TypeError, ValueError, OverflowError) as cause:
             said = f"UDF {name!r} returned {_described(value)} for row {row:,} of the batch, which is no {data_type}"
-            wrong = FunctionResultError(f"{said}: {_first_line(found)}")
+            wrong = FunctionResultError(f"{said}: {_first_line(cause)}")
             setattr(wrong, ROW, row)
-            raise wrong from found
+            raise wrong from cause
     raise FunctionResultError(f"UDF {name!r} returned no values of {data_type}: {_first_line(error)}") from error
 
 
@@ -166,7 +166,7 @@ def _lists(values: Sequence[Any], data_type: pa.DataType) -> pa.Array:
 
 
 def _is_looked_into(data_type: pa.DataType) -> bool:
-    """Whether Arrow's own conversion to the type would lose something, or know too few classes."""
+    """Return whether Arrow's own conversion to the type would lose something, or supports too few classes."""
     types = pa.types
     is_nested = types.is_nested(data_type) or isinstance(data_type, pa.BaseExtensionType)
     return bool(is_nested or types.is_integer(data_type))
@@ -187,7 +187,7 @@ def _row_of_list(value: Any) -> Sequence[Any]:
 
 
 def _items(rows: Sequence[Any], value_type: pa.DataType) -> pa.Array:
-    """The items of all rows, one behind the other."""
+    """Return the items of all rows, concatenated."""
     if {*map(type, rows)} == {np.ndarray}:
         with contextlib.suppress(ValueError):  # of rows of other shapes
             joined = np.concatenate(rows)
@@ -238,16 +238,16 @@ def _one_array(result: Any, data_type: pa.DataType) -> pa.Array:
     raise TypeError("it is no array")
 
 
-def _is_alike(one: pa.DataType, other: pa.DataType) -> bool:
-    """Whether values of one type are those of another, but for their width."""
-    if one == other or pa.types.is_null(one):
+def _is_alike(first: pa.DataType, other: pa.DataType) -> bool:
+    """Return whether two types have the same values, except for their width."""
+    if first == other or pa.types.is_null(first):
         return True
-    if _is_list(one) and _is_list(other):
-        return _is_alike(one.value_type, other.value_type)
-    if pa.types.is_struct(one) and pa.types.is_struct(other):
-        names = [field.name for field in one] == [field.name for field in other]
-        return names and all(_is_alike(a.type, b.type) for a, b in zip(one, other, strict=True))
-    return any(family(one) and family(other) for family in (_is_number, _is_text, _is_bytes, pa.types.is_timestamp))
+    if _is_list(first) and _is_list(other):
+        return _is_alike(first.value_type, other.value_type)
+    if pa.types.is_struct(first) and pa.types.is_struct(other):
+        names = [field.name for field in first] == [field.name for field in other]
+        return names and all(_is_alike(a.type, b.type) for a, b in zip(first, other, strict=True))
+    return any(family(first) and family(other) for family in (_is_number, _is_text, _is_bytes, pa.types.is_timestamp))
 
 
 def _is_number(data_type: pa.DataType) -> bool:
@@ -285,7 +285,7 @@ def compute_batch(
     data_type: pa.DataType,
     timeout: float | None,
 ) -> pa.Array:
-    """The results for ``batch`` of what ``function`` gives; it is asked for it only where there are rows.
+    """Return the results for ``batch``. ``function`` is called for its callable only if there are rows.
 
     See :meth:`chunkmill.engine.tables.UDF.compute`.
     """
@@ -307,7 +307,7 @@ def compute_batch(
 
 
 def _chosen(batch: pa.RecordBatch, inputs: Sequence[str], name: str) -> pa.RecordBatch:
-    """The input columns, found by name; where the batch has others, they are those in order."""
+    """Return the input columns by name, or in order if the batch has other names."""
     names = batch.schema.names
     if set(inputs) <= set(names):
         columns = [batch.column(names.index(column)) for column in inputs]
@@ -326,7 +326,7 @@ def python_values(column: pa.Array) -> list[Any]:
 
 
 def _called_for_rows(call: Callable[..., Any], columns: Sequence[list[Any]], timeout: float | None) -> list[Any]:
-    """The result of each row. What the function raises has a note of the row."""
+    """Return the result of each row. The function's errors get a note of the row."""
     values: list[Any] = []
     try:
         if timeout is None:
@@ -344,9 +344,9 @@ def _called_for_rows(call: Callable[..., Any], columns: Sequence[list[Any]], tim
 
 @contextmanager
 def _row_timer(seconds: float) -> Iterator[Callable[[Callable[..., Any], tuple[Any, ...]], Any]]:
-    """A way to call a function for one row that raises ``TimeoutError`` after ``seconds``.
+    """Return a caller of a function for one row that raises ``TimeoutError`` after ``seconds``.
 
-    Only a process's main thread is told by a signal. In others the call is waited for, and judged by the clock.
+    Only a process's main thread gets a signal. In other threads the call ends by itself, and is judged by the clock.
     """
     late = f"the function took more than {seconds:g} s for a row"
     if threading.current_thread() is not threading.main_thread():
@@ -426,7 +426,7 @@ class Batching:
 
 
 class BatchSize:
-    """The rows of the next batch, from how long those before took.
+    """The rows of the next batch, from the times of earlier batches.
 
     >>> size = BatchSize(Batching(first=100, least=10, most=1000, seconds=1.0))
     >>> size.rows
@@ -443,7 +443,7 @@ class BatchSize:
         self._at_least = 0
 
     def took(self, rows: int, seconds: float) -> None:
-        """Learn what a batch took."""
+        """Adapt to the time that a batch took."""
         batching = self._batching
         self.rows = self._within(round(rows / max(seconds, 1e-6) * batching.seconds))
         self._at_least = self._at_least + 1 if self.rows == batching.least else 0

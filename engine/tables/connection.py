@@ -80,15 +80,15 @@ class TableConnection:
         self._modules = tuple(udf_modules)
         self._executor = executor
         self.gate = Gate.of(allow, self.uri)
-        """Where files of its tables may be."""
+        """The places where files of its tables may be."""
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.uri})"
 
     def table_names(self) -> list[str]:
         """The names of the tables, sorted."""
-        found = Folder.at(self._location).folders()
-        return sorted(name.removesuffix(SUFFIX) for name in found if self._is_table(name))
+        folders = Folder.at(self._location).folders()
+        return sorted(name.removesuffix(SUFFIX) for name in folders if self._is_table(name))
 
     def create_table(
         self,
@@ -99,7 +99,7 @@ class TableConnection:
         mode: str = "create",
         exist_ok: bool = False,
     ) -> NativeTable:
-        """Make a table whose rows have ids that last, and give it.
+        """Create a table with stable row ids, and return it.
 
         Parameters
         ----------
@@ -110,9 +110,9 @@ class TableConnection:
         schema
             Its columns; by default those of the rows.
         mode
-            ``create``, or ``overwrite`` to put it in the place of a table that is there.
+            ``create``, or ``overwrite`` to replace an existing table.
         exist_ok
-            Whether a table that is there is given as it is.
+            Whether to return an existing table as it is.
 
         Raises
         ------
@@ -135,13 +135,13 @@ class TableConnection:
         return self._table(name)
 
     def open_table(self, name: str, *, version: int | None = None) -> NativeTable:
-        """A table, in its newest version, or in one that is read only.
+        """Return a table in its newest version, or in a read-only one.
 
-        Raises ``NotFoundError`` where there is none of that name, or no such version of it.
+        Raises ``NotFoundError`` if the table, or the version, does not exist.
         """
         if not self._is_table(self.place_of(name).name):
-            known = ", ".join(self.table_names())
-            raise NotFoundError(f"there is no table {name!r}", path=self.uri, hint=f"There are: {known or 'none'}.")
+            names = ", ".join(self.table_names())
+            raise NotFoundError(f"there is no table {name!r}", path=self.uri, hint=f"There are: {names or 'none'}.")
         if version is not None:
             LanceTable(self.place_of(name), name, self.gate).at(version)
         return self._table(name, version)
@@ -149,7 +149,7 @@ class TableConnection:
     def drop_table(self, name: str) -> None:
         """Remove a table, or a view, with all its files.
 
-        Raises ``NotFoundError`` where there is none, and ``WriteError`` where files cannot be removed.
+        Raises ``NotFoundError`` if there is none, and ``WriteError`` if files cannot be removed.
         """
         self.open_table(name)
         place = self.place_of(name)
@@ -164,7 +164,7 @@ class TableConnection:
             )
 
     def create_materialized_view(self, name: str, query: TableQuery) -> NativeTable:
-        """Make a view: a table of the rows that a query asks for, which :meth:`~.table.Table.refresh` fills.
+        """Create a view: a table of the rows of a query. :meth:`~.table.Table.refresh` fills it.
 
         Until then it has a row for each of the source, without values.
 
@@ -188,7 +188,7 @@ class TableConnection:
         definition, schema, functions = view_of(query, place, name)
         view = LanceTable(place, name, self.gate)
         reader = query.table.at(definition.version)
-        rows = placeholders(reader, definition, schema)  # a condition that is none is found before anything is made
+        rows = placeholders(reader, definition, schema)  # an invalid condition is found before anything is created
         if not view.create(schema, pa.RecordBatchReader.from_batches(schema, rows)):
             raise self._taken(name)
         for udf in functions.values():
@@ -202,7 +202,7 @@ class TableConnection:
         )
 
     def place_of(self, name: str) -> Location:
-        """The place of a table, whether it is there or not. Raises ``UsageError`` for what is no name."""
+        """Return the place of a table, existing or not. Raises ``UsageError`` for an invalid name."""
         is_name = isinstance(name, str) and 0 < len(name) <= _LONGEST and not name.startswith(".")
         if not is_name or not set(name) <= _LETTERS:
             raise UsageError(
@@ -294,7 +294,7 @@ _LETTERS: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXY
 class TableReference:
     """A reference to a table: the place of its connection, its name, and a version of it (None: the newest).
 
-    It is small, pickles, and holds no credentials: who opens it takes those of its own environment.
+    It is small, pickles, and holds no credentials: a process that opens it uses those of its own environment.
 
     Examples
     --------
@@ -332,9 +332,9 @@ class TableReference:
         return replace(self, table_name=table_name, version=None)
 
     def open(self) -> NativeTable:
-        """The table, in its ``version``, which is read only, or in its newest one.
+        """Return the table in its ``version``, which is read-only, or in its newest one.
 
-        Raises ``NotFoundError`` where there is no such table, or the version is gone.
+        Raises ``NotFoundError`` if there is no such table, or the version is gone.
         """
         return self.open_db().open_table(self.table_name, version=self.version)
 

@@ -22,13 +22,13 @@ _GROUPS: Final = frozenset({tuple, list, dict, set, frozenset})
 def digest_of(function: Callable[..., Any], *more: object) -> str:
     """The digest of a function or class and of ``more`` plain values, in hex.
 
-    It is of the text without decorators of its own, of the defaults, and of the plain values (numbers, text, bytes, and
-    tuples, lists, sets and dicts of them) that the function refers to by names outside of itself. Of one that has no
-    text, and of a lambda, of which a line of text may hold several, it is of the compiled code, which another version
-    of Python compiles otherwise.
+    It covers the text without the function's own decorators, the defaults, and the plain values (numbers, text, bytes,
+    and tuples, lists, sets and dicts of them) that the function refers to by names outside of itself. For a function
+    without text, and for a lambda, it covers the compiled code instead: one line may hold several lambdas. Another
+    version of Python compiles that code otherwise.
 
-    The values are those of the moment at which the function is made. What other functions do that it calls is not in
-    it: change the ``version`` with them.
+    The values are those at the moment at which the function is made. The digest does not cover other functions that it
+    calls: change the ``version`` with them.
     """
     parts: list[object] = list(more)
     for layer in _layers(function):
@@ -60,18 +60,18 @@ def _layers(function: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
 
 
 def _functions_of(layer: Callable[..., Any]) -> Iterator[FunctionType]:
-    """The functions of Python that a function is, or that a class defines itself."""
+    """Yield the Python function itself, or the functions that a class defines itself."""
     if isinstance(layer, FunctionType):
         yield layer
     elif isinstance(layer, type):
         for _, member in sorted(vars(layer).items()):
-            found = member.fget if isinstance(member, property) else getattr(member, "__func__", member)
-            if isinstance(found, FunctionType):
-                yield found
+            function = member.fget if isinstance(member, property) else getattr(member, "__func__", member)
+            if isinstance(function, FunctionType):
+                yield function
 
 
 def is_plain(value: object) -> bool:
-    """Whether a value is of numbers, text and bytes alone, so that its text says all of it."""
+    """Return whether a value has only numbers, text and bytes, so that its text describes it fully."""
     kind = type(value)
     if isinstance(value, dict) and kind is dict:
         return all(is_plain(part) for item in value.items() for part in item)
@@ -93,7 +93,7 @@ def plain_text(value: object) -> str:
 
 
 def _outside(function: FunctionType) -> dict[str, object]:
-    """The values that a function, and functions inside of it, refer to in its module and in functions around."""
+    """Return the values that a function and its inner functions use from its module and enclosing functions."""
     outside = values_around(function)
     for name in _names_of(function.__code__) - outside.keys():
         if name in function.__globals__ and not _is_dunder(name):
@@ -102,14 +102,14 @@ def _outside(function: FunctionType) -> dict[str, object]:
 
 
 def values_around(function: FunctionType) -> dict[str, object]:
-    """The values that a function refers to in functions around it, but those that are not bound yet."""
-    found: dict[str, object] = {}
+    """Return the values that a function uses from enclosing functions, without unbound ones."""
+    values: dict[str, object] = {}
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         try:
-            found[name] = cell.cell_contents
+            values[name] = cell.cell_contents
         except ValueError:
             continue
-    return found
+    return values
 
 
 def _is_dunder(name: str) -> bool:
@@ -118,7 +118,7 @@ def _is_dunder(name: str) -> bool:
 
 def _names_of(code: CodeType) -> set[str]:
     inner = (constant for constant in code.co_consts if isinstance(constant, CodeType))
-    return {*code.co_names, *(name for one in inner for name in _names_of(one))}
+    return {*code.co_names, *(name for part in inner for name in _names_of(part))}
 
 
 def _text_of(function: Callable[..., Any]) -> str | None:
@@ -138,7 +138,7 @@ def _text_of(function: Callable[..., Any]) -> str | None:
 
 
 def _code_text(code: CodeType) -> str:
-    """Compiled code as text, without where it stands."""
+    """Return compiled code as text, without its position."""
     constants = ", ".join(
         _code_text(constant) if isinstance(constant, CodeType) else plain_text(constant) for constant in code.co_consts
     )
@@ -149,7 +149,7 @@ COMPUTED_BY: Final = "virtual_column.computed_by"
 """The entry of a field's metadata with the token of the function that gave the values in files of other names."""
 
 SEVERAL: Final = "several"
-"""What that entry says where they may be of several functions, or of inputs that are out of date."""
+"""The value of that entry if the values may be of several functions, or of outdated inputs."""
 
 _DIGITS: Final = 12
 _NAME: Final = re.compile(rf"([0-9a-f]{{{_DIGITS}}})([0-9a-f]{{{_DIGITS}}})(s?)-([0-9a-f]{{16}})[0-9a-f]{{16}}\.lance")
@@ -163,11 +163,11 @@ class Provenance(NamedTuple):
     inputs: str
 
     def file_name(self, job: str, *, keeps_stale: bool = False) -> str:
-        """The name of a new file with such values, which a job writes."""
+        """Return the name of a new file with such values, written by a job."""
         return f"{self.function}{self.inputs}{'s' * keeps_stale}-{job_digits(job)}{uuid4().hex[:16]}.lance"
 
     def beside(self, *, function: bool = False, inputs: bool = False) -> Provenance:
-        """The same where values of another function, or of other inputs, are kept beside such."""
+        """Return the provenance for a file that also keeps values of another function, or of other inputs."""
         return Provenance(_NOT_ALL if function else self.function, _NOT_ALL if inputs else self.inputs)
 
 
@@ -179,22 +179,22 @@ def provenance_of(file: str) -> Provenance | None:
     >>> provenance_of("1000110100001010111110101a0e47c9b8c6e4d61b7d0b4ff2.lance") is None
     True
     """
-    found = _NAME.fullmatch(file)
-    return None if found is None else Provenance(found[1], found[2])
+    match = _NAME.fullmatch(file)
+    return None if match is None else Provenance(match[1], match[2])
 
 
 def keeps_stale(file: str) -> bool:
-    """Whether the name of a file says that there are stale values among those in it.
+    """Return whether a file has stale values, by its name.
 
     >>> keeps_stale(Provenance("a" * 12, "b" * 12).file_name("job", keeps_stale=True))
     True
     """
-    found = _NAME.fullmatch(file)
-    return found is not None and found[3] == "s"
+    match = _NAME.fullmatch(file)
+    return match is not None and match[3] == "s"
 
 
 def job_digits(job: str) -> str:
-    """The digits by which names of files tell of a job."""
+    """Return the digits that stand for a job in names of files."""
     return content_digest_of(job.encode()).hex()[:16]
 
 
@@ -204,12 +204,12 @@ def job_of(file: str) -> str | None:
     >>> job_of(Provenance("a" * 12, "b" * 12).file_name("job")) == job_digits("job")
     True
     """
-    found = _NAME.fullmatch(file)
-    return None if found is None else found[4]
+    match = _NAME.fullmatch(file)
+    return None if match is None else match[4]
 
 
 def token_of(*parts: object) -> str:
-    """The token of anything that JSON has."""
+    """Return the token of a JSON value."""
     return content_digest_of(json.dumps(parts, sort_keys=True).encode()).hex()[:_DIGITS]
 
 

@@ -24,7 +24,17 @@ from .computing import Batching
 from .digests import job_digits, job_of
 from .fill_task import MOST_KILLERS, BackfillBody, CalledRows, batches_at_hand, killed_by, rows_that_kill
 from .jobs import DONE, RUNNING, JobTable, RowProgress, RunCounts
-from .planning import WHOLE, Piece, SelectedFragment, Window, declare, selection_of, settle, task_rows_of, tasks_of
+from .planning import (
+    WHOLE,
+    Piece,
+    SelectedFragment,
+    Window,
+    declare,
+    selection_of,
+    store_single_token,
+    task_rows_of,
+    tasks_of,
+)
 from .targets import OTHER_FUNCTION, FilledColumns
 
 _QUICKLY_JOINED: Final = 64 << 20
@@ -32,7 +42,7 @@ _FIRST_SECONDS: Final = 5.0
 """The time after which the tasks of a first stage, one a worker, leave what they have not done to smaller ones, as rows
 may not all take the same time. Another stage costs 2 % of that; with small tasks at once, brief functions cost more."""
 _MOST_DEATHS: Final = 3
-"""Times in a row that workers may be lost for nothing that can be found."""
+"""Times in a row that workers may be lost without a cause that can be found."""
 
 
 @dataclass(frozen=True)
@@ -55,38 +65,38 @@ class FragmentWork:
 
     def checkpointed(self, pieces: Sequence[Piece]) -> None:
         """Compute rows, and leave them as checkpoints; raises what :meth:`files_of` does."""
-        deaths = _Deaths(self, pieces)
+        lost_workers = _LostWorkers(self, pieces)
         while True:
             with self.staging() as staging:
                 try:
-                    self._computed(staging, pieces, is_careful=deaths.there_were)
+                    self._computed(staging, pieces, is_careful=lost_workers.were_lost)
                     return
                 except SessionError as error:
                     if not error.transient:
                         raise
                     at_hand = batches_at_hand(staging)
-            deaths.follow(at_hand)
+            lost_workers.follow(at_hand)
 
     def files_of(self, group: Iterable[SelectedFragment]) -> dict[int, WrittenFile]:
-        """The files of fragments, which tasks write, or that were written by a run that was cut.
+        """Return the files of fragments, written by tasks or by an earlier interrupted run.
 
-        Where workers are lost, those rows are looked for that end them. Raises what the function raised, and
+        If workers are lost, the rows that kill them are searched for. Raises the function's error, and
         ``PipelineError`` for such rows, unless they are skipped.
         """
         files: dict[int, WrittenFile] = {}
         todo = list(group)
-        deaths = _Deaths(self, [Piece.whole(one) for one in todo])
+        lost_workers = _LostWorkers(self, [Piece.whole(choice) for choice in todo])
         while True:
-            for one in todo:
-                found = (file for file in self.store.of(one.key).files() if self._is_there(file, one))
-                if (file := next(found, None)) is not None:
-                    files[one.fragment.id] = file
-            todo = [one for one in todo if one.fragment.id not in files]
+            for choice in todo:
+                existing = (file for file in self.store.of(choice.key).files() if self._is_there(file, choice))
+                if (file := next(existing, None)) is not None:
+                    files[choice.fragment.id] = file
+            todo = [choice for choice in todo if choice.fragment.id not in files]
             if not todo:
                 break
             with self.staging() as staging:
                 try:
-                    written = self._written(staging, todo, is_careful=deaths.there_were)
+                    written = self._written(staging, todo, is_careful=lost_workers.were_lost)
                 except SessionError as error:
                     if not error.transient:
                         raise
@@ -94,7 +104,7 @@ class FragmentWork:
                 else:
                     files |= written
                     break
-            deaths.follow(at_hand)
+            lost_workers.follow(at_hand)
         return files
 
     def _written(
@@ -107,14 +117,14 @@ class FragmentWork:
         if whole:
             # Another stage of Spark takes 0.2 s; putting 64 MiB together takes less than that.
             small = sum(self.store.of(piece.key).size() for (piece,) in whole) <= _QUICKLY_JOINED
-            run = replace(self.run, progress=None)  # these rows were told of when they were computed
+            run = replace(self.run, progress=None)  # these rows were reported when they were computed
             if small and not is_careful:
                 run = replace(run, executor="inline")
             files |= written_files(self.stage(staging, whole, is_careful=is_careful, run=run))
-        for one in todo:
-            if not self.target.keeps_others and files[one.fragment.id].computed < one.rows:
+        for choice in todo:
+            if not self.target.keeps_others and files[choice.fragment.id].computed < choice.rows:
                 raise WriteError(
-                    f"checkpoints of fragment {one.fragment.id} went while they were put together",
+                    f"checkpoints of fragment {choice.fragment.id} went while they were put together",
                     path=self.table.place,
                     hint="Nothing of it was committed; run it again.",
                     transient=True,
@@ -122,12 +132,12 @@ class FragmentWork:
         return files
 
     def _computed(self, staging: Staging, pieces: Sequence[Piece], *, is_careful: bool) -> list[dict[str, Any]]:
-        """Compute pieces, first in a task a worker, then in smaller ones what these leave; gives what tasks told."""
+        """Compute pieces, first in one task per worker, then the rest in smaller ones; return the tasks' reports."""
         tasks = self._tasks(pieces, many=is_careful)
         is_brief = self.task_rows is None and len(tasks) > 1 and not is_careful and not self.target.is_cheap
-        told = self.stage(staging, tasks, is_careful=is_careful, seconds=_FIRST_SECONDS if is_brief else None)
-        left = _left(tasks, told)
-        return told + (self.stage(staging, self._tasks(left, many=True), is_careful=is_careful) if left else [])
+        reports = self.stage(staging, tasks, is_careful=is_careful, seconds=_FIRST_SECONDS if is_brief else None)
+        left = _left(tasks, reports)
+        return reports + (self.stage(staging, self._tasks(left, many=True), is_careful=is_careful) if left else [])
 
     def _tasks(self, pieces: Sequence[Piece], *, many: bool) -> list[tuple[Piece, ...]]:
         rows = sum(piece.span[1] - piece.span[0] for piece in pieces)
@@ -152,13 +162,13 @@ class FragmentWork:
             self.table, self.reader.version, self.target, batching, tasks, self.job, is_careful, self.home, seconds
         )
 
-    def _is_there(self, file: WrittenFile, one: SelectedFragment) -> bool:
-        """Whether a file that was written before is whole."""
+    def _is_there(self, file: WrittenFile, choice: SelectedFragment) -> bool:
+        """Return whether a file that was written before is whole."""
         try:
-            is_whole = self.table.length_of(file.name) == one.fragment.rows == file.rows
+            is_whole = self.table.length_of(file.name) == choice.fragment.rows == file.rows
         except (OSError, RuntimeError):
             return False
-        return is_whole and (self.target.keeps_others or file.computed >= one.rows)
+        return is_whole and (self.target.keeps_others or file.computed >= choice.rows)
 
     def stage(
         self,
@@ -169,17 +179,17 @@ class FragmentWork:
         run: RunOptions | None = None,
         seconds: float | None = None,
     ) -> list[dict[str, Any]]:
-        """Run a stage, and give what its tasks told of each piece. Raises what failed in the first that did.
+        """Run a stage, and return its tasks' reports on each piece. Raises the error of the first failed task.
 
-        With care each batch is announced, and kept as soon as it is done. After so many ``seconds`` a task leaves the
-        rest of its rows.
+        If ``is_careful``, each batch is announced, and kept as soon as it is done. After so many ``seconds`` a task
+        leaves the rest of its rows.
         """
         body = self.body(Packed(tasks), is_careful=is_careful, seconds=seconds)
         numbered = [
             Task(number, body.label(number), sum(piece.rows for piece in pieces)) for number, pieces in enumerate(tasks)
         ]
         run = self.run if run is None else run
-        if is_careful:  # what was announced is looked for when the stage is over
+        if is_careful:  # the announcements are read when the stage is over
             ran = Stage(body, numbered, staging, destination=self.table.place).run(replace(run, progress=None))
         else:
             with staging.inner() as own:
@@ -192,12 +202,12 @@ class FragmentWork:
         raise_failure(ran.notes)
         if any(note.kind == "ended" for note in ran.notes):
             raise SessionError("workers ended in the stage, and tries at their tasks found that", transient=True)
-        ran.outcomes()  # each has told how it ended
-        told = [note.data for note in ran.notes if note.kind == "piece"]
+        ran.outcomes()  # each has reported its end
+        reports = [note.data for note in ran.notes if note.kind == "piece"]
         if isinstance(run.progress, RowProgress):
             all_ = (piece for pieces in tasks for piece in pieces)
-            run.progress.passed(sum(piece.rows for piece in all_) - sum(piece.rows for piece in _left(tasks, told)))
-        return told
+            run.progress.passed(sum(piece.rows for piece in all_) - sum(piece.rows for piece in _left(tasks, reports)))
+        return reports
 
 
 @contextmanager
@@ -210,14 +220,14 @@ def staging_in(place: str) -> Iterator[Staging]:
         yield staging
 
 
-def written_files(told: Sequence[dict[str, Any]]) -> dict[int, WrittenFile]:
-    """The files of whole fragments that tasks told of."""
-    return {piece["fragment"]: WrittenFile(**piece["file"]) for piece in told if "file" in piece}
+def written_files(reports: Sequence[dict[str, Any]]) -> dict[int, WrittenFile]:
+    """Return the files of whole fragments, from the tasks' reports."""
+    return {report["fragment"]: WrittenFile(**report["file"]) for report in reports if "file" in report}
 
 
-def _left(tasks: Sequence[tuple[Piece, ...]], told: Sequence[dict[str, Any]]) -> list[Piece]:
+def _left(tasks: Sequence[tuple[Piece, ...]], reports: Sequence[dict[str, Any]]) -> list[Piece]:
     """The rows that tasks have left to others."""
-    reached = {(one["fragment"], one["first"]): one["end"] for one in told}
+    reached = {(report["fragment"], report["first"]): report["end"] for report in reports}
     left = []
     for piece in (piece for pieces in tasks for piece in pieces):
         first, end = piece.span
@@ -227,8 +237,8 @@ def _left(tasks: Sequence[tuple[Piece, ...]], told: Sequence[dict[str, Any]]) ->
     return left
 
 
-class _Deaths:
-    """The workers that a run loses, and the rows for which they died."""
+class _LostWorkers:
+    """The workers that a run loses, and the rows that killed them."""
 
     def __init__(self, work: FragmentWork, pieces: Iterable[Piece]) -> None:
         self._work = work
@@ -238,20 +248,20 @@ class _Deaths:
         self._skipped = Counter(work.counts.skipped)
         self._killers: list[tuple[int, int]] = []
         self._for_nothing = 0
-        self.there_were = False
+        self.were_lost = False
 
     def follow(self, at_hand: Sequence[CalledRows]) -> None:
-        """Find the rows that ended a worker, of those that functions had in a run with care, and let policies decide.
+        """Find the rows that killed a worker, among the announced ones, and let policies decide.
 
-        Raises ``PipelineError`` for rows that must not be skipped, ``SessionError`` where workers are lost for others.
+        Raises ``PipelineError`` for rows that must not be skipped, ``SessionError`` if workers are lost for others.
         """
         before = len(self._killers)
         for batch in at_hand:
             piece = self._pieces[batch.fragment]
             self._killers += [(batch.fragment, offset) for offset in rows_that_kill(self._alone, piece, batch)]
         new = self._killers[before:]
-        self._for_nothing = 0 if new else self._for_nothing + self.there_were
-        self.there_were = True
+        self._for_nothing = 0 if new else self._for_nothing + self.were_lost
+        self.were_lost = True
         if self._for_nothing >= _MOST_DEATHS:
             raise SessionError(
                 f"workers end all the time, and not for rows of {self._target.name!r} that could be found",
@@ -262,7 +272,7 @@ class _Deaths:
             self._decide(new)
 
     def _decide(self, killers: Sequence[tuple[int, int]]) -> None:
-        """Leave rows null, with a failure, or fail for them."""
+        """Skip rows, which stay null with a failure, or fail for them."""
         error = SessionError("the function ended the process of its worker")
         refused: list[tuple[int, int]] = []
         body = self._work.body(Packed(()), is_careful=True)
@@ -274,15 +284,15 @@ class _Deaths:
                 continue
             nulls = [pa.nulls(1, field.type) for field in self._target.schema]
             values = pa.RecordBatch.from_arrays(nulls, schema=self._target.schema)
-            kept = Computed(np.array([offset], np.uint32), values, (failure.to_dict(),))
-            self._work.store.of(self._pieces[fragment].key).write(kept)
+            row = Computed(np.array([offset], np.uint32), values, (failure.to_dict(),))
+            self._work.store.of(self._pieces[fragment].key).write(row)
             self._skipped[str(failure.policy)] += 1
         if refused:
             raise killed_by(self._target.name, refused)
         self._target.check_skipped(self._skipped, self._counts.rows)
 
     def _alone(self, piece: Piece) -> list[CalledRows] | None:
-        """Run a piece alone; gives what the function had when its worker died, if it did."""
+        """Run a piece alone, and return the function's rows if its worker died."""
         with self._work.staging() as staging:
             try:
                 self._work.stage(staging, [(piece,)], is_careful=True)
@@ -302,7 +312,7 @@ _SHOWN: Final = 10
 
 @dataclass(frozen=True)
 class BackfillRun:
-    """A run of a backfill, as it is asked for. ``workers`` is how many tasks there may be at once."""
+    """A run of a backfill with its options. ``workers`` is the most tasks at once."""
 
     table: LanceTable
     job: str
@@ -316,9 +326,9 @@ class BackfillRun:
     window: Window = WHOLE
     recompute_stale: bool = False
     check: Callable[[Mapping[int, WrittenFile]], None] = lambda _: None
-    """What raises where files must not be committed."""
+    """A check that raises if files must not be committed."""
     jobs: JobTable | None = None
-    """Those of the table: a file that was taken over from one that still runs counts as filled by that."""
+    """The table's jobs: a file taken over from a running job counts as filled by that job."""
 
     def __call__(
         self,
@@ -328,13 +338,13 @@ class BackfillRun:
         target_of: Callable[[FragmentReader], FilledColumns],
         counts: RunCounts,
     ) -> None:
-        """Compute what was selected, and count it in ``counts`` as it is committed.
+        """Compute the selected rows, and count them in ``counts`` as they are committed.
 
-        Fragments that others changed meanwhile are planned again, with the columns that ``target_of`` gives then; those
-        whose columns another job has filled are its own, which is warned of. Raises whatever the function raised.
+        Fragments that others changed meanwhile are planned again, with the columns of ``target_of`` at that time.
+        Fragments that another job has filled stay that job's, with a warning. Raises the function's error.
         """
         where = self.where
-        counts.total, counts.rows = len(selected), sum(one.rows for one in selected)
+        counts.total, counts.rows = len(selected), sum(choice.rows for choice in selected)
         is_declared = bool(selected) and declare(self.table, target, selected)
         for _ in range(_MOST_ROUNDS):
             lost = self._round(reader, target, selected, counts)
@@ -355,7 +365,7 @@ class BackfillRun:
                     transient=True,
                 )
         if where is None and self.window == WHOLE:
-            settle(self.table, target)
+            store_single_token(self.table, target)
         if counts.taken:
             warnings.warn(
                 f"{target.name!r} was filled by another job meanwhile in {len(counts.taken)} fragments, which keep its "
@@ -374,29 +384,29 @@ class BackfillRun:
         *,
         is_all: bool,
     ) -> tuple[SelectedFragment, ...]:
-        """The fragments that are to be done again in a newer version.
+        """Return the fragments to compute again in a newer version.
 
-        That are the fragments that were lost, what others made of those that are gone, and, where ``is_all``, values of
-        another function that were moved meanwhile. Rows that were added meanwhile stay null.
+        These are the lost fragments, the successors of fragments that are gone, and, if ``is_all``, values of another
+        function that were moved meanwhile. Rows that were added meanwhile stay null.
         """
-        then, there = before.by_id, reader.by_id
+        then, now = before.by_id, reader.by_id
         columns, inputs = target.columns, target.inputs
         counts.taken |= {
             id_
-            for id_ in lost & there.keys()
-            if there[id_].rows == then[id_].rows
-            and there[id_].files_of(columns) != then[id_].files_of(columns)
-            and there[id_].files_of(inputs) == then[id_].files_of(inputs)
+            for id_ in lost & now.keys()
+            if now[id_].rows == then[id_].rows
+            and now[id_].files_of(columns) != then[id_].files_of(columns)
+            and now[id_].files_of(inputs) == then[id_].files_of(inputs)
         }
-        is_gone = bool(lost - there.keys())
+        is_gone = bool(lost - now.keys())
         return tuple(
-            one
-            for one in selection_of(reader, target, self.where, recompute_stale=self.recompute_stale).fragments
-            for id_ in [one.fragment.id]
+            choice
+            for choice in selection_of(reader, target, self.where, recompute_stale=self.recompute_stale).fragments
+            for id_ in [choice.fragment.id]
             if id_ not in counts.taken
             and (
                 (id_ in lost if id_ in then else is_gone)
-                or (is_all and target.state_of(one.fragment) == OTHER_FUNCTION)
+                or (is_all and target.state_of(choice.fragment) == OTHER_FUNCTION)
             )
         )
 
@@ -407,7 +417,7 @@ class BackfillRun:
         selected: Sequence[SelectedFragment],
         counts: RunCounts,
     ) -> set[int]:
-        """Compute fragments and commit them; gives those that others had changed by then."""
+        """Compute fragments and commit them, and return those that others had changed by then."""
         lost: set[int] = set()
         many = self.granularity
         if many == 0:
@@ -422,23 +432,23 @@ class BackfillRun:
             try:
                 target.check_skipped(skipped, counts.rows)
             except SkipThresholdExceededError:
-                counts.errors += [file.errors for file in files.values()]  # these rows are why
+                counts.errors += [file.errors for file in files.values()]  # the rows that exceed the threshold
                 raise
             self.check(files)
-            kept = self._committed(reader, target, files)
-            for fragment in kept:
+            committed = self._committed(reader, target, files)
+            for fragment in committed:
                 counts.processed += files[fragment].computed - sum(files[fragment].skipped.values())
                 counts.skipped.update(files[fragment].skipped)
                 counts.errors += [files[fragment].errors] if files[fragment].errors else []
-            counts.fragments += len(kept)
-            counts.commits += bool(kept)
-            lost |= files.keys() - kept
-            for one in group:
-                work.store.of(one.key).remove()
+            counts.fragments += len(committed)
+            counts.commits += bool(committed)
+            lost |= files.keys() - committed
+            for choice in group:
+                work.store.of(choice.key).remove()
         return lost
 
     def _committed(self, reader: FragmentReader, target: FilledColumns, files: Mapping[int, WrittenFile]) -> set[int]:
-        """Bring files into the newest version, but those of fragments that others changed; gives which it has then."""
+        """Commit files, except those of fragments that others changed; return the fragments with committed files."""
         if not files:
             return set()
         before = reader.by_id
@@ -460,12 +470,12 @@ class BackfillRun:
                     path=self.table.place,
                     hint="Nothing of that was committed. Run the backfill again.",
                 )
-            there = newest.by_id
+            now = newest.by_id
             had = self._own(files, _having(newest, target, files))
             same = {
                 id_
-                for id_ in files.keys() & there.keys() - had
-                if there[id_].rows == before[id_].rows and there[id_].files_of(columns) == before[id_].files_of(columns)
+                for id_ in files.keys() & now.keys() - had
+                if now[id_].rows == before[id_].rows and now[id_].files_of(columns) == before[id_].files_of(columns)
             }
             if not same:
                 return had
@@ -482,17 +492,17 @@ class BackfillRun:
         return publish(attempt, f"the table of {target.name!r}", path=self.table.place, hint=hint)
 
     def _check_columns(self, before: FilledColumns, now: FilledColumns) -> None:
-        """Raise ``UsageError`` where a column is not what it was when the job began."""
+        """Raise ``UsageError`` if a column has changed since the job began."""
         if before.columns != now.columns or before.inputs != now.inputs:
             raise UsageError(f"{before.name!r} was changed while it was computed", path=self.table.place)
 
     def _own(self, files: Mapping[int, WrittenFile], fragments: set[int]) -> set[int]:
-        """Those of some fragments whose files are not of another job that runs or is done, which counts them itself."""
+        """Return the fragments to count here: another running or finished job counts its own files itself."""
         writers = {id_: job_of(files[id_].name) for id_ in fragments}
         if self.jobs is None or set(writers.values()) <= {job_digits(self.job)}:
             return fragments
-        known = [one for one in self.jobs.all() if one.job_id != self.job]
-        others = {job_digits(one.job_id) for one in known if one.status in (RUNNING, DONE)}
+        records = [record for record in self.jobs.all() if record.job_id != self.job]
+        others = {job_digits(record.job_id) for record in records if record.status in (RUNNING, DONE)}
         return {id_ for id_, writer in writers.items() if writer not in others}
 
 

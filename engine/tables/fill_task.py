@@ -1,7 +1,8 @@
 """The tasks of a backfill: read rows, call the function, keep checkpoints, and write column files.
 
-A task that has a whole fragment writes the file of its columns as it goes along. A fragment with more rows than that is
-computed by several tasks, which leave checkpoints, and put together by one more; and so is what another run has begun.
+A task that has a whole fragment writes the file of its columns as it computes. Several tasks compute a larger fragment.
+They leave checkpoints, and one more task puts these together. It does the same for a fragment that another run has
+begun.
 """
 
 from __future__ import annotations
@@ -36,18 +37,18 @@ _WINDOW: Final = 2**16
 """Rows that are put together at once."""
 
 Stored = Callable[[tuple[int, int]], Iterator[pa.RecordBatch]]
-"""What columns have in the rows of a span."""
+"""The values of columns in the rows of a span."""
 
 
 def batches_of(
     pieces: Iterable[Computed], rows: int, schema: pa.Schema, stored: Stored | None
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a whole fragment, of ``rows`` rows: the pieces, which come in order, and between them what is stored.
+    """Yield all ``rows`` rows of a fragment: the pieces, in order, and between them the stored values.
 
-    Without ``stored``, there are nulls.
+    Without ``stored``, the rows between pieces are null.
     """
     at = 0
-    for piece in (window for one in pieces for window in _windows(one)):
+    for piece in (window for computed in pieces for window in _windows(computed)):
         first, end = int(piece.offsets[0]), int(piece.offsets[-1]) + 1
         yield from _between(at, first, schema, stored)
         if end - first == len(piece):
@@ -59,7 +60,7 @@ def batches_of(
 
 
 def _windows(piece: Computed) -> Iterator[Computed]:
-    """A piece in parts that span no more rows than a window, where there are rows between its own."""
+    """Yield a piece in parts; a part with gaps spans no more rows than a window."""
     first, last = int(piece.offsets[0]), int(piece.offsets[-1])
     if last - first + 1 == len(piece) or last - first < _WINDOW:
         yield piece
@@ -71,7 +72,7 @@ def _windows(piece: Computed) -> Iterator[Computed]:
 
 
 def _between(first: int, end: int, schema: pa.Schema, stored: Stored | None) -> Iterator[pa.RecordBatch]:
-    """The rows from one offset to another of which nothing was computed."""
+    """Yield the rows from one offset to another for which nothing was computed."""
     if first >= end:
         return
     if stored is not None:
@@ -102,10 +103,10 @@ def _nulls(rows: int, schema: pa.Schema) -> pa.RecordBatch:
 
 
 ANNOUNCED: Final = "batch-"
-_TOLD_SECONDS: Final = 1.0
-"""How often a task tells how many rows it has computed."""
-_LOOKED_SECONDS: Final = 0.5
-"""How often a task looks whether another has failed."""
+_REPORT_SECONDS: Final = 1.0
+"""Seconds between a task's reports of its computed rows."""
+_CHECK_SECONDS: Final = 0.5
+"""Seconds between a task's checks whether another has failed."""
 
 
 @dataclass(frozen=True)
@@ -141,7 +142,7 @@ class BackfillBody(Body):
         return f"{self.target.name!r} of fragment {first.fragment.id}{rows}{more}"
 
     def run(self, task: TaskRun) -> Generator[pa.RecordBatch, None, dict[str, Any]]:
-        """Compute the pieces of a task, and tell of each what there is then."""
+        """Compute the pieces of a task, and report the result of each."""
         staging = Staging(task.folder)
         amount = _Amount(task)
         rows = 0
@@ -152,9 +153,9 @@ class BackfillBody(Body):
             work = _PieceRun(self, piece, staging, ends, amount)
             first, end = piece.span
             try:
-                told = work.whole() if piece.is_whole else work.part()
+                report = work.whole() if piece.is_whole else work.part()
             except _LeftRowsError as left:
-                told, end = {"computed": 0}, left.offset
+                report, end = {"computed": 0}, left.offset
             except _CalledFunctionError as error:
                 staging.mark_failed()
                 errors = self.keep_errors(piece.fragment.id, error.failures)
@@ -164,15 +165,15 @@ class BackfillBody(Body):
             except _EndedWorkerError:
                 task.rows.note("ended", {})
                 break
-            if told is None:
+            if report is None:
                 break
-            rows += told["computed"]
-            task.rows.note("piece", {"fragment": piece.fragment.id, "first": first, "end": end, **told})
+            rows += report["computed"]
+            task.rows.note("piece", {"fragment": piece.fragment.id, "first": first, "end": end, **report})
         yield from ()
         return {"chunks": 0, "rows": rows, "bytes": 0}
 
     def keep_errors(self, fragment: int, failures: list[dict[str, Any]]) -> str:
-        """Write what failed into a file, and give its name; none where nothing did."""
+        """Write the failures into a file, and return its name, or "" if there are none."""
         if not failures:
             return ""
         folder = Folder.at(located(self.home or self.table.place) / COMPUTED / "errors")
@@ -186,7 +187,7 @@ class BackfillBody(Body):
             "fragment_id": fragment,
         }
         name = f"{self.job}-{fragment}-{time.time_ns():x}.jsonl"
-        lines = (json.dumps({"error_id": uuid4().hex, **about, **one}) for one in failures)
+        lines = (json.dumps({"error_id": uuid4().hex, **about, **failure}) for failure in failures)
         with writing(str(folder.location)):
             folder.make()
             folder.put(name, "\n".join(lines).encode())
@@ -227,7 +228,7 @@ class _Amount:
         """Count rows."""
         self._rows += rows
         now = time.monotonic()
-        if now - self._told >= _TOLD_SECONDS:
+        if now - self._told >= _REPORT_SECONDS:
             self._told = now
             with suppress(OSError, WriteError):
                 self._task.tell(self._rows)
@@ -248,45 +249,45 @@ class _PieceRun:
         self._over = self._is_begun = False
 
     def part(self) -> dict[str, Any] | None:
-        """Compute some rows of a fragment, and leave them as checkpoints; None where another task has failed."""
-        known = self._checkpoints.covered(self._piece.span)
-        computed = sum(map(len, self._kept(self._computed(known), at_end=True)))
+        """Compute some rows of a fragment into checkpoints. Return None if another task has failed."""
+        computed_offsets = self._checkpoints.covered(self._piece.span)
+        computed = sum(map(len, self._kept(self._computed(computed_offsets), at_end=True)))
         return None if self._is_over() else {"computed": computed}
 
     def whole(self) -> dict[str, Any] | None:
-        """Compute what is missing of a fragment, and write the file of its columns; None where another has failed."""
-        known = self._checkpoints.covered(self._piece.span)
+        """Compute the missing rows of a fragment, and write its file. Return None if another task has failed."""
+        computed_offsets = self._checkpoints.covered(self._piece.span)
         computed = 0
-        if known:
-            computed = sum(map(len, self._kept(self._computed(known), at_end=True)))
+        if computed_offsets:
+            computed = sum(map(len, self._kept(self._computed(computed_offsets), at_end=True)))
             if self._is_over():
                 return None
             pieces = self._checkpoints.in_order()
         else:
-            pieces = self._computed(known)
+            pieces = self._computed(computed_offsets)
             if not self._body.target.is_cheap:
                 pieces = self._kept(pieces, at_end=False)
-        written, failures, found = self._written(pieces)
+        written, failures, count = self._written(pieces)
         if self._is_over():
             return None
         errors = self._body.keep_errors(self._piece.fragment.id, failures)
-        file = WrittenFile(written, self._piece.fragment.rows, found, skipped_by(failures), errors)
+        file = WrittenFile(written, self._piece.fragment.rows, count, skipped_by(failures), errors)
         reach("column.write", located(self._body.table.file_address(written)) if "://" not in written else None)
         self._checkpoints.keep_file(file)
-        return {"computed": computed if known else found, "file": file.to_dict()}
+        return {"computed": computed if computed_offsets else count, "file": file.to_dict()}
 
     def _written(self, pieces: Iterator[Computed]) -> tuple[str, list[dict[str, Any]], int]:
-        """Write the file; gives its name, what failed, and how many rows are computed in it."""
+        """Write the file, and return its name, what failed, and how many rows are computed in it."""
         body, piece = self._body, self._piece
         failures: list[dict[str, Any]] = []
         count = 0
 
         def noting() -> Iterator[Computed]:
             nonlocal count
-            for one in pieces:
-                failures.extend(one.failures)
-                count += len(one)
-                yield one
+            for computed in pieces:
+                failures.extend(computed.failures)
+                count += len(computed)
+                yield computed
 
         columns = list(body.target.columns)
         stored = None
@@ -308,26 +309,26 @@ class _PieceRun:
         return file.name, failures, count
 
     def _file_name(self) -> str:
-        """The name of the file, which says of what its values are, those among them that are kept."""
+        """Return the file's name, with the provenance of its values, including those that are kept."""
         target, fragment, where = self._body.target, self._piece.fragment, self._piece.where
         said = target.provenance(fragment)
         if where is None or target.keeps_others:
             return said.file_name(self._body.job)
-        kept = f"({where}) IS NOT TRUE AND ({has_value(target.columns)})"
+        others = f"({where}) IS NOT TRUE AND ({has_value(target.columns)})"
         state = target.state_of(fragment)
-        if state in (OTHER_FUNCTION, OTHER_INPUTS) and self._reader.count(fragment, kept):
+        if state in (OTHER_FUNCTION, OTHER_INPUTS) and self._reader.count(fragment, others):
             said = said.beside(function=state == OTHER_FUNCTION, inputs=state == OTHER_INPUTS)
         stale = stale_condition(self._reader, target.columns, fragment)
         keeps = stale is not None and self._reader.count(fragment, f"({where}) IS NOT TRUE AND ({stale})") > 0
         return said.file_name(self._body.job, keeps_stale=keeps)
 
-    def _computed(self, known: list[Offsets]) -> Iterator[Computed]:
-        """The values for the selected rows of the piece that are not known, in order."""
+    def _computed(self, computed_offsets: list[Offsets]) -> Iterator[Computed]:
+        """Yield the values for the selected rows of the piece without a checkpoint, in order."""
         body, piece = self._body, self._piece
         size = BatchSize(body.batching)
         base = piece.fragment.id << 32
-        skipped, told = Counter[str](), list[dict[str, Any]]()
-        for number, batch in enumerate(self._batches(known)):
+        skipped, all_failures = Counter[str](), list[dict[str, Any]]()
+        for number, batch in enumerate(self._batches(computed_offsets)):
             at = 0
             while at < batch.num_rows:
                 if self._is_over():
@@ -342,7 +343,7 @@ class _PieceRun:
                 began = time.perf_counter()
                 try:
                     with _announced(self._staging, piece, offsets, wanted=body.is_careful):
-                        found, values, failed = body.target.compute(taken, addresses)
+                        mask, values, failed = body.target.compute(taken, addresses)
                 except _EndedWorkerError:
                     raise
                 except Exception as error:
@@ -352,29 +353,29 @@ class _PieceRun:
                 self._amount.add(part.num_rows)
                 failures = tuple(failure.to_dict() for failure in failed)
                 if failures:
-                    told += failures
+                    all_failures += failures
                     skipped.update(skipped_by(failures))
                     try:
                         body.target.check_skipped(skipped, None)
                     except SkipThresholdExceededError as error:
-                        raise _CalledFunctionError(error, told) from error
-                kept = offsets if found is None else offsets[found]
-                if len(kept):
-                    yield Computed(kept, values, failures)
+                        raise _CalledFunctionError(error, all_failures) from error
+                rows = offsets if mask is None else offsets[mask]
+                if len(rows):
+                    yield Computed(rows, values, failures)
 
-    def _batches(self, known: list[Offsets]) -> Iterator[pa.RecordBatch]:
-        """The rows that are to be computed, with the inputs."""
+    def _batches(self, computed_offsets: list[Offsets]) -> Iterator[pa.RecordBatch]:
+        """Yield the rows to compute, with the inputs."""
         body, piece = self._body, self._piece
         rows, size = body.batching.read_rows, body.batching.read_bytes
         inputs = list(body.target.inputs)
-        if not known and piece.only is None:
+        if not computed_offsets and piece.only is None:
             yield from self._reader.selected(piece.fragment, inputs, piece.where, piece.span, rows=rows, size=size)
             return
         is_known = np.zeros(piece.fragment.rows, np.bool_)
-        for offsets in known:
+        for offsets in computed_offsets:
             is_known[offsets] = True
         if is_known[slice(*piece.span)].all():
-            return  # to look which rows are asked for takes 10 ms of a million
+            return  # selecting the rows takes 10 ms for a million
         is_missing = np.zeros(piece.fragment.rows, np.bool_)
         if piece.only is not None:
             is_missing[piece.only[(piece.only >= piece.span[0]) & (piece.only < piece.span[1])]] = True
@@ -391,7 +392,7 @@ class _PieceRun:
             yield batch if wanted.all() else batch.filter(pa.array(wanted))
 
     def _kept(self, pieces: Iterator[Computed], *, at_end: bool) -> Iterator[Computed]:
-        """The pieces, kept as checkpoints from time to time, where it fails, and, if so wanted, at the end."""
+        """Yield the pieces, and write checkpoints from time to time, on a failure, and, with ``at_end``, at the end."""
         held: list[Computed] = []
         since, size = time.monotonic(), 0
 
@@ -419,21 +420,21 @@ class _PieceRun:
             keep()
 
     def _is_over(self) -> bool:
-        """Whether another task has failed, so that this one need not go on."""
-        if time.monotonic() - self._looked > _LOOKED_SECONDS:
+        """Return whether another task has failed, so that this one need not go on."""
+        if time.monotonic() - self._looked > _CHECK_SECONDS:
             self._looked = time.monotonic()
             self._over = self._staging.has_failed()
         return self._over
 
 
 def skipped_by(failures: Sequence[dict[str, Any]]) -> dict[str, int]:
-    """The number of failures by the policies that let them pass."""
+    """Return the number of failures by the policy that skipped them."""
     return dict(Counter(str(failure["policy"]) for failure in failures))
 
 
 @contextmanager
 def _announced(staging: Staging, piece: Piece, offsets: Offsets, *, wanted: bool) -> Iterator[None]:
-    """In the block, a file in the staging folder says what a function has. One that is there was left by a dead try."""
+    """In the block, a file in the staging folder names the function's rows. An existing one is from a dead try."""
     if not wanted:
         yield
         return
@@ -455,7 +456,7 @@ _SHOWN: Final = 10
 
 
 class CalledRows(NamedTuple):
-    """The rows that a function had: their fragment, the first and the last offset."""
+    """The rows that a function was called with: their fragment, the first and the last offset."""
 
     fragment: int
     first: int
@@ -463,31 +464,31 @@ class CalledRows(NamedTuple):
 
 
 def batches_at_hand(staging: Staging) -> list[CalledRows]:
-    """The batches that functions had when the tasks of a stage ended."""
-    found = filter(None, map(_NAME.fullmatch, staging.folder.names()))
-    return sorted(CalledRows(*map(int, name.groups())) for name in found)
+    """Return the batches in progress when the tasks of a stage ended."""
+    matches = filter(None, map(_NAME.fullmatch, staging.folder.names()))
+    return sorted(CalledRows(*map(int, match.groups())) for match in matches)
 
 
 def rows_that_kill(run: Callable[[Piece], list[CalledRows] | None], piece: Piece, batch: CalledRows) -> list[int]:
-    """The offsets of the rows of a batch, of those of a piece, that end their worker.
+    """Return the offsets of the rows of a batch, in a piece, that kill their worker.
 
-    ``run`` computes a piece, and gives None, or what the function had when its worker died.
+    ``run`` computes a piece, and returns None, or the function's rows if its worker died.
     """
-    found: list[int] = []
+    offsets: list[int] = []
     todo = [(batch.first, batch.last + 1)]
     while todo:
         at_hand = run(replace(piece, span=todo.pop(), is_whole=False))
         for _, first, last in at_hand or ():
             if first == last:
-                found.append(first)
+                offsets.append(first)
             else:
                 middle = (first + last + 1) // 2
                 todo += [(middle, last + 1), (first, middle)]
-    return sorted(found)
+    return sorted(offsets)
 
 
 def killed_by(name: str, rows: list[tuple[int, int]]) -> PipelineError:
-    """The error for rows, by fragment and offset, for which the function of a column ended its worker."""
+    """Return the error for rows, by fragment and offset, in which the function of a column killed its worker."""
     shown = ", ".join(f"row {offset} of fragment {fragment}" for fragment, offset in rows[:_SHOWN])
     more = f", and {len(rows) - _SHOWN} more" if len(rows) > _SHOWN else ""
     return PipelineError(

@@ -29,9 +29,9 @@ from .signatures import FunctionKind, FunctionSignature, Parameter, signature_of
 
 
 def send_modules_beside(function: Callable[..., Any]) -> None:
-    """Have what lies beside the module of ``function`` travel by value, as far as it is loaded.
+    """Pickle loaded modules beside the module of ``function`` by value.
 
-    It does not where a fresh process finds it by itself: what is installed, or lies on ``PYTHONPATH``.
+    Modules that a fresh process finds by itself are not: installed ones, and those on ``PYTHONPATH``.
     """
     top = function.__module__.partition(".")[0]
     home = _home_of(sys.modules.get(top), top)
@@ -44,7 +44,7 @@ def send_modules_beside(function: Callable[..., Any]) -> None:
 
 
 def _home_of(module: ModuleType | None, name: str) -> Path | None:
-    """The folder in which a module at the top lies; of a session without a file, where it was started."""
+    """Return the folder of a top-level module; for a session without a file, its start folder."""
     if module is None:
         return None
     places = [place for place in (*getattr(module, "__path__", ()), getattr(module, "__file__", None)) if place]
@@ -60,7 +60,7 @@ def _folder_of(place: str) -> Path:
 
 
 def _is_installed(name: str) -> bool:
-    """Whether a package that is installed for editing has the module."""
+    """Return whether a package that is installed for editing has the module."""
     finders = [finder for finder in sys.meta_path if getattr(finder, "__module__", "").startswith("__editable__")]
     return any(finder.find_spec(name, None) is not None for finder in finders)
 
@@ -88,26 +88,26 @@ _making = threading.RLock()
 def instance_of(
     token: str, kind: Callable[..., Any], arguments: tuple[tuple[Any, ...], dict[str, Any]] | None
 ) -> Callable[..., Any]:
-    """The object of the class ``kind`` that goes by ``token``, made and prepared where this process has none.
+    """Return this process's object of the class ``kind`` for ``token``; create and prepare it if there is none.
 
-    The eight that were used last are kept.
+    The eight last used objects stay in memory.
     """
     with _making:
-        found = _made.pop(token, None)
-        if found is None:
+        instance = _made.pop(token, None)
+        if instance is None:
             args, kwargs = arguments or ((), {})
-            found = kind(*args, **kwargs)
-            prepare = getattr(found, "preprocess", None)
+            instance = kind(*args, **kwargs)
+            prepare = getattr(instance, "preprocess", None)
             if callable(prepare):
                 prepare()
-        _made[token] = found
+        _made[token] = instance
         while len(_made) > _MOST:
             del _made[next(iter(_made))]
-        return found
+        return instance
 
 
 MARK: Final = "virtual_column"
-"""The key of a field's metadata that is ``true`` for a computed column; what else is known of it stands below it."""
+"""The key of a field's metadata that is ``true`` for a computed column. Its other entries begin with this key."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -118,8 +118,8 @@ class UDF:
     comes of it: a struct where it gives several columns, which are the ``outputs`` then. ``digest`` is of its code, see
     :func:`~chunkmill.engine.tables.digests.digest_of`, and ``version`` is the digest where none was given.
 
-    Called, it is the function itself. One that is a class is called with the arguments of its constructor, if it has
-    any, and gives the UDF that has them; no object is made before something is computed.
+    Called, it is the function itself. A class is called with the arguments of its constructor, if it has any, and
+    returns the UDF with them. No object is created before something is computed.
 
     It travels to workers with its code, as cloudpickle packs it; modules beside the user's script travel too.
     Guarantee: a class is made into an object once in each process that computes, and its ``preprocess``, where it has
@@ -146,7 +146,7 @@ class UDF:
     auto_backfill: bool = False
     arguments: tuple[tuple[Any, ...], dict[str, Any]] | None = None
     token: str = field(default_factory=lambda: uuid.uuid4().hex)
-    """Names the object that a process makes of a class: copies of this, with other inputs or unpacked, share it."""
+    """The name of a class's object in a process. Copies with other inputs, or unpacked, share the object."""
 
     @property
     def kind(self) -> FunctionKind:
@@ -170,7 +170,7 @@ class UDF:
 
     @property
     def is_class(self) -> bool:
-        """Whether an object is made of it in each process."""
+        """Return whether it is a class, of which each process creates an object."""
         return isinstance(self.function, type)
 
     def __repr__(self) -> str:
@@ -178,7 +178,7 @@ class UDF:
         return f"UDF({self.name}({inputs}) -> {self.data_type}, {self.kind.value})"
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Call the function, or give a class the arguments of its constructor; ``TypeError`` for others than it has."""
+        """Call the function, or give a class its constructor's arguments. Raises ``TypeError`` for unknown ones."""
         if not self.is_class or self.arguments is not None:
             return self._callable()(*args, **kwargs)
         with suppress(ValueError):  # a class that does not tell its signature
@@ -193,7 +193,7 @@ class UDF:
         return replace(self, arguments=(args, kwargs), digest=digest, version=version, token=uuid.uuid4().hex)
 
     def __getstate__(self) -> dict[str, Any]:
-        """The state that is packed for workers; what lies beside the user's module is packed with it, by value."""
+        """Return the state that is pickled for workers. Modules beside the user's module are pickled by value."""
 
         send_modules_beside(self.function)
         return dict(vars(self))
@@ -208,7 +208,7 @@ class UDF:
     def with_inputs(self, inputs: Sequence[str]) -> UDF:
         """The same function, called with these columns, by position.
 
-        Raises ``UsageError`` where they are fewer or more than it takes, or where it takes a batch of all columns.
+        Raises ``UsageError`` if they are fewer or more than it takes, or if it takes a batch of all columns.
         """
         return replace(self, inputs=_checked_inputs(self.name, self.signature, inputs))
 
@@ -550,7 +550,7 @@ _MORE: Final = Parameter("*", None, required=False)
 
 
 def _is_checked(udf: UDF, parameter: Parameter, column: pa.Field) -> bool:
-    """Whether the type of a column could be held against what its parameter says."""
+    """Return whether a column's type can be compared with its parameter's annotation."""
     expected: Any = _EXPECTED.get(parameter.annotation or "")
     if parameter.annotation in ("Any", "object"):
         return True

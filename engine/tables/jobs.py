@@ -28,10 +28,9 @@ from .policies import ROW_NOTE
 
 
 class RowProgress:
-    """Tells a listener of all stages of a run as of one, whose size is the ``rows`` that it computes.
+    """Reports all stages of a run to a listener as one stage, of the ``rows`` that the run computes.
 
-    ``steps`` are the rows that its stages go through: more where few of them are asked for, or several functions
-    are called.
+    ``steps`` are the rows that its stages read: more if few of them are selected, or several functions are called.
     """
 
     def __init__(self, listener: ProgressListener, rows: int, steps: int) -> None:
@@ -65,7 +64,7 @@ class RowProgress:
         )
 
     def finished(self, result: RunReport) -> None:
-        """Nothing: the run has no report of its own."""
+        """Do nothing: the run has no report of its own."""
 
     def passed(self, rows: int) -> None:
         """Count rows that a stage is done with."""
@@ -73,13 +72,13 @@ class RowProgress:
 
 
 def rows_shown(run: RunOptions, rows: int, steps: int) -> RunOptions:
-    """The same options, whose listener is told of all stages of a run as of one, as :class:`RowProgress` does."""
+    """Return the options with a listener that sees all stages of a run as one, by :class:`RowProgress`."""
     return run if run.progress is None else replace(run, progress=RowProgress(run.progress, rows, steps))
 
 
 @dataclass
 class RunCounts:
-    """Counts of a run: rows with a value, and that failed, by their policy, of ``rows``; fragments, of ``total``.
+    """Counts of a run: rows with a value, and failed ones by policy, of ``rows``; fragments, of ``total``.
 
     ``errors`` are the names of files with error records, ``taken`` the fragments that another job filled meanwhile.
     """
@@ -106,14 +105,14 @@ _CLEARING: Final = 5.0
 _TIMES: Final = ("launched_at", "completed_at", "heard_at")
 _BEAT_SECONDS: Final = 60.0
 _SILENCE: Final = timedelta(hours=1)
-"""How long a job on another host is believed to run of which nothing is heard."""
+"""Time after which a silent job on another host counts as dead."""
 
 R = TypeVar("R")
 
 
 @dataclass(frozen=True)
 class UdfResult:
-    """The work of a job for one column: rows that the function gave a value for, and rows that its policy left null."""
+    """The work of a job for one column: the rows with a value, and the rows that a policy left null."""
 
     udf_name: str | None = None
     udf_version: str | None = None
@@ -181,9 +180,9 @@ class JobMetric:
 
 @dataclass(frozen=True)
 class JobRecord:
-    """A job, as the table's folder keeps it.
+    """The record of a job in the table's folder.
 
-    ``status`` is RUNNING, DONE or FAILED; one whose process is gone has failed. ``config`` is JSON.
+    ``status`` is RUNNING, DONE or FAILED; a job without its process has failed. ``config`` is JSON.
     """
 
     table_name: str
@@ -203,11 +202,11 @@ class JobRecord:
     version: int = 0
     """The oldest version of the table that it may need."""
     heard_at: datetime | None = None
-    """When its process last said that it lives."""
+    """The last sign of life of its process."""
 
     @property
     def is_silent(self) -> bool:
-        """Whether nobody can tell whether its process lives, and nothing was heard of it for an hour."""
+        """Return whether its process cannot be checked, and gave no sign of life for an hour."""
         heard = self.heard_at or self.launched_at
         return self.process.get("host") != this_process()["host"] and datetime.now(UTC) - heard > _SILENCE
 
@@ -222,7 +221,7 @@ class JobTable:
         self._errors = Folder.at(located(place) / COMPUTED / "errors")
 
     def begin(self, job_id: str, job_type: str, column: str, config: Mapping[str, Any], version: int = 0) -> JobRecord:
-        """Note that a job runs, which needs the table from a version on: nothing of that is removed while it does."""
+        """Record a running job. The table's versions from ``version`` on stay while it runs."""
         record = JobRecord(
             self._name,
             column,
@@ -249,7 +248,7 @@ class JobTable:
             self._jobs.replace(f"{record.job_id}.json", json.dumps(data).encode(), "job.write")
 
     def end(self, record: JobRecord, counts: RunCounts, error: BaseException | None = None) -> None:
-        """Note that a job is over, and how it ended."""
+        """Record the end of a job, and its result."""
         skipped = sum(counts.skipped.values())
         ended = replace(
             record,
@@ -269,18 +268,18 @@ class JobTable:
 
     def all(self) -> list[JobRecord]:
         """All jobs, the oldest first. Those whose record is damaged are left out, with a warning."""
-        found = []
+        records = []
         for name in self._names(self._jobs):
             try:
-                found.append(self.get(name.removesuffix(".json")))
+                records.append(self.get(name.removesuffix(".json")))
             except ReadError as error:
                 warnings.warn(f"a job is left out: {error}", RuntimeWarning, stacklevel=3)
             except NotFoundError:
                 continue  # it was removed meanwhile
-        return sorted(found, key=lambda one: one.launched_at)
+        return sorted(records, key=lambda record: record.launched_at)
 
     def sweep(self) -> None:
-        """Remove what jobs have left that were killed while they wrote their record."""
+        """Remove the leftovers of jobs that were killed while they wrote their record."""
         self._jobs.delete(self._names(self._jobs, OPEN_SUFFIX))
 
     def forget(self, record: JobRecord) -> None:
@@ -289,15 +288,15 @@ class JobTable:
 
     def running(self) -> list[JobRecord]:
         """The jobs that run. One whose record is damaged does not: a power failure has cut it."""
-        found = []
+        records = []
         for name in self._names(self._jobs):
             with contextlib.suppress(ReadError, NotFoundError):
                 record = self.get(name.removesuffix(".json"))
-                found += [record] if record.status == RUNNING else []
-        return found
+                records += [record] if record.status == RUNNING else []
+        return records
 
     def get(self, job_id: str) -> JobRecord:
-        """A job. Raises ``NotFoundError`` where there is none of that id."""
+        """A job. Raises ``NotFoundError`` if there is none of that id."""
         name = f"{job_id}.json"
         try:
             record = record_of(JobRecord, parsed(self._jobs.get(name)))
@@ -312,7 +311,7 @@ class JobTable:
                 f"the record of a job is damaged: {error!r}", path=self._jobs.place(name), hint=hint
             ) from None
         if is_dead:
-            names = [found for found in self._names(self._errors, ".jsonl") if found.startswith(f"{job_id}-")]
+            names = [file for file in self._names(self._errors, ".jsonl") if file.startswith(f"{job_id}-")]
             why = "nothing was heard of it for an hour" if record.is_silent else "its process is gone"
             return replace(record, status=FAILED, error=why, errors=sorted(names))
         return record
@@ -322,11 +321,11 @@ class JobTable:
     ) -> list[ErrorRecord]:
         """The error records of all jobs, or of one; of a column, or of a type of errors."""
         jobs = self.all() if job_id is None else [self.get(job_id)] if self._has(job_id) else []
-        files = {name: job for job in jobs for name in job.errors}  # a run may go on with those of one before
-        found = (record for name, job in files.items() for record in self._records(job, name))
+        files = {name: job for job in jobs for name in job.errors}  # a run may continue those of an earlier one
+        records = (record for name, job in files.items() for record in self._records(job, name))
         return [
             record
-            for record in found
+            for record in records
             if (column is None or column in (record.column_name, *record.output_columns))
             and (kind is None or record.error_type == kind)
         ]
@@ -361,7 +360,7 @@ class JobTable:
             )
 
 
-_ERROR_FIELDS: Final = tuple(one.name for one in fields(ErrorRecord))
+_ERROR_FIELDS: Final = tuple(member.name for member in fields(ErrorRecord))
 
 
 def _error_data(line: bytes) -> dict[str, Any]:
@@ -370,7 +369,7 @@ def _error_data(line: bytes) -> dict[str, Any]:
 
 
 def _is_of_errors(name: str) -> bool:
-    """Whether a name is one of a file of error records, and not of something elsewhere."""
+    """Return whether a name is one of a file of error records, and not a path elsewhere."""
     return "/" not in name and name.endswith(".jsonl")
 
 
@@ -385,10 +384,10 @@ def kept(
     *,
     is_saved: bool = True,
 ) -> Iterator[RunCounts]:
-    """Run a job in the block, which may need the table from a version on, and say in its record that it runs.
+    """Run a job in the block, and record that it runs and may need the table from a version on.
 
-    The record is kept unless ``is_saved`` is False; then it goes when the job is over. Raises ``JobFailedError`` for
-    what the block raises; errors of usage as they are. An interrupt says how to go on.
+    If ``is_saved`` is False, the record is removed when the job is over. Raises ``JobFailedError`` for the block's
+    errors, and errors of usage unchanged. An interrupt's message says how to continue.
     """
     counts = RunCounts()
     record = jobs.begin(job, job_type, column, config, version)
@@ -409,8 +408,8 @@ def kept(
             error.add_note(f"Nor could it be kept that the job failed: {second}")
         if _is_interrupt(error):
             done = f"{counts.fragments} of {counts.total} fragments of {column!r} are committed"
-            told = f"{done}, and checkpoints of others are kept. Run the same again to go on from there (job {job})."
-            raise type(error)(told) from None
+            message = f"{done}, and checkpoints of others are kept. Run the same again to go on from there (job {job})."
+            raise type(error)(message) from None
         if isinstance(error, UsageError) or not isinstance(error, Exception):
             raise
         row = next(
@@ -427,7 +426,7 @@ def kept(
 
 @contextmanager
 def announced(jobs: JobTable, job: str, reader: str, config: Mapping[str, Any], version: int) -> Iterator[None]:
-    """In the block, say in another table's folder that a job reads it from a version on, if that can be written."""
+    """In the block, record in another table's folder, if it is writable, that a job reads it from a version on."""
     try:
         record = jobs.begin(f"{job}-reads", f"READ by {reader}", "", config, version)
     except (OSError, WriteError):
@@ -443,12 +442,12 @@ def announced(jobs: JobTable, job: str, reader: str, config: Mapping[str, Any], 
 
 @contextmanager
 def _heard(jobs: JobTable, record: JobRecord) -> Iterator[None]:
-    """In the block, say from time to time that the process of a job lives."""
+    """In the block, record a sign of life of the job's process from time to time."""
     over = threading.Event()
 
     def saying() -> None:
         while not over.wait(_BEAT_SECONDS):
-            with contextlib.suppress(OSError, WriteError):  # the next time it may be heard
+            with contextlib.suppress(OSError, WriteError):  # the next sign may succeed
                 jobs.put(replace(record, heard_at=datetime.now(UTC)))
 
     thread = threading.Thread(target=saying, name=f"chunkmill-heard-{record.job_id[:8]}", daemon=True)
@@ -461,7 +460,7 @@ def _heard(jobs: JobTable, record: JobRecord) -> Iterator[None]:
 
 
 class JobFuture(Generic[R]):
-    """Result of a job that runs in the background, to come."""
+    """The future result of a job that runs in the background."""
 
     def __init__(self, job_id: str, run: Callable[[], R]) -> None:
         self.job_id = job_id
@@ -477,7 +476,7 @@ class JobFuture(Generic[R]):
             self._future.set_exception(error)
 
     def done(self, timeout: float | None = None) -> bool:
-        """Whether the job is over; with ``timeout``, wait so many seconds for it."""
+        """Return whether the job is over; with ``timeout``, wait so many seconds for it."""
         if timeout:
             try:
                 self._future.exception(timeout)
@@ -486,7 +485,7 @@ class JobFuture(Generic[R]):
         return self._future.done()
 
     def result(self, timeout: float | None = None) -> R:
-        """The result of the job. Raises what it raised, and ``TimeoutError`` where it goes on after so many seconds."""
+        """The result of the job. Raises what it raised, and ``TimeoutError`` if it goes on after so many seconds."""
         try:
             return self._future.result(timeout)
         except FutureTimeoutError:
@@ -505,8 +504,8 @@ class JobFuture(Generic[R]):
                 if self._thread.ident is not None:
                     raise_in_thread(self._thread.ident)
                 cancel_jobs_while(self._thread.is_alive, _CLEARING)
-                told = self._future.exception() if self._future.done() else None
-                raise type(interrupt)(str(told or _INTERRUPTED)) from None
+                failure = self._future.exception() if self._future.done() else None
+                raise type(interrupt)(str(failure or _INTERRUPTED)) from None
         return self.result()
 
 
@@ -531,11 +530,11 @@ class Job(Generic[R]):
         return DONE
 
     def done(self, timeout: float | None = None) -> bool:
-        """Whether it is over; with ``timeout``, wait so many seconds for it."""
+        """Return whether it is over; with ``timeout``, wait so many seconds for it."""
         return self.future.done(timeout)
 
     def result(self, timeout: float | None = None) -> R:
-        """The result. Raises ``TimeoutError``, and ``JobFailedError`` where it failed."""
+        """The result. Raises ``TimeoutError``, and ``JobFailedError`` if it failed."""
         return self.future.result(timeout)
 
     def __repr__(self) -> str:

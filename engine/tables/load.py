@@ -1,8 +1,8 @@
 """Columns that are loaded from files and other tables, joined by a primary key.
 
-The source is read by tasks, which write its values to scratch, and its keys in parts by a hash; each part is sorted.
-Then it goes on as a backfill does: tasks read the keys of fragments, find the values in the parts, and write files of
-the columns, which the driver commits. The driver holds nothing of the source.
+Tasks read the source. They write its values to scratch, and its keys in parts by a hash; each part is sorted. The rest
+works like a backfill: tasks read the keys of fragments, find the values in the parts, and write files of the columns,
+and the driver commits these. The driver holds nothing of the source.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from .view import check_own
 
 ON_MISSING: Final = ("carry", "null", "error")
 _PART_BYTES: Final = 64 << 20
-"""Bytes of a sorted part: what a task that sorts one holds, twice."""
+"""Bytes of a sorted part. A task that sorts one holds it twice."""
 _TASK_BYTES: Final = 128 << 20
 _MOST_PARTS: Final = 4096
 
@@ -59,8 +59,8 @@ _MOST_PARTS: Final = 4096
 class LoadedColumns(FilledColumns):
     """Columns that are filled from a source by its key. ``keys``: its rows in scratch, once they are there.
 
-    A fragment is found in a second or two, and is written once, by one task: cut in two and kept as checkpoints, 1.2
-    million rows of 128 floats took 3.3 s for the 1 s that they take (scale_computed.py).
+    A fragment's values are found in a second or two, and one task writes it once. Cut in two with checkpoints, 1.2
+    million rows of 128 floats took 3.3 s instead of 1 s (scale_computed.py).
     """
 
     source: tuple[Any, ...]
@@ -71,17 +71,17 @@ class LoadedColumns(FilledColumns):
 
     @cached_property
     def token(self) -> str:
-        """The token of the source, as it is now, and of what becomes of rows that it lacks."""
+        """Return the token of the source's present state, and of the treatment of rows that it lacks."""
         return token_of(list(self.source), self.inputs, self.columns, self.on_missing)
 
     @property
     def described(self) -> dict[str, str]:
-        """A load has no function."""
+        """Return nothing: a load has no function."""
         return {"udf_name": "load_columns", "udf_version": self.token}
 
     @property
     def keeps_others(self) -> bool:  # type: ignore[override]
-        """Whether rows that the source lacks stay as they are."""
+        """Return whether rows that the source lacks stay as they are."""
         return self.on_missing != "null"
 
     def compute(
@@ -91,15 +91,15 @@ class LoadedColumns(FilledColumns):
     ) -> tuple[Any, pa.RecordBatch, Sequence[RowFailure]]:
         """The values of the rows that the source has, or of all rows."""
         assert self.keys is not None
-        found, values = self.keys.find(batch.column(0), self.schema)
-        if self.keeps_others or found.all():
-            return found, values, ()
-        indices = np.zeros(len(found), np.int64)
-        indices[found] = np.arange(values.num_rows)
+        mask, values = self.keys.find(batch.column(0), self.schema)
+        if self.keeps_others or mask.all():
+            return mask, values, ()
+        indices = np.zeros(len(mask), np.int64)
+        indices[mask] = np.arange(values.num_rows)
         if not values.num_rows:
-            nulls = [pa.nulls(len(found), field.type) for field in self.schema]
+            nulls = [pa.nulls(len(mask), field.type) for field in self.schema]
             return None, pa.RecordBatch.from_arrays(nulls, schema=self.schema), ()
-        return None, values.take(pa.array(indices, mask=~found)), ()
+        return None, values.take(pa.array(indices, mask=~mask)), ()
 
     def state_of(self, fragment: Fragment) -> int:  # noqa: ARG002 (all are filled)
         """All fragments are filled."""
@@ -109,7 +109,7 @@ class LoadedColumns(FilledColumns):
 def load_target(
     schema: pa.Schema, source: ColumnSource, pk: str, columns: Sequence[str], on_missing: str
 ) -> tuple[LoadedColumns, list[pa.Field]]:
-    """The columns that a load fills, and those that the table lacks. Raises ``UsageError`` where types differ."""
+    """Return the columns that a load fills, and those that the table lacks. Raises ``UsageError`` if types differ."""
     available = source.schema.names
     if missing := [name for name in columns if name not in available]:
         raise UsageError(f"Value column(s) {missing} not found in source schema. Available columns: {available}")
@@ -159,7 +159,7 @@ def load_target(
 
 
 def missing_rows(reader: FragmentReader, target: LoadedColumns) -> Callable[[Mapping[int, WrittenFile]], None]:
-    """A check that the source had a row for each of the table's. It raises ``UsageError``."""
+    """Return a check that raises ``UsageError`` if the source lacks a row of the table."""
 
     def check(files: Mapping[int, WrittenFile]) -> None:
         missing = sum(
@@ -179,29 +179,31 @@ def missing_rows(reader: FragmentReader, target: LoadedColumns) -> Callable[[Map
 def partitioned(
     table: LanceTable, source: ColumnSource, pk: str, columns: Sequence[str], staging: Staging, run: RunOptions
 ) -> HashedSource:
-    """Bring the rows of a source into sorted parts in a staging folder. Raises ``UsageError`` for keys given twice."""
+    """Write the rows of a source into sorted parts in a staging folder. Raises ``UsageError`` for duplicate keys."""
     names = (pk, *columns)
     size = sum(piece.size for piece in source.pieces)
     parts = max(1, min(_MOST_PARTS, -(-size // _PART_BYTES)))
     groups = tuple(dealt(source.pieces, lambda piece: piece.size, _TASK_BYTES))
     sizes = [sum(piece.size for piece in group) for group in groups]
-    cut = _told_by(CutBody(source, names, groups, parts), sizes, staging, run, table)
-    nulls, rows = (sum(told[name] for told in cut) for name in ("nulls", "rows"))
+    cut = _reports_of(CutBody(source, names, groups, parts), sizes, staging, run, table)
+    nulls, rows = (sum(report[name] for report in cut) for name in ("nulls", "rows"))
     if nulls:
         warnings.warn(f"{nulls} rows of the source have no {pk!r}, and are ignored", UserWarning, stacklevel=2)
-    files = {values: number for number, values in enumerate(sorted({one[2] for told in cut for one in told["runs"]}))}
+    files = {
+        values: number for number, values in enumerate(sorted({entry[2] for report in cut for entry in report["runs"]}))
+    }
     runs: list[list[tuple[str, int]]] = [[] for _ in range(parts)]
-    for part, name, values in (one for told in cut for one in told["runs"]):
+    for part, name, values in (entry for report in cut for entry in report["runs"]):
         runs[part].append((name, files[values]))
     body = SortBody(source.schema.field(pk), tuple(tuple(sorted(own)) for own in runs))
-    ordered = _told_by(body, [size // parts] * parts, staging, run, table)
-    doubled = sum(told["duplicates"] for told in ordered)
+    ordered = _reports_of(body, [size // parts] * parts, staging, run, table)
+    doubled = sum(report["duplicates"] for report in ordered)
     if doubled:
         raise UsageError(
             f"Source dataset contains {doubled} duplicate primary key values in column {pk!r}. "
             "Deduplicate the source before loading."
         )
-    return HashedSource(staging.location, parts, tuple(files), sum(told["bytes"] for told in cut) // max(rows, 1))
+    return HashedSource(staging.location, parts, tuple(files), sum(report["bytes"] for report in cut) // max(rows, 1))
 
 
 @dataclass(frozen=True)
@@ -243,10 +245,10 @@ class CutBody(Body):
 
         for piece in self.groups[task.index]:
             for batch in self.source.read(piece, self.columns):
-                known = batch.filter(batch.column(key).is_valid())
-                nulls += batch.num_rows - known.num_rows
-                rows, size, total = rows + known.num_rows, size + known.nbytes, total + known.nbytes
-                held += [known] if known.num_rows else []
+                keyed = batch.filter(batch.column(key).is_valid())
+                nulls += batch.num_rows - keyed.num_rows
+                rows, size, total = rows + keyed.num_rows, size + keyed.nbytes, total + keyed.nbytes
+                held += [keyed] if keyed.num_rows else []
                 if size >= _TASK_BYTES:
                     keep()
                     size = 0
@@ -279,15 +281,15 @@ class SortBody(Body):
         return {"duplicates": duplicates_in(part)}
 
 
-def _told_by(
+def _reports_of(
     body: CutBody | SortBody, sizes: Iterable[int], staging: Staging, run: RunOptions, table: LanceTable
 ) -> list[dict[str, Any]]:
-    """Run a stage, and give what each of its tasks told at its end."""
+    """Run a stage, and return the final report of each task."""
     tasks = [Task(number, body.label(number), size) for number, size in enumerate(sizes)]
     ran = Stage(body, tasks, staging, destination=table.place).run(run)
     warn_of(ran.notes, set())
     raise_failure(ran.notes)
-    return [told for told in ran.outcomes() if isinstance(told, dict)]
+    return [report for report in ran.outcomes() if isinstance(report, dict)]
 
 
 def run_load(
@@ -315,17 +317,17 @@ def run_load(
 
 
 def _added(table: LanceTable, fields: Sequence[pa.Field]) -> list[pa.Field]:
-    """Add columns, but those that another load has added meanwhile; gives which were added.
+    """Add columns, except those that another load has added meanwhile, and return the added ones.
 
-    Raises ``UsageError`` where such a column has another type.
+    Raises ``UsageError`` if such a column has another type.
     """
     while True:
-        there = table.at().schema
-        missing = [field for field in fields if field.name not in there.names]
+        schema = table.at().schema
+        missing = [field for field in fields if field.name not in schema.names]
         for field in fields:
-            if field not in missing and there.field(field.name).type != field.type:
+            if field not in missing and schema.field(field.name).type != field.type:
                 raise UsageError(
-                    f"{field.name!r} was added meanwhile, as {there.field(field.name).type}", path=table.place
+                    f"{field.name!r} was added meanwhile, as {schema.field(field.name).type}", path=table.place
                 )
         if not missing:
             return []
@@ -339,10 +341,10 @@ def _added(table: LanceTable, fields: Sequence[pa.Field]) -> list[pa.Field]:
 
 
 def _groups(reader: FragmentReader, columns: Sequence[str]) -> list[tuple[str, ...]]:
-    """The columns that have their files together in all fragments: only such can be given new files at once."""
+    """Return the groups of columns that share their files in all fragments: only these can get new files at once."""
     groups: dict[tuple[str, ...], list[str]] = {}
     for column in columns:
-        groups.setdefault(tuple(one.files.get(column, "") for one in reader.fragments), []).append(column)
+        groups.setdefault(tuple(fragment.files.get(column, "") for fragment in reader.fragments), []).append(column)
     return list(map(tuple, groups.values()))
 
 

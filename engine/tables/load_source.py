@@ -46,7 +46,7 @@ class SourcePiece:
 
 @dataclass(frozen=True)
 class ColumnSource:
-    """A source: its format, its pieces, its columns, and what tells it from another that has its place later."""
+    """A source: its format, pieces and columns, and its identity, which a later source at its place does not share."""
 
     format: Format
     pieces: tuple[SourcePiece, ...]
@@ -54,7 +54,7 @@ class ColumnSource:
     identity: tuple[Any, ...]
 
     def read(self, piece: SourcePiece, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """The rows of a piece: some columns. Raises ``ReadError``."""
+        """Yield the rows of a piece: some columns. Raises ``ReadError``."""
         if self.format == "lance":
             table = _lance_table(piece.place)
             reader = table.at(self.identity[1])
@@ -71,7 +71,7 @@ class ColumnSource:
                 yield from parquet.iter_batches(rows, row_groups=[piece.number], columns=list(columns))
             else:
                 batch = pa.ipc.open_file(file).get_batch(piece.number)
-                batch.validate(full=True)  # of bytes that were damaged, what follows would read beyond them
+                batch.validate(full=True)  # the code below would read beyond damaged bytes
                 batch = pa.RecordBatch.from_arrays([batch.column(name) for name in columns], list(columns))
                 rows = _rows_of(batch.num_rows, batch.nbytes)
                 yield from (batch.slice(at, rows) for at in range(0, batch.num_rows, rows))
@@ -87,7 +87,7 @@ def source_of(source: str | Sequence[str], given: str | None) -> ColumnSource:
     if given not in (None, "parquet", "lance", "ipc"):
         raise UsageError(f"source_format is parquet, lance or ipc, not {given!r}")
     if not isinstance(source, str):
-        places = [located(one) for one in source]
+        places = [located(path) for path in source]
         if not places:
             raise UsageError("the source has no files")
         format_ = cast("Format | None", given) or _format_of(places[0])
@@ -116,9 +116,9 @@ def _of_files(places: Sequence[Location], format_: Format) -> ColumnSource:
             if format_ == "parquet":
                 import pyarrow.parquet as pq
 
-                found = pq.ParquetFile(file)
-                own = found.schema_arrow
-                groups = [found.metadata.row_group(number) for number in range(found.num_row_groups)]
+                parquet_file = pq.ParquetFile(file)
+                own = parquet_file.schema_arrow
+                groups = [parquet_file.metadata.row_group(number) for number in range(parquet_file.num_row_groups)]
                 pieces += [
                     SourcePiece(str(place), number, group.total_byte_size) for number, group in enumerate(groups)
                 ]
@@ -140,7 +140,7 @@ def _of_files(places: Sequence[Location], format_: Format) -> ColumnSource:
 
 
 def _format_at(place: Location) -> Format:
-    """The format of a file or of a folder of files, by the ends of names."""
+    """Return the format of a file or of a folder of files, by the suffixes of names."""
     if place.name.endswith(tuple(_SUFFIXES)):
         return _format_of(place)
     folder = Folder.at(place)
@@ -148,9 +148,9 @@ def _format_at(place: Location) -> Format:
     if names is not None:
         if "_versions" in folder.folders():
             return "lance"
-        found = {_SUFFIXES[suffix] for name in names for suffix in _SUFFIXES if name.endswith(suffix)}
-        if len(found) == 1:
-            return found.pop()
+        formats = {_SUFFIXES[suffix] for name in names for suffix in _SUFFIXES if name.endswith(suffix)}
+        if len(formats) == 1:
+            return formats.pop()
     if not _is_there(place):
         raise SourceMissingError("there is no such file or folder", path=str(place), hint="Check the path.")
     raise _unknown(place)
@@ -174,21 +174,21 @@ def _unknown(place: Location) -> UsageError:
 
 
 def _files_at(place: Location, format_: Format) -> list[Location]:
-    """The file, or the files of that format in a folder, sorted."""
+    """Return the file, or the files of that format in a folder, sorted."""
     names = _names(Folder.at(place))
     if names is None:
         if not _is_there(place):
             raise SourceMissingError("there is no such file", path=str(place), hint="Check the path.")
         return [place]
     ends = tuple(suffix for suffix, of in _SUFFIXES.items() if of == format_)
-    found = sorted(name for name in names if name.endswith(ends)) or sorted(names)
-    if not found:
+    matches = sorted(name for name in names if name.endswith(ends)) or sorted(names)
+    if not matches:
         raise SourceMissingError(f"the folder has no {format_} files", path=str(place), hint="Check the path.")
-    return [place / name for name in found]
+    return [place / name for name in matches]
 
 
 def _names(folder: Folder) -> list[str] | None:
-    """The names of the files in a folder; None where it is none."""
+    """Return the names of the files in a folder, or None if it is not a folder."""
     try:
         names = list(folder.names())
     except (NotADirectoryError, FileNotFoundError):
@@ -205,13 +205,13 @@ def _size_of(place: Location) -> int:
 
 
 def _stamp(place: Location) -> tuple[int, int]:
-    """The size of a file, and when it was written, where that is known."""
+    """Return the size of a file, and its time of change if known."""
     return _size_of(place), place.stat().st_mtime_ns if isinstance(place, Path) else 0
 
 
 def _opened(place: str) -> Any:
-    found = located(place)
-    return RemoteFile(place) if isinstance(found, ObjectUrl) else pa.memory_map(place)
+    location = located(place)
+    return RemoteFile(place) if isinstance(location, ObjectUrl) else pa.memory_map(place)
 
 
 @contextlib.contextmanager
@@ -238,7 +238,7 @@ Hashes = npt.NDArray[np.uint64]
 
 
 def hashes_of(keys: pa.Array) -> Hashes:
-    """The hashes of keys, the same in each process. They are not null.
+    """Return the hashes of keys without nulls, the same in each process.
 
     Integers are mixed as by splitmix64 (Steele, Lea and Flood, 2014), everything else by pandas' SipHash.
     """
@@ -259,7 +259,7 @@ def hashes_of(keys: pa.Array) -> Hashes:
 
 
 def part_of(hashes: Hashes, parts: int) -> npt.NDArray[np.int64]:
-    """The number of the part that each hash is in."""
+    """Return the number of the part of each hash."""
     return (hashes >> np.uint64(40)).astype(np.int64) % parts
 
 
@@ -281,7 +281,7 @@ def sorted_part(tables: Sequence[pa.Table], key: str) -> pa.Table:
 
 
 def duplicates_in(part: pa.Table) -> int:
-    """The number of rows of a sorted part whose key another row before has."""
+    """Return the number of rows of a sorted part with the key of an earlier row."""
     hashes = part.column(HASH).to_numpy()
     same = np.flatnonzero(hashes[1:] == hashes[:-1]) + 1
     if not len(same):
@@ -319,23 +319,25 @@ class HashedSource:
         return f"{part:05d}.sorted"
 
     def find(self, keys: pa.Array, schema: pa.Schema) -> tuple[npt.NDArray[np.bool_], pa.RecordBatch]:
-        """The mask of the keys that the source has, and the values of these, in their order. A null is no key."""
-        found = np.zeros(len(keys), np.bool_)
-        there = np.flatnonzero(np.asarray(keys.is_valid()))
-        known = keys.take(pa.array(there)) if len(there) != len(keys) else keys
-        hashes = hashes_of(known)
+        """Return the mask of the keys that the source has, and their values, in order. A null is no key."""
+        mask = np.zeros(len(keys), np.bool_)
+        valid_rows = np.flatnonzero(np.asarray(keys.is_valid()))
+        valid_keys = keys.take(pa.array(valid_rows)) if len(valid_rows) != len(keys) else keys
+        hashes = hashes_of(valid_keys)
         numbers = part_of(hashes, self.parts)
         hits: list[npt.NDArray[np.int64]] = [np.empty((3, 0), np.int64)]
         for part in np.unique(numbers).tolist():
             mine = np.flatnonzero(numbers == part)
             table = _part(self.folder, self.name_of(part))
-            at = _places(table, hashes[mine], known.take(pa.array(mine)))
+            at = _places(table, hashes[mine], valid_keys.take(pa.array(mine)))
             hit = at >= 0
-            hits.append(np.stack([there[mine[hit]], *(table.column(name).to_numpy()[at[hit]] for name in (FILE, ROW))]))
+            hits.append(
+                np.stack([valid_rows[mine[hit]], *(table.column(name).to_numpy()[at[hit]] for name in (FILE, ROW))])
+            )
         order, files, rows = np.concatenate(hits, axis=1).astype(np.int64)
         if not len(order):
-            return found, pa.RecordBatch.from_pylist([], schema)
-        found[order] = True
+            return mask, pa.RecordBatch.from_pylist([], schema)
+        mask[order] = True
         by_file = np.argsort(files, kind="stable")
         values = [
             _part(self.folder, self.files[files[own[0]]]).select(schema.names).take(pa.array(rows[own]))
@@ -346,14 +348,14 @@ class HashedSource:
             joined.column(name).chunk(0) if joined.num_rows else pa.nulls(0, schema.field(name).type)
             for name in schema.names
         ]
-        return found, pa.RecordBatch.from_arrays(arrays, schema=schema)
+        return mask, pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 def _places(table: pa.Table, hashes: Hashes, keys: pa.Array) -> npt.NDArray[np.int64]:
-    """The row of each key in a sorted part; -1 where it is not there."""
+    """Return the row of each key in a sorted part, or -1 if it has none."""
     sorted_ = table.column(HASH).to_numpy()
     at = np.searchsorted(sorted_, hashes).astype(np.int64)
-    found = np.full(len(hashes), -1, np.int64)
+    places = np.full(len(hashes), -1, np.int64)
     open_ = np.arange(len(hashes))
     while len(open_):
         inside = at[open_] < len(sorted_)
@@ -364,10 +366,10 @@ def _places(table: pa.Table, hashes: Hashes, keys: pa.Array) -> npt.NDArray[np.i
         equal = np.asarray(
             pc.equal(table.column(KEY).take(pa.array(at[open_])).combine_chunks(), keys.take(pa.array(open_)))
         )
-        found[open_[equal]] = at[open_[equal]]
+        places[open_[equal]] = at[open_[equal]]
         open_ = open_[~equal]
         at[open_] += 1  # another key with this hash
-    return found
+    return places
 
 
 @lru_cache(maxsize=_PARTS_OPEN)
@@ -376,7 +378,7 @@ def _part(folder: str, name: str) -> pa.Table:
 
 
 def opened(folder: str, name: str) -> pa.Table:
-    """An Arrow file, mapped into memory; one of an object store from a copy that has no name."""
+    """Return an Arrow file, mapped into memory; for an object, from a copy without a name."""
     place = located(folder)
     if isinstance(place, Path):
         return pa.ipc.open_file(pa.memory_map(str(place / name))).read_all()
@@ -387,7 +389,7 @@ def opened(folder: str, name: str) -> pa.Table:
 
 
 def forget_parts() -> None:
-    """Let go of all parts, whose files may be gone."""
+    """Drop all cached parts: their files may be gone."""
     _part.cache_clear()
 
 

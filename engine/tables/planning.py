@@ -30,18 +30,18 @@ from .targets import (
     FilledColumns,
     FunctionColumns,
     note_fresh,
-    read_easily,
+    simplify_sql,
     stale_condition,
     stale_rows,
 )
 
 Window = tuple[int, int | None]
-"""The fragments of a table that are looked at: from the first to the one after the last."""
+"""The fragments of a table to consider: the first, and the one after the last."""
 WHOLE: Final[Window] = (0, None)
 _LEAST_TASK_ROWS: Final = 1024
 """Rows of a task by default, at least: of a function of 1 ms a row, a second's work."""
 _TASKS_OF_A_WORKER: Final = 4
-"""Tasks of a worker where a function takes long. Each is 10 to 20 ms of Spark's, and two more a worker made a backfill
+"""Tasks of a worker for a slow function. Each is 10 to 20 ms of Spark's, and two more a worker made a backfill
 of 1.2 million rows by a function of 1 ms take 1.6 times what Lance does, not 1.2 (bench_computed.py)."""
 _NEAR: Final = 10
 """The part of a task's rows by which it may be larger or smaller, so that a fragment is not cut."""
@@ -113,7 +113,7 @@ class RowSelection:
 
 @dataclass(frozen=True)
 class Piece:
-    """The rows of a fragment from one offset to another, for a task. ``is_whole``: it writes the fragment's file.
+    """The rows of a fragment from one offset to another, for a task. With ``is_whole`` it writes the fragment's file.
 
     ``only`` are the offsets of the rows in question; None: all in which ``where`` is true.
     """
@@ -127,16 +127,16 @@ class Piece:
 
     @property
     def rows(self) -> int:
-        """The number of rows that are looked at."""
+        """Return the number of rows in the span."""
         first, end = self.span
         if self.only is None:
             return end - first
         return bisect_left(self.only, end) - bisect_left(self.only, first)
 
     @classmethod
-    def whole(cls, one: SelectedFragment | Piece) -> Piece:
-        """All of a fragment, whose file is written."""
-        return cls(one.fragment, one.where, one.key, (0, one.fragment.rows), is_whole=True)
+    def whole(cls, choice: SelectedFragment | Piece) -> Piece:
+        """Return a piece of all rows of a fragment, for a task that writes its file."""
+        return cls(choice.fragment, choice.where, choice.key, (0, choice.fragment.rows), is_whole=True)
 
 
 def selection_of(
@@ -147,10 +147,11 @@ def selection_of(
     *,
     recompute_stale: bool = False,
 ) -> RowSelection:
-    """The rows of a version that are to be computed: of those that ``where`` names, or by default
+    """Return the rows of a version to compute: those of ``where``, or by default those without a right value.
 
-    all of a fragment whose values are of another function, or of inputs that are not the same any more, and else those
-    without a value, and, if so wanted, stale ones. Raises ``UsageError`` for a condition that is none.
+    By default these are all rows of a fragment with values of another function or of changed inputs, and in other
+    fragments the rows without a value and, with ``recompute_stale``, stale ones. Raises ``UsageError`` for an invalid
+    condition.
     """
     if recompute_stale and where is not None:
         raise UsageError("where names the rows to compute, and recompute_stale others: give one of them")
@@ -163,20 +164,22 @@ def selection_of(
     if recompute_stale:
         stale = stale_rows(reader, target.columns, fragments)
         wanted = [
-            f"({one}) OR ({stale_condition(reader, target.columns, fragment)})" if one is not None and rows else one
-            for fragment, one, rows in zip(fragments, wanted, stale, strict=True)
+            f"({condition}) OR ({stale_condition(reader, target.columns, fragment)})"
+            if condition is not None and rows
+            else condition
+            for fragment, condition, rows in zip(fragments, wanted, stale, strict=True)
         ]
     chosen = [
-        SelectedFragment(fragment, one, _key(target, fragment, one, reader.schema), rows)
-        for fragment, one, rows in zip(fragments, wanted, reader.counts(fragments, wanted), strict=True)
+        SelectedFragment(fragment, condition, _key(target, fragment, condition, reader.schema), rows)
+        for fragment, condition, rows in zip(fragments, wanted, reader.counts(fragments, wanted), strict=True)
         if rows
     ]
-    told = where if where is not None else None if by_function or by_inputs else read_easily(target.is_null)
-    return RowSelection(told, tuple(chosen), by_function, by_inputs)
+    shown = where if where is not None else None if by_function or by_inputs else simplify_sql(target.is_null)
+    return RowSelection(shown, tuple(chosen), by_function, by_inputs)
 
 
 def warn_of_mismatch(selection: RowSelection, target: FilledColumns, where: str | None) -> None:
-    """Warn where a condition leaves values of another function in place."""
+    """Warn if a condition leaves values of another function in place."""
     if where is not None and selection.udf_mismatch:
         warnings.warn(
             f"{target.name!r} has values of another function, and only those of rows where {where} are computed anew",
@@ -186,9 +189,9 @@ def warn_of_mismatch(selection: RowSelection, target: FilledColumns, where: str 
 
 
 def tasks_of(pieces: Sequence[Piece], task_rows: int) -> list[tuple[Piece, ...]]:
-    """The rows of pieces, dealt to tasks that have about as many each: ``task_rows``, or a little less.
+    """Return the rows of pieces as tasks of about equal size: ``task_rows``, or a little less.
 
-    A task ends where a piece does, if one ends near its bound: a fragment that is cut is written twice.
+    A task ends with a piece if a piece ends near its bound: a fragment that is cut is written twice.
     """
     ends = list(accumulate(piece.span[1] - piece.span[0] for piece in pieces))
     total = ends[-1] if ends else 0
@@ -197,10 +200,10 @@ def tasks_of(pieces: Sequence[Piece], task_rows: int) -> list[tuple[Piece, ...]]
     tasks: list[list[Piece]] = [[]]
     first = number = 0
     for end in sorted({*ends, *bounds} - {0}):
-        one = pieces[number]
-        begin = one.span[1] - ends[number]
+        piece = pieces[number]
+        begin = piece.span[1] - ends[number]
         span = (begin + first, begin + end)
-        tasks[-1].append(replace(one, span=span, is_whole=one.is_whole and span == one.span))
+        tasks[-1].append(replace(piece, span=span, is_whole=piece.is_whole and span == piece.span))
         if end in bounds:
             tasks.append([])
         number += end == ends[number]
@@ -209,14 +212,14 @@ def tasks_of(pieces: Sequence[Piece], task_rows: int) -> list[tuple[Piece, ...]]
 
 
 def _snapped(bound: int, ends: Sequence[int], near: int) -> int:
-    """The end of a fragment that is near a bound, or else the bound."""
+    """Return the end of a fragment near a bound, or else the bound."""
     at = bisect_left(ends, bound)
     nearest = min(ends[max(at - 1, 0) : at + 1], key=lambda end: abs(end - bound))
     return nearest if abs(nearest - bound) <= near else bound
 
 
 def task_rows_of(given: int | None, rows: int, workers: int, *, many: bool = False) -> int:
-    """The rows of a task: as asked for, or so many that each worker gets a task, or several."""
+    """Return the rows of a task: the requested number, or so many that each worker gets one or several tasks."""
     if workers == 1:
         return given or max(rows, 1)
     return given or max(_LEAST_TASK_ROWS, -(-rows // (workers * (_TASKS_OF_A_WORKER if many else 1))))
@@ -228,7 +231,7 @@ def state_of_files(columns: Sequence[str], inputs: Sequence[str], fragment: Frag
 
 
 def _key(target: FilledColumns, fragment: Fragment, where: str | None, schema: pa.Schema) -> str:
-    """The key of checkpoints: all that the values depend on."""
+    """Return the key of checkpoints, from everything that the values depend on."""
     asked = [name for name in schema.names if where is not None and name in where]
     types = [str(field.type) for field in target.fields]
     rest = token_of(target.token, types, where, asked, fragment.files_of(asked))
@@ -283,7 +286,7 @@ def backfill_options(
     run: RunOptions,
     more: Mapping[str, Any],
 ) -> BackfillOptions:
-    """The options, checked. Raises ``TypeError`` for one that is unknown, ``UsageError`` for one that cannot be."""
+    """Return the checked options. Raises ``TypeError`` for an unknown one, ``UsageError`` for an invalid one."""
     unknown = more.keys() - _KNOWN
     if unknown:
         raise TypeError(f"backfill() got an unexpected keyword argument {min(unknown)!r}")
@@ -338,7 +341,7 @@ def checked_task_size(given: int | None) -> int | None:
 
 
 def checked_count(name: str, given: int | None) -> int | None:
-    """A number of things that are asked for. Raises ``TypeError``, or ``UsageError`` for less than one."""
+    """Return a checked number of things. Raises ``TypeError``, or ``UsageError`` for less than one."""
     check_argument(name, given, int, type(None))
     if given is not None and given < 1:
         raise UsageError(f"{name} must be at least 1, got {given}")
@@ -346,7 +349,7 @@ def checked_count(name: str, given: int | None) -> int | None:
 
 
 def checked_job_id(given: str | None) -> str:
-    """The id of a job, by default a new one. Raises ``UsageError`` for one that is no name of a file."""
+    """Return a job's id, by default a new one. Raises ``UsageError`` for one that cannot be a file name."""
     check_argument("job_id", given, str, type(None))
     if given and not re.fullmatch(r"\w[\w.-]{0,99}", given, re.ASCII):
         raise UsageError(f"a job_id has letters, digits, '_', '.' and '-', at most 100, and is not {given!r}")
@@ -367,7 +370,7 @@ def window_of(num_frags: int | None, skip_frags: int) -> Window:
 
 
 def warn_ignored(name: str) -> None:
-    """Warn that an option does nothing here, and say why."""
+    """Warn that an option does nothing here, with the reason."""
     warnings.warn(f"{name} is ignored: {IGNORED[name]}", UserWarning, stacklevel=5)
 
 
@@ -390,7 +393,7 @@ class TaskNeeds:
 
 
 def admit(name: str, wanted: TaskNeeds, run: RunOptions, *, check: bool | None, strict: bool | None) -> None:
-    """Compare what ``name`` wants with what tasks get: a warning where it is more, or an error where ``strict``.
+    """Compare the needs of ``name`` with the resources of a task. Warn if they are more; raise if ``strict``.
 
     Raises ``ResourcesUnavailableError``.
     """
@@ -399,43 +402,43 @@ def admit(name: str, wanted: TaskNeeds, run: RunOptions, *, check: bool | None, 
     short = list(_lacks(wanted, resources_of(run.executor == "spark", run.master, run.conf)))
     if not short:
         return
-    told = f"{name!r} wants {' and '.join(short)}"
+    message = f"{name!r} wants {' and '.join(short)}"
     if _asked(strict, _STRICT, default=False):
         raise ResourcesUnavailableError(
-            told, hint=f"Give the session more, let it want less, or admit it all the same: {_STRICT}=0."
+            message, hint=f"Give the session more, let it want less, or admit it all the same: {_STRICT}=0."
         )
-    warnings.warn(f"{told}; it runs all the same", UserWarning, stacklevel=4)
+    warnings.warn(f"{message}; it runs all the same", UserWarning, stacklevel=4)
 
 
-def _lacks(wanted: TaskNeeds, there: Resources) -> Iterator[str]:
-    if wanted.cores > there.cores:
-        yield f"{wanted.cores:g} cores, and an executor has {there.cores}"
-    if wanted.gpus > there.gpus:
-        yield f"{wanted.gpus:g} GPUs, and an executor has {there.gpus:g}"
-    if wanted.memory is not None and there.memory is not None and wanted.memory > there.memory:
-        yield f"{wanted.memory:,} bytes of memory, and a task has {there.memory:,}"
+def _lacks(wanted: TaskNeeds, resources: Resources) -> Iterator[str]:
+    if wanted.cores > resources.cores:
+        yield f"{wanted.cores:g} cores, and an executor has {resources.cores}"
+    if wanted.gpus > resources.gpus:
+        yield f"{wanted.gpus:g} GPUs, and an executor has {resources.gpus:g}"
+    if wanted.memory is not None and resources.memory is not None and wanted.memory > resources.memory:
+        yield f"{wanted.memory:,} bytes of memory, and a task has {resources.memory:,}"
 
 
 def _asked(given: bool | None, name: str, *, default: bool) -> bool:
     if given is not None:
         return given
-    found = os.environ.get(name, "").strip().lower()
-    if found in ("", "1", "true", "yes", "0", "false", "no"):
-        return default if not found else found in ("1", "true", "yes")
-    raise UsageError(f"{name} is {found!r}, which is neither 1 nor 0")
+    value = os.environ.get(name, "").strip().lower()
+    if value in ("", "1", "true", "yes", "0", "false", "no"):
+        return default if not value else value in ("1", "true", "yes")
+    raise UsageError(f"{name} is {value!r}, which is neither 1 nor 0")
 
 
 def declare(table: LanceTable, target: FilledColumns, selected: Sequence[SelectedFragment]) -> bool:
-    """Say what is so from now on, as these fragments get values; gives whether they are of several functions then.
+    """Record in the metadata that these fragments get values; return whether values are of several functions then.
 
-    So are the values of columns that are computed of these, in the same fragments: once they are in other files, nobody
-    could tell which of them are out of date.
+    Columns that are computed from these, in the same fragments, are recorded as of several functions, too: once they
+    are in other files, outdated values could not be recognised.
     """
     schema = table.at().schema
     changes: dict[str, dict[str, str | None]] = {}
     is_mixed = False
     if isinstance(target, FunctionColumns):
-        said = {_said_of(schema, column) for column in target.columns}
+        said = {_token_in(schema, column) for column in target.columns}
         is_mixed = not said <= {None, target.token}
         wanted = SEVERAL if is_mixed else target.token
         if said != {wanted}:
@@ -444,22 +447,22 @@ def declare(table: LanceTable, target: FilledColumns, selected: Sequence[Selecte
         definition = Definition.of(entry)
         if definition is None or not set(definition.inputs_of(schema)) & set(target.columns):
             continue
-        if _said_of(schema, entry.name) not in (None, SEVERAL) and any(
-            one.fragment.files.get(entry.name) for one in selected
+        if _token_in(schema, entry.name) not in (None, SEVERAL) and any(
+            choice.fragment.files.get(entry.name) for choice in selected
         ):
             changes[entry.name] = {COMPUTED_BY: SEVERAL}
     if changes:
         table.describe(changes)
-    note_fresh(table, only={one.fragment.id for one in selected}, but=target.columns)
+    note_fresh(table, only={choice.fragment.id for choice in selected}, but=target.columns)
     return is_mixed
 
 
-def settle(table: LanceTable, target: FilledColumns) -> None:
-    """Say that all values are of one function, if they are."""
+def store_single_token(table: LanceTable, target: FilledColumns) -> None:
+    """Record that all values are of one function, if they are."""
     reader = table.at()
     if not isinstance(target, FunctionColumns) or not set(target.columns) <= set(reader.schema.names):
         return
-    said = {_said_of(reader.schema, column) for column in target.columns}
+    said = {_token_in(reader.schema, column) for column in target.columns}
     if said <= {None, target.token}:
         return
     now = replace(target, fields=tuple(reader.schema.field(column) for column in target.columns))
@@ -467,8 +470,8 @@ def settle(table: LanceTable, target: FilledColumns) -> None:
         table.describe({column: {COMPUTED_BY: target.token} for column in target.columns})
 
 
-def _said_of(schema: pa.Schema, column: str) -> str | None:
-    """The token that is said of a column; None where none is."""
+def _token_in(schema: pa.Schema, column: str) -> str | None:
+    """Return the token in a column's metadata, or None if it has none."""
     if column not in schema.names:
         return None
     said = (schema.field(column).metadata or {}).get(COMPUTED_BY.encode())

@@ -1,4 +1,4 @@
-"""Policies of errors: what becomes of a batch, and of a row, when the function of a column raises something."""
+"""Error policies: the treatment of a batch, and of a row, for which the function of a column raises."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Policy:
         self.match = match
 
     def matches(self, error: BaseException) -> bool:
-        """Whether the policy is for ``error``."""
+        """Return whether the policy is for ``error``."""
         if not isinstance(error, Exception):
             return False
         is_named = isinstance(error, self.exceptions)
@@ -111,7 +111,7 @@ class Skip(Policy):
         self.max_skip_fraction = max_skip_fraction
 
     def exceeded(self, skipped: int, total: int | None) -> bool:
-        """Whether ``skipped`` rows of ``total`` (None: nobody knows how many) are more than it allows."""
+        """Return whether ``skipped`` rows of ``total`` (None: nobody knows how many) are more than it allows."""
         if self.max_skip_count is not None and skipped > self.max_skip_count:
             return True
         return self.max_skip_fraction is not None and total is not None and skipped > self.max_skip_fraction * total
@@ -136,12 +136,12 @@ def policies_of(given: Policies | None) -> tuple[Policy, ...]:
 
 
 def policy_for(policies: Iterable[Policy], error: BaseException) -> tuple[int, Policy] | None:
-    """The first of ``policies`` that matches ``error``, with its place; None where that fails the run."""
+    """Return the first of ``policies`` that matches ``error``, with its place, or None if that fails the run."""
     return next(((at, policy) for at, policy in enumerate(policies) if policy.matches(error)), None)
 
 
 def check_skipped(policies: Sequence[Policy], skipped: Mapping[int, int], total: int | None) -> None:
-    """Raise ``SkipThresholdExceededError`` where a policy skipped more of ``total`` rows than it allows.
+    """Raise ``SkipThresholdExceededError`` if a policy skipped more of ``total`` rows than it allows.
 
     ``skipped`` counts the rows by the place of the policy. Where nobody knows the total, fractions are not looked at.
     """
@@ -156,17 +156,17 @@ def check_skipped(policies: Sequence[Policy], skipped: Mapping[int, int], total:
 
 
 def retry_transient(max_attempts: int = 3, backoff: Backoff = "exponential") -> list[Policy]:
-    """Policies that try again what may pass: lost connections, and what took too long."""
+    """Policies that retry transient errors: lost connections and timeouts."""
     return [Retry(ConnectionError, TimeoutError, InterruptedError, max_attempts=max_attempts, backoff=backoff)]
 
 
 def retry_all(max_attempts: int = 3, backoff: Backoff = "exponential") -> list[Policy]:
-    """Policies that try again whatever fails."""
+    """Policies that retry every error."""
     return [Retry(max_attempts=max_attempts, backoff=backoff)]
 
 
 def skip_on_error(max_skip_count: int | None = None, max_skip_fraction: float | None = None) -> list[Policy]:
-    """Policies that leave rows null for which the function fails."""
+    """Policies that leave failed rows null."""
     return [Skip(max_skip_count=max_skip_count, max_skip_fraction=max_skip_fraction)]
 
 

@@ -1,8 +1,8 @@
 """The run of a refresh: compute the missing rows of a view, and commit them with the removals.
 
-One commit takes rows away, brings rows in, and says of which version of the source the view is now. So a refresh that
-is cut has done nothing yet that a reader sees, and the next one goes on with what was computed; and of two that run at
-once, the second finds that its commit does not go on top of the first one's, and looks again.
+One commit removes rows, adds rows, and records the view's source version. So an interrupted refresh has changed nothing
+that a reader sees, and the next one continues with the computed values. If two run at once, the second one's commit
+conflicts with the first one's, and it plans again.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from .view import ViewChange, ViewDefinition, change_of, identity_of, tokens_of
 
 
 def key_of(target: FunctionColumns, fragment: Fragment) -> str:
-    """The key of the checkpoints of a view's column: of what the values of a fragment's rows are."""
+    """Return the key of the checkpoints of a view's column, by the origin of the values in a fragment."""
     files = inputs_token(fragment.files_of(target.inputs))
     return f"{fragment.id:08x}-{files}-{token_of(target.name, target.token, str(target.fields[0].type))}"
 
@@ -76,26 +76,28 @@ class ViewBody(Body):
         return f"rows of fragment {first.fragment.id}{f', and {len(more)} more' if more else ''}"
 
     def run(self, task: TaskRun) -> Generator[pa.RecordBatch, None, dict[str, Any]]:
-        """Write the rows of a task's pieces, and tell of the fragments in which they are."""
+        """Write the rows of a task's pieces, and report their fragments."""
         count = 0
 
         def rows() -> Iterator[pa.RecordBatch]:
             nonlocal count
             for piece in self.tasks[task.index]:
-                for batch in self._rows(piece, told):
+                for batch in self._rows(piece, failures_by_name):
                     count += batch.num_rows
                     yield batch
 
-        told: dict[str, dict[int, list[dict[str, Any]]]] = {one.name: {} for one in self.functions}
+        failures_by_name: dict[str, dict[int, list[dict[str, Any]]]] = {target.name: {} for target in self.functions}
         written = self.view.written(pa.RecordBatchReader.from_batches(self.schema, rows()), "append", self.most)
         reach("view.write")
-        failures = {name: [one for found in own.values() for one in found] for name, own in told.items()}
+        failures = {
+            name: [failure for failed in own.values() for failure in failed] for name, own in failures_by_name.items()
+        }
         errors = [
-            self._errors(target).keep_errors(fragment, found)
+            self._errors(target).keep_errors(fragment, failed)
             for target in self.functions
-            for fragment, found in told[target.name].items()
+            for fragment, failed in failures_by_name[target.name].items()
         ]
-        skipped = {name: skipped_by(found) for name, found in failures.items()}
+        skipped = {name: skipped_by(failed) for name, failed in failures.items()}
         task.rows.note("written", {"fragments": written, "rows": count, "skipped": skipped, "errors": errors})
         yield from ()
         return {"chunks": 0, "rows": count, "bytes": 0}
@@ -103,39 +105,41 @@ class ViewBody(Body):
     def _errors(self, target: FunctionColumns) -> BackfillBody:
         return BackfillBody(self.source, self.version, target, Batching(), Packed(()), self.job, home=self.view.place)
 
-    def _rows(self, piece: Piece, told: dict[str, dict[int, list[dict[str, Any]]]]) -> Iterator[pa.RecordBatch]:
+    def _rows(
+        self, piece: Piece, failures_by_name: dict[str, dict[int, list[dict[str, Any]]]]
+    ) -> Iterator[pa.RecordBatch]:
         store = CheckpointStore(self.view.place)
         values = {
-            one.name: _KeptValues(
-                store.of(key_of(one, piece.fragment), one.schema).in_order(piece.span), self.view.place
+            target.name: _KeptValues(
+                store.of(key_of(target, piece.fragment), target.schema).in_order(piece.span), self.view.place
             )
-            for one in self.functions
+            for target in self.functions
         }
         expressions = {SOURCE_ROW: "_rowid", **self.definition.expressions}
         for batch in self.source.pinned(self.version).selected(
             piece.fragment, expressions, piece.where, piece.span, rows=READ_ROWS, size=READ_BYTES
         ):
             offsets = batch.column(0).to_numpy()
-            found = batch
+            part = batch
             if piece.only is not None:
                 mask = np.isin(offsets, piece.only, assume_unique=True)
-                found, offsets = batch.filter(pa.array(mask)), offsets[mask]
-            if not found.num_rows:
+                part, offsets = batch.filter(pa.array(mask)), offsets[mask]
+            if not part.num_rows:
                 continue
-            columns = dict(zip(found.schema.names[1:], found.columns[1:], strict=True))
+            columns = dict(zip(part.schema.names[1:], part.columns[1:], strict=True))
             columns[SOURCE_ROW] = columns[SOURCE_ROW].cast(pa.int64())
             columns[IS_SET] = pa.repeat(pa.scalar(value=True), len(offsets))
             for name, column in values.items():
                 columns[name], failures = column.take(offsets)
                 if failures:
-                    told[name].setdefault(piece.fragment.id, []).extend(failures)
+                    failures_by_name[name].setdefault(piece.fragment.id, []).extend(failures)
             yield pa.RecordBatch.from_arrays(
                 [_as(columns.get(field.name), field, len(offsets)) for field in self.schema], schema=self.schema
             )
 
 
 class _KeptValues:
-    """The values of a column that checkpoints of a fragment have, handed out in the order of rows."""
+    """The values of a column from a fragment's checkpoints, handed out in the order of rows."""
 
     def __init__(self, pieces: Iterator[Computed], place: str) -> None:
         self._pieces = pieces
@@ -143,7 +147,7 @@ class _KeptValues:
         self._held: list[Computed] = []
 
     def take(self, offsets: Offsets) -> tuple[pa.Array, list[dict[str, Any]]]:
-        """The values of rows, all after those that were taken before, and what failed in them."""
+        """Return the values of rows, all after earlier ones, and their failures."""
         last = int(offsets[-1])
         while not self._held or int(self._held[-1].offsets[-1]) < last:
             piece = next(self._pieces, None)
@@ -161,7 +165,7 @@ class _KeptValues:
         taken = values.slice(int(at[0]), len(at)) if is_run else values.take(pa.array(at))
         self._held = [all_] if int(all_.offsets[-1]) > last else []
         wanted = set(offsets.tolist()) if all_.failures else set()
-        return taken, [one for one in all_.failures if (one["row_address"] & 0xFFFFFFFF) in wanted]
+        return taken, [failure for failure in all_.failures if (failure["row_address"] & 0xFFFFFFFF) in wanted]
 
     def _lost(self) -> WriteError:
         return WriteError(
@@ -173,7 +177,7 @@ class _KeptValues:
 
 
 def _as(column: pa.Array | None, field: pa.Field, rows: int) -> pa.Array:
-    """A column as the view has it; nulls where the query has none of that name."""
+    """Return a column in the view's type; nulls if the query has none of that name."""
     if column is None:
         return pa.nulls(rows, field.type)
     return column if column.type == field.type else column.cast(field.type)
@@ -196,17 +200,17 @@ class ViewVersions:
     @property
     def oldest(self) -> int:
         """The oldest version of the source that a refresh reads."""
-        return min(one.version for one in (self.before, self.after) if one is not None)
+        return min(reader.version for reader in (self.before, self.after) if reader is not None)
 
     @property
     def is_current(self) -> bool:
-        """Whether the view is of that version."""
+        """Return whether the view is already of the wanted version."""
         return self.before is not None and self.before.version == self.after.version
 
 
 @dataclass(frozen=True)
 class RefreshRun:
-    """A run of a refresh, as it is asked for. ``versions_of`` gives what there is of the view now."""
+    """A run of a refresh with its options. ``versions_of`` returns the view's present state."""
 
     view: LanceTable
     source: LanceTable
@@ -221,7 +225,7 @@ class RefreshRun:
     def __call__(self, counts: RunCounts) -> ViewChange | None:
         """Bring the view to the version of the source, and count its rows as they are committed.
 
-        Gives what was changed; None where nothing was to be done. Raises whatever a function raised.
+        Return the change, or None if nothing was to be done. Raises a function's error.
         """
         written: list[str] | None = None
         made_of: Any = None
@@ -238,7 +242,7 @@ class RefreshRun:
                 versions.before,
                 versions.after,
             )
-            asked = (versions.definition, change.state, [(one.fragment.id, one.rows) for one in change.coming])
+            asked = (versions.definition, change.state, [(entry.fragment.id, entry.rows) for entry in change.coming])
             if written is None or made_of != asked:
                 written, made_of = self._written(versions, change, counts), asked
             reach("view.commit")
@@ -265,7 +269,7 @@ class RefreshRun:
         return published or None
 
     def _written(self, versions: ViewVersions, change: ViewChange, counts: RunCounts) -> list[str]:
-        """The fragments with the rows that come, once tasks have computed and written them."""
+        """Compute and write the new rows by tasks, and return their fragments."""
         counts.rows, counts.total = change.rows, len(change.coming)
         counts.skipped.clear()
         if not change.coming:
@@ -287,39 +291,41 @@ class RefreshRun:
             )
             pieces = self._pieces(versions, change, target)
             work.checkpointed(pieces)
-        told = self._assembled(versions, change, replace(run, progress=None) if versions.functions else run)
-        counts.errors += [name for one in told for name in one["errors"]]
+        reports = self._assembled(versions, change, replace(run, progress=None) if versions.functions else run)
+        counts.errors += [name for report in reports for name in report["errors"]]
         for target in versions.functions:
-            skipped = sum((Counter(one["skipped"][target.name]) for one in told), Counter[str]())
+            skipped = sum((Counter(report["skipped"][target.name]) for report in reports), Counter[str]())
             target.check_skipped(skipped, change.rows)
             counts.skipped += skipped
-        rows = sum(one["rows"] for one in told)
+        rows = sum(report["rows"] for report in reports)
         if rows != change.rows:
             raise WriteError(
                 f"the condition was true in {change.rows:,} rows, and then in {rows:,}",
                 path=self.view.place,
                 hint="Nothing was committed. A view's condition has to say the same each time, as random() does not.",
             )
-        return [fragment for one in told for fragment in one["fragments"]]
+        return [fragment for report in reports for fragment in report["fragments"]]
 
     def batching_of(self, target: FunctionColumns) -> Batching:
-        """The limits of batches of a function: those that were asked for, or its own."""
+        """Return the limits of a function's batches: the requested ones, or its own."""
         udf, asked = target.udf, self.batching
         least = asked.least if asked.least > 1 else udf.min_checkpoint_size
         first, most = asked.first or udf.checkpoint_size, asked.most or udf.max_checkpoint_size
         return replace(asked, first=first, least=least, most=most)
 
     def _pieces(self, versions: ViewVersions, change: ViewChange, target: FunctionColumns | None) -> list[Piece]:
-        """The rows that come, large fragments cut for several tasks."""
+        """Return the pieces of the new rows, with large fragments cut for several tasks."""
         task_rows = self._task_rows(change)
         pieces: list[Piece] = []
-        for one in change.coming:
-            key = "" if target is None else key_of(target, one.fragment)
-            first, end = (0, one.fragment.rows) if one.only is None else (int(one.only[0]), int(one.only[-1]) + 1)
-            count = max(1, -(-one.rows // task_rows))
+        for entry in change.coming:
+            key = "" if target is None else key_of(target, entry.fragment)
+            first, end = (
+                (0, entry.fragment.rows) if entry.only is None else (int(entry.only[0]), int(entry.only[-1]) + 1)
+            )
+            count = max(1, -(-entry.rows // task_rows))
             bounds = [first + (end - first) * number // count for number in range(count + 1)]
             pieces += [
-                Piece(one.fragment, versions.definition.condition, key, span, is_whole=False, only=one.only)
+                Piece(entry.fragment, versions.definition.condition, key, span, is_whole=False, only=entry.only)
                 for span in pairwise(bounds)
             ]
         return pieces
@@ -328,7 +334,7 @@ class RefreshRun:
         return task_rows_of(self.task_rows, change.rows, self.workers)
 
     def _assembled(self, versions: ViewVersions, change: ViewChange, run: RunOptions) -> list[dict[str, Any]]:
-        """The tidings of the tasks that have written the rows."""
+        """Write the rows by tasks, and return their reports."""
         pieces = self._pieces(versions, change, None)
         tasks = list(dealt(pieces, lambda piece: max(piece.rows, 1), self._task_rows(change)))
         body = ViewBody(
@@ -353,11 +359,11 @@ class RefreshRun:
         return [note.data for note in sorted(ran.notes, key=lambda note: note.task) if note.kind == "written"]
 
     def _forget(self, versions: ViewVersions, change: ViewChange) -> None:
-        """Remove checkpoints of what the view has now."""
+        """Remove checkpoints of committed rows."""
         store = CheckpointStore(self.view.place)
         for target in versions.functions:
-            for one in change.coming:
-                store.of(key_of(target, one.fragment)).remove()
+            for entry in change.coming:
+                store.of(key_of(target, entry.fragment)).remove()
 
 
 def versions_of(
@@ -367,14 +373,14 @@ def versions_of(
     source: LanceTable,
     after: FragmentReader,
 ) -> ViewVersions:
-    """A view as it is, and the version of its source that is wanted.
+    """Return the view's present state, and the wanted version of its source.
 
-    Where the version of the source of which it is cannot be read any more, or is of another table, it is made anew; and
-    where it has another number of rows than then.
+    The view is recomputed if its source version can no longer be read or is of another table, and if its number of rows
+    has changed since.
     """
     state = definition.state
     before = None
-    rows = sum(one.rows - one.deleted for one in reader.fragments)
+    rows = sum(fragment.rows - fragment.deleted for fragment in reader.fragments)
     if state is not None and dict(state.functions) == tokens_of(functions) and state.rows in (None, rows):
         before = after if state.version == after.version else _opened(source, state.version)
         if before is not None and identity_of(before) != state.identity:
@@ -470,7 +476,7 @@ def refresh_plan(parts: TableParts, /, *, src_version: int | None = None) -> Ref
     """The plan of ``Table.plan_refresh``."""
     versions = _versions(parts, src_version)
     fragments = versions.after.fragments
-    total = sum(one.rows - one.deleted for one in fragments)
+    total = sum(fragment.rows - fragment.deleted for fragment in fragments)
     change = None
     if not versions.is_current:
         change = change_of(versions.reader, versions.definition, versions.functions, versions.before, versions.after)
@@ -564,7 +570,7 @@ def refresh_job(
 
 
 def _versions(parts: TableParts, src_version: int | None) -> ViewVersions:
-    """The view as it is, and the version of its source that is asked for."""
+    """Return the view's present state, and the requested version of its source."""
     reader = parts.lance.at()
     definition = ViewDefinition.of(reader.schema)
     if definition is None:
@@ -585,8 +591,8 @@ def _versions(parts: TableParts, src_version: int | None) -> ViewVersions:
             hint="Rows of a table without stable row ids are not known again once it was compacted.",
         )
     functions = [
-        _target(name, reader.schema.field(name), resolve(one, parts.modules), one.inputs_of(after.schema))
-        for name, one in definition.functions(reader.schema).items()
+        _target(name, reader.schema.field(name), resolve(function, parts.modules), function.inputs_of(after.schema))
+        for name, function in definition.functions(reader.schema).items()
     ]
     return versions_of(definition, reader, functions, source, after)
 

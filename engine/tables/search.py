@@ -72,7 +72,7 @@ class RowsWithWords:
 
 
 class Reranker(Protocol):
-    """Whatever makes one ranking of two."""
+    """An object that fuses two rankings."""
 
     def rerank_hybrid(self, query: str, vector_results: pa.Table, fts_results: pa.Table) -> pa.Table:
         """The rows of both, each once, the best first, with the column ``_relevance_score``."""
@@ -98,9 +98,9 @@ class RankFusion:
         scores = np.array([shares[id_] for id_ in places], np.float32)
         order = np.argsort(-scores, kind="stable")
         both = pa.concat_tables([vector_results, fts_results], promote_options="default")
-        found = both.take(pa.array(np.array(list(places.values()), np.int64)[order]))
-        kept = [name for name in found.column_names if name not in (DISTANCE, SCORE)]
-        return found.select(kept).append_column(RELEVANCE, pa.array(scores[order]))
+        rows = both.take(pa.array(np.array(list(places.values()), np.int64)[order]))
+        names = [name for name in rows.column_names if name not in (DISTANCE, SCORE)]
+        return rows.select(names).append_column(RELEVANCE, pa.array(scores[order]))
 
 
 def ranked(
@@ -112,9 +112,9 @@ def ranked(
     reranker: Reranker,
     window: tuple[int, int],
 ) -> pa.Table:
-    """The rows of a ranking, the best first: SQL expressions, a score, and, where two are made one, the rows' ids.
+    """Return the rows of a ranking, the best first: SQL expressions, a score, and, for a fused ranking, the rows' ids.
 
-    ``window`` are the number of rows that are wanted, and of those before them.
+    ``window`` are the number of wanted rows, and of skipped ones before them.
     """
     most, skipped = window
     if taken := [name for name in SCORES if name in reader.schema.names]:
@@ -123,15 +123,15 @@ def ranked(
         )
     if near is not None and words is not None:  # by name alone: an id nobody needs is a fifth of a search for words
         expressions = {**expressions, ROW_ID: ROW_ID}
-    found = []
-    for one, score in ((near, DISTANCE), (words, SCORE)):
-        if one is not None:
-            asked = one.ask(max(most + skipped, 1))
-            found.append(_scanned(reader, {**expressions, score: score}, where, asked))
-    if len(found) == 1:
-        return found[0].slice(skipped, most)
+    rankings = []
+    for search, score in ((near, DISTANCE), (words, SCORE)):
+        if search is not None:
+            asked = search.ask(max(most + skipped, 1))
+            rankings.append(_scanned(reader, {**expressions, score: score}, where, asked))
+    if len(rankings) == 1:
+        return rankings[0].slice(skipped, most)
     assert words is not None
-    fused = reranker.rerank_hybrid(words.text, *found)
+    fused = reranker.rerank_hybrid(words.text, *rankings)
     missing = [name for name in (*expressions, RELEVANCE) if name not in fused.column_names]
     if missing:
         raise UsageError(f"the reranker gave no column {missing[0]!r}", hint="It is to give the rows as it gets them.")
@@ -151,40 +151,42 @@ def _scanned(
 
 
 def vector_column(schema: pa.Schema, name: str | None) -> str:
-    """The column of vectors that is meant; without a name, the only one. Raises ``UsageError``."""
+    """Return the named column of vectors; without a name, the only one. Raises ``UsageError``."""
     if name is not None:
         if name not in schema.names:
             raise UsageError(f"there is no column {name!r}", hint=f"There are: {', '.join(schema.names)}.")
         if not _is_vector(schema.field(name).type):
             raise UsageError(f"the column {name!r} has no vectors, but {schema.field(name).type}")
         return name
-    found = [field.name for field in schema if _is_vector(field.type)]
-    if len(found) != 1:
-        told = f"there are several columns of vectors, {', '.join(found)}" if found else "there is no column of vectors"
-        raise UsageError(told, hint="Name one, as vector_column_name=." if found else None)
-    return str(found[0])
+    names = [field.name for field in schema if _is_vector(field.type)]
+    if len(names) != 1:
+        reason = (
+            f"there are several columns of vectors, {', '.join(names)}" if names else "there is no column of vectors"
+        )
+        raise UsageError(reason, hint="Name one, as vector_column_name=." if names else None)
+    return str(names[0])
 
 
 def vector_of(query: Any, column: str, type_: pa.DataType, *, shown: str | None = None) -> pa.Array:
-    """Return a query as a vector of a column, which errors call ``shown``. Raises ``UsageError`` for what is none."""
+    """Return a query as a vector of a column. Errors call it ``shown``. Raises ``UsageError`` for an invalid query."""
     try:
         given = query if isinstance(query, (pa.Array, pa.ChunkedArray)) else pa.array(np.asarray(query))
         given = given.combine_chunks() if isinstance(given, pa.ChunkedArray) else given
-        found = given.cast(type_.value_type)
+        vector = given.cast(type_.value_type)
     except (pa.ArrowException, TypeError, ValueError) as error:
         raise UsageError(f"the query is no vector of numbers: {error}") from None
-    if found.null_count or len(found) != type_.list_size:
+    if vector.null_count or len(vector) != type_.list_size:
         raise UsageError(
-            f"the query has {len(found) - found.null_count} numbers, "
+            f"the query has {len(vector) - vector.null_count} numbers, "
             f"and vectors of {shown or repr(column)} have {type_.list_size}"
         )
-    if pa.types.is_floating(found.type) and not np.isfinite(found.to_numpy(zero_copy_only=False)).all():
+    if pa.types.is_floating(vector.type) and not np.isfinite(vector.to_numpy(zero_copy_only=False)).all():
         raise UsageError("the query has a number that is not finite, to which nothing has a distance")
-    return found
+    return vector
 
 
 def word_columns(schema: pa.Schema, columns: str | Sequence[str] | None) -> tuple[str, ...]:
-    """The columns in which words are looked for. Raises ``UsageError`` for those that are not there."""
+    """Return the columns to search for words. Raises ``UsageError`` for missing ones."""
     names = () if columns is None else (columns,) if isinstance(columns, str) else tuple(columns)
     if unknown := [name for name in names if name not in schema.names]:
         raise UsageError(f"there is no column {unknown[0]!r}", hint=f"There are: {', '.join(schema.names)}.")
@@ -204,7 +206,7 @@ _INPUT: Final = "__input_"
 
 @dataclass(frozen=True)
 class AskedColumns:
-    """The columns that a query asks for, SQL and functions, and what these are called with."""
+    """The columns of a query, SQL and functions, and the inputs of the functions."""
 
     columns: Mapping[str, QueryColumn]
     inputs: Mapping[str, str]
@@ -212,23 +214,23 @@ class AskedColumns:
 
     @classmethod
     def of(cls, columns: Mapping[str, QueryColumn] | None, more: Iterable[str], reader: FragmentReader) -> AskedColumns:
-        """Those of a query of a version, by default all of the table, and ``more``.
+        """Return the columns of a query on a version, by default all of the table, and ``more``.
 
-        Raises ``UsageError`` for what is not there.
+        Raises ``UsageError`` for missing columns.
         """
         columns = dict(columns or {name: quoted(name) for name in reader.schema.names})
         columns |= {name: name for name in more if name not in columns}
-        functions = (one for one in columns.values() if isinstance(one, UDF))
+        functions = (column for column in columns.values() if isinstance(column, UDF))
         inputs = {f"{_INPUT}{name}": quoted(name) for name in inputs_of(functions, reader.schema)}
         return cls(columns, inputs, reader.schema)
 
     @property
     def expressions(self) -> dict[str, str]:
-        """SQL of what is read."""
-        return {**{name: one for name, one in self.columns.items() if isinstance(one, str)}, **self.inputs}
+        """Return the SQL expressions to read."""
+        return {**{name: column for name, column in self.columns.items() if isinstance(column, str)}, **self.inputs}
 
     def schema(self, reader: FragmentReader) -> pa.Schema:
-        """The columns of the answer, which is no ranking."""
+        """Return the columns of an answer without a ranking."""
         return self.finished_schema(reader.expressed_schema({**self.expressions, ROW_ID: ROW_ID}))
 
     def scanned(
@@ -239,41 +241,41 @@ class AskedColumns:
         skipped: int = 0,
         fragments: Sequence[int] | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """The rows in which a condition is true in the table's order, so many after others, of some fragments."""
-        found = reader.expressed(self.expressions, condition, fragments=fragments, limit=most, offset=skipped)
-        return map(self.finished, found)
+        """Yield the rows of some fragments that match a condition, in order: ``most`` after ``skipped`` ones."""
+        batches = reader.expressed(self.expressions, condition, fragments=fragments, limit=most, offset=skipped)
+        return map(self.finished, batches)
 
     def finished(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """A batch of what was read, with the functions' columns."""
+        """Return a batch that was read, with the functions' columns."""
         if batch.schema.names == [*self.columns]:
             return batch
         arrays = []
-        for name, one in self.columns.items():
-            if isinstance(one, UDF):
-                names = inputs_of([one], self.source)
-                given = [batch.column(f"{_INPUT}{column}") for column in names]
-                arrays.append(one.compute(pa.RecordBatch.from_arrays(given, names)))
+        for name, column in self.columns.items():
+            if isinstance(column, UDF):
+                names = inputs_of([column], self.source)
+                given = [batch.column(f"{_INPUT}{input_name}") for input_name in names]
+                arrays.append(column.compute(pa.RecordBatch.from_arrays(given, names)))
             else:
                 arrays.append(batch.column(name))
         return pa.RecordBatch.from_arrays(arrays, schema=self.finished_schema(batch.schema))
 
     def finished_schema(self, read: pa.Schema) -> pa.Schema:
-        """The columns of what was read, with those of functions."""
+        """Return the schema of a batch that was read, with the functions' columns."""
         return pa.schema(
             [
-                pa.field(name, one.data_type) if isinstance(one, UDF) else read.field(name)
-                for name, one in self.columns.items()
+                pa.field(name, column.data_type) if isinstance(column, UDF) else read.field(name)
+                for name, column in self.columns.items()
             ]
         )
 
 
 def inputs_of(functions: Iterable[UDF], schema: pa.Schema) -> list[str]:
     """The columns of a table that functions are called with, each once. Raises ``UsageError`` for those it lacks."""
-    found: dict[str, None] = {}
+    names: dict[str, None] = {}
     for function in functions:
         check_against(schema, function)
-        found |= dict.fromkeys(schema.names if function.inputs is None else function.inputs)
-    return list(found)
+        names |= dict.fromkeys(schema.names if function.inputs is None else function.inputs)
+    return list(names)
 
 
 RANKED_ROWS: Final = 10
@@ -317,7 +319,7 @@ class TableQuery:
         given = columns if isinstance(columns, Mapping) else {name: quoted(name) for name in columns}
         if not given:
             raise UsageError("select() got no columns")
-        return replace(self, columns={name: _column(name, one) for name, one in given.items()})
+        return replace(self, columns={name: _column(name, column) for name, column in given.items()})
 
     def limit(self, rows: int | None) -> TableQuery:
         """At most so many rows; None: all, or ten of a ranking."""
@@ -376,7 +378,7 @@ class TableQuery:
 
     @property
     def is_ranked(self) -> bool:
-        """Whether rows come in another order than the table's."""
+        """Return whether rows come in another order than the table's."""
         return self.is_hybrid or self.near is not None or self.words is not None
 
     # --- answers
@@ -399,8 +401,8 @@ class TableQuery:
         reader = self.table.newest()
         asked = self._asked(reader)
         if self.is_ranked:
-            found = self._ranked(reader, asked)
-            schema, given = found.schema, iter(found.to_batches())
+            rows = self._ranked(reader, asked)
+            schema, given = rows.schema, iter(rows.to_batches())
         else:
             schema, given = asked.schema(reader), asked.scanned(reader, self.condition, self.most, self.skipped)
         if batch_size is not None:
@@ -432,12 +434,12 @@ class TableQuery:
             missing = "vector(…)" if self.near is None else "text(…)"
             raise UsageError("a hybrid search is one for a vector and for words", hint=f"Add .{missing}.")
         window = (RANKED_ROWS if self.most is None else self.most, self.skipped)
-        expressions = {name: one for name, one in asked.expressions.items() if name not in SCORES}
-        found = ranked(reader, expressions, self.condition, self.near, self.words, self.reranker, window)
-        if found.column_names == [*asked.columns]:
-            return found
-        batches = [asked.finished(batch) for batch in found.combine_chunks().to_batches()]
-        return pa.Table.from_batches(batches, asked.finished_schema(found.schema))
+        expressions = {name: expression for name, expression in asked.expressions.items() if name not in SCORES}
+        rows = ranked(reader, expressions, self.condition, self.near, self.words, self.reranker, window)
+        if rows.column_names == [*asked.columns]:
+            return rows
+        batches = [asked.finished(batch) for batch in rows.combine_chunks().to_batches()]
+        return pa.Table.from_batches(batches, asked.finished_schema(rows.schema))
 
     def _near(self, method: str) -> NearRows:
         if self.near is None:
@@ -476,7 +478,7 @@ _MOST_TASKS: Final = 1024
 
 
 class PartSource(Protocol):
-    """Whatever gives the rows of numbered parts. It pickles."""
+    """A source of rows by numbered parts. It pickles."""
 
     def rows(self, index: int) -> Iterator[pa.RecordBatch]:
         """The rows of a part."""
@@ -500,14 +502,14 @@ class FragmentParts:
 
 @dataclass(frozen=True)
 class FoundRows:
-    """Rows that were found before."""
+    """Rows in memory: the answer of a query."""
 
-    found: pa.Table
+    table: pa.Table
 
     def rows(self, index: int) -> Iterator[pa.RecordBatch]:
         """All of them."""
         del index
-        return iter(self.found.to_batches())
+        return iter(self.table.to_batches())
 
 
 @dataclass(frozen=True)
@@ -536,9 +538,9 @@ def frame_of_fragments(
     return _frame_of(source, asked.schema(reader), len(parts))
 
 
-def frame_of_rows(found: pa.Table) -> SparkFrame:
+def frame_of_rows(rows: pa.Table) -> SparkFrame:
     """Rows as a DataFrame, in types that Spark has."""
-    return _frame_of(FoundRows(found), found.schema, 1)
+    return _frame_of(FoundRows(rows), rows.schema, 1)
 
 
 def _frame_of(source: PartSource, columns: pa.Schema, parts: int) -> SparkFrame:

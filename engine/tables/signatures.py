@@ -68,7 +68,7 @@ class Parameter:
 
 
 @dataclass(frozen=True, slots=True)
-class Returned:
+class ReturnType:
     """The return annotation: the type of the column, and of each column of ``Columns[T]``."""
 
     data_type: pa.DataType | None = None
@@ -83,7 +83,7 @@ class FunctionSignature:
     kind: FunctionKind
     parameters: tuple[Parameter, ...]
     takes_any_number: bool
-    returned: Returned
+    returned: ReturnType
 
     @property
     def fewest(self) -> int:
@@ -94,7 +94,7 @@ class FunctionSignature:
 def signature_of(
     function: Callable[..., Any], name: str, local_names: Mapping[str, Any], data_type: pa.DataType | None
 ) -> FunctionSignature:
-    """Look at a function that is called with columns, ``name`` in errors.
+    """Return the signature of a function that is called with columns, ``name`` in errors.
 
     ``local_names`` are those of where it was defined, in which annotations that are strings are looked up.
 
@@ -138,7 +138,7 @@ _WRAP = "Call it from a function of your own."
 
 
 class _Unknown:
-    """An annotation that is missing, or names something that is not there."""
+    """A missing annotation, or one that names something unknown."""
 
     def __init__(self, text: str | None, reason: str | None = None) -> None:
         self.text = text
@@ -155,7 +155,7 @@ class _Names:
         self._locals = {**local_names, **cells}
 
     def resolved(self, annotation: Any) -> Any:
-        """The annotation itself, where it is a string what that means; an ``_Unknown`` where that is not known."""
+        """Return an annotation, a string resolved; ``_Unknown`` if it cannot be resolved."""
         if annotation is inspect.Parameter.empty:
             return _Unknown(None)
 
@@ -205,7 +205,7 @@ def _name_of(annotation: Any) -> str | None:
     return plain.__qualname__ if isinstance(plain, type) else str(plain)
 
 
-def _returned(annotation: Any, kind: FunctionKind, name: str, data_type: pa.DataType | None) -> Returned:
+def _returned(annotation: Any, kind: FunctionKind, name: str, data_type: pa.DataType | None) -> ReturnType:
     if isinstance(annotation, _Unknown):
         text = annotation.text
         if text is not None and "Columns[" in text:
@@ -213,16 +213,16 @@ def _returned(annotation: Any, kind: FunctionKind, name: str, data_type: pa.Data
                 f"UDF {name!r} returns {text}, and that cannot be looked up: {annotation.reason}",
                 hint="Define the class at the top of the module.",
             )
-        return Returned(data_type, text=text)
+        return ReturnType(data_type, text=text)
     if get_origin(annotation) is Annotated and _SIBLINGS in get_args(annotation)[1:]:
         fields = _fields(get_args(annotation)[0], name, data_type)
-        return Returned(pa.struct(fields), fields, f"Columns[{_name_of(annotation)}]")
+        return ReturnType(pa.struct(fields), fields, f"Columns[{_name_of(annotation)}]")
     follows = _arrow_type(annotation) if kind is FunctionKind.SCALAR else None
-    return Returned(follows if data_type is None else data_type, text=_name_of(annotation))
+    return ReturnType(follows if data_type is None else data_type, text=_name_of(annotation))
 
 
 def _arrow_type(annotation: Any) -> pa.DataType | None:
-    """The type of a column whose values are annotated so; None where that does not follow from it."""
+    """Return the type of a column with this annotation, or None if it does not follow from it."""
     if get_origin(annotation) is Annotated:
         said = [part for part in get_args(annotation)[1:] if isinstance(part, pa.DataType)]
         if said:
@@ -232,7 +232,7 @@ def _arrow_type(annotation: Any) -> pa.DataType | None:
 
 
 def _fields(kind: Any, name: str, data_type: pa.DataType | None) -> tuple[pa.Field, ...]:
-    """The columns of ``Columns[kind]``, of the types that ``data_type``, a struct, says or that follow from it."""
+    """Return the columns of ``Columns[kind]``, with the types of the struct ``data_type`` or of the annotations."""
     is_named_tuple = isinstance(kind, type) and issubclass(kind, tuple) and hasattr(kind, "_fields")
     if not (is_named_tuple or (isinstance(kind, type) and dataclasses.is_dataclass(kind)) or typing.is_typeddict(kind)):
         raise UsageError(f"UDF {name!r}: Columns[T] wants a NamedTuple, a dataclass or a TypedDict, not {kind!r}")
@@ -256,12 +256,12 @@ def _fields(kind: Any, name: str, data_type: pa.DataType | None) -> tuple[pa.Fie
     hints = typing.get_type_hints(kind, include_extras=True)
     fields = []
     for field in names:
-        found = _arrow_type(hints.get(field))
-        if found is None:
+        type_ = _arrow_type(hints.get(field))
+        if type_ is None:
             raise UsageError(
                 f"UDF {name!r}: the type of the column {field!r} does not follow from its annotation "
                 f"{hints.get(field)}",
                 hint="Give the types as data_type=pyarrow.struct(…), or annotate it as Annotated[…, pyarrow type].",
             )
-        fields.append(pa.field(field, found))
+        fields.append(pa.field(field, type_))
     return tuple(fields)

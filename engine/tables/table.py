@@ -48,9 +48,9 @@ R = TypeVar("R")
 def arguments_of(
     prepare: Callable[Concatenate[TableParts, P], J], *, without: tuple[str, ...] = ()
 ) -> Callable[[Callable[[Table, J], R]], Callable[Concatenate[Table, P], R]]:
-    """Let a method take the arguments of a function, but for some keywords, and get what the function gives for them.
+    """Give a method the arguments of a function, except some keywords; the method gets the function's result for them.
 
-    So an argument list is written once, and ``help`` and type checkers show it for each method that has it.
+    So an argument list is written once, and ``help`` and type checkers show it for each such method.
     """
 
     def decorated(method: Callable[[Table, J], R]) -> Callable[Concatenate[Table, P], R]:
@@ -68,12 +68,14 @@ def arguments_of(
             except TypeError:
                 try:
                     shown.bind(self, *args, **kwargs)
-                except TypeError as error:  # which Python says of the function
+                except TypeError as error:  # Python's message names the function
                     raise TypeError(f"{method.__qualname__}() {error}") from None
                 raise
             return method(self, prepared)
 
-        called.__annotations__ = {one.name: one.annotation for one in taken[1:]} | {"return": shown.return_annotation}
+        called.__annotations__ = {parameter.name: parameter.annotation for parameter in taken[1:]} | {
+            "return": shown.return_annotation
+        }
         vars(called)["__signature__"] = shown
         return called
 
@@ -83,7 +85,7 @@ def arguments_of(
 class Table:
     """The Lance table at a place, whose columns may be computed by functions.
 
-    Raises ``NotFoundError`` where there is no table, ``ReadError`` where it is damaged, ``WriteError`` where it cannot
+    Raises ``NotFoundError`` if there is no table, ``ReadError`` if it is damaged, ``WriteError`` if it cannot
     be written, each when it is found.
 
     Parameters
@@ -259,8 +261,10 @@ class Table:
 
         Raises ``ValueError`` for columns that are not there, or are computed together with others.
         """
-        of_lance = (one for one in alterations if not {"udf", "virtual_column"} & set(one))
-        check_own(self._lance, [str(one.get("path")) for one in of_lance if isinstance(one, Mapping)])
+        of_lance = (alteration for alteration in alterations if not {"udf", "virtual_column"} & set(alteration))
+        check_own(
+            self._lance, [str(alteration.get("path")) for alteration in of_lance if isinstance(alteration, Mapping)]
+        )
         altered(self._lance, alterations, sources_of(self._lance))
 
     def drop_columns(self, columns: Sequence[str]) -> None:
@@ -361,7 +365,7 @@ class Table:
 
     @arguments_of(load_job)
     def load_columns(self, job: PreparedJob[str]) -> str:
-        """Fill columns from files or another table, by a primary key, and wait for it; gives the job's id.
+        """Fill columns from files or another table, by a primary key; wait for it, and return the job's id.
 
         Columns that the table lacks are added. A row whose key the source has gets the source's value, also where that
         is null; several rows with one key each get it.
@@ -477,8 +481,8 @@ class Table:
 
         ``backfill(column, where=f"_rowaddr IN ({addresses})")`` tries them again, until the table is compacted.
         """
-        found = {record.row_address for record in self.get_errors(job_id, column_name)}
-        return sorted(address for address in found if address is not None)
+        addresses = {record.row_address for record in self.get_errors(job_id, column_name)}
+        return sorted(address for address in addresses if address is not None)
 
     # --- search
 
@@ -602,7 +606,7 @@ class Table:
     def cleanup_old_versions(
         self, older_than: Moment | None = None, *, delete_unverified: bool = False
     ) -> CleanupStats:
-        """Remove versions of an age, but those with a tag, and all that only they need; gives how much that was.
+        """Remove versions of an age, except tagged ones, and all that only they need; return what was removed.
 
         Checkpoints and files of columns go, too, that nothing needs. A job that runs keeps the versions from its own
         on, its checkpoints and its files; a job on another host of which nothing is heard for an hour runs no more.
@@ -625,7 +629,7 @@ class Table:
 
 
 ROWS: Final = "rows are a list of mappings of names to values, Arrow's, or a DataFrame's"
-"""What an error says of that which has none."""
+"""The message of an error about data without rows."""
 
 
 NativeTable = Table

@@ -31,16 +31,16 @@ Addresses = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class FilledColumns(ABC):
-    """Columns that are filled together, and what gives their values of which others. It pickles."""
+    """Columns that are filled together, the giver of their values, and its inputs. It pickles."""
 
     name: str
     fields: tuple[pa.Field, ...]
     inputs: tuple[str, ...]
 
     is_cheap: ClassVar[bool] = False
-    """Whether values are found faster than they are written: then fragments are not cut, nor kept in parts."""
+    """Whether computing values is faster than writing them: then fragments are not cut, and have no checkpoints."""
     keeps_others: ClassVar[bool] = False
-    """Whether rows that are looked at may stay as they are."""
+    """Whether selected rows may keep their values."""
 
     @property
     @abstractmethod
@@ -56,17 +56,17 @@ class FilledColumns(ABC):
     def compute(
         self, batch: pa.RecordBatch, addresses: Addresses
     ) -> tuple[npt.NDArray[np.bool_] | None, pa.RecordBatch, Sequence[RowFailure]]:
-        """The values of rows, and which of them have one (None: all).
+        """Return the values of rows, and the mask of rows with a value (None: all).
 
-        Raises what the function raises, unless its policy lets that pass: then a row is null, and has a failure.
+        Raises the function's error, unless its policy skips the row: then the row is null, and has a failure.
         """
 
     @abstractmethod
     def state_of(self, fragment: Fragment) -> int:
-        """Of what a fragment's values are, by the names of its files."""
+        """Return the origin of a fragment's values, by the names of its files."""
 
     def check_skipped(self, skipped: Mapping[str, int], rows: int | None) -> None:
-        """Raise ``SkipThresholdExceededError`` where more of ``rows`` (None: nobody knows how many) failed than may."""
+        """Raise ``SkipThresholdExceededError`` if more of ``rows`` (None: nobody knows how many) failed than may."""
         del skipped, rows  # where no function is called, none fails
 
     def died(self, error: Exception, address: int) -> tuple[RowFailure, bool]:
@@ -121,30 +121,30 @@ class FunctionColumns(FilledColumns):
         return RowFailure.of(error, address, policy=at), isinstance(policy, Skip)
 
     def check_skipped(self, skipped: Mapping[str, int], rows: int | None) -> None:
-        """Hold the rows that failed, by their policies, against what these allow."""
+        """Compare the failed rows with the limits of their policies."""
         check_skipped(self.udf.policy, {int(at): count for at, count in skipped.items()}, rows)
 
     def state_of(self, fragment: Fragment) -> int:
-        """Of what a fragment's values are."""
+        """Return the origin of a fragment's values."""
         files = set(fragment.files_of(self.columns))
         if files == {""}:
             return NEVER
         wanted = self.provenance(fragment)
-        found = {provenance_of(file) for file in files}
-        if any(one is not None and one.function != wanted.function for one in found):
+        provenances = {provenance_of(file) for file in files}
+        if any(provenance is not None and provenance.function != wanted.function for provenance in provenances):
             return OTHER_FUNCTION
-        if None in found:
+        if None in provenances:
             before = (self.fields[0].metadata or {}).get(COMPUTED_BY.encode())
             if before is not None and before.decode() != wanted.function:
                 return OTHER_FUNCTION
             # An input that has a file of its own got it after the file that has both.
             newer = {file for file in fragment.files_of(self.inputs) if provenance_of(file) is not None}
             return OTHER_INPUTS if newer - files else KNOWN
-        return KNOWN if found == {wanted} else OTHER_INPUTS
+        return KNOWN if provenances == {wanted} else OTHER_INPUTS
 
 
 NEVER, KNOWN, OTHER_FUNCTION, OTHER_INPUTS, ALL = range(5)
-"""What a fragment's values are: none; those of the function; of another; of other inputs; to be filled in any case."""
+"""Origins of a fragment's values: none; the function; another function; other inputs; to be filled in any case."""
 
 
 def has_value(columns: Sequence[str]) -> str:
@@ -153,7 +153,7 @@ def has_value(columns: Sequence[str]) -> str:
 
 
 def quoted(column: str) -> str:
-    """A column's name as SQL takes it, whatever words it knows.
+    """Return a column's name quoted for SQL, also if it is a keyword.
 
     >>> quoted("null"), quoted("it's /a:b")
     ('`null`', "`it's /a:b`")
@@ -161,10 +161,10 @@ def quoted(column: str) -> str:
     return f"`{column}`"
 
 
-def read_easily(condition: str) -> str:
-    """A condition without the quotes that few names need.
+def simplify_sql(condition: str) -> str:
+    """Return a condition without needless quotes.
 
-    >>> read_easily(f"{quoted('a')} IS NULL OR {quoted('a b')} IS NULL")
+    >>> simplify_sql(f"{quoted('a')} IS NULL OR {quoted('a b')} IS NULL")
     'a IS NULL OR `a b` IS NULL'
     """
     return re.sub("`([a-z_][a-z0-9_]*)`", r"\1", condition)
@@ -181,7 +181,7 @@ _known: dict[tuple[str, str, str], UDF] = {}
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """The function of a computed column, by the names and the digest under which it is looked for.
+    """The function of a computed column, by the names and the digest of its lookup.
 
     ``inputs`` are the columns that it is called with; None for all of the table that are not computed. A column of a
     group, which one function fills together, has its field of ``Columns[T]`` among the ``group_fields``.
@@ -203,7 +203,7 @@ class Definition:
     def of(cls, field: pa.Field) -> Definition | None:
         """The definition in a field's metadata; None for a column that is not computed.
 
-        Raises ``ReadError`` where the metadata is not what a definition is.
+        Raises ``ReadError`` if the metadata is not what a definition is.
         """
         said = {key.decode("utf-8", "replace"): value.decode("utf-8", "replace") for key, value in _metadata(field)}
         if said.get(MARK) != "true":
@@ -235,7 +235,7 @@ class Definition:
         return tuple(sorted(places, key=places.__getitem__)) or (self.column,)
 
     def inputs_of(self, schema: pa.Schema) -> tuple[str, ...]:
-        """The columns that the function is called with in a table: where none are named, all that no function fills."""
+        """Return the function's input columns in a table; by default all columns that no function fills."""
         if self.inputs is not None:
             return self.inputs
         return tuple(field.name for field in schema if Definition.of(field) is None)
@@ -257,7 +257,7 @@ def metadata_of(udf: UDF) -> dict[str, str]:
 
 
 def group_metadata(udf: UDF, prefix: str = "") -> dict[str, dict[str, str]]:
-    """For each field of a function's ``Columns[T]`` the metadata of its column, whose name begins with ``prefix``."""
+    """Return the metadata of the column, named with ``prefix``, of each field of a function's ``Columns[T]``."""
     names = [field.name for field in udf.outputs or ()]
     shared = {
         **metadata_of(udf),
@@ -270,7 +270,7 @@ def group_metadata(udf: UDF, prefix: str = "") -> dict[str, dict[str, str]]:
 
 
 def remember(udf: UDF) -> None:
-    """Let this process use the function for the definitions that :func:`metadata_of` makes of it."""
+    """Register the function in this process for its definitions by :func:`metadata_of`."""
     module, qualname = _place_of(udf)
     _known[module, qualname, udf.digest] = udf
 
@@ -282,8 +282,8 @@ def resolve(definition: Definition, udf_modules: Collection[str] = ()) -> UDF:
     where ``udf_modules``, or the environment's ``CHUNKMILL_UDF_MODULES`` with commas between, names that module or a
     package around it. Naming a package allows all modules in it to be imported, by whoever writes a table.
 
-    Nothing but a ``UDF`` that stands in the module under its name, and whose digest is that of the definition, is ever
-    used. Raises ``UsageError`` that says what is missing.
+    Only a ``UDF`` in the module, under its name and with the definition's digest, is ever used. Raises ``UsageError``
+    that names what is missing.
     """
     place = (definition.module, definition.qualname, definition.digest)
     udf = _known.get(place)
@@ -303,7 +303,7 @@ def _looked_up(definition: Definition, allowed: Iterable[str]) -> UDF:
         raise _unusable(definition, "the definition has no name by which a function is found in a module")
     if is_main:
         module = sys.modules.get("__main__")
-    elif any(_lies_in(definition.module, one) for one in allowed):
+    elif any(_lies_in(definition.module, parent) for parent in allowed):
         module = _imported(definition)
     else:
         raise _unusable(
@@ -311,20 +311,20 @@ def _looked_up(definition: Definition, allowed: Iterable[str]) -> UDF:
             f"the module {_shown(definition.module)} is not in the list of those that may be imported for functions",
             f"List it, as udf_modules=[{_shown(definition.module)}], by --module or in {MODULES}",
         )
-    found: object = module
+    value: object = module
     for name in path:
-        found = vars(found).get(name) if isinstance(found, (ModuleType, type)) else None
-    if not isinstance(found, UDF):
+        value = vars(value).get(name) if isinstance(value, (ModuleType, type)) else None
+    if not isinstance(value, UDF):
         raise _unusable(
             definition, f"the module {_shown(definition.module)} has no UDF of the name {_shown(definition.qualname)}"
         )
-    if found.digest != definition.digest:
+    if value.digest != definition.digest:
         raise _unusable(
             definition,
             f"{_shown(definition.qualname)} of the module {_shown(definition.module)} has another digest, "
-            f"{found.digest[:_SHOWN]}…, than the column was defined with, {definition.digest[:_SHOWN]}…",
+            f"{value.digest[:_SHOWN]}…, than the column was defined with, {definition.digest[:_SHOWN]}…",
         )
-    return found
+    return value
 
 
 def _imported(definition: Definition) -> ModuleType:
@@ -348,7 +348,7 @@ def _shown(text: str) -> str:
 
 
 def _is_plain(name: str) -> bool:
-    """Whether a name is one that a function, a class or a module would have."""
+    """Return whether a name is a plain name of a function, a class or a module."""
     return name.isidentifier() and not name.startswith("__")
 
 
@@ -372,7 +372,7 @@ def _metadata(field: pa.Field) -> Iterable[tuple[bytes, bytes]]:
 
 
 def _names(field: pa.Field, said: Mapping[str, str], key: str) -> tuple[str, ...] | None:
-    """A list of names that a field's metadata has as JSON; None where it has none."""
+    """Return a list of names that a field's metadata has as JSON, or None if it has none."""
     text = said.get(f"{MARK}.{key}", "null")
     try:
         value: Any = json.loads(text) if len(text) <= _MOST_JSON else text
@@ -395,10 +395,10 @@ _CHANGED: Final = "_row_last_updated_at_version > _row_created_at_version"
 
 
 def stale_condition(reader: FragmentReader, columns: Sequence[str], fragment: Fragment) -> str | None:
-    """The condition on the stale rows of a fragment, whose ``columns`` one function fills; None where none is.
+    """Return the condition on a fragment's stale rows in the ``columns`` of one function, or None if none is stale.
 
-    Where a backfill has filled some rows of a fragment and kept stale ones, all that have a value count as stale; and
-    so they do where row ids are not stable, so that versions of rows are not known.
+    If a backfill has filled some rows of a fragment and kept stale ones, all rows with a value count as stale. They
+    also do if row ids are not stable: then the versions of rows are unknown.
     """
     files = set(fragment.files_of(columns)) - {""}
     if not files:
@@ -413,22 +413,26 @@ def stale_condition(reader: FragmentReader, columns: Sequence[str], fragment: Fr
 
 def stale_rows(reader: FragmentReader, columns: Sequence[str], fragments: Sequence[Fragment]) -> list[int]:
     """The numbers of stale rows of fragments."""
-    conditions = {one.id: stale_condition(reader, columns, one) for one in fragments}
-    asked = [one for one in fragments if (condition := conditions[one.id]) and condition.startswith(_CHANGED)]
-    for one, changed in zip(asked, reader.counts(asked, [_CHANGED] * len(asked)), strict=True):
+    conditions = {fragment.id: stale_condition(reader, columns, fragment) for fragment in fragments}
+    asked = [
+        fragment for fragment in fragments if (condition := conditions[fragment.id]) and condition.startswith(_CHANGED)
+    ]
+    for fragment, changed in zip(asked, reader.counts(asked, [_CHANGED] * len(asked)), strict=True):
         if not changed:  # known without a look at the values
-            conditions[one.id] = None
-    asked = [one for one in fragments if conditions[one.id] is not None]
-    found = dict(zip([one.id for one in asked], reader.counts(asked, [conditions[o.id] for o in asked]), strict=True))
-    return [found.get(one.id, 0) for one in fragments]
+            conditions[fragment.id] = None
+    asked = [fragment for fragment in fragments if conditions[fragment.id] is not None]
+    counts = dict(
+        zip([fragment.id for fragment in asked], reader.counts(asked, [conditions[o.id] for o in asked]), strict=True)
+    )
+    return [counts.get(fragment.id, 0) for fragment in fragments]
 
 
 def groups_of(schema: pa.Schema) -> list[tuple[str, ...]]:
     """The columns that functions fill, those of one function together."""
-    found = {
+    groups = {
         definition.columns_in(schema): None for field in schema if (definition := Definition.of(field)) is not None
     }
-    return list(found)
+    return list(groups)
 
 
 def note_fresh(
@@ -438,25 +442,25 @@ def note_fresh(
     but: Sequence[str] = (),
     made: Mapping[tuple[str, ...], Iterable[str]] | None = None,
 ) -> None:
-    """Say of which files that Lance wrote no value is stale, before something moves the versions of their rows.
+    """Record the files written by Lance without stale values, before a change moves the versions of their rows.
 
-    ``only`` are the fragments of which that is asked, ``but`` the columns of which it is not, and ``made`` are such
-    files that no version names yet, by the columns that they have.
+    ``only`` are the fragments to check, ``but`` the columns to leave out, and ``made`` are such files that no version
+    names yet, by their columns.
     """
     reader = table.at()
     changes: dict[str, dict[str, str | None]] = {}
     for columns in groups_of(reader.schema):
-        known = fresh_tokens(reader.schema, columns)
+        fresh = fresh_tokens(reader.schema, columns)
         new = {token_of(file) for file in (made or {}).get(columns, ())}
-        there = set()
+        present = set()
         for fragment in reader.fragments:
             written = {token_of(file) for file in fragment.files_of(columns) if file and provenance_of(file) is None}
-            there |= written
+            present |= written
             is_asked = columns != tuple(but) and (only is None or fragment.id in only)
-            if is_asked and not written <= known and _is_fresh(reader, columns, fragment):
+            if is_asked and not written <= fresh and _is_fresh(reader, columns, fragment):
                 new |= written
-        if not new <= known:
-            changes |= {column: {FRESH_FILES: " ".join(sorted(new | known & there))} for column in columns}
+        if not new <= fresh:
+            changes |= {column: {FRESH_FILES: " ".join(sorted(new | fresh & present))} for column in columns}
     if changes:
         table.describe(changes)
 
@@ -464,11 +468,11 @@ def note_fresh(
 def fresh_tokens(schema: pa.Schema, columns: Sequence[str]) -> set[str]:
     """The tokens of files of columns, written by Lance, in which no value is stale."""
     said = [(schema.field(column).metadata or {}).get(FRESH_FILES.encode(), b"") for column in columns]
-    return set.intersection(*(set(one.decode().split()) for one in said))
+    return set.intersection(*(set(text.decode().split()) for text in said))
 
 
 def _is_fresh(reader: FragmentReader, columns: Sequence[str], fragment: Fragment) -> bool:
-    """Whether a fragment has values, and none is stale. Of one without any, nothing need be said."""
+    """Return whether a fragment has values, and none is stale. A fragment without values needs no record."""
     condition = stale_condition(reader, columns, fragment)
     if condition is None or not reader.count(fragment, has_value(columns)):
         return False

@@ -1,7 +1,7 @@
-"""Upkeep of a table with computed columns: fragments joined, versions and files removed that nobody needs any more.
+"""Upkeep of a table with computed columns: join fragments, and remove unneeded versions and files.
 
-Jobs say in their records that they run, and from which version on they need the table; the names of their files say
-whose they are. A record counts while its process lives, and of one on another host, while it is heard of.
+The record of a running job names the first version that it needs; the names of files name their jobs. A record counts
+while its process lives; for a process on another host, while it gives signs of life.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from .planning import state_of_files
 from .targets import Definition, groups_of, note_fresh, stale_rows
 
 STAGED: Final = ("run", "source")
-"""What runs stage files for, in the table's folder."""
+"""The folder of runs' staging files, in the table's folder."""
 _MOST_APART: Final = 64
 """Fragments with stale values that are not joined with others: only neighbours are joined, so they may stay small."""
 WEEK: Final = timedelta(days=7)
@@ -41,25 +41,26 @@ class CleanupStats:
 
 
 def joined(table: LanceTable) -> None:
-    """Join small fragments, and take all rows into the indexes.
+    """Join small fragments, and add all rows to the indexes.
 
-    Fragments with stale values are joined with each other alone, so that it stays known which values are stale; but
-    where there are many, with all others, and then all values in them that were ever updated or filled count as stale.
+    Fragments with stale values are joined only with each other, so that stale values stay known. If there are many,
+    they are joined with all others: then all values in them that were ever updated or filled count as stale.
     """
     table.extend_indexes()  # Lance joins no fragments of which an index covers some
     reader = table.at()
     fresh = {
         columns: {
-            one.id
-            for one, stale in zip(reader.fragments, stale_rows(reader, columns, reader.fragments), strict=True)
+            fragment.id
+            for fragment, stale in zip(reader.fragments, stale_rows(reader, columns, reader.fragments), strict=True)
             if not stale
         }
         for columns in groups_of(reader.schema)
     }
 
-    def told(made: Sequence[JoinedFragments]) -> None:
+    def keep_fresh(made: Sequence[JoinedFragments]) -> None:
         files = {
-            columns: [file for one in made if one.before <= ids for file in one.files] for columns, ids in fresh.items()
+            columns: [file for group in made if group.before <= ids for file in group.files]
+            for columns, ids in fresh.items()
         }
         note_fresh(table, only=(), made=files)
 
@@ -67,9 +68,9 @@ def joined(table: LanceTable) -> None:
         table.compact()
     else:
         all_fresh = set.intersection(*fresh.values())
-        table.compact(all_fresh, told)
+        table.compact(all_fresh, keep_fresh)
         stale = reader.by_id.keys() - all_fresh
-        table.compact(stale if len(stale) <= _MOST_APART else None, told)
+        table.compact(stale if len(stale) <= _MOST_APART else None, keep_fresh)
     table.extend_indexes()
 
 
@@ -98,7 +99,7 @@ def cleaned(
 
 
 def remove_orphans(table: LanceTable, jobs: JobTable) -> int:
-    """Remove files of columns that no version names, no checkpoint, and no job that runs; gives their bytes.
+    """Remove files of columns that no version names, no checkpoint, and no job that runs, and return their bytes.
 
     Of a table with branches none is removed.
     """
@@ -107,7 +108,7 @@ def remove_orphans(table: LanceTable, jobs: JobTable) -> int:
         sizes = {file.name: file.size for file in data.entries() if job_of(file.name) is not None}
     except FileNotFoundError:
         return 0
-    orphans = sizes.keys() - {file for one in table.at().fragments for file in one.files.values()}
+    orphans = sizes.keys() - {file for fragment in table.at().fragments for file in fragment.files.values()}
     if not orphans:
         return 0
     # In this order: a job that is over by now has committed, and one that goes on with a file is named by it.
@@ -129,9 +130,9 @@ def remove_orphans(table: LanceTable, jobs: JobTable) -> int:
 
 
 def cleaned_checkpoints(table: LanceTable, jobs: JobTable) -> dict[str, int]:
-    """Remove checkpoints that no run would use, and give how many: of rows, and of whole fragments.
+    """Remove checkpoints that no run would use, and return their numbers: of rows, and of whole fragments.
 
-    Folders go that runs have left which are dead, too.
+    Folders of dead runs are removed, too.
 
     While a job runs nothing is removed: it may read an older version. The files of fragments that nothing names go with
     old versions, a week later.

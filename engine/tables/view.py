@@ -31,9 +31,9 @@ _QUERY: Final = "chunkmill:view:query"
 _BASE: Final = "chunkmill:view:base"
 _STATE: Final = "chunkmill:view:state"
 _MOVING: Final = ("_rowaddr", "_rowoffset", "_row_created_at_version", "_row_last_updated_at_version")
-"""Columns of Lance whose values a compaction changes, or any write."""
+"""Columns of Lance with values that a compaction, or any write, changes."""
 _KEPT: Final = (b"lance-encoding:", b"ARROW:extension:")
-"""The beginnings of those entries of a field's metadata that say how its values are to be read."""
+"""The prefixes of entries of a field's metadata that define how to read its values."""
 
 
 @dataclass(frozen=True)
@@ -69,9 +69,9 @@ class ViewDefinition:
 
     @classmethod
     def of(cls, schema: pa.Schema) -> ViewDefinition | None:
-        """The definition in the metadata of a table's schema; None where the table is no view.
+        """Return the definition in the metadata of a table's schema, or None if the table is no view.
 
-        Raises ``ReadError`` where they are not what a definition is.
+        Raises ``ReadError`` if the metadata is not a definition.
         """
         metadata = schema.metadata or {}
         if _QUERY.encode() not in metadata:
@@ -79,7 +79,7 @@ class ViewDefinition:
         try:
             query, base = (json.loads(metadata[key.encode()]) for key in (_QUERY, _BASE))
             state = json.loads(metadata.get(_STATE.encode(), b"null"))
-            columns = {str(name): one if one is None else str(one) for name, one in query.pop("columns").items()}
+            columns = {str(name): sql if sql is None else str(sql) for name, sql in query.pop("columns").items()}
             return cls(columns, **query, **base, state=None if state is None else ViewState(**state))
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise ReadError(
@@ -87,7 +87,7 @@ class ViewDefinition:
             ) from None
 
     def metadata(self) -> dict[str, str]:
-        """The metadata that say so."""
+        """Return the metadata of the definition."""
         query = {"columns": self.columns, "condition": self.condition, "most": self.most, "skipped": self.skipped}
         base = {name: getattr(self, name) for name in ("source", "source_name", "version", "is_stable")}
         return {
@@ -98,28 +98,28 @@ class ViewDefinition:
 
     @staticmethod
     def state_metadata(state: ViewState) -> dict[str, str]:
-        """The metadata that say of which version the rows are."""
+        """Return the metadata of the source version of the rows."""
         return {_STATE: json.dumps(vars(state))}
 
     @property
     def is_cut(self) -> bool:
-        """Whether rows are counted, so that each depends on those before it."""
+        """Return whether the view has a limit or an offset: then each row depends on earlier ones."""
         return self.most is not None or self.skipped > 0
 
     @property
     def expressions(self) -> dict[str, str]:
         """The columns that SQL gives."""
-        return {name: one for name, one in self.columns.items() if one is not None}
+        return {name: sql for name, sql in self.columns.items() if sql is not None}
 
     def functions(self, schema: pa.Schema) -> dict[str, Definition]:
         """The definitions of the columns of functions, as the view's schema has them."""
-        found = {name: Definition.of(schema.field(name)) for name, one in self.columns.items() if one is None}
-        return {name: one for name, one in found.items() if one is not None}
+        definitions = {name: Definition.of(schema.field(name)) for name, sql in self.columns.items() if sql is None}
+        return {name: definition for name, definition in definitions.items() if definition is not None}
 
     def source_table(self, view: LanceTable) -> LanceTable:
-        """The source; one that lay beside the view is looked for there.
+        """Return the source. A source that was created beside the view is expected there.
 
-        Raises ``ForeignFileError`` where the view's gate does not let it pass.
+        Raises ``ForeignFileError`` if the view's gate does not let it pass.
         """
         own = located(view.place)
         place = own.parent / self.source if _is_name(self.source) else located(self.source)
@@ -127,10 +127,10 @@ class ViewDefinition:
         return LanceTable(place, self.source_name, view.gate)
 
     def needs(self, source: pa.Schema, functions: Iterable[tuple[str, ...]]) -> list[str]:
-        """The columns of the source of which something in the view is made, as far as one can tell."""
-        told = " ".join([*self.expressions.values(), self.condition or ""]).lower()
-        inputs = {name for one in functions for name in one}
-        return [name for name in source.names if name in inputs or name.lower() in told]
+        """Return the columns of the source that the view may use."""
+        text = " ".join([*self.expressions.values(), self.condition or ""]).lower()
+        inputs = {name for columns in functions for name in columns}
+        return [name for name in source.names if name in inputs or name.lower() in text]
 
 
 def view_of(query: TableQuery, place: Location, name: str) -> tuple[ViewDefinition, pa.Schema, dict[str, UDF]]:
@@ -138,11 +138,13 @@ def view_of(query: TableQuery, place: Location, name: str) -> tuple[ViewDefiniti
     if query.is_ranked or query.has_row_id:
         raise UsageError("a view has rows of its source, and neither rankings nor their ids")
     reader = query.table.at()
-    given = query.columns or {one: quoted(one) for one in reader.schema.names if one not in (SOURCE_ROW, IS_SET)}
-    if taken := [one for one in given if one in (SOURCE_ROW, IS_SET)]:
+    given = query.columns or {
+        column: quoted(column) for column in reader.schema.names if column not in (SOURCE_ROW, IS_SET)
+    }
+    if taken := [column for column in given if column in (SOURCE_ROW, IS_SET)]:
         raise UsageError(f"{taken} are columns that every view has", hint="Give those of the query other names.")
-    functions = {one: udf for one, udf in given.items() if isinstance(udf, UDF)}
-    columns = {one: sql if isinstance(sql, str) else None for one, sql in given.items()}
+    functions = {column: udf for column, udf in given.items() if isinstance(udf, UDF)}
+    columns = {column: sql if isinstance(sql, str) else None for column, sql in given.items()}
     source = located(query.table.place)
     definition = ViewDefinition(
         columns,
@@ -156,24 +158,24 @@ def view_of(query: TableQuery, place: Location, name: str) -> tuple[ViewDefiniti
     )
     if str(source) == str(place):
         raise UsageError(f"{name!r} cannot be a view of itself")
-    told = " ".join([*definition.expressions.values(), definition.condition or ""])
-    if moving := [one for one in _MOVING if re.search(rf"\b{one}\b", told)]:
+    text = " ".join([*definition.expressions.values(), definition.condition or ""])
+    if moving := [word for word in _MOVING if re.search(rf"\b{word}\b", text)]:
         raise UsageError(f"a view cannot ask for {moving}: they change though the rows do not")
     inputs_of(functions.values(), reader.schema)
     expressed = reader.expressed_schema(definition.expressions)
     fields = [pa.field(SOURCE_ROW, pa.int64()), pa.field(IS_SET, pa.bool_())]
-    for one, udf in given.items():
+    for column, udf in given.items():
         if isinstance(udf, UDF):
             if udf.outputs is not None:
                 raise UsageError(
-                    f"column {one!r}: UDF {udf.name!r} gives several columns, and a view's gives one",
+                    f"column {column!r}: UDF {udf.name!r} gives several columns, and a view's gives one",
                     hint="Let the function return one of them, or add them to the source.",
                 )
             metadata: Mapping[Any, Any] = {**udf.field_metadata, **metadata_of(udf)}
-            fields.append(pa.field(one, udf.data_type, metadata=metadata))
+            fields.append(pa.field(column, udf.data_type, metadata=metadata))
         else:
-            metadata = {k: v for k, v in (expressed.field(one).metadata or {}).items() if k.startswith(_KEPT)}
-            fields.append(pa.field(one, expressed.field(one).type, metadata=metadata or None))
+            metadata = {k: v for k, v in (expressed.field(column).metadata or {}).items() if k.startswith(_KEPT)}
+            fields.append(pa.field(column, expressed.field(column).type, metadata=metadata or None))
     return definition, pa.schema(fields, definition.metadata()), functions
 
 
@@ -182,7 +184,7 @@ def _is_name(place: str) -> bool:
 
 
 def sources_of(table: LanceTable) -> dict[str, pa.Schema]:
-    """The schema of the source of a view, for each column that a function makes of it; none for another table."""
+    """Return the schema of a view's source for each column that a function computes; empty for another table."""
     schema = table.at().schema
     definition = ViewDefinition.of(schema)
     if definition is None:
@@ -195,7 +197,7 @@ def check_own(table: LanceTable, columns: Sequence[str]) -> None:
     """Raise ``UsageError`` for columns that the query of a view asks for, or that every view has."""
     definition = ViewDefinition.of(table.at().schema)
     all_ = () if definition is None else (SOURCE_ROW, IS_SET, *definition.columns)
-    if held := [one for one in columns if one in all_]:
+    if held := [column for column in columns if column in all_]:
         raise UsageError(
             f"{held} are columns of the view {table.label!r}, and made by its refreshes alone",
             hint="Make another view, of another query.",
@@ -226,7 +228,7 @@ class ComingRows:
 
 @dataclass(frozen=True)
 class ViewChange:
-    """A change of a view: the addresses of its rows, of those among them that go, and the rows that come."""
+    """A change of a view: the addresses of its rows, those of removed ones, and the new rows."""
 
     state: ViewState
     live: RowNumbers
@@ -235,8 +237,8 @@ class ViewChange:
 
     @property
     def rows(self) -> int:
-        """The number of rows that come."""
-        return sum(one.rows for one in self.coming)
+        """Return the number of new rows."""
+        return sum(entry.rows for entry in self.coming)
 
 
 def change_of(
@@ -246,12 +248,12 @@ def change_of(
     before: FragmentReader | None,
     after: FragmentReader,
 ) -> ViewChange:
-    """The change that brings a version of the view to a version of its source.
+    """Return the change that brings the view to a version of its source.
 
-    ``before`` is the version of which its rows are; None where it is to be made anew. Raises ``UsageError`` where the
-    source has no longer what is asked for.
+    ``before`` is the source version of its rows; None: all rows are recomputed. Raises ``UsageError`` if the source no
+    longer has the view's columns.
     """
-    inputs = (quoted(name) for one in functions for name in one.inputs)
+    inputs = (quoted(name) for target in functions for name in target.inputs)
     try:
         after.check([*definition.expressions.values(), *inputs], definition.condition)
     except UsageError as error:
@@ -262,7 +264,7 @@ def change_of(
     ids, places = source_rows(reader)
 
     def made(going: RowNumbers, coming: tuple[ComingRows, ...]) -> ViewChange:
-        rows = len(places) - len(going) + sum(one.rows for one in coming)
+        rows = len(places) - len(going) + sum(entry.rows for entry in coming)
         return ViewChange(
             ViewState(after.version, identity_of(after), tokens_of(functions), rows), places, going, coming
         )
@@ -273,7 +275,7 @@ def change_of(
     if before is None:
         coming = _whole(after, definition.condition) if matching is None else _at(after, matching[1])
         return made(places, coming)
-    needed = definition.needs(after.schema, [one.inputs for one in functions])
+    needed = definition.needs(after.schema, [target.inputs for target in functions])
     changes = row_changes(before, after, needed)
     renewed = np.concatenate([changes.changed, changes.new])
     if matching is None:
@@ -285,10 +287,10 @@ def change_of(
 
 
 def placeholders(reader: FragmentReader, definition: ViewDefinition, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """The rows of a view that has no values yet: one for each that is asked for. Raises ``UsageError`` at once."""
-    found = reader.expressed({"id": "_rowid"}, definition.condition, limit=definition.most, offset=definition.skipped)
-    first = next(found, None)
-    return (_placeholders(batch, schema) for batch in (() if first is None else chain([first], found)))
+    """Return the rows of a view without values: one for each row of the query. Raises ``UsageError`` at once."""
+    batches = reader.expressed({"id": "_rowid"}, definition.condition, limit=definition.most, offset=definition.skipped)
+    first = next(batches, None)
+    return (_placeholders(batch, schema) for batch in (() if first is None else chain([first], batches)))
 
 
 def _placeholders(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
@@ -299,27 +301,31 @@ def _placeholders(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def identity_of(reader: FragmentReader) -> str:
-    """A token of a version of a table: a table that has its place later has no version of that token."""
-    return token_of([[one.id, sorted(set(one.files.values())), one.deletions] for one in reader.fragments])
+    """Return a token of a table's version. A later table at its place has no version with that token."""
+    return token_of(
+        [[fragment.id, sorted(set(fragment.files.values())), fragment.deletions] for fragment in reader.fragments]
+    )
 
 
 def tokens_of(functions: Sequence[FunctionColumns]) -> dict[str, str]:
     """The tokens of the functions of columns."""
-    return {one.name: token_of(one.token, str(one.fields[0].type)) for one in functions}
+    return {target.name: token_of(target.token, str(target.fields[0].type)) for target in functions}
 
 
 def _matching(after: FragmentReader, definition: ViewDefinition) -> tuple[RowNumbers, RowNumbers]:
-    """The ids and the addresses of the rows that a view has, where they are counted."""
+    """Return the ids and the addresses of the rows of a view with a limit or an offset."""
     names = {"id": "_rowid", "at": "_rowaddr"}
     batches = after.expressed(names, definition.condition, limit=definition.most, offset=definition.skipped)
-    found = [np.array([batch.column(name).to_numpy() for name in names]) for batch in batches]
-    ids, places = np.concatenate([np.empty((2, 0), np.uint64), *found], axis=1)
+    arrays = [np.array([batch.column(name).to_numpy() for name in names]) for batch in batches]
+    ids, places = np.concatenate([np.empty((2, 0), np.uint64), *arrays], axis=1)
     return ids, places
 
 
 def _whole(after: FragmentReader, where: str | None) -> tuple[ComingRows, ...]:
     counts = after.counts(after.fragments, [where] * len(after.fragments))
-    return tuple(ComingRows(one, None, rows) for one, rows in zip(after.fragments, counts, strict=True) if rows)
+    return tuple(
+        ComingRows(fragment, None, rows) for fragment, rows in zip(after.fragments, counts, strict=True) if rows
+    )
 
 
 def _at(after: FragmentReader, places: RowNumbers) -> tuple[ComingRows, ...]:
@@ -327,12 +333,14 @@ def _at(after: FragmentReader, places: RowNumbers) -> tuple[ComingRows, ...]:
 
 
 def _of(after: FragmentReader, places: Mapping[int, Offsets], where: str | None) -> tuple[ComingRows, ...]:
-    """The rows at some offsets in which a condition is true."""
+    """Return the rows at some offsets that match a condition."""
     if where is not None and places:
         batches = after.expressed({"at": "_rowaddr"}, where, fragments=sorted(places))
-        found = by_fragment(np.concatenate([np.empty(0, np.uint64), *(one.column("at").to_numpy() for one in batches)]))
+        matches = by_fragment(
+            np.concatenate([np.empty(0, np.uint64), *(batch.column("at").to_numpy() for batch in batches)])
+        )
         none = np.empty(0, np.uint32)
-        places = {id_: np.intersect1d(own, found.get(id_, none), assume_unique=True) for id_, own in places.items()}
+        places = {id_: np.intersect1d(own, matches.get(id_, none), assume_unique=True) for id_, own in places.items()}
     coming = []
     for id_, offsets in sorted(places.items()):
         fragment = after.by_id[id_]
