@@ -51,8 +51,8 @@ def any_in_group(valid: Validity, offsets: Offsets) -> Validity:
     total = np.zeros(len(valid) + 1, dtype=np.int64)
     np.cumsum(valid, out=total[1:])
     starts, ends = offsets[:-1], offsets[1:]
-    found: Validity = (total[ends] > total[starts]) | (ends == starts)
-    return found
+    valid_groups: Validity = (total[ends] > total[starts]) | (ends == starts)
+    return valid_groups
 
 
 def is_one_each(offsets: Offsets) -> bool:
@@ -70,8 +70,8 @@ def flattened(values: pa.Array) -> pa.Array:
     if valid is None:
         return flat
     shown = np.repeat(valid, size)
-    there = validity_of(flat)
-    if there is not None and not (there & ~shown).any():
+    flat_valid = validity_of(flat)
+    if flat_valid is not None and not (flat_valid & ~shown).any():
         return flat
     return pc.if_else(pa.array(shown), flat, pa.scalar(None, flat.type))
 
@@ -103,10 +103,10 @@ def _reachable(values: pa.ListArray) -> tuple[pa.Array, Offsets]:
         return spanned, offsets if offsets[0] == 0 else offsets - offsets[0]
     valid = values.is_valid().to_numpy(zero_copy_only=False)
     lengths = offsets[1:] - offsets[:-1]
-    kept = spanned.filter(pa.array(np.repeat(valid, lengths)))
+    elements = spanned.filter(pa.array(np.repeat(valid, lengths)))
     starts = np.zeros(len(offsets), dtype=np.int32)
     np.cumsum(lengths * valid, out=starts[1:])
-    return kept, starts
+    return elements, starts
 
 
 def without_hidden(values: pa.ListArray) -> pa.ListArray:
@@ -188,10 +188,10 @@ def taken(values: pa.Array, places: Offsets, valid: Validity | None) -> pa.Array
     # index_null of benchmarks/bench_selectors.py guards it.
     if not _is_plain(values.type):
         return pc.take(values, pc.if_else(pa.array(valid), safe, None), boundscheck=False)
-    found = pc.take(values, safe, boundscheck=False)
-    there = validity_of(found)
-    bitmap = pa.py_buffer(np.packbits(valid if there is None else valid & there, bitorder="little"))
-    return pa.Array.from_buffers(found.type, len(found), [bitmap, *found.buffers()[1:]])
+    chosen = pc.take(values, safe, boundscheck=False)
+    chosen_valid = validity_of(chosen)
+    bitmap = pa.py_buffer(np.packbits(valid if chosen_valid is None else valid & chosen_valid, bitorder="little"))
+    return pa.Array.from_buffers(chosen.type, len(chosen), [bitmap, *chosen.buffers()[1:]])
 
 
 def _is_plain(kind: pa.DataType) -> bool:

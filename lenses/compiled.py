@@ -86,11 +86,11 @@ def as_lenses(lenses: Iterable[Lens] | Lens) -> tuple[Lens, ...]:
     """The lenses of an argument: one, or any number. Raises ``TypeError`` for what is none."""
     if isinstance(lenses, (DeriveLens, MutateLens)):
         return (lenses,)
-    found = tuple(lenses)
-    for lens in found:
+    all_lenses = tuple(lenses)
+    for lens in all_lenses:
         if not isinstance(lens, (DeriveLens, MutateLens)):
             raise TypeError(f"expected a DeriveLens or MutateLens, got a '{type(lens).__name__}' object")
-    return found
+    return all_lenses
 
 
 def check_lenses(lenses: tuple[Lens, ...]) -> None:
@@ -177,10 +177,10 @@ class ChunkWork:
     def column(self, lens: CompiledMutate | CompiledDerive, selected: Selected, what: str) -> pa.ListArray | None:
         """Return what a selector of ``lens`` gives; None for nothing. Raises :class:`LensError` about ``what``."""
         try:
-            found = self._results_on(lens.component).column(selected.slot)
-            if found is None and selected.required:
+            column = self._results_on(lens.component).column(selected.slot)
+            if column is None and selected.required:
                 raise SelectorError(f"`{selected.text}` gives nothing: there is no such field")
-            return found if found is None or selected.nullable else arrays.without_nulls(found)
+            return column if column is None or selected.nullable else arrays.without_nulls(column)
         except SelectorError as error:
             message = (
                 f"Failed to apply operations to {what} "
@@ -236,9 +236,9 @@ class ChunkWork:
         return tuple(remark for remark in counts if remark[0])
 
     def _condition(self, lens: CompiledDerive, condition: Selected) -> Rows:
-        found = self._one_each(lens, condition)
-        if found is not None and found.type == pa.bool_():
-            each: Rows = found.to_numpy(zero_copy_only=False)
+        values = self._one_each(lens, condition)
+        if values is not None and values.type == pa.bool_():
+            each: Rows = values.to_numpy(zero_copy_only=False)
             return each
         column = self.column(lens, condition, "condition")
         if column is None:

@@ -147,8 +147,8 @@ def _only_rows(data: ChunkData, left: dict[str, Rows]) -> Chunk:
 def _masked(data: ChunkData, name: str, rows: Rows) -> Component:
     """A column with nulls in all other rows."""
     column = next(c for c in data.components if c.descriptor.component == name)
-    kept = pc.if_else(pa.array(rows), column.values, pa.scalar(None, column.values.type))
-    return Component(column.descriptor, kept)
+    values = pc.if_else(pa.array(rows), column.values, pa.scalar(None, column.values.type))
+    return Component(column.descriptor, values)
 
 
 def _mutate(work: ChunkWork, assignment: Assignment, columns: dict[str, Component], errors: list[LensError]) -> None:
@@ -244,12 +244,12 @@ class _Derived:
         lines = {t.name: t for t in self.kept_timelines()}
         for name, kind, selected in () if self.lens.static else self.lens.timelines:
             try:
-                found = self.timeline(name, kind, selected, rows)
+                line = self.timeline(name, kind, selected, rows)
             except LensError as error:
                 self.errors.append(error)
                 continue
-            if found is not None:
-                lines[name] = found
+            if line is not None:
+                lines[name] = line
         try:
             remarks = self.work.remarks(self.lens)
         except LensError as error:
@@ -277,9 +277,9 @@ class _Derived:
         for spread, selected in self.lens.spreads:
             try:
                 column = self.work.column(self.lens, selected, f"components '{spread.prefix}*'")
-                found = [] if column is None else _spread_components(spread, column)
+                components = [] if column is None else _spread_components(spread, column)
                 taken = {c.descriptor.component for c in out}
-                out += [c for c in found if c.descriptor.component not in taken]
+                out += [c for c in components if c.descriptor.component not in taken]
             except LensError as error:
                 self.errors.append(error)
             except SelectorError as error:

@@ -165,8 +165,8 @@ def cloud_rows(data: pa.ListArray, widths: Ints, heights: Ints, point_steps: Int
 
 def element_bytes(codes: Ints) -> Ints:
     """Return the bytes of one number of images by their encodings' codes, int64; 1 for those in YUV."""
-    found: Ints = _ELEMENT_BYTES[codes]
-    return found
+    sizes: Ints = _ELEMENT_BYTES[codes]
+    return sizes
 
 
 _MOST: Final = 2**31
@@ -269,10 +269,10 @@ def _narrowed(images: Bytes, row_bytes: int, rows: int, stride: int) -> Bytes:
     if stride <= row_bytes:
         return images[:, : row_bytes * rows]
     whole = min(length // stride, rows)
-    kept = images[:, : whole * stride].reshape(count, whole, stride)[:, :, :row_bytes].reshape(count, -1)
+    narrow = images[:, : whole * stride].reshape(count, whole, stride)[:, :, :row_bytes].reshape(count, -1)
     if whole == rows:
-        return kept
-    return np.concatenate((kept, images[:, whole * stride : whole * stride + row_bytes]), axis=1)
+        return narrow
+    return np.concatenate((narrow, images[:, whole * stride : whole * stride + row_bytes]), axis=1)
 
 
 def _offsets(sizes: Ints) -> Ints:
@@ -384,8 +384,8 @@ class FieldTable:
         elements = self.fields.values.take(pa.array(places))
         names = elements.field("name").dictionary_encode().indices
         for numbers in (names, elements.field("offset"), elements.field(self.code)):
-            found = numbers.fill_null(-1) if numbers.null_count else numbers
-            parts.append(found.to_numpy(zero_copy_only=False).astype(np.int64).reshape(len(clouds), count))
+            filled = numbers.fill_null(-1) if numbers.null_count else numbers
+            parts.append(filled.to_numpy(zero_copy_only=False).astype(np.int64).reshape(len(clouds), count))
         keys = np.concatenate(parts, axis=1)
         if (keys == keys[0]).all():
             return [clouds]

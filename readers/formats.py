@@ -75,7 +75,7 @@ class Format:
         if self.marker is None:
             return False
         if isinstance(folder, Path):
-            return any(found.is_file() for found in folder.glob(self.marker))
+            return any(path.is_file() for path in folder.glob(self.marker))
         from ..engine.execution import Folder
 
         names = Folder.at(folder / str(PurePosixPath(self.marker).parent)).names()
@@ -126,11 +126,11 @@ def _check_apart(row: Format, other: Format) -> None:
                 hint="A suffix begins with a dot, is in lower case, and is that of one format only.",
             )
     theirs = {o.name: o for o in other.options} | {o.flag: o for o in other.options if o.flag}
-    for one in row.options:
-        for known in (theirs.get(one.name), theirs.get(one.flag) if one.flag else None):
-            if known is not None and known != one:
+    for option in row.options:
+        for other_option in (theirs.get(option.name), theirs.get(option.flag) if option.flag else None):
+            if other_option is not None and other_option != option:
                 raise UsageError(
-                    f"format {row.name!r}: its option {one.name!r} is another one than that of {other.name!r}",
+                    f"format {row.name!r}: its option {option.name!r} is another one than that of {other.name!r}",
                     hint="Give it another name and flag, or use the other format's option.",
                 )
 
@@ -150,17 +150,17 @@ def checked_options(given: Mapping[str, Any]) -> dict[str, Any]:
 
     None and empty values are left out. Raises ``TypeError`` for names that no format knows.
     """
-    known = {o.name: o for o in all_options()}
-    known |= {o.keyword: o for o in known.values() if o.keyword is not None}
-    found: dict[str, Any] = {}
+    options = {o.name: o for o in all_options()}
+    options |= {o.keyword: o for o in options.values() if o.keyword is not None}
+    values: dict[str, Any] = {}
     for name, value in given.items():
-        if name not in known:
-            raise TypeError(f"no format has an option {name!r}; there are {', '.join(sorted(known))}")
+        if name not in options:
+            raise TypeError(f"no format has an option {name!r}; there are {', '.join(sorted(options))}")
         if value is not None and value != ():
             is_one = isinstance(value, str) or not isinstance(value, Iterable)
-            many = known[name].many
-            found[known[name].name] = value if not many else (value,) if is_one else tuple(value)
-    return found
+            many = options[name].many
+            values[options[name].name] = value if not many else (value,) if is_one else tuple(value)
+    return values
 
 
 def suffix_of(name: str) -> str:
@@ -220,9 +220,9 @@ def detect_format(path: Location) -> Format:
             path=str(path),
             hint="Write it to a file first.",
         )
-    known = format_of_name(path.name)
-    if known is not None:
-        return known
+    named_format = format_of_name(path.name)
+    if named_format is not None:
+        return named_format
     magic = _first_bytes(path)
     for row in _rows.values():
         if row.magic and magic.startswith(row.magic):

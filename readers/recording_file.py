@@ -216,14 +216,14 @@ class RecordingFile(FrameReader):
         from ..engine.rrd import Findings
         from ..engine.stream import single_tasks
 
-        found = Findings()
-        with found.noting():
+        findings = Findings()
+        with findings.noting():
             for _, stream in self.stores():
                 for task in single_tasks(stream):
-                    with found.noting():
+                    with findings.noting():
                         for chunk in task.run(0):
-                            found.count(rows=chunk.data.num_rows)
-        return found.verification()
+                            findings.count(rows=chunk.data.num_rows)
+        return findings.verification()
 
     def size(self) -> int:
         """Bytes of the file."""
@@ -279,10 +279,10 @@ class FileSource(RecordingFile):
 
 @lru_cache(maxsize=64)
 def _options(kind: type[RecordingFile]) -> tuple[Option, ...]:
-    found = ((f, f.metadata.get(_METADATA)) for f in fields(kind))
+    options = ((f, f.metadata.get(_METADATA)) for f in fields(kind))
     return tuple(
         replace(option, name=f.name, default=f.default)
-        for f, option in found
+        for f, option in options
         if option is not None and f.default is not MISSING
     )
 

@@ -70,8 +70,8 @@ class StoreRecording(RecordingFile):
         layers = [layer for entry in chosen for layer in live.store.layers(entry.recording_id)]
         sources = {(entry.source, entry.source_digest) for entry in layers}
         with_them = [b for b in live.blueprints if (b.source, b.source_digest) in sources]
-        found = [(entry.store, live.store.recording(entry.recording_id).stream()) for entry in chosen]
-        return [*found, *((entry.store, live.store.recording(entry).stream()) for entry in with_them)]
+        recordings = [(entry.store, live.store.recording(entry.recording_id).stream()) for entry in chosen]
+        return [*recordings, *((entry.store, live.store.recording(entry).stream()) for entry in with_them)]
 
     def verify(self) -> Verification:
         """All files that the versions of the store name; see :func:`verify_store`."""

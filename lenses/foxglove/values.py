@@ -160,12 +160,12 @@ def _numbers(column: pa.Array, name: str) -> pa.Array:
 def member(values: pa.Array, *names: str) -> pa.Array:
     """The first field of structs by one of these names, null where the struct is; :class:`SelectorError` for none."""
     kind = values.type
-    found = [name for name in names if pa.types.is_struct(kind) and len(kind.get_all_field_indices(name)) == 1]
-    if not found:
+    present = [name for name in names if pa.types.is_struct(kind) and len(kind.get_all_field_indices(name)) == 1]
+    if not present:
         raise SelectorError(f"Invalid argument error: no field `{' or '.join(names)}` in type {type_name(kind)}")
     if values.null_count == 0:
-        return values.field(found[0])
-    return pc.struct_field(values, [found[0]])
+        return values.field(present[0])
+    return pc.struct_field(values, [present[0]])
 
 
 def colors(values: pa.Array) -> pa.Array:
@@ -181,8 +181,8 @@ def colors(values: pa.Array) -> pa.Array:
 def channel(parts: npt.NDArray[np.floating[Any]]) -> npt.NDArray[np.uint32]:
     """Numbers rounded to 0 to 255, clamped; 0 for what is none."""
     rounded = np.floor(np.nan_to_num(parts, nan=0.0, posinf=255.0, neginf=0.0) + 0.5)
-    found: npt.NDArray[np.uint32] = np.clip(rounded, 0, 255).astype(np.uint32)
-    return found
+    numbers: npt.NDArray[np.uint32] = np.clip(rounded, 0, 255).astype(np.uint32)
+    return numbers
 
 
 def is_calibrated(calibrations: pa.Array) -> pa.Array:
@@ -191,9 +191,9 @@ def is_calibrated(calibrations: pa.Array) -> pa.Array:
     if not (pa.types.is_list(matrices.type) or pa.types.is_fixed_size_list(matrices.type)):
         raise SelectorError(f"Invalid argument error: no list of numbers in `K`, got {type_name(matrices.type)}")
     elements, offsets = arrays.grouped(matrices, hidden=False)
-    there = np.zeros(len(elements) + 1, np.int64)
-    np.cumsum(elements.is_valid(), out=there[1:])
-    counts = there[offsets[1:]] - there[offsets[:-1]]
+    totals = np.zeros(len(elements) + 1, np.int64)
+    np.cumsum(elements.is_valid(), out=totals[1:])
+    counts = totals[offsets[1:]] - totals[offsets[:-1]]
     return pa.array((counts == MATRIX) & (np.diff(offsets) == counts))
 
 
@@ -352,9 +352,9 @@ def grid_voxels(grids: pa.Array) -> pa.StructArray:
     readable = np.array([shape.is_readable for shape in shapes], bool)
     indices, cells, counts = [np.empty((0, 3), np.int32)], [np.empty(0, np.uint8)], [0]
     for shape, begin, end in zip(shapes, offsets[:-1], offsets[1:], strict=True):
-        found = shape.cells(content[begin:end]) if shape.is_readable else np.empty((0, 0, 0, 1), np.uint8)
-        indices.append(_indices(found.shape[:3]))
-        cells.append(found.reshape(-1))
+        voxels = shape.cells(content[begin:end]) if shape.is_readable else np.empty((0, 0, 0, 1), np.uint8)
+        indices.append(_indices(voxels.shape[:3]))
+        cells.append(voxels.reshape(-1))
         counts.append(len(indices[-1]))
     starts = np.cumsum(counts)
     flat = arrays.fixed_lists(pa.array(np.concatenate(indices).reshape(-1)), 3)

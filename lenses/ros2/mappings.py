@@ -215,15 +215,15 @@ def occupancy_grid(message: str) -> DeriveLens:
 def voxel_grid(message: str) -> DeriveLens:
     """``nav2_msgs/VoxelGrid``: the cells that are known, marked ones red and of value 1, free ones green and of 0."""
     grid = Selector(".")
-    known = grid.pipe(_known_voxels)
+    voxels = grid.pipe(_known_voxels)
     return (
         at_stamp(DeriveLens(message))
         .where(grid.pipe(_has_all_columns), otherwise="it does not have size_x times size_y columns")
         .to_component(to.COORDINATE_FRAME, FRAME_ID)
-        .to_component(to.VOXEL_INDICES, known.pipe(Selector(".indices[]")))
+        .to_component(to.VOXEL_INDICES, voxels.pipe(Selector(".indices[]")))
         .to_component(to.VOXEL_SIZE, Selector.pack(*(f".resolutions.{axis}" for axis in "xyz")))
-        .to_component(to.VOXEL_COLORS, known.pipe(Selector(".colors[]")))
-        .to_component(to.VOXEL_VALUES, known.pipe(Selector(".values[]")))
+        .to_component(to.VOXEL_COLORS, voxels.pipe(Selector(".colors[]")))
+        .to_component(to.VOXEL_VALUES, voxels.pipe(Selector(".values[]")))
         .to_component(to.VOXEL_OPACITY, grid.pipe(_half_opaque))
         .to_component(to.VOXEL_TRANSLATION, Selector.pack(*(f".origin.{axis}" for axis in "xyz")))
     )
@@ -354,10 +354,10 @@ def _made(schema_name: str, name: str, static: bool) -> tuple[DeriveLens, ...]:
     """The lenses, which do not change, made once for all parts of a recording that a process reads."""
     message = f"{schema_name.replace('::', '.').replace('/', '.')}:message"
     if name in TRANSFORMS:
-        found = as_lenses(transforms(message, static=static))
+        lenses = as_lenses(transforms(message, static=static))
     else:
-        found = as_lenses(DECLARATIONS[name](message))
-    return tuple(replace(lens, strict=True) for lens in found if isinstance(lens, DeriveLens))
+        lenses = as_lenses(DECLARATIONS[name](message))
+    return tuple(replace(lens, strict=True) for lens in lenses if isinstance(lens, DeriveLens))
 
 
 def _in_ros_1(schema_name: str) -> str:

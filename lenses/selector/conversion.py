@@ -39,8 +39,8 @@ def element(values: pa.Array, position: int) -> pa.Array:
     small = abs(position) + int(offsets[-1]) < 2**31
     step = np.int32(position) if small else np.int64(position)
     places = (starts if position >= 0 else ends) + step
-    there = places < ends if position >= 0 else places >= starts
-    return arrays.taken(values.values, places, arrays.both(there, arrays.validity_of(values)))
+    inside = places < ends if position >= 0 else places >= starts
+    return arrays.taken(values.values, places, arrays.both(inside, arrays.validity_of(values)))
 
 
 def _slot(values: pa.FixedSizeListArray, position: int) -> pa.Array:
@@ -90,8 +90,8 @@ def cast(values: pa.Array, datatype: pa.DataType) -> pa.Array:
 def _present_where(values: pa.FixedSizeListArray, flat: pa.Array, size: int) -> pa.Array:
     """``flat`` without nulls: those below null lists never show, any other raises."""
     missing = ~flat.is_valid().to_numpy(zero_copy_only=False)
-    there = values.is_valid().to_numpy(zero_copy_only=False).repeat(size)
-    if (missing & there).any():
+    shown = values.is_valid().to_numpy(zero_copy_only=False).repeat(size)
+    if (missing & shown).any():
         raise SelectorError("Cast error: a null number inside a vector that must have them all")
     return flat.fill_null(pa.scalar(0).cast(flat.type))
 

@@ -90,18 +90,18 @@ class ListRows:
         """Whether each row has one element, and none is null as a whole."""
         return self.source.null_count == 0 and self.one_each
 
-    def regrouped(self, found: GroupedValues) -> pa.ListArray:
-        """``found``, made of the elements, as one list per row."""
-        if found.valid is None:
+    def regrouped(self, groups: GroupedValues) -> pa.ListArray:
+        """``groups``, made of the elements, as one list per row."""
+        if groups.valid is None:
             valid: Validity | pa.Buffer | None = arrays.bitmap_of(self.source)
         else:
-            kept = found.valid if self.one_each else arrays.any_in_group(found.valid, self.offsets)
-            valid = arrays.both(kept, arrays.validity_of(self.source))
-        if found.offsets is None:
+            row_valid = groups.valid if self.one_each else arrays.any_in_group(groups.valid, self.offsets)
+            valid = arrays.both(row_valid, arrays.validity_of(self.source))
+        if groups.offsets is None:
             offsets = self.offsets
         else:
-            offsets = found.offsets if self.one_each else found.offsets[self.offsets]
-        return arrays.list_array(found.values, offsets, valid)
+            offsets = groups.offsets if self.one_each else groups.offsets[self.offsets]
+        return arrays.list_array(groups.values, offsets, valid)
 
 
 class Tracking(NamedTuple):
@@ -122,15 +122,15 @@ _GROUPS = Tracking(True)
 
 def execute(pipeline: SelectorPipeline, source: pa.Array) -> pa.Array | None:
     """The values that ``pipeline`` gives for ``source``, flat; None where it gives nothing."""
-    found = run(pipeline.nodes, GroupedValues(source), _VALUES)
-    return None if found is None else found.values
+    groups = run(pipeline.nodes, GroupedValues(source), _VALUES)
+    return None if groups is None else groups.values
 
 
 def execute_per_row(pipeline: SelectorPipeline, source: pa.ListArray) -> pa.ListArray | None:
     """A list array of as many rows as ``source``: what ``pipeline`` gives for the elements of each of its lists."""
     rows = ListRows(source, whole=holds_code(pipeline))
-    found = run(pipeline.nodes, GroupedValues(rows.elements), Tracking(True, rows))
-    return None if found is None else rows.regrouped(found)
+    groups = run(pipeline.nodes, GroupedValues(rows.elements), Tracking(True, rows))
+    return None if groups is None else rows.regrouped(groups)
 
 
 class SelectorTable:
@@ -177,8 +177,8 @@ class SelectorResults:
         Raises :class:`~chunkmill.engine.errors.SelectorError`.
         """
         if slot not in self._columns:
-            found = self._at(slot)
-            self._columns[slot] = None if found is None else self._rows.regrouped(found)
+            groups = self._at(slot)
+            self._columns[slot] = None if groups is None else self._rows.regrouped(groups)
         return self._columns[slot]
 
     def one_each(self, slot: int) -> pa.Array | None:
@@ -186,22 +186,22 @@ class SelectorResults:
 
         Raises :class:`~chunkmill.engine.errors.SelectorError`.
         """
-        found = self._at(slot)
-        if found is None or found.offsets is not None or found.valid is not None or not self._rows.all_there:
+        groups = self._at(slot)
+        if groups is None or groups.offsets is not None or groups.valid is not None or not self._rows.all_there:
             return None
-        return None if found.values.null_count else found.values
+        return None if groups.values.null_count else groups.values
 
     def _at(self, slot: int) -> GroupedValues | None:
         path = []
         while slot not in self._groups:
             path.append(slot)
             slot = self._table.stages[slot][0]
-        found = self._groups[slot]
+        groups = self._groups[slot]
         for slot in reversed(path):
             node = self._table.stages[slot][1]
-            found = None if found is None else step(node, found, Tracking(True, self._rows))
-            self._groups[slot] = found
-        return found
+            groups = None if groups is None else step(node, groups, Tracking(True, self._rows))
+            self._groups[slot] = groups
+        return groups
 
 
 def run(nodes: tuple[Node, ...], start: GroupedValues, tracking: Tracking) -> GroupedValues | None:
@@ -220,12 +220,12 @@ def step(node: Node, before: GroupedValues, tracking: Tracking) -> GroupedValues
     if tracking.rows is not None and before.offsets is not None:
         tracking = _GROUPS
     try:
-        found = _apply(node, values, tracking)
+        groups = _apply(node, values, tracking)
     except pa.ArrowException as error:
         raise SelectorError(f"Arrow error: {error}") from error
-    if found is None:
+    if groups is None:
         return None
-    return found.of(before) if tracking.groups else GroupedValues(found.values)
+    return groups.of(before) if tracking.groups else GroupedValues(groups.values)
 
 
 def _apply(node: Node, values: pa.Array, tracking: Tracking) -> GroupedValues | None:
@@ -301,24 +301,24 @@ def _map(values: pa.Array, body: SelectorPipeline) -> GroupedValues | None:
         raise SelectorError(f"Not yet implemented: `map()` is not yet implemented for {type_name(kind)}")
     if not pa.types.is_list(kind):
         raise unexpected("cannot call `.map()` on", kind)
-    found = execute_per_row(body, values)
-    return None if found is None else GroupedValues(found)
+    lists = execute_per_row(body, values)
+    return None if lists is None else GroupedValues(lists)
 
 
 def _marked(inner: Node, marks: str, values: pa.Array, tracking: Tracking) -> GroupedValues | None:
     """``inner`` and its marks from left to right: a ``?`` forgives what fails before it."""
     try:
-        found = step(inner, GroupedValues(values), tracking)
+        groups = step(inner, GroupedValues(values), tracking)
     except SelectorError:
         if "?" in marks:
             return None
         raise
-    if found is None or "!" not in marks or not tracking.groups:
-        return found
-    there = arrays.validity_of(found.values)
-    if there is not None and found.offsets is not None:
-        there = arrays.any_in_group(there, found.offsets)
-    return GroupedValues(found.values, found.offsets, arrays.both(found.valid, there))
+    if groups is None or "!" not in marks or not tracking.groups:
+        return groups
+    valid = arrays.validity_of(groups.values)
+    if valid is not None and groups.offsets is not None:
+        valid = arrays.any_in_group(valid, groups.offsets)
+    return GroupedValues(groups.values, groups.offsets, arrays.both(groups.valid, valid))
 
 
 def _called(node: Function, values: pa.Array, tracking: Tracking) -> GroupedValues | None:
@@ -348,14 +348,14 @@ def _packed(node: Pack, values: pa.Array, tracking: Tracking) -> GroupedValues |
         return GroupedValues(conversion.vectors(node, values))
     parts: list[GroupedValues] = []
     for part in node.parts:
-        found = run(part.nodes, GroupedValues(values), _GROUPS)
-        if found is None and node.datatype is None:
+        groups = run(part.nodes, GroupedValues(values), _GROUPS)
+        if groups is None and node.datatype is None:
             raise SelectorError(
                 f"`pack` path `{pipeline_text(part)}` gives nothing: no such field{_fields(values.type)}"
             )
-        if found is None:
+        if groups is None:
             return None
-        parts.append(found)
+        parts.append(groups)
     first = parts[0]
     for other in parts[1:]:
         if not _same_groups(first, other):

@@ -182,10 +182,10 @@ def run_jq(node: Jq, values: pa.Array) -> tuple[pa.Array, Offsets]:
 
 def _parsed(outputs: str) -> list[list[Any]]:
     try:
-        found: list[list[Any]] = json.loads(outputs)
+        values: list[list[Any]] = json.loads(outputs)
     except (ValueError, RecursionError) as error:  # a number of thousands of digits, lists within lists
         raise SelectorError(f"the outputs of the jq program cannot be read: {error}") from None
-    return found
+    return values
 
 
 def to_json(plain: pa.Array) -> str:

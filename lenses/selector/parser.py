@@ -304,9 +304,9 @@ class _Parser:
 
     def _take(self, text: str) -> bool:
         """Whether the symbol is next, which is passed then."""
-        found = self._symbol(text)
-        self.at += found
-        return found
+        is_next = self._symbol(text)
+        self.at += is_next
+        return is_next
 
     def _string_follows(self) -> bool:
         return self.at + 1 < len(self.tokens) and self.tokens[self.at + 1].kind is TokenKind.STRING

@@ -64,8 +64,8 @@ def _kind(unit: str) -> str:
     for kind, factors in UNITS.items():
         if unit in factors:
             return kind
-    known = ", ".join(name for factors in UNITS.values() for name in factors)
-    raise ValueError(f"Unknown unit {unit!r}, expected a number or one of {known}")
+    units = ", ".join(name for factors in UNITS.values() for name in factors)
+    raise ValueError(f"Unknown unit {unit!r}, expected a number or one of {units}")
 
 
 _DEFAULT_JQ_SECONDS = 2.0

@@ -124,10 +124,10 @@ class LeRobotReader:
 
         Its entity is ``entity_path_prefix``, by default ``/__lerobot``; its components are ``info`` and ``stats``.
         """
-        found = {name: self.path / "meta" / f"{name}.json" for name in ("info", "stats")}
+        files = {name: self.path / "meta" / f"{name}.json" for name in ("info", "stats")}
         columns = [
             ComponentColumn(name, [file.read_text(encoding="utf-8-sig")])
-            for name, file in found.items()
+            for name, file in files.items()
             if file.exists()
         ]
         return Chunk.from_columns(entity_path_prefix or "/__lerobot", [], columns)

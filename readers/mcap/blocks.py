@@ -135,9 +135,9 @@ def find_in_all(arena: Bytes, blocks: Sequence[Block], registry: Registry, *, pa
     a mixture of 300 MB are found in 1.6 times the time (CPU); guarded by ``benchmarks/bench_convert.py``.
     """
     if blocks and all(block.indexed for block in blocks):
-        found = _by_index(arena, blocks, registry, path)
-        if found is not None:
-            return found
+        messages = _by_index(arena, blocks, registry, path)
+        if messages is not None:
+            return messages
     return joined([find_messages(arena, block, registry, path=path) for block in blocks])
 
 
@@ -152,15 +152,15 @@ def joined(parts: Iterable[MessageHeads]) -> MessageHeads:
 def find_messages(arena: Bytes, block: Block, registry: Registry, *, path: str) -> MessageHeads:
     """All messages of ``block``; its channels and schemas go to ``registry``. Raises ``ReadError`` on damage."""
     if block.indexed:
-        found = _by_index(arena, [block], registry, path)
-        if found is not None:
-            return found
+        messages = _by_index(arena, [block], registry, path)
+        if messages is not None:
+            return messages
     offsets, _ = walk(arena, block, registry, path=path)
-    found = heads_of(arena, np.array(offsets, np.int64))
-    _check_lengths(found, block, path)
+    messages = heads_of(arena, np.array(offsets, np.int64))
+    _check_lengths(messages, block, path)
     if block.indexed and not block.checked:
-        _compare_with_index(found, block, path)
-    return found
+        _compare_with_index(messages, block, path)
+    return messages
 
 
 def _by_index(arena: Bytes, blocks: Sequence[Block], registry: Registry, path: str) -> MessageHeads | None:
@@ -178,27 +178,27 @@ def _by_index(arena: Bytes, blocks: Sequence[Block], registry: Registry, path: s
         return None
     places = raw.astype(np.int64) + np.repeat(begins, counts)
     order = np.argsort(places, kind="stable")
-    found = heads_of(arena, places[order])
-    heads, lengths = found.heads, found.heads["length"]
+    messages = heads_of(arena, places[order])
+    heads, lengths = messages.heads, messages.heads["length"]
     channels = np.repeat(np.array([channel for channel, _ in entries], np.uint16), sizes)[order]
     if not (heads["opcode"] == Op.MESSAGE).all() or not (heads["channel"] == channels).all():
         return None
     if int(lengths.max()) > int((ends - begins).max()) or int(lengths.min()) < MESSAGE_FIXED:
         return None
     lasts = np.cumsum(counts) - 1
-    stops = found.offsets + HEAD.size + lengths.astype(np.int64)
-    nexts = np.append(found.offsets[1:], 0)
+    stops = messages.offsets + HEAD.size + lengths.astype(np.int64)
+    nexts = np.append(messages.offsets[1:], 0)
     nexts[lasts] = ends
     if (nexts < stops).any():
         return None
-    firsts = found.offsets[lasts - counts + 1]
+    firsts = messages.offsets[lasts - counts + 1]
     gaps = [(int(begins[i]), int(firsts[i]), i) for i in np.flatnonzero(begins < firsts).tolist()]
     inner = np.flatnonzero(stops < nexts)
     gaps += zip(stops[inner].tolist(), nexts[inner].tolist(), np.searchsorted(lasts, inner).tolist(), strict=True)
     for begin, end, i in sorted(gaps):
         if _hides_messages(arena, blocks[i]._replace(begin=begin, end=end), registry, path):
             return None
-    return found
+    return messages
 
 
 def _offsets(pairs: Iterable[bytes]) -> npt.NDArray[np.uint64]:
@@ -214,15 +214,15 @@ def _hides_messages(arena: Bytes, between: Block, registry: Registry, path: str)
     return bool(offsets)
 
 
-def _check_lengths(found: MessageHeads, block: Block, path: str) -> None:
-    if (found.heads["length"] < MESSAGE_FIXED).any():
+def _check_lengths(messages: MessageHeads, block: Block, path: str) -> None:
+    if (messages.heads["length"] < MESSAGE_FIXED).any():
         raise malformed(Op.MESSAGE, f"it has fewer than {MESSAGE_FIXED} bytes", path=path, offset=block.offset)
 
 
-def _compare_with_index(found: MessageHeads, block: Block, path: str) -> None:
+def _compare_with_index(messages: MessageHeads, block: Block, path: str) -> None:
     assert block.indexed is not None
-    there = (found.offsets - block.begin).astype(np.uint64)
-    missing = sum(int((~np.isin(_offsets([pairs]), there)).sum()) for _, pairs in block.indexed)
+    offsets = (messages.offsets - block.begin).astype(np.uint64)
+    missing = sum(int((~np.isin(_offsets([pairs]), offsets)).sum()) for _, pairs in block.indexed)
     if missing:
         warnings.warn(
             f"{path}: the message index of the chunk at byte {block.offset:,} points at {missing} messages that are not"
@@ -245,7 +245,7 @@ class _Arenas:
     """The memory that a thread has kept."""
 
     def __init__(self) -> None:
-        self.kept: list[_Kept] = []
+        self.memories: list[_Kept] = []
 
 
 def take_arena(size: int) -> Bytes:
@@ -265,15 +265,15 @@ def take_arena(size: int) -> Bytes:
     True
     """
     arenas = lasting(_Arenas)
-    kept = arenas.kept
-    for i, (memory, lent) in enumerate(kept):
+    memories = arenas.memories
+    for i, (memory, lent) in enumerate(memories):
         if len(memory) >= size and lent() is None:
-            kept[i], arena = _lend(memory, size)
+            memories[i], arena = _lend(memory, size)
             return arena
     if size > _LARGEST_KEPT:
         return np.empty(size, np.uint8)
     lending, arena = _lend(np.empty(size, np.uint8), size)
-    arenas.kept = [*kept[1 - _MOST_KEPT :], lending]
+    arenas.memories = [*memories[1 - _MOST_KEPT :], lending]
     return arena
 
 
@@ -486,6 +486,6 @@ def _decompress_lz4(data: bytes | memoryview, size: int) -> bytes:
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
-def _wrong_size(head: ChunkHead, found: int, path: str, offset: int) -> ReadError:
-    why = f"a chunk declares {head.uncompressed_size:,} bytes of records and holds {found:,}"
+def _wrong_size(head: ChunkHead, size: int, path: str, offset: int) -> ReadError:
+    why = f"a chunk declares {head.uncompressed_size:,} bytes of records and holds {size:,}"
     return damaged(why, path=path, offset=offset)

@@ -118,8 +118,8 @@ class Mapping:
             yield made if output.constant or made is chunk else _timed(made, self._options)
 
     def _seen(self, constant: Chunk) -> bool:
-        for known in self._constants:
-            if (known.entity_path, known.data.components) == (constant.entity_path, constant.data.components):
+        for other in self._constants:
+            if (other.entity_path, other.data.components) == (constant.entity_path, constant.data.components):
                 return True
         self._constants.append(constant)
         return False
@@ -203,12 +203,12 @@ class _ChannelRun(NamedTuple):
         )
 
 
-def runs(found: MessageHeads, is_wanted: Callable[[int], bool]) -> Iterator[_ChannelRun]:
+def runs(messages: MessageHeads, is_wanted: Callable[[int], bool]) -> Iterator[_ChannelRun]:
     """The messages by channel (ascending ids), each sorted by log time, publish time and place in the file.
 
     Of channels that are not wanted, which are asked for by their ids when it is their turn, there is no run.
     """
-    heads = found.heads
+    heads = messages.heads
     if not len(heads):
         return
     channels = np.ascontiguousarray(heads["channel"])
@@ -218,7 +218,7 @@ def runs(found: MessageHeads, is_wanted: Callable[[int], bool]) -> Iterator[_Cha
         channel_id = int(channels[rows[0]])
         if not is_wanted(channel_id):
             continue
-        starts = found.offsets[rows] + HEAD.size
+        starts = messages.offsets[rows] + HEAD.size
         ends = starts + heads["length"][rows].astype(np.int64)
         log_times, publish_times = heads["log_time"][rows], heads["publish_time"][rows]
         yield _sorted(_ChannelRun(channel_id, starts + MESSAGE_FIXED, ends, log_times, publish_times))

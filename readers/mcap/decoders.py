@@ -274,8 +274,8 @@ def _lenses_for(channel: Channel, schema: McapSchema | None, name: str, options:
     """The lenses that make messages decoded by ``name`` into what they mean; none where they stay structs."""
     if schema is None:
         return ()
-    known = (meaning for decoder, meaning in MEANINGS.items() if decoder in options.decoders)
-    return next(filter(None, (meaning(name, schema.name, channel.topic, options.decoders) for meaning in known)), ())
+    meanings = (meaning for decoder, meaning in MEANINGS.items() if decoder in options.decoders)
+    return next(filter(None, (meaning(name, schema.name, channel.topic, options.decoders) for meaning in meanings)), ())
 
 
 def _row_of(channel: Channel, schema: McapSchema | None) -> MessageRow | None:

@@ -171,10 +171,10 @@ class McapFile:
             self._file.seek(offset)
             done = 0
             while done < len(out):
-                got = self._file.readinto(out[done:])  # type: ignore[attr-defined]
-                if not got:
+                num_bytes = self._file.readinto(out[done:])  # type: ignore[attr-defined]
+                if not num_bytes:
                     raise ReadError(f"the file ends inside {what}", path=self.path, offset=offset, hint=CUT_HINT)
-                done += got
+                done += num_bytes
         except OSError as error:
             raise self._io_error(error, offset) from error
 
@@ -190,8 +190,8 @@ class McapFile:
         """Fill ``out`` with the bytes from ``offset`` of a local file, in any thread; false where that fails."""
         try:
             done = 0
-            while done < len(out) and (got := os.preadv(self._file.fileno(), [out[done:]], offset + done)):
-                done += got
+            while done < len(out) and (num_bytes := os.preadv(self._file.fileno(), [out[done:]], offset + done)):
+                done += num_bytes
         except OSError:
             return False
         return done == len(out)
@@ -313,17 +313,17 @@ class RecordCursor:
 
     def take_known(self, opcode: int) -> list[bytes]:
         """The bodies of the records of ``opcode`` that begin here and follow each other, as far as read already."""
-        known = self._window.known_at(self.at)[: self.end - self.at]
+        window = self._window.known_at(self.at)[: self.end - self.at]
         bodies: list[bytes] = []
         at = 0
-        while at + HEAD.size <= len(known):
-            found, length = HEAD.unpack_from(known, at)
+        while at + HEAD.size <= len(window):
+            code, length = HEAD.unpack_from(window, at)
             begin = at + HEAD.size
-            if found != opcode or length > len(known) - begin:
+            if code != opcode or length > len(window) - begin:
                 break
             at = begin + length
-            bodies.append(bytes(known[begin:at]))
-        self._passed(known[:at])
+            bodies.append(bytes(window[begin:at]))
+        self._passed(window[:at])
         return bodies
 
     def take_into(self, out: Bytes) -> None:

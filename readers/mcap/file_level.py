@@ -58,11 +58,11 @@ class MessageSurvey:
     start_time: int | None = None
     end_time: int | None = None
 
-    def add(self, found: MessageHeads) -> None:
+    def add(self, messages: MessageHeads) -> None:
         """Take in some messages, at least one."""
-        ids, numbers = np.unique(found.heads["channel"], return_counts=True)
+        ids, numbers = np.unique(messages.heads["channel"], return_counts=True)
         self.counts.update(dict(zip(ids.tolist(), numbers.tolist(), strict=True)))
-        times = found.heads["log_time"]
+        times = messages.heads["log_time"]
         first, last = int(times.min()), int(times.max())
         self.start_time = first if self.start_time is None else min(first, self.start_time)
         self.end_time = last if self.end_time is None else max(last, self.end_time)
@@ -150,7 +150,7 @@ class FileDecoder(ABC):
         """Whether the summary has a channel whose messages it looks at."""
         return False
 
-    def add(self, arena: Bytes, found: MessageHeads) -> None:  # noqa: B027 (most look at none)
+    def add(self, arena: Bytes, messages: MessageHeads) -> None:  # noqa: B027 (most look at none)
         """Look at messages, which come behind those that were looked at before."""
 
     def look_up(self, file: McapFile) -> None:  # noqa: B027 (most look at none)
@@ -389,11 +389,11 @@ class MetadataRecords(_IndexedRecords):
         for place in places:
             left -= check_limit(place.length, left, path=file.path, offset=place.offset, what="the length of metadata")
             record = read_metadata(file, place)
-            known = merged.setdefault(record.name, {})
-            for key in sorted(record.metadata.keys() & known.keys()):
-                if known[key] != record.metadata[key] and (record.name, key) != _WRITTEN_TWICE:
-                    _warn_of_two(file.path, record.name, key, known[key], record.metadata[key])
-            known.update(record.metadata)
+            entries = merged.setdefault(record.name, {})
+            for key in sorted(record.metadata.keys() & entries.keys()):
+                if entries[key] != record.metadata[key] and (record.name, key) != _WRITTEN_TWICE:
+                    _warn_of_two(file.path, record.name, key, entries[key], record.metadata[key])
+            entries.update(record.metadata)
         return [
             (
                 ComponentDescriptor(name, archetype="McapMetadata", component_type="rerun.components.KeyValuePairs"),

@@ -60,9 +60,9 @@ class _TimeCollector:
         else:
             self._times.setdefault(channel_id, []).append(times)
 
-    def add_found(self, found: MessageHeads) -> None:
+    def add_found(self, messages: MessageHeads) -> None:
         """Take in messages that were read."""
-        channels, times = found.heads["channel"], found.heads["log_time"]
+        channels, times = messages.heads["channel"], messages.heads["log_time"]
         for id_ in np.unique(channels).tolist():
             self.add(id_, times[channels == id_])
 
@@ -270,9 +270,9 @@ def _scan(file: McapFile, layout: McapLayout, *, timing: bool) -> McapInfo:
     survey, collector = MessageSurvey(), _TimeCollector()
     reader = SectionReader(file, whole(file, layout, McapOptions()), registry)
     for group in reader.groups():
-        survey.add(group.found)
+        survey.add(group.messages)
         if timing:
-            collector.add_found(group.found)
+            collector.add_found(group.messages)
     tally = reader.tally
     return McapInfo(
         path=file.path,

@@ -92,12 +92,12 @@ class _SplitReading:
         looking = [decoder for decoder in late if decoder.looks_at_messages and split.is_whole]
         for group in section.groups():
             if surveys:
-                self._survey.add(group.found)
+                self._survey.add(group.messages)
             for decoder in looking:
                 decoder.add(*group)
             if times is not None:
-                group = MessageGroup(group.arena, group.found.at(times.holds(group.found.heads["log_time"])))
-            if len(group.found.heads):
+                group = MessageGroup(group.arena, group.messages.at(times.holds(group.messages.heads["log_time"])))
+            if len(group.messages.heads):
                 self._chosen = True
                 yield from self._messages(group)
             del group  # so that its arena can be taken for the next one
@@ -137,7 +137,7 @@ class _SplitReading:
                 yield from (chunk for chunk in chunks if self._wants(chunk.entity_path))
 
     def _messages(self, group: MessageGroup) -> Iterator[Chunk]:
-        for run in runs(group.found, lambda channel_id: self._output_of(channel_id) is not None):
+        for run in runs(group.messages, lambda channel_id: self._output_of(channel_id) is not None):
             output = self._output_of(run.channel_id)
             if output is not None:
                 yield from output.chunks(group.arena, run)
@@ -277,7 +277,7 @@ class McapSource(Source[McapSplit]):
         if summary is None or not says_all_channels(summary):
             return None
         registry = Registry(self.path, summary.channels, summary.schemas)
-        found = []
+        columns = []
         for channel in summary.channels:
             entity, schema = parse_entity_path(channel.topic), registry.schema_of(channel)
             choice = choose(channel, schema, self.options)
@@ -289,12 +289,12 @@ class McapSource(Source[McapSplit]):
                 warnings.simplefilter("ignore")  # they come when the messages do
                 decoder = compile_decoder(channel, schema, choice.row, self.options, path=self.path)
             d = decoder.descriptor
-            found.append(
+            columns.append(
                 ComponentColumnDescriptor(entity, d.component, d.archetype, d.component_type, False, decoder.column)
             )
         kind = TimelineKind(self.options.timeline_type)
         indexes = [IndexColumnDescriptor(name, kind) for name in (LOG_TIME, PUBLISH_TIME)]
-        return Schema(indexes if found else (), found), frozenset((c.entity_path, c.component) for c in found)
+        return Schema(indexes if columns else (), columns), frozenset((c.entity_path, c.component) for c in columns)
 
     def entities(self) -> set[str] | None:
         """The entities of all messages and of the file, by the summary; None where it does not say all."""
@@ -305,17 +305,17 @@ class McapSource(Source[McapSplit]):
         if summary is None or not says_all_channels(summary):
             return None
         registry = Registry(self.path, summary.channels, summary.schemas)
-        found = {parse_entity_path(channel.topic) for channel in summary.channels}
+        entities = {parse_entity_path(channel.topic) for channel in summary.channels}
         for decoder in file_decoders(self.options.decoders):
             if decoder.entity is not None:
-                found.add(decoder.entity)
+                entities.add(decoder.entity)
             elif decoder.has_messages(summary, self.options.selects):
                 return None  # its entities are in the messages
         for channel in summary.channels:
             choice = choose(channel, registry.schema_of(channel), self.options)
             if choice is not None:
-                found |= entities_of(choice.lenses, parse_entity_path(channel.topic))
-        return found
+                entities |= entities_of(choice.lenses, parse_entity_path(channel.topic))
+        return entities
 
     def info(self, *, timing: bool = False) -> McapInfo:
         """Describe the file; reads its summary, and all of it only when there is none.
@@ -381,12 +381,12 @@ def _share(layout: McapLayout) -> _Shared:
 def _check_counts(reader: SectionReader, shared: _Shared, split: McapSplit, path: str) -> None:
     """Compare what was found in the whole file with what its summary counts."""
     tally = reader.tally
-    for what, found, declared in (
+    for what, count, declared in (
         ("chunks", tally.chunks.total(), shared.chunks),
         ("messages", tally.messages, 0 if tally.skipped else shared.messages),
     ):
-        if found < declared:
-            why = f"the summary counts {declared:,} {what} and {found:,} are there"
+        if count < declared:
+            why = f"the summary counts {declared:,} {what} and {count:,} are there"
             raise damaged(why, path=path, offset=split.end)
 
 
@@ -666,19 +666,19 @@ class McapRecording(RecordingFile):
         from .message_indexes import IndexComparison
         from .recovery import recovery_report
 
-        found, indexes = Findings(), IndexComparison()
-        with found.noting():
+        findings, indexes = Findings(), IndexComparison()
+        with findings.noting():
             with McapFile(str(self.path)) as file:
                 report = recovery_report(file, McapOptions(), indexes)
             for offset, reason in indexes.faults:
-                found.fault(ReadError(reason, path=report.path, offset=offset, hint=_INDEX_HINT))
+                findings.fault(ReadError(reason, path=report.path, offset=offset, hint=_INDEX_HINT))
             if report.is_whole:
-                found.add(RecordingFile.verify(self))
+                findings.add(RecordingFile.verify(self))
             else:
-                found.count(chunks=report.chunks, rows=report.messages)
+                findings.count(chunks=report.chunks, rows=report.messages)
                 for fault in _faults(report):
-                    found.fault(fault)
-        return found.verification()
+                    findings.fault(fault)
+        return findings.verification()
 
     def report(self) -> FileReport:
         """Channels, counts, times and compression, by the summary where there is one."""

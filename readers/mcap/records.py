@@ -271,8 +271,8 @@ class Registry:
         record = parse_record(library.Channel.read, Op.CHANNEL, body, path=self._path, offset=offset)
         metadata = tuple(record.metadata.items())
         channel = Channel(record.id, record.topic, record.message_encoding, record.schema_id, metadata)
-        known = self._channels.setdefault(channel.id, channel)
-        if known[:4] != channel[:4]:
+        existing = self._channels.setdefault(channel.id, channel)
+        if existing[:4] != channel[:4]:
             raise self._conflict(Op.CHANNEL, channel.id, offset)
 
     def _conflict(self, opcode: int, id_: int, offset: int) -> ReadError:

@@ -70,10 +70,10 @@ class Resync:
 
         Up to byte ``only_chunks_until`` records of other kinds are not looked for.
         """
-        known = self._next_indexed(at)
+        indexed_at = self._next_indexed(at)
         begin, window_size = at, _SMALLEST_WINDOW
-        while begin < known and self._tries > 0:
-            size = min(window_size, known - begin)
+        while begin < indexed_at and self._tries > 0:
+            size = min(window_size, indexed_at - begin)
             window = self._file.read_up_to(begin, size + HEAD.size)
             for place in _places(np.frombuffer(window, np.uint8), self._end - begin):
                 if place >= size or self._tries == 0:
@@ -86,7 +86,7 @@ class Resync:
             self._tries -= 1
             begin += size
             window_size = min(4 * window_size, _LARGEST_WINDOW)
-        return known if known < self._end else None
+        return indexed_at if indexed_at < self._end else None
 
     @property
     def gave_up(self) -> bool:
@@ -165,8 +165,8 @@ def _places(window: np.ndarray, left: int) -> list[int]:
     lengths = np.zeros(len(places), np.int64)
     for byte in range(5):
         lengths |= window[places + 1 + byte].astype(np.int64) << (8 * byte)
-    found: list[int] = places[lengths <= left - places - HEAD.size].tolist()
-    return found
+    candidates: list[int] = places[lengths <= left - places - HEAD.size].tolist()
+    return candidates
 
 
 _STEP: Final = 64 * 1024
@@ -377,8 +377,8 @@ class _RecoveringSection(SectionReader):
         if broken is None or not broken.records:
             self._report.lost(at, error.message)
         else:
-            kept = yield from self._saved(broken, at, error)
-            begin = broken.data_at + kept if broken.head.compression == "" else begin
+            num_bytes = yield from self._saved(broken, at, error)
+            begin = broken.data_at + num_bytes if broken.head.compression == "" else begin
         if broken is not None and broken.head.compression:
             inside = broken.end  # messages that are found in there are parts of what was compressed
         after = self._end_of(at) or self._resync.next_record(begin, only_chunks_until=inside) or self._cursor.end
@@ -444,15 +444,15 @@ class _RecoveringSection(SectionReader):
         parts: list[MessageHeads] = []
         for block in blocks:
             try:
-                found = find_messages(arena, block, self._registry, path=self._file.path)
+                messages = find_messages(arena, block, self._registry, path=self._file.path)
                 if self._indexes is not None:
-                    self._indexes.compare(block, found)
-                parts.append(found)
+                    self._indexes.compare(block, messages)
+                parts.append(messages)
             except ReadError as error:
                 parts.append(self._broken(arena, block, error))
-        found = joined(parts)
-        if len(found.offsets):
-            yield from self._known(arena, found, blocks[0].offset)
+        messages = joined(parts)
+        if len(messages.offsets):
+            yield from self._known(arena, messages, blocks[0].offset)
 
     def _broken(self, arena: np.ndarray, block: Block, error: ReadError) -> MessageHeads:
         saved = whole_records(bytearray(arena[block.begin : block.end]), self._registry, offset=block.offset)
@@ -461,21 +461,21 @@ class _RecoveringSection(SectionReader):
         )
         return heads_of(arena, np.array(saved.offsets, np.int64) + block.begin)
 
-    def _known(self, arena: np.ndarray, found: MessageHeads, offset: int) -> Iterator[MessageGroup]:
+    def _known(self, arena: np.ndarray, messages: MessageHeads, offset: int) -> Iterator[MessageGroup]:
         """The messages whose channel is known."""
         channels = np.array(sorted(self._registry.channels), np.uint16)
-        unknown = ~np.isin(found.heads["channel"], channels)
+        unknown = ~np.isin(messages.heads["channel"], channels)
         if unknown.any():
             count = int(unknown.sum())
             self._report.lost(offset, f"{count:,} messages are of channels that no Channel record defines")
             self._report.lost_messages += count
-            found = found.at(~unknown)
-        if len(found.heads):
-            self.tally.messages += len(found.heads)
+            messages = messages.at(~unknown)
+        if len(messages.heads):
+            self.tally.messages += len(messages.heads)
             self._report.last_times["message_log_time"] = max(
-                self._report.last_times.get("message_log_time", 0), int(found.heads["log_time"].max())
+                self._report.last_times.get("message_log_time", 0), int(messages.heads["log_time"].max())
             )
-            yield MessageGroup(arena, found)
+            yield MessageGroup(arena, messages)
 
     def _take(self, opcode: int, length: int) -> None:
         """Take a record. Those of the summary, which come where the end of the data section is missing, are skipped."""

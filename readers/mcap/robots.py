@@ -462,9 +462,9 @@ class Robots(FileDecoder):
         schemas = {schema.id: schema for schema in summary.schemas}
         return bool(_description_channels({channel.id: channel for channel in summary.channels}, schemas, selects))
 
-    def add(self, arena: Bytes, found: MessageHeads) -> None:
+    def add(self, arena: Bytes, messages: MessageHeads) -> None:
         """Look through messages that come behind those looked at before."""
-        self._look(arena, found, self._channels())
+        self._look(arena, messages, self._channels())
 
     def chunks(self, file: McapFile, facts: FileFacts) -> Iterator[Chunk]:  # noqa: ARG002
         """The robots, by channel id. One that cannot be read gives a ``ReadWarning``."""
@@ -496,7 +496,7 @@ class Robots(FileDecoder):
             split = McapSplit("", entry.length, entry.offset, entry.end, chunks=1)
             groups = list(SectionReader(file, split, self._registry).groups())
             for group in reversed(groups):
-                self._look(group.arena, group.found, self._missing())
+                self._look(group.arena, group.messages, self._missing())
 
     def _channels(self) -> frozenset[int]:
         """The ids of the channels with descriptions, as far as they are known by now."""
@@ -506,12 +506,12 @@ class Robots(FileDecoder):
         """Those of which no description was found yet."""
         return self._channels() - self._texts.keys()
 
-    def _look(self, arena: Bytes, found: MessageHeads, ids: frozenset[int]) -> None:
-        channels = found.heads["channel"]
+    def _look(self, arena: Bytes, messages: MessageHeads, ids: frozenset[int]) -> None:
+        channels = messages.heads["channel"]
         for id_ in ids:
             for i in np.flatnonzero(channels == id_)[::-1].tolist():
-                begin = int(found.offsets[i]) + HEAD.size + MESSAGE_FIXED
-                end = int(found.offsets[i]) + HEAD.size + int(found.heads["length"][i])
+                begin = int(messages.offsets[i]) + HEAD.size + MESSAGE_FIXED
+                end = int(messages.offsets[i]) + HEAD.size + int(messages.heads["length"][i])
                 text = _string_of(arena[begin:end].tobytes()) if end - begin <= MAX_SCHEMA_BYTES else None
                 if text is not None:
                     self._texts[id_] = text

@@ -145,7 +145,7 @@ class MessageGroup(NamedTuple):
     """Decompressed records of consecutive chunks, and the messages in them, in file order."""
 
     arena: Bytes
-    found: MessageHeads
+    messages: MessageHeads
 
 
 @dataclass(slots=True)
@@ -234,9 +234,9 @@ class SectionReader:
         if split.messages is not None and messages < split.messages:
             raise self._miscounted("messages", split.messages, messages)
 
-    def _miscounted(self, what: str, expected: int, found: int) -> ReadError:
+    def _miscounted(self, what: str, expected: int, count: int) -> ReadError:
         return ReadError(
-            f"{expected:,} {what} should be here and {found:,} were found",
+            f"{expected:,} {what} should be here and {count:,} were found",
             path=self._file.path,
             offset=self._split.start,
             hint="The file was changed while it was read, or its index is wrong.",
@@ -380,12 +380,12 @@ class SectionReader:
 
     def _take_data_end(self, length: int) -> None:
         cursor, path = self._cursor, self._file.path
-        offset, found = cursor.at, cursor.crc
+        offset, data_crc = cursor.at, cursor.crc
         body = cursor.take_record(check_limit(length, MIB, path=path, offset=cursor.at, what="the length of DataEnd"))
         if len(body) < 4:
             raise malformed(Op.DATA_END, f"it has {len(body)} bytes", path=path, offset=offset)
         crc = int.from_bytes(body[:4], "little")
-        if self._split.check_data_crc and crc and crc != found:
+        if self._split.check_data_crc and crc and crc != data_crc:
             raise damaged("the CRC of the data section does not match its data", path=path, offset=offset)
         if cursor.at != cursor.end:
             why = f"{cursor.end - cursor.at:,} bytes follow the end of the data section"
@@ -394,15 +394,15 @@ class SectionReader:
     def _flush(self) -> Iterator[MessageGroup]:
         self._wait()
         arena, blocks = self._arena[: self._used], self._blocks
-        found = find_in_all(arena, blocks, self._registry, path=self._file.path)
-        borders = np.searchsorted(found.offsets, [block.begin for block in blocks])
-        for block, times in zip(blocks, np.split(found.heads["log_time"], borders)[1:], strict=True):
+        messages = find_in_all(arena, blocks, self._registry, path=self._file.path)
+        borders = np.searchsorted(messages.offsets, [block.begin for block in blocks])
+        for block, times in zip(blocks, np.split(messages.heads["log_time"], borders)[1:], strict=True):
             self._compare_with_head(block, times)
         self._blocks, self._heads, self._used = [], {}, 0
         self._arena = np.empty(0, np.uint8)
-        if len(found.offsets):
-            self.tally.messages += len(found.offsets)
-            yield MessageGroup(arena, found)
+        if len(messages.offsets):
+            self.tally.messages += len(messages.offsets)
+            yield MessageGroup(arena, messages)
 
     def _compare_with_head(self, block: Block, times: npt.NDArray[np.uint64]) -> None:
         """Warn, once, when a chunk tells the times of its messages wrong: a range of times is chosen by them."""

@@ -140,12 +140,12 @@ class ParquetFile:
         with self.translated():
             stored = self._stored_batches(row_groups, [c for c in wanted if c not in self._coarse], rows)
             coarse = self._coarse_batches(row_groups, [c for c in wanted if c in self._coarse], rows)
-            for found in coarse if all(c in self._coarse for c in wanted) else _in_step(stored, coarse):
-                if len(found) != len(wanted) or len({len(array) for array in found.values()}) > 1:
-                    raise self.damaged(f"{len(wanted)} columns were asked for and {len(found)} came")
-                for column, array in found.items():
+            for batch in coarse if all(c in self._coarse for c in wanted) else _in_step(stored, coarse):
+                if len(batch) != len(wanted) or len({len(array) for array in batch.values()}) > 1:
+                    raise self.damaged(f"{len(wanted)} columns were asked for and {len(batch)} came")
+                for column, array in batch.items():
                     self._check_text(self.schema.field(column).name, array)
-                yield {c: _in_type(found[c], self.schema.field(c).type) for c in wanted}
+                yield {c: _in_type(batch[c], self.schema.field(c).type) for c in wanted}
 
     def _stored_batches(
         self, row_groups: Sequence[int], wanted: Sequence[int], rows: int
@@ -265,11 +265,11 @@ class ParquetFile:
 def _in_step(stored: Iterator[dict[int, pa.Array]], others: Iterator[dict[int, pa.Array]]) -> Iterator[dict[int, Any]]:
     """The batches of ``stored``, each with the same rows of ``others``, whose batches may be cut elsewhere."""
     ahead: dict[int, pa.Array] = {}
-    for found in stored:
-        rows = len(next(iter(found.values()), ()))
+    for batch in stored:
+        rows = len(next(iter(batch.values()), ()))
         while len(next(iter(ahead.values()), ())) < rows and (more := next(others, None)):
             ahead = {c: pa.concat_arrays([ahead[c], array]) if ahead else array for c, array in more.items()}
-        yield {**found, **{c: array[:rows] for c, array in ahead.items()}}
+        yield {**batch, **{c: array[:rows] for c, array in ahead.items()}}
         ahead = {c: array[rows:] for c, array in ahead.items()}
 
 
@@ -513,7 +513,7 @@ class _Expanded(NamedTuple):
 def _check_column(file: ParquetFile, row_group: int, leaf: int) -> _Expanded:
     """Look at every page header of a stored column. Raises ``ReadError`` where they are not those of honest pages."""
     begin, end, column = _extent(file, row_group, leaf)
-    found = dictionary = 0
+    num_values = dictionary = 0
     size = column.value_bytes
     for page in _pages(file, begin, end, column):
         if page.is_dictionary:
@@ -521,10 +521,10 @@ def _check_column(file: ParquetFile, row_group: int, leaf: int) -> _Expanded:
                 dictionary = max(dictionary, page.uncompressed)
             size = max(size, column.values * page.uncompressed // max(page.values, 1))
         else:
-            found += page.values
-    if found < column.values:
+            num_values += page.values
+    if num_values < column.values:
         raise file.damaged(
-            f"{_place(column, row_group)} has {found:,} values and the footer counts {column.values:,}", begin
+            f"{_place(column, row_group)} has {num_values:,} values and the footer counts {column.values:,}", begin
         )
     return _Expanded(size, dictionary)
 
@@ -555,14 +555,14 @@ def _extent(file: ParquetFile, row_group: int, leaf: int) -> tuple[int, int, Sto
 
 def _pages(file: ParquetFile, begin: int, end: int, column: StoredColumn) -> Iterator[_Page]:
     """The pages of a column, each checked; ends where the column does, or has all its values."""
-    wanted, got = column.values, 0
+    wanted, num_values = column.values, 0
     limit = min(end + _PADDING, file.footer_at)
     stored = _Bytes(file, begin, limit)
     at = begin
-    while at < end and got < wanted:
+    while at < end and num_values < wanted:
         page = _page(file, stored, at, limit)
         yield page
-        got += 0 if page.is_dictionary else page.values
+        num_values += 0 if page.is_dictionary else page.values
         at = page.data + page.compressed
 
 

@@ -394,10 +394,10 @@ def _column(cursor: ThriftCursor) -> StoredColumn:
     values = cursor.struct(_COLUMN)
     if _ENCRYPTION in values:
         raise UnsupportedError("a column of the file is encrypted", hint="Decrypt it before it is read.")
-    found: StoredColumn | None = values.get(3)
-    if found is None:
+    column: StoredColumn | None = values.get(3)
+    if column is None:
         raise ThriftError("a column without metadata", cursor.at)
-    return found
+    return column
 
 
 def _column_metadata(cursor: ThriftCursor) -> StoredColumn:

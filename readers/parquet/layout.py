@@ -220,9 +220,9 @@ def _rounded(values: pa.Array, column: IndexColumn, path: str, first_row: int) -
         raise _no_time(column, "NaN", nan, path, first_row)
     scaled = values.to_numpy(zero_copy_only=False).astype(np.float64) * column.factor
     inside = (scaled >= -_LIMIT) & (scaled < _LIMIT)
-    kept = np.where(inside, scaled, 0)
-    whole = np.trunc(kept)
-    out = (whole + np.where(np.abs(kept - whole) >= 0.5, np.sign(kept), 0)).astype(np.int64)
+    numbers = np.where(inside, scaled, 0)
+    whole = np.trunc(numbers)
+    out = (whole + np.where(np.abs(numbers - whole) >= 0.5, np.sign(numbers), 0)).astype(np.int64)
     if not inside.all():
         _warn(
             f"{path}: index column {column.path!r}: {counted(int((~inside).sum()), 'time')} beyond 64 bits of"
@@ -316,15 +316,15 @@ def _entries(columns: Sequence[_Named], rules: Sequence[ColumnRule], *, bounded:
     entries: list[_Entry] = []
     for rule in rules:
         if rule.target == "Transform":
-            found = _transforms(columns, rule, taken, bounded=bounded)
+            matches = _transforms(columns, rule, taken, bounded=bounded)
         else:
-            found = [
+            matches = [
                 _Entry(_field_name(rule, m.sub_prefix, bounded=bounded), m.columns, rule, (), m.sub_prefix)
                 for m in _matches(columns, rule.target, rule.suffixes, taken, bounded=bounded)
             ]
-        for entry in found:
+        for entry in matches:
             taken.update(entry.columns, entry.rotation)
-        entries += found
+        entries += matches
     return entries + [_Entry(c.name, (c.position,)) for c in columns if c.position not in taken]
 
 
@@ -364,12 +364,12 @@ def _matches(
         if bounded and before and not before.endswith("_"):
             continue
         wanted = [free.get(before + end) for end in ends]
-        found = [c for c in wanted if c is not None]
-        if len(found) < len(wanted) or _refused(found, target):
+        present = [c for c in wanted if c is not None]
+        if len(present) < len(wanted) or _refused(present, target):
             continue
-        for c in found:
+        for c in present:
             free.pop(c.name, None)
-        yield _Match(before.removesuffix("_") if bounded else before, tuple(c.position for c in found))
+        yield _Match(before.removesuffix("_") if bounded else before, tuple(c.position for c in present))
 
 
 def _refused(columns: Sequence[_Named], target: str) -> bool:

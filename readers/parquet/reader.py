@@ -218,11 +218,11 @@ class ParquetReader(FrameReader):
 
     def info(self) -> list[ParquetInfo]:
         """The content of each file: rows, columns, types, encodings, sizes. Reads the footers. Raises ``ReadError``."""
-        found = []
+        infos = []
         for data in find_files(str(located(self._path))):
             with ParquetFile(data.path) as file:
-                found.append(_describe(file))
-        return found
+                infos.append(_describe(file))
+        return infos
 
     def stream(self, **options: Unpack[LayoutArguments]) -> LazyChunkStream:
         """A lazy stream of the chunks; each call reads the file anew.

@@ -511,21 +511,21 @@ class ColumnarReader:
         data, starts, ends, order = messages
         first = chosen[0]
         body = data[starts[first] + self._wire.header : ends[first]]
-        known = self._templates.get((order, len(body)))
-        if known is None or not known.fits(body.tobytes()):
+        template = self._templates.get((order, len(body)))
+        if template is None or not template.fits(body.tobytes()):
             try:
-                known = trace(self._node, body.tobytes(), order, self._wire)
+                template = trace(self._node, body.tobytes(), order, self._wire)
             except NoTemplateError:
                 return None
             if len(self._templates) >= _MOST_REMEMBERED:
                 self._templates.clear()
-            self._templates[order, len(body)] = known
-        alike = self._take_apart(known, messages, chosen)
+            self._templates[order, len(body)] = template
+        alike = self._take_apart(template, messages, chosen)
         if not alike.alike.all():
             chosen = chosen[alike.alike]
             if len(chosen) * _LEAST_ALIKE < len(alike.alike):
                 return None
-            alike = self._take_apart(known, messages, chosen)
+            alike = self._take_apart(template, messages, chosen)
         values = alike.array()
         return None if alike.batch.faults else (chosen, values)
 

@@ -100,8 +100,10 @@ class MessageDecoder(ABC):
 
     def _one_by_one(self, data: np.ndarray, starts: np.ndarray, ends: np.ndarray, faults: Faults) -> Iterable[Piece]:
         for index in range(len(starts)):
-            one, wrong = slice(index, index + 1), Faults()
-            yield from ((rows + index, values) for rows, values in self._by_column(data, starts[one], ends[one], wrong))
+            message, wrong = slice(index, index + 1), Faults()
+            yield from (
+                (rows + index, values) for rows, values in self._by_column(data, starts[message], ends[message], wrong)
+            )
             faults |= {index: wrong[0]} if wrong else {}
 
 
@@ -287,10 +289,10 @@ def spread(values: pa.Array, places: np.ndarray, rows: int) -> pa.Array:
 
 def names_of(values: np.ndarray, names: Mapping[int, str]) -> tuple[pa.Array, np.ndarray]:
     """Return the name of each value of an enum, null where it has none, and which those are (bool)."""
-    known = np.array(sorted(names), np.uint64 if values.dtype == np.uint64 else np.int64)
-    if not len(known):
+    numbers = np.array(sorted(names), np.uint64 if values.dtype == np.uint64 else np.int64)
+    if not len(numbers):
         return pa.nulls(len(values), pa.string()), np.ones(len(values), np.bool_)
-    index = np.searchsorted(known, values).clip(max=len(known) - 1)
-    unknown: np.ndarray = known[index] != values
-    texts = pa.array([names[number] for number in known.tolist()], pa.string())
+    index = np.searchsorted(numbers, values).clip(max=len(numbers) - 1)
+    unknown: np.ndarray = numbers[index] != values
+    texts = pa.array([names[number] for number in numbers.tolist()], pa.string())
     return texts.take(pa.array(index, mask=unknown if unknown.any() else None)), unknown

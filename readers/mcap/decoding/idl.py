@@ -220,14 +220,14 @@ def read_idl(schema_name: str, schema_data: bytes) -> dict[Name, Declaration]:
         raise SchemaError("it has sections that are not IDL")
     parser = _Parser(_Tokens(_HEAD.sub("", text)))
     parser.definitions((), "")
-    return parser.found
+    return parser.declarations
 
 
 class _Parser:
     def __init__(self, tokens: _Tokens) -> None:
         self._tokens = tokens
         self._constants: dict[Name, int] = {}
-        self.found: dict[Name, Declaration] = {}
+        self.declarations: dict[Name, Declaration] = {}
 
     def definitions(self, scope: Name, closing: str) -> None:
         """Definitions up to ``closing``."""
@@ -259,10 +259,10 @@ class _Parser:
 
     def _annotations(self) -> dict[str, int | None]:
         """Annotations by their last name, with their value where it is a whole number."""
-        tokens, found = self._tokens, dict[str, int | None]()
+        tokens, values = self._tokens, dict[str, int | None]()
         while tokens.take("@"):
             name = tokens.scoped()[-1]
-            found[name] = None
+            values[name] = None
             if tokens.next != "(":
                 continue
             if name in ("bit_bound", "extensibility"):
@@ -270,13 +270,13 @@ class _Parser:
                 if name == "bit_bound":
                     if tokens.take("value"):
                         tokens.expect("=")
-                    found[name] = tokens.integer(self._value_of)
+                    values[name] = tokens.integer(self._value_of)
                 else:
-                    found[tokens.scoped()[-1].lower()] = None
+                    values[tokens.scoped()[-1].lower()] = None
                 tokens.expect(")")
             else:
                 tokens.skip_group("(", ")")
-        return found
+        return values
 
     def _struct(self, scope: Name, annotations: dict[str, int | None]) -> None:
         tokens = self._tokens
@@ -349,11 +349,11 @@ class _Parser:
         self._add(name, AliasDecl(scope, Type(f"uint{_width(bits)}" if word == "bitmask" else "other", word)))
 
     def _add(self, name: Name, declaration: Declaration) -> None:
-        self.found.setdefault(name, declaration)
+        self.declarations.setdefault(name, declaration)
 
     def _declarators(self, scope: Name) -> list[tuple[str, tuple[int, ...]]]:
         """``a, b[3][4];``: names and dimensions."""
-        tokens, found = self._tokens, []
+        tokens, declarators = self._tokens, []
         while True:
             name, lengths = tokens.name(), []
             while tokens.take("["):
@@ -361,10 +361,10 @@ class _Parser:
                 tokens.expect("]")
             if len(lengths) > MAX_NESTING:
                 raise SchemaError(f"{name} has more than {MAX_NESTING} dimensions")
-            found.append((name, tuple(lengths)))
+            declarators.append((name, tuple(lengths)))
             if not tokens.take(","):
                 tokens.expect(";")
-                return found
+                return declarators
 
     def _type(self, scope: Name, depth: int) -> Type:
         tokens = self._tokens

@@ -392,16 +392,16 @@ class _Builder:
     def _referenced(self, reference: str, above: tuple[str, ...], depth: int) -> JsonNode:
         if reference in above or not reference.startswith("#"):
             return _ANY  # recursion, or another document
-        found = self._root
+        target = self._root
         for step in reference[1:].split("/")[1:]:
             key = unquote(step).replace("~1", "/").replace("~0", "~")
-            if isinstance(found, list) and key.isdecimal() and int(key) < len(found):
-                found = found[int(key)]
-            elif isinstance(found, dict) and key in found:
-                found = found[key]
+            if isinstance(target, list) and key.isdecimal() and int(key) < len(target):
+                target = target[int(key)]
+            elif isinstance(target, dict) and key in target:
+                target = target[key]
             else:
                 raise SchemaError(f"it refers to {reference[:80]}, which it does not have")
-        return self.build(found, (*above, reference), depth + 1)
+        return self.build(target, (*above, reference), depth + 1)
 
 
 def _kind(schema: dict[str, Any]) -> str:
@@ -563,10 +563,10 @@ def _has_infinity(array: pa.Array) -> bool:
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    members = dict(pairs)
+    if len(members) < len(pairs):
         raise MisfitError("a key is there twice in one object")
-    return found
+    return members
 
 
 def _finite(text: str) -> float:

@@ -242,7 +242,7 @@ class Scan:
             single = _Single(self._data, self._form, place, int(self._places.end[row]))
             if single.odd:
                 self._reject(np.array([row]))
-            for tag, (first, last) in single.found():
+            for tag, (first, last) in single.fields():
                 self._add(tag >> 3, self._form(tag), np.full(len(first), row), first, last)
 
 
@@ -280,7 +280,7 @@ class _Single:
             if total > MAX_ELEMENTS:
                 raise TooManyCellsError
 
-    def found(self) -> Iterator[tuple[int, np.ndarray]]:
+    def fields(self) -> Iterator[tuple[int, np.ndarray]]:
         """For each tag (first, last) of all occurrences, as rows of two."""
         for tag, pieces in self._pieces.items():
             pairs = np.concatenate([np.asarray(piece, np.int64).reshape(-1, 2) for piece in pieces])
@@ -290,17 +290,17 @@ class _Single:
 def _run_length(data: np.ndarray, start: int, first: int, last: int, end: int) -> int:
     """Count the fields behind the one at ``start`` that have its tag and its length."""
     size, head = last - start, data[start:first]
-    most, found, step = (end - last) // size, 0, 32
-    while found < most:
-        some = min(step, most - found)
-        heads: np.ndarray = np.ndarray((some, len(head)), np.uint8, data, last + found * size, (size, 1))
+    most, count, step = (end - last) // size, 0, 32
+    while count < most:
+        some = min(step, most - count)
+        heads: np.ndarray = np.ndarray((some, len(head)), np.uint8, data, last + count * size, (size, 1))
         same = (heads == head).all(axis=1)
         if not same.all():
-            return found + int(same.argmin())
-        found, step = found + some, 8 * step
-        if found > MAX_ELEMENTS:
+            return count + int(same.argmin())
+        count, step = count + some, 8 * step
+        if count > MAX_ELEMENTS:
             raise TooManyCellsError
-    return found
+    return count
 
 
 def _varint(view: memoryview, place: int, end: int) -> tuple[int, int]:

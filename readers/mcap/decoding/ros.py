@@ -211,8 +211,8 @@ def _labels(data: np.ndarray, starts: np.ndarray, ends: np.ndarray, faults: Faul
     labels = np.full(len(starts), _UNREADABLE, np.int64)
     rows = np.flatnonzero(headed)
     first, label = data[starts[rows]], data[starts[rows] + 1]
-    known = (first == 0) & np.isin(label, list(ENCODINGS))
-    labels[rows[known]] = label[known]
+    valid = (first == 0) & np.isin(label, list(ENCODINGS))
+    labels[rows[valid]] = label[valid]
     for index in np.flatnonzero(labels == _UNREADABLE).tolist():
         start, end = int(starts[index]), int(ends[index])
         if end - start < _HEADER:

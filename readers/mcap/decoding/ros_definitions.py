@@ -128,11 +128,11 @@ def _base_of(name: str, parts: int) -> str:
     kinds = {2: (*_OF_SERVICES, *_ROS1_SERVICE), 3: _OF_ACTIONS}
     if parts not in kinds:
         raise SchemaError(f"{name} has {parts} parts: a service has two, an action three")
-    found = [suffix for suffix in kinds[parts] if name.endswith(suffix)]
-    if not found:
+    suffixes = [suffix for suffix in kinds[parts] if name.endswith(suffix)]
+    if not suffixes:
         what = "service" if parts == 2 else "action"
         raise SchemaError(f"the definition is that of a {what}, and {name} does not say which message of it is meant")
-    return name.removesuffix(max(found, key=len))
+    return name.removesuffix(max(suffixes, key=len))
 
 
 def _messages_of(base: str, parts: list[RosDefinition]) -> dict[str, RosDefinition]:
@@ -174,7 +174,9 @@ def _event(base: str) -> dict[str, RosDefinition]:
 
 
 def _named(definitions: dict[str, RosDefinition]) -> dict[str, RosDefinition]:
-    return {name: RosDefinition(name, found.fields, found.constants) for name, found in definitions.items()}
+    return {
+        name: RosDefinition(name, definition.fields, definition.constants) for name, definition in definitions.items()
+    }
 
 
 LARGEST: Final = 1 << 40
