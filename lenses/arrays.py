@@ -56,7 +56,7 @@ def any_in_group(valid: Validity, offsets: Offsets) -> Validity:
 
 
 def is_one_each(offsets: Offsets) -> bool:
-    """Whether every group has exactly one element."""
+    """Return whether every group has exactly one element."""
     return bool(offsets[-1] - offsets[0] == len(offsets) - 1 and (np.diff(offsets) == 1).all())
 
 
@@ -121,7 +121,7 @@ def without_hidden(values: pa.ListArray) -> pa.ListArray:
 
 
 def _hides_elements(values: pa.ListArray, offsets: Offsets) -> bool:
-    """Whether a null list has elements: lists with nulls are common and such ones rare, so bitmaps are compared."""
+    """Return whether a null list has elements: lists with nulls are common and such ones rare, so bitmaps are compared."""
     bitmap = bitmap_of(values)
     if bitmap is None:
         return False
@@ -195,13 +195,13 @@ def taken(values: pa.Array, places: Offsets, valid: Validity | None) -> pa.Array
 
 
 def _is_plain(kind: pa.DataType) -> bool:
-    """Whether arrays of the type are a bitmap and one buffer of values: nulls can be set by another bitmap."""
+    """Return whether arrays of the type are a bitmap and one buffer of values: nulls can be set by another bitmap."""
     types = pa.types
     return bool(types.is_integer(kind) or types.is_floating(kind) or types.is_temporal(kind) or types.is_boolean(kind))
 
 
 def is_one_a_row(column: pa.ListArray) -> bool:
-    """Whether every row is a list of exactly one element."""
+    """Return whether every row is a list of exactly one element."""
     return column.null_count == 0 and is_one_each(offsets_of(column))
 
 

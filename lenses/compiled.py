@@ -61,7 +61,7 @@ class CompiledDerive:
 
     @property
     def merges(self) -> bool:
-        """Whether the outputs go into the input's own chunk."""
+        """Return whether the outputs go into the input's own chunk."""
         elsewhere = self.entity is not None or self.child is not None
         other_rows = self.scatter or self.static or self.condition is not None
         return not (elsewhere or other_rows or self.timelines or self.spreads or self.remarks)

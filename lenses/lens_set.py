@@ -28,7 +28,7 @@ class ContentPredicate(Protocol):
     """Says which entities lenses are for."""
 
     def matches(self, entity_path: str) -> bool:
-        """Whether the entity is one of them."""
+        """Return whether the entity is one of them."""
         ...
 
 

@@ -332,7 +332,7 @@ class PointLayout(NamedTuple):
         return next((f for f in self.fields if f.name == name), None)
 
     def has(self, names: Iterable[str]) -> bool:
-        """Whether all of these fields are there."""
+        """Return whether all of these fields are there."""
         return all(self.field(name) is not None for name in names)
 
 

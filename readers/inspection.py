@@ -186,7 +186,7 @@ class _EntitySums:
 
 
 def _timing(spans: list[tuple[int, int, int]]) -> tuple[float | None, int | None, int | None]:
-    """Rows a second, the largest gap between rows, and, where that is not known, what it is at least.
+    """Return rows a second, the largest gap between rows, and, if that is unknown, the least that it can be.
 
     Of a chunk of one or two rows all times are known; the rows of a larger one are at least as far apart as if they
     were evenly so.

@@ -328,7 +328,7 @@ class _Shape(NamedTuple):
 
     @property
     def is_readable(self) -> bool:
-        """Whether there are cells, and none lies in another: there are no more of them than bytes."""
+        """Return whether there are cells, and none lies in another: there are no more of them than bytes."""
         return min(self) > 0 and self.row >= self.columns * self.cell and self.slices >= self.rows * self.row
 
     def cells(self, content: Bytes) -> Bytes:

@@ -321,7 +321,7 @@ DECLARATIONS: Final[Mapping[str, _Declaration]] = MappingProxyType(
 
 
 def needs_reflection(schema_name: str) -> bool:
-    """Whether Rerun's reader maps the type from structs, so that it takes the decoder ``ros2_reflection`` too.
+    """Return whether Rerun's reader maps the type from structs, so that it takes the decoder ``ros2_reflection`` too.
 
     >>> needs_reflection("std_msgs/msg/String"), needs_reflection("sensor_msgs/msg/Imu")
     (True, False)

@@ -151,7 +151,7 @@ def _member(values: pa.StructArray, place: int) -> pa.Array:
 
 
 def _is_small(values: pa.Array) -> bool:
-    """Whether nothing is null, and a billion times each value is an int64."""
+    """Return whether nothing is null, and a billion times each value is an int64."""
     return values.null_count == 0 and values.type in (pa.int32(), pa.uint32())
 
 

@@ -80,14 +80,14 @@ class ListRows:
 
     @property
     def one_each(self) -> bool:
-        """Whether each row has one element: then groups of elements are groups of rows, 18 % less on IMUs."""
+        """Return whether each row has one element: then groups of elements are groups of rows, 18 % less on IMUs."""
         if self._one_each is None:
             self._one_each = len(self.elements) == len(self.source) and arrays.is_one_each(self.offsets)
         return self._one_each
 
     @property
     def all_there(self) -> bool:
-        """Whether each row has one element, and none is null as a whole."""
+        """Return whether each row has one element, and none is null as a whole."""
         return self.source.null_count == 0 and self.one_each
 
     def regrouped(self, groups: GroupedValues) -> pa.ListArray:
@@ -112,7 +112,7 @@ class Tracking(NamedTuple):
 
     @property
     def hides_nulls(self) -> bool:
-        """Whether each value is a row of its own, so that what is stored under a null list never shows."""
+        """Return whether each value is a row of its own, so that what is stored under a null list never shows."""
         return self.rows is not None and self.rows.one_each
 
 

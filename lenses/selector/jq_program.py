@@ -103,7 +103,7 @@ class JqProcess:
 
     @property
     def alive(self) -> bool:
-        """Whether this process started the helper, and it still runs."""
+        """Return whether this process started the helper, and it still runs."""
         return self.owner == os.getpid() and self._process.poll() is None
 
     def stop(self) -> None:

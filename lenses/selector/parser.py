@@ -79,7 +79,7 @@ class Token(NamedTuple):
         return quoted(self.text) if self.kind is TokenKind.STRING else self.text
 
     def is_symbol(self, text: str) -> bool:
-        """Whether this is the given bracket, bar or mark."""
+        """Return whether this is the given bracket, bar or mark."""
         return self.kind is TokenKind.SYMBOL and self.text == text
 
 
@@ -303,7 +303,7 @@ class _Parser:
         return token is not None and token.is_symbol(text)
 
     def _take(self, text: str) -> bool:
-        """Whether the symbol is next, which is passed then."""
+        """Return whether the symbol is next, which is passed then."""
         is_next = self._symbol(text)
         self.at += is_next
         return is_next

@@ -27,7 +27,7 @@ INFO: Final = "meta/info.json"
 
 
 def is_dataset(path: str | os.PathLike[str]) -> bool:
-    """Whether a folder is a LeRobot dataset, by its ``meta/info.json``."""
+    """Return whether a folder is a LeRobot dataset, by its ``meta/info.json``."""
     return (Path(path) / INFO).is_file()
 
 
@@ -288,7 +288,7 @@ def _feature_column(feature: Feature | None, name: str, values: pa.Array) -> _Fe
 
 
 def _is_image(feature: Feature | None, datatype: pa.DataType) -> bool:
-    """Whether a column has images: bytes or the path of each in a struct, or paths alone."""
+    """Return whether a column has images: bytes or the path of each in a struct, or paths alone."""
     if pa.types.is_struct(datatype):
         return {"bytes", "path"} <= {field.name for field in datatype}
     is_text = pa.types.is_string(datatype) or pa.types.is_large_string(datatype)
@@ -315,7 +315,7 @@ def _names(feature: Feature | None, length: int) -> tuple[str, ...]:
 
 
 def _blobs(values: pa.Array) -> pa.ListArray:
-    """Each value as one instance of bytes; null where there is none."""
+    """Return each value as one instance of bytes, or null."""
     valid = values.cast(pa.large_binary())
     offsets, data = valid.buffers()[1:]
     ends = np.frombuffer(offsets, np.int64)[valid.offset : valid.offset + len(valid) + 1]
@@ -333,7 +333,7 @@ def _blobs(values: pa.Array) -> pa.ListArray:
 
 
 class _Images:
-    """Reads the images of a dataset that lie in files of their own, and keeps count of those that are not there.
+    """Reads the images of a dataset that are files of their own, and counts the missing ones.
 
     A path is one below the dataset's folder, or below that of the data. Other files of the machine are not read: a
     dataset may come from anybody.
@@ -392,7 +392,7 @@ _IMAGE_HINT: Final = "Make the file readable, or copy the dataset again."
 
 
 def _below(folder: Path, root: Path, path: str) -> Path | None:
-    """The place of ``path`` in a folder; None where that is not below the dataset's root."""
+    """Return the place of ``path`` in a folder, or None if it is not below the dataset's root."""
     place = Path(os.path.normpath(folder / path))
     return place if "\0" not in path and place.is_relative_to(os.path.normpath(root)) else None
 
@@ -607,7 +607,7 @@ def _static(entity_path: str, archetype: str, facts: Mapping[str, Any]) -> Chunk
 
 
 def _may_hold(file: ParquetFile, row_group: int, episode: int) -> bool:
-    """Whether frames of an episode may lie in a row group, by its statistics."""
+    """Return whether frames of an episode may lie in a row group, by its statistics."""
     if _EPISODE not in file.schema.names:
         return True
     (leaf,) = file.leaves([file.schema.names.index(_EPISODE)])

@@ -33,7 +33,7 @@ _MESSAGE_HEAD: Final = np.dtype(
         ("publish_time", "<u8"),
     ]
 )
-"""What a Message record begins with; packed, 31 bytes, the data behind it."""
+"""The first 31 bytes of a Message record, packed; the data follows them."""
 
 _WIDTH: Final = _MESSAGE_HEAD.itemsize
 
@@ -44,9 +44,9 @@ Ints = npt.NDArray[np.int64]
 class Block(NamedTuple):
     """Records from byte ``begin`` to ``end`` of the arena.
 
-    ``offset`` is where the chunk (``in_chunk``) or the first record stands in the file. ``indexed`` holds the message
+    ``offset`` is the place of the chunk (``in_chunk``) or of the first record in the file. ``indexed`` is the message
     index: for each channel its id, and for each of its messages log time and offset in the chunk, as u64 in little
-    endian; None when there is none to be believed.
+    endian; None without a credible index.
     ``checked``: a CRC says that the records are what was written.
     """
 
@@ -65,15 +65,15 @@ class MessageHeads(NamedTuple):
     heads: np.ndarray
 
     def at(self, which: npt.NDArray[np.bool_]) -> MessageHeads:
-        """Those of the messages for which ``which`` is true."""
+        """Return the messages for which ``which`` is true."""
         return self if which.all() else MessageHeads(self.offsets[which], self.heads[which])
 
 
 def walk(arena: Bytes, block: Block, registry: Registry, *, path: str, window: bool = False) -> tuple[list[int], int]:
-    """Go from record to record: the offsets of the messages, and where the walk ended.
+    """Walk over the records; return the offsets of the messages and the end of the walk.
 
-    It ends where the block does. In a ``window`` of records outside of chunks it ends before the first record that is
-    not whole, or that is neither message, channel, schema nor unknown.
+    It ends with the block. In a ``window`` of records outside of chunks it ends before the first record that is cut
+    short, or that is neither message, channel, schema nor unknown.
     """
     view, unpack, size, message = arena.data, HEAD.unpack_from, HEAD.size, Op.MESSAGE
     at, end = block.begin, block.end
@@ -249,7 +249,7 @@ class _Arenas:
 
 
 def take_arena(size: int) -> Bytes:
-    """``size`` bytes (uint8, 1-D) of any content, that are nobody else's as long as anything refers to them.
+    """Return ``size`` bytes (uint8, 1-D) of any content, unshared until nothing refers to them any more.
 
     The system clears memory before it gives it, page by page, which costs as much as a fifth of decompressing into it.
     So a thread keeps up to two arenas of 40 MiB at most, and lends them again once the array that was lent, all views
@@ -307,10 +307,10 @@ def check_declared(head: ChunkHead, *, path: str, offset: int) -> int:
 def decompress(
     head: ChunkHead, data: bytes | memoryview, out: Bytes, zstd: ZstdDecompressor, *, path: str, offset: int
 ) -> np.ndarray:
-    """The records of a chunk, exactly as many bytes (uint8, 1-D) as it declares, their CRC checked.
+    """Return the records of a chunk, exactly as many bytes (uint8, 1-D) as it declares, their CRC checked.
 
-    They lie in ``out``, which has that size, where ``data`` can be decompressed right into it, else in memory of their
-    own. Takes no more than that, whatever the compressed bytes say of themselves.
+    They are in ``out``, of that size, if ``data`` can be decompressed right into it, else in memory of their own.
+    Takes no more than that, whatever the compressed bytes declare.
     """
     if head.compression == "zstd" and _is_one_frame(data, len(out)) and _fill(out, data, zstd):
         records: np.ndarray = out
@@ -336,7 +336,7 @@ def _fill(out: Bytes, data: bytes | memoryview, zstd: ZstdDecompressor) -> bool:
 
 
 def _is_one_frame(data: bytes | memoryview, size: int) -> bool:
-    """Whether ``data`` is one zstd frame, from its first byte to its last, that declares ``size`` bytes of content.
+    """Return whether ``data`` is exactly one zstd frame and declares ``size`` bytes of content.
 
     Such a frame is decompressed right into the arena, without a window of its own: otherwise the messages of a mixture
     of 300 MB are found in a quarter more time (CPU, nothing decoded); guarded by ``benchmarks/bench_convert.py``.
@@ -373,7 +373,7 @@ _LARGEST_AT_ONCE: Final = 8 * MIB
 """Bytes of a chunk, compressed or not, up to which several may be decompressed at once."""
 
 ReadInto = Callable[[int, memoryview], bool]
-"""Fills memory with the bytes of a file from an offset on, in any thread; false where that cannot be done."""
+"""Fills memory with the bytes of a file from an offset on, in any thread; false if it cannot."""
 
 Fill = Callable[[ChunkHead, "bytes | memoryview", Bytes, ZstdDecompressor, int], None]
 """Fills memory with the records of a chunk, by its compressed bytes; it stands at the offset. Raises ``ReadError``."""
@@ -403,8 +403,8 @@ class _Begun(NamedTuple):
 class ChunkPool:
     """Reads and decompresses chunks of a file into their places in an arena, as many at once as there are ``threads``.
 
-    Each thread holds the compressed bytes of one chunk. What fails in a thread is done once more by who waits for it,
-    so that errors are those of reading one chunk after the other, and come in the order of the file. Two thirds of the
+    Each thread holds the compressed bytes of one chunk. The waiting thread does once more what failed in another: so
+    errors are those of reading one chunk after the other, and come in the order of the file. Two thirds of the
     CPU of one topic among 60 MB of images are decompression, which has all cores that are free. It takes 0.105 s of CPU
     where one thread took 0.123 s: nothing is read into a window first, and, measured together with it, no run is made
     of a topic that nobody wants. Guarded by ``benchmarks/bench_frames.py``.
@@ -418,7 +418,7 @@ class ChunkPool:
         self._begun: list[_Begun] = []
 
     def takes(self, head: ChunkHead) -> bool:
-        """Whether the chunk is compressed, worth a thread's while, and small enough for several of its kind."""
+        """Return whether the chunk is compressed, worth a thread's while, and small enough for several of its kind."""
         is_small = max(head.size, head.uncompressed_size) <= _LARGEST_AT_ONCE
         return head.compression != "" and head.uncompressed_size >= _SMALLEST_AT_ONCE and is_small
 

@@ -142,7 +142,7 @@ class McapFile:
 
     @property
     def is_remote(self) -> bool:
-        """Whether it is an object in a store, of which each read may be a request."""
+        """Return whether it is an object in a store, of which each read may be a request."""
         return self._remote is not None
 
     def __enter__(self) -> Self:

@@ -95,7 +95,7 @@ def _filled(summary: Summary) -> frozenset[int]:
 
 
 def _counts_are_known(summary: Summary) -> bool:
-    """Whether the summary says which channels have messages."""
+    """Return whether the summary says which channels have messages."""
     statistics = summary.statistics
     if statistics is not None and (statistics.channel_message_counts or not statistics.message_count):
         return True
@@ -142,12 +142,12 @@ class FileDecoder(ABC):
 
     @classmethod
     def is_told_by(cls, summary: Summary) -> bool:  # noqa: ARG003 (of those that the summary tells all of)
-        """Whether its chunks can be made of the summary, nothing missing."""
+        """Return whether its chunks can be made of the summary, nothing missing."""
         return True
 
     @classmethod
     def has_messages(cls, summary: Summary, selects: Callable[[str], bool]) -> bool:  # noqa: ARG003 (of those that look)
-        """Whether the summary has a channel whose messages it looks at."""
+        """Return whether the summary has a channel whose messages it looks at."""
         return False
 
     def add(self, arena: Bytes, messages: MessageHeads) -> None:  # noqa: B027 (most look at none)
@@ -243,7 +243,7 @@ class Schemas(FileDecoder):
 
     @classmethod
     def is_told_by(cls, summary: Summary) -> bool:
-        """Whether the summary repeats the channels, and says which have messages."""
+        """Return whether the summary repeats the channels, and says which have messages."""
         return _counts_are_known(summary) and _counted_channels(summary) <= {c.id for c in summary.channels}
 
     def chunks(self, file: McapFile, facts: FileFacts) -> Iterator[Chunk]:  # noqa: ARG002
@@ -329,7 +329,7 @@ class _IndexedRecords(FileDecoder):
 
     @classmethod
     def is_told_by(cls, summary: Summary) -> bool:
-        """Whether the summary says where all of them are."""
+        """Return whether the summary says where all of them are."""
         statistics = summary.statistics
         return statistics is not None and getattr(statistics, cls.counted) == len(getattr(summary, cls.name))
 

@@ -49,7 +49,7 @@ class _TimeCollector:
 
     @property
     def is_full(self) -> bool:
-        """Whether there were too many."""
+        """Return whether there were too many."""
         return self._count > MAX_INDEXED_TIMES
 
     def add(self, channel_id: int, times: _Times) -> None:
@@ -243,7 +243,7 @@ def describe_file(file: McapFile, *, timing: bool = False) -> McapInfo:
 
 
 def _is_complete(summary: Summary) -> bool:
-    """Whether the summary repeats the channels of the file, and says where its chunks are."""
+    """Return whether the summary repeats the channels of the file, and says where its chunks are."""
     statistics = summary.statistics
     if statistics is None:
         return bool(summary.channels) and bool(summary.chunks)

@@ -61,7 +61,7 @@ def _check_channels(summary: Summary) -> None:
 
 
 def says_all_channels(summary: Summary) -> bool:
-    """Whether every channel that has messages, and its schema, is repeated in the summary."""
+    """Return whether every channel that has messages, and its schema, is repeated in the summary."""
     try:
         _check_channels(summary)
     except _UnusableIndexError:
@@ -101,7 +101,7 @@ def no_message(times: TimeRange) -> str:
 
 
 def _holds_some(file: McapFile, layout: McapLayout, summary: Summary, times: TimeRange) -> bool:
-    """Whether there may be messages of a range, by the times of the file and its chunks."""
+    """Return whether there may be messages of a range, by the times of the file and its chunks."""
     statistics = summary.statistics
     assert statistics is not None
     if times.end <= times.start:
@@ -117,7 +117,7 @@ def _holds_some(file: McapFile, layout: McapLayout, summary: Summary, times: Tim
 
 
 def looks_at_messages(summary: Summary, options: McapOptions) -> bool:
-    """Whether the summary has a channel whose messages a decoder of the file as a whole looks at."""
+    """Return whether the summary has a channel whose messages a decoder of the file as a whole looks at."""
     return any(decoder.has_messages(summary, options.selects) for decoder in file_decoders(options.decoders))
 
 

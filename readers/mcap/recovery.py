@@ -90,7 +90,7 @@ class Resync:
 
     @property
     def gave_up(self) -> bool:
-        """Whether so much was tried that places are passed over without a closer look."""
+        """Return whether so much was tried that places are passed over without a closer look."""
         return self._tries <= 0
 
     def _next_indexed(self, at: int) -> int:
@@ -101,7 +101,7 @@ class Resync:
         return self._end
 
     def is_believable(self, at: int) -> bool:
-        """Whether records begin at ``at``: one chunk, or a few records in a row, or the end of the file."""
+        """Return whether records begin at ``at``: one chunk, or a few records in a row, or the end of the file."""
         for _ in range(_CHAIN):
             if at == self._end:
                 return True
@@ -271,7 +271,7 @@ class McapRecoveryReport:
 
     @property
     def is_whole(self) -> bool:
-        """Whether nothing was lost, and nothing is in doubt."""
+        """Return whether nothing was lost, and nothing is in doubt."""
         return self.reason is None and not self.damaged and not self.doubtful and not self.lost_messages
 
     def lost(self, offset: int, reason: str) -> None:

@@ -453,12 +453,12 @@ class Robots(FileDecoder):
 
     @classmethod
     def is_told_by(cls, summary: Summary) -> bool:
-        """Whether the summary tells that there is none, which it does where it has all channels."""
+        """Return whether the summary tells that there is none, which it does where it has all channels."""
         return Schemas.is_told_by(summary)
 
     @classmethod
     def has_messages(cls, summary: Summary, selects: Callable[[str], bool]) -> bool:
-        """Whether the summary has a channel of robot descriptions."""
+        """Return whether the summary has a channel of robot descriptions."""
         schemas = {schema.id: schema for schema in summary.schemas}
         return bool(_description_channels({channel.id: channel for channel in summary.channels}, schemas, selects))
 

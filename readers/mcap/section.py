@@ -53,7 +53,7 @@ class TimeRange(NamedTuple):
     end: int
 
     def overlaps(self, head: ChunkHead) -> bool:
-        """Whether a chunk may hold messages of this range. One whose times are both 0 does not say."""
+        """Return whether a chunk may hold messages of this range. One whose times are both 0 does not say."""
         if head.start_time == head.end_time == 0:
             return head.uncompressed_size > 0
         return head.start_time < self.end and head.end_time >= self.start
@@ -67,11 +67,11 @@ class TimeRange(NamedTuple):
 
     @property
     def has_zero(self) -> bool:
-        """Whether log time 0 is in the range. Some writers leave it out of the times that a chunk declares."""
+        """Return whether log time 0 is in the range. Some writers leave it out of the times that a chunk declares."""
         return self.start == 0 < self.end
 
     def may_be_in(self, head: ChunkHead, file: McapFile, at: int, end: int) -> bool:
-        """Whether a chunk, whose message indexes begin at ``at``, may hold messages of this range."""
+        """Return whether a chunk, whose message indexes begin at ``at``, may hold messages of this range."""
         if self.overlaps(head):
             return True
         return self.has_zero and any(self.holds(times).any() for times in times_behind(file, at, end))
@@ -294,7 +294,7 @@ class SectionReader:
             raise damaged(why, path=self._file.path, offset=cursor.at)
 
     def _is_left_out(self, head: ChunkHead, behind: int) -> bool:
-        """Whether nothing of the chunk that begins here, and ends at ``behind``, is wanted."""
+        """Return whether nothing of the chunk that begins here, and ends at ``behind``, is wanted."""
         times = self._split.times
         if self._cursor.at in self._split.unwanted:
             return True

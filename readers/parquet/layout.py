@@ -33,7 +33,7 @@ class Expression(Protocol):
 
     @property
     def nullable(self) -> bool:
-        """Whether a value may be null."""
+        """Return whether a value may be null."""
         ...
 
     def evaluate(self, arrays: Mapping[int, pa.Array], length: int) -> pa.Array:
@@ -125,7 +125,7 @@ def _offsets(length: int) -> pa.Buffer:
 
 
 def becomes_numbers(datatype: pa.DataType) -> bool:
-    """Whether a column of this type can be part of a vector."""
+    """Return whether a column of this type can be part of a vector."""
     if pa.types.is_dictionary(datatype):
         return becomes_numbers(datatype.value_type)
     return bool(
@@ -173,7 +173,7 @@ Ints = npt.NDArray[np.int64]
 
 
 def is_index_type(datatype: pa.DataType) -> bool:
-    """Whether a column of this type can be a timeline."""
+    """Return whether a column of this type can be a timeline."""
     return (
         datatype in _INTEGERS
         or datatype in (pa.float64(), pa.float32())
@@ -190,8 +190,8 @@ def row_numbers(first: int, length: int) -> Timeline:
 def timeline(values: pa.Array, column: IndexColumn, *, path: str, first_row: int) -> Timeline:
     """Return an index column as the timeline of its name.
 
-    Integers, timestamps and durations count by the numbers that are stored, in the unit that the options name. Floats
-    are scaled to nanoseconds, then rounded; times beyond 64 bits become the earliest or latest there is. ``first_row``
+    Integers, timestamps and durations count by their stored numbers, in the unit of the options. Floats are scaled to
+    nanoseconds, then rounded; times beyond 64 bits become the earliest or latest possible. ``first_row``
     is the number of the first of ``values``. Warns (``ReadWarning``) of times that wrap around or are clamped. Raises
     ``ReadError`` for a null, for NaN, and for a float of a sequence that is no 64-bit integer.
     """
@@ -278,7 +278,7 @@ def _timeline(name: str, kind: TimelineKind, values: Ints) -> Timeline:
 class _Named(NamedTuple):
     """A column of a group: its position in the file, and its name within the group.
 
-    ``refused``: the type of a column that cannot become numbers, which no rule takes.
+    ``refused``: the type of a column that cannot become numbers. No rule takes it.
     """
 
     position: int
@@ -373,7 +373,7 @@ def _matches(
 
 
 def _refused(columns: Sequence[_Named], target: str) -> bool:
-    """Whether a match cannot be used, which is said."""
+    """Return whether a match is unusable, and warn of it."""
     for column in columns:
         if column.refused is not None:
             what = "scalar" if target == "Scalars" else "archetype"
@@ -422,7 +422,7 @@ class _Group(NamedTuple):
 
 
 def _group_columns(columns: Sequence[_Named], options: ParquetOptions) -> list[_Group]:
-    """All groups, in the order in which their chunks come."""
+    """Return all groups, in the order of their chunks."""
     if options.column_grouping == "individual":
         return _individual(columns, options)
     if options.column_grouping == "prefix":
@@ -524,8 +524,8 @@ class ColumnLayout(NamedTuple):
 def compile_layout(schema: pa.Schema, options: ParquetOptions, *, path: str) -> ColumnLayout:
     """Compile the layout of ``schema``: the chunks that its columns become.
 
-    Raises ``ReadError`` where an index column is missing. Warns (``ReadWarning``) of columns that cannot be what the
-    options want.
+    Raises ``ReadError`` if an index column is missing. Warns (``ReadWarning``) of columns for which the options cannot be
+    followed.
     """
     index, removed = _index_columns(schema, options, path)
     static = tuple(i for i, name in enumerate(schema.names) if name in options.static_columns)
@@ -549,7 +549,7 @@ def _named(position: int, field: pa.Field) -> _Named:
 def _index_columns(
     schema: pa.Schema, options: ParquetOptions, path: str
 ) -> tuple[tuple[tuple[int, IndexColumn], ...], set[int]]:
-    """The columns that become timelines, and all that are taken from the data for it."""
+    """Return the columns that become timelines, and all columns taken from the data for it."""
     wanted = {column.path: column for column in options.index_columns}
     used: dict[str, tuple[int, IndexColumn]] = {}
     removed: set[int] = set()

@@ -128,7 +128,7 @@ class ParquetReader(FrameReader):
     entity_path_prefix
         Prefix of every entity path, except for ``/__properties``.
     column_grouping
-        ``"prefix"``: columns that share what stands before the first ``delimiter`` go to one entity.
+        ``"prefix"``: columns that share the text before the first ``delimiter`` go to one entity.
         ``"individual"``: each column has its own. ``"explicit_prefixes"``: columns go by the longest of ``prefixes``
         that they begin with, the rest individually.
     delimiter

@@ -38,21 +38,21 @@ from .layout import ChunkOutput, ColumnLayout, compile_layout, one_each, row_num
 from .options import ParquetOptions
 
 _BATCH_ROWS = 1024
-"""A change at a multiple of this row is told as one between batches, as Rerun does, which reads that many at once."""
+"""A change at a multiple of this row is reported as one between batches, as by Rerun, which reads that many at once."""
 
 
 def _is_comparable(datatype: pa.DataType) -> bool:
-    """Whether values of this type can be told apart."""
+    """Return whether values of this type can be compared."""
     if pa.types.is_dictionary(datatype):
         return _is_comparable(datatype.value_type)
     return bool(datatype.num_fields == 0)
 
 
 def check_static(name: str, values: pa.Array, first: pa.Array, *, first_row: int, path: str) -> None:
-    """Compare rows of a static column with the first row of all, ``first``, which holds that one value.
+    """Compare rows of a static column with ``first``, the value of the first row of all.
 
-    Raises ``ReadError`` where a value differs; a null does, even from a null. ``first_row`` is the number of the first
-    of ``values``.
+    Raises ``ReadError`` if a value differs; a null does, even from a null. ``first_row`` is the number of the first of
+    ``values``.
     """
     same: npt.NDArray[np.bool_]
     if pa.types.is_null(values.type):
@@ -129,10 +129,10 @@ def batch_chunks(
     *,
     path: str,
 ) -> Iterator[Chunk]:
-    """The chunks of a batch, whose columns are found by their positions in the schema.
+    """Yield the chunks of a batch; its columns are addressed by their positions in the schema.
 
-    One for each output, more where that would be too large. Rows are sorted stably by all timelines, taken in the order
-    of their names.
+    One chunk for each output, or several if one would be too large. Rows are sorted stably by all timelines, taken in
+    the order of their names.
     """
     if not outputs:
         return
@@ -208,7 +208,7 @@ def _list_of(datatype: pa.DataType) -> pa.DataType:
 
 
 SUFFIXES: Final = (".parquet", ".parq", ".pq")
-"""What a folder is searched for."""
+"""Suffixes of the files that a folder is searched for."""
 
 _HIDDEN: Final = (".", "_")
 _NO_VALUE: Final = "__HIVE_DEFAULT_PARTITION__"
@@ -231,9 +231,9 @@ class DataFile(NamedTuple):
 
 
 def find_files(path: str) -> list[DataFile]:
-    """The files that ``path`` means, sorted by their paths; names that begin with ``.`` or ``_`` are passed over.
+    """Return the files of ``path``, sorted by their paths; names that begin with ``.`` or ``_`` are skipped.
 
-    Raises ``SourceMissingError`` where there is none.
+    Raises ``SourceMissingError`` if there is no file.
     """
     if is_url(path):
         return _find_objects(ObjectUrl.of(path))
@@ -254,7 +254,7 @@ def find_files(path: str) -> list[DataFile]:
 
 
 def exists(path: str) -> bool:
-    """Whether ``path`` is a file or a folder, or a pattern that some file matches; in a store likewise."""
+    """Return whether ``path`` is a file, a folder, or a pattern with a match; in a store likewise."""
     if is_url(path):
         url = ObjectUrl.of(path)
         return is_one_object(url) or glob.has_magic(url.key) or any(True for _ in bucket_of(url).list(url.key))
@@ -342,8 +342,8 @@ def _plan_file(
 ) -> list[ParquetSplit]:
     """Divide a file into runs of row groups of about ``SPLIT_BYTES``; a larger row group by the outputs too.
 
-    ``wanted`` are the numbers of the outputs that are made, ``always`` the positions of the columns that are read
-    whatever is made. The splits depend on the file and on what is wanted alone.
+    ``wanted`` are the numbers of the outputs to make, ``always`` the positions of the columns read for any output. The
+    splits depend on nothing but the file and ``wanted``.
     """
     counts = [group.rows for group in file.footer.row_groups]
     firsts = list(accumulate(counts, initial=first_row))
@@ -581,16 +581,16 @@ class ParquetSource(Source[ParquetSplit]):
 
 
 def _full_schema(schema: pa.Schema, extra: pa.Schema) -> pa.Schema:
-    """A file's columns, then those that folders add where it has none of that name."""
+    """Return a file's columns, then those of folders whose names it lacks."""
     return pa.schema([*schema, *(field for field in extra if field.name not in schema.names)])
 
 
 def _check_types(
     schema: pa.Schema, layouts_by_schema: Mapping[pa.Schema, ColumnLayout], coarse: Collection[str], path: str
 ) -> set[str]:
-    """Refuse a file whose columns differ in type from those of the same name in the files before it.
+    """Refuse a file with columns of other types than those of the same name in earlier files.
 
-    Gives the names of INT96 columns that differ in their unit, which ``coarse`` makes microseconds in all files.
+    Return the names of INT96 columns that differ in their unit: ``coarse`` makes them microseconds in all files.
     """
     units: set[str] = set()
     for other, field in ((other, field) for other in layouts_by_schema for field in schema):
@@ -623,7 +623,7 @@ def _read_first(
     counts: Sequence[int],
     first: dict[str, pa.Array],
 ) -> None:
-    """Remember the first value of each static column that has none yet."""
+    """Store the first value of each static column still without one."""
     wanted = [position for position in static if layout.schema.field(position).name not in first]
     for position in wanted:
         warn_of_incomparable(layout.schema.field(position).name, layout.schema.field(position).type)

@@ -260,7 +260,7 @@ def _locate_singly(
     after: np.ndarray,
     done: np.ndarray,
 ) -> None:
-    """Do what :func:`_locate` does for the rows that are left, one row after the other."""
+    """Do the same as :func:`_locate` for the remaining rows, one row after the other."""
     walker = _Walker(cursor.batch.data, cursor.batch.order)
     for row, place, base, end, owner in zip(
         cursor.row.tolist(),
@@ -311,7 +311,7 @@ class CdrEncoding:
 
 
 def _readings(order: str, kind: str) -> tuple[CdrEncoding, ...]:
-    """The meanings that a label may have, the standard's first; a parameter list has none that needs no member ids."""
+    """Return the meanings that a label may have, the standard's first. A parameter list has none without member ids."""
     plain = CdrEncoding(order)
     two = CdrEncoding(order, 4, headed_lists=True)
     delimited = CdrEncoding(order, 4, headed_lists=True, headed_structs=True)

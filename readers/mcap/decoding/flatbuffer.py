@@ -62,7 +62,7 @@ class FlatNumber:
 
     @property
     def size(self) -> int:
-        """Bytes where it lies: inline."""
+        """Bytes that it takes inline."""
         return self.wire.itemsize
 
     @cached_property
@@ -163,8 +163,8 @@ class FlatVector:
 
 @dataclass(frozen=True)
 class FlatField:
-    """A field of a table: its place in the vtable counts from ``slot``. A number that is not there is ``default``, or
-    null where that is None, as everything else is. ``selector`` is the slot of the type, if the field is a union.
+    """A field of a table: its place in the vtable counts from ``slot``. A missing number is ``default``, or null if
+    that is None; any other missing value is null. ``selector`` is the slot of the type, if the field is a union.
     """
 
     name: str
@@ -233,7 +233,7 @@ class FlatRows(NamedTuple):
     owner: np.ndarray
 
     def at(self, chosen: np.ndarray) -> FlatRows:
-        """Those of a mask, or of indices."""
+        """Return the rows of a mask, or of indices."""
         return FlatRows(*(column[chosen] for column in self))
 
 
@@ -268,7 +268,7 @@ class FlatColumns:
         return good
 
     def _followed(self, node: FlatNode, rows: FlatRows, path: str) -> pa.Array:
-        """Build the values to which the offsets at ``rows`` refer; null where that lies outside of the message."""
+        """Build the values to which the offsets at ``rows`` refer; null for places outside of the message."""
         inside = (rows.place >= rows.start) & (rows.place + 4 <= rows.end)
         chosen = np.flatnonzero(self._check(rows, inside, f"{path}: it lies outside of the message"))
         targets = rows.at(chosen)
@@ -319,7 +319,7 @@ class FlatColumns:
         return pa.Array.from_buffers(node.arrow, len(vtable), [None], null_count=0, children=children), some
 
     def _slot(self, slot: int, vtable: np.ndarray, length: np.ndarray) -> np.ndarray:
-        """The offset in the table that its vtable has at ``slot``; 0 where there is none."""
+        """Return the offset in each table, from ``slot`` of its vtable; 0 if the table lacks the field."""
         offset = np.zeros(len(vtable), np.int64)
         present = slot + 2 <= length
         offset[present] = self._word(vtable[present] + slot, "u2")
@@ -347,7 +347,7 @@ class FlatColumns:
         return pa.Array.from_buffers(node.arrow, count, [bitmap(valid)], children=children)
 
     def _values(self, node: FlatNode, rows: FlatRows, path: str) -> pa.Array:
-        """Values of which the places are known to lie inside, with all that is inline of them."""
+        """Build values whose places, and all their inline bytes, are inside of their messages."""
         if isinstance(node, FlatNumber | FlatStruct | FlatArray):
             return self._inline(node, rows, path)
         return self._followed(node, rows, path)
@@ -488,9 +488,9 @@ _SCHEMA: Final = _table(
 
 
 def _parse_flatbuffer(schema_name: str, schema_data: bytes) -> FlatTable:
-    """The table ``schema_name`` of a binary schema; its root table when it has none of that name.
+    """Return the table ``schema_name`` of a binary schema, or its root table if it has no table of that name.
 
-    Deprecated fields are left out. Raises :class:`SchemaError`, also for what is not read: tables that contain
+    Deprecated fields are left out. Raises :class:`SchemaError`, also for unsupported schemas: tables that contain
     themselves, vectors of unions, and 64-bit offsets.
     """
     if len(schema_data) > MAX_SCHEMA_BYTES:
@@ -531,7 +531,7 @@ class _Builder:
         self.by_name = {definition["name"]: index for index, definition in enumerate(self._objects)}
 
     def object(self, index: int, above: tuple[int, ...]) -> FlatTable | FlatStruct:
-        """The table or struct of that number, which stands in those ``above``."""
+        """Return the table or struct of that number, contained in those ``above``."""
         if not 0 <= index < len(self._objects):
             raise SchemaError(f"it has no definition number {index}")
         definition = self._objects[index]

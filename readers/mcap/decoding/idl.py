@@ -1,7 +1,7 @@
 """Schemas ``ros2idl`` and ``omgidl``: OMG IDL parsed into the tree of message types.
 
 The grammar is that of IDL 4.2 (OMG formal/2018-01-05), building blocks for core data types, extended data types and
-annotations; what cannot be read is refused only where a message uses it.
+annotations. A construct that cannot be read is an error only if a message uses it.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class _Tokens:
             depth += (word == opening) - (word == closing)
 
     def error(self, what: str) -> SchemaError:
-        """An error that says where."""
+        """Return an error with the place in the text."""
         line = self._text.count("\n", 0, self._place) + 1
         return SchemaError(f"line {line}: {what}, found {self.next[:40]!r}" if self.next else f"it ends: {what}")
 
@@ -174,7 +174,7 @@ _WORDS: Final = {
 _UNSIGNED: Final = {"short": "uint16", "long": "uint32"}
 _UNREADABLE: Final = ("wchar", "any", "Object", "fixed", "map", "ValueBase")
 _CHANGES: Final = ("optional", "mutable", "external")
-"""Annotations with which members lie otherwise in a message than without."""
+"""Annotations that change the layout of members in a message."""
 
 
 @dataclass(frozen=True)
@@ -212,7 +212,7 @@ Declaration = StructDecl | AliasDecl
 
 
 def read_idl(schema_name: str, schema_data: bytes) -> dict[Name, Declaration]:
-    """All types that the sections of ``schema_data`` declare. Raises :class:`SchemaError`."""
+    """Return all types that the sections of ``schema_data`` declare. Raises :class:`SchemaError`."""
     if len(schema_data) > MAX_SCHEMA_BYTES:
         raise SchemaError(f"the definition of {schema_name} has {len(schema_data):,} bytes, too many")
     text = schema_data.decode("utf-8", errors="replace")
@@ -480,7 +480,7 @@ def parse_idl(schema_name: str, schema_data: bytes) -> MessageType:
 
 
 def _generate(declared: dict[Name, Declaration]) -> None:
-    """Declare what ROS generates around the parts of services and actions, which their IDL lacks."""
+    """Declare the messages that ROS generates around the parts of services and actions; their IDL lacks them."""
     for name in list(declared):
         if name[-1].endswith("_Feedback"):
             action = name[-1].removesuffix("_Feedback")

@@ -22,7 +22,7 @@ from ....engine.limits import MAX_CELLS, MAX_ELEMENTS, MAX_NESTING, MAX_SCHEMA_B
 from .columns import Faults, MessageDecoder, Piece, SchemaError
 
 REST: Final = "additionalProperties"
-"""The field of a record that holds what else an object has, as JSON text."""
+"""The field of a record with the other members of an object, as JSON text."""
 
 _SHOWN: Final = 40
 _INTEGRAL: Final = 2.0**53
@@ -52,7 +52,7 @@ class Leaf:
 
     @property
     def by_column(self) -> bool:
-        """Whether Arrow's own JSON reader can read it."""
+        """Return whether Arrow's own JSON reader can read it."""
         return self.kind != "any"
 
 
@@ -149,7 +149,7 @@ def as_text(value: Any, path: str = "") -> str:
 
 
 def _check_keys(value: Any, path: str) -> None:
-    """Raise :class:`MisfitError` where a map within ``value`` has keys that are no texts."""
+    """Raise :class:`MisfitError` if a map within ``value`` has keys other than texts."""
     left = [value]
     while left:
         some = left.pop()
@@ -245,7 +245,7 @@ def wired(node: JsonNode) -> pa.DataType:
 
 
 def _has_bytes(node: JsonNode) -> bool:
-    """Whether base64 is declared anywhere."""
+    """Return whether base64 is declared anywhere."""
     if isinstance(node, Leaf):
         return node.kind == "base64"
     if isinstance(node, ListOf):
@@ -405,7 +405,7 @@ class _Builder:
 
 
 def _kind(schema: dict[str, Any]) -> str:
-    """The one type that a schema allows beside null, or an empty text."""
+    """Return the one type that a schema allows beside null, or an empty text."""
     declared = schema.get("type")
     if isinstance(declared, list):
         kinds = {kind for kind in declared if kind != "null"} or {"null"}
@@ -432,7 +432,7 @@ def _kind_of_values(values: list[Any]) -> str:
 
 
 def _is_large(schema: dict[str, Any]) -> bool:
-    """Whether no negative number is allowed, and some are that int64 does not hold."""
+    """Return whether negative numbers are excluded, and numbers beyond int64 are allowed."""
     low, high = schema.get("minimum"), schema.get("maximum")
     if not isinstance(low, int | float) or not isinstance(high, int | float):
         return False
@@ -554,7 +554,7 @@ class _SchemaDecoder(MessageDecoder):
 
 
 def _has_infinity(array: pa.Array) -> bool:
-    """Whether an infinite number is anywhere in it."""
+    """Return whether an infinite number is anywhere in it."""
     if pa.types.is_struct(array.type):
         return any(_has_infinity(array.field(index)) for index in range(array.type.num_fields))
     if pa.types.is_list(array.type):
@@ -616,9 +616,9 @@ def _count_objects(message: bytes) -> int:
 class JsonDecoder(_SchemaDecoder):
     """Decodes JSON messages of a ``jsonschema`` schema, or of none.
 
-    See :func:`~.json_types.parse_json_schema` for what becomes of which type. A message that has what its schema does
-    not declare, or declares otherwise, is bad, and so is one with a key that is there twice, with a number that does
-    not fit, or that is not UTF-8. ``NaN`` and ``Infinity``, which many write, are numbers.
+    See :func:`parse_json_schema` for the types. A message is bad if a value is undeclared or of another type than
+    declared, if a key occurs twice, if a number does not fit, or if it is not UTF-8. ``NaN`` and ``Infinity``, which
+    many write, are numbers.
     """
 
     parser = Parser(_parse, _as_it_is, _count, _count_objects)
@@ -749,9 +749,9 @@ def _majors(message: bytes) -> Iterator[int]:
 class CborDecoder(_SchemaDecoder):
     """Decodes CBOR messages of a ``jsonschema`` schema, or of none.
 
-    Types are those of :class:`JsonDecoder`: what a JSON Schema declares, and JSON text for the rest, in
-    which bytes are base64. As RFC 8949, section 6.1, has it, a tag is ignored and what it tags is taken; big numbers
-    count as numbers, ``undefined`` as null. References to other places of the message cannot be read.
+    Types are those of :class:`JsonDecoder`: as declared by a JSON Schema, and JSON text for the rest, with bytes as
+    base64. By RFC 8949, section 6.1, a tag is ignored and its value is taken; big numbers count as numbers,
+    ``undefined`` as null. References to other places of the message cannot be read.
     """
 
     parser = Parser(_parse_cbor, _text_cbor, _items_of_cbor, _maps_of_cbor)

@@ -86,7 +86,7 @@ def _from_bits(kind: int, bits: np.ndarray) -> np.ndarray:
 
 
 def unpack(data: np.ndarray, kind: int, first: np.ndarray, last: np.ndarray) -> _Repeated:
-    """All values of the stretches ``data[first[i]:last[i]]``."""
+    """Return all values of the stretches ``data[first[i]:last[i]]``."""
     dtype = FIXED.get(kind)
     lengths = last - first
     if dtype is not None:
@@ -108,7 +108,7 @@ def unpack(data: np.ndarray, kind: int, first: np.ndarray, last: np.ndarray) -> 
 
 
 def _unpack_tiles(payload: np.ndarray, kind: int, total: int) -> tuple[np.ndarray, np.ndarray]:
-    """``total`` numbers from their bytes, a tile at a time, and the places where those end that are too long."""
+    """Return ``total`` numbers from their bytes, a tile at a time, and the ends of the numbers that are too long."""
     values = np.empty(total, _from_bits(kind, np.empty(0, np.int64)).dtype)
     wrong, start, filled = [np.empty(0, np.int64)], 0, 0
     while start < len(payload):
@@ -303,7 +303,7 @@ def _with_default(values: np.ndarray, places: np.ndarray, rows: int, default: in
 
 
 def _build_messages(node: ProtoMessage, messages: list[Any]) -> pa.Array:
-    """One struct for each of ``messages``. Raises ``UnicodeError`` for a string that is none."""
+    """Return one struct for each of ``messages``. Raises ``UnicodeError`` for a string that is not UTF-8."""
     children = [
         _oneof(entry, messages) if isinstance(entry, ProtoOneof) else _field(entry, messages) for entry in node.entries
     ]
@@ -340,7 +340,7 @@ def _values(field: ProtoField, values: list[Any]) -> pa.Array:
 
 
 def _texts(values: list[Any]) -> list[Any]:
-    """proto2 lets strings pass that are not UTF-8; the library gives them as bytes."""
+    """Return texts. Raises ``UnicodeError`` for bytes: the library gives those for strings of proto2 beyond UTF-8."""
     if any(isinstance(value, bytes) for value in values):
         raise UnicodeError("a string is not UTF-8")
     return values

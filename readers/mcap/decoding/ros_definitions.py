@@ -115,7 +115,7 @@ KNOWN: Final = {
     ),
     "unique_identifier_msgs/UUID": RosDefinition("unique_identifier_msgs/UUID", [("uuid", "uint8", "[16]")]),
 }
-"""Types that the generated messages use, and that a text with only the service's or action's own definition lacks."""
+"""Types used by the generated messages. A text with only the service's or action's own definition lacks them."""
 
 
 def _base_of(name: str, parts: int) -> str:
@@ -161,7 +161,7 @@ def generated_around(base: str) -> dict[str, Fields]:
 
 
 def event_of(base: str) -> Fields:
-    """The fields of the message that tells of a call of the service ``base``."""
+    """Return the fields of the event message of the service ``base``."""
     return [
         ("info", "service_msgs/ServiceEventInfo", None),
         ("request", f"{base}_Request", "[<=1]"),
@@ -184,8 +184,8 @@ LARGEST: Final = 1 << 40
 
 
 class Dialect(NamedTuple):
-    """The meaning of names of types. ``filled`` says that a message without fields takes one byte, and that constants
-    alone are an enum; else it takes nothing.
+    """The meaning of names of types. With ``filled``, a message without fields takes one byte, and constants alone are
+    an enum; else it takes nothing.
     """
 
     primitives: dict[str, Primitive]
@@ -215,7 +215,7 @@ ROS1: Final = Dialect(
 
 
 def parse_ros(schema_name: str, schema_data: bytes, dialect: Dialect) -> MessageType:
-    """The type that ``schema_data`` defines for ``schema_name``. Raises :class:`SchemaError`.
+    """Return the type that ``schema_data`` defines for ``schema_name``. Raises :class:`SchemaError`.
 
     Names resolve as ROS 1 and ROS 2 write them: ``std_msgs/Header``, ``std_msgs/msg/Header``, ``Header``, and a bare
     name means the package it is used in. Constants, defaults and bounds are understood and dropped. The text may be
@@ -275,7 +275,7 @@ class TypeBuilder:
         self._open: list[str] = []
 
     def once(self, name: str, build: Callable[[], Built]) -> Built:
-        """Return the type ``name``, which ``build`` gives when it is met first. Raises :class:`SchemaError`."""
+        """Return the type ``name``, built by ``build`` on first use. Raises :class:`SchemaError`."""
         if name in self._open:
             raise SchemaError(f"{name} contains itself ({' > '.join([*self._open, name])})")
         if name in self._done:
