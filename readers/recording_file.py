@@ -186,7 +186,7 @@ class RecordingFile(FrameReader):
         """A lazy stream of the chunks of the recording; of several, the first. Raises ``ReadError``."""
 
     def stores(self) -> list[tuple[StoreEntry | None, LazyChunkStream]]:
-        """Return all recordings and blueprints in the file, each with its stream; None stands for a missing id."""
+        """Return all recordings and blueprints in the file, each with its stream; None if one has no id of its own."""
         return [(None, self.stream())]
 
     def episodes(self) -> Sequence[Episode]:

@@ -74,7 +74,7 @@ class StoreRecording(RecordingFile):
         return [*recordings, *((entry.store, live.store.recording(entry).stream()) for entry in with_them)]
 
     def verify(self) -> Verification:
-        """All files that the versions of the store name; see :func:`verify_store`."""
+        """Verify all files named by the versions of the store; see :func:`verify_store`."""
         from ..engine.recordings import RecordingsFolder, verify_store
 
         return verify_store(RecordingsFolder(self.path))

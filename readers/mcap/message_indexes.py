@@ -33,7 +33,7 @@ def indexed_times(data: bytes) -> Iterator[tuple[int, Times]]:
 
 
 def times_behind(file: McapFile, at: int, end: int) -> Iterator[Times]:
-    """The log times in the MessageIndex records from ``at`` on, which end where other records, or ``end``, begin."""
+    """Return the log times in the MessageIndex records from ``at`` on, up to another record or to ``end``."""
     while at < end:
         opcode, length = file.head_at(at, end)
         if opcode != Op.MESSAGE_INDEX:
@@ -77,7 +77,7 @@ class IndexComparison:
         self._indexes.setdefault(chunk, []).append(index)
 
     def compare(self, block: Block, messages: MessageHeads) -> None:
-        """Compare the indexes of the chunk that became ``block`` with the messages that were found in it."""
+        """Compare the indexes of the chunk of ``block`` with the messages found in it."""
         indexes = self._indexes.pop(block.offset, [])
         if not indexes:
             return

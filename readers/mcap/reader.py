@@ -55,9 +55,9 @@ _LATEST: Final = 2**63 - 1
 
 
 class _SplitReading:
-    """Reads one split once, in three steps that follow each other: :meth:`before`, :meth:`messages`, :meth:`after`.
+    """Reads one split once, in three steps: :meth:`before`, :meth:`messages`, :meth:`after`.
 
-    ``facts`` are what the summary tells, ``wants`` says at which entities somebody will look.
+    ``facts`` are those of the summary, ``wants`` is true for the entities in use.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class _SplitReading:
         self._chosen = False
 
     def before(self) -> Iterator[Chunk]:
-        """Yield what the summary tells of the file."""
+        """Yield the chunks about the file that are made from its summary."""
         yield from self._file_level(self._split.before, self._facts)
 
     def messages(self, section: SectionReader) -> Iterator[Chunk]:
@@ -103,7 +103,7 @@ class _SplitReading:
             del group  # so that its arena can be taken for the next one
 
     def after(self, section: SectionReader) -> Iterator[Chunk]:
-        """Yield what reading ``section`` has told of the file, and robots. Warns of what could not be decoded."""
+        """Yield the chunks about the file made by reading ``section``, and robots. Warns of undecodable messages."""
         outputs = [output for output in self._outputs.values() if output is not None]
         for output in outputs:
             output.warn(path=self._file.path)
@@ -119,7 +119,7 @@ class _SplitReading:
         yield from self._file_level(self._split.after, facts)
 
     def warn_of_nothing(self, tally: Tally) -> None:
-        """Warn where the options chose no message of the whole file, which its summary did not tell."""
+        """Warn if the options chose no message of the whole file, and its summary did not prove that before."""
         topics = sorted({channel.topic for channel in self.registry.channels.values()})
         if not self._options.reads_messages or not (tally.messages or tally.skipped):
             return
@@ -172,10 +172,10 @@ class _Shared(NamedTuple):
 class McapSource(Source[McapSplit]):
     """The chunks of one MCAP file.
 
-    Guarantee: every message of a selected topic (and time) is one row, once. Order: chunks of the file level as far as
-    the summary tells them; messages by split, within it by groups of MCAP chunks of about 32 MiB, within these by
-    channel id, then by log time; what of the file level only reading tells; robots. The same for every run over the
-    same bytes. ``nothing`` says why the options choose no message, where the summary told it when splits were made.
+    Guarantee: every message of a selected topic (and time) is one row, once. Order: chunks of the file level made from
+    the summary; messages by split, within it by groups of MCAP chunks of about 32 MiB, within these by channel id, then
+    by log time; chunks of the file level made by reading the whole file; robots. The same for every run over the same
+    bytes. ``nothing`` is the reason why the options choose no message, if the summary proved it for the splits.
     """
 
     def __init__(self, path: str, options: McapOptions | None = None) -> None:
@@ -318,9 +318,9 @@ class McapSource(Source[McapSplit]):
         return entities
 
     def info(self, *, timing: bool = False) -> McapInfo:
-        """Describe the file; reads its summary, and all of it only when there is none.
+        """Describe the file; reads its summary, or the whole file if it has none.
 
-        With ``timing`` it also tells rates and gaps of the channels, and reads the message indexes for that.
+        With ``timing``, rates and gaps of the channels are added, and the message indexes are read for them.
         """
         from .info import describe_file
 
@@ -328,7 +328,7 @@ class McapSource(Source[McapSplit]):
             return describe_file(file, timing=timing)
 
     def recovery_report(self) -> McapRecoveryReport:
-        """Tell what can be recovered of the file, and what is lost; reads all of it, and decodes nothing."""
+        """Report the recoverable and the lost parts of the file; reads all of it, and decodes nothing."""
         from .recovery import recovery_report
 
         with McapFile(self.path) as file:
@@ -379,7 +379,7 @@ def _share(layout: McapLayout) -> _Shared:
 
 
 def _check_counts(reader: SectionReader, shared: _Shared, split: McapSplit, path: str) -> None:
-    """Compare what was found in the whole file with what its summary counts."""
+    """Compare the chunks and messages of the whole file with the counts of its summary."""
     tally = reader.tally
     for what, count, declared in (
         ("chunks", tally.chunks.total(), shared.chunks),
@@ -414,15 +414,15 @@ class McapReader(FrameReader):
         no other decoder claims. A message, or a whole channel, that its decoder cannot read is kept as raw bytes,
         with a ``ReadWarning``.
     include_topic_regex
-        Only topics in which one of these RE2 patterns is found are read. Not anchored.
+        Only topics with a match of one of these RE2 patterns are read. Not anchored.
     exclude_topic_regex
-        Topics in which one of these is found are skipped; applied after the includes.
+        Topics with a match of one of these are skipped; applied after the includes.
     start_time_ns, end_time_ns
-        Only messages whose log time, in ns as the writer wrote it, is at or after the start and before the end are
-        read. Chunks of the file that do not overlap are not decompressed. Data about the file as a whole
+        Only messages at or after the start and before the end are read, by their log time in ns as the writer wrote it.
+        Chunks of the file that do not overlap are not decompressed. Data about the file as a whole
         (statistics, schemas, metadata, attachments, robots) stays the same.
     recover
-        Read what is left of a damaged file in one split. A ``ReadWarning``, and :meth:`recovery_report`, tell the loss.
+        Read the rest of a damaged file in one split. A ``ReadWarning``, and :meth:`recovery_report`, report the loss.
 
     Raises
     ------
@@ -502,10 +502,11 @@ class McapReader(FrameReader):
     def stream(self, *, start_time_ns: int | None = None, end_time_ns: int | None = None) -> LazyChunkStream:
         """A lazy stream of the file's chunks; each call reads the file anew.
 
-        Where a start or an end is given, both take the place of the reader's own, for this stream alone.
+        If a start or an end is given, both replace the reader's own, for this stream alone.
 
-        Order: what the summary tells of the file; messages as in the file by pieces of about 32 MiB, within these by
-        channel, then by log time; what only reading tells of the file; robots. It is the same on any number of cores.
+        Order: chunks about the file made from its summary; messages as in the file by pieces of about 32 MiB, within
+        these by channel, then by log time; chunks about the file made by reading all of it; robots. It is the same on
+        any number of cores.
         """
         from ...engine.stream import LazyChunkStream
 
@@ -515,9 +516,8 @@ class McapReader(FrameReader):
     def values(self) -> LazyChunkStream:
         """A lazy stream of the messages as they are decoded, a struct each, for frames.
 
-        Of the decoders, those that say what messages mean (``foxglove``, ``ros2msg``) and those of the file as a whole
-        are left out, unless the reader was given decoders. A message that cannot be decoded is null, and counted in a
-        ``ReadWarning``. Order as for :meth:`stream`.
+        Decoders of meanings (``foxglove``, ``ros2msg``) and of the file as a whole are left out, unless the reader was
+        given decoders. An undecodable message is null, and counted in a ``ReadWarning``. Order as for :meth:`stream`.
         """
         from ...engine.stream import LazyChunkStream
 
@@ -542,7 +542,7 @@ class McapReader(FrameReader):
         return info.start_time, info.end_time
 
     def recovery_report(self) -> McapRecoveryReport:
-        """Report what can be recovered of a damaged file, and what is lost. Reads all of it, and decodes nothing."""
+        """Report the recoverable and the lost parts of a damaged file. Reads all of it, and decodes nothing."""
         return self.source().recovery_report()
 
     def info(self, *, timing: bool = False) -> McapInfo:
@@ -693,7 +693,7 @@ class McapRecording(RecordingFile):
 
 
 def _faults(report: McapRecoveryReport) -> Iterator[ReadError]:
-    """All that is wrong in a file, with its places."""
+    """Return all faults of a file, with their places."""
     hint = "The file is damaged; --recover (recover=True) reads the rest of it."
     places: list[tuple[int | None, str]] = [*report.damaged, *report.doubtful]
     if report.reason is not None:

@@ -53,9 +53,9 @@ _MOST_TRIES: Final = 100_000
 
 
 class Resync:
-    """Looks for records that make sense: of known kind, of believable length, and followed by others.
+    """Looks for believable records: of known kind, of believable length, and followed by others.
 
-    ``index`` holds where the summary says that chunks begin, in order, if there is a summary.
+    ``index`` holds the places of chunks by the summary, in order, if there is a summary.
     """
 
     def __init__(self, file: McapFile, registry: Registry, end: int, index: Sequence[int] = ()) -> None:
@@ -66,7 +66,7 @@ class Resync:
         self._tries = _MOST_TRIES
 
     def next_record(self, at: int, *, only_chunks_until: int = 0) -> int | None:
-        """Return the place at or behind ``at`` where a believable record begins; None when there is none.
+        """Return the place of the next believable record at or behind ``at``, or None.
 
         Up to byte ``only_chunks_until`` records of other kinds are not looked for.
         """
@@ -90,11 +90,11 @@ class Resync:
 
     @property
     def gave_up(self) -> bool:
-        """Return whether so much was tried that places are passed over without a closer look."""
+        """Return whether the tries are used up: then places are skipped without a closer look."""
         return self._tries <= 0
 
     def _next_indexed(self, at: int) -> int:
-        """Return the place of the next chunk of the index; the end where there is none."""
+        """Return the place of the next chunk of the index, or the end."""
         for offset in self._index[bisect_left(self._index, at) :]:
             if self._is_chunk(offset):
                 return offset
@@ -191,7 +191,7 @@ class _Saved(NamedTuple):
 
 
 def whole_records(records: bytearray, registry: Registry, *, offset: int) -> _Saved:
-    """The messages in ``records`` up to the first record that is not whole, or is none.
+    """Return the messages in ``records`` up to the first broken record.
 
     Channels and schemas go to ``registry``.
     """
@@ -249,12 +249,12 @@ _KEPT: Final = 1000
 class McapRecoveryReport:
     """A report of what was recovered of a file and what was lost.
 
-    ``whole_until`` is the first byte that could not be read as it should be (the size of the file when there is none).
-    ``chunks`` and ``messages`` count what was recovered, ``lost_bytes`` what was passed over, ``lost_messages`` the
-    messages that the summary counts, or that name no known channel, and that are not among them. ``reason`` says why
-    the file does not end as it should, None when it does. ``damaged`` holds offset and reason of what was lost,
-    ``doubtful`` of chunks whose messages were recovered without a checksum that confirms them; both hold the first
-    1,000. ``last_times`` maps ``message_log_time`` to the latest time recovered, in ns.
+    ``whole_until`` is the first byte with damage (the size of the file without damage). ``chunks`` and ``messages``
+    count recovered ones, ``lost_bytes`` the skipped bytes. ``lost_messages`` are the messages that are counted by the
+    summary, or name no known channel, and were not recovered. ``reason`` is the fault at the end of the file, None if
+    it ends well. ``damaged`` holds offset and reason of each loss, ``doubtful`` those of chunks with messages recovered
+    without a confirming checksum; both hold the first 1,000. ``last_times`` maps ``message_log_time`` to the latest
+    time recovered, in ns.
     """
 
     path: str
@@ -310,7 +310,7 @@ _OF_SUMMARY: Final = frozenset(
 
 
 _EFFORT: Final = 20
-"""How many times the size of a file its broken chunks may make us read and decompress, besides one large chunk."""
+"""Most bytes read and decompressed for broken chunks, in sizes of the file, besides one large chunk."""
 
 
 class _Broken(NamedTuple):
@@ -323,10 +323,10 @@ class _Broken(NamedTuple):
 
 
 class _RecoveringSection(SectionReader):
-    """Reads records like ``SectionReader``; what it cannot read is noted in ``report`` and passed over.
+    """Reads records like ``SectionReader``; unreadable ones are noted in ``report`` and skipped.
 
-    Behind a damaged place it goes on with the next record that makes sense. Of a chunk that does not decompress to
-    what it declares, or whose checksum does not match, the records before the break are kept, as doubtful.
+    Behind a damaged place it continues with the next believable record. If a chunk does not decompress to its declared
+    size, or its checksum does not match, the records before the break are kept, as doubtful.
     """
 
     def __init__(
@@ -437,7 +437,7 @@ class _RecoveringSection(SectionReader):
         return saved.end
 
     def _flush(self) -> Iterator[MessageGroup]:
-        """The messages of the blocks so far. A block that breaks gives those before the break."""
+        """Yield the messages of the blocks so far; of a broken block, those before the break."""
         arena, blocks = self._arena[: self._used], self._blocks
         self._blocks, self._heads, self._used = [], {}, 0
         self._arena = np.empty(0, np.uint8)
@@ -478,7 +478,7 @@ class _RecoveringSection(SectionReader):
             yield MessageGroup(arena, messages)
 
     def _take(self, opcode: int, length: int) -> None:
-        """Take a record. Those of the summary, which come where the end of the data section is missing, are skipped."""
+        """Take a record. Those of the summary are skipped; they follow if the end of the data section is missing."""
         if opcode == Op.DATA_END or opcode in _OF_SUMMARY:
             self._is_over = opcode in (Op.DATA_END, Op.FOOTER)
             self._cursor.skip_record(length)
@@ -499,7 +499,7 @@ class _RecoveringSection(SectionReader):
 
 
 class Salvage(NamedTuple):
-    """The reading of a damaged file: its records in ``split``, with what its summary tells, if it can be believed."""
+    """The reading of a damaged file: its records in ``split``, with the facts of its summary, if that is believable."""
 
     split: McapSplit
     facts: FileFacts
@@ -507,7 +507,7 @@ class Salvage(NamedTuple):
     report: McapRecoveryReport
 
     def section(self, file: McapFile, registry: Registry, indexes: IndexComparison | None = None) -> _RecoveringSection:
-        """A reader of the records; it fills the report, and ``indexes`` where that is there."""
+        """Return a reader of the records; it fills the report, and ``indexes`` if given."""
         summary = self.layout.summary if self.layout is not None else None
         index = [entry.offset for entry in summary.chunks] if summary is not None else []
         return _RecoveringSection(file, self.split, registry, self.report, index=index, indexes=indexes)

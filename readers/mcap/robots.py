@@ -105,7 +105,7 @@ class Shape(NamedTuple):
 
 
 class Link(NamedTuple):
-    """A link, which is a coordinate frame, and what is fixed to it."""
+    """A link: a coordinate frame, and the shapes fixed to it."""
 
     name: str
     visuals: tuple[Shape, ...]
@@ -190,7 +190,7 @@ def _shape(element: Element, materials: Mapping[str, Vector | None]) -> Shape:
 
 
 def _color_of(element: Element, materials: Mapping[str, Vector | None]) -> Vector | None:
-    """The colour that a shape's own material has, else the robot's material of that name."""
+    """Return the colour of a shape's own material, else of the robot's material of that name."""
     material = element.find("material")
     if material is None:
         return None
@@ -352,9 +352,9 @@ _Columns = list[tuple[ComponentDescriptor, pa.Array]]
 
 
 def _robot_chunks(robot: Robot, *, path: str) -> Iterator[Chunk]:
-    """The chunks of a robot at ``/<its name>``.
+    """Yield the chunks of a robot at ``/<its name>``.
 
-    A mesh that cannot be read is left out with a ``ReadWarning`` that names ``path``; the rest of the robot stays.
+    An unreadable mesh is left out with a ``ReadWarning`` that names ``path``; the rest of the robot stays.
     """
     root = [robot.name] if robot.name else []
     yield _frame(join_parts(root), robot.links[0].name)
@@ -453,7 +453,7 @@ class Robots(FileDecoder):
 
     @classmethod
     def is_told_by(cls, summary: Summary) -> bool:
-        """Return whether the summary tells that there is none, which it does where it has all channels."""
+        """Return whether the summary rules out robots: it must have all channels."""
         return Schemas.is_told_by(summary)
 
     @classmethod
@@ -467,7 +467,7 @@ class Robots(FileDecoder):
         self._look(arena, messages, self._channels())
 
     def chunks(self, file: McapFile, facts: FileFacts) -> Iterator[Chunk]:  # noqa: ARG002
-        """The robots, by channel id. One that cannot be read gives a ``ReadWarning``."""
+        """Yield the robots, by channel id, with a ``ReadWarning`` for an unreadable one."""
         for id_, text in sorted(self._texts.items()):
             try:
                 robot = parse_urdf(text)
@@ -482,7 +482,7 @@ class Robots(FileDecoder):
             yield from _robot_chunks(robot, path=file.path)
 
     def look_up(self, file: McapFile) -> None:
-        """Find of each channel the last message that can be read, in the chunks that hold it, from the last one on."""
+        """Find each channel's last readable message: its chunks are searched from the last to the first."""
         if not self._missing():
             return
         summary = read_layout(file).summary
@@ -503,7 +503,7 @@ class Robots(FileDecoder):
         return _description_channels(self._registry.channels, self._registry.schemas, self._selects)
 
     def _missing(self) -> frozenset[int]:
-        """Those of which no description was found yet."""
+        """Return the channels still without a description."""
         return self._channels() - self._texts.keys()
 
     def _look(self, arena: Bytes, messages: MessageHeads, ids: frozenset[int]) -> None:

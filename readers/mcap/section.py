@@ -53,7 +53,7 @@ class TimeRange(NamedTuple):
     end: int
 
     def overlaps(self, head: ChunkHead) -> bool:
-        """Return whether a chunk may hold messages of this range. One whose times are both 0 does not say."""
+        """Return whether a chunk may hold messages of this range. Times of 0 and 0 are unknown times."""
         if head.start_time == head.end_time == 0:
             return head.uncompressed_size > 0
         return head.start_time < self.end and head.end_time >= self.start
@@ -67,11 +67,11 @@ class TimeRange(NamedTuple):
 
     @property
     def has_zero(self) -> bool:
-        """Return whether log time 0 is in the range. Some writers leave it out of the times that a chunk declares."""
+        """Return whether log time 0 is in the range. Some writers leave it out of a chunk's declared times."""
         return self.start == 0 < self.end
 
     def may_be_in(self, head: ChunkHead, file: McapFile, at: int, end: int) -> bool:
-        """Return whether a chunk, whose message indexes begin at ``at``, may hold messages of this range."""
+        """Return whether a chunk with message indexes from ``at`` on may hold messages of this range."""
         if self.overlaps(head):
             return True
         return self.has_zero and any(self.holds(times).any() for times in times_behind(file, at, end))
@@ -112,13 +112,12 @@ def checked_integer(name: str, value: int, low: int, high: int) -> int:
 class McapSplit(Split):
     """A run of records of the data section, from one byte to another.
 
-    ``chunks`` and ``messages`` are the numbers of Chunk and Message records to be found there, None where only reading
-    tells; chunks that are skipped count, their messages don't. ``check_data_crc``: the split is the whole data section,
-    and its CRC is to be compared with the writer's. ``times``: chunks that do not overlap this range are skipped.
-    Those at the places ``unwanted`` are skipped, too, as nobody looks at their channels.
-    ``before`` and ``after`` name the decoders of the file level whose chunks come ahead of the split's messages and
-    behind them. ``is_whole``: there is no other split. Where ``is_planned`` is false nothing else is known yet: who
-    reads the split has to plan it.
+    ``chunks`` and ``messages`` are the numbers of its Chunk and Message records, None if unknown; skipped chunks count,
+    their messages don't. ``check_data_crc``: the split is the whole data section, and its CRC is to be compared with the
+    writer's. ``times``: chunks that do not overlap this range are skipped. Those at the places ``unwanted`` are skipped,
+    too, as nobody looks at their channels. ``before`` and ``after`` name decoders of the file level: their chunks come
+    ahead of the split's messages and behind them. ``is_whole``: there is no other split. If ``is_planned`` is false,
+    nothing else is known yet: the reader of the split has to plan it.
     """
 
     start: int
@@ -135,7 +134,7 @@ class McapSplit(Split):
 
 
 GROUP_BYTES: Final = 34 * MIB
-"""Decompressed records that are looked at together. Two make a split of 64 MiB, whose last chunk ends beyond that."""
+"""Decompressed records looked at together. Two make a split of 64 MiB; its last chunk ends beyond that."""
 
 _WINDOWS: Final = (16 * 1024, 8 * MIB)
 """Smallest and largest piece in which records outside of chunks are read."""
@@ -167,9 +166,9 @@ class Tally:
 class SectionReader:
     """Reads the records of one split.
 
-    Every byte between the split's ends belongs to a record that was looked at, else ``ReadError``. Where the split has
-    ``times``, chunks that have no message in that range are not decompressed. ``check_attachments`` is false where
-    somebody else reads them and checks their CRCs. Up to ``threads`` small chunks of a local file are decompressed at
+    Every byte between the split's ends belongs to a record that was looked at, else ``ReadError``. If the split has
+    ``times``, chunks without a message in that range are not decompressed. ``check_attachments`` is false if a decoder
+    reads them and checks their CRCs. Up to ``threads`` small chunks of a local file are decompressed at
     once.
     """
 
@@ -294,7 +293,7 @@ class SectionReader:
             raise damaged(why, path=self._file.path, offset=cursor.at)
 
     def _is_left_out(self, head: ChunkHead, behind: int) -> bool:
-        """Return whether nothing of the chunk that begins here, and ends at ``behind``, is wanted."""
+        """Return whether the chunk from here to ``behind`` holds nothing wanted."""
         times = self._split.times
         if self._cursor.at in self._split.unwanted:
             return True

@@ -524,8 +524,7 @@ class ColumnLayout(NamedTuple):
 def compile_layout(schema: pa.Schema, options: ParquetOptions, *, path: str) -> ColumnLayout:
     """Compile the layout of ``schema``: the chunks that its columns become.
 
-    Raises ``ReadError`` if an index column is missing. Warns (``ReadWarning``) of columns for which the options cannot be
-    followed.
+    Raises ``ReadError`` if an index column is missing. Warns (``ReadWarning``) of columns unfit for the options.
     """
     index, removed = _index_columns(schema, options, path)
     static = tuple(i for i, name in enumerate(schema.names) if name in options.static_columns)
