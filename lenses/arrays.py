@@ -90,7 +90,7 @@ def grouped(values: pa.Array, *, hidden: bool) -> tuple[pa.Array, Offsets]:
 
 
 def _spanned(values: pa.ListArray) -> pa.Array:
-    """Return what lies between the start of the first list and the end of the last."""
+    """Return the elements from the start of the first list to the end of the last."""
     offsets = offsets_of(values)
     return values.values.slice(int(offsets[0]), int(offsets[-1]) - int(offsets[0]))
 
@@ -110,9 +110,9 @@ def _reachable(values: pa.ListArray) -> tuple[pa.Array, Offsets]:
 
 
 def without_hidden(values: pa.ListArray) -> pa.ListArray:
-    """The same lists, without elements that are stored under null ones; the very same array where there are none.
+    """Return the lists without elements stored under null lists; the very same array if there are none.
 
-    They mean nothing, but some readers look at them, and refuse nulls among them.
+    These elements mean nothing, but some readers look at them, and refuse nulls among them.
     """
     if values.null_count == 0 or not _hides_elements(values, offsets_of(values)):
         return values
@@ -121,7 +121,7 @@ def without_hidden(values: pa.ListArray) -> pa.ListArray:
 
 
 def _hides_elements(values: pa.ListArray, offsets: Offsets) -> bool:
-    """Return whether a null list has elements: lists with nulls are common and such ones rare, so bitmaps are compared."""
+    """Return whether a null list has elements. Bitmaps are compared: null lists are common, such ones rare."""
     bitmap = bitmap_of(values)
     if bitmap is None:
         return False
@@ -213,7 +213,7 @@ def lengths_of(column: pa.ListArray) -> npt.NDArray[np.int32]:
 
 
 def source_rows(column: pa.ListArray, *, keep_empty: bool = True) -> npt.NDArray[np.int64] | None:
-    """The input row of each output row; None where every row gives one."""
+    """Return the input row of each output row, or None if every row gives one."""
     lengths = lengths_of(column)
     if lengths.max(initial=0) <= 1 and (keep_empty or lengths.min(initial=1) == 1):
         return None

@@ -83,7 +83,7 @@ class CompiledLenses:
 
 
 def as_lenses(lenses: Iterable[Lens] | Lens) -> tuple[Lens, ...]:
-    """The lenses of an argument: one, or any number. Raises ``TypeError`` for what is none."""
+    """Return the lenses of an argument: one, or any number. Raises ``TypeError`` for other values."""
     if isinstance(lenses, (DeriveLens, MutateLens)):
         return (lenses,)
     all_lenses = tuple(lenses)
@@ -175,7 +175,7 @@ class ChunkWork:
     _timelines: dict[tuple[str, int, str, TimelineKind], Timeline] = field(default_factory=dict)
 
     def column(self, lens: CompiledMutate | CompiledDerive, selected: Selected, what: str) -> pa.ListArray | None:
-        """Return what a selector of ``lens`` gives; None for nothing. Raises :class:`LensError` about ``what``."""
+        """Return the column of a selector of ``lens``, or None without result. Raises :class:`LensError` about ``what``."""
         try:
             column = self._results_on(lens.component).column(selected.slot)
             if column is None and selected.required:
@@ -189,7 +189,7 @@ class ChunkWork:
             raise self.error(message, lens, selected) from error
 
     def timeline(self, lens: CompiledDerive, name: str, kind: TimelineKind, selected: Selected) -> Timeline | None:
-        """The timeline of a selector that gives one int64 a row, the same object for all lenses; else None."""
+        """Return the timeline of a selector, the same object for all lenses, or None unless it has one int64 a row."""
         # Without lists around the times, 15 % less on IMUs in chunks of 1,000 rows; benchmarks/bench_convert.py.
         key = (lens.component, selected.slot, name, kind)
         if key not in self._timelines:
@@ -200,16 +200,16 @@ class ChunkWork:
         return self._timelines[key]
 
     def _one_each(self, lens: CompiledDerive, selected: Selected) -> pa.Array | None:
-        """Return what a selector gives where that is one value per row; None where it is not, or fails."""
+        """Return one value per row, or None if the selector fails or gives several."""
         try:
             return self._results_on(lens.component).one_each(selected.slot)
         except SelectorError:
             return None
 
     def part(self, lens: CompiledDerive) -> ChunkWork | None:
-        """The rows that the lens is for, as work of their own; None where there are none.
+        """Return the rows of the lens as work of their own, or None if it is for no row.
 
-        Raises :class:`LensError` where its condition fails, or is not one bool a row.
+        Raises :class:`LensError` if its condition fails, or is not one bool a row.
         """
         rows = self.rows_of(lens)
         if rows is None or rows.all():

@@ -131,9 +131,9 @@ def packed(values: pa.Array, names: Sequence[str], kind: type[np.floating[Any]] 
 
 
 def number(values: pa.Array, name: str) -> pa.Array:
-    """A field of structs that holds numbers, null where the struct is.
+    """Return a field of numbers of structs, null where the struct is.
 
-    Raises :class:`SelectorError` where there is no such field, or it holds something else.
+    Raises :class:`SelectorError` if the field is missing, or of another type.
     """
     return _numbers(member(values, name), name)
 
@@ -158,7 +158,7 @@ def _numbers(column: pa.Array, name: str) -> pa.Array:
 
 
 def member(values: pa.Array, *names: str) -> pa.Array:
-    """The first field of structs by one of these names, null where the struct is; :class:`SelectorError` for none."""
+    """Return the first field of one of these names, null where the struct is. Raises :class:`SelectorError`."""
     kind = values.type
     present = [name for name in names if pa.types.is_struct(kind) and len(kind.get_all_field_indices(name)) == 1]
     if not present:
@@ -179,7 +179,7 @@ def colors(values: pa.Array) -> pa.Array:
 
 
 def channel(parts: npt.NDArray[np.floating[Any]]) -> npt.NDArray[np.uint32]:
-    """Numbers rounded to 0 to 255, clamped; 0 for what is none."""
+    """Return numbers rounded, and clamped to the range of 0 to 255; 0 for NaN."""
     rounded = np.floor(np.nan_to_num(parts, nan=0.0, posinf=255.0, neginf=0.0) + 0.5)
     numbers: npt.NDArray[np.uint32] = np.clip(rounded, 0, 255).astype(np.uint32)
     return numbers
@@ -328,7 +328,7 @@ class _Shape(NamedTuple):
 
     @property
     def is_readable(self) -> bool:
-        """Return whether there are cells, and none lies in another: there are no more of them than bytes."""
+        """Return whether there are cells, and none overlap: there are no more of them than bytes."""
         return min(self) > 0 and self.row >= self.columns * self.cell and self.slices >= self.rows * self.row
 
     def cells(self, content: Bytes) -> Bytes:
@@ -340,11 +340,11 @@ class _Shape(NamedTuple):
 
 
 def grid_voxels(grids: pa.Array) -> pa.StructArray:
-    """Structs with the cells of each grid.
+    """Return structs with the cells of each grid.
 
     ``indices`` are x, y and z of each cell, int32; ``colors`` are 0xRRGGBBAA, as those of points are, null for grids
-    without such fields. ``readable`` is false for a grid without cells, or whose cells lie in each other, and
-    ``partial`` is true for one whose data ends within a slice.
+    without such fields. ``readable`` is false for a grid without cells, or with overlapping cells; ``partial`` is
+    true if the data ends within a slice.
     """
     content, offsets = bytes_of(blobs(member(grids, "data")))
     sizes = np.stack([whole(grids, name, pa.uint32()).to_numpy().astype(np.int64) for name in _SHAPE], axis=1)

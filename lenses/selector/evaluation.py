@@ -112,7 +112,7 @@ class Tracking(NamedTuple):
 
     @property
     def hides_nulls(self) -> bool:
-        """Return whether each value is a row of its own, so that what is stored under a null list never shows."""
+        """Return whether each value is a row of its own: then elements stored under a null list never show."""
         return self.rows is not None and self.rows.one_each
 
 
@@ -121,13 +121,13 @@ _GROUPS = Tracking(True)
 
 
 def execute(pipeline: SelectorPipeline, source: pa.Array) -> pa.Array | None:
-    """The values that ``pipeline`` gives for ``source``, flat; None where it gives nothing."""
+    """Evaluate ``pipeline`` on ``source``; return flat values, or None if it yields nothing."""
     groups = run(pipeline.nodes, GroupedValues(source), _VALUES)
     return None if groups is None else groups.values
 
 
 def execute_per_row(pipeline: SelectorPipeline, source: pa.ListArray) -> pa.ListArray | None:
-    """A list array of as many rows as ``source``: what ``pipeline`` gives for the elements of each of its lists."""
+    """Evaluate ``pipeline`` on the elements of ``source``; return one list per row, or None if it yields nothing."""
     rows = ListRows(source, whole=holds_code(pipeline))
     groups = run(pipeline.nodes, GroupedValues(rows.elements), Tracking(True, rows))
     return None if groups is None else rows.regrouped(groups)
@@ -136,8 +136,8 @@ def execute_per_row(pipeline: SelectorPipeline, source: pa.ListArray) -> pa.List
 class SelectorTable:
     """A tree of stages: each slot is one stage behind another slot; slot 0 is the input itself.
 
-    What several selectors begin with is computed once: 3 to 7 % of the lens of an IMU, two thirds of that of a point
-    cloud, whose callable is in each; guarded by the types of ``benchmarks/bench_types.py``.
+    Common beginnings of selectors are computed once: 3 to 7 % of the lens of an IMU, two thirds of that of a point
+    cloud, with its callable in each; guarded by the types of ``benchmarks/bench_types.py``.
     """
 
     __slots__ = ("_slots", "stages", "whole")
@@ -172,7 +172,7 @@ class SelectorResults:
         self._columns: dict[int, pa.ListArray | None] = {}
 
     def column(self, slot: int) -> pa.ListArray | None:
-        """The selector's list array, one list per row of the input; None where it gives nothing.
+        """Return the selector's list array, one list per row of the input, or None if it gives nothing.
 
         Raises :class:`~chunkmill.engine.errors.SelectorError`.
         """
@@ -182,7 +182,7 @@ class SelectorResults:
         return self._columns[slot]
 
     def one_each(self, slot: int) -> pa.Array | None:
-        """The selector's values where each row of the input has just one, and none is null; else None.
+        """Return the selector's values if each row of the input has just one, and none is null; else None.
 
         Raises :class:`~chunkmill.engine.errors.SelectorError`.
         """

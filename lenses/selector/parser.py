@@ -84,7 +84,7 @@ class Token(NamedTuple):
 
 
 def tokenise(query: str) -> list[Token]:
-    """The tokens of ``query``. Raises :class:`SelectorSyntaxError` at the first character that starts none."""
+    """Return the tokens of ``query``. Raises :class:`SelectorSyntaxError` at the first character that starts none."""
     return list(_Lexer(query).tokens())
 
 
@@ -303,7 +303,7 @@ class _Parser:
         return token is not None and token.is_symbol(text)
 
     def _take(self, text: str) -> bool:
-        """Return whether the symbol is next, which is passed then."""
+        """Return whether the symbol is next, and pass it."""
         is_next = self._symbol(text)
         self.at += is_next
         return is_next

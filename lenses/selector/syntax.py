@@ -82,7 +82,7 @@ class Nested:
 
 @dataclass(frozen=True, slots=True)
 class FunctionCall:
-    """``name`` or ``name("a"; "b")``: a function, of which there are none."""
+    """``name`` or ``name("a"; "b")``: a function call."""
 
     name: str
     arguments: tuple[str, ...] | None

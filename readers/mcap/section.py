@@ -113,9 +113,9 @@ class McapSplit(Split):
     """A run of records of the data section, from one byte to another.
 
     ``chunks`` and ``messages`` are the numbers of its Chunk and Message records, None if unknown; skipped chunks count,
-    their messages don't. ``check_data_crc``: the split is the whole data section, and its CRC is to be compared with the
-    writer's. ``times``: chunks that do not overlap this range are skipped. Those at the places ``unwanted`` are skipped,
-    too, as nobody looks at their channels. ``before`` and ``after`` name decoders of the file level: their chunks come
+    their messages don't. ``check_data_crc``: the split is the whole data section; its CRC is to be compared with the
+    writer's. ``times``: chunks that do not overlap this range are skipped. So are those at the places ``unwanted``:
+    nobody looks at their channels. ``before`` and ``after`` name decoders of the file level: their chunks come
     ahead of the split's messages and behind them. ``is_whole``: there is no other split. If ``is_planned`` is false,
     nothing else is known yet: the reader of the split has to plan it.
     """
