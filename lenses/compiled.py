@@ -175,7 +175,7 @@ class ChunkWork:
     _timelines: dict[tuple[str, int, str, TimelineKind], Timeline] = field(default_factory=dict)
 
     def column(self, lens: CompiledMutate | CompiledDerive, selected: Selected, what: str) -> pa.ListArray | None:
-        """Return the column of a selector of ``lens``, or None without result. Raises :class:`LensError` about ``what``."""
+        """Return the column of a selector of ``lens``, or None. Raises :class:`LensError` about ``what``."""
         try:
             column = self._results_on(lens.component).column(selected.slot)
             if column is None and selected.required:

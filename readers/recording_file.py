@@ -288,7 +288,7 @@ def _options(kind: type[RecordingFile]) -> tuple[Option, ...]:
 
 @runtime_checkable
 class StreamingReader(Protocol):
-    """A reader that gives its chunks one after the other."""
+    """A reader of chunks, one after the other."""
 
     def stream(self) -> LazyChunkStream:
         """A lazy stream over all chunks of this source; nothing is read before it is pulled."""

@@ -34,14 +34,14 @@ if TYPE_CHECKING:
 class RrdReader(FrameReader):
     """Read an RRD file, local or in an object store: its stores, and the chunks of each.
 
-    Nothing is read until it is asked for. With a footer, chunks come with their headers and without their payloads,
-    which are read when they are used; a file without one is scanned from its start.
+    Nothing is read before it is used. With a footer, chunks come with their headers; payloads are read on use. A file
+    without footer is scanned from its start.
 
     Guarantee: chunks come in the order they lie in the file, all of them or a ``ReadError`` that names the byte where
     the file is damaged.
 
-    With ``recover`` a cut or damaged file gives its whole chunks instead; what was lost is reported in a
-    ``ReadWarning`` when the stream ends (chunks, bytes and last times recovered, and why it stops there).
+    With ``recover`` a cut or damaged file gives its whole chunks instead. The loss is reported in a ``ReadWarning``
+    when the stream ends (chunks, bytes and last times recovered, and why it stops there).
 
     Raises
     ------

@@ -137,7 +137,7 @@ def _length(nanoseconds: int) -> str:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class McapInfo:
-    """The content of an MCAP, as :meth:`McapReader.info` describes it.
+    """The content of an MCAP, described by :meth:`McapReader.info`.
 
     Times are ns as the writer wrote them, None without messages or if the summary lacks them. ``bytes`` is the size of
     the file, ``uncompressed_bytes`` that of the records in its chunks, ``compressed_bytes`` their size as stored;

@@ -247,7 +247,7 @@ _KEPT: Final = 1000
 
 @dataclass(slots=True)
 class McapRecoveryReport:
-    """A report of what was recovered of a file and what was lost.
+    """A report of the recovered and the lost parts of a file.
 
     ``whole_until`` is the first byte with damage (the size of the file without damage). ``chunks`` and ``messages``
     count recovered ones, ``lost_bytes`` the skipped bytes. ``lost_messages`` are the messages that are counted by the

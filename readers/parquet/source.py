@@ -38,7 +38,7 @@ from .layout import ChunkOutput, ColumnLayout, compile_layout, one_each, row_num
 from .options import ParquetOptions
 
 _BATCH_ROWS = 1024
-"""A change at a multiple of this row is reported as one between batches, as by Rerun, which reads that many at once."""
+"""A change at a multiple of this row is reported as one between batches. Rerun does so: it reads that many at once."""
 
 
 def _is_comparable(datatype: pa.DataType) -> bool:

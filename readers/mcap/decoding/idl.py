@@ -179,8 +179,8 @@ _CHANGES: Final = ("optional", "mutable", "external")
 
 @dataclass(frozen=True)
 class Type:
-    """A type as it is written: a primitive, ``string``, ``wstring``, ``sequence`` of another, a ``name``, or ``other``,
-    which cannot be read (``word`` says what it is). ``lengths`` are array dimensions.
+    """A type as it is written: a primitive, ``string``, ``wstring``, ``sequence`` of another, a ``name``, or ``other``
+    for an unreadable ``word``. ``lengths`` are array dimensions.
     """
 
     kind: str
@@ -454,7 +454,7 @@ _BUILTINS: Final[dict[Name, MessageType]] = {
 
 
 def parse_idl(schema_name: str, schema_data: bytes) -> MessageType:
-    """The struct that ``schema_data`` declares for ``schema_name``, ``pkg/msg/Type`` or ``pkg::msg::Type``.
+    """Return the struct that ``schema_data`` declares for ``schema_name``, ``pkg/msg/Type`` or ``pkg::msg::Type``.
 
     Modules, structs (with a base), typedefs, sequences and strings with their bounds, arrays, constants, enums (their
     number, int32) and bitmasks are read, annotations skipped. Messages that ROS generates around the parts of a service

@@ -119,8 +119,8 @@ KNOWN: Final = {
 
 
 def _base_of(name: str, parts: int) -> str:
-    """The service or action, of so many parts, to which the message type ``name`` belongs. Raises
-    :class:`SchemaError` when the name says none.
+    """Return the service or action, of so many parts, of the message type ``name``. Raises :class:`SchemaError` if the
+    name has none.
 
     >>> _base_of("nav/ComputePath_SendGoal_Event", 3), _base_of("std_srvs/SetBoolRequest", 2)
     ('nav/ComputePath', 'std_srvs/SetBool')
