@@ -37,12 +37,8 @@ from .records import (
 )
 
 _MAGIC: Final = {b"\x28\xb5\x2f\xfd": "zstd", b"\x04\x22\x4d\x18": "lz4"}
+"""The compression of a file by its first bytes."""
 _MAGIC_SIZE: Final = 4
-
-
-def _wrapping_of(begin: bytes) -> str | None:
-    """Return the compression of a file by its first four bytes: ``zstd``, ``lz4``, or None."""
-    return _MAGIC.get(begin)
 
 
 def _unwrapped(file: IO[bytes], wrapping: str, *, path: str, size: int) -> IO[bytes]:
@@ -110,7 +106,7 @@ class McapFile:
         self.path = path
         self._open(path, version)
         self.stored_size = self.size
-        wrapping = _wrapping_of(self.read_up_to(0, _MAGIC_SIZE))
+        wrapping = _MAGIC.get(self.read_up_to(0, _MAGIC_SIZE))
         self.is_wrapped = wrapping is not None
         if wrapping is not None and unwrap:
             self._unwrap(wrapping)

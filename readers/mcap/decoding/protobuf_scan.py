@@ -95,11 +95,7 @@ _WIRE: Final = {
     FieldDescriptor.TYPE_MESSAGE: _BYTES,
     FieldDescriptor.TYPE_GROUP: -1,
 }
-
-
-def _wire_type(field: ProtoField) -> int:
-    """The wire type of one value of ``field``; -1 for groups, which are not read here."""
-    return _WIRE.get(field.kind, _VARINT)
+"""The wire type of one value by the kind of its field, a varint for others; -1 for groups, which are not read here."""
 
 
 class TooManyCellsError(Exception):
@@ -228,7 +224,7 @@ class Scan:
         field = self._fields.get(number)
         if field is None:
             return self._otherwise
-        natural = _wire_type(field)
+        natural = _WIRE.get(field.kind, _VARINT)
         if wire == natural:
             return "one"
         return "packed" if field.repeated and wire == _BYTES and natural in (_VARINT, *_FIXED) else "odd"
