@@ -84,9 +84,9 @@ LOG_COLOR: Final = component("TextLog", "color", "Color")
 
 
 def cast_type(descriptor: ComponentDescriptor, wanted: pa.DataType | str) -> pa.DataType:
-    """The type that values of a component are cast to: the one given or, for ``"auto"``, Rerun's own.
+    """Return the type to which values of a component are cast: ``wanted`` or, for ``"auto"``, Rerun's own.
 
-    Raises ``ValueError`` where that is not known, ``TypeError`` where ``wanted`` is no type.
+    Raises ``ValueError`` if Rerun's is not known, ``TypeError`` if ``wanted`` is no type.
 
     >>> cast_type(SCALARS, "auto")
     DataType(double)
@@ -104,9 +104,9 @@ def cast_type(descriptor: ComponentDescriptor, wanted: pa.DataType | str) -> pa.
 
 @cache
 def arrow_types() -> dict[str, pa.DataType]:
-    """The Arrow type of one instance of Rerun's component types, by their names without ``rerun.components``.
+    """Return the Arrow type of one instance of Rerun's component types, by names without ``rerun.components``.
 
-    Without those made of many parts, which no cast gives (annotations, tensors).
+    Types of many parts are left out, as no cast makes them (annotations, tensors).
     """
     return dict(_arrow_types())
 

@@ -51,12 +51,12 @@ def any_in_group(valid: Validity, offsets: Offsets) -> Validity:
     total = np.zeros(len(valid) + 1, dtype=np.int64)
     np.cumsum(valid, out=total[1:])
     starts, ends = offsets[:-1], offsets[1:]
-    found: Validity = (total[ends] > total[starts]) | (ends == starts)
-    return found
+    valid_groups: Validity = (total[ends] > total[starts]) | (ends == starts)
+    return valid_groups
 
 
 def is_one_each(offsets: Offsets) -> bool:
-    """Whether every group has exactly one element."""
+    """Return whether every group has exactly one element."""
     return bool(offsets[-1] - offsets[0] == len(offsets) - 1 and (np.diff(offsets) == 1).all())
 
 
@@ -70,8 +70,8 @@ def flattened(values: pa.Array) -> pa.Array:
     if valid is None:
         return flat
     shown = np.repeat(valid, size)
-    there = validity_of(flat)
-    if there is not None and not (there & ~shown).any():
+    flat_valid = validity_of(flat)
+    if flat_valid is not None and not (flat_valid & ~shown).any():
         return flat
     return pc.if_else(pa.array(shown), flat, pa.scalar(None, flat.type))
 
@@ -90,7 +90,7 @@ def grouped(values: pa.Array, *, hidden: bool) -> tuple[pa.Array, Offsets]:
 
 
 def _spanned(values: pa.ListArray) -> pa.Array:
-    """Return what lies between the start of the first list and the end of the last."""
+    """Return the elements from the start of the first list to the end of the last."""
     offsets = offsets_of(values)
     return values.values.slice(int(offsets[0]), int(offsets[-1]) - int(offsets[0]))
 
@@ -103,16 +103,16 @@ def _reachable(values: pa.ListArray) -> tuple[pa.Array, Offsets]:
         return spanned, offsets if offsets[0] == 0 else offsets - offsets[0]
     valid = values.is_valid().to_numpy(zero_copy_only=False)
     lengths = offsets[1:] - offsets[:-1]
-    kept = spanned.filter(pa.array(np.repeat(valid, lengths)))
+    elements = spanned.filter(pa.array(np.repeat(valid, lengths)))
     starts = np.zeros(len(offsets), dtype=np.int32)
     np.cumsum(lengths * valid, out=starts[1:])
-    return kept, starts
+    return elements, starts
 
 
 def without_hidden(values: pa.ListArray) -> pa.ListArray:
-    """The same lists, without elements that are stored under null ones; the very same array where there are none.
+    """Return the lists without elements stored under null lists; the very same array if there are none.
 
-    They mean nothing, but some readers look at them, and refuse nulls among them.
+    These elements mean nothing, but some readers look at them, and refuse nulls among them.
     """
     if values.null_count == 0 or not _hides_elements(values, offsets_of(values)):
         return values
@@ -121,7 +121,7 @@ def without_hidden(values: pa.ListArray) -> pa.ListArray:
 
 
 def _hides_elements(values: pa.ListArray, offsets: Offsets) -> bool:
-    """Whether a null list has elements: lists with nulls are common and such ones rare, so bitmaps are compared."""
+    """Return whether a null list has elements. Bitmaps are compared: null lists are common, such ones rare."""
     bitmap = bitmap_of(values)
     if bitmap is None:
         return False
@@ -188,20 +188,20 @@ def taken(values: pa.Array, places: Offsets, valid: Validity | None) -> pa.Array
     # index_null of benchmarks/bench_selectors.py guards it.
     if not _is_plain(values.type):
         return pc.take(values, pc.if_else(pa.array(valid), safe, None), boundscheck=False)
-    found = pc.take(values, safe, boundscheck=False)
-    there = validity_of(found)
-    bitmap = pa.py_buffer(np.packbits(valid if there is None else valid & there, bitorder="little"))
-    return pa.Array.from_buffers(found.type, len(found), [bitmap, *found.buffers()[1:]])
+    chosen = pc.take(values, safe, boundscheck=False)
+    chosen_valid = validity_of(chosen)
+    bitmap = pa.py_buffer(np.packbits(valid if chosen_valid is None else valid & chosen_valid, bitorder="little"))
+    return pa.Array.from_buffers(chosen.type, len(chosen), [bitmap, *chosen.buffers()[1:]])
 
 
 def _is_plain(kind: pa.DataType) -> bool:
-    """Whether arrays of the type are a bitmap and one buffer of values: nulls can be set by another bitmap."""
+    """Return whether arrays of the type are a bitmap and one buffer of values: nulls can be set by another bitmap."""
     types = pa.types
     return bool(types.is_integer(kind) or types.is_floating(kind) or types.is_temporal(kind) or types.is_boolean(kind))
 
 
 def is_one_a_row(column: pa.ListArray) -> bool:
-    """Whether every row is a list of exactly one element."""
+    """Return whether every row is a list of exactly one element."""
     return column.null_count == 0 and is_one_each(offsets_of(column))
 
 
@@ -213,7 +213,7 @@ def lengths_of(column: pa.ListArray) -> npt.NDArray[np.int32]:
 
 
 def source_rows(column: pa.ListArray, *, keep_empty: bool = True) -> npt.NDArray[np.int64] | None:
-    """The input row of each output row; None where every row gives one."""
+    """Return the input row of each output row, or None if every row gives one."""
     lengths = lengths_of(column)
     if lengths.max(initial=0) <= 1 and (keep_empty or lengths.min(initial=1) == 1):
         return None

@@ -61,7 +61,7 @@ class CompiledDerive:
 
     @property
     def merges(self) -> bool:
-        """Whether the outputs go into the input's own chunk."""
+        """Return whether the outputs go into the input's own chunk."""
         elsewhere = self.entity is not None or self.child is not None
         other_rows = self.scatter or self.static or self.condition is not None
         return not (elsewhere or other_rows or self.timelines or self.spreads or self.remarks)
@@ -83,14 +83,14 @@ class CompiledLenses:
 
 
 def as_lenses(lenses: Iterable[Lens] | Lens) -> tuple[Lens, ...]:
-    """The lenses of an argument: one, or any number. Raises ``TypeError`` for what is none."""
+    """Return the lenses of an argument: one, or any number. Raises ``TypeError`` for other values."""
     if isinstance(lenses, (DeriveLens, MutateLens)):
         return (lenses,)
-    found = tuple(lenses)
-    for lens in found:
+    all_lenses = tuple(lenses)
+    for lens in all_lenses:
         if not isinstance(lens, (DeriveLens, MutateLens)):
             raise TypeError(f"expected a DeriveLens or MutateLens, got a '{type(lens).__name__}' object")
-    return found
+    return all_lenses
 
 
 def check_lenses(lenses: tuple[Lens, ...]) -> None:
@@ -175,12 +175,12 @@ class ChunkWork:
     _timelines: dict[tuple[str, int, str, TimelineKind], Timeline] = field(default_factory=dict)
 
     def column(self, lens: CompiledMutate | CompiledDerive, selected: Selected, what: str) -> pa.ListArray | None:
-        """Return what a selector of ``lens`` gives; None for nothing. Raises :class:`LensError` about ``what``."""
+        """Return the column of a selector of ``lens``, or None. Raises :class:`LensError` about ``what``."""
         try:
-            found = self._results_on(lens.component).column(selected.slot)
-            if found is None and selected.required:
+            column = self._results_on(lens.component).column(selected.slot)
+            if column is None and selected.required:
                 raise SelectorError(f"`{selected.text}` gives nothing: there is no such field")
-            return found if found is None or selected.nullable else arrays.without_nulls(found)
+            return column if column is None or selected.nullable else arrays.without_nulls(column)
         except SelectorError as error:
             message = (
                 f"Failed to apply operations to {what} "
@@ -189,7 +189,7 @@ class ChunkWork:
             raise self.error(message, lens, selected) from error
 
     def timeline(self, lens: CompiledDerive, name: str, kind: TimelineKind, selected: Selected) -> Timeline | None:
-        """The timeline of a selector that gives one int64 a row, the same object for all lenses; else None."""
+        """Return the timeline of a selector, the same object for all lenses, or None unless it has one int64 a row."""
         # Without lists around the times, 15 % less on IMUs in chunks of 1,000 rows; benchmarks/bench_convert.py.
         key = (lens.component, selected.slot, name, kind)
         if key not in self._timelines:
@@ -200,16 +200,16 @@ class ChunkWork:
         return self._timelines[key]
 
     def _one_each(self, lens: CompiledDerive, selected: Selected) -> pa.Array | None:
-        """Return what a selector gives where that is one value per row; None where it is not, or fails."""
+        """Return one value per row, or None if the selector fails or gives several."""
         try:
             return self._results_on(lens.component).one_each(selected.slot)
         except SelectorError:
             return None
 
     def part(self, lens: CompiledDerive) -> ChunkWork | None:
-        """The rows that the lens is for, as work of their own; None where there are none.
+        """Return the rows of the lens as work of their own, or None if it is for no row.
 
-        Raises :class:`LensError` where its condition fails, or is not one bool a row.
+        Raises :class:`LensError` if its condition fails, or is not one bool a row.
         """
         rows = self.rows_of(lens)
         if rows is None or rows.all():
@@ -236,9 +236,9 @@ class ChunkWork:
         return tuple(remark for remark in counts if remark[0])
 
     def _condition(self, lens: CompiledDerive, condition: Selected) -> Rows:
-        found = self._one_each(lens, condition)
-        if found is not None and found.type == pa.bool_():
-            each: Rows = found.to_numpy(zero_copy_only=False)
+        values = self._one_each(lens, condition)
+        if values is not None and values.type == pa.bool_():
+            each: Rows = values.to_numpy(zero_copy_only=False)
             return each
         column = self.column(lens, condition, "condition")
         if column is None:

@@ -42,9 +42,9 @@ TIMELINE_TYPES = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class ComponentOutput:
-    """A component column and the selector that gives its values.
+    """A component column and the selector of its values.
 
-    ``required``: giving nothing is an error. ``nullable``: whether instances may be null, by the column's type.
+    ``required``: a selector without result is an error. ``nullable``: the column's type allows null instances.
     """
 
     descriptor: ComponentDescriptor
@@ -59,7 +59,7 @@ class ComponentOutput:
 
 @dataclass(frozen=True, slots=True)
 class TimeOutput:
-    """A timeline and the selector that gives its times, int64."""
+    """A timeline and the selector of its times, int64."""
 
     name: str
     kind: TimelineKind
@@ -67,7 +67,7 @@ class TimeOutput:
 
     @classmethod
     def of(cls, name: str, timeline_type: str, selector: Selector | str) -> TimeOutput:
-        """Checked. Raises ``ValueError`` for a type that is none."""
+        """Return the checked output. Raises ``ValueError`` for an unknown type."""
         check_argument("timeline_name", name, str)
         check_argument("timeline_type", timeline_type, str)
         if timeline_type not in TIMELINE_TYPES:
@@ -84,7 +84,7 @@ class TimeOutput:
 
 @dataclass(frozen=True, slots=True)
 class SpreadOutput:
-    """Components named by the data: one for each field of the structs that the selector gives."""
+    """Components named by the data: one for each field of the selector's structs."""
 
     prefix: str
     archetype: str | None
@@ -113,7 +113,7 @@ class ConstantOutput:
 
     @property
     def column(self) -> pa.ListArray:
-        """The one row."""
+        """Return the single row."""
         return pa.ListArray.from_arrays(pa.array([0, len(self.instances)], pa.int32()), self.instances)
 
     def describe(self) -> str:
@@ -139,8 +139,8 @@ class DeriveLens:
     entity, to ``output_entity``, or to ``output_child``, a path below the input's entity. With ``scatter`` each element
     becomes a row of its own: an input row of n elements gives n rows at its time, a null or empty one gives one row,
     or none without ``keep_empty``. With ``static`` the rows have no timelines. :meth:`where` says which rows it is for.
-    With ``strict`` a selector that gives nothing, because the input has no such field, is an error; where none gives
-    anything for rows that have times, and are not those of the input, it always is.
+    With ``strict`` it is an error if a selector gives nothing, because the input has no such field. It is always an
+    error if no selector gives anything for rows of their own with times.
 
     Lenses are immutable: each ``to_…`` returns a new one. They can be pickled if their callables can.
 
@@ -174,11 +174,11 @@ class DeriveLens:
             raise ValueError("`output_entity` and `output_child` exclude each other")
 
     def where(self, selector: Selector | str, *, otherwise: str = "") -> DeriveLens:
-        """Only for the rows for which ``selector`` gives true: one bool a row; a null is false.
+        """Apply the lens only to rows with a true ``selector``: one bool a row; a null is false.
 
         So several lenses can divide the rows of one component, each with its own outputs. Rows that are true for none
         of them stay in the input column, if unmatched data is forwarded. Rows that are true for two go to both.
-        ``otherwise`` describes the rows that the lens is not for.
+        ``otherwise`` describes the other rows.
 
         >>> moving = DeriveLens("Car:state").where(".moving").to_component("Car:speed", ".speed")
         >>> moving.describe()
@@ -187,7 +187,7 @@ class DeriveLens:
         return replace(self, condition=pipeline_of(selector), otherwise=otherwise)
 
     def remark(self, selector: Selector | str, text: str) -> DeriveLens:
-        """Report the rows for which ``selector`` gives true, one bool a row: their values are there, but not whole.
+        """Report the rows with a true ``selector``, one bool a row: their values are incomplete.
 
         Readers warn once with the number of these rows and ``text``, such as "have data that ends early"; a stage of
         lenses writes it to the log. The lens makes a chunk of its own.
@@ -203,12 +203,12 @@ class DeriveLens:
         required: bool = False,
         nullable: bool = True,
     ) -> DeriveLens:
-        """One more component column. A name alone gives a descriptor without archetype and component type.
+        """Add a component column. A name alone gives a descriptor without archetype and component type.
 
-        Values are written as the selector gives them, or as the Arrow type ``cast_to``; ``"auto"`` is the type that
-        Rerun has for the component, which its descriptor has to name. What does not fit is an error. Where the selector
-        gives nothing, because the input has no such field, there is no column; with ``required`` that is an error.
-        Without ``nullable`` the column's type says that no instance is null, and a null one is an error.
+        Values are written in the selector's type, or in the Arrow type ``cast_to``; ``"auto"`` is Rerun's type for the
+        component type of the descriptor. A value that does not fit is an error. If the selector gives nothing, because
+        the input has no such field, there is no column; with ``required`` that is an error. Without ``nullable`` the
+        column's type excludes null instances, and a null one is an error.
         """
         descriptor, pipeline = descriptor_of(component), pipeline_of(selector)
         if cast_to is not None:
@@ -232,10 +232,10 @@ class DeriveLens:
         return self.to_component(component, packed, cast_to=cast_to)
 
     def to_timeline(self, timeline_name: str, timeline_type: str, selector: Selector | str) -> DeriveLens:
-        """One more timeline: ``"sequence"``, ``"duration_ns"`` or ``"timestamp_ns"``; ``_ns`` may be left off.
+        """Add a timeline: ``"sequence"``, ``"duration_ns"`` or ``"timestamp_ns"``; ``_ns`` may be left off.
 
-        The selector must give exactly one int64 a row; see :meth:`Selector.nanoseconds` for stamps. A timeline that the
-        chunk has by this name is replaced.
+        The selector must give exactly one int64 a row; see :meth:`Selector.nanoseconds` for stamps. A timeline of the
+        chunk with this name is replaced.
         """
         output = TimeOutput.of(timeline_name, timeline_type, selector)
         return replace(self, timelines=(*self.timelines, output))
@@ -267,11 +267,11 @@ class DeriveLens:
         return replace(self, constants=(*self.constants, constant))
 
     def to_components(self, prefix: str, selector: Selector | str, *, archetype: str | None = None) -> DeriveLens:
-        """One component for each field of the structs that ``selector`` gives, called ``prefix`` and the field's name.
+        """Add a component for each field of the selector's structs, called ``prefix`` and the field's name.
 
-        The selector must give one struct a row. A field that is a list gives its elements as the instances of the
-        row, any other one instance. A field that is null in all rows gives no component, nor does one whose component
-        is an output of its own.
+        The selector must give one struct a row. The elements of a list field are the instances of the row, any other
+        value is one instance. A field gives no component if it is null in all rows, or if its component is an output
+        of its own.
 
         >>> DeriveLens("Scan:message").to_components("Points3D:", ".fields").describe()
         'Scan:message -> Points3D:* = .fields'

@@ -28,21 +28,21 @@ class ContentPredicate(Protocol):
     """Says which entities lenses are for."""
 
     def matches(self, entity_path: str) -> bool:
-        """Whether the entity is one of them."""
+        """Return whether the entity is one of them."""
         ...
 
 
 class LensSet(Operator):
     """Any number of lenses, applied to one chunk at a time.
 
-    A chunk gives, in this order: what is left and made on its own rows; then one chunk for each lens that makes chunks
-    of its own, those on the same entity first. A chunk that no lens matches is passed on as it is, or dropped, by
-    ``output_mode``; entities that ``content`` does not match are always passed on as they are. Recording properties
-    (``/__properties``) match no lens. Whether a stored chunk matches is read from its header; a column that holds
-    nothing but nulls may be missing there, and is no match then.
+    A chunk gives, in this order: its own rows with the remaining and the new columns; then one chunk for each lens that
+    makes chunks of its own, those on the same entity first. An unmatched chunk is passed on as it is, or dropped, by
+    ``output_mode``. Entities outside of ``content`` are always passed on as they are. Recording properties
+    (``/__properties``) match no lens. A stored chunk is matched by its header. A column of nulls only may be missing
+    there, and is no match then.
 
-    Selectors are compiled when the first chunk comes, once in each process, and lenses over one component compute what
-    their selectors begin with together. Can be pickled if the callables in its selectors can.
+    Selectors are compiled when the first chunk comes, once in each process. Lenses over one component share the common
+    beginnings of their selectors. Can be pickled if the callables in its selectors can.
 
     Parameters
     ----------
@@ -96,7 +96,7 @@ class LensSet(Operator):
         return self._compiled
 
     def __call__(self, chunk: Chunk) -> Iterator[Chunk]:
-        """The chunks that come of ``chunk``: all of them or, where a lens fails, none."""
+        """Yield the chunks made of ``chunk``: all of them or, if a lens fails, none."""
         if self.content is not None and not self.content.matches(chunk.entity_path):
             yield chunk
             return
@@ -156,7 +156,7 @@ class LensSet(Operator):
         return {c.descriptor.component for c in columns} & self.inputs
 
     def fate(self, kind: ChunkKind) -> Fate:
-        """Decide what becomes of a chunk, if that does not depend on its content."""
+        """Return the fate of a chunk, if it does not depend on the content."""
         if self.content is not None and not self.content.matches(kind.entity_path):
             return Fate.PASSED_ON
         if not is_property(kind.entity_path) and (
@@ -209,12 +209,12 @@ def _lens_set(lenses: tuple[Lens, ...], output_mode: str) -> LensSet:
 
 
 def apply_selector(chunk: Chunk, source: DescriptorLike | str, selector: Selector | str) -> Chunk:
-    """``chunk`` with the component ``source`` (a name or descriptor) as ``selector`` gives it, all else the same.
+    """Return ``chunk`` with ``selector`` applied to the component ``source`` (a name or descriptor), all else the same.
 
     The new chunk has new row ids; rows keep their order, the column its descriptor.
 
-    Raises :class:`~chunkmill.engine.errors.LensError` (a ``ValueError``) where the component is missing, or the
-    selector fails or gives nothing.
+    Raises :class:`~chunkmill.engine.errors.LensError` (a ``ValueError``) if the component is missing, or the selector
+    fails or gives nothing.
     """
     name = descriptor_of(source, "source").component
     pipeline = pipeline_of(selector)

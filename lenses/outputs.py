@@ -1,4 +1,4 @@
-"""The chunks that lenses make of one: that on its own rows, and those that derive lenses make beside it."""
+"""The chunks that lenses make of a chunk: one on its own rows, and those of derive lenses."""
 
 from __future__ import annotations
 
@@ -78,9 +78,9 @@ def _first_twice(names: list[str], taken: set[str]) -> str | None:
 
 
 def own_output(work: ChunkWork, assignment: Assignment, mode: OutputMode) -> LensOutput:
-    """The chunk with what is forwarded and what lenses make beside it, on the same rows.
+    """Return the chunk with its forwarded columns and the lenses' new columns on the same rows.
 
-    The very same chunk where nothing changes; nothing where no column is left.
+    It is the very same chunk if nothing changes. There is no chunk if no column is left.
     """
     forwarded = _forwarded(work.data, assignment, mode)
     left = _left_over(work, assignment) if mode == "forward_unmatched" and assignment.consumed else {}
@@ -123,7 +123,7 @@ def _forwarded(data: ChunkData, assignment: Assignment, mode: OutputMode) -> dic
 
 
 def _left_over(work: ChunkWork, assignment: Assignment) -> dict[str, Rows]:
-    """The columns that lenses consume for some of their rows only, with the rows that no lens is for."""
+    """Return the columns consumed by lenses for some rows only, with the rows of no lens."""
     covered: dict[str, Rows | None] = {}
     for lens in assignment.derived + assignment.merges:
         if lens.component not in assignment.consumed or covered.get(lens.component, True) is None:
@@ -147,8 +147,8 @@ def _only_rows(data: ChunkData, left: dict[str, Rows]) -> Chunk:
 def _masked(data: ChunkData, name: str, rows: Rows) -> Component:
     """A column with nulls in all other rows."""
     column = next(c for c in data.components if c.descriptor.component == name)
-    kept = pc.if_else(pa.array(rows), column.values, pa.scalar(None, column.values.type))
-    return Component(column.descriptor, kept)
+    values = pc.if_else(pa.array(rows), column.values, pa.scalar(None, column.values.type))
+    return Component(column.descriptor, values)
 
 
 def _mutate(work: ChunkWork, assignment: Assignment, columns: dict[str, Component], errors: list[LensError]) -> None:
@@ -179,7 +179,7 @@ def _component(
     selected: Selected,
     errors: list[LensError],
 ) -> Component | None:
-    """An output of a lens; None where its selector gives nothing, and where it fails, which goes to ``errors``."""
+    """Compute one output column, or None if the selector gives nothing; collect failures in ``errors``."""
     try:
         values = work.column(lens, selected, f"component '{descriptor}'")
     except LensError as error:
@@ -201,7 +201,7 @@ def _spread_components(spread: SpreadOutput, column: pa.ListArray) -> list[Compo
 
 
 def _rows(values: pa.Array) -> pa.ListArray:
-    """A row's instances: the elements of a list, or the one value that is none."""
+    """Return each row's instances: the elements of a list, or the single other value."""
     if pa.types.is_list(values.type):
         elements, offsets = arrays.grouped(values, hidden=False)
         return arrays.list_array(elements, offsets, arrays.validity_of(values))
@@ -244,12 +244,12 @@ class _Derived:
         lines = {t.name: t for t in self.kept_timelines()}
         for name, kind, selected in () if self.lens.static else self.lens.timelines:
             try:
-                found = self.timeline(name, kind, selected, rows)
+                line = self.timeline(name, kind, selected, rows)
             except LensError as error:
                 self.errors.append(error)
                 continue
-            if found is not None:
-                lines[name] = found
+            if line is not None:
+                lines[name] = line
         try:
             remarks = self.work.remarks(self.lens)
         except LensError as error:
@@ -258,7 +258,7 @@ class _Derived:
         return LensOutput(self.chunk(components, lines, rows), tuple(self.errors), remarks=remarks)
 
     def nothing(self) -> list[LensError]:
-        """The error for a chunk that no selector gave a column to; none where it would have had no times either."""
+        """Return the error for a chunk without columns; empty if it would have had no times either."""
         timeless = self.lens.static or not (self.work.data.timelines or self.lens.timelines)
         if not self.lens.outputs or self.lens.spreads or (timeless and not self.lens.scatter):
             return []
@@ -277,9 +277,9 @@ class _Derived:
         for spread, selected in self.lens.spreads:
             try:
                 column = self.work.column(self.lens, selected, f"components '{spread.prefix}*'")
-                found = [] if column is None else _spread_components(spread, column)
+                components = [] if column is None else _spread_components(spread, column)
                 taken = {c.descriptor.component for c in out}
-                out += [c for c in found if c.descriptor.component not in taken]
+                out += [c for c in components if c.descriptor.component not in taken]
             except LensError as error:
                 self.errors.append(error)
             except SelectorError as error:

@@ -1,8 +1,8 @@
 """Packed sensor data: the rows of images and point clouds, their byte order, and the formats of both.
 
 Rows have padding (``step``, ``row_step``), data may end early, and numbers may be big-endian. :class:`RowLayout` and
-:func:`little_endian` bring images and clouds of every message type into one form: rows without padding. Data that has
-that form already is not copied.
+:func:`little_endian` bring images and clouds of every message type into one form: rows without padding. Data already
+in that form is not copied.
 
 Source: the encodings of ROS (``sensor_msgs/image_encodings.hpp``), which Foxglove's ``RawImage`` takes over; the codes
 are those of Rerun's ``PixelFormat``, ``ColorModel`` and ``ChannelDatatype``.
@@ -149,7 +149,7 @@ def image_formats(widths: pa.Array, heights: pa.Array, codes: pa.Array) -> pa.St
 def image_rows(data: pa.ListArray, widths: Ints, heights: Ints, steps: Ints, codes: Ints) -> RowLayout:
     """Return the rows of images in pixels by their encodings' codes, all known.
 
-    Rows are ``steps`` bytes apart; where that is 0, the data consists of as many rows as the image has.
+    Rows are ``steps`` bytes apart; if that is 0, the data consists of the image's number of rows.
     """
     rows = -(-np.minimum(heights.astype(np.int64), _MOST) * _NUMERATORS[codes] // _DENOMINATORS[codes])
     row_bytes = np.minimum(widths.astype(np.int64), _MOST) * _PIXEL_BYTES[codes]
@@ -165,8 +165,8 @@ def cloud_rows(data: pa.ListArray, widths: Ints, heights: Ints, point_steps: Int
 
 def element_bytes(codes: Ints) -> Ints:
     """Return the bytes of one number of images by their encodings' codes, int64; 1 for those in YUV."""
-    found: Ints = _ELEMENT_BYTES[codes]
-    return found
+    sizes: Ints = _ELEMENT_BYTES[codes]
+    return sizes
 
 
 _MOST: Final = 2**31
@@ -174,10 +174,10 @@ _MOST: Final = 2**31
 
 
 DATA_ENDS_EARLY: Final = "have data that ends before the last of their rows; the values that are there are kept"
-"""What lenses report about :attr:`RowLayout.short` data."""
+"""The remark of lenses on :attr:`RowLayout.short` data."""
 
 DATA_GOES_ON: Final = "have data behind the last of their rows, which is left out"
-"""What lenses report about :attr:`RowLayout.long` data."""
+"""The remark of lenses on :attr:`RowLayout.long` data."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +185,7 @@ class RowLayout:
     """The rows of packed data, int64: their number, the bytes of each, the distance from row to row, all bytes.
 
     One of each for each blob. A distance that contradicts the data is not used: one below the bytes of a row, and any
-    where the data has exactly the bytes of all rows, which is what writers leave that forget to update it.
+    if the data has exactly the bytes of all rows, as some writers forget to update it.
     """
 
     row_bytes: Ints
@@ -195,7 +195,7 @@ class RowLayout:
 
     @classmethod
     def of(cls, data: pa.ListArray, row_bytes: Ints, rows: Ints, steps: Ints) -> RowLayout:
-        """Return the layout of ``data`` by what its messages say. A step of 0 is none."""
+        """Return the layout of ``data`` by the fields of its messages. A step of 0 is no step."""
         row_bytes, rows, steps = (np.minimum(n.astype(np.int64), _MOST) for n in (row_bytes, rows, steps))
         lengths = _lengths(data)
         padded = (steps > row_bytes) & (lengths != row_bytes * rows)
@@ -218,7 +218,7 @@ class RowLayout:
     def packed(self, data: pa.ListArray) -> pa.ListArray:
         """Return the data without the padding of rows and without bytes behind the last one.
 
-        The same array where there are neither. Data that ends early keeps what it has.
+        It is the same array if there are neither. Data that ends early stays as short as it is.
         """
         row_bytes, rows, strides, lengths = self.row_bytes, self.rows, self.strides, self.lengths
         if not ((strides > row_bytes) & (rows > 0)).any() and not (lengths > row_bytes * rows).any():
@@ -269,10 +269,10 @@ def _narrowed(images: Bytes, row_bytes: int, rows: int, stride: int) -> Bytes:
     if stride <= row_bytes:
         return images[:, : row_bytes * rows]
     whole = min(length // stride, rows)
-    kept = images[:, : whole * stride].reshape(count, whole, stride)[:, :, :row_bytes].reshape(count, -1)
+    narrow = images[:, : whole * stride].reshape(count, whole, stride)[:, :, :row_bytes].reshape(count, -1)
     if whole == rows:
-        return kept
-    return np.concatenate((kept, images[:, whole * stride : whole * stride + row_bytes]), axis=1)
+        return narrow
+    return np.concatenate((narrow, images[:, whole * stride : whole * stride + row_bytes]), axis=1)
 
 
 def _offsets(sizes: Ints) -> Ints:
@@ -282,7 +282,7 @@ def _offsets(sizes: Ints) -> Ints:
 
 
 _IMAGE_PLANE: Final = "_image_plane"
-"""The suffix that makes the name of a camera's frame that of the frame of its images."""
+"""The suffix from the name of a camera's frame to the name of its images' frame."""
 
 MATRIX: Final = 9
 """The numbers of a camera's matrix."""
@@ -332,7 +332,7 @@ class PointLayout(NamedTuple):
         return next((f for f in self.fields if f.name == name), None)
 
     def has(self, names: Iterable[str]) -> bool:
-        """Whether all of these fields are there."""
+        """Return whether all of these fields are there."""
         return all(self.field(name) is not None for name in names)
 
 
@@ -358,10 +358,10 @@ class FieldTable:
     code: str = "datatype"
 
     def groups(self) -> list[CloudGroup]:
-        """The clouds by layout.
+        """Return the clouds by layout.
 
-        A layout cannot be read where a type code is unknown, a field does not end within the point, or more fields lie
-        one over the other than any sensor writes (:data:`~chunkmill.engine.limits.MAX_POINT_FIELD_OVERLAP`).
+        A layout is unreadable if a type code is unknown, a field does not end within the point, or more fields
+        overlap than any sensor writes (:data:`~chunkmill.engine.limits.MAX_POINT_FIELD_OVERLAP`).
         """
         counts = np.diff(arrays.offsets_of(self.fields)).astype(np.int64)
         if self.fields.null_count:
@@ -384,8 +384,8 @@ class FieldTable:
         elements = self.fields.values.take(pa.array(places))
         names = elements.field("name").dictionary_encode().indices
         for numbers in (names, elements.field("offset"), elements.field(self.code)):
-            found = numbers.fill_null(-1) if numbers.null_count else numbers
-            parts.append(found.to_numpy(zero_copy_only=False).astype(np.int64).reshape(len(clouds), count))
+            filled = numbers.fill_null(-1) if numbers.null_count else numbers
+            parts.append(filled.to_numpy(zero_copy_only=False).astype(np.int64).reshape(len(clouds), count))
         keys = np.concatenate(parts, axis=1)
         if (keys == keys[0]).all():
             return [clouds]
@@ -409,7 +409,7 @@ class FieldTable:
 
 
 class PackedPoints:
-    """Clouds whose fields come out as columns, one list of numbers, or of vectors, a cloud.
+    """Clouds with their fields as columns: one list of numbers, or of vectors, a cloud.
 
     ``data`` are blobs, one a cloud, ``groups`` the layouts of those to look at: the others are null in all columns.
     Bytes behind the last whole point are no point, and points of no bytes are none.
@@ -478,7 +478,7 @@ class _Group:
 
     @property
     def _points(self) -> Bytes:
-        """One point a row: a view where the clouds lie one behind the other."""
+        """Return one point a row: a view if the clouds are consecutive."""
         if self._found is None:
             step, starts = self.layout.step, self._starts
             if (starts[:-1] + self.sizes[:-1] * step == starts[1:]).all():

@@ -1,8 +1,8 @@
-"""The registry of formats: each is one row, of which everything that knows formats is made.
+"""The registry of formats: one row each. Everything else about formats is made of these rows.
 
-The row says what files are called and begin with, and names the class over one of them, whose fields are the options.
-The options of ``chunkmill convert`` and ``ingest``, of Spark's data sources and of :class:`Ingest`, what folders are
-searched for, and what ``chunkmill inspect`` shows are made of these rows. :func:`register` adds one.
+A row has the names and first bytes of files, and the class over one file. The fields of that class are the options.
+The rows make the options of ``chunkmill convert`` and ``ingest``, of Spark's data sources and of :class:`Ingest`. They
+also say which files are searched for in folders, and what ``chunkmill inspect`` shows. :func:`register` adds a row.
 """
 
 from __future__ import annotations
@@ -63,19 +63,19 @@ class Format:
         return replace(self.open(path, given).report(), format=self.name)
 
     def choosing(self, episode: int | str | None) -> dict[str, Any]:
-        """The option that chooses an episode of a file, by its number; none of them for None."""
+        """Return the option that chooses the episode of this number; no option for None."""
         return {} if episode is None else {self.file.episode_option: episode}
 
     def begins(self, path: Location) -> bool:
-        """Whether a file begins as those of this format do, whatever its name promises."""
+        """Return whether a file begins like those of this format. Its name does not count."""
         return bool(self.magic) and _first_bytes(path).startswith(self.magic)
 
     def is_dataset(self, folder: Location) -> bool:
-        """Whether a folder, or a prefix of an object store, is one input of this format."""
+        """Return whether a folder, or a prefix of an object store, is one input of this format."""
         if self.marker is None:
             return False
         if isinstance(folder, Path):
-            return any(found.is_file() for found in folder.glob(self.marker))
+            return any(path.is_file() for path in folder.glob(self.marker))
         from ..engine.execution import Folder
 
         names = Folder.at(folder / str(PurePosixPath(self.marker).parent)).names()
@@ -126,11 +126,11 @@ def _check_apart(row: Format, other: Format) -> None:
                 hint="A suffix begins with a dot, is in lower case, and is that of one format only.",
             )
     theirs = {o.name: o for o in other.options} | {o.flag: o for o in other.options if o.flag}
-    for one in row.options:
-        for known in (theirs.get(one.name), theirs.get(one.flag) if one.flag else None):
-            if known is not None and known != one:
+    for option in row.options:
+        for other_option in (theirs.get(option.name), theirs.get(option.flag) if option.flag else None):
+            if other_option is not None and other_option != option:
                 raise UsageError(
-                    f"format {row.name!r}: its option {one.name!r} is another one than that of {other.name!r}",
+                    f"format {row.name!r}: its option {option.name!r} is another one than that of {other.name!r}",
                     hint="Give it another name and flag, or use the other format's option.",
                 )
 
@@ -150,21 +150,21 @@ def checked_options(given: Mapping[str, Any]) -> dict[str, Any]:
 
     None and empty values are left out. Raises ``TypeError`` for names that no format knows.
     """
-    known = {o.name: o for o in all_options()}
-    known |= {o.keyword: o for o in known.values() if o.keyword is not None}
-    found: dict[str, Any] = {}
+    options = {o.name: o for o in all_options()}
+    options |= {o.keyword: o for o in options.values() if o.keyword is not None}
+    values: dict[str, Any] = {}
     for name, value in given.items():
-        if name not in known:
-            raise TypeError(f"no format has an option {name!r}; there are {', '.join(sorted(known))}")
+        if name not in options:
+            raise TypeError(f"no format has an option {name!r}; there are {', '.join(sorted(options))}")
         if value is not None and value != ():
             is_one = isinstance(value, str) or not isinstance(value, Iterable)
-            many = known[name].many
-            found[known[name].name] = value if not many else (value,) if is_one else tuple(value)
-    return found
+            many = options[name].many
+            values[options[name].name] = value if not many else (value,) if is_one else tuple(value)
+    return values
 
 
 def suffix_of(name: str) -> str:
-    """The suffix that makes a file of this name a recording, as it is written there; empty where none does."""
+    """Return the suffix of a recording's file name, as it is written there, or "" for any other name."""
     lower = name.lower()
     size = max((len(suffix) for suffix in _of_suffix if lower.endswith(suffix)), default=0)
     return name[len(name) - size :]
@@ -176,7 +176,7 @@ def format_of_name(name: str) -> Format | None:
 
 
 def is_rrd(name: str) -> bool:
-    """Whether a file's name promises an RRD."""
+    """Return whether a file's name promises an RRD."""
     return format_of_name(name) is RRD
 
 
@@ -201,9 +201,9 @@ def dataset_format(folder: Location) -> Format | None:
 
 
 def detect_format(path: Location) -> Format:
-    """The format of ``path`` by its suffix, else by its first bytes.
+    """Return the format of ``path`` by its suffix, else by its first bytes.
 
-    The suffix comes first so that a damaged recording is refused by the reader that knows what is wrong with it.
+    The suffix comes first: so the reader of the format can say what is wrong with a damaged recording.
     Raises ``SourceMissingError``, ``UnsupportedError``, and ``ReadError`` for pipes and devices.
     """
     is_folder = path.is_dir() if isinstance(path, Path) else format_of_name(path.name) is None
@@ -220,9 +220,9 @@ def detect_format(path: Location) -> Format:
             path=str(path),
             hint="Write it to a file first.",
         )
-    known = format_of_name(path.name)
-    if known is not None:
-        return known
+    named_format = format_of_name(path.name)
+    if named_format is not None:
+        return named_format
     magic = _first_bytes(path)
     for row in _rows.values():
         if row.magic and magic.startswith(row.magic):

@@ -131,9 +131,9 @@ def summarise_store(
     for header, num_bytes in chunks:
         entities.setdefault(header.entity_path, _EntitySums()).add(header, num_bytes)
         for line in header.timelines:
-            known = timelines.get(line.name)
-            starts = [s for s in (line.start, known.start if known else None) if s is not None]
-            ends = [e for e in (line.end, known.end if known else None) if e is not None]
+            existing = timelines.get(line.name)
+            starts = [s for s in (line.start, existing.start if existing else None) if s is not None]
+            ends = [e for e in (line.end, existing.end if existing else None) if e is not None]
             timelines[line.name] = TimelineReport(
                 line.name, line.kind, min(starts, default=None), max(ends, default=None)
             )
@@ -186,7 +186,7 @@ class _EntitySums:
 
 
 def _timing(spans: list[tuple[int, int, int]]) -> tuple[float | None, int | None, int | None]:
-    """Rows a second, the largest gap between rows, and, where that is not known, what it is at least.
+    """Return rows a second, the largest gap between rows, and, if that is unknown, the least that it can be.
 
     Of a chunk of one or two rows all times are known; the rows of a larger one are at least as far apart as if they
     were evenly so.

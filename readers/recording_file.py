@@ -39,11 +39,10 @@ _SMALL_BYTES = 512 * 2**20
 class Option:
     """One option of a format.
 
-    ``name`` is that of the field, by which Spark knows it; ``flag`` that of the command line (None: it has none there),
-    by which :class:`Ingest` knows it, too. ``many``: it may be repeated, and is separated by commas for Spark.
-    ``parse`` makes a value of a text, and raises ``ValueError``; None: it can't be written as text. ``switch`` is the
-    value that a flag without a value stands for. ``refused`` says what the option does, where it is an error to give
-    it with a file of a format that does not know it.
+    ``name`` is the field's name, and the name in Spark. ``flag`` is the name on the command line (None: it has none
+    there), and in :class:`Ingest`. ``many``: it may be repeated, and is separated by commas for Spark. ``parse`` makes
+    a value of a text, and raises ``ValueError``; None: it can't be written as text. ``switch`` is the value of a flag
+    without a value. ``refused`` describes the option, if it is an error to give it with a file of another format.
     """
 
     name: str
@@ -139,7 +138,7 @@ class FrameReader(ABC):
     def schema(self) -> Schema:
         """The timelines and components of :meth:`values`, the columns that a frame can have. Raises ``ReadError``.
 
-        They come from the file's summary or footer where that says all; otherwise the recording is read for them.
+        They come from the file's summary or footer if it is complete; otherwise the recording is read for them.
         """
         from ..engine.stream import FrameRequest, value_columns
 
@@ -187,7 +186,7 @@ class RecordingFile(FrameReader):
         """A lazy stream of the chunks of the recording; of several, the first. Raises ``ReadError``."""
 
     def stores(self) -> list[tuple[StoreEntry | None, LazyChunkStream]]:
-        """All recordings and blueprints in the file, each with its stream; None for one that has no id of its own."""
+        """Return all recordings and blueprints in the file, each with its stream; None if one has no id of its own."""
         return [(None, self.stream())]
 
     def episodes(self) -> Sequence[Episode]:
@@ -216,14 +215,14 @@ class RecordingFile(FrameReader):
         from ..engine.rrd import Findings
         from ..engine.stream import single_tasks
 
-        found = Findings()
-        with found.noting():
+        findings = Findings()
+        with findings.noting():
             for _, stream in self.stores():
                 for task in single_tasks(stream):
-                    with found.noting():
+                    with findings.noting():
                         for chunk in task.run(0):
-                            found.count(rows=chunk.data.num_rows)
-        return found.verification()
+                            findings.count(rows=chunk.data.num_rows)
+        return findings.verification()
 
     def size(self) -> int:
         """Bytes of the file."""
@@ -279,17 +278,17 @@ class FileSource(RecordingFile):
 
 @lru_cache(maxsize=64)
 def _options(kind: type[RecordingFile]) -> tuple[Option, ...]:
-    found = ((f, f.metadata.get(_METADATA)) for f in fields(kind))
+    options = ((f, f.metadata.get(_METADATA)) for f in fields(kind))
     return tuple(
         replace(option, name=f.name, default=f.default)
-        for f, option in found
+        for f, option in options
         if option is not None and f.default is not MISSING
     )
 
 
 @runtime_checkable
 class StreamingReader(Protocol):
-    """A reader that gives its chunks one after the other."""
+    """A reader of chunks, one after the other."""
 
     def stream(self) -> LazyChunkStream:
         """A lazy stream over all chunks of this source; nothing is read before it is pulled."""

@@ -34,14 +34,14 @@ if TYPE_CHECKING:
 class RrdReader(FrameReader):
     """Read an RRD file, local or in an object store: its stores, and the chunks of each.
 
-    Nothing is read until it is asked for. With a footer, chunks come with their headers and without their payloads,
-    which are read when they are used; a file without one is scanned from its start.
+    Nothing is read before it is used. With a footer, chunks come with their headers; payloads are read on use. A file
+    without footer is scanned from its start.
 
     Guarantee: chunks come in the order they lie in the file, all of them or a ``ReadError`` that names the byte where
     the file is damaged.
 
-    With ``recover`` a cut or damaged file gives its whole chunks instead; what was lost is reported in a
-    ``ReadWarning`` when the stream ends (chunks, bytes and last times recovered, and why it stops there).
+    With ``recover`` a cut or damaged file gives its whole chunks instead. The loss is reported in a ``ReadWarning``
+    when the stream ends (chunks, bytes and last times recovered, and why it stops there).
 
     Raises
     ------
@@ -79,7 +79,7 @@ class RrdReader(FrameReader):
         return LazyChunkStream.from_source(RrdSource(file.path, chosen, opened=file))
 
     def recovery_report(self, *, store: StoreEntry | None = None) -> RecoveryReport:
-        """The report on a store of a cut or damaged file: what is recovered, what is lost. Reads the whole file."""
+        """Report the recovered and the lost parts of a store of a cut or damaged file. Reads the whole file."""
         file = RecoveringFile(self.path)
         report = file.report()
         for _ in file.chunks(self._chosen(store, file.stores()), report):
@@ -153,7 +153,7 @@ _MOST_SHOWN: Final = 3
 """Recordings that a notebook shows one by one."""
 
 _PASSED_BYTES: Final = 256 * MIB
-"""How much a task passes on: that takes a tenth of a second, and a task some hundredths before it begins."""
+"""Bytes that one task passes on in a tenth of a second; the start of a task takes some hundredths."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,9 +215,9 @@ class RrdSource(Source[RrdSplit]):
         return None if table is None else list(table.entity_codes[1])
 
     def columns(self) -> tuple[Schema, None] | None:
-        """The columns of chunks with times, by the footer, which does not say whether rows have several values.
+        """Return the columns of chunks with times, by the footer. It does not say whether rows have several values.
 
-        None without a footer, and where it has columns of which it does not say which chunks have them.
+        None without a footer, and if it does not say for each column which chunks have it.
         """
         file = RrdFile(self.path)
         table = file.listing(self.store)
@@ -227,10 +227,9 @@ class RrdSource(Source[RrdSplit]):
         return columns_of_headers(h for h in headers if self.wanted is None or self.wanted(h.entity_path)), None
 
     def run_splits(self, fate: Callable[[ChunkKind], Fate]) -> Sequence[RrdSplit] | None:
-        """Splits of the chunks that are passed on, undecoded.
+        """Return splits of the chunks to pass on, undecoded.
 
-        None where some are looked into, where the file has no footer that says all of them, and for an object in a
-        store.
+        None if some chunk must be decoded, if no footer lists all of them, and for an object in a store.
         """
         if is_url(self.path):
             return None
@@ -245,7 +244,7 @@ class RrdSource(Source[RrdSplit]):
         return self._of_tables(table.divided(_PASSED_BYTES), file, is_run=True) if table.says_all else None
 
     def whole_run(self, split: RrdSplit, fate: Callable[[ChunkKind], Fate]) -> FileRun | None:
-        """The messages of any split that are passed on, where none is looked into."""
+        """Return the messages of any split to pass on, or None if some chunk must be decoded."""
         table = split.listed
         if table is None or is_url(self.path):
             return None
@@ -258,7 +257,7 @@ class RrdSource(Source[RrdSplit]):
         return FileRun(table, self.store, self.path, split.version) if len(table) and table.says_all else None
 
     def pieces(self, split: RrdSplit, fate: Callable[[ChunkKind], Fate]) -> Iterator[RunRows | Iterator[Chunk]]:
-        """A split in runs: messages that are passed on as they lie in the file, and chunks that are looked into."""
+        """Yield a split in runs: messages to pass on as they are in the file, and chunks to decode."""
         table = split.listed
         if table is None or is_url(self.path):
             yield self.read(split)
@@ -281,7 +280,7 @@ class RrdSource(Source[RrdSplit]):
                 yield file.chunks(self.store, entries[start - before[start] : stop - before[stop]])
 
     def read(self, split: RrdSplit) -> Iterator[Chunk]:
-        """The chunks of a split, undecoded where the footer tells their headers."""
+        """Yield the chunks of a split, undecoded if the footer has their headers."""
         entries = None if split.listed is None else split.listed.entries()
         for chunk in RrdFile(self.path, split.version).chunks(self.store, entries):
             if self.wanted is None or self.wanted(chunk.entity_path):
@@ -349,7 +348,7 @@ class RrdRecording(RecordingFile):
         return [(store, reader.stream(store=store)) for store in (*reader.recordings(), *reader.blueprints())]
 
     def report(self) -> FileReport:
-        """The stores by the footer; payloads are read only where there is none."""
+        """Report the stores by the footer; payloads are read only without one."""
         from ..engine.rrd import RrdFile
         from .inspection import FileReport, summarise_store
 
@@ -360,7 +359,7 @@ class RrdRecording(RecordingFile):
         return FileReport(str(self.path), file.size, stores, {"footer": file.has_footer})
 
     def verify(self) -> Verification:
-        """Every chunk, its digest where it has one, and all that the footer says; see :func:`verify_file`."""
+        """Verify every chunk, its digest if it has one, and the whole footer; see :func:`verify_file`."""
         from ..engine.rrd import verify_file
 
         return verify_file(str(self.path))

@@ -50,7 +50,7 @@ class StoreRecording(RecordingFile):
     episode_option: ClassVar[str] = "recording"
 
     def stream(self) -> LazyChunkStream:
-        """The chunks of the recording; with a warning where none was chosen, and there are more."""
+        """Return the chunks of the recording. Warns if none was chosen and there are several."""
         live = self._live()
         if not live.recordings:
             raise ReadError("the store holds no recording", path=str(self.path))
@@ -70,11 +70,11 @@ class StoreRecording(RecordingFile):
         layers = [layer for entry in chosen for layer in live.store.layers(entry.recording_id)]
         sources = {(entry.source, entry.source_digest) for entry in layers}
         with_them = [b for b in live.blueprints if (b.source, b.source_digest) in sources]
-        found = [(entry.store, live.store.recording(entry.recording_id).stream()) for entry in chosen]
-        return [*found, *((entry.store, live.store.recording(entry).stream()) for entry in with_them)]
+        recordings = [(entry.store, live.store.recording(entry.recording_id).stream()) for entry in chosen]
+        return [*recordings, *((entry.store, live.store.recording(entry).stream()) for entry in with_them)]
 
     def verify(self) -> Verification:
-        """All files that the versions of the store name; see :func:`verify_store`."""
+        """Verify all files named by the versions of the store; see :func:`verify_store`."""
         from ..engine.recordings import RecordingsFolder, verify_store
 
         return verify_store(RecordingsFolder(self.path))
@@ -82,7 +82,7 @@ class StoreRecording(RecordingFile):
     def episodes(self) -> Sequence[Episode]:
         """All recordings, in the order of their arrival. Raises ``ReadError``.
 
-        Each has the name of the file that it came from; where several would have one, or there was no file, its id.
+        Each has the name of its source file, or its id if several would have that name or there was no file.
         """
         entries = self._live().recordings
         names = [file_name(_stem(entry)) for entry in entries]
@@ -162,13 +162,13 @@ def _report(path: Location, layers: Sequence[RecordingEntry]) -> StoreReport:
 
 
 def _stem(entry: RecordingEntry) -> str:
-    """The name of the file that a recording came from, without its suffix; its id where there was none."""
+    """Return the name of a recording's source file, without its suffix; its id if it had no file."""
     name = PurePosixPath(entry.source.rpartition("/")[2])
     return PurePosixPath(name.stem).stem if name.suffix.lower() in _PACKED else name.stem or entry.recording_id
 
 
 def file_name(recording_id: str) -> str:
-    """The name of the file that a recording becomes: its id, with what no file can be called written as in a URL.
+    """Return the file name of a recording: its id, with characters that no file name may have written as in a URL.
 
     Two ids never give one name.
 

@@ -1,8 +1,8 @@
 """Foxglove's messages and their meaning: one lens a message type, from the decoded message to Rerun's archetypes.
 
-Source of the types: the Foxglove schemas, https://docs.foxglove.dev/docs/sdk/schemas. A lens names the component that
-the messages come in, says from which of their fields Rerun's components are made, and which field is their time.
-Messages whose fields are others than these stay as they are.
+Source of the types: the Foxglove schemas, https://docs.foxglove.dev/docs/sdk/schemas. A lens names the component of the
+messages, the fields that become Rerun's components, and the field with the time. Messages with other fields stay as
+they are.
 """
 
 from __future__ import annotations

@@ -131,9 +131,9 @@ def packed(values: pa.Array, names: Sequence[str], kind: type[np.floating[Any]] 
 
 
 def number(values: pa.Array, name: str) -> pa.Array:
-    """A field of structs that holds numbers, null where the struct is.
+    """Return a field of numbers of structs, null where the struct is.
 
-    Raises :class:`SelectorError` where there is no such field, or it holds something else.
+    Raises :class:`SelectorError` if the field is missing, or of another type.
     """
     return _numbers(member(values, name), name)
 
@@ -158,14 +158,14 @@ def _numbers(column: pa.Array, name: str) -> pa.Array:
 
 
 def member(values: pa.Array, *names: str) -> pa.Array:
-    """The first field of structs by one of these names, null where the struct is; :class:`SelectorError` for none."""
+    """Return the first field of one of these names, null where the struct is. Raises :class:`SelectorError`."""
     kind = values.type
-    found = [name for name in names if pa.types.is_struct(kind) and len(kind.get_all_field_indices(name)) == 1]
-    if not found:
+    present = [name for name in names if pa.types.is_struct(kind) and len(kind.get_all_field_indices(name)) == 1]
+    if not present:
         raise SelectorError(f"Invalid argument error: no field `{' or '.join(names)}` in type {type_name(kind)}")
     if values.null_count == 0:
-        return values.field(found[0])
-    return pc.struct_field(values, [found[0]])
+        return values.field(present[0])
+    return pc.struct_field(values, [present[0]])
 
 
 def colors(values: pa.Array) -> pa.Array:
@@ -179,10 +179,10 @@ def colors(values: pa.Array) -> pa.Array:
 
 
 def channel(parts: npt.NDArray[np.floating[Any]]) -> npt.NDArray[np.uint32]:
-    """Numbers rounded to 0 to 255, clamped; 0 for what is none."""
+    """Return numbers rounded, and clamped to the range of 0 to 255; 0 for NaN."""
     rounded = np.floor(np.nan_to_num(parts, nan=0.0, posinf=255.0, neginf=0.0) + 0.5)
-    found: npt.NDArray[np.uint32] = np.clip(rounded, 0, 255).astype(np.uint32)
-    return found
+    numbers: npt.NDArray[np.uint32] = np.clip(rounded, 0, 255).astype(np.uint32)
+    return numbers
 
 
 def is_calibrated(calibrations: pa.Array) -> pa.Array:
@@ -191,9 +191,9 @@ def is_calibrated(calibrations: pa.Array) -> pa.Array:
     if not (pa.types.is_list(matrices.type) or pa.types.is_fixed_size_list(matrices.type)):
         raise SelectorError(f"Invalid argument error: no list of numbers in `K`, got {type_name(matrices.type)}")
     elements, offsets = arrays.grouped(matrices, hidden=False)
-    there = np.zeros(len(elements) + 1, np.int64)
-    np.cumsum(elements.is_valid(), out=there[1:])
-    counts = there[offsets[1:]] - there[offsets[:-1]]
+    totals = np.zeros(len(elements) + 1, np.int64)
+    np.cumsum(elements.is_valid(), out=totals[1:])
+    counts = totals[offsets[1:]] - totals[offsets[:-1]]
     return pa.array((counts == MATRIX) & (np.diff(offsets) == counts))
 
 
@@ -328,7 +328,7 @@ class _Shape(NamedTuple):
 
     @property
     def is_readable(self) -> bool:
-        """Whether there are cells, and none lies in another: there are no more of them than bytes."""
+        """Return whether there are cells, and none overlap: there are no more of them than bytes."""
         return min(self) > 0 and self.row >= self.columns * self.cell and self.slices >= self.rows * self.row
 
     def cells(self, content: Bytes) -> Bytes:
@@ -340,11 +340,11 @@ class _Shape(NamedTuple):
 
 
 def grid_voxels(grids: pa.Array) -> pa.StructArray:
-    """Structs with the cells of each grid.
+    """Return structs with the cells of each grid.
 
     ``indices`` are x, y and z of each cell, int32; ``colors`` are 0xRRGGBBAA, as those of points are, null for grids
-    without such fields. ``readable`` is false for a grid without cells, or whose cells lie in each other, and
-    ``partial`` is true for one whose data ends within a slice.
+    without such fields. ``readable`` is false for a grid without cells, or with overlapping cells; ``partial`` is
+    true if the data ends within a slice.
     """
     content, offsets = bytes_of(blobs(member(grids, "data")))
     sizes = np.stack([whole(grids, name, pa.uint32()).to_numpy().astype(np.int64) for name in _SHAPE], axis=1)
@@ -352,9 +352,9 @@ def grid_voxels(grids: pa.Array) -> pa.StructArray:
     readable = np.array([shape.is_readable for shape in shapes], bool)
     indices, cells, counts = [np.empty((0, 3), np.int32)], [np.empty(0, np.uint8)], [0]
     for shape, begin, end in zip(shapes, offsets[:-1], offsets[1:], strict=True):
-        found = shape.cells(content[begin:end]) if shape.is_readable else np.empty((0, 0, 0, 1), np.uint8)
-        indices.append(_indices(found.shape[:3]))
-        cells.append(found.reshape(-1))
+        voxels = shape.cells(content[begin:end]) if shape.is_readable else np.empty((0, 0, 0, 1), np.uint8)
+        indices.append(_indices(voxels.shape[:3]))
+        cells.append(voxels.reshape(-1))
         counts.append(len(indices[-1]))
     starts = np.cumsum(counts)
     flat = arrays.fixed_lists(pa.array(np.concatenate(indices).reshape(-1)), 3)

@@ -64,13 +64,13 @@ def without_starts(data: pa.ListArray, rows: Ints, starts: Ints) -> pa.ListArray
     if not starts.any():
         return data
     content, offsets = bytes_of(data)
-    kept = np.ones(int(offsets[-1] - offsets[0]), bool)
+    mask = np.ones(int(offsets[-1] - offsets[0]), bool)
     sizes = np.diff(offsets).astype(np.int64)
     for row, start in zip(rows.tolist(), starts.tolist(), strict=True):
         begin = int(offsets[row] - offsets[0])
-        kept[begin : begin + start] = False
+        mask[begin : begin + start] = False
         sizes[row] -= start
-    return blob_array(content[offsets[0] : offsets[-1]][kept], np.concatenate(([0], np.cumsum(sizes))))
+    return blob_array(content[offsets[0] : offsets[-1]][mask], np.concatenate(([0], np.cumsum(sizes))))
 
 
 def depth_images(data: pa.ListArray, rows: Ints) -> pa.StructArray:
@@ -81,8 +81,8 @@ def depth_images(data: pa.ListArray, rows: Ints) -> pa.StructArray:
     :data:`~chunkmill.engine.limits.MAX_DEPTH_IMAGES` bytes.
     """
     content, offsets = bytes_of(data)
-    found = {row: _quantised(content[offsets[row] : offsets[row + 1]].tobytes()) for row in rows.tolist()}
-    images = {row: image for row, image in found.items() if image is not None}
+    quantised = {row: _quantised(content[offsets[row] : offsets[row + 1]].tobytes()) for row in rows.tolist()}
+    images = {row: image for row, image in quantised.items() if image is not None}
     if len(images) > 1 and sum(4 * image.width * image.height for image in images.values()) > MAX_DEPTH_IMAGES:
         raise SelectorError(f"depth images of one chunk have more than {MAX_DEPTH_IMAGES:,} bytes")
     depths = {row: depth for row, image in images.items() if (depth := _depth(image)) is not None}
@@ -137,10 +137,10 @@ def _depth(image: _Quantised) -> npt.NDArray[np.float32] | None:
     if (lines[:, 0] > _PAETH).any():
         return None
     numbers = _unfiltered(lines[:, 0], lines[:, 1:].reshape(height, width, 2))
-    found = numbers.view(">u2")[:, :, 0].astype(np.float32)
+    levels = numbers.view(">u2")[:, :, 0].astype(np.float32)
     with np.errstate(divide="ignore", over="ignore"):
-        depth: npt.NDArray[np.float32] = np.float32(image.a) / (found - np.float32(image.b))
-    depth[found == 0] = np.nan
+        depth: npt.NDArray[np.float32] = np.float32(image.a) / (levels - np.float32(image.b))
+    depth[levels == 0] = np.nan
     return depth
 
 
@@ -182,5 +182,5 @@ def _predicted(kind: int, sums: npt.NDArray[np.int16], number: int, ys: Ints) ->
     by_left, by_above = np.abs(above - corner), np.abs(left - corner)
     by_corner = np.abs(left + above - 2 * corner)
     nearest = np.where((by_left <= by_above) & (by_left <= by_corner), left, corner)
-    found: npt.NDArray[np.int16] = np.where((by_above < by_left) & (by_above <= by_corner), above, nearest)
-    return found
+    predicted: npt.NDArray[np.int16] = np.where((by_above < by_left) & (by_above <= by_corner), above, nearest)
+    return predicted

@@ -1,7 +1,7 @@
-"""The ROS messages that have a meaning, all but those of ``sensor_msgs``, and the lenses that say it, by type.
+"""The lenses that give ROS messages their meaning, by type; those of ``sensor_msgs`` are in ``sensors``.
 
 Source: https://github.com/ros2/common_interfaces, https://github.com/ros2/rcl_interfaces and
-https://github.com/ros2/geometry2. Each function takes the component that the decoded messages are in.
+https://github.com/ros2/geometry2. Each function takes the component of the decoded messages.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def _lines(logs: pa.StructArray) -> pa.Array:
 
 
 RVIZ_MAP: Final = 10
-"""Rerun's code of the colour map that RViz gives to maps."""
+"""Rerun's code of RViz's colour map for maps."""
 
 _MOST_VOXELS: Final = 16
 _MARKED: Final = 0xFF0000FF
@@ -131,10 +131,10 @@ def _has_all_columns(grids: pa.StructArray) -> pa.Array:
 
 
 def _known_voxels(grids: pa.StructArray) -> pa.StructArray:
-    """Structs with the voxels of each grid of which something is known.
+    """Return structs with the voxels of known state of each grid.
 
-    ``indices`` are x, y and z of each, int32; ``colors`` and ``values`` tell marked ones (red, 1) from free ones
-    (green, 0). A column has two bits for each of at most 16 voxels, z and 16 above it: none is free, one is unknown,
+    ``indices`` are x, y and z of each, int32; ``colors`` and ``values`` are red and 1 for marked ones, green and 0 for
+    free ones. A column has two bits for each of at most 16 voxels, z and 16 above it: none is free, one is unknown,
     both are marked. All grids have to be whole.
     """
     data = grids.field("data")
@@ -196,7 +196,7 @@ def pose_stamped(message: str) -> DeriveLens:
 
 
 def occupancy_grid(message: str) -> DeriveLens:
-    """``nav_msgs/OccupancyGrid``: a map whose cells are pixels, in the colours that RViz shows them in."""
+    """``nav_msgs/OccupancyGrid``: a map with cells as pixels, in RViz's colours."""
     place, turn = ".info.origin.position", ".info.origin.orientation"
     grid = Selector(".")
     return (
@@ -215,15 +215,15 @@ def occupancy_grid(message: str) -> DeriveLens:
 def voxel_grid(message: str) -> DeriveLens:
     """``nav2_msgs/VoxelGrid``: the cells that are known, marked ones red and of value 1, free ones green and of 0."""
     grid = Selector(".")
-    known = grid.pipe(_known_voxels)
+    voxels = grid.pipe(_known_voxels)
     return (
         at_stamp(DeriveLens(message))
         .where(grid.pipe(_has_all_columns), otherwise="it does not have size_x times size_y columns")
         .to_component(to.COORDINATE_FRAME, FRAME_ID)
-        .to_component(to.VOXEL_INDICES, known.pipe(Selector(".indices[]")))
+        .to_component(to.VOXEL_INDICES, voxels.pipe(Selector(".indices[]")))
         .to_component(to.VOXEL_SIZE, Selector.pack(*(f".resolutions.{axis}" for axis in "xyz")))
-        .to_component(to.VOXEL_COLORS, known.pipe(Selector(".colors[]")))
-        .to_component(to.VOXEL_VALUES, known.pipe(Selector(".values[]")))
+        .to_component(to.VOXEL_COLORS, voxels.pipe(Selector(".colors[]")))
+        .to_component(to.VOXEL_VALUES, voxels.pipe(Selector(".values[]")))
         .to_component(to.VOXEL_OPACITY, grid.pipe(_half_opaque))
         .to_component(to.VOXEL_TRANSLATION, Selector.pack(*(f".origin.{axis}" for axis in "xyz")))
     )
@@ -266,7 +266,7 @@ TRANSFORMS: Final = frozenset({"tf2_msgs/TFMessage", "tf/tfMessage"})
 """The types of transforms, which depend on their topic."""
 
 STATIC_TOPIC: Final = "tf_static"
-"""The last name of topics whose transforms hold for all times, ``/tf_static`` and that of a namespace."""
+"""The last name of topics with transforms for all times: ``/tf_static``, also in a namespace."""
 
 _REFLECTED: Final = frozenset(
     {
@@ -321,7 +321,7 @@ DECLARATIONS: Final[Mapping[str, _Declaration]] = MappingProxyType(
 
 
 def needs_reflection(schema_name: str) -> bool:
-    """Whether Rerun's reader maps the type from structs, so that it takes the decoder ``ros2_reflection`` too.
+    """Return whether the type needs the decoder ``ros2_reflection`` too: Rerun's reader maps it from structs.
 
     >>> needs_reflection("std_msgs/msg/String"), needs_reflection("sensor_msgs/msg/Imu")
     (True, False)
@@ -351,13 +351,13 @@ def ros2_lenses(schema_name: str, topic: str) -> tuple[DeriveLens, ...]:
 
 @lru_cache(maxsize=256)
 def _made(schema_name: str, name: str, static: bool) -> tuple[DeriveLens, ...]:
-    """The lenses, which do not change, made once for all parts of a recording that a process reads."""
+    """Return the lenses. They never change, and are made once for all parts of a recording in a process."""
     message = f"{schema_name.replace('::', '.').replace('/', '.')}:message"
     if name in TRANSFORMS:
-        found = as_lenses(transforms(message, static=static))
+        lenses = as_lenses(transforms(message, static=static))
     else:
-        found = as_lenses(DECLARATIONS[name](message))
-    return tuple(replace(lens, strict=True) for lens in found if isinstance(lens, DeriveLens))
+        lenses = as_lenses(DECLARATIONS[name](message))
+    return tuple(replace(lens, strict=True) for lens in lenses if isinstance(lens, DeriveLens))
 
 
 def _in_ros_1(schema_name: str) -> str:

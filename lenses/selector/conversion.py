@@ -26,7 +26,7 @@ def _billion() -> pa.Scalar:
 
 
 def element(values: pa.Array, position: int) -> pa.Array:
-    """The element of each list at ``position``, from the end where that is negative; null where there is none."""
+    """Return the element of each list at ``position``, from the end if negative; null beyond the list."""
     kind = values.type
     if pa.types.is_fixed_size_list(kind):
         return _slot(values, position)
@@ -39,8 +39,8 @@ def element(values: pa.Array, position: int) -> pa.Array:
     small = abs(position) + int(offsets[-1]) < 2**31
     step = np.int32(position) if small else np.int64(position)
     places = (starts if position >= 0 else ends) + step
-    there = places < ends if position >= 0 else places >= starts
-    return arrays.taken(values.values, places, arrays.both(there, arrays.validity_of(values)))
+    inside = places < ends if position >= 0 else places >= starts
+    return arrays.taken(values.values, places, arrays.both(inside, arrays.validity_of(values)))
 
 
 def _slot(values: pa.FixedSizeListArray, position: int) -> pa.Array:
@@ -52,7 +52,7 @@ def _slot(values: pa.FixedSizeListArray, position: int) -> pa.Array:
 
 
 def call(name: str, arguments: tuple[str, ...], values: pa.Array) -> pa.Array:
-    """The outputs of a function that is built in, of which there is one: ``string_prefix``."""
+    """Return the outputs of a built-in function. There is a single one: ``string_prefix``."""
     if name != "string_prefix":
         raise SelectorError(f"Unknown function: `{name}`")
     if len(arguments) != 1:
@@ -68,9 +68,9 @@ def unexpected(what: str, kind: pa.DataType) -> SelectorError:
 
 
 def cast(values: pa.Array, datatype: pa.DataType) -> pa.Array:
-    """``values`` as ``datatype``, which may also say that what is inside lists and structs is not null.
+    """Return ``values`` as ``datatype``. It may also exclude nulls inside lists and structs.
 
-    What does not fit raises ``pa.ArrowInvalid``.
+    Raises ``pa.ArrowInvalid`` for values that do not fit.
     """
     kind = values.type
     if kind == datatype:
@@ -90,8 +90,8 @@ def cast(values: pa.Array, datatype: pa.DataType) -> pa.Array:
 def _present_where(values: pa.FixedSizeListArray, flat: pa.Array, size: int) -> pa.Array:
     """``flat`` without nulls: those below null lists never show, any other raises."""
     missing = ~flat.is_valid().to_numpy(zero_copy_only=False)
-    there = values.is_valid().to_numpy(zero_copy_only=False).repeat(size)
-    if (missing & there).any():
+    shown = values.is_valid().to_numpy(zero_copy_only=False).repeat(size)
+    if (missing & shown).any():
         raise SelectorError("Cast error: a null number inside a vector that must have them all")
     return flat.fill_null(pa.scalar(0).cast(flat.type))
 
@@ -151,7 +151,7 @@ def _member(values: pa.StructArray, place: int) -> pa.Array:
 
 
 def _is_small(values: pa.Array) -> bool:
-    """Whether nothing is null, and a billion times each value is an int64."""
+    """Return whether nothing is null, and a billion times each value is an int64."""
     return values.null_count == 0 and values.type in (pa.int32(), pa.uint32())
 
 
@@ -172,7 +172,7 @@ def pack(node: Pack, parts: list[pa.Array]) -> pa.FixedSizeListArray:
 def beside(
     columns: Sequence[pa.Array], kind: type[np.floating[Any]], factor: float = 1.0
 ) -> tuple[npt.NDArray[np.floating[Any]], npt.NDArray[np.bool_] | None]:
-    """Columns of numbers side by side, times ``factor``, a row each; and which are null, or None where none is."""
+    """Return columns of numbers side by side, times ``factor``, a row each; and a mask of nulls, or None without."""
     numbers = np.empty((len(columns[0]), len(columns)), kind)
     missing = np.zeros(numbers.shape, bool)
     for i, column in enumerate(columns):

@@ -80,28 +80,28 @@ class ListRows:
 
     @property
     def one_each(self) -> bool:
-        """Whether each row has one element: then groups of elements are groups of rows, 18 % less on IMUs."""
+        """Return whether each row has one element: then groups of elements are groups of rows, 18 % less on IMUs."""
         if self._one_each is None:
             self._one_each = len(self.elements) == len(self.source) and arrays.is_one_each(self.offsets)
         return self._one_each
 
     @property
     def all_there(self) -> bool:
-        """Whether each row has one element, and none is null as a whole."""
+        """Return whether each row has one element, and none is null as a whole."""
         return self.source.null_count == 0 and self.one_each
 
-    def regrouped(self, found: GroupedValues) -> pa.ListArray:
-        """``found``, made of the elements, as one list per row."""
-        if found.valid is None:
+    def regrouped(self, groups: GroupedValues) -> pa.ListArray:
+        """``groups``, made of the elements, as one list per row."""
+        if groups.valid is None:
             valid: Validity | pa.Buffer | None = arrays.bitmap_of(self.source)
         else:
-            kept = found.valid if self.one_each else arrays.any_in_group(found.valid, self.offsets)
-            valid = arrays.both(kept, arrays.validity_of(self.source))
-        if found.offsets is None:
+            row_valid = groups.valid if self.one_each else arrays.any_in_group(groups.valid, self.offsets)
+            valid = arrays.both(row_valid, arrays.validity_of(self.source))
+        if groups.offsets is None:
             offsets = self.offsets
         else:
-            offsets = found.offsets if self.one_each else found.offsets[self.offsets]
-        return arrays.list_array(found.values, offsets, valid)
+            offsets = groups.offsets if self.one_each else groups.offsets[self.offsets]
+        return arrays.list_array(groups.values, offsets, valid)
 
 
 class Tracking(NamedTuple):
@@ -112,7 +112,7 @@ class Tracking(NamedTuple):
 
     @property
     def hides_nulls(self) -> bool:
-        """Whether each value is a row of its own, so that what is stored under a null list never shows."""
+        """Return whether each value is a row of its own: then elements stored under a null list never show."""
         return self.rows is not None and self.rows.one_each
 
 
@@ -121,23 +121,23 @@ _GROUPS = Tracking(True)
 
 
 def execute(pipeline: SelectorPipeline, source: pa.Array) -> pa.Array | None:
-    """The values that ``pipeline`` gives for ``source``, flat; None where it gives nothing."""
-    found = run(pipeline.nodes, GroupedValues(source), _VALUES)
-    return None if found is None else found.values
+    """Evaluate ``pipeline`` on ``source``; return flat values, or None if it yields nothing."""
+    groups = run(pipeline.nodes, GroupedValues(source), _VALUES)
+    return None if groups is None else groups.values
 
 
 def execute_per_row(pipeline: SelectorPipeline, source: pa.ListArray) -> pa.ListArray | None:
-    """A list array of as many rows as ``source``: what ``pipeline`` gives for the elements of each of its lists."""
+    """Evaluate ``pipeline`` on the elements of ``source``; return one list per row, or None if it yields nothing."""
     rows = ListRows(source, whole=holds_code(pipeline))
-    found = run(pipeline.nodes, GroupedValues(rows.elements), Tracking(True, rows))
-    return None if found is None else rows.regrouped(found)
+    groups = run(pipeline.nodes, GroupedValues(rows.elements), Tracking(True, rows))
+    return None if groups is None else rows.regrouped(groups)
 
 
 class SelectorTable:
     """A tree of stages: each slot is one stage behind another slot; slot 0 is the input itself.
 
-    What several selectors begin with is computed once: 3 to 7 % of the lens of an IMU, two thirds of that of a point
-    cloud, whose callable is in each; guarded by the types of ``benchmarks/bench_types.py``.
+    Common beginnings of selectors are computed once: 3 to 7 % of the lens of an IMU, two thirds of that of a point
+    cloud, with its callable in each; guarded by the types of ``benchmarks/bench_types.py``.
     """
 
     __slots__ = ("_slots", "stages", "whole")
@@ -172,36 +172,36 @@ class SelectorResults:
         self._columns: dict[int, pa.ListArray | None] = {}
 
     def column(self, slot: int) -> pa.ListArray | None:
-        """The selector's list array, one list per row of the input; None where it gives nothing.
+        """Return the selector's list array, one list per row of the input, or None if it gives nothing.
 
         Raises :class:`~chunkmill.engine.errors.SelectorError`.
         """
         if slot not in self._columns:
-            found = self._at(slot)
-            self._columns[slot] = None if found is None else self._rows.regrouped(found)
+            groups = self._at(slot)
+            self._columns[slot] = None if groups is None else self._rows.regrouped(groups)
         return self._columns[slot]
 
     def one_each(self, slot: int) -> pa.Array | None:
-        """The selector's values where each row of the input has just one, and none is null; else None.
+        """Return the selector's values if each row of the input has just one, and none is null; else None.
 
         Raises :class:`~chunkmill.engine.errors.SelectorError`.
         """
-        found = self._at(slot)
-        if found is None or found.offsets is not None or found.valid is not None or not self._rows.all_there:
+        groups = self._at(slot)
+        if groups is None or groups.offsets is not None or groups.valid is not None or not self._rows.all_there:
             return None
-        return None if found.values.null_count else found.values
+        return None if groups.values.null_count else groups.values
 
     def _at(self, slot: int) -> GroupedValues | None:
         path = []
         while slot not in self._groups:
             path.append(slot)
             slot = self._table.stages[slot][0]
-        found = self._groups[slot]
+        groups = self._groups[slot]
         for slot in reversed(path):
             node = self._table.stages[slot][1]
-            found = None if found is None else step(node, found, Tracking(True, self._rows))
-            self._groups[slot] = found
-        return found
+            groups = None if groups is None else step(node, groups, Tracking(True, self._rows))
+            self._groups[slot] = groups
+        return groups
 
 
 def run(nodes: tuple[Node, ...], start: GroupedValues, tracking: Tracking) -> GroupedValues | None:
@@ -220,12 +220,12 @@ def step(node: Node, before: GroupedValues, tracking: Tracking) -> GroupedValues
     if tracking.rows is not None and before.offsets is not None:
         tracking = _GROUPS
     try:
-        found = _apply(node, values, tracking)
+        groups = _apply(node, values, tracking)
     except pa.ArrowException as error:
         raise SelectorError(f"Arrow error: {error}") from error
-    if found is None:
+    if groups is None:
         return None
-    return found.of(before) if tracking.groups else GroupedValues(found.values)
+    return groups.of(before) if tracking.groups else GroupedValues(groups.values)
 
 
 def _apply(node: Node, values: pa.Array, tracking: Tracking) -> GroupedValues | None:
@@ -301,24 +301,24 @@ def _map(values: pa.Array, body: SelectorPipeline) -> GroupedValues | None:
         raise SelectorError(f"Not yet implemented: `map()` is not yet implemented for {type_name(kind)}")
     if not pa.types.is_list(kind):
         raise unexpected("cannot call `.map()` on", kind)
-    found = execute_per_row(body, values)
-    return None if found is None else GroupedValues(found)
+    lists = execute_per_row(body, values)
+    return None if lists is None else GroupedValues(lists)
 
 
 def _marked(inner: Node, marks: str, values: pa.Array, tracking: Tracking) -> GroupedValues | None:
     """``inner`` and its marks from left to right: a ``?`` forgives what fails before it."""
     try:
-        found = step(inner, GroupedValues(values), tracking)
+        groups = step(inner, GroupedValues(values), tracking)
     except SelectorError:
         if "?" in marks:
             return None
         raise
-    if found is None or "!" not in marks or not tracking.groups:
-        return found
-    there = arrays.validity_of(found.values)
-    if there is not None and found.offsets is not None:
-        there = arrays.any_in_group(there, found.offsets)
-    return GroupedValues(found.values, found.offsets, arrays.both(found.valid, there))
+    if groups is None or "!" not in marks or not tracking.groups:
+        return groups
+    valid = arrays.validity_of(groups.values)
+    if valid is not None and groups.offsets is not None:
+        valid = arrays.any_in_group(valid, groups.offsets)
+    return GroupedValues(groups.values, groups.offsets, arrays.both(groups.valid, valid))
 
 
 def _called(node: Function, values: pa.Array, tracking: Tracking) -> GroupedValues | None:
@@ -348,14 +348,14 @@ def _packed(node: Pack, values: pa.Array, tracking: Tracking) -> GroupedValues |
         return GroupedValues(conversion.vectors(node, values))
     parts: list[GroupedValues] = []
     for part in node.parts:
-        found = run(part.nodes, GroupedValues(values), _GROUPS)
-        if found is None and node.datatype is None:
+        groups = run(part.nodes, GroupedValues(values), _GROUPS)
+        if groups is None and node.datatype is None:
             raise SelectorError(
                 f"`pack` path `{pipeline_text(part)}` gives nothing: no such field{_fields(values.type)}"
             )
-        if found is None:
+        if groups is None:
             return None
-        parts.append(found)
+        parts.append(groups)
     first = parts[0]
     for other in parts[1:]:
         if not _same_groups(first, other):

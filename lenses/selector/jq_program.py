@@ -103,7 +103,7 @@ class JqProcess:
 
     @property
     def alive(self) -> bool:
-        """Whether this process started the helper, and it still runs."""
+        """Return whether this process started the helper, and it still runs."""
         return self.owner == os.getpid() and self._process.poll() is None
 
     def stop(self) -> None:
@@ -134,7 +134,7 @@ _running: list[JqProcess] = []
 
 @contextmanager
 def _helper() -> Iterator[JqProcess]:
-    """This process's helper, started where there is none, for one thread at a time."""
+    """Yield this process's helper, started if necessary, for one thread at a time."""
     with _lock:
         if not (_running and _running[0].alive):
             _running[:] = [JqProcess()]
@@ -166,7 +166,7 @@ def check_program(program: str) -> None:
 
 
 def run_jq(node: Jq, values: pa.Array) -> tuple[pa.Array, Offsets]:
-    """The outputs of the program, typed, and the offsets that say which come from which element."""
+    """Return the outputs of the program, typed, and the offsets of each element's outputs."""
     plain = _plain(values)
     outputs: list[Any] = []
     counts = np.zeros(len(values) + 1, dtype=np.int64)
@@ -182,10 +182,10 @@ def run_jq(node: Jq, values: pa.Array) -> tuple[pa.Array, Offsets]:
 
 def _parsed(outputs: str) -> list[list[Any]]:
     try:
-        found: list[list[Any]] = json.loads(outputs)
+        values: list[list[Any]] = json.loads(outputs)
     except (ValueError, RecursionError) as error:  # a number of thousands of digits, lists within lists
         raise SelectorError(f"the outputs of the jq program cannot be read: {error}") from None
-    return found
+    return values
 
 
 def to_json(plain: pa.Array) -> str:

@@ -28,8 +28,8 @@ def _is_deeper(text: str, most: int) -> bool:
     if text.count("[") + text.count("{") <= most:
         return False
     depth = 0
-    for found in _BRACKETS.finditer(text):
-        depth += {"[": 1, "{": 1, "]": -1, "}": -1}.get(found[0], 0)
+    for bracket in _BRACKETS.finditer(text):
+        depth += {"[": 1, "{": 1, "]": -1, "}": -1}.get(bracket[0], 0)
         if depth > most:
             return True
     return False

@@ -79,12 +79,12 @@ class Token(NamedTuple):
         return quoted(self.text) if self.kind is TokenKind.STRING else self.text
 
     def is_symbol(self, text: str) -> bool:
-        """Whether this is the given bracket, bar or mark."""
+        """Return whether this is the given bracket, bar or mark."""
         return self.kind is TokenKind.SYMBOL and self.text == text
 
 
 def tokenise(query: str) -> list[Token]:
-    """The tokens of ``query``. Raises :class:`SelectorSyntaxError` at the first character that starts none."""
+    """Return the tokens of ``query``. Raises :class:`SelectorSyntaxError` at the first character that starts none."""
     return list(_Lexer(query).tokens())
 
 
@@ -303,10 +303,10 @@ class _Parser:
         return token is not None and token.is_symbol(text)
 
     def _take(self, text: str) -> bool:
-        """Whether the symbol is next, which is passed then."""
-        found = self._symbol(text)
-        self.at += found
-        return found
+        """Return whether the symbol is next, and pass it."""
+        is_next = self._symbol(text)
+        self.at += is_next
+        return is_next
 
     def _string_follows(self) -> bool:
         return self.at + 1 < len(self.tokens) and self.tokens[self.at + 1].kind is TokenKind.STRING

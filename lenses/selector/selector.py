@@ -1,4 +1,4 @@
-"""The selector that users write, units of numbers, and selectors of scalars and vectors that need no callable."""
+"""The selector of users, units of numbers, and selectors of scalars and vectors without callables."""
 
 from __future__ import annotations
 
@@ -64,8 +64,8 @@ def _kind(unit: str) -> str:
     for kind, factors in UNITS.items():
         if unit in factors:
             return kind
-    known = ", ".join(name for factors in UNITS.values() for name in factors)
-    raise ValueError(f"Unknown unit {unit!r}, expected a number or one of {known}")
+    units = ", ".join(name for factors in UNITS.values() for name in factors)
+    raise ValueError(f"Unknown unit {unit!r}, expected a number or one of {units}")
 
 
 _DEFAULT_JQ_SECONDS = 2.0
@@ -162,9 +162,9 @@ class Selector:
         return self._pipeline
 
     def execute(self, source: pa.Array) -> pa.Array | None:
-        """The selected values of an array, flat; None where the selector gives nothing.
+        """Return the selected values of an array, flat, or None if the selector gives nothing.
 
-        Raises :class:`~chunkmill.engine.errors.SelectorError` (a ``RuntimeError``) where it does not fit the type.
+        Raises :class:`~chunkmill.engine.errors.SelectorError` (a ``RuntimeError``) if it does not fit the type.
         """
         return evaluation.execute(self._pipeline, _array(source))
 
@@ -250,7 +250,7 @@ def _array(source: object) -> pa.Array:
 
 
 def datatype_of(given: pa.DataType | str, argument: str) -> pa.DataType:
-    """The Arrow type that an argument means. Raises ``ValueError`` for a name of none, else ``TypeError``."""
+    """Return the Arrow type of an argument. Raises ``ValueError`` for an unknown name, else ``TypeError``."""
     if isinstance(given, pa.DataType):
         return given
     check_argument(argument, given, str)

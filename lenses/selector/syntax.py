@@ -19,22 +19,22 @@ _ALPHANUMERIC_MARKS = frozenset({"Nl", "No", "Mc"})
 
 
 def is_alphabetic(c: str) -> bool:
-    """Whether ``c`` is a letter: letters, letter numbers, spacing vowel signs."""
+    """Return whether ``c`` is a letter: letters, letter numbers, spacing vowel signs."""
     return c.isalpha() or unicodedata.category(c) in _ALPHABETIC_MARKS
 
 
 def is_alphanumeric(c: str) -> bool:
-    """Whether ``c`` is a letter or any kind of number."""
+    """Return whether ``c`` is a letter or any kind of number."""
     return c.isalnum() or unicodedata.category(c) in _ALPHANUMERIC_MARKS
 
 
 def is_name_part(c: str) -> bool:
-    """Whether ``c`` can go on a field name or an identifier."""
+    """Return whether ``c`` can go on a field name or an identifier."""
     return c in "-_" or is_alphanumeric(c)
 
 
 def is_field_name(name: str) -> bool:
-    """Whether ``name`` can be written without quotes.
+    """Return whether ``name`` can be written without quotes.
 
     >>> is_field_name("angle-x"), is_field_name("_x"), is_field_name("odd name")
     (True, False, False)
@@ -82,7 +82,7 @@ class Nested:
 
 @dataclass(frozen=True, slots=True)
 class FunctionCall:
-    """``name`` or ``name("a"; "b")``: a function, of which there are none."""
+    """``name`` or ``name("a"; "b")``: a function call."""
 
     name: str
     arguments: tuple[str, ...] | None
@@ -290,7 +290,7 @@ def _beyond_text(node: Node) -> str:
 
 
 def is_written(pipeline: SelectorPipeline) -> bool:
-    """Whether the canonical text, parsed, gives the pipeline again."""
+    """Return whether the canonical text, parsed, gives the pipeline again."""
     return not any(
         isinstance(n, (Function, Jq, Cast, Scaled, Nanoseconds)) or (isinstance(n, Pack) and n.datatype is not None)
         for n in inner_nodes(pipeline)
@@ -298,5 +298,5 @@ def is_written(pipeline: SelectorPipeline) -> bool:
 
 
 def holds_code(pipeline: SelectorPipeline) -> bool:
-    """Whether a callable of the user's is somewhere in the pipeline."""
+    """Return whether a callable of the user's is somewhere in the pipeline."""
     return any(isinstance(n, Function) for n in inner_nodes(pipeline))

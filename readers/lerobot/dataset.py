@@ -78,7 +78,7 @@ class LeRobotDataset:
         return [LeRobotEpisode(self, episode) for episode in self.info.episodes]
 
     def episode(self, index: int) -> LeRobotEpisode:
-        """One episode by its number. Raises ``UsageError`` where there is none of it."""
+        """Return episode ``number``. Raises ``UsageError`` if it does not exist."""
         for episode in self.info.episodes:
             if episode.index == index:
                 return LeRobotEpisode(self, episode)
@@ -124,10 +124,10 @@ class LeRobotReader:
 
         Its entity is ``entity_path_prefix``, by default ``/__lerobot``; its components are ``info`` and ``stats``.
         """
-        found = {name: self.path / "meta" / f"{name}.json" for name in ("info", "stats")}
+        files = {name: self.path / "meta" / f"{name}.json" for name in ("info", "stats")}
         columns = [
             ComponentColumn(name, [file.read_text(encoding="utf-8-sig")])
-            for name, file in found.items()
+            for name, file in files.items()
             if file.exists()
         ]
         return Chunk.from_columns(entity_path_prefix or "/__lerobot", [], columns)
@@ -237,7 +237,7 @@ class LeRobotRecording(RecordingFile):
     episode: int | None = option(None, "Number of the episode of a LeRobot dataset to read.", parse=int)
 
     def stream(self) -> LazyChunkStream:
-        """The chunks of the episode; with a warning where none was chosen, and there are more."""
+        """Return the chunks of the episode. Warns if none was chosen and there are several."""
         dataset = _dataset(self._folder)
         if self.episode is not None:
             return dataset.episode(self.episode).stream()

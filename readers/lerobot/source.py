@@ -27,7 +27,7 @@ INFO: Final = "meta/info.json"
 
 
 def is_dataset(path: str | os.PathLike[str]) -> bool:
-    """Whether a folder is a LeRobot dataset, by its ``meta/info.json``."""
+    """Return whether a folder is a LeRobot dataset, by its ``meta/info.json``."""
     return (Path(path) / INFO).is_file()
 
 
@@ -172,8 +172,8 @@ def _rows(path: Path, wanted: Any) -> Iterator[dict[str, Any]]:
 def _filled(template: str, place: Mapping[str, int], path: Path) -> str:
     """A path below the dataset from its template, ``data/chunk-{episode_chunk:03d}/…``."""
 
-    def number(found: re.Match[str]) -> str:
-        name, width = found.groups()
+    def number(match: re.Match[str]) -> str:
+        name, width = match.groups()
         if name not in place:
             raise ReadError(f"the path {template!r} names {name!r}, which is not known", path=str(path), hint=_HINT)
         return str(place[name]).zfill(int(width or 0))
@@ -219,12 +219,12 @@ def _text(path: Path) -> str:
 
 def _json(text: str, path: Path) -> dict[str, Any]:
     try:
-        found = json.loads(text)
+        content = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise ReadError(f"is not JSON: {error}", path=str(path), hint=_HINT) from None
-    if not isinstance(found, dict):
+    if not isinstance(content, dict):
         raise ReadError("is not a JSON object", path=str(path), hint=_HINT)
-    return found
+    return content
 
 
 def _lines(path: Path) -> Iterator[dict[str, Any]]:
@@ -232,10 +232,10 @@ def _lines(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def _mapping(info: Mapping[str, Any], key: str, path: Path) -> Mapping[str, Any]:
-    found = info.get(key)
-    if not isinstance(found, dict):
+    entry = info.get(key)
+    if not isinstance(entry, dict):
         raise ReadError(f"{key!r} is missing", path=str(path), hint=_HINT)
-    return found
+    return entry
 
 
 def _number(given: Mapping[str, Any], key: str, path: Path) -> int:
@@ -288,7 +288,7 @@ def _feature_column(feature: Feature | None, name: str, values: pa.Array) -> _Fe
 
 
 def _is_image(feature: Feature | None, datatype: pa.DataType) -> bool:
-    """Whether a column has images: bytes or the path of each in a struct, or paths alone."""
+    """Return whether a column has images: bytes or the path of each in a struct, or paths alone."""
     if pa.types.is_struct(datatype):
         return {"bytes", "path"} <= {field.name for field in datatype}
     is_text = pa.types.is_string(datatype) or pa.types.is_large_string(datatype)
@@ -315,7 +315,7 @@ def _names(feature: Feature | None, length: int) -> tuple[str, ...]:
 
 
 def _blobs(values: pa.Array) -> pa.ListArray:
-    """Each value as one instance of bytes; null where there is none."""
+    """Return each value as one instance of bytes, or null."""
     valid = values.cast(pa.large_binary())
     offsets, data = valid.buffers()[1:]
     ends = np.frombuffer(offsets, np.int64)[valid.offset : valid.offset + len(valid) + 1]
@@ -328,12 +328,12 @@ def _blobs(values: pa.Array) -> pa.ListArray:
     inner = pa.Array.from_buffers(blob, len(valid), [None, inner_offsets], children=[pa.array(numbers)])
     has = np.asarray(valid.is_valid().to_numpy(zero_copy_only=False))
     outer = np.concatenate([np.zeros(1, np.int64), np.cumsum(has)]).astype(np.int32)
-    kept = inner.filter(pa.array(has)) if not has.all() else inner
-    return pa.ListArray.from_arrays(pa.array(outer), kept, mask=pa.array(~has) if not has.all() else None)
+    lists = inner.filter(pa.array(has)) if not has.all() else inner
+    return pa.ListArray.from_arrays(pa.array(outer), lists, mask=pa.array(~has) if not has.all() else None)
 
 
 class _Images:
-    """Reads the images of a dataset that lie in files of their own, and keeps count of those that are not there.
+    """Reads the images of a dataset that are files of their own, and counts the missing ones.
 
     A path is one below the dataset's folder, or below that of the data. Other files of the machine are not read: a
     dataset may come from anybody.
@@ -353,14 +353,14 @@ class _Images:
             yield slice(0, len(values)), _blobs(blobs)
             return
         start = size = 0
-        found: list[bytes | None] = []
+        images: list[bytes | None] = []
         for row, (blob, path) in enumerate(zip(blobs, paths, strict=True)):
             image = self._read(feature, path.as_py()) if not blob.is_valid and path.is_valid else blob.as_py()
-            found.append(image)
+            images.append(image)
             size += len(image or b"")
             if size >= CHUNK_BYTES or row + 1 == len(values):
-                yield slice(start, row + 1), _blobs(pa.array(found, pa.large_binary()))
-                start, size, found = row + 1, 0, []
+                yield slice(start, row + 1), _blobs(pa.array(images, pa.large_binary()))
+                start, size, images = row + 1, 0, []
 
     def warn(self) -> None:
         """Say, once for each feature, how many images are missing."""
@@ -392,7 +392,7 @@ _IMAGE_HINT: Final = "Make the file readable, or copy the dataset again."
 
 
 def _below(folder: Path, root: Path, path: str) -> Path | None:
-    """The place of ``path`` in a folder; None where that is not below the dataset's root."""
+    """Return the place of ``path`` in a folder, or None if it is not below the dataset's root."""
     place = Path(os.path.normpath(folder / path))
     return place if "\0" not in path and place.is_relative_to(os.path.normpath(root)) else None
 
@@ -476,8 +476,8 @@ class EpisodeSource(Source[Split]):
                 path=self.paths()[0],
                 hint="The dataset is damaged or incomplete; copy it again.",
             )
-        for entity, found in names.items():
-            yield series_chunk(entity, found)
+        for entity, series_names in names.items():
+            yield series_chunk(entity, series_names)
         images.warn()
         if lost:
             warnings.warn(
@@ -554,17 +554,17 @@ class EpisodeSource(Source[Split]):
         names: dict[str, tuple[str, ...]],
         images: _Images,
     ) -> Iterator[Chunk]:
-        known = {feature.name: feature for feature in self.info.features}
+        features = {feature.name: feature for feature in self.info.features}
         for name, values in columns.items():
             if name in _PLACES:
                 continue
             entity = parse_entity_path(_entity_of(name))
-            if _is_image(known.get(name), values.type):
+            if _is_image(features.get(name), values.type):
                 for rows, blobs in images.pieces(name, values):
                     times = {line: ticks[rows] for line, ticks in timelines.items()}
                     yield Chunk.build(entity, times, [(_IMAGE, blobs)])
                 continue
-            column = _feature_column(known.get(name), name, values)
+            column = _feature_column(features.get(name), name, values)
             if column.names:
                 names.setdefault(entity, column.names)
             yield Chunk.build(entity, timelines, [(column.descriptor, column.values)])
@@ -607,7 +607,7 @@ def _static(entity_path: str, archetype: str, facts: Mapping[str, Any]) -> Chunk
 
 
 def _may_hold(file: ParquetFile, row_group: int, episode: int) -> bool:
-    """Whether frames of an episode may lie in a row group, by its statistics."""
+    """Return whether frames of an episode may lie in a row group, by its statistics."""
     if _EPISODE not in file.schema.names:
         return True
     (leaf,) = file.leaves([file.schema.names.index(_EPISODE)])

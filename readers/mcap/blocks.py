@@ -33,7 +33,7 @@ _MESSAGE_HEAD: Final = np.dtype(
         ("publish_time", "<u8"),
     ]
 )
-"""What a Message record begins with; packed, 31 bytes, the data behind it."""
+"""The first 31 bytes of a Message record, packed; the data follows them."""
 
 _WIDTH: Final = _MESSAGE_HEAD.itemsize
 
@@ -44,9 +44,9 @@ Ints = npt.NDArray[np.int64]
 class Block(NamedTuple):
     """Records from byte ``begin`` to ``end`` of the arena.
 
-    ``offset`` is where the chunk (``in_chunk``) or the first record stands in the file. ``indexed`` holds the message
+    ``offset`` is the place of the chunk (``in_chunk``) or of the first record in the file. ``indexed`` is the message
     index: for each channel its id, and for each of its messages log time and offset in the chunk, as u64 in little
-    endian; None when there is none to be believed.
+    endian; None without a credible index.
     ``checked``: a CRC says that the records are what was written.
     """
 
@@ -65,15 +65,15 @@ class MessageHeads(NamedTuple):
     heads: np.ndarray
 
     def at(self, which: npt.NDArray[np.bool_]) -> MessageHeads:
-        """Those of the messages for which ``which`` is true."""
+        """Return the messages for which ``which`` is true."""
         return self if which.all() else MessageHeads(self.offsets[which], self.heads[which])
 
 
 def walk(arena: Bytes, block: Block, registry: Registry, *, path: str, window: bool = False) -> tuple[list[int], int]:
-    """Go from record to record: the offsets of the messages, and where the walk ended.
+    """Walk over the records; return the offsets of the messages and the end of the walk.
 
-    It ends where the block does. In a ``window`` of records outside of chunks it ends before the first record that is
-    not whole, or that is neither message, channel, schema nor unknown.
+    It ends with the block. In a ``window`` of records outside of chunks it ends before the first record that is cut
+    short, or that is neither message, channel, schema nor unknown.
     """
     view, unpack, size, message = arena.data, HEAD.unpack_from, HEAD.size, Op.MESSAGE
     at, end = block.begin, block.end
@@ -135,9 +135,9 @@ def find_in_all(arena: Bytes, blocks: Sequence[Block], registry: Registry, *, pa
     a mixture of 300 MB are found in 1.6 times the time (CPU); guarded by ``benchmarks/bench_convert.py``.
     """
     if blocks and all(block.indexed for block in blocks):
-        found = _by_index(arena, blocks, registry, path)
-        if found is not None:
-            return found
+        messages = _by_index(arena, blocks, registry, path)
+        if messages is not None:
+            return messages
     return joined([find_messages(arena, block, registry, path=path) for block in blocks])
 
 
@@ -152,15 +152,15 @@ def joined(parts: Iterable[MessageHeads]) -> MessageHeads:
 def find_messages(arena: Bytes, block: Block, registry: Registry, *, path: str) -> MessageHeads:
     """All messages of ``block``; its channels and schemas go to ``registry``. Raises ``ReadError`` on damage."""
     if block.indexed:
-        found = _by_index(arena, [block], registry, path)
-        if found is not None:
-            return found
+        messages = _by_index(arena, [block], registry, path)
+        if messages is not None:
+            return messages
     offsets, _ = walk(arena, block, registry, path=path)
-    found = heads_of(arena, np.array(offsets, np.int64))
-    _check_lengths(found, block, path)
+    messages = heads_of(arena, np.array(offsets, np.int64))
+    _check_lengths(messages, block, path)
     if block.indexed and not block.checked:
-        _compare_with_index(found, block, path)
-    return found
+        _compare_with_index(messages, block, path)
+    return messages
 
 
 def _by_index(arena: Bytes, blocks: Sequence[Block], registry: Registry, path: str) -> MessageHeads | None:
@@ -178,27 +178,27 @@ def _by_index(arena: Bytes, blocks: Sequence[Block], registry: Registry, path: s
         return None
     places = raw.astype(np.int64) + np.repeat(begins, counts)
     order = np.argsort(places, kind="stable")
-    found = heads_of(arena, places[order])
-    heads, lengths = found.heads, found.heads["length"]
+    messages = heads_of(arena, places[order])
+    heads, lengths = messages.heads, messages.heads["length"]
     channels = np.repeat(np.array([channel for channel, _ in entries], np.uint16), sizes)[order]
     if not (heads["opcode"] == Op.MESSAGE).all() or not (heads["channel"] == channels).all():
         return None
     if int(lengths.max()) > int((ends - begins).max()) or int(lengths.min()) < MESSAGE_FIXED:
         return None
     lasts = np.cumsum(counts) - 1
-    stops = found.offsets + HEAD.size + lengths.astype(np.int64)
-    nexts = np.append(found.offsets[1:], 0)
+    stops = messages.offsets + HEAD.size + lengths.astype(np.int64)
+    nexts = np.append(messages.offsets[1:], 0)
     nexts[lasts] = ends
     if (nexts < stops).any():
         return None
-    firsts = found.offsets[lasts - counts + 1]
+    firsts = messages.offsets[lasts - counts + 1]
     gaps = [(int(begins[i]), int(firsts[i]), i) for i in np.flatnonzero(begins < firsts).tolist()]
     inner = np.flatnonzero(stops < nexts)
     gaps += zip(stops[inner].tolist(), nexts[inner].tolist(), np.searchsorted(lasts, inner).tolist(), strict=True)
     for begin, end, i in sorted(gaps):
         if _hides_messages(arena, blocks[i]._replace(begin=begin, end=end), registry, path):
             return None
-    return found
+    return messages
 
 
 def _offsets(pairs: Iterable[bytes]) -> npt.NDArray[np.uint64]:
@@ -214,15 +214,15 @@ def _hides_messages(arena: Bytes, between: Block, registry: Registry, path: str)
     return bool(offsets)
 
 
-def _check_lengths(found: MessageHeads, block: Block, path: str) -> None:
-    if (found.heads["length"] < MESSAGE_FIXED).any():
+def _check_lengths(messages: MessageHeads, block: Block, path: str) -> None:
+    if (messages.heads["length"] < MESSAGE_FIXED).any():
         raise malformed(Op.MESSAGE, f"it has fewer than {MESSAGE_FIXED} bytes", path=path, offset=block.offset)
 
 
-def _compare_with_index(found: MessageHeads, block: Block, path: str) -> None:
+def _compare_with_index(messages: MessageHeads, block: Block, path: str) -> None:
     assert block.indexed is not None
-    there = (found.offsets - block.begin).astype(np.uint64)
-    missing = sum(int((~np.isin(_offsets([pairs]), there)).sum()) for _, pairs in block.indexed)
+    offsets = (messages.offsets - block.begin).astype(np.uint64)
+    missing = sum(int((~np.isin(_offsets([pairs]), offsets)).sum()) for _, pairs in block.indexed)
     if missing:
         warnings.warn(
             f"{path}: the message index of the chunk at byte {block.offset:,} points at {missing} messages that are not"
@@ -245,11 +245,11 @@ class _Arenas:
     """The memory that a thread has kept."""
 
     def __init__(self) -> None:
-        self.kept: list[_Kept] = []
+        self.memories: list[_Kept] = []
 
 
 def take_arena(size: int) -> Bytes:
-    """``size`` bytes (uint8, 1-D) of any content, that are nobody else's as long as anything refers to them.
+    """Return ``size`` bytes (uint8, 1-D) of any content, unshared until nothing refers to them any more.
 
     The system clears memory before it gives it, page by page, which costs as much as a fifth of decompressing into it.
     So a thread keeps up to two arenas of 40 MiB at most, and lends them again once the array that was lent, all views
@@ -265,15 +265,15 @@ def take_arena(size: int) -> Bytes:
     True
     """
     arenas = lasting(_Arenas)
-    kept = arenas.kept
-    for i, (memory, lent) in enumerate(kept):
+    memories = arenas.memories
+    for i, (memory, lent) in enumerate(memories):
         if len(memory) >= size and lent() is None:
-            kept[i], arena = _lend(memory, size)
+            memories[i], arena = _lend(memory, size)
             return arena
     if size > _LARGEST_KEPT:
         return np.empty(size, np.uint8)
     lending, arena = _lend(np.empty(size, np.uint8), size)
-    arenas.kept = [*kept[1 - _MOST_KEPT :], lending]
+    arenas.memories = [*memories[1 - _MOST_KEPT :], lending]
     return arena
 
 
@@ -307,10 +307,10 @@ def check_declared(head: ChunkHead, *, path: str, offset: int) -> int:
 def decompress(
     head: ChunkHead, data: bytes | memoryview, out: Bytes, zstd: ZstdDecompressor, *, path: str, offset: int
 ) -> np.ndarray:
-    """The records of a chunk, exactly as many bytes (uint8, 1-D) as it declares, their CRC checked.
+    """Return the records of a chunk, exactly as many bytes (uint8, 1-D) as it declares, their CRC checked.
 
-    They lie in ``out``, which has that size, where ``data`` can be decompressed right into it, else in memory of their
-    own. Takes no more than that, whatever the compressed bytes say of themselves.
+    They are in ``out``, of that size, if ``data`` can be decompressed right into it, else in memory of their own.
+    Takes no more than that, whatever the compressed bytes declare.
     """
     if head.compression == "zstd" and _is_one_frame(data, len(out)) and _fill(out, data, zstd):
         records: np.ndarray = out
@@ -336,7 +336,7 @@ def _fill(out: Bytes, data: bytes | memoryview, zstd: ZstdDecompressor) -> bool:
 
 
 def _is_one_frame(data: bytes | memoryview, size: int) -> bool:
-    """Whether ``data`` is one zstd frame, from its first byte to its last, that declares ``size`` bytes of content.
+    """Return whether ``data`` is exactly one zstd frame and declares ``size`` bytes of content.
 
     Such a frame is decompressed right into the arena, without a window of its own: otherwise the messages of a mixture
     of 300 MB are found in a quarter more time (CPU, nothing decoded); guarded by ``benchmarks/bench_convert.py``.
@@ -373,7 +373,7 @@ _LARGEST_AT_ONCE: Final = 8 * MIB
 """Bytes of a chunk, compressed or not, up to which several may be decompressed at once."""
 
 ReadInto = Callable[[int, memoryview], bool]
-"""Fills memory with the bytes of a file from an offset on, in any thread; false where that cannot be done."""
+"""Fills memory with the bytes of a file from an offset on, in any thread; false if it cannot."""
 
 Fill = Callable[[ChunkHead, "bytes | memoryview", Bytes, ZstdDecompressor, int], None]
 """Fills memory with the records of a chunk, by its compressed bytes; it stands at the offset. Raises ``ReadError``."""
@@ -403,8 +403,8 @@ class _Begun(NamedTuple):
 class ChunkPool:
     """Reads and decompresses chunks of a file into their places in an arena, as many at once as there are ``threads``.
 
-    Each thread holds the compressed bytes of one chunk. What fails in a thread is done once more by who waits for it,
-    so that errors are those of reading one chunk after the other, and come in the order of the file. Two thirds of the
+    Each thread holds the compressed bytes of one chunk. The waiting thread does once more what failed in another: so
+    errors are those of reading one chunk after the other, and come in the order of the file. Two thirds of the
     CPU of one topic among 60 MB of images are decompression, which has all cores that are free. It takes 0.105 s of CPU
     where one thread took 0.123 s: nothing is read into a window first, and, measured together with it, no run is made
     of a topic that nobody wants. Guarded by ``benchmarks/bench_frames.py``.
@@ -418,7 +418,7 @@ class ChunkPool:
         self._begun: list[_Begun] = []
 
     def takes(self, head: ChunkHead) -> bool:
-        """Whether the chunk is compressed, worth a thread's while, and small enough for several of its kind."""
+        """Return whether the chunk is compressed, worth a thread's while, and small enough for several of its kind."""
         is_small = max(head.size, head.uncompressed_size) <= _LARGEST_AT_ONCE
         return head.compression != "" and head.uncompressed_size >= _SMALLEST_AT_ONCE and is_small
 
@@ -486,6 +486,6 @@ def _decompress_lz4(data: bytes | memoryview, size: int) -> bytes:
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
-def _wrong_size(head: ChunkHead, found: int, path: str, offset: int) -> ReadError:
-    why = f"a chunk declares {head.uncompressed_size:,} bytes of records and holds {found:,}"
+def _wrong_size(head: ChunkHead, size: int, path: str, offset: int) -> ReadError:
+    why = f"a chunk declares {head.uncompressed_size:,} bytes of records and holds {size:,}"
     return damaged(why, path=path, offset=offset)

@@ -41,8 +41,8 @@ Rows = npt.NDArray[np.int64]
 class Mapping:
     """Applies lenses to the chunks of decoded messages of one channel.
 
-    A message that the lenses are not for, or that they fail on, stays as it was decoded, and is counted; those that
-    the lenses fail on come in a chunk of their own. What a lens says of all messages comes once.
+    A message stays as it was decoded, and is counted, if the lenses do not apply to it or fail. Failed ones come in a
+    chunk of their own. Static data of a lens comes once.
     """
 
     def __init__(self, lenses: Sequence[DeriveLens], options: McapOptions) -> None:
@@ -55,7 +55,7 @@ class Mapping:
         self.remarks: Counter[str] = Counter()
 
     def chunks(self, chunk: Chunk) -> Iterator[Chunk]:
-        """Yield the chunks that come of one: of what the messages mean, and of those that stayed as they are."""
+        """Yield the chunks made of one chunk: those of the lenses, then the unchanged messages."""
         outputs = list(self._lenses.outputs(chunk))
         error = _error_in(outputs)
         if error is None:
@@ -75,9 +75,9 @@ class Mapping:
             yield Chunk.from_data(replace(chunk.data.take(np.concatenate(bad)), chunk_id=mint()))
 
     def _parted(self, data: ChunkData, error: LensError) -> tuple[list[Rows], list[Rows]]:
-        """The messages (int64, ascending) that the lenses work on, and those that they fail on, with ``error`` for all.
+        """Return the messages (int64, ascending) for which the lenses work, and those for which they fail.
 
-        Where they fail on no message at all just so, it is for the type, and they fail on all.
+        ``error`` is that of all messages together. If zero messages give the same, the type fails, and so do all.
         """
         every = np.arange(data.num_rows)
         without = self._error_on(data, every[:0])
@@ -118,8 +118,8 @@ class Mapping:
             yield made if output.constant or made is chunk else _timed(made, self._options)
 
     def _seen(self, constant: Chunk) -> bool:
-        for known in self._constants:
-            if (known.entity_path, known.data.components) == (constant.entity_path, constant.data.components):
+        for other in self._constants:
+            if (other.entity_path, other.data.components) == (constant.entity_path, constant.data.components):
                 return True
         self._constants.append(constant)
         return False
@@ -145,7 +145,7 @@ def _shifted(ticks: np.ndarray, options: McapOptions) -> np.ndarray:
 
 
 def _timed(chunk: Chunk, options: McapOptions) -> Chunk:
-    """The timelines that came of the messages as the reader was asked for them: of its type, with its offset."""
+    """Return the chunk, its timelines from messages in the reader's type and with its offset."""
     data = chunk.data
     kind = TimelineKind(options.timeline_type)
     if options.offset_ns == 0 and all(t.kind is kind for t in data.timelines):
@@ -172,10 +172,10 @@ def _lens_set(lenses: tuple[DeriveLens, ...]) -> LensSet:
 
 
 CHUNK_BYTES: Final = 15 * MIB // 8
-"""Bytes that one chunk should hold, of columns or of message data, whichever are more; a single larger message makes
-a larger chunk.
+"""Bytes that one chunk should hold, of columns or of message data, whichever are more. A larger message makes a larger
+chunk.
 
-A little less than the 2 MiB to which stores are compacted, so that what decoding adds does not have them cut again.
+A little less than the 2 MiB to which stores are compacted: decoding adds some bytes, which must not cut them again.
 """
 
 _MOST_SHRUNK: Final = 1 / 4
@@ -203,12 +203,12 @@ class _ChannelRun(NamedTuple):
         )
 
 
-def runs(found: MessageHeads, is_wanted: Callable[[int], bool]) -> Iterator[_ChannelRun]:
-    """The messages by channel (ascending ids), each sorted by log time, publish time and place in the file.
+def runs(messages: MessageHeads, is_wanted: Callable[[int], bool]) -> Iterator[_ChannelRun]:
+    """Yield the messages by channel (ascending ids), each sorted by log time, publish time and place in the file.
 
-    Of channels that are not wanted, which are asked for by their ids when it is their turn, there is no run.
+    Unwanted channels have no run. ``is_wanted`` is called with each id when it is its turn.
     """
-    heads = found.heads
+    heads = messages.heads
     if not len(heads):
         return
     channels = np.ascontiguousarray(heads["channel"])
@@ -218,7 +218,7 @@ def runs(found: MessageHeads, is_wanted: Callable[[int], bool]) -> Iterator[_Cha
         channel_id = int(channels[rows[0]])
         if not is_wanted(channel_id):
             continue
-        starts = found.offsets[rows] + HEAD.size
+        starts = messages.offsets[rows] + HEAD.size
         ends = starts + heads["length"][rows].astype(np.int64)
         log_times, publish_times = heads["log_time"][rows], heads["publish_time"][rows]
         yield _sorted(_ChannelRun(channel_id, starts + MESSAGE_FIXED, ends, log_times, publish_times))
@@ -238,7 +238,7 @@ def pieces(run: _ChannelRun, size: int = CHUNK_BYTES) -> Iterator[_ChannelRun]:
 
 
 class ChannelOutput:
-    """Makes chunks of one channel's messages, and keeps count of those that could not be decoded.
+    """Makes chunks of one channel's messages, and counts the undecodable ones.
 
     Every message becomes one row: of the decoded component or, where it could not be decoded, of ``McapMessage:data``
     at the same entity, in a chunk behind that of its neighbours. Messages that stay as they were decoded are on the
@@ -266,7 +266,7 @@ class ChannelOutput:
         self.clamped = 0
 
     def chunks(self, arena: Bytes, run: _ChannelRun) -> Iterator[Chunk]:
-        """The chunks of ``run``, whose messages lie in ``arena``."""
+        """Yield the chunks of ``run``; its messages are in ``arena``."""
         if self._piece_bytes is None:
             first = next(pieces(run))
             yield from self._measured(arena, first)
@@ -278,7 +278,7 @@ class ChannelOutput:
                 yield from self._piece(arena, piece)
 
     def _measured(self, arena: Bytes, piece: _ChannelRun) -> Iterator[Chunk]:
-        """The chunks of a piece, by which the next run is cut so that the largest of them hold ``CHUNK_BYTES``."""
+        """Yield the chunks of a piece. By their sizes the next run is cut, into chunks of ``CHUNK_BYTES`` at most."""
         largest = 0
         for chunk in self._piece(arena, piece):
             largest = max(largest, chunk.byte_size)
@@ -370,7 +370,7 @@ def _sorted(run: _ChannelRun) -> _ChannelRun:
 
 
 def _released(arena: Bytes, piece: _ChannelRun) -> tuple[Bytes, _ChannelRun]:
-    """A single message on its own, so that a chunk that refers to it does not keep the whole arena in memory."""
+    """Copy a single message, so that its chunk does not keep the whole arena in memory."""
     if len(piece.starts) != 1:
         return arena, piece
     data = arena[piece.starts[0] : piece.ends[0]].copy()

@@ -31,7 +31,7 @@ from .section import TimeRange, checked_integer, checked_range
 FILE_DECODERS: Final[Mapping[str, type[FileDecoder]]] = {
     row.name: row for row in (Attachments, MetadataRecords, RecordingInfo, Schemas, Counts, Robots)
 }
-"""What tells of the file as a whole, and is not bound by a range of times."""
+"""Decoders of the file as a whole; a range of times does not limit them."""
 
 ROS2: Final = "ros2_reflection"
 PROTOBUF: Final = "protobuf"
@@ -71,7 +71,7 @@ MESSAGE_DECODERS: Final = (
 
 
 def _ros_meaning(kind: str, type_name: str, topic: str, decoders: Collection[str]) -> tuple[DeriveLens, ...]:
-    """The mappings that Rerun's reader has as lenses need the reflection that they are lenses over."""
+    """Return the lenses of a ROS type. Types that Rerun's reader maps by lenses need ``ros2_reflection`` too."""
     if kind != ROS2 or (needs_reflection(type_name) and ROS2 not in decoders):
         return ()
     return ros2_lenses(type_name, topic)
@@ -90,19 +90,19 @@ Meaning = Callable[[str, str, str, Collection[str]], tuple[DeriveLens, ...]]
 """From the identifier of a message's decoder, its type, its topic and the decoders that are used to lenses."""
 
 MEANINGS: Final[Mapping[str, Meaning]] = {"ros2msg": _ros_meaning, "foxglove": _foxglove_meaning}
-"""What decoded messages mean; the first that knows a type takes it."""
+"""Meanings of decoded messages; the first that knows a type takes it."""
 
 DECODERS: Final = tuple(sorted({*FILE_DECODERS, *MEANINGS, *(row.decoder for row in MESSAGE_DECODERS), RAW}))
 """All decoder identifiers, sorted."""
 
 
 def file_decoders(chosen: Collection[str]) -> list[type[FileDecoder]]:
-    """Those of the file as a whole that are chosen, in the order of their chunks."""
+    """Return the chosen decoders of the file as a whole, in the order of their chunks."""
     return [row for name, row in FILE_DECODERS.items() if name in chosen]
 
 
 def reads_records(opcode: int, chosen: Collection[str]) -> bool:
-    """Whether one of the chosen decoders reads the records of a kind, and so checks them."""
+    """Return whether one of the chosen decoders reads the records of a kind, and so checks them."""
     return any(row.opcode == opcode for row in file_decoders(chosen))
 
 
@@ -119,7 +119,7 @@ _RE2_COMPLAINTS: Final = {
 class McapOptions:
     """The options of :class:`McapReader`, checked and ready to pickle.
 
-    ``offset_ns`` is what is added to every timestamp (0 for duration timelines). ``include`` and ``exclude`` are RE2
+    ``offset_ns`` is added to every timestamp (0 for duration timelines). ``include`` and ``exclude`` are RE2
     patterns searched for in topics. ``times`` is the range of log times whose messages are read, None for all.
     With ``values`` chunks are for frames: a message that its decoder cannot read is a null, and of the fields only
     those that ``columns`` are made of need be decoded (None: all).
@@ -169,7 +169,7 @@ class McapOptions:
         )
 
     def selects(self, topic: str) -> bool:
-        """Whether messages of ``topic`` are wanted.
+        """Return whether messages of ``topic`` are wanted.
 
         >>> options = McapOptions.checked(include_topic_regex=["imu", "^/tf$"], exclude_topic_regex=["raw"])
         >>> [options.selects(t) for t in ("/imu/data", "/imu/raw", "/tf", "/tf_static")]
@@ -180,7 +180,7 @@ class McapOptions:
         return not any(_found(pattern, topic) for pattern in self.exclude)
 
     def of_values(self) -> McapOptions:
-        """Those for frames: messages as they are decoded, unless other decoders were chosen."""
+        """Return the options for frames: messages as they are decoded, unless other decoders were chosen."""
         decoders = self.decoders
         if decoders == frozenset(DECODERS):
             decoders = decoders - FILE_DECODERS.keys() - MEANINGS.keys()
@@ -188,7 +188,7 @@ class McapOptions:
 
     @property
     def reads_messages(self) -> bool:
-        """Whether any decoder of messages is selected."""
+        """Return whether any decoder of messages is selected."""
         return bool(self.decoders - FILE_DECODERS.keys())
 
     @property
@@ -219,7 +219,7 @@ def _complaint(text: str, pattern: str) -> str:
 
 
 def _found(pattern: str, topic: str) -> bool:
-    """Whether RE2 finds ``pattern`` somewhere in ``topic``."""
+    """Return whether RE2 finds ``pattern`` somewhere in ``topic``."""
     return bool(pc.match_substring_regex(pa.scalar(topic), pattern).as_py())
 
 
@@ -248,7 +248,7 @@ def choose(channel: Channel, schema: McapSchema | None, options: McapOptions) ->
 def compile_decoder(
     channel: Channel, schema: McapSchema | None, row: MessageRow | None, options: McapOptions, *, path: str
 ) -> MessageDecoder:
-    """Compile the decoder of a channel. A definition that cannot be used gives raw bytes and one ``ReadWarning``."""
+    """Compile the decoder of a channel. An unusable definition gives raw bytes and one ``ReadWarning``."""
     if row is None:
         if options.decoders & {ROS2, PROTOBUF}:
             _warn_of_encoding(channel, schema, path)
@@ -263,19 +263,19 @@ def compile_decoder(
 
 
 def stamp_in(decoder: MessageDecoder, row: MessageRow | None, options: McapOptions) -> Selector | None:
-    """Return the selector of the time of ROS messages that becomes a timeline; None where they have none.
+    """Return the selector of the stamp of ROS messages for a timeline, or None if they have no stamp.
 
-    In frames the stamp is a column already, and only the columns that are wanted are decoded.
+    In frames the stamp is a column already, and only the wanted columns are decoded.
     """
     return stamp_of(decoder.datatype) if row is not None and row.decoder == ROS2 and not options.values else None
 
 
 def _lenses_for(channel: Channel, schema: McapSchema | None, name: str, options: McapOptions) -> tuple[DeriveLens, ...]:
-    """The lenses that make messages decoded by ``name`` into what they mean; none where they stay structs."""
+    """Return the lenses that give messages decoded by ``name`` their meaning; empty if they stay structs."""
     if schema is None:
         return ()
-    known = (meaning for decoder, meaning in MEANINGS.items() if decoder in options.decoders)
-    return next(filter(None, (meaning(name, schema.name, channel.topic, options.decoders) for meaning in known)), ())
+    meanings = (meaning for decoder, meaning in MEANINGS.items() if decoder in options.decoders)
+    return next(filter(None, (meaning(name, schema.name, channel.topic, options.decoders) for meaning in meanings)), ())
 
 
 def _row_of(channel: Channel, schema: McapSchema | None) -> MessageRow | None:

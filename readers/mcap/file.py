@@ -37,20 +37,16 @@ from .records import (
 )
 
 _MAGIC: Final = {b"\x28\xb5\x2f\xfd": "zstd", b"\x04\x22\x4d\x18": "lz4"}
+"""The compression of a file by its first bytes."""
 _MAGIC_SIZE: Final = 4
 
 
-def _wrapping_of(begin: bytes) -> str | None:
-    """The compression of a file that begins with these four bytes, ``zstd`` or ``lz4``; None: it has none."""
-    return _MAGIC.get(begin)
-
-
 def _unwrapped(file: IO[bytes], wrapping: str, *, path: str, size: int) -> IO[bytes]:
-    """The content of ``file``, ``size`` bytes long, in a scratch file that nobody else sees and that goes with it.
+    """Decompress ``file``, ``size`` bytes long, into a private scratch file, removed when it is closed.
 
-    It lies in ``CHUNKMILL_SCRATCH`` where that is a folder, else in the system's temporary one. Raises ``ReadError``
-    when the data is damaged or becomes more than ``MAX_COMPRESSION_RATIO`` times as large, ``WriteError`` when there
-    is no space.
+    It is in ``CHUNKMILL_SCRATCH`` if that is a folder, else in the system's temporary folder. Raises ``ReadError`` if
+    the data is damaged or becomes more than ``MAX_COMPRESSION_RATIO`` times as large, ``WriteError`` if there is no
+    space.
     """
     most = max(FREE_EXPANSION, size * MAX_COMPRESSION_RATIO)
     given = os.environ.get("CHUNKMILL_SCRATCH")
@@ -86,7 +82,7 @@ def _zstd(file: IO[bytes]) -> IO[bytes]:
 
 
 def _read(stream: IO[bytes], path: str, done: int) -> bytes:
-    """The next bytes; none at the end, also where a stream is cut: the recording in it shows that."""
+    """Return the next bytes; empty at the end, and where a stream is cut: the recording in it shows that."""
     try:
         return stream.read(MIB)
     except EOFError:
@@ -102,15 +98,15 @@ _ANY: Final = 2**63
 class McapFile:
     """An open file of known size, or an object in a store (of ``version``, if given). Use it as a context manager.
 
-    One that is compressed as a whole, which ``is_wrapped`` tells, is decompressed first, unless ``unwrap`` is false.
-    ``stored_size`` is its size as it lies there.
+    A file compressed as a whole (``is_wrapped``) is decompressed first, unless ``unwrap`` is false. ``stored_size`` is
+    its size as stored.
     """
 
     def __init__(self, path: str, version: str | None = None, *, unwrap: bool = True) -> None:
         self.path = path
         self._open(path, version)
         self.stored_size = self.size
-        wrapping = _wrapping_of(self.read_up_to(0, _MAGIC_SIZE))
+        wrapping = _MAGIC.get(self.read_up_to(0, _MAGIC_SIZE))
         self.is_wrapped = wrapping is not None
         if wrapping is not None and unwrap:
             self._unwrap(wrapping)
@@ -142,7 +138,7 @@ class McapFile:
 
     @property
     def is_remote(self) -> bool:
-        """Whether it is an object in a store, of which each read may be a request."""
+        """Return whether it is an object in a store: each read may be a request."""
         return self._remote is not None
 
     def __enter__(self) -> Self:
@@ -171,10 +167,10 @@ class McapFile:
             self._file.seek(offset)
             done = 0
             while done < len(out):
-                got = self._file.readinto(out[done:])  # type: ignore[attr-defined]
-                if not got:
+                num_bytes = self._file.readinto(out[done:])  # type: ignore[attr-defined]
+                if not num_bytes:
                     raise ReadError(f"the file ends inside {what}", path=self.path, offset=offset, hint=CUT_HINT)
-                done += got
+                done += num_bytes
         except OSError as error:
             raise self._io_error(error, offset) from error
 
@@ -187,27 +183,27 @@ class McapFile:
             return 0
 
     def fills(self, offset: int, out: memoryview) -> bool:
-        """Fill ``out`` with the bytes from ``offset`` of a local file, in any thread; false where that fails."""
+        """Fill ``out`` with the bytes from ``offset`` of a local file, in any thread; return False if that fails."""
         try:
             done = 0
-            while done < len(out) and (got := os.preadv(self._file.fileno(), [out[done:]], offset + done)):
-                done += got
+            while done < len(out) and (num_bytes := os.preadv(self._file.fileno(), [out[done:]], offset + done)):
+                done += num_bytes
         except OSError:
             return False
         return done == len(out)
 
     def expect(self, start: int, end: int) -> None:
-        """Say that these bytes will be read front to end, so that few requests to a store fetch them."""
+        """Announce that these bytes will be read front to end, so that few requests to a store fetch them."""
         if self._remote is not None:
             self._remote.expect(start, end)
 
     def peek(self, ranges: Iterable[tuple[int, int]]) -> None:
-        """Say which small ``(offset, size)`` will be read, so that a store is asked for many of them at once."""
+        """Announce small ``(offset, size)`` to be read, so that one request to a store fetches many of them."""
         if self._remote is not None:
             self._remote.peek(ranges)
 
     def head_at(self, offset: int, end: int) -> tuple[int, int]:
-        """Opcode and body length of the record at ``offset``, which must lie wholly before ``end``."""
+        """Return opcode and body length of the record at ``offset``. It must be wholly before ``end``."""
         _check_begins(end - offset, path=self.path, offset=offset)
         opcode, length = HEAD.unpack(self.read_at(offset, HEAD.size, what="a record"))
         check_fits(opcode, length, end - offset - HEAD.size, path=self.path, offset=offset)
@@ -239,9 +235,9 @@ _STEP: Final = MIB
 
 
 class Window:
-    """Reads a file by position, each time a little more than is asked for.
+    """Reads a file by position, each time a little more than requested.
 
-    An object in a store is asked for just that: it has windows of its own.
+    Of an object in a store no more is read: it has windows of its own.
     """
 
     def __init__(self, file: McapFile) -> None:
@@ -264,7 +260,7 @@ class Window:
         return self._data[max(offset - self._start, 0) :] if offset >= self._start else memoryview(b"")
 
     def _move(self, offset: int, size: int) -> bool:
-        """Read what lies at ``offset``; false where that is not for a window, or cannot be read."""
+        """Read the window at ``offset``; return False if that is not for a window, or cannot be read."""
         if self._file.is_remote or size > _LARGEST:
             return False
         self._data = memoryview(b"")
@@ -313,17 +309,17 @@ class RecordCursor:
 
     def take_known(self, opcode: int) -> list[bytes]:
         """The bodies of the records of ``opcode`` that begin here and follow each other, as far as read already."""
-        known = self._window.known_at(self.at)[: self.end - self.at]
+        window = self._window.known_at(self.at)[: self.end - self.at]
         bodies: list[bytes] = []
         at = 0
-        while at + HEAD.size <= len(known):
-            found, length = HEAD.unpack_from(known, at)
+        while at + HEAD.size <= len(window):
+            code, length = HEAD.unpack_from(window, at)
             begin = at + HEAD.size
-            if found != opcode or length > len(known) - begin:
+            if code != opcode or length > len(window) - begin:
                 break
             at = begin + length
-            bodies.append(bytes(known[begin:at]))
-        self._passed(known[:at])
+            bodies.append(bytes(window[begin:at]))
+        self._passed(window[:at])
         return bodies
 
     def take_into(self, out: Bytes) -> None:
@@ -368,7 +364,7 @@ class McapLayout(NamedTuple):
     """The places of the parts of a file, in bytes from its start.
 
     The data section is ``data_start`` to ``data_end``, its DataEnd record included. ``data_crc`` is the CRC-32 of
-    everything before that record, 0 when the writer computed none, None when the record is not where it should be.
+    everything before that record, 0 if the writer computed none, None if the record is not in its place.
     """
 
     size: int

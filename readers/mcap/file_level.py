@@ -39,7 +39,7 @@ NO_FACTS = FileFacts(None, {}, {}, frozenset(), (), ())
 
 
 def facts_of(summary: Summary) -> FileFacts:
-    """Return the facts that a summary tells."""
+    """Return the facts in a summary."""
     return FileFacts(
         summary.statistics,
         {c.id: c for c in summary.channels},
@@ -58,11 +58,11 @@ class MessageSurvey:
     start_time: int | None = None
     end_time: int | None = None
 
-    def add(self, found: MessageHeads) -> None:
+    def add(self, messages: MessageHeads) -> None:
         """Take in some messages, at least one."""
-        ids, numbers = np.unique(found.heads["channel"], return_counts=True)
+        ids, numbers = np.unique(messages.heads["channel"], return_counts=True)
         self.counts.update(dict(zip(ids.tolist(), numbers.tolist(), strict=True)))
-        times = found.heads["log_time"]
+        times = messages.heads["log_time"]
         first, last = int(times.min()), int(times.max())
         self.start_time = first if self.start_time is None else min(first, self.start_time)
         self.end_time = last if self.end_time is None else max(last, self.end_time)
@@ -70,7 +70,7 @@ class MessageSurvey:
     def facts(
         self, registry: Registry, chunks: int, attachments: Sequence[RecordPlace], metadata: Sequence[RecordPlace]
     ) -> FileFacts:
-        """Return the facts that the records met on the way tell."""
+        """Return the facts in the records met on the way."""
         made = Statistics(
             message_count=self.counts.total(),
             schema_count=len(registry.schemas),
@@ -95,7 +95,7 @@ def _filled(summary: Summary) -> frozenset[int]:
 
 
 def _counts_are_known(summary: Summary) -> bool:
-    """Whether the summary says which channels have messages."""
+    """Return whether the summary says which channels have messages."""
     statistics = summary.statistics
     if statistics is not None and (statistics.channel_message_counts or not statistics.message_count):
         return True
@@ -124,11 +124,11 @@ PAIRS: Final = pa.list_(
 
 
 class FileDecoder(ABC):
-    """Makes chunks of what a file says of itself; one is made for each split whose chunks they are.
+    """Makes the chunks about a file as a whole. Each split with such chunks has a decoder of its own.
 
-    ``entity`` is where they lie, if that is known; ``opcode`` the kind of records that it reads, and so checks.
-    One that ``looks_at_messages`` is given those of the file, and comes behind them. ``registry`` has the channels of
-    the file, ``selects`` says which topics are wanted.
+    ``entity`` is the entity of the chunks, if it is fixed; ``opcode`` is the kind of records that it reads, and so
+    checks. With ``looks_at_messages`` it receives the messages of the file, and its chunks come behind them.
+    ``registry`` has the channels of the file, ``selects`` the wanted topics.
     """
 
     name: ClassVar[str]
@@ -142,16 +142,16 @@ class FileDecoder(ABC):
 
     @classmethod
     def is_told_by(cls, summary: Summary) -> bool:  # noqa: ARG003 (of those that the summary tells all of)
-        """Whether its chunks can be made of the summary, nothing missing."""
+        """Return whether the summary is enough for all its chunks."""
         return True
 
     @classmethod
     def has_messages(cls, summary: Summary, selects: Callable[[str], bool]) -> bool:  # noqa: ARG003 (of those that look)
-        """Whether the summary has a channel whose messages it looks at."""
+        """Return whether the summary has a channel of messages that it looks at."""
         return False
 
-    def add(self, arena: Bytes, found: MessageHeads) -> None:  # noqa: B027 (most look at none)
-        """Look at messages, which come behind those that were looked at before."""
+    def add(self, arena: Bytes, messages: MessageHeads) -> None:  # noqa: B027 (most look at none)
+        """Look at the next messages, in the order of the file."""
 
     def look_up(self, file: McapFile) -> None:  # noqa: B027 (most look at none)
         """Find messages by the index, where those of the file are read in several splits."""
@@ -243,7 +243,7 @@ class Schemas(FileDecoder):
 
     @classmethod
     def is_told_by(cls, summary: Summary) -> bool:
-        """Whether the summary repeats the channels, and says which have messages."""
+        """Return whether the summary repeats the channels, and says which have messages."""
         return _counts_are_known(summary) and _counted_channels(summary) <= {c.id for c in summary.channels}
 
     def chunks(self, file: McapFile, facts: FileFacts) -> Iterator[Chunk]:  # noqa: ARG002
@@ -261,7 +261,7 @@ class Counts(FileDecoder):
     entity = _ENTITY
 
     def chunks(self, file: McapFile, facts: FileFacts) -> Iterator[Chunk]:
-        """``McapStatistics``; a ``ReadWarning`` where there are none."""
+        """Yield ``McapStatistics``, or a ``ReadWarning`` without statistics."""
         if facts.statistics is not None:
             yield _statistics_chunk(facts.statistics)
             return
@@ -329,7 +329,7 @@ class _IndexedRecords(FileDecoder):
 
     @classmethod
     def is_told_by(cls, summary: Summary) -> bool:
-        """Whether the summary says where all of them are."""
+        """Return whether the summary has the places of all of them."""
         statistics = summary.statistics
         return statistics is not None and getattr(statistics, cls.counted) == len(getattr(summary, cls.name))
 
@@ -389,11 +389,11 @@ class MetadataRecords(_IndexedRecords):
         for place in places:
             left -= check_limit(place.length, left, path=file.path, offset=place.offset, what="the length of metadata")
             record = read_metadata(file, place)
-            known = merged.setdefault(record.name, {})
-            for key in sorted(record.metadata.keys() & known.keys()):
-                if known[key] != record.metadata[key] and (record.name, key) != _WRITTEN_TWICE:
-                    _warn_of_two(file.path, record.name, key, known[key], record.metadata[key])
-            known.update(record.metadata)
+            entries = merged.setdefault(record.name, {})
+            for key in sorted(record.metadata.keys() & entries.keys()):
+                if entries[key] != record.metadata[key] and (record.name, key) != _WRITTEN_TWICE:
+                    _warn_of_two(file.path, record.name, key, entries[key], record.metadata[key])
+            entries.update(record.metadata)
         return [
             (
                 ComponentDescriptor(name, archetype="McapMetadata", component_type="rerun.components.KeyValuePairs"),
@@ -404,7 +404,7 @@ class MetadataRecords(_IndexedRecords):
 
 
 class Attachment(NamedTuple):
-    """One Attachment record: times are ns; ``offset`` is where the record begins, ``data_at`` where its data does."""
+    """One Attachment record: times are ns; the record begins at ``offset``, its data at ``data_at``."""
 
     offset: int
     log_time: int

@@ -30,8 +30,8 @@ _Times = npt.NDArray[np.uint64]
 
 
 class ChannelTiming(NamedTuple):
-    """Log times in ns: of the first and the last message, and the longest time between two that follow each other,
-    with where that begins (both None for a single message).
+    """Log times in ns: of the first and the last message, and the longest time between two consecutive messages with
+    its start (both None for a single message).
     """
 
     first: int
@@ -49,7 +49,7 @@ class _TimeCollector:
 
     @property
     def is_full(self) -> bool:
-        """Whether there were too many."""
+        """Return whether there were too many times."""
         return self._count > MAX_INDEXED_TIMES
 
     def add(self, channel_id: int, times: _Times) -> None:
@@ -60,9 +60,9 @@ class _TimeCollector:
         else:
             self._times.setdefault(channel_id, []).append(times)
 
-    def add_found(self, found: MessageHeads) -> None:
+    def add_found(self, messages: MessageHeads) -> None:
         """Take in messages that were read."""
-        channels, times = found.heads["channel"], found.heads["log_time"]
+        channels, times = messages.heads["channel"], messages.heads["log_time"]
         for id_ in np.unique(channels).tolist():
             self.add(id_, times[channels == id_])
 
@@ -77,7 +77,7 @@ class _TimeCollector:
 
 
 def _indexed_times(file: McapFile, entries: Sequence[ChunkIndexEntry]) -> _TimeCollector:
-    """The times that the MessageIndex records behind these chunks tell. Of the file nothing else is read."""
+    """Return the times in the MessageIndex records behind these chunks. Reads nothing else of the file."""
     collector = _TimeCollector()
     if sum(entry.index_length for entry in entries) // 16 > MAX_INDEXED_TIMES:
         return collector
@@ -103,9 +103,9 @@ def _timing(times: _Times) -> ChannelTiming:
 
 @dataclass(frozen=True, slots=True)
 class ChannelInfo:
-    """One channel. ``count`` is its number of messages, None where the summary does not say.
+    """One channel. ``count`` is its number of messages, None if the summary does not have it.
 
-    ``timing`` tells when they came; None when that was not asked for, or nothing tells.
+    ``timing`` are their times; None if not requested, or unknown.
     """
 
     id: int
@@ -137,12 +137,12 @@ def _length(nanoseconds: int) -> str:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class McapInfo:
-    """The content of an MCAP, as :meth:`McapReader.info` describes it.
+    """The content of an MCAP, described by :meth:`McapReader.info`.
 
-    Times are ns as the writer wrote them, None when there is no message or the summary does not say. ``bytes`` is the
-    size of the file, ``uncompressed_bytes`` that of the records in its chunks, ``compressed_bytes`` what these take as
-    they are stored; ``compression`` counts chunks by compression (``""`` is none). ``scanned``: there was no summary,
-    so the whole file was read for this.
+    Times are ns as the writer wrote them, None without messages or if the summary lacks them. ``bytes`` is the size of
+    the file, ``uncompressed_bytes`` that of the records in its chunks, ``compressed_bytes`` their size as stored;
+    ``compression`` counts chunks by compression (``""`` is none). ``scanned``: there was no summary, so the whole
+    file was read for this.
     """
 
     path: str
@@ -243,7 +243,7 @@ def describe_file(file: McapFile, *, timing: bool = False) -> McapInfo:
 
 
 def _is_complete(summary: Summary) -> bool:
-    """Whether the summary repeats the channels of the file, and says where its chunks are."""
+    """Return whether the summary repeats the channels of the file, and has the places of its chunks."""
     statistics = summary.statistics
     if statistics is None:
         return bool(summary.channels) and bool(summary.chunks)
@@ -270,9 +270,9 @@ def _scan(file: McapFile, layout: McapLayout, *, timing: bool) -> McapInfo:
     survey, collector = MessageSurvey(), _TimeCollector()
     reader = SectionReader(file, whole(file, layout, McapOptions()), registry)
     for group in reader.groups():
-        survey.add(group.found)
+        survey.add(group.messages)
         if timing:
-            collector.add_found(group.found)
+            collector.add_found(group.messages)
     tally = reader.tally
     return McapInfo(
         path=file.path,

@@ -33,7 +33,7 @@ def indexed_times(data: bytes) -> Iterator[tuple[int, Times]]:
 
 
 def times_behind(file: McapFile, at: int, end: int) -> Iterator[Times]:
-    """The log times in the MessageIndex records from ``at`` on, which end where other records, or ``end``, begin."""
+    """Return the log times in the MessageIndex records from ``at`` on, up to another record or to ``end``."""
     while at < end:
         opcode, length = file.head_at(at, end)
         if opcode != Op.MESSAGE_INDEX:
@@ -76,25 +76,25 @@ class IndexComparison:
         index = _Index(place, int.from_bytes(body[:2], "little"), pairs[:, 0], pairs[:, 1])
         self._indexes.setdefault(chunk, []).append(index)
 
-    def compare(self, block: Block, found: MessageHeads) -> None:
-        """Compare the indexes of the chunk that became ``block`` with the messages that were found in it."""
+    def compare(self, block: Block, messages: MessageHeads) -> None:
+        """Compare the indexes of the chunk of ``block`` with the messages found in it."""
         indexes = self._indexes.pop(block.offset, [])
         if not indexes:
             return
-        offsets = (found.offsets - block.begin).astype(np.uint64)
-        channels, times = found.heads["channel"], found.heads["log_time"]
-        told = np.concatenate([index.offsets for index in indexes])
-        order = np.argsort(told, kind="stable")
+        offsets = (messages.offsets - block.begin).astype(np.uint64)
+        channels, times = messages.heads["channel"], messages.heads["log_time"]
+        indexed_offsets = np.concatenate([index.offsets for index in indexes])
+        order = np.argsort(indexed_offsets, kind="stable")
         named = np.repeat(np.array([i.channel for i in indexes], np.uint16), [len(i.times) for i in indexes])
         if (
-            np.array_equal(told[order], offsets)
+            np.array_equal(indexed_offsets[order], offsets)
             and np.array_equal(named[order], channels)
             and np.array_equal(np.concatenate([index.times for index in indexes])[order], times)
         ):
             return
         for index in indexes:
             self._compare(index, offsets, channels, times)
-        left = ~np.isin(offsets, told)
+        left = ~np.isin(offsets, indexed_offsets)
         for channel, count in zip(*np.unique(channels[left], return_counts=True), strict=True):
             if block.offset not in self._unread:
                 self._fault(
@@ -110,16 +110,16 @@ class IndexComparison:
     ) -> None:
         """Note what is wrong with one record; ``offsets``, ``channels`` and ``times`` are those of the messages."""
         at = np.minimum(np.searchsorted(offsets, index.offsets), max(len(offsets) - 1, 0))
-        there = np.zeros(len(index.offsets), np.bool_)
+        matching = np.zeros(len(index.offsets), np.bool_)
         if len(offsets):
-            there = (offsets[at] == index.offsets) & (channels[at] == index.channel)
+            matching = (offsets[at] == index.offsets) & (channels[at] == index.channel)
         wrong: list[str] = []
-        if missing := int((~there).sum()):
-            first = int(index.offsets[~there][0])
+        if missing := int((~matching).sum()):
+            first = int(index.offsets[~matching][0])
             wrong.append(
                 f"points at {_messages(missing)} that are not there, first at byte {first:,} of the chunk's records"
             )
-        if len(offsets) and (late := there & (times[at] != index.times)).any():
+        if len(offsets) and (late := matching & (times[at] != index.times)).any():
             first = int(np.flatnonzero(late)[0])
             wrong.append(
                 f"has other log times than {_messages(late.sum())}, first {int(index.times[first]):,} for"

@@ -1,4 +1,4 @@
-"""The plan by which a file is divided into splits: by the index of its summary, where that describes what is there."""
+"""The division of a file into splits: by the index of its summary, if that agrees with the file."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ _INDEX_ENTRY: Final = 16
 class _Piece(NamedTuple):
     """A chunk: where it begins, and how many bytes it uncompresses to.
 
-    ``messages`` is the number that the length of its message indexes tells, None where it has none. ``is_wanted``: it
-    may hold messages of the range of times that is read.
+    ``messages`` is their number by the length of its message indexes, None without these. ``is_wanted``: it may hold
+    messages of the range of times to read.
     """
 
     offset: int
@@ -61,7 +61,7 @@ def _check_channels(summary: Summary) -> None:
 
 
 def says_all_channels(summary: Summary) -> bool:
-    """Whether every channel that has messages, and its schema, is repeated in the summary."""
+    """Return whether the summary repeats every channel with messages, and its schema."""
     try:
         _check_channels(summary)
     except _UnusableIndexError:
@@ -70,7 +70,7 @@ def says_all_channels(summary: Summary) -> bool:
 
 
 def why_nothing(file: McapFile, layout: McapLayout, options: McapOptions) -> ReadWarning | None:
-    """Say why the options choose no message of a file that has some; None where its summary does not prove that."""
+    """Return why the options choose no message of a file with messages, or None if its summary does not prove that."""
     summary = layout.summary
     if summary is None or not says_all_channels(summary) or summary.statistics is None:
         return None
@@ -101,7 +101,7 @@ def no_message(times: TimeRange) -> str:
 
 
 def _holds_some(file: McapFile, layout: McapLayout, summary: Summary, times: TimeRange) -> bool:
-    """Whether there may be messages of a range, by the times of the file and its chunks."""
+    """Return whether there may be messages of a range, by the times of the file and its chunks."""
     statistics = summary.statistics
     assert statistics is not None
     if times.end <= times.start:
@@ -117,7 +117,7 @@ def _holds_some(file: McapFile, layout: McapLayout, summary: Summary, times: Tim
 
 
 def looks_at_messages(summary: Summary, options: McapOptions) -> bool:
-    """Whether the summary has a channel whose messages a decoder of the file as a whole looks at."""
+    """Return whether a decoder of the file as a whole looks at messages of a channel in the summary."""
     return any(decoder.has_messages(summary, options.selects) for decoder in file_decoders(options.decoders))
 
 
@@ -244,13 +244,13 @@ def plan_splits(
 
     A file whose index is missing, incomplete or wrong is one split, read from front to end. The splits follow each
     other without a gap, so that nothing is lost whatever the index says; they depend on the file and the options alone.
-    With a range of times, stretches without a chunk that overlaps it are left out, and so are those of chunks at the
-    places ``unwanted`` only.
+    With a range of times, stretches without an overlapping chunk are left out. So are those with chunks at the places
+    ``unwanted`` only.
 
     The CRC of the whole data section can be checked by a reader of the whole only. A file is divided, and that check
-    left out, where every message lies in a chunk with a CRC of its own (or the writer computed none for the section).
+    left out, if every message is in a chunk with a CRC of its own (or the writer computed none for the section).
 
-    Chunks of the file level come first where the summary tells all of them, else behind the messages, in one split.
+    Chunks of the file level come first if the summary is enough for them, else behind the messages, in one split.
     """
     summary = layout.summary
     if (
@@ -344,9 +344,9 @@ def _trimmed(run: list[_Piece]) -> list[_Piece]:
 
 
 def _times_to_skip_by(layout: McapLayout, options: McapOptions, needs_all: bool) -> TimeRange | None:
-    """The range of times if nothing is needed of the chunks outside of it.
+    """Return the range of times if nothing is needed of the chunks outside of it.
 
-    The summary repeats every channel then, and tells all that the file level needs, unless ``needs_all``.
+    The summary repeats every channel then, and is enough for the file level, unless ``needs_all``.
     """
     summary = layout.summary
     if options.times is None or summary is None or needs_all:

@@ -55,9 +55,9 @@ _LATEST: Final = 2**63 - 1
 
 
 class _SplitReading:
-    """Reads one split once, in three steps that follow each other: :meth:`before`, :meth:`messages`, :meth:`after`.
+    """Reads one split once, in three steps: :meth:`before`, :meth:`messages`, :meth:`after`.
 
-    ``facts`` are what the summary tells, ``wants`` says at which entities somebody will look.
+    ``facts`` are those of the summary, ``wants`` is true for the entities in use.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class _SplitReading:
         self._chosen = False
 
     def before(self) -> Iterator[Chunk]:
-        """Yield what the summary tells of the file."""
+        """Yield the chunks about the file that are made from its summary."""
         yield from self._file_level(self._split.before, self._facts)
 
     def messages(self, section: SectionReader) -> Iterator[Chunk]:
@@ -92,18 +92,18 @@ class _SplitReading:
         looking = [decoder for decoder in late if decoder.looks_at_messages and split.is_whole]
         for group in section.groups():
             if surveys:
-                self._survey.add(group.found)
+                self._survey.add(group.messages)
             for decoder in looking:
                 decoder.add(*group)
             if times is not None:
-                group = MessageGroup(group.arena, group.found.at(times.holds(group.found.heads["log_time"])))
-            if len(group.found.heads):
+                group = MessageGroup(group.arena, group.messages.at(times.holds(group.messages.heads["log_time"])))
+            if len(group.messages.heads):
                 self._chosen = True
                 yield from self._messages(group)
             del group  # so that its arena can be taken for the next one
 
     def after(self, section: SectionReader) -> Iterator[Chunk]:
-        """Yield what reading ``section`` has told of the file, and robots. Warns of what could not be decoded."""
+        """Yield the chunks about the file made by reading ``section``, and robots. Warns of undecodable messages."""
         outputs = [output for output in self._outputs.values() if output is not None]
         for output in outputs:
             output.warn(path=self._file.path)
@@ -119,7 +119,7 @@ class _SplitReading:
         yield from self._file_level(self._split.after, facts)
 
     def warn_of_nothing(self, tally: Tally) -> None:
-        """Warn where the options chose no message of the whole file, which its summary did not tell."""
+        """Warn if the options chose no message of the whole file, and its summary did not prove that before."""
         topics = sorted({channel.topic for channel in self.registry.channels.values()})
         if not self._options.reads_messages or not (tally.messages or tally.skipped):
             return
@@ -137,7 +137,7 @@ class _SplitReading:
                 yield from (chunk for chunk in chunks if self._wants(chunk.entity_path))
 
     def _messages(self, group: MessageGroup) -> Iterator[Chunk]:
-        for run in runs(group.found, lambda channel_id: self._output_of(channel_id) is not None):
+        for run in runs(group.messages, lambda channel_id: self._output_of(channel_id) is not None):
             output = self._output_of(run.channel_id)
             if output is not None:
                 yield from output.chunks(group.arena, run)
@@ -172,10 +172,10 @@ class _Shared(NamedTuple):
 class McapSource(Source[McapSplit]):
     """The chunks of one MCAP file.
 
-    Guarantee: every message of a selected topic (and time) is one row, once. Order: chunks of the file level as far as
-    the summary tells them; messages by split, within it by groups of MCAP chunks of about 32 MiB, within these by
-    channel id, then by log time; what of the file level only reading tells; robots. The same for every run over the
-    same bytes. ``nothing`` says why the options choose no message, where the summary told it when splits were made.
+    Guarantee: every message of a selected topic (and time) is one row, once. Order: chunks of the file level made from
+    the summary; messages by split, within it by groups of MCAP chunks of about 32 MiB, within these by channel id, then
+    by log time; chunks of the file level made by reading the whole file; robots. The same for every run over the same
+    bytes. ``nothing`` is the reason why the options choose no message, if the summary proved it for the splits.
     """
 
     def __init__(self, path: str, options: McapOptions | None = None) -> None:
@@ -277,7 +277,7 @@ class McapSource(Source[McapSplit]):
         if summary is None or not says_all_channels(summary):
             return None
         registry = Registry(self.path, summary.channels, summary.schemas)
-        found = []
+        columns = []
         for channel in summary.channels:
             entity, schema = parse_entity_path(channel.topic), registry.schema_of(channel)
             choice = choose(channel, schema, self.options)
@@ -289,12 +289,12 @@ class McapSource(Source[McapSplit]):
                 warnings.simplefilter("ignore")  # they come when the messages do
                 decoder = compile_decoder(channel, schema, choice.row, self.options, path=self.path)
             d = decoder.descriptor
-            found.append(
+            columns.append(
                 ComponentColumnDescriptor(entity, d.component, d.archetype, d.component_type, False, decoder.column)
             )
         kind = TimelineKind(self.options.timeline_type)
         indexes = [IndexColumnDescriptor(name, kind) for name in (LOG_TIME, PUBLISH_TIME)]
-        return Schema(indexes if found else (), found), frozenset((c.entity_path, c.component) for c in found)
+        return Schema(indexes if columns else (), columns), frozenset((c.entity_path, c.component) for c in columns)
 
     def entities(self) -> set[str] | None:
         """The entities of all messages and of the file, by the summary; None where it does not say all."""
@@ -305,22 +305,22 @@ class McapSource(Source[McapSplit]):
         if summary is None or not says_all_channels(summary):
             return None
         registry = Registry(self.path, summary.channels, summary.schemas)
-        found = {parse_entity_path(channel.topic) for channel in summary.channels}
+        entities = {parse_entity_path(channel.topic) for channel in summary.channels}
         for decoder in file_decoders(self.options.decoders):
             if decoder.entity is not None:
-                found.add(decoder.entity)
+                entities.add(decoder.entity)
             elif decoder.has_messages(summary, self.options.selects):
                 return None  # its entities are in the messages
         for channel in summary.channels:
             choice = choose(channel, registry.schema_of(channel), self.options)
             if choice is not None:
-                found |= entities_of(choice.lenses, parse_entity_path(channel.topic))
-        return found
+                entities |= entities_of(choice.lenses, parse_entity_path(channel.topic))
+        return entities
 
     def info(self, *, timing: bool = False) -> McapInfo:
-        """Describe the file; reads its summary, and all of it only when there is none.
+        """Describe the file; reads its summary, or the whole file if it has none.
 
-        With ``timing`` it also tells rates and gaps of the channels, and reads the message indexes for that.
+        With ``timing``, rates and gaps of the channels are added, and the message indexes are read for them.
         """
         from .info import describe_file
 
@@ -328,7 +328,7 @@ class McapSource(Source[McapSplit]):
             return describe_file(file, timing=timing)
 
     def recovery_report(self) -> McapRecoveryReport:
-        """Tell what can be recovered of the file, and what is lost; reads all of it, and decodes nothing."""
+        """Report the recoverable and the lost parts of the file; reads all of it, and decodes nothing."""
         from .recovery import recovery_report
 
         with McapFile(self.path) as file:
@@ -379,14 +379,14 @@ def _share(layout: McapLayout) -> _Shared:
 
 
 def _check_counts(reader: SectionReader, shared: _Shared, split: McapSplit, path: str) -> None:
-    """Compare what was found in the whole file with what its summary counts."""
+    """Compare the chunks and messages of the whole file with the counts of its summary."""
     tally = reader.tally
-    for what, found, declared in (
+    for what, count, declared in (
         ("chunks", tally.chunks.total(), shared.chunks),
         ("messages", tally.messages, 0 if tally.skipped else shared.messages),
     ):
-        if found < declared:
-            why = f"the summary counts {declared:,} {what} and {found:,} are there"
+        if count < declared:
+            why = f"the summary counts {declared:,} {what} and {count:,} are there"
             raise damaged(why, path=path, offset=split.end)
 
 
@@ -414,15 +414,15 @@ class McapReader(FrameReader):
         no other decoder claims. A message, or a whole channel, that its decoder cannot read is kept as raw bytes,
         with a ``ReadWarning``.
     include_topic_regex
-        Only topics in which one of these RE2 patterns is found are read. Not anchored.
+        Only topics with a match of one of these RE2 patterns are read. Not anchored.
     exclude_topic_regex
-        Topics in which one of these is found are skipped; applied after the includes.
+        Topics with a match of one of these are skipped; applied after the includes.
     start_time_ns, end_time_ns
-        Only messages whose log time, in ns as the writer wrote it, is at or after the start and before the end are
-        read. Chunks of the file that do not overlap are not decompressed. Data about the file as a whole
+        Only messages at or after the start and before the end are read, by their log time in ns as the writer wrote it.
+        Chunks of the file that do not overlap are not decompressed. Data about the file as a whole
         (statistics, schemas, metadata, attachments, robots) stays the same.
     recover
-        Read what is left of a damaged file in one split. A ``ReadWarning``, and :meth:`recovery_report`, tell the loss.
+        Read the rest of a damaged file in one split. A ``ReadWarning``, and :meth:`recovery_report`, report the loss.
 
     Raises
     ------
@@ -502,10 +502,11 @@ class McapReader(FrameReader):
     def stream(self, *, start_time_ns: int | None = None, end_time_ns: int | None = None) -> LazyChunkStream:
         """A lazy stream of the file's chunks; each call reads the file anew.
 
-        Where a start or an end is given, both take the place of the reader's own, for this stream alone.
+        If a start or an end is given, both replace the reader's own, for this stream alone.
 
-        Order: what the summary tells of the file; messages as in the file by pieces of about 32 MiB, within these by
-        channel, then by log time; what only reading tells of the file; robots. It is the same on any number of cores.
+        Order: chunks about the file made from its summary; messages as in the file by pieces of about 32 MiB, within
+        these by channel, then by log time; chunks about the file made by reading all of it; robots. It is the same on
+        any number of cores.
         """
         from ...engine.stream import LazyChunkStream
 
@@ -515,9 +516,8 @@ class McapReader(FrameReader):
     def values(self) -> LazyChunkStream:
         """A lazy stream of the messages as they are decoded, a struct each, for frames.
 
-        Of the decoders, those that say what messages mean (``foxglove``, ``ros2msg``) and those of the file as a whole
-        are left out, unless the reader was given decoders. A message that cannot be decoded is null, and counted in a
-        ``ReadWarning``. Order as for :meth:`stream`.
+        Decoders of meanings (``foxglove``, ``ros2msg``) and of the file as a whole are left out, unless the reader was
+        given decoders. An undecodable message is null, and counted in a ``ReadWarning``. Order as for :meth:`stream`.
         """
         from ...engine.stream import LazyChunkStream
 
@@ -542,7 +542,7 @@ class McapReader(FrameReader):
         return info.start_time, info.end_time
 
     def recovery_report(self) -> McapRecoveryReport:
-        """Report what can be recovered of a damaged file, and what is lost. Reads all of it, and decodes nothing."""
+        """Report the recoverable and the lost parts of a damaged file. Reads all of it, and decodes nothing."""
         return self.source().recovery_report()
 
     def info(self, *, timing: bool = False) -> McapInfo:
@@ -666,19 +666,19 @@ class McapRecording(RecordingFile):
         from .message_indexes import IndexComparison
         from .recovery import recovery_report
 
-        found, indexes = Findings(), IndexComparison()
-        with found.noting():
+        findings, indexes = Findings(), IndexComparison()
+        with findings.noting():
             with McapFile(str(self.path)) as file:
                 report = recovery_report(file, McapOptions(), indexes)
             for offset, reason in indexes.faults:
-                found.fault(ReadError(reason, path=report.path, offset=offset, hint=_INDEX_HINT))
+                findings.fault(ReadError(reason, path=report.path, offset=offset, hint=_INDEX_HINT))
             if report.is_whole:
-                found.add(RecordingFile.verify(self))
+                findings.add(RecordingFile.verify(self))
             else:
-                found.count(chunks=report.chunks, rows=report.messages)
+                findings.count(chunks=report.chunks, rows=report.messages)
                 for fault in _faults(report):
-                    found.fault(fault)
-        return found.verification()
+                    findings.fault(fault)
+        return findings.verification()
 
     def report(self) -> FileReport:
         """Channels, counts, times and compression, by the summary where there is one."""
@@ -693,7 +693,7 @@ class McapRecording(RecordingFile):
 
 
 def _faults(report: McapRecoveryReport) -> Iterator[ReadError]:
-    """All that is wrong in a file, with its places."""
+    """Return all faults of a file, with their places."""
     hint = "The file is damaged; --recover (recover=True) reads the rest of it."
     places: list[tuple[int | None, str]] = [*report.damaged, *report.doubtful]
     if report.reason is not None:

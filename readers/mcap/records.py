@@ -1,7 +1,7 @@
-"""MCAP records: their framing, their bodies, parsed strictly, and the channels and schemas that they define.
+"""MCAP records: their framing, their strictly parsed bodies, and the channels and schemas defined by them.
 
 A record is an opcode (u8), the length of its body (u64, little endian) and the body. Bodies are parsed by the classes
-of the ``mcap`` library over a stream that refuses to give less than it was asked for. Format:
+of the ``mcap`` library over a stream that never gives fewer bytes than requested. Format:
 https://mcap.dev/spec
 """
 
@@ -100,7 +100,7 @@ def damaged(why: str, *, path: str, offset: int | None = None) -> ReadError:
 
 
 def malformed(opcode: int, why: str, *, path: str, offset: int | None) -> ReadError:
-    """Return the error for a record whose body is not what its opcode promises."""
+    """Return the error for a record with a body that does not fit its opcode."""
     return damaged(f"a {record_name(opcode)} record is malformed: {why}", path=path, offset=offset)
 
 
@@ -271,8 +271,8 @@ class Registry:
         record = parse_record(library.Channel.read, Op.CHANNEL, body, path=self._path, offset=offset)
         metadata = tuple(record.metadata.items())
         channel = Channel(record.id, record.topic, record.message_encoding, record.schema_id, metadata)
-        known = self._channels.setdefault(channel.id, channel)
-        if known[:4] != channel[:4]:
+        existing = self._channels.setdefault(channel.id, channel)
+        if existing[:4] != channel[:4]:
             raise self._conflict(Op.CHANNEL, channel.id, offset)
 
     def _conflict(self, opcode: int, id_: int, offset: int) -> ReadError:

@@ -53,9 +53,9 @@ _MOST_TRIES: Final = 100_000
 
 
 class Resync:
-    """Looks for records that make sense: of known kind, of believable length, and followed by others.
+    """Looks for believable records: of known kind, of believable length, and followed by others.
 
-    ``index`` holds where the summary says that chunks begin, in order, if there is a summary.
+    ``index`` holds the places of chunks by the summary, in order, if there is a summary.
     """
 
     def __init__(self, file: McapFile, registry: Registry, end: int, index: Sequence[int] = ()) -> None:
@@ -66,14 +66,14 @@ class Resync:
         self._tries = _MOST_TRIES
 
     def next_record(self, at: int, *, only_chunks_until: int = 0) -> int | None:
-        """Return the place at or behind ``at`` where a believable record begins; None when there is none.
+        """Return the place of the next believable record at or behind ``at``, or None.
 
         Up to byte ``only_chunks_until`` records of other kinds are not looked for.
         """
-        known = self._next_indexed(at)
+        indexed_at = self._next_indexed(at)
         begin, window_size = at, _SMALLEST_WINDOW
-        while begin < known and self._tries > 0:
-            size = min(window_size, known - begin)
+        while begin < indexed_at and self._tries > 0:
+            size = min(window_size, indexed_at - begin)
             window = self._file.read_up_to(begin, size + HEAD.size)
             for place in _places(np.frombuffer(window, np.uint8), self._end - begin):
                 if place >= size or self._tries == 0:
@@ -86,22 +86,22 @@ class Resync:
             self._tries -= 1
             begin += size
             window_size = min(4 * window_size, _LARGEST_WINDOW)
-        return known if known < self._end else None
+        return indexed_at if indexed_at < self._end else None
 
     @property
     def gave_up(self) -> bool:
-        """Whether so much was tried that places are passed over without a closer look."""
+        """Return whether the tries are used up: then places are skipped without a closer look."""
         return self._tries <= 0
 
     def _next_indexed(self, at: int) -> int:
-        """Return the place of the next chunk of the index; the end where there is none."""
+        """Return the place of the next chunk of the index, or the end."""
         for offset in self._index[bisect_left(self._index, at) :]:
             if self._is_chunk(offset):
                 return offset
         return self._end
 
     def is_believable(self, at: int) -> bool:
-        """Whether records begin at ``at``: one chunk, or a few records in a row, or the end of the file."""
+        """Return whether records begin at ``at``: one chunk, or a few records in a row, or the end of the file."""
         for _ in range(_CHAIN):
             if at == self._end:
                 return True
@@ -165,8 +165,8 @@ def _places(window: np.ndarray, left: int) -> list[int]:
     lengths = np.zeros(len(places), np.int64)
     for byte in range(5):
         lengths |= window[places + 1 + byte].astype(np.int64) << (8 * byte)
-    found: list[int] = places[lengths <= left - places - HEAD.size].tolist()
-    return found
+    candidates: list[int] = places[lengths <= left - places - HEAD.size].tolist()
+    return candidates
 
 
 _STEP: Final = 64 * 1024
@@ -191,7 +191,7 @@ class _Saved(NamedTuple):
 
 
 def whole_records(records: bytearray, registry: Registry, *, offset: int) -> _Saved:
-    """The messages in ``records`` up to the first record that is not whole, or is none.
+    """Return the messages in ``records`` up to the first broken record.
 
     Channels and schemas go to ``registry``.
     """
@@ -247,14 +247,14 @@ _KEPT: Final = 1000
 
 @dataclass(slots=True)
 class McapRecoveryReport:
-    """A report of what was recovered of a file and what was lost.
+    """A report of the recovered and the lost parts of a file.
 
-    ``whole_until`` is the first byte that could not be read as it should be (the size of the file when there is none).
-    ``chunks`` and ``messages`` count what was recovered, ``lost_bytes`` what was passed over, ``lost_messages`` the
-    messages that the summary counts, or that name no known channel, and that are not among them. ``reason`` says why
-    the file does not end as it should, None when it does. ``damaged`` holds offset and reason of what was lost,
-    ``doubtful`` of chunks whose messages were recovered without a checksum that confirms them; both hold the first
-    1,000. ``last_times`` maps ``message_log_time`` to the latest time recovered, in ns.
+    ``whole_until`` is the first byte with damage (the size of the file without damage). ``chunks`` and ``messages``
+    count recovered ones, ``lost_bytes`` the skipped bytes. ``lost_messages`` are the messages that are counted by the
+    summary, or name no known channel, and were not recovered. ``reason`` is the fault at the end of the file, None if
+    it ends well. ``damaged`` holds offset and reason of each loss, ``doubtful`` those of chunks with messages recovered
+    without a confirming checksum; both hold the first 1,000. ``last_times`` maps ``message_log_time`` to the latest
+    time recovered, in ns.
     """
 
     path: str
@@ -271,7 +271,7 @@ class McapRecoveryReport:
 
     @property
     def is_whole(self) -> bool:
-        """Whether nothing was lost, and nothing is in doubt."""
+        """Return whether nothing was lost, and nothing is in doubt."""
         return self.reason is None and not self.damaged and not self.doubtful and not self.lost_messages
 
     def lost(self, offset: int, reason: str) -> None:
@@ -310,7 +310,7 @@ _OF_SUMMARY: Final = frozenset(
 
 
 _EFFORT: Final = 20
-"""How many times the size of a file its broken chunks may make us read and decompress, besides one large chunk."""
+"""Most bytes read and decompressed for broken chunks, in sizes of the file, besides one large chunk."""
 
 
 class _Broken(NamedTuple):
@@ -323,10 +323,10 @@ class _Broken(NamedTuple):
 
 
 class _RecoveringSection(SectionReader):
-    """Reads records like ``SectionReader``; what it cannot read is noted in ``report`` and passed over.
+    """Reads records like ``SectionReader``; unreadable ones are noted in ``report`` and skipped.
 
-    Behind a damaged place it goes on with the next record that makes sense. Of a chunk that does not decompress to
-    what it declares, or whose checksum does not match, the records before the break are kept, as doubtful.
+    Behind a damaged place it continues with the next believable record. If a chunk does not decompress to its declared
+    size, or its checksum does not match, the records before the break are kept, as doubtful.
     """
 
     def __init__(
@@ -377,8 +377,8 @@ class _RecoveringSection(SectionReader):
         if broken is None or not broken.records:
             self._report.lost(at, error.message)
         else:
-            kept = yield from self._saved(broken, at, error)
-            begin = broken.data_at + kept if broken.head.compression == "" else begin
+            num_bytes = yield from self._saved(broken, at, error)
+            begin = broken.data_at + num_bytes if broken.head.compression == "" else begin
         if broken is not None and broken.head.compression:
             inside = broken.end  # messages that are found in there are parts of what was compressed
         after = self._end_of(at) or self._resync.next_record(begin, only_chunks_until=inside) or self._cursor.end
@@ -437,22 +437,22 @@ class _RecoveringSection(SectionReader):
         return saved.end
 
     def _flush(self) -> Iterator[MessageGroup]:
-        """The messages of the blocks so far. A block that breaks gives those before the break."""
+        """Yield the messages of the blocks so far; of a broken block, those before the break."""
         arena, blocks = self._arena[: self._used], self._blocks
         self._blocks, self._heads, self._used = [], {}, 0
         self._arena = np.empty(0, np.uint8)
         parts: list[MessageHeads] = []
         for block in blocks:
             try:
-                found = find_messages(arena, block, self._registry, path=self._file.path)
+                messages = find_messages(arena, block, self._registry, path=self._file.path)
                 if self._indexes is not None:
-                    self._indexes.compare(block, found)
-                parts.append(found)
+                    self._indexes.compare(block, messages)
+                parts.append(messages)
             except ReadError as error:
                 parts.append(self._broken(arena, block, error))
-        found = joined(parts)
-        if len(found.offsets):
-            yield from self._known(arena, found, blocks[0].offset)
+        messages = joined(parts)
+        if len(messages.offsets):
+            yield from self._known(arena, messages, blocks[0].offset)
 
     def _broken(self, arena: np.ndarray, block: Block, error: ReadError) -> MessageHeads:
         saved = whole_records(bytearray(arena[block.begin : block.end]), self._registry, offset=block.offset)
@@ -461,24 +461,24 @@ class _RecoveringSection(SectionReader):
         )
         return heads_of(arena, np.array(saved.offsets, np.int64) + block.begin)
 
-    def _known(self, arena: np.ndarray, found: MessageHeads, offset: int) -> Iterator[MessageGroup]:
+    def _known(self, arena: np.ndarray, messages: MessageHeads, offset: int) -> Iterator[MessageGroup]:
         """The messages whose channel is known."""
         channels = np.array(sorted(self._registry.channels), np.uint16)
-        unknown = ~np.isin(found.heads["channel"], channels)
+        unknown = ~np.isin(messages.heads["channel"], channels)
         if unknown.any():
             count = int(unknown.sum())
             self._report.lost(offset, f"{count:,} messages are of channels that no Channel record defines")
             self._report.lost_messages += count
-            found = found.at(~unknown)
-        if len(found.heads):
-            self.tally.messages += len(found.heads)
+            messages = messages.at(~unknown)
+        if len(messages.heads):
+            self.tally.messages += len(messages.heads)
             self._report.last_times["message_log_time"] = max(
-                self._report.last_times.get("message_log_time", 0), int(found.heads["log_time"].max())
+                self._report.last_times.get("message_log_time", 0), int(messages.heads["log_time"].max())
             )
-            yield MessageGroup(arena, found)
+            yield MessageGroup(arena, messages)
 
     def _take(self, opcode: int, length: int) -> None:
-        """Take a record. Those of the summary, which come where the end of the data section is missing, are skipped."""
+        """Take a record. Those of the summary are skipped; they follow if the end of the data section is missing."""
         if opcode == Op.DATA_END or opcode in _OF_SUMMARY:
             self._is_over = opcode in (Op.DATA_END, Op.FOOTER)
             self._cursor.skip_record(length)
@@ -499,7 +499,7 @@ class _RecoveringSection(SectionReader):
 
 
 class Salvage(NamedTuple):
-    """The reading of a damaged file: its records in ``split``, with what its summary tells, if it can be believed."""
+    """The reading of a damaged file: its records in ``split``, with the facts of its summary, if that is believable."""
 
     split: McapSplit
     facts: FileFacts
@@ -507,7 +507,7 @@ class Salvage(NamedTuple):
     report: McapRecoveryReport
 
     def section(self, file: McapFile, registry: Registry, indexes: IndexComparison | None = None) -> _RecoveringSection:
-        """A reader of the records; it fills the report, and ``indexes`` where that is there."""
+        """Return a reader of the records; it fills the report, and ``indexes`` if given."""
         summary = self.layout.summary if self.layout is not None else None
         index = [entry.offset for entry in summary.chunks] if summary is not None else []
         return _RecoveringSection(file, self.split, registry, self.report, index=index, indexes=indexes)

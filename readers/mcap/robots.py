@@ -105,7 +105,7 @@ class Shape(NamedTuple):
 
 
 class Link(NamedTuple):
-    """A link, which is a coordinate frame, and what is fixed to it."""
+    """A link: a coordinate frame, and the shapes fixed to it."""
 
     name: str
     visuals: tuple[Shape, ...]
@@ -190,7 +190,7 @@ def _shape(element: Element, materials: Mapping[str, Vector | None]) -> Shape:
 
 
 def _color_of(element: Element, materials: Mapping[str, Vector | None]) -> Vector | None:
-    """The colour that a shape's own material has, else the robot's material of that name."""
+    """Return the colour of a shape's own material, else of the robot's material of that name."""
     material = element.find("material")
     if material is None:
         return None
@@ -352,9 +352,9 @@ _Columns = list[tuple[ComponentDescriptor, pa.Array]]
 
 
 def _robot_chunks(robot: Robot, *, path: str) -> Iterator[Chunk]:
-    """The chunks of a robot at ``/<its name>``.
+    """Yield the chunks of a robot at ``/<its name>``.
 
-    A mesh that cannot be read is left out with a ``ReadWarning`` that names ``path``; the rest of the robot stays.
+    An unreadable mesh is left out with a ``ReadWarning`` that names ``path``; the rest of the robot stays.
     """
     root = [robot.name] if robot.name else []
     yield _frame(join_parts(root), robot.links[0].name)
@@ -453,21 +453,21 @@ class Robots(FileDecoder):
 
     @classmethod
     def is_told_by(cls, summary: Summary) -> bool:
-        """Whether the summary tells that there is none, which it does where it has all channels."""
+        """Return whether the summary rules out robots: it must have all channels."""
         return Schemas.is_told_by(summary)
 
     @classmethod
     def has_messages(cls, summary: Summary, selects: Callable[[str], bool]) -> bool:
-        """Whether the summary has a channel of robot descriptions."""
+        """Return whether the summary has a channel of robot descriptions."""
         schemas = {schema.id: schema for schema in summary.schemas}
         return bool(_description_channels({channel.id: channel for channel in summary.channels}, schemas, selects))
 
-    def add(self, arena: Bytes, found: MessageHeads) -> None:
+    def add(self, arena: Bytes, messages: MessageHeads) -> None:
         """Look through messages that come behind those looked at before."""
-        self._look(arena, found, self._channels())
+        self._look(arena, messages, self._channels())
 
     def chunks(self, file: McapFile, facts: FileFacts) -> Iterator[Chunk]:  # noqa: ARG002
-        """The robots, by channel id. One that cannot be read gives a ``ReadWarning``."""
+        """Yield the robots, by channel id, with a ``ReadWarning`` for an unreadable one."""
         for id_, text in sorted(self._texts.items()):
             try:
                 robot = parse_urdf(text)
@@ -482,7 +482,7 @@ class Robots(FileDecoder):
             yield from _robot_chunks(robot, path=file.path)
 
     def look_up(self, file: McapFile) -> None:
-        """Find of each channel the last message that can be read, in the chunks that hold it, from the last one on."""
+        """Find each channel's last readable message: its chunks are searched from the last to the first."""
         if not self._missing():
             return
         summary = read_layout(file).summary
@@ -496,22 +496,22 @@ class Robots(FileDecoder):
             split = McapSplit("", entry.length, entry.offset, entry.end, chunks=1)
             groups = list(SectionReader(file, split, self._registry).groups())
             for group in reversed(groups):
-                self._look(group.arena, group.found, self._missing())
+                self._look(group.arena, group.messages, self._missing())
 
     def _channels(self) -> frozenset[int]:
         """The ids of the channels with descriptions, as far as they are known by now."""
         return _description_channels(self._registry.channels, self._registry.schemas, self._selects)
 
     def _missing(self) -> frozenset[int]:
-        """Those of which no description was found yet."""
+        """Return the channels still without a description."""
         return self._channels() - self._texts.keys()
 
-    def _look(self, arena: Bytes, found: MessageHeads, ids: frozenset[int]) -> None:
-        channels = found.heads["channel"]
+    def _look(self, arena: Bytes, messages: MessageHeads, ids: frozenset[int]) -> None:
+        channels = messages.heads["channel"]
         for id_ in ids:
             for i in np.flatnonzero(channels == id_)[::-1].tolist():
-                begin = int(found.offsets[i]) + HEAD.size + MESSAGE_FIXED
-                end = int(found.offsets[i]) + HEAD.size + int(found.heads["length"][i])
+                begin = int(messages.offsets[i]) + HEAD.size + MESSAGE_FIXED
+                end = int(messages.offsets[i]) + HEAD.size + int(messages.heads["length"][i])
                 text = _string_of(arena[begin:end].tobytes()) if end - begin <= MAX_SCHEMA_BYTES else None
                 if text is not None:
                     self._texts[id_] = text

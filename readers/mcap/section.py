@@ -53,7 +53,7 @@ class TimeRange(NamedTuple):
     end: int
 
     def overlaps(self, head: ChunkHead) -> bool:
-        """Whether a chunk may hold messages of this range. One whose times are both 0 does not say."""
+        """Return whether a chunk may hold messages of this range. Times of 0 and 0 are unknown times."""
         if head.start_time == head.end_time == 0:
             return head.uncompressed_size > 0
         return head.start_time < self.end and head.end_time >= self.start
@@ -67,11 +67,11 @@ class TimeRange(NamedTuple):
 
     @property
     def has_zero(self) -> bool:
-        """Whether log time 0 is in the range. Some writers leave it out of the times that a chunk declares."""
+        """Return whether log time 0 is in the range. Some writers leave it out of a chunk's declared times."""
         return self.start == 0 < self.end
 
     def may_be_in(self, head: ChunkHead, file: McapFile, at: int, end: int) -> bool:
-        """Whether a chunk, whose message indexes begin at ``at``, may hold messages of this range."""
+        """Return whether a chunk with message indexes from ``at`` on may hold messages of this range."""
         if self.overlaps(head):
             return True
         return self.has_zero and any(self.holds(times).any() for times in times_behind(file, at, end))
@@ -112,13 +112,12 @@ def checked_integer(name: str, value: int, low: int, high: int) -> int:
 class McapSplit(Split):
     """A run of records of the data section, from one byte to another.
 
-    ``chunks`` and ``messages`` are the numbers of Chunk and Message records to be found there, None where only reading
-    tells; chunks that are skipped count, their messages don't. ``check_data_crc``: the split is the whole data section,
-    and its CRC is to be compared with the writer's. ``times``: chunks that do not overlap this range are skipped.
-    Those at the places ``unwanted`` are skipped, too, as nobody looks at their channels.
-    ``before`` and ``after`` name the decoders of the file level whose chunks come ahead of the split's messages and
-    behind them. ``is_whole``: there is no other split. Where ``is_planned`` is false nothing else is known yet: who
-    reads the split has to plan it.
+    ``chunks`` and ``messages`` are the numbers of its Chunk and Message records, None if unknown; skipped chunks count,
+    their messages don't. ``check_data_crc``: the split is the whole data section; its CRC is to be compared with the
+    writer's. ``times``: chunks that do not overlap this range are skipped. So are those at the places ``unwanted``:
+    nobody looks at their channels. ``before`` and ``after`` name decoders of the file level: their chunks come
+    ahead of the split's messages and behind them. ``is_whole``: there is no other split. If ``is_planned`` is false,
+    nothing else is known yet: the reader of the split has to plan it.
     """
 
     start: int
@@ -135,7 +134,7 @@ class McapSplit(Split):
 
 
 GROUP_BYTES: Final = 34 * MIB
-"""Decompressed records that are looked at together. Two make a split of 64 MiB, whose last chunk ends beyond that."""
+"""Decompressed records looked at together. Two make a split of 64 MiB; its last chunk ends beyond that."""
 
 _WINDOWS: Final = (16 * 1024, 8 * MIB)
 """Smallest and largest piece in which records outside of chunks are read."""
@@ -145,7 +144,7 @@ class MessageGroup(NamedTuple):
     """Decompressed records of consecutive chunks, and the messages in them, in file order."""
 
     arena: Bytes
-    found: MessageHeads
+    messages: MessageHeads
 
 
 @dataclass(slots=True)
@@ -167,9 +166,9 @@ class Tally:
 class SectionReader:
     """Reads the records of one split.
 
-    Every byte between the split's ends belongs to a record that was looked at, else ``ReadError``. Where the split has
-    ``times``, chunks that have no message in that range are not decompressed. ``check_attachments`` is false where
-    somebody else reads them and checks their CRCs. Up to ``threads`` small chunks of a local file are decompressed at
+    Every byte between the split's ends belongs to a record that was looked at, else ``ReadError``. If the split has
+    ``times``, chunks without a message in that range are not decompressed. ``check_attachments`` is false if a decoder
+    reads them and checks their CRCs. Up to ``threads`` small chunks of a local file are decompressed at
     once.
     """
 
@@ -234,9 +233,9 @@ class SectionReader:
         if split.messages is not None and messages < split.messages:
             raise self._miscounted("messages", split.messages, messages)
 
-    def _miscounted(self, what: str, expected: int, found: int) -> ReadError:
+    def _miscounted(self, what: str, expected: int, count: int) -> ReadError:
         return ReadError(
-            f"{expected:,} {what} should be here and {found:,} were found",
+            f"{expected:,} {what} should be here and {count:,} were found",
             path=self._file.path,
             offset=self._split.start,
             hint="The file was changed while it was read, or its index is wrong.",
@@ -294,7 +293,7 @@ class SectionReader:
             raise damaged(why, path=self._file.path, offset=cursor.at)
 
     def _is_left_out(self, head: ChunkHead, behind: int) -> bool:
-        """Whether nothing of the chunk that begins here, and ends at ``behind``, is wanted."""
+        """Return whether the chunk from here to ``behind`` holds nothing wanted."""
         times = self._split.times
         if self._cursor.at in self._split.unwanted:
             return True
@@ -380,12 +379,12 @@ class SectionReader:
 
     def _take_data_end(self, length: int) -> None:
         cursor, path = self._cursor, self._file.path
-        offset, found = cursor.at, cursor.crc
+        offset, data_crc = cursor.at, cursor.crc
         body = cursor.take_record(check_limit(length, MIB, path=path, offset=cursor.at, what="the length of DataEnd"))
         if len(body) < 4:
             raise malformed(Op.DATA_END, f"it has {len(body)} bytes", path=path, offset=offset)
         crc = int.from_bytes(body[:4], "little")
-        if self._split.check_data_crc and crc and crc != found:
+        if self._split.check_data_crc and crc and crc != data_crc:
             raise damaged("the CRC of the data section does not match its data", path=path, offset=offset)
         if cursor.at != cursor.end:
             why = f"{cursor.end - cursor.at:,} bytes follow the end of the data section"
@@ -394,15 +393,15 @@ class SectionReader:
     def _flush(self) -> Iterator[MessageGroup]:
         self._wait()
         arena, blocks = self._arena[: self._used], self._blocks
-        found = find_in_all(arena, blocks, self._registry, path=self._file.path)
-        borders = np.searchsorted(found.offsets, [block.begin for block in blocks])
-        for block, times in zip(blocks, np.split(found.heads["log_time"], borders)[1:], strict=True):
+        messages = find_in_all(arena, blocks, self._registry, path=self._file.path)
+        borders = np.searchsorted(messages.offsets, [block.begin for block in blocks])
+        for block, times in zip(blocks, np.split(messages.heads["log_time"], borders)[1:], strict=True):
             self._compare_with_head(block, times)
         self._blocks, self._heads, self._used = [], {}, 0
         self._arena = np.empty(0, np.uint8)
-        if len(found.offsets):
-            self.tally.messages += len(found.offsets)
-            yield MessageGroup(arena, found)
+        if len(messages.offsets):
+            self.tally.messages += len(messages.offsets)
+            yield MessageGroup(arena, messages)
 
     def _compare_with_head(self, block: Block, times: npt.NDArray[np.uint64]) -> None:
         """Warn, once, when a chunk tells the times of its messages wrong: a range of times is chosen by them."""

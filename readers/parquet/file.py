@@ -72,11 +72,11 @@ def _open_input(path: str, version: str | None = None) -> tuple[pa.NativeFile, s
 _TAIL: Final = 8
 _FEW_ROWS: Final = 1024
 _ERRORS: Final = (pa.ArrowException, OSError, MemoryError, OverflowError, UnicodeDecodeError, RuntimeError)
-"""What the Parquet library raises; ``RuntimeError`` for an extension type that is pickled code (pyarrow below 21)."""
+"""Errors of the Parquet library; ``RuntimeError`` is for an extension type of pickled code (pyarrow below 21)."""
 _KNOWN: Final = inspect.signature(pq.ParquetFile.__init__).parameters
 
 _NESTING: Final = ("Map keys must", "MAP-annotated groups", "Key-value map node", "LIST-annotated groups")
-"""How the Parquet library begins where a schema means no Arrow type."""
+"""First words of the Parquet library's errors for a schema without Arrow type."""
 
 _CUT_HINT: Final = "The file is cut short or damaged; copy it again."
 
@@ -84,11 +84,11 @@ _CUT_HINT: Final = "The file is cut short or damaged; copy it again."
 class ParquetFile:
     """An open file of known schema. Use it as a context manager.
 
-    ``footer_at`` is where its footer begins, and everything else has to end; ``version`` is that of an object in a
-    store. INT96 columns come in the unit that the file's Arrow schema names, those of the names ``coarse`` in
-    microseconds, and all others, whose names are ``wide``, in nanoseconds.
+    Its footer begins at ``footer_at``: everything else has to end there. ``version`` is that of an object in a store.
+    INT96 columns come in the unit of the file's Arrow schema. Those named in ``coarse`` come in microseconds, all
+    others, named in ``wide``, in nanoseconds.
 
-    Raises ``ReadError`` where the footer is damaged, ``UnsupportedError`` where the file is encrypted.
+    Raises ``ReadError`` if the footer is damaged, ``UnsupportedError`` if the file is encrypted.
     """
 
     def __init__(self, path: str, version: str | None = None, coarse: Collection[str] = ()) -> None:
@@ -140,12 +140,12 @@ class ParquetFile:
         with self.translated():
             stored = self._stored_batches(row_groups, [c for c in wanted if c not in self._coarse], rows)
             coarse = self._coarse_batches(row_groups, [c for c in wanted if c in self._coarse], rows)
-            for found in coarse if all(c in self._coarse for c in wanted) else _in_step(stored, coarse):
-                if len(found) != len(wanted) or len({len(array) for array in found.values()}) > 1:
-                    raise self.damaged(f"{len(wanted)} columns were asked for and {len(found)} came")
-                for column, array in found.items():
+            for batch in coarse if all(c in self._coarse for c in wanted) else _in_step(stored, coarse):
+                if len(batch) != len(wanted) or len({len(array) for array in batch.values()}) > 1:
+                    raise self.damaged(f"{len(wanted)} columns were asked for and {len(batch)} came")
+                for column, array in batch.items():
                     self._check_text(self.schema.field(column).name, array)
-                yield {c: _in_type(found[c], self.schema.field(c).type) for c in wanted}
+                yield {c: _in_type(batch[c], self.schema.field(c).type) for c in wanted}
 
     def _stored_batches(
         self, row_groups: Sequence[int], wanted: Sequence[int], rows: int
@@ -159,14 +159,14 @@ class ParquetFile:
     def _coarse_batches(
         self, row_groups: Sequence[int], wanted: Sequence[int], rows: int
     ) -> Iterator[dict[int, pa.Array]]:
-        """The same of columns that are read in microseconds, which another reader of the library gives."""
+        """Yield the batches of columns in microseconds, from a second reader of the library."""
         if wanted:
             reader = self._coarse[wanted[0]].reader
             for batch in reader.iter_batches(rows, list(row_groups), self.leaves(wanted), True):
                 yield dict(zip(wanted, batch.columns, strict=True))
 
     def _read_int96(self, stored: str | None, coarse: Collection[str]) -> frozenset[str]:
-        """Choose the units of INT96 columns; gives the names of those that are read in nanoseconds."""
+        """Choose the units of INT96 columns; return the names of those read in nanoseconds."""
         columns = [c for c in range(len(self.schema)) if self._leaves is not None and self._has_int96(c)]
         if not columns:
             return frozenset()
@@ -204,7 +204,7 @@ class ParquetFile:
         return ReadError(f"Parquet error: {what}", path=self.path, offset=offset, hint=DAMAGED_HINT)
 
     def can_read(self, row_group: int, leaf: int) -> bool:
-        """Whether a stored column can be read in one row group."""
+        """Return whether a stored column can be read in one row group."""
         try:
             for _ in self._file.reader.iter_batches(_FEW_ROWS, [row_group], [leaf], False):
                 pass
@@ -265,11 +265,11 @@ class ParquetFile:
 def _in_step(stored: Iterator[dict[int, pa.Array]], others: Iterator[dict[int, pa.Array]]) -> Iterator[dict[int, Any]]:
     """The batches of ``stored``, each with the same rows of ``others``, whose batches may be cut elsewhere."""
     ahead: dict[int, pa.Array] = {}
-    for found in stored:
-        rows = len(next(iter(found.values()), ()))
+    for batch in stored:
+        rows = len(next(iter(batch.values()), ()))
         while len(next(iter(ahead.values()), ())) < rows and (more := next(others, None)):
             ahead = {c: pa.concat_arrays([ahead[c], array]) if ahead else array for c, array in more.items()}
-        yield {**found, **{c: array[:rows] for c, array in ahead.items()}}
+        yield {**batch, **{c: array[:rows] for c, array in ahead.items()}}
         ahead = {c: array[rows:] for c, array in ahead.items()}
 
 
@@ -358,12 +358,12 @@ _INT96: Final = {b"chunkmill:stored": b"INT96"}
 
 
 def is_int96(field: pa.Field) -> bool:
-    """Whether a column of a file's schema is stored as INT96, whose numbers are times without a unit of their own."""
+    """Return whether a column of a file's schema is stored as INT96: times without a unit of their own."""
     return bool(field.metadata == _INT96)
 
 
 def _is_coarser(meant: pa.DataType, datatype: pa.DataType) -> bool:
-    """Whether a file's Arrow schema means microseconds or less by a column that is read as ``datatype``."""
+    """Return whether a file's Arrow schema has microseconds or coarser for a column read as ``datatype``."""
     if pa.types.is_timestamp(meant):
         return bool(pa.types.is_timestamp(datatype) and meant.unit != "ns")
     return bool(meant == datatype)
@@ -391,13 +391,13 @@ BATCH_ROWS: Final = 65_536
 """Most rows that are read together, and most rows of a chunk."""
 
 _MOST_EXPANDED: Final = 4096 * MIB
-"""Most rows of a batch times the bytes of an unusual dictionary, which might be one text that every row has."""
+"""Most rows of a batch times the bytes of an unusual dictionary: each row might have the same long text."""
 
 _WIDTH = 8
 
 
 def check_row_groups(file: ParquetFile, row_groups: Sequence[int], leaves: Sequence[int]) -> _Expanded:
-    """Refuse row groups whose footer or page headers claim what cannot be; says what they may become.
+    """Refuse row groups with impossible footers or page headers; return the sizes that they may expand to.
 
     Raises ``ReadError``.
     """
@@ -427,7 +427,7 @@ def check_cells(file: ParquetFile, rows: int, leaves: Sequence[int], columns: in
 
 @contextmanager
 def placed(file: ParquetFile, row_groups: Sequence[int], leaves: Sequence[int]) -> Iterator[None]:
-    """Give a ``ReadError`` from within the byte where the damaged page, or else the column that fails, begins."""
+    """Give a ``ReadError`` from within the first byte of the damaged page, or else of the damaged column."""
     try:
         yield
     except ReadError as error:
@@ -513,7 +513,7 @@ class _Expanded(NamedTuple):
 def _check_column(file: ParquetFile, row_group: int, leaf: int) -> _Expanded:
     """Look at every page header of a stored column. Raises ``ReadError`` where they are not those of honest pages."""
     begin, end, column = _extent(file, row_group, leaf)
-    found = dictionary = 0
+    num_values = dictionary = 0
     size = column.value_bytes
     for page in _pages(file, begin, end, column):
         if page.is_dictionary:
@@ -521,10 +521,10 @@ def _check_column(file: ParquetFile, row_group: int, leaf: int) -> _Expanded:
                 dictionary = max(dictionary, page.uncompressed)
             size = max(size, column.values * page.uncompressed // max(page.values, 1))
         else:
-            found += page.values
-    if found < column.values:
+            num_values += page.values
+    if num_values < column.values:
         raise file.damaged(
-            f"{_place(column, row_group)} has {found:,} values and the footer counts {column.values:,}", begin
+            f"{_place(column, row_group)} has {num_values:,} values and the footer counts {column.values:,}", begin
         )
     return _Expanded(size, dictionary)
 
@@ -544,7 +544,7 @@ def _damaged_page(file: ParquetFile, row_group: int, leaf: int) -> ReadError | N
 
 
 def _extent(file: ParquetFile, row_group: int, leaf: int) -> tuple[int, int, StoredColumn]:
-    """The byte at which a stored column begins, the one at which it has to end, and what the footer says of it."""
+    """Return the first byte of a stored column, the byte at which it has to end, and its row of the footer."""
     column = file.footer.row_groups[row_group].columns[leaf]
     begin, size = column.start, column.compressed
     what = _place(column, row_group)
@@ -555,14 +555,14 @@ def _extent(file: ParquetFile, row_group: int, leaf: int) -> tuple[int, int, Sto
 
 def _pages(file: ParquetFile, begin: int, end: int, column: StoredColumn) -> Iterator[_Page]:
     """The pages of a column, each checked; ends where the column does, or has all its values."""
-    wanted, got = column.values, 0
+    wanted, num_values = column.values, 0
     limit = min(end + _PADDING, file.footer_at)
     stored = _Bytes(file, begin, limit)
     at = begin
-    while at < end and got < wanted:
+    while at < end and num_values < wanted:
         page = _page(file, stored, at, limit)
         yield page
-        got += 0 if page.is_dictionary else page.values
+        num_values += 0 if page.is_dictionary else page.values
         at = page.data + page.compressed
 
 
@@ -634,7 +634,7 @@ def read_columns(
 
 
 def open_file(path: str) -> ParquetFile:
-    """Open a file whose INT96 columns come in microseconds where nanoseconds cannot hold their times.
+    """Open a file. INT96 columns come in microseconds if nanoseconds cannot hold their times.
 
     Warns (``ReadWarning``) of such columns. Raises ``ReadError``.
     """
@@ -682,7 +682,7 @@ def _times_in(values: pa.Array) -> Iterator[pa.Array]:
 
 
 def _is_beyond(times: pa.Array) -> bool:
-    """Whether a time (us) is one that 64 bits of nanoseconds cannot hold."""
+    """Return whether a time (us) is beyond 64 bits of nanoseconds."""
     ends = pc.min_max(times.view(pa.int64()))
     lowest, highest = ends["min"].as_py(), ends["max"].as_py()
     return lowest is not None and (lowest < -_MOST_MICROSECONDS or highest > _MOST_MICROSECONDS)

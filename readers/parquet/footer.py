@@ -1,8 +1,8 @@
 """The footer of a Parquet file: row groups, stored columns, key/value pairs; and Thrift, in which it is written.
 
 Format: https://github.com/apache/parquet-format, ``FileMetaData``. It is read here too, beside the Parquet library, so
-that what it claims can be checked before the library believes it. Of Thrift's compact protocol there is as much as it
-takes to skip what nobody wants.
+that its claims can be checked before the library believes them. Thrift's compact protocol is read as far as needed to
+skip unused fields.
 """
 
 from __future__ import annotations
@@ -183,9 +183,9 @@ _UNKNOWN: Final = 11
 _CODES: Final = {1: 0, 2: 1, 3: 3, 4: 4, _DECIMAL: 5, 6: 6, 12: 19, 13: 20}
 """The older code that means the same, by the number of a logical type."""
 _UNITS: Final = {_TIME: {1: 7, 2: 8}, _TIMESTAMP: {1: 9, 2: 10}}
-"""That of times, by the number of their unit."""
+"""The ConvertedType of times, by the number of their unit."""
 _INTEGERS: Final = {(8 << i, signed): 11 + i + 4 * signed for i in range(4) for signed in (False, True)}
-"""That of integers, by their width in bits and whether they have a sign."""
+"""The ConvertedType of integers, by their width in bits and their sign."""
 
 
 class _Leaf(NamedTuple):
@@ -269,7 +269,7 @@ def _check_type(name: str, element: dict[int, Any], at: int) -> None:
 
 
 def _code(kind: int, given: dict[int, Any]) -> int | None:
-    """The older code that means a logical type; None where it has none."""
+    """Return the ConvertedType of a LogicalType, or None."""
     if kind in _UNITS:
         unit = given.get(2)
         return next((_UNITS[kind].get(u) for u in unit), None) if isinstance(unit, dict) else None
@@ -344,7 +344,7 @@ class ParquetFooter:
 def parse_footer(data: bytes, *, path: str, offset: int) -> ParquetFooter:
     """Parse a footer that begins at ``offset``.
 
-    Raises ``ReadError`` where it is no Thrift, is nested beyond reason, or lacks what it must have.
+    Raises ``ReadError`` if it is no Thrift, is nested beyond reason, or lacks a required field.
     """
     cursor = ThriftCursor(data)
     try:
@@ -394,10 +394,10 @@ def _column(cursor: ThriftCursor) -> StoredColumn:
     values = cursor.struct(_COLUMN)
     if _ENCRYPTION in values:
         raise UnsupportedError("a column of the file is encrypted", hint="Decrypt it before it is read.")
-    found: StoredColumn | None = values.get(3)
-    if found is None:
+    column: StoredColumn | None = values.get(3)
+    if column is None:
         raise ThriftError("a column without metadata", cursor.at)
-    return found
+    return column
 
 
 def _column_metadata(cursor: ThriftCursor) -> StoredColumn:

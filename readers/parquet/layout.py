@@ -33,7 +33,7 @@ class Expression(Protocol):
 
     @property
     def nullable(self) -> bool:
-        """Whether a value may be null."""
+        """Return whether a value may be null."""
         ...
 
     def evaluate(self, arrays: Mapping[int, pa.Array], length: int) -> pa.Array:
@@ -125,7 +125,7 @@ def _offsets(length: int) -> pa.Buffer:
 
 
 def becomes_numbers(datatype: pa.DataType) -> bool:
-    """Whether a column of this type can be part of a vector."""
+    """Return whether a column of this type can be part of a vector."""
     if pa.types.is_dictionary(datatype):
         return becomes_numbers(datatype.value_type)
     return bool(
@@ -173,7 +173,7 @@ Ints = npt.NDArray[np.int64]
 
 
 def is_index_type(datatype: pa.DataType) -> bool:
-    """Whether a column of this type can be a timeline."""
+    """Return whether a column of this type can be a timeline."""
     return (
         datatype in _INTEGERS
         or datatype in (pa.float64(), pa.float32())
@@ -190,8 +190,8 @@ def row_numbers(first: int, length: int) -> Timeline:
 def timeline(values: pa.Array, column: IndexColumn, *, path: str, first_row: int) -> Timeline:
     """Return an index column as the timeline of its name.
 
-    Integers, timestamps and durations count by the numbers that are stored, in the unit that the options name. Floats
-    are scaled to nanoseconds, then rounded; times beyond 64 bits become the earliest or latest there is. ``first_row``
+    Integers, timestamps and durations count by their stored numbers, in the unit of the options. Floats are scaled to
+    nanoseconds, then rounded; times beyond 64 bits become the earliest or latest possible. ``first_row``
     is the number of the first of ``values``. Warns (``ReadWarning``) of times that wrap around or are clamped. Raises
     ``ReadError`` for a null, for NaN, and for a float of a sequence that is no 64-bit integer.
     """
@@ -220,9 +220,9 @@ def _rounded(values: pa.Array, column: IndexColumn, path: str, first_row: int) -
         raise _no_time(column, "NaN", nan, path, first_row)
     scaled = values.to_numpy(zero_copy_only=False).astype(np.float64) * column.factor
     inside = (scaled >= -_LIMIT) & (scaled < _LIMIT)
-    kept = np.where(inside, scaled, 0)
-    whole = np.trunc(kept)
-    out = (whole + np.where(np.abs(kept - whole) >= 0.5, np.sign(kept), 0)).astype(np.int64)
+    numbers = np.where(inside, scaled, 0)
+    whole = np.trunc(numbers)
+    out = (whole + np.where(np.abs(numbers - whole) >= 0.5, np.sign(numbers), 0)).astype(np.int64)
     if not inside.all():
         _warn(
             f"{path}: index column {column.path!r}: {counted(int((~inside).sum()), 'time')} beyond 64 bits of"
@@ -278,7 +278,7 @@ def _timeline(name: str, kind: TimelineKind, values: Ints) -> Timeline:
 class _Named(NamedTuple):
     """A column of a group: its position in the file, and its name within the group.
 
-    ``refused``: the type of a column that cannot become numbers, which no rule takes.
+    ``refused``: the type of a column that cannot become numbers. No rule takes it.
     """
 
     position: int
@@ -316,15 +316,15 @@ def _entries(columns: Sequence[_Named], rules: Sequence[ColumnRule], *, bounded:
     entries: list[_Entry] = []
     for rule in rules:
         if rule.target == "Transform":
-            found = _transforms(columns, rule, taken, bounded=bounded)
+            matches = _transforms(columns, rule, taken, bounded=bounded)
         else:
-            found = [
+            matches = [
                 _Entry(_field_name(rule, m.sub_prefix, bounded=bounded), m.columns, rule, (), m.sub_prefix)
                 for m in _matches(columns, rule.target, rule.suffixes, taken, bounded=bounded)
             ]
-        for entry in found:
+        for entry in matches:
             taken.update(entry.columns, entry.rotation)
-        entries += found
+        entries += matches
     return entries + [_Entry(c.name, (c.position,)) for c in columns if c.position not in taken]
 
 
@@ -364,16 +364,16 @@ def _matches(
         if bounded and before and not before.endswith("_"):
             continue
         wanted = [free.get(before + end) for end in ends]
-        found = [c for c in wanted if c is not None]
-        if len(found) < len(wanted) or _refused(found, target):
+        present = [c for c in wanted if c is not None]
+        if len(present) < len(wanted) or _refused(present, target):
             continue
-        for c in found:
+        for c in present:
             free.pop(c.name, None)
-        yield _Match(before.removesuffix("_") if bounded else before, tuple(c.position for c in found))
+        yield _Match(before.removesuffix("_") if bounded else before, tuple(c.position for c in present))
 
 
 def _refused(columns: Sequence[_Named], target: str) -> bool:
-    """Whether a match cannot be used, which is said."""
+    """Return whether a match is unusable, and warn of it."""
     for column in columns:
         if column.refused is not None:
             what = "scalar" if target == "Scalars" else "archetype"
@@ -422,7 +422,7 @@ class _Group(NamedTuple):
 
 
 def _group_columns(columns: Sequence[_Named], options: ParquetOptions) -> list[_Group]:
-    """All groups, in the order in which their chunks come."""
+    """Return all groups, in the order of their chunks."""
     if options.column_grouping == "individual":
         return _individual(columns, options)
     if options.column_grouping == "prefix":
@@ -524,8 +524,7 @@ class ColumnLayout(NamedTuple):
 def compile_layout(schema: pa.Schema, options: ParquetOptions, *, path: str) -> ColumnLayout:
     """Compile the layout of ``schema``: the chunks that its columns become.
 
-    Raises ``ReadError`` where an index column is missing. Warns (``ReadWarning``) of columns that cannot be what the
-    options want.
+    Raises ``ReadError`` if an index column is missing. Warns (``ReadWarning``) of columns unfit for the options.
     """
     index, removed = _index_columns(schema, options, path)
     static = tuple(i for i, name in enumerate(schema.names) if name in options.static_columns)
@@ -549,7 +548,7 @@ def _named(position: int, field: pa.Field) -> _Named:
 def _index_columns(
     schema: pa.Schema, options: ParquetOptions, path: str
 ) -> tuple[tuple[tuple[int, IndexColumn], ...], set[int]]:
-    """The columns that become timelines, and all that are taken from the data for it."""
+    """Return the columns that become timelines, and all columns taken from the data for it."""
     wanted = {column.path: column for column in options.index_columns}
     used: dict[str, tuple[int, IndexColumn]] = {}
     removed: set[int] = set()

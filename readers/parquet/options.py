@@ -95,7 +95,7 @@ def _check(holds: bool, otherwise: str) -> None:
 
 
 NANOSECONDS: Final = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
-"""How many nanoseconds each unit has."""
+"""The nanoseconds of each unit."""
 
 GROUPINGS: Final = ("prefix", "individual", "explicit_prefixes")
 """The ways to put columns together."""
@@ -231,7 +231,7 @@ def _check_rule(rule: ColumnRule) -> None:
 
 
 def _warn_of_shadows(rules: Sequence[ColumnRule]) -> None:
-    """Say where an earlier rule would take the columns that a later, more specific one is for."""
+    """Warn of rules that take the columns of later, more specific rules."""
     for later, rule in enumerate(rules):
         for earlier, broad in enumerate(rules[:later]):
             same = len(broad.suffixes) == len(rule.suffixes) > 0

@@ -128,7 +128,7 @@ class ParquetReader(FrameReader):
     entity_path_prefix
         Prefix of every entity path, except for ``/__properties``.
     column_grouping
-        ``"prefix"``: columns that share what stands before the first ``delimiter`` go to one entity.
+        ``"prefix"``: columns that share the text before the first ``delimiter`` go to one entity.
         ``"individual"``: each column has its own. ``"explicit_prefixes"``: columns go by the longest of ``prefixes``
         that they begin with, the rest individually.
     delimiter
@@ -218,11 +218,11 @@ class ParquetReader(FrameReader):
 
     def info(self) -> list[ParquetInfo]:
         """The content of each file: rows, columns, types, encodings, sizes. Reads the footers. Raises ``ReadError``."""
-        found = []
+        infos = []
         for data in find_files(str(located(self._path))):
             with ParquetFile(data.path) as file:
-                found.append(_describe(file))
-        return found
+                infos.append(_describe(file))
+        return infos
 
     def stream(self, **options: Unpack[LayoutArguments]) -> LazyChunkStream:
         """A lazy stream of the chunks; each call reads the file anew.

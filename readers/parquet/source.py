@@ -38,21 +38,21 @@ from .layout import ChunkOutput, ColumnLayout, compile_layout, one_each, row_num
 from .options import ParquetOptions
 
 _BATCH_ROWS = 1024
-"""A change at a multiple of this row is told as one between batches, as Rerun does, which reads that many at once."""
+"""A change at a multiple of this row is reported as one between batches. Rerun does so: it reads that many at once."""
 
 
 def _is_comparable(datatype: pa.DataType) -> bool:
-    """Whether values of this type can be told apart."""
+    """Return whether values of this type can be compared."""
     if pa.types.is_dictionary(datatype):
         return _is_comparable(datatype.value_type)
     return bool(datatype.num_fields == 0)
 
 
 def check_static(name: str, values: pa.Array, first: pa.Array, *, first_row: int, path: str) -> None:
-    """Compare rows of a static column with the first row of all, ``first``, which holds that one value.
+    """Compare rows of a static column with ``first``, the value of the first row of all.
 
-    Raises ``ReadError`` where a value differs; a null does, even from a null. ``first_row`` is the number of the first
-    of ``values``.
+    Raises ``ReadError`` if a value differs; a null does, even from a null. ``first_row`` is the number of the first of
+    ``values``.
     """
     same: npt.NDArray[np.bool_]
     if pa.types.is_null(values.type):
@@ -129,10 +129,10 @@ def batch_chunks(
     *,
     path: str,
 ) -> Iterator[Chunk]:
-    """The chunks of a batch, whose columns are found by their positions in the schema.
+    """Yield the chunks of a batch; its columns are addressed by their positions in the schema.
 
-    One for each output, more where that would be too large. Rows are sorted stably by all timelines, taken in the order
-    of their names.
+    One chunk for each output, or several if one would be too large. Rows are sorted stably by all timelines, taken in
+    the order of their names.
     """
     if not outputs:
         return
@@ -168,8 +168,8 @@ def _whole(
 def _timelines(
     layout: ColumnLayout, arrays: Mapping[int, pa.Array], first_row: int, length: int, path: str
 ) -> tuple[Timeline, ...]:
-    found = [timeline(arrays[i], column, path=path, first_row=first_row) for i, column in layout.timelines]
-    return tuple(sorted(found, key=lambda t: t.name.encode())) or (row_numbers(first_row, length),)
+    timelines = [timeline(arrays[i], column, path=path, first_row=first_row) for i, column in layout.timelines]
+    return tuple(sorted(timelines, key=lambda t: t.name.encode())) or (row_numbers(first_row, length),)
 
 
 def properties_chunk(file: ParquetFile) -> Iterator[Chunk]:
@@ -208,7 +208,7 @@ def _list_of(datatype: pa.DataType) -> pa.DataType:
 
 
 SUFFIXES: Final = (".parquet", ".parq", ".pq")
-"""What a folder is searched for."""
+"""Suffixes of the files that a folder is searched for."""
 
 _HIDDEN: Final = (".", "_")
 _NO_VALUE: Final = "__HIVE_DEFAULT_PARTITION__"
@@ -231,30 +231,30 @@ class DataFile(NamedTuple):
 
 
 def find_files(path: str) -> list[DataFile]:
-    """The files that ``path`` means, sorted by their paths; names that begin with ``.`` or ``_`` are passed over.
+    """Return the files of ``path``, sorted by their paths; names that begin with ``.`` or ``_`` are skipped.
 
-    Raises ``SourceMissingError`` where there is none.
+    Raises ``SourceMissingError`` if there is no file.
     """
     if is_url(path):
         return _find_objects(ObjectUrl.of(path))
     if os.path.isdir(path):  # noqa: PTH112 (as text, which a pattern is too)
         root = Path(path)
-        found = list(_below(root))
+        files = list(_below(root))
     elif not os.path.lexists(path) and glob.has_magic(path):
         root = fixed_part(path)
         matching = sorted(map(Path, glob.glob(path, recursive=True)))  # noqa: PTH207 (takes absolute patterns too)
-        found = list(dict.fromkeys(file for p in matching for file in (_below(p) if p.is_dir() else [p] * _is_data(p))))
+        files = list(dict.fromkeys(file for p in matching for file in (_below(p) if p.is_dir() else [p] * _is_data(p))))
     else:
         return [DataFile(path)]
-    if not found:
+    if not files:
         raise SourceMissingError(
             "there is no Parquet file here", path=path, hint=f"Folders are searched for {', '.join(SUFFIXES)} files."
         )
-    return [DataFile(str(p), _partitions(p.relative_to(root).parts[:-1])) for p in found]
+    return [DataFile(str(p), _partitions(p.relative_to(root).parts[:-1])) for p in files]
 
 
 def exists(path: str) -> bool:
-    """Whether ``path`` is a file or a folder, or a pattern that some file matches; in a store likewise."""
+    """Return whether ``path`` is a file, a folder, or a pattern with a match; in a store likewise."""
     if is_url(path):
         url = ObjectUrl.of(path)
         return is_one_object(url) or glob.has_magic(url.key) or any(True for _ in bucket_of(url).list(url.key))
@@ -267,7 +267,7 @@ def partition_schema(files: Sequence[DataFile]) -> pa.Schema:
     for file in files:
         for key, value in file.partitions:
             values.setdefault(key, []).append(value)
-    return pa.schema([(key, pa.int64() if _are_numbers(found) else pa.string()) for key, found in values.items()])
+    return pa.schema([(key, pa.int64() if _are_numbers(texts) else pa.string()) for key, texts in values.items()])
 
 
 def partition_values(file: DataFile, field: pa.Field, length: int) -> pa.Array:
@@ -296,8 +296,8 @@ def _partitions(folders: Sequence[str]) -> tuple[tuple[str, str | None], ...]:
 def _find_objects(url: ObjectUrl) -> list[DataFile]:
     if is_one_object(url):
         return [DataFile(str(url))]
-    found = find_objects(url, SUFFIXES, hidden=_HIDDEN)
-    return [DataFile(str(f.url), _partitions(f.below.parts[:-1])) for f in found]
+    objects = find_objects(url, SUFFIXES, hidden=_HIDDEN)
+    return [DataFile(str(f.url), _partitions(f.below.parts[:-1])) for f in objects]
 
 
 def _below(folder: Path) -> Iterator[Path]:
@@ -342,8 +342,8 @@ def _plan_file(
 ) -> list[ParquetSplit]:
     """Divide a file into runs of row groups of about ``SPLIT_BYTES``; a larger row group by the outputs too.
 
-    ``wanted`` are the numbers of the outputs that are made, ``always`` the positions of the columns that are read
-    whatever is made. The splits depend on the file and on what is wanted alone.
+    ``wanted`` are the numbers of the outputs to make, ``always`` the positions of the columns read for any output. The
+    splits depend on nothing but the file and ``wanted``.
     """
     counts = [group.rows for group in file.footer.row_groups]
     firsts = list(accumulate(counts, initial=first_row))
@@ -451,7 +451,7 @@ class ParquetSource(Source[ParquetSplit]):
     def _plan(self, files: list[DataFile], coarse: frozenset[str]) -> tuple[list[ParquetSplit], frozenset[str]]:
         """The splits where INT96 columns ``coarse`` are in microseconds; and the columns that have to be, beside."""
         extra = partition_schema(files)
-        known: dict[pa.Schema, ColumnLayout] = {}
+        layouts_by_schema: dict[pa.Schema, ColumnLayout] = {}
         layouts: list[ColumnLayout] = []
         splits: list[ParquetSplit] = []
         first: dict[str, pa.Array] = {}
@@ -461,10 +461,10 @@ class ParquetSource(Source[ParquetSplit]):
             with ParquetFile(data.path, data.version, coarse) as file:
                 files[number] = data._replace(version=file.version)
                 schema = _full_schema(file.schema, extra)
-                if schema not in known:
-                    beyond |= _check_types(schema, known, coarse, data.path)
-                    known[schema] = compile_layout(schema, self.options, path=data.path)
-                layout = known[schema]
+                if schema not in layouts_by_schema:
+                    beyond |= _check_types(schema, layouts_by_schema, coarse, data.path)
+                    layouts_by_schema[schema] = compile_layout(schema, self.options, path=data.path)
+                layout = layouts_by_schema[schema]
                 layouts.append(layout)
                 static = self._static(layout)
                 counts = [group.rows for group in file.footer.row_groups]
@@ -494,11 +494,11 @@ class ParquetSource(Source[ParquetSplit]):
         assert self._shared is not None
         if not splits[-1].ends:
             return None
-        found = []
+        headers = []
         for layout in {id(layout): layout for layout in self._shared.layouts}.values():
             outputs = [output for output in layout.outputs if self._wants(output.entity_path)]
-            found += [chunk.header for chunk in empty_chunks(layout, outputs, path=self.path)]
-        schema = columns_of_headers(found)
+            headers += [chunk.header for chunk in empty_chunks(layout, outputs, path=self.path)]
+        schema = columns_of_headers(headers)
         return schema, frozenset((c.entity_path, c.component) for c in schema.component_columns())
 
     def entities(self) -> set[str]:
@@ -581,19 +581,19 @@ class ParquetSource(Source[ParquetSplit]):
 
 
 def _full_schema(schema: pa.Schema, extra: pa.Schema) -> pa.Schema:
-    """A file's columns, then those that folders add where it has none of that name."""
+    """Return a file's columns, then those of folders whose names it lacks."""
     return pa.schema([*schema, *(field for field in extra if field.name not in schema.names)])
 
 
 def _check_types(
-    schema: pa.Schema, known: Mapping[pa.Schema, ColumnLayout], coarse: Collection[str], path: str
+    schema: pa.Schema, layouts_by_schema: Mapping[pa.Schema, ColumnLayout], coarse: Collection[str], path: str
 ) -> set[str]:
-    """Refuse a file whose columns differ in type from those of the same name in the files before it.
+    """Refuse a file with columns of other types than those of the same name in earlier files.
 
-    Gives the names of INT96 columns that differ in their unit, which ``coarse`` makes microseconds in all files.
+    Return the names of INT96 columns that differ in their unit: ``coarse`` makes them microseconds in all files.
     """
     units: set[str] = set()
-    for other, field in ((other, field) for other in known for field in schema):
+    for other, field in ((other, field) for other in layouts_by_schema for field in schema):
         positions = other.get_all_field_indices(field.name)
         if not positions or any(other.field(i).type == field.type for i in positions):
             continue
@@ -623,7 +623,7 @@ def _read_first(
     counts: Sequence[int],
     first: dict[str, pa.Array],
 ) -> None:
-    """Remember the first value of each static column that has none yet."""
+    """Store the first value of each static column still without one."""
     wanted = [position for position in static if layout.schema.field(position).name not in first]
     for position in wanted:
         warn_of_incomparable(layout.schema.field(position).name, layout.schema.field(position).type)

@@ -1,4 +1,4 @@
-"""CDR messages as columns: by a template where their layouts agree, block by block where not."""
+"""CDR messages as columns: by a template if their layouts agree, else block by block."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Slot:
 
     @cached_property
     def columns(self) -> list[tuple[str, np.dtype[Any], int]]:
-        """For each value that has bytes its name in the template's record, its type, and where it is among all."""
+        """Return for each value with bytes its name in the template's record, its type, and its place among all."""
         several = zip(self.places, self.sizes, accumulate(self.sizes, initial=0), strict=False)
         return [(f"v{place}", np.dtype(f"V{size}"), at) for place, size, at in several if size]
 
@@ -89,7 +89,7 @@ class Template:
     nuls: tuple[int, ...]
 
     def fits(self, body: bytes) -> bool:
-        """Whether the message ``body``, which is at least as long, has this layout."""
+        """Return whether the message ``body``, at least as long, has this layout."""
         word = struct.Struct(f"{self.order}I").unpack_from
         same = all(word(body, place)[0] == value for place, value in self.words)
         return same and not any(body[place] for place in self.nuls)
@@ -231,7 +231,7 @@ class TemplateReader:
         self._places = places
         self._owner = owner
         self.alike = np.ones(len(places), np.bool_)
-        """Which messages really have the layout; what is read from the others is of no use."""
+        """Mask of the messages that really have the layout; values read from the others are useless."""
         self._named: list[tuple[str, np.ndarray]] = []
         self._stepped: list[tuple[Slot, np.ndarray]] = []
         self._buffers: dict[int, np.ndarray] = {}
@@ -393,10 +393,10 @@ def _split(
 
 
 def _assemble(node: Node, columns: Iterator[_Column], rows: int, batch: Batch) -> pa.Array:
-    """The array of ``rows`` values of type ``node`` that the next of ``columns`` hold.
+    """Return ``rows`` values of type ``node`` from the next of ``columns``.
 
-    Values that are wrong (text that is not UTF-8, a bool that is neither 0 nor 1) become faults of the batch; the
-    array is then not to be used.
+    Wrong values (text that is not UTF-8, a bool other than 0 and 1) become faults of the batch. Do not use the array
+    then.
     """
     if isinstance(node, MessageType):
         children = [_assemble(child, columns, rows, batch) for name, child in node.fields if name not in node.left_out]
@@ -511,21 +511,21 @@ class ColumnarReader:
         data, starts, ends, order = messages
         first = chosen[0]
         body = data[starts[first] + self._wire.header : ends[first]]
-        known = self._templates.get((order, len(body)))
-        if known is None or not known.fits(body.tobytes()):
+        template = self._templates.get((order, len(body)))
+        if template is None or not template.fits(body.tobytes()):
             try:
-                known = trace(self._node, body.tobytes(), order, self._wire)
+                template = trace(self._node, body.tobytes(), order, self._wire)
             except NoTemplateError:
                 return None
             if len(self._templates) >= _MOST_REMEMBERED:
                 self._templates.clear()
-            self._templates[order, len(body)] = known
-        alike = self._take_apart(known, messages, chosen)
+            self._templates[order, len(body)] = template
+        alike = self._take_apart(template, messages, chosen)
         if not alike.alike.all():
             chosen = chosen[alike.alike]
             if len(chosen) * _LEAST_ALIKE < len(alike.alike):
                 return None
-            alike = self._take_apart(known, messages, chosen)
+            alike = self._take_apart(template, messages, chosen)
         values = alike.array()
         return None if alike.batch.faults else (chosen, values)
 

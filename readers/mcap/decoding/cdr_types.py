@@ -1,4 +1,4 @@
-"""The types of ROS messages: as a tree, in Arrow, and compiled to the blocks in which they lie in bytes."""
+"""The types of ROS messages: as a tree, in Arrow, and compiled to blocks of bytes."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Primitive:
 
     @cached_property
     def is_bool(self) -> bool:
-        """Whether only 0 and 1 are values."""
+        """Return whether only 0 and 1 are values."""
         return bool(self.arrow == pa.bool_())
 
     @property
@@ -86,7 +86,7 @@ class Sequence:
 class MessageType:
     """A message type. One without fields takes one meaningless byte, as IDL demands, or none if not ``filled``.
 
-    Fields that are ``left_out`` are there in bytes, and stepped over.
+    Fields that are ``left_out`` have bytes, which are skipped.
     """
 
     name: str
@@ -96,7 +96,7 @@ class MessageType:
 
     @property
     def has_filler(self) -> bool:
-        """Whether that byte is there."""
+        """Return whether that byte is present."""
         return self.filled and not self.fields
 
     @cached_property
@@ -167,7 +167,7 @@ ROS1_WIRE: Final = Wire(0, 1, ended=False, exact=True)
 
 
 def is_wide(node: Node) -> bool:
-    """Whether a ``wstring`` occurs anywhere in the type."""
+    """Return whether a ``wstring`` occurs anywhere in the type."""
     if isinstance(node, Text):
         return node.wide
     if isinstance(node, Sequence):
@@ -187,7 +187,7 @@ class _Part:
 
 @dataclass(frozen=True)
 class FixedBlock:
-    """A run of parts without anything variable between them. Where each lies depends on the alignment it starts at.
+    """A run of parts without anything variable between them. Their places depend on the alignment of the start.
 
     With ``counted`` the last part is the element count (or byte length) of what follows the block.
     """
@@ -250,7 +250,7 @@ class TextVar:
 
 @dataclass(frozen=True)
 class PlainVar:
-    """Elements that are one block each and lie at equal distances; ``length`` of them, or as many as counted."""
+    """Elements of one block each, at equal distances; ``length`` of them, or as many as counted."""
 
     block: FixedBlock
     size: int
@@ -329,8 +329,8 @@ class Batch:
 
 
 class Frame:
-    """Places in a batch, all arrays int64 of one length: ``place`` is read next, ``base`` is what alignment counts
-    from, ``end`` is where the message ends, ``owner`` the message's index, ``row`` the row of the frame above.
+    """Places in a batch, all arrays int64 of one length: ``place`` is read next, alignment counts from ``base``,
+    the message ends at ``end``, ``owner`` is its index, ``row`` the row of the frame above.
     """
 
     __slots__ = ("base", "batch", "end", "owner", "place", "row")
@@ -355,7 +355,7 @@ class Frame:
             self.owner, self.row = self.owner[mask], self.row[mask]
 
     def require(self, good: np.ndarray, what: str) -> bool:
-        """Drop the rows where ``good`` does not hold, as faults of their messages; True when none was dropped."""
+        """Drop the rows without ``good``, as faults of their messages; return True if none was dropped."""
         if good.all():
             return True
         self.batch.faults.append((self.owner[~good], what))
@@ -393,7 +393,7 @@ def numbers(node: Primitive, items: np.ndarray, batch: Batch, owner: np.ndarray,
 
 
 def strings(payload: np.ndarray, offsets: np.ndarray, batch: Batch, owner: np.ndarray, path: str) -> pa.Array:
-    """Strings that lie one after the other; ``owner`` are the messages that have equal shares of them."""
+    """Return consecutive strings; ``owner`` are the messages, each with an equal share of them."""
     count = len(offsets) - 1
     wrong = not_utf8(payload, offsets)
     if len(wrong):

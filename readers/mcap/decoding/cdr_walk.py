@@ -59,7 +59,7 @@ class _Walker:
 
         Alignment counts from ``base``; raises :class:`_MisfitError` when one reaches past ``end``.
         """
-        found = np.empty(count, np.int64)
+        places = np.empty(count, np.int64)
         index = 0
         pattern: tuple[int, list[tuple[int, int]]] = (-1, [])
         while index < count:
@@ -69,7 +69,7 @@ class _Walker:
             for k in range(some):
                 group[k] = place
                 place = self.skip(var.program, place, base, end)
-            found[index : index + some] = group
+            places[index : index + some] = group
             index += some
             stride = place - start
             before, pattern = pattern, (stride, [(at - start, value) for at, value in self._words])
@@ -77,10 +77,10 @@ class _Walker:
                 times = self._repeats(
                     place, stride, pattern[1], min((count - index) // _GROUP, (end - place) // stride)
                 )
-                starts = np.add.outer(np.arange(1, times + 1) * stride, found[index - _GROUP : index])
-                found[index : index + times * _GROUP] = starts.reshape(-1)
+                starts = np.add.outer(np.arange(1, times + 1) * stride, places[index - _GROUP : index])
+                places[index : index + times * _GROUP] = starts.reshape(-1)
                 index, place = index + times * _GROUP, place + times * stride
-        return found, place
+        return places, place
 
     def _repeats(self, place: int, stride: int, words: list[tuple[int, int]], most: int) -> int:
         """Count how often ``words`` are there again after ``place``, every ``stride`` bytes; at most ``most``."""
@@ -89,8 +89,8 @@ class _Walker:
             some = min(step, most - times)
             good = np.ones(some, np.bool_)
             for at, value in words:
-                there = np.ndarray((some,), self._kind, self._array, place + times * stride + at, (stride,))
-                good &= there == value
+                values = np.ndarray((some,), self._kind, self._array, place + times * stride + at, (stride,))
+                good &= values == value
             if not good.all():
                 return times + int(good.argmin())
             times, step = times + some, 8 * step
@@ -260,7 +260,7 @@ def _locate_singly(
     after: np.ndarray,
     done: np.ndarray,
 ) -> None:
-    """Do what :func:`_locate` does for the rows that are left, one row after the other."""
+    """Do the same as :func:`_locate` for the remaining rows, one row after the other."""
     walker = _Walker(cursor.batch.data, cursor.batch.order)
     for row, place, base, end, owner in zip(
         cursor.row.tolist(),
@@ -311,7 +311,7 @@ class CdrEncoding:
 
 
 def _readings(order: str, kind: str) -> tuple[CdrEncoding, ...]:
-    """The meanings that a label may have, the standard's first; a parameter list has none that needs no member ids."""
+    """Return the meanings that a label may have, the standard's first. A parameter list has none without member ids."""
     plain = CdrEncoding(order)
     two = CdrEncoding(order, 4, headed_lists=True)
     delimited = CdrEncoding(order, 4, headed_lists=True, headed_structs=True)

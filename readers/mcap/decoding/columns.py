@@ -1,4 +1,4 @@
-"""A decoder of messages and the columns that it gives, made of bytes picked from many places at once."""
+"""The decoder of messages, and its columns: bytes picked from many places at once."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class MessageDecoder(ABC):
         return made
 
     def decode(self, data: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> Decoded:
-        """Decode messages that lie in ``data`` (uint8, 1-D): message ``i`` is ``data[starts[i]:ends[i]]``.
+        """Decode messages in ``data`` (uint8, 1-D): message ``i`` is ``data[starts[i]:ends[i]]``.
 
         ``starts`` and ``ends`` are int64 of equal length. Nothing outside a message's own bytes is read for it. A
         damaged message never raises: it is reported in :attr:`Decoded.bad`. At most 2 GiB of messages per call, more
@@ -100,8 +100,10 @@ class MessageDecoder(ABC):
 
     def _one_by_one(self, data: np.ndarray, starts: np.ndarray, ends: np.ndarray, faults: Faults) -> Iterable[Piece]:
         for index in range(len(starts)):
-            one, wrong = slice(index, index + 1), Faults()
-            yield from ((rows + index, values) for rows, values in self._by_column(data, starts[one], ends[one], wrong))
+            message, wrong = slice(index, index + 1), Faults()
+            yield from (
+                (rows + index, values) for rows, values in self._by_column(data, starts[message], ends[message], wrong)
+            )
             faults |= {index: wrong[0]} if wrong else {}
 
 
@@ -155,7 +157,7 @@ def pick(data: np.ndarray, size: int, places: np.ndarray) -> np.ndarray:
 def strided(data: np.ndarray, places: np.ndarray, size: int) -> tuple[np.ndarray, int, int]:
     """Return a buffer with the ``size`` bytes at each of ``places``, the first of these, and their distance.
 
-    The buffer is ``data`` itself where they lie at equal distances, else they are copied together.
+    The buffer is ``data`` itself if the distances are equal, else a copy of the bytes.
     """
     if len(places) > 1 and bool((np.diff(places) == (step := int(places[1] - places[0]))).all()) and step > 0:
         return data, int(places[0]), step
@@ -286,11 +288,11 @@ def spread(values: pa.Array, places: np.ndarray, rows: int) -> pa.Array:
 
 
 def names_of(values: np.ndarray, names: Mapping[int, str]) -> tuple[pa.Array, np.ndarray]:
-    """Return the name of each value of an enum, null where it has none, and which those are (bool)."""
-    known = np.array(sorted(names), np.uint64 if values.dtype == np.uint64 else np.int64)
-    if not len(known):
+    """Return the name of each value of an enum, null for unknown numbers, and a mask of those (bool)."""
+    numbers = np.array(sorted(names), np.uint64 if values.dtype == np.uint64 else np.int64)
+    if not len(numbers):
         return pa.nulls(len(values), pa.string()), np.ones(len(values), np.bool_)
-    index = np.searchsorted(known, values).clip(max=len(known) - 1)
-    unknown: np.ndarray = known[index] != values
-    texts = pa.array([names[number] for number in known.tolist()], pa.string())
+    index = np.searchsorted(numbers, values).clip(max=len(numbers) - 1)
+    unknown: np.ndarray = numbers[index] != values
+    texts = pa.array([names[number] for number in numbers.tolist()], pa.string())
     return texts.take(pa.array(index, mask=unknown if unknown.any() else None)), unknown

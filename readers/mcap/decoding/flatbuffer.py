@@ -62,7 +62,7 @@ class FlatNumber:
 
     @property
     def size(self) -> int:
-        """Bytes where it lies: inline."""
+        """Bytes that it takes inline."""
         return self.wire.itemsize
 
     @cached_property
@@ -163,8 +163,8 @@ class FlatVector:
 
 @dataclass(frozen=True)
 class FlatField:
-    """A field of a table: its place in the vtable counts from ``slot``. A number that is not there is ``default``, or
-    null where that is None, as everything else is. ``selector`` is the slot of the type, if the field is a union.
+    """A field of a table: its place in the vtable counts from ``slot``. A missing number is ``default``, or null if
+    that is None; any other missing value is null. ``selector`` is the slot of the type, if the field is a union.
     """
 
     name: str
@@ -233,7 +233,7 @@ class FlatRows(NamedTuple):
     owner: np.ndarray
 
     def at(self, chosen: np.ndarray) -> FlatRows:
-        """Those of a mask, or of indices."""
+        """Return the rows of a mask, or of indices."""
         return FlatRows(*(column[chosen] for column in self))
 
 
@@ -268,26 +268,26 @@ class FlatColumns:
         return good
 
     def _followed(self, node: FlatNode, rows: FlatRows, path: str) -> pa.Array:
-        """Build the values to which the offsets at ``rows`` refer; null where that lies outside of the message."""
+        """Build the values to which the offsets at ``rows`` refer; null for places outside of the message."""
         inside = (rows.place >= rows.start) & (rows.place + 4 <= rows.end)
-        kept = np.flatnonzero(self._check(rows, inside, f"{path}: it lies outside of the message"))
-        found = rows.at(kept)
-        offsets = self._word(found.place, "u4")
-        target = found.place + offsets
-        good = (offsets > 0) & (target + 4 <= found.end)
-        self._check(found, good, f"{path}: it refers to what lies outside of the message")
-        kept, found = kept[good], found.at(good)._replace(place=target[good])
+        chosen = np.flatnonzero(self._check(rows, inside, f"{path}: it lies outside of the message"))
+        targets = rows.at(chosen)
+        offsets = self._word(targets.place, "u4")
+        target = targets.place + offsets
+        good = (offsets > 0) & (target + 4 <= targets.end)
+        self._check(targets, good, f"{path}: it refers to what lies outside of the message")
+        chosen, targets = chosen[good], targets.at(good)._replace(place=target[good])
         if isinstance(node, FlatTable):
-            values, some = self._tables(node, found, path)
+            values, some = self._tables(node, targets, path)
         elif isinstance(node, FlatStruct):
-            some = self._check(found, found.place + node.size <= found.end, f"{path}: it does not fit")
-            values = self._inline(node, found.at(some), path)
+            some = self._check(targets, targets.place + node.size <= targets.end, f"{path}: it does not fit")
+            values = self._inline(node, targets.at(some), path)
         elif isinstance(node, FlatText):
-            values, some = self._texts(found, path)
+            values, some = self._texts(targets, path)
         else:
             assert isinstance(node, FlatVector)
-            values, some = self._vectors(node, found, path)
-        return spread(values, kept[some], len(rows.place))
+            values, some = self._vectors(node, targets, path)
+        return spread(values, chosen[some], len(rows.place))
 
     def _tables(self, node: FlatTable, rows: FlatRows, path: str) -> tuple[pa.Array, np.ndarray]:
         """Tables at the places of ``rows``, and for which there are any."""
@@ -307,47 +307,47 @@ class FlatColumns:
             offset = self._slot(entry.slot, vtable, length)
             fits = (offset == 0) | (offset + entry.node.size <= inline)
             offset[~self._check(rows, fits, f"{where}: it does not fit")] = 0
-            there = np.flatnonzero(offset)
-            at = rows.at(there)._replace(place=rows.place[there] + offset[there])
+            present = np.flatnonzero(offset)
+            at = rows.at(present)._replace(place=rows.place[present] + offset[present])
             if isinstance(entry.node, FlatUnion):
                 kinds = self._selectors(entry, rows, vtable, length, inline)
-                children.append(self._unions(entry.node, at, kinds[there], there, len(vtable), where))
+                children.append(self._unions(entry.node, at, kinds[present], present, len(vtable), where))
             elif isinstance(entry.node, FlatNumber):
-                children.append(self._numbers_or_default(entry, at, there, len(vtable), where))
+                children.append(self._numbers_or_default(entry, at, present, len(vtable), where))
             else:
-                children.append(spread(self._values(entry.node, at, where), there, len(vtable)))
+                children.append(spread(self._values(entry.node, at, where), present, len(vtable)))
         return pa.Array.from_buffers(node.arrow, len(vtable), [None], null_count=0, children=children), some
 
     def _slot(self, slot: int, vtable: np.ndarray, length: np.ndarray) -> np.ndarray:
-        """The offset in the table that its vtable has at ``slot``; 0 where there is none."""
+        """Return the offset in each table, from ``slot`` of its vtable; 0 if the table lacks the field."""
         offset = np.zeros(len(vtable), np.int64)
-        known = slot + 2 <= length
-        offset[known] = self._word(vtable[known] + slot, "u2")
+        present = slot + 2 <= length
+        offset[present] = self._word(vtable[present] + slot, "u2")
         return offset
 
     def _selectors(
         self, entry: FlatField, rows: FlatRows, vtable: np.ndarray, length: np.ndarray, inline: np.ndarray
     ) -> np.ndarray:
         offset = self._slot(entry.selector, vtable, length)
-        there = (offset > 0) & (offset < inline)
+        present = (offset > 0) & (offset < inline)
         kinds = np.zeros(len(vtable), np.int64)
-        kinds[there] = self._data[(rows.place + offset)[there]]
+        kinds[present] = self._data[(rows.place + offset)[present]]
         return kinds
 
     def _unions(
-        self, node: FlatUnion, at: FlatRows, kinds: np.ndarray, there: np.ndarray, count: int, path: str
+        self, node: FlatUnion, at: FlatRows, kinds: np.ndarray, present: np.ndarray, count: int, path: str
     ) -> pa.Array:
         """Unions; of a type that the schema does not know, null."""
         children = []
         for number, name, member in node.members:
             chosen = np.flatnonzero(kinds == number)
-            children.append(spread(self._followed(member, at.at(chosen), f"{path}.{name}"), there[chosen], count))
+            children.append(spread(self._followed(member, at.at(chosen), f"{path}.{name}"), present[chosen], count))
         valid = np.zeros(count, np.bool_)
-        valid[there] = np.isin(kinds, [number for number, _, _ in node.members])
+        valid[present] = np.isin(kinds, [number for number, _, _ in node.members])
         return pa.Array.from_buffers(node.arrow, count, [bitmap(valid)], children=children)
 
     def _values(self, node: FlatNode, rows: FlatRows, path: str) -> pa.Array:
-        """Values of which the places are known to lie inside, with all that is inline of them."""
+        """Build values whose places, and all their inline bytes, are inside of their messages."""
         if isinstance(node, FlatNumber | FlatStruct | FlatArray):
             return self._inline(node, rows, path)
         return self._followed(node, rows, path)
@@ -367,18 +367,20 @@ class FlatColumns:
         ]
         return pa.Array.from_buffers(node.arrow, len(rows.place), [None], null_count=0, children=children)
 
-    def _numbers_or_default(self, entry: FlatField, at: FlatRows, there: np.ndarray, count: int, path: str) -> pa.Array:
+    def _numbers_or_default(
+        self, entry: FlatField, at: FlatRows, present: np.ndarray, count: int, path: str
+    ) -> pa.Array:
         node = entry.node
         assert isinstance(node, FlatNumber)
-        found = pick(self._data, node.size, at.place).view(node.wire)
-        if len(there) == count:
-            return self._numbers(node, found, at.owner, path)
+        stored = pick(self._data, node.size, at.place).view(node.wire)
+        if len(present) == count:
+            return self._numbers(node, stored, at.owner, path)
         if entry.default is None:
-            return spread(self._numbers(node, found, at.owner, path), there, count)
+            return spread(self._numbers(node, stored, at.owner, path), present, count)
         values = np.full(count, entry.default, node.wire)
-        values[there] = found
+        values[present] = stored
         owner = np.zeros(count, np.int64)
-        owner[there] = at.owner
+        owner[present] = at.owner
         return self._numbers(node, values, owner, path)
 
     def _numbers(self, node: FlatNumber, values: np.ndarray, owner: np.ndarray, path: str) -> pa.Array:
@@ -486,9 +488,9 @@ _SCHEMA: Final = _table(
 
 
 def _parse_flatbuffer(schema_name: str, schema_data: bytes) -> FlatTable:
-    """The table ``schema_name`` of a binary schema; its root table when it has none of that name.
+    """Return the table ``schema_name`` of a binary schema, or its root table if it has no table of that name.
 
-    Deprecated fields are left out. Raises :class:`SchemaError`, also for what is not read: tables that contain
+    Deprecated fields are left out. Raises :class:`SchemaError`, also for unsupported schemas: tables that contain
     themselves, vectors of unions, and 64-bit offsets.
     """
     if len(schema_data) > MAX_SCHEMA_BYTES:
@@ -526,57 +528,57 @@ class _Builder:
         self._objects = [*(schema["objects"] or ())]
         self._enums = [*(schema["enums"] or ())]
         self._done: dict[int, FlatTable | FlatStruct] = {}
-        self.by_name = {found["name"]: index for index, found in enumerate(self._objects)}
+        self.by_name = {definition["name"]: index for index, definition in enumerate(self._objects)}
 
     def object(self, index: int, above: tuple[int, ...]) -> FlatTable | FlatStruct:
-        """The table or struct of that number, which stands in those ``above``."""
+        """Return the table or struct of that number, contained in those ``above``."""
         if not 0 <= index < len(self._objects):
             raise SchemaError(f"it has no definition number {index}")
-        found = self._objects[index]
-        name = found["name"]
+        definition = self._objects[index]
+        name = definition["name"]
         if index in above:
             raise SchemaError(f"{name} contains itself")
         if len(above) >= MAX_NESTING:
             raise SchemaError(f"it nests deeper than {MAX_NESTING} levels")
         if index not in self._done:
-            build = self._struct if found["is_struct"] else self._table
-            node = build(found, (*above, index))
+            build = self._struct if definition["is_struct"] else self._table
+            node = build(definition, (*above, index))
             if node.leaves > MAX_SCHEMA_FIELDS:
                 raise SchemaError(f"{name} expands to more than {MAX_SCHEMA_FIELDS:,} fields")
             self._done[index] = node
         return self._done[index]
 
-    def _struct(self, found: Any, above: tuple[int, ...]) -> FlatStruct:
-        size = found["bytesize"]
+    def _struct(self, definition: Any, above: tuple[int, ...]) -> FlatStruct:
+        size = definition["bytesize"]
         members, places = [], []
-        for entry in sorted(found["fields"] or (), key=lambda entry: entry["offset"]):
+        for entry in sorted(definition["fields"] or (), key=lambda entry: entry["offset"]):
             node = self._node(entry, above)
             if not isinstance(node, FlatNumber | FlatStruct | FlatArray):
-                raise SchemaError(f"{found['name']}.{entry['name']} cannot lie in a struct")
+                raise SchemaError(f"{definition['name']}.{entry['name']} cannot lie in a struct")
             if not 0 < entry["offset"] + node.size <= size <= _LARGEST_STRUCT:
-                raise SchemaError(f"{found['name']}.{entry['name']} does not fit into its struct")
+                raise SchemaError(f"{definition['name']}.{entry['name']} does not fit into its struct")
             members.append((entry["name"], node))
             places.append(entry["offset"])
         if not members:
-            raise SchemaError(f"the struct {found['name']} has no members")
-        _check_names(found["name"], [name for name, _ in members])
-        return FlatStruct(found["name"], tuple(members), tuple(places), size)
+            raise SchemaError(f"the struct {definition['name']} has no members")
+        _check_names(definition["name"], [name for name, _ in members])
+        return FlatStruct(definition["name"], tuple(members), tuple(places), size)
 
-    def _table(self, found: Any, above: tuple[int, ...]) -> FlatTable:
+    def _table(self, definition: Any, above: tuple[int, ...]) -> FlatTable:
         entries, seen = [], 0
-        for entry in sorted(found["fields"] or (), key=lambda entry: entry["id"]):
+        for entry in sorted(definition["fields"] or (), key=lambda entry: entry["id"]):
             if entry["deprecated"]:
                 continue
             node, slot = self._node(entry, above), entry["offset"]
             if slot < 4 or entry["offset64"]:
-                raise SchemaError(f"{found['name']}.{entry['name']} lies where it cannot be read")
+                raise SchemaError(f"{definition['name']}.{entry['name']} lies where it cannot be read")
             selector = slot - 2 if isinstance(node, FlatUnion) else 0
             entries.append(FlatField(entry["name"], slot, node, _default(node, entry), selector))
             seen += node.leaves
             if seen > MAX_SCHEMA_FIELDS:
-                raise SchemaError(f"{found['name']} expands to more than {MAX_SCHEMA_FIELDS:,} fields")
-        _check_names(found["name"], [entry.name for entry in entries])
-        return FlatTable(found["name"], tuple(entries))
+                raise SchemaError(f"{definition['name']} expands to more than {MAX_SCHEMA_FIELDS:,} fields")
+        _check_names(definition["name"], [entry.name for entry in entries])
+        return FlatTable(definition["name"], tuple(entries))
 
     def _node(self, field: Any, above: tuple[int, ...]) -> FlatNode:
         type_ = field["type"]

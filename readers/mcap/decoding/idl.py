@@ -1,7 +1,7 @@
 """Schemas ``ros2idl`` and ``omgidl``: OMG IDL parsed into the tree of message types.
 
 The grammar is that of IDL 4.2 (OMG formal/2018-01-05), building blocks for core data types, extended data types and
-annotations; what cannot be read is refused only where a message uses it.
+annotations. A construct that cannot be read is an error only if a message uses it.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class _Tokens:
             depth += (word == opening) - (word == closing)
 
     def error(self, what: str) -> SchemaError:
-        """An error that says where."""
+        """Return an error with the place in the text."""
         line = self._text.count("\n", 0, self._place) + 1
         return SchemaError(f"line {line}: {what}, found {self.next[:40]!r}" if self.next else f"it ends: {what}")
 
@@ -174,13 +174,13 @@ _WORDS: Final = {
 _UNSIGNED: Final = {"short": "uint16", "long": "uint32"}
 _UNREADABLE: Final = ("wchar", "any", "Object", "fixed", "map", "ValueBase")
 _CHANGES: Final = ("optional", "mutable", "external")
-"""Annotations with which members lie otherwise in a message than without."""
+"""Annotations that change the layout of members in a message."""
 
 
 @dataclass(frozen=True)
 class Type:
-    """A type as it is written: a primitive, ``string``, ``wstring``, ``sequence`` of another, a ``name``, or ``other``,
-    which cannot be read (``word`` says what it is). ``lengths`` are array dimensions.
+    """A type as it is written: a primitive, ``string``, ``wstring``, ``sequence`` of another, a ``name``, or ``other``
+    for an unreadable ``word``. ``lengths`` are array dimensions.
     """
 
     kind: str
@@ -212,7 +212,7 @@ Declaration = StructDecl | AliasDecl
 
 
 def read_idl(schema_name: str, schema_data: bytes) -> dict[Name, Declaration]:
-    """All types that the sections of ``schema_data`` declare. Raises :class:`SchemaError`."""
+    """Return all types that the sections of ``schema_data`` declare. Raises :class:`SchemaError`."""
     if len(schema_data) > MAX_SCHEMA_BYTES:
         raise SchemaError(f"the definition of {schema_name} has {len(schema_data):,} bytes, too many")
     text = schema_data.decode("utf-8", errors="replace")
@@ -220,14 +220,14 @@ def read_idl(schema_name: str, schema_data: bytes) -> dict[Name, Declaration]:
         raise SchemaError("it has sections that are not IDL")
     parser = _Parser(_Tokens(_HEAD.sub("", text)))
     parser.definitions((), "")
-    return parser.found
+    return parser.declarations
 
 
 class _Parser:
     def __init__(self, tokens: _Tokens) -> None:
         self._tokens = tokens
         self._constants: dict[Name, int] = {}
-        self.found: dict[Name, Declaration] = {}
+        self.declarations: dict[Name, Declaration] = {}
 
     def definitions(self, scope: Name, closing: str) -> None:
         """Definitions up to ``closing``."""
@@ -259,10 +259,10 @@ class _Parser:
 
     def _annotations(self) -> dict[str, int | None]:
         """Annotations by their last name, with their value where it is a whole number."""
-        tokens, found = self._tokens, dict[str, int | None]()
+        tokens, values = self._tokens, dict[str, int | None]()
         while tokens.take("@"):
             name = tokens.scoped()[-1]
-            found[name] = None
+            values[name] = None
             if tokens.next != "(":
                 continue
             if name in ("bit_bound", "extensibility"):
@@ -270,13 +270,13 @@ class _Parser:
                 if name == "bit_bound":
                     if tokens.take("value"):
                         tokens.expect("=")
-                    found[name] = tokens.integer(self._value_of)
+                    values[name] = tokens.integer(self._value_of)
                 else:
-                    found[tokens.scoped()[-1].lower()] = None
+                    values[tokens.scoped()[-1].lower()] = None
                 tokens.expect(")")
             else:
                 tokens.skip_group("(", ")")
-        return found
+        return values
 
     def _struct(self, scope: Name, annotations: dict[str, int | None]) -> None:
         tokens = self._tokens
@@ -349,11 +349,11 @@ class _Parser:
         self._add(name, AliasDecl(scope, Type(f"uint{_width(bits)}" if word == "bitmask" else "other", word)))
 
     def _add(self, name: Name, declaration: Declaration) -> None:
-        self.found.setdefault(name, declaration)
+        self.declarations.setdefault(name, declaration)
 
     def _declarators(self, scope: Name) -> list[tuple[str, tuple[int, ...]]]:
         """``a, b[3][4];``: names and dimensions."""
-        tokens, found = self._tokens, []
+        tokens, declarators = self._tokens, []
         while True:
             name, lengths = tokens.name(), []
             while tokens.take("["):
@@ -361,10 +361,10 @@ class _Parser:
                 tokens.expect("]")
             if len(lengths) > MAX_NESTING:
                 raise SchemaError(f"{name} has more than {MAX_NESTING} dimensions")
-            found.append((name, tuple(lengths)))
+            declarators.append((name, tuple(lengths)))
             if not tokens.take(","):
                 tokens.expect(";")
-                return found
+                return declarators
 
     def _type(self, scope: Name, depth: int) -> Type:
         tokens = self._tokens
@@ -454,7 +454,7 @@ _BUILTINS: Final[dict[Name, MessageType]] = {
 
 
 def parse_idl(schema_name: str, schema_data: bytes) -> MessageType:
-    """The struct that ``schema_data`` declares for ``schema_name``, ``pkg/msg/Type`` or ``pkg::msg::Type``.
+    """Return the struct that ``schema_data`` declares for ``schema_name``, ``pkg/msg/Type`` or ``pkg::msg::Type``.
 
     Modules, structs (with a base), typedefs, sequences and strings with their bounds, arrays, constants, enums (their
     number, int32) and bitmasks are read, annotations skipped. Messages that ROS generates around the parts of a service
@@ -480,7 +480,7 @@ def parse_idl(schema_name: str, schema_data: bytes) -> MessageType:
 
 
 def _generate(declared: dict[Name, Declaration]) -> None:
-    """Declare what ROS generates around the parts of services and actions, which their IDL lacks."""
+    """Declare the messages that ROS generates around the parts of services and actions; their IDL lacks them."""
     for name in list(declared):
         if name[-1].endswith("_Feedback"):
             action = name[-1].removesuffix("_Feedback")

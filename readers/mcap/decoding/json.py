@@ -22,7 +22,7 @@ from ....engine.limits import MAX_CELLS, MAX_ELEMENTS, MAX_NESTING, MAX_SCHEMA_B
 from .columns import Faults, MessageDecoder, Piece, SchemaError
 
 REST: Final = "additionalProperties"
-"""The field of a record that holds what else an object has, as JSON text."""
+"""The field of a record with the other members of an object, as JSON text."""
 
 _SHOWN: Final = 40
 _INTEGRAL: Final = 2.0**53
@@ -52,7 +52,7 @@ class Leaf:
 
     @property
     def by_column(self) -> bool:
-        """Whether Arrow's own JSON reader can read it."""
+        """Return whether Arrow's own JSON reader can read it."""
         return self.kind != "any"
 
 
@@ -149,7 +149,7 @@ def as_text(value: Any, path: str = "") -> str:
 
 
 def _check_keys(value: Any, path: str) -> None:
-    """Raise :class:`MisfitError` where a map within ``value`` has keys that are no texts."""
+    """Raise :class:`MisfitError` if a map within ``value`` has keys other than texts."""
     left = [value]
     while left:
         some = left.pop()
@@ -215,8 +215,8 @@ def _bytes(value: Any, path: str) -> bytes:
 def from_base64(text: str) -> bytes:
     """Decode a base64 text. Raises ``ValueError`` for any other text.
 
-    The library decodes 1 kB in 0.7 microseconds and 1 MB in 70, where Python's own takes 8 and 6,000. It refuses texts
-    whose last bits are not zero, which other programs write: those are left to Python's.
+    The library decodes 1 kB in 0.7 microseconds and 1 MB in 70; Python's own takes 8 and 6,000. It refuses texts with
+    last bits other than zero. Other programs write those: they are left to Python's.
     """
     try:
         return pybase64.b64decode(text, validate=True)
@@ -245,7 +245,7 @@ def wired(node: JsonNode) -> pa.DataType:
 
 
 def _has_bytes(node: JsonNode) -> bool:
-    """Whether base64 is declared anywhere."""
+    """Return whether base64 is declared anywhere."""
     if isinstance(node, Leaf):
         return node.kind == "base64"
     if isinstance(node, ListOf):
@@ -392,20 +392,20 @@ class _Builder:
     def _referenced(self, reference: str, above: tuple[str, ...], depth: int) -> JsonNode:
         if reference in above or not reference.startswith("#"):
             return _ANY  # recursion, or another document
-        found = self._root
+        target = self._root
         for step in reference[1:].split("/")[1:]:
             key = unquote(step).replace("~1", "/").replace("~0", "~")
-            if isinstance(found, list) and key.isdecimal() and int(key) < len(found):
-                found = found[int(key)]
-            elif isinstance(found, dict) and key in found:
-                found = found[key]
+            if isinstance(target, list) and key.isdecimal() and int(key) < len(target):
+                target = target[int(key)]
+            elif isinstance(target, dict) and key in target:
+                target = target[key]
             else:
                 raise SchemaError(f"it refers to {reference[:80]}, which it does not have")
-        return self.build(found, (*above, reference), depth + 1)
+        return self.build(target, (*above, reference), depth + 1)
 
 
 def _kind(schema: dict[str, Any]) -> str:
-    """The one type that a schema allows beside null, or an empty text."""
+    """Return the one type that a schema allows beside null, or an empty text."""
     declared = schema.get("type")
     if isinstance(declared, list):
         kinds = {kind for kind in declared if kind != "null"} or {"null"}
@@ -432,7 +432,7 @@ def _kind_of_values(values: list[Any]) -> str:
 
 
 def _is_large(schema: dict[str, Any]) -> bool:
-    """Whether no negative number is allowed, and some are that int64 does not hold."""
+    """Return whether negative numbers are excluded, and numbers beyond int64 are allowed."""
     low, high = schema.get("minimum"), schema.get("maximum")
     if not isinstance(low, int | float) or not isinstance(high, int | float):
         return False
@@ -458,9 +458,9 @@ _Messages = list[tuple[int, memoryview]]
 
 
 class Parser(NamedTuple):
-    """The reading of a message: ``parse`` gives its value, ``text`` the JSON text of one that nothing is declared of;
-    both raise :class:`MisfitError`. ``items`` is at least the number of values in it, or more than what is given;
-    ``objects`` at least the number of its objects.
+    """The reading of a message: ``parse`` returns its value, ``text`` the JSON text of an undeclared value; both raise
+    :class:`MisfitError`. ``items`` is at least the number of values in it, or more than the given number; ``objects``
+    is at least the number of its objects.
     """
 
     parse: Callable[[bytes], Any]
@@ -554,7 +554,7 @@ class _SchemaDecoder(MessageDecoder):
 
 
 def _has_infinity(array: pa.Array) -> bool:
-    """Whether an infinite number is anywhere in it."""
+    """Return whether an infinite number is anywhere in it."""
     if pa.types.is_struct(array.type):
         return any(_has_infinity(array.field(index)) for index in range(array.type.num_fields))
     if pa.types.is_list(array.type):
@@ -563,10 +563,10 @@ def _has_infinity(array: pa.Array) -> bool:
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    members = dict(pairs)
+    if len(members) < len(pairs):
         raise MisfitError("a key is there twice in one object")
-    return found
+    return members
 
 
 def _finite(text: str) -> float:
@@ -616,9 +616,9 @@ def _count_objects(message: bytes) -> int:
 class JsonDecoder(_SchemaDecoder):
     """Decodes JSON messages of a ``jsonschema`` schema, or of none.
 
-    See :func:`~.json_types.parse_json_schema` for what becomes of which type. A message that has what its schema does
-    not declare, or declares otherwise, is bad, and so is one with a key that is there twice, with a number that does
-    not fit, or that is not UTF-8. ``NaN`` and ``Infinity``, which many write, are numbers.
+    See :func:`parse_json_schema` for the types. A message is bad if a value is undeclared or of another type than
+    declared, if a key occurs twice, if a number does not fit, or if it is not UTF-8. ``NaN`` and ``Infinity``, which
+    many write, are numbers.
     """
 
     parser = Parser(_parse, _as_it_is, _count, _count_objects)
@@ -749,9 +749,9 @@ def _majors(message: bytes) -> Iterator[int]:
 class CborDecoder(_SchemaDecoder):
     """Decodes CBOR messages of a ``jsonschema`` schema, or of none.
 
-    Types are those of :class:`JsonDecoder`: what a JSON Schema declares, and JSON text for the rest, in
-    which bytes are base64. As RFC 8949, section 6.1, has it, a tag is ignored and what it tags is taken; big numbers
-    count as numbers, ``undefined`` as null. References to other places of the message cannot be read.
+    Types are those of :class:`JsonDecoder`: as declared by a JSON Schema, and JSON text for the rest, with bytes as
+    base64. By RFC 8949, section 6.1, a tag is ignored and its value is taken; big numbers count as numbers,
+    ``undefined`` as null. References to other places of the message cannot be read.
     """
 
     parser = Parser(_parse_cbor, _text_cbor, _items_of_cbor, _maps_of_cbor)

@@ -86,7 +86,7 @@ def _from_bits(kind: int, bits: np.ndarray) -> np.ndarray:
 
 
 def unpack(data: np.ndarray, kind: int, first: np.ndarray, last: np.ndarray) -> _Repeated:
-    """All values of the stretches ``data[first[i]:last[i]]``."""
+    """Return all values of the stretches ``data[first[i]:last[i]]``."""
     dtype = FIXED.get(kind)
     lengths = last - first
     if dtype is not None:
@@ -108,7 +108,7 @@ def unpack(data: np.ndarray, kind: int, first: np.ndarray, last: np.ndarray) -> 
 
 
 def _unpack_tiles(payload: np.ndarray, kind: int, total: int) -> tuple[np.ndarray, np.ndarray]:
-    """``total`` numbers from their bytes, a tile at a time, and the places where those end that are too long."""
+    """Return ``total`` numbers from their bytes, a tile at a time, and the ends of the numbers that are too long."""
     values = np.empty(total, _from_bits(kind, np.empty(0, np.int64)).dtype)
     wrong, start, filled = [np.empty(0, np.int64)], 0, 0
     while start < len(payload):
@@ -154,26 +154,26 @@ class _Columns:
         return pa.Array.from_buffers(node.arrow, rows, [None], null_count=0, children=children)
 
     def _field(self, field: ProtoField, scan: Scan, places: Places) -> pa.Array:
-        found, rows = scan.take(field.number), len(places.place)
+        occurrences, rows = scan.take(field.number), len(places.place)
         if field.is_map:
-            return self._map(field, found, places)
+            return self._map(field, occurrences, places)
         if field.repeated:
-            return self._repeated(field, found, places)
-        if not len(found.rows) and field.present:
+            return self._repeated(field, occurrences, places)
+        if not len(occurrences.rows) and field.present:
             return pa.nulls(rows, field.element)
-        again = found.rows[1:] == found.rows[:-1]
+        again = occurrences.rows[1:] == occurrences.rows[:-1]
         if again.any():
             if field.message is not None:
-                self.odd.append(places.owner[found.rows[1:][again]])
+                self.odd.append(places.owner[occurrences.rows[1:][again]])
             last = np.append(~again, True)
-            found = Occurrences(*(column[last] for column in found))
+            occurrences = Occurrences(*(column[last] for column in occurrences))
         valid = None
-        if field.present and len(found.rows) < rows:
+        if field.present and len(occurrences.rows) < rows:
             valid = np.zeros(rows, np.bool_)
-            valid[found.rows] = True
+            valid[occurrences.rows] = True
         if field.message is not None:
-            return self._nested(field.message, found, places, valid)
-        return self._values(field, found, places.owner, rows, valid)
+            return self._nested(field.message, occurrences, places, valid)
+        return self._values(field, occurrences, places.owner, rows, valid)
 
     def _oneof(self, entry: ProtoOneof, scan: Scan, places: Places) -> pa.Array:
         rows = len(places.place)
@@ -184,16 +184,18 @@ class _Columns:
         children = [self._field(member, scan, places) for member in entry.members]
         return pa.Array.from_buffers(entry.arrow.type, rows, [bitmap(chosen > 0)], children=children)
 
-    def _nested(self, node: ProtoMessage, found: Occurrences, places: Places, valid: np.ndarray | None) -> pa.Array:
+    def _nested(
+        self, node: ProtoMessage, occurrences: Occurrences, places: Places, valid: np.ndarray | None
+    ) -> pa.Array:
         """Messages within messages, null where unset."""
         rows = len(places.place)
-        if len(found.rows) == rows:
-            return self.messages(node, Places(found.first, found.last, places.owner))
-        if valid is not None and 2 * len(found.rows) < rows:
-            some = self.messages(node, Places(found.first, found.last, places.owner[found.rows]))
-            return spread(some, found.rows, rows)
+        if len(occurrences.rows) == rows:
+            return self.messages(node, Places(occurrences.first, occurrences.last, places.owner))
+        if valid is not None and 2 * len(occurrences.rows) < rows:
+            some = self.messages(node, Places(occurrences.first, occurrences.last, places.owner[occurrences.rows]))
+            return spread(some, occurrences.rows, rows)
         first, last = np.zeros(rows, np.int64), np.zeros(rows, np.int64)
-        first[found.rows], last[found.rows] = found.first, found.last
+        first[occurrences.rows], last[occurrences.rows] = occurrences.first, occurrences.last
         array = self.messages(node, Places(first, last, places.owner))
         if valid is None:
             return array
@@ -201,19 +203,19 @@ class _Columns:
         return pa.Array.from_buffers(node.arrow, rows, [bitmap(valid)], children=children)
 
     def _values(
-        self, field: ProtoField, found: Occurrences, owner: np.ndarray, rows: int, valid: np.ndarray | None
+        self, field: ProtoField, occurrences: Occurrences, owner: np.ndarray, rows: int, valid: np.ndarray | None
     ) -> pa.Array:
         """Numbers, texts and enum values in their rows, defaults elsewhere; ``owner`` has one entry a row."""
-        dense = len(found.rows) == rows
+        dense = len(occurrences.rows) == rows
         if field.kind in _TEXT:
-            lengths = found.last - found.first
-            payload = gather(self._data, found.first, lengths)
+            lengths = occurrences.last - occurrences.first
+            payload = gather(self._data, occurrences.first, lengths)
             if not dense:
-                lengths = _with_default(lengths, found.rows, rows, 0)
+                lengths = _with_default(lengths, occurrences.rows, rows, 0)
             return self._text(field, payload, offsets_of(lengths), owner, valid)
-        values = _read_numbers(self._data, field.kind, found.first)
+        values = _read_numbers(self._data, field.kind, occurrences.first)
         if not dense:
-            values = _with_default(values, found.rows, rows, 0 if field.enum is None else field.enum.default)
+            values = _with_default(values, occurrences.rows, rows, 0 if field.enum is None else field.enum.default)
         return self._numbers(field, values, owner, valid)
 
     def _text(
@@ -235,60 +237,62 @@ class _Columns:
         children = [names, numbers_of(pa.int32(), values)]
         return pa.Array.from_buffers(ENUM_TYPE, len(values), [bitmap(valid)], children=children)
 
-    def _repeated(self, field: ProtoField, found: Occurrences, places: Places) -> pa.Array:
+    def _repeated(self, field: ProtoField, occurrences: Occurrences, places: Places) -> pa.Array:
         rows = len(places.place)
-        if not len(found.rows):
+        if not len(occurrences.rows):
             return pa.nulls(rows, field.arrow.type)
-        owner = places.owner[found.rows]
+        owner = places.owner[occurrences.rows]
         if field.message is not None:
-            values = self.messages(field.message, Places(found.first, found.last, owner))
-            counts = np.bincount(found.rows, minlength=rows)
-        elif found.packed.any():
-            unpacked = self._unpack(field, found, owner)
-            counts = np.bincount(found.rows, weights=unpacked.counts, minlength=rows).astype(np.int64)
+            values = self.messages(field.message, Places(occurrences.first, occurrences.last, owner))
+            counts = np.bincount(occurrences.rows, minlength=rows)
+        elif occurrences.packed.any():
+            unpacked = self._unpack(field, occurrences, owner)
+            counts = np.bincount(occurrences.rows, weights=unpacked.counts, minlength=rows).astype(np.int64)
             values = self._numbers(field, unpacked.values, np.repeat(owner, unpacked.counts), None)
         else:
-            if len(found.rows) > MAX_CELLS:
+            if len(occurrences.rows) > MAX_CELLS:
                 raise TooManyCellsError
-            every = found._replace(rows=np.arange(len(found.rows)))
-            values = self._values(field, every, owner, len(found.rows), None)
-            counts = np.bincount(found.rows, minlength=rows)
+            every = occurrences._replace(rows=np.arange(len(occurrences.rows)))
+            values = self._values(field, every, owner, len(occurrences.rows), None)
+            counts = np.bincount(occurrences.rows, minlength=rows)
         return lists(field.arrow.type, counts, values, counts > 0)
 
-    def _unpack(self, field: ProtoField, found: Occurrences, owner: np.ndarray) -> _Repeated:
-        single = ~found.packed
+    def _unpack(self, field: ProtoField, occurrences: Occurrences, owner: np.ndarray) -> _Repeated:
+        single = ~occurrences.packed
         if single.any():
             self.odd.append(owner[single])
-            empty = np.where(single, 0, found.last)
-            found = found._replace(first=np.where(single, 0, found.first), last=empty)
-        if field.kind not in FIXED and int((found.last - found.first).sum()) > MAX_CELLS:
+            empty = np.where(single, 0, occurrences.last)
+            occurrences = occurrences._replace(first=np.where(single, 0, occurrences.first), last=empty)
+        if field.kind not in FIXED and int((occurrences.last - occurrences.first).sum()) > MAX_CELLS:
             raise TooManyCellsError
-        unpacked = unpack(self._data, field.kind, found.first, found.last)
+        unpacked = unpack(self._data, field.kind, occurrences.first, occurrences.last)
         self.odd.append(owner[unpacked.wrong])
         return unpacked
 
-    def _map(self, field: ProtoField, found: Occurrences, places: Places) -> pa.Array:
+    def _map(self, field: ProtoField, occurrences: Occurrences, places: Places) -> pa.Array:
         """Maps, their entries by ascending key."""
         assert field.message is not None
         rows = len(places.place)
-        if not len(found.rows):
+        if not len(occurrences.rows):
             return pa.nulls(rows, field.arrow.type)
-        owner = places.owner[found.rows]
+        owner = places.owner[occurrences.rows]
         # Whether an entry with more in it than key and value counts is for the library to say.
-        pairs = self.messages(field.message, Places(found.first, found.last, owner), otherwise="odd")
+        pairs = self.messages(field.message, Places(occurrences.first, occurrences.last, owner), otherwise="odd")
         keys = pairs.field(0)
         if pa.types.is_boolean(keys.type):
             keys = keys.cast(pa.uint8())
-        table = pa.table({"row": found.rows, "key": keys})
+        table = pa.table({"row": occurrences.rows, "key": keys})
         order = pc.sort_indices(table, sort_keys=[("row", "ascending"), ("key", "ascending")])
         pairs, keys = pairs.take(order), keys.take(order)
-        same = (found.rows[1:] == found.rows[:-1]) & pc.equal(keys[1:], keys[:-1]).to_numpy(zero_copy_only=False)
+        same = (occurrences.rows[1:] == occurrences.rows[:-1]) & pc.equal(keys[1:], keys[:-1]).to_numpy(
+            zero_copy_only=False
+        )
         self.odd.append(owner[1:][same])
         kind = field.arrow.type
         entries = pa.struct([kind.key_field, kind.item_field])
         children = [pairs.field(0), pairs.field(1)]
         pairs = pa.Array.from_buffers(entries, len(owner), [None], null_count=0, children=children)
-        counts = np.bincount(found.rows, minlength=rows)
+        counts = np.bincount(occurrences.rows, minlength=rows)
         return lists(kind, counts, pairs, counts > 0)
 
 
@@ -299,7 +303,7 @@ def _with_default(values: np.ndarray, places: np.ndarray, rows: int, default: in
 
 
 def _build_messages(node: ProtoMessage, messages: list[Any]) -> pa.Array:
-    """One struct for each of ``messages``. Raises ``UnicodeError`` for a string that is none."""
+    """Return one struct for each of ``messages``. Raises ``UnicodeError`` for a string that is not UTF-8."""
     children = [
         _oneof(entry, messages) if isinstance(entry, ProtoOneof) else _field(entry, messages) for entry in node.entries
     ]
@@ -329,14 +333,14 @@ def _values(field: ProtoField, values: list[Any]) -> pa.Array:
         return _structs(ENUM_TYPE, children, [value is not None for value in values])
     if field.message is None:
         return pa.array(_texts(values) if field.kind == FieldDescriptor.TYPE_STRING else values, field.element)
-    there = [row for row, value in enumerate(values) if value is not None]
+    present = [row for row, value in enumerate(values) if value is not None]
     return spread(
-        _build_messages(field.message, [values[row] for row in there]), np.array(there, np.int64), len(values)
+        _build_messages(field.message, [values[row] for row in present]), np.array(present, np.int64), len(values)
     )
 
 
 def _texts(values: list[Any]) -> list[Any]:
-    """proto2 lets strings pass that are not UTF-8; the library gives them as bytes."""
+    """Return texts. Raises ``UnicodeError`` for bytes: the library gives those for strings of proto2 beyond UTF-8."""
     if any(isinstance(value, bytes) for value in values):
         raise UnicodeError("a string is not UTF-8")
     return values

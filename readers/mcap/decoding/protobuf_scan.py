@@ -17,7 +17,7 @@ _MOST: Final = 10
 
 
 class _Varints(NamedTuple):
-    """``values`` as uint64, the places ``after`` them, and where ``good`` fails there is none (cut short, too long)."""
+    """``values`` as uint64, the places ``after`` them, and ``good``: false if the number is cut short or too long."""
 
     values: np.ndarray
     after: np.ndarray
@@ -48,7 +48,7 @@ def _read_varints(data: np.ndarray, places: np.ndarray, ends: np.ndarray) -> _Va
 
 
 def split_varints(payload: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """All numbers of ``payload``, which is nothing but them: values (uint64), and where those end that are too long."""
+    """Return all numbers of ``payload``, which has nothing else: values (uint64), and the ends of those too long."""
     last = np.flatnonzero(payload < 0x80)
     if len(last) == len(payload):
         return payload.astype(np.uint64), last[:0]
@@ -95,11 +95,7 @@ _WIRE: Final = {
     FieldDescriptor.TYPE_MESSAGE: _BYTES,
     FieldDescriptor.TYPE_GROUP: -1,
 }
-
-
-def _wire_type(field: ProtoField) -> int:
-    """The wire type of one value of ``field``; -1 for groups, which are not read here."""
-    return _WIRE.get(field.kind, _VARINT)
+"""The wire type of one value by the kind of its field, a varint for others; -1 for groups, which are not read here."""
 
 
 class TooManyCellsError(Exception):
@@ -128,10 +124,10 @@ class Occurrences(NamedTuple):
 
 
 class Scan:
-    """One pass over messages. ``odd`` collects the owners of what is not plainly readable; ``otherwise`` says what
-    fields are that the schema does not know.
+    """One pass over messages. ``odd`` collects the owners of bytes that are not plainly readable; ``otherwise`` is the
+    form of fields unknown to the schema.
 
-    Raises :class:`TooManyCellsError` when there are more fields than are read in one piece.
+    Raises :class:`TooManyCellsError` for more fields than are read in one piece.
     """
 
     def __init__(
@@ -168,7 +164,7 @@ class Scan:
         return Occurrences(*(column[order] for column in merged))
 
     def _step(self, rows: np.ndarray, at: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Read one field of each of ``rows``; the rows that have another, and where it is."""
+        """Read one field of each of ``rows``; return the rows with a further field, and its place."""
         ends = self._places.end[rows]
         tags, after, good = _read_varints(self._data, at, ends)
         if not good.all():
@@ -185,7 +181,7 @@ class Scan:
         return (rows, next_at) if more.all() else (rows[more], next_at[more])
 
     def _read(self, tag: int, rows: np.ndarray, at: np.ndarray, ends: np.ndarray) -> np.ndarray:
-        """Read the value after a ``tag``; where the next field starts, -1 where nothing can be made of it."""
+        """Read the value after a ``tag``; return the start of the next field, or -1 for unreadable bytes."""
         wire = tag & 7
         first, after, good = at, at, np.ones(len(rows), np.bool_)
         if wire == _VARINT:
@@ -228,7 +224,7 @@ class Scan:
         field = self._fields.get(number)
         if field is None:
             return self._otherwise
-        natural = _wire_type(field)
+        natural = _WIRE.get(field.kind, _VARINT)
         if wire == natural:
             return "one"
         return "packed" if field.repeated and wire == _BYTES and natural in (_VARINT, *_FIXED) else "odd"
@@ -242,7 +238,7 @@ class Scan:
             single = _Single(self._data, self._form, place, int(self._places.end[row]))
             if single.odd:
                 self._reject(np.array([row]))
-            for tag, (first, last) in single.found():
+            for tag, (first, last) in single.fields():
                 self._add(tag >> 3, self._form(tag), np.full(len(first), row), first, last)
 
 
@@ -280,7 +276,7 @@ class _Single:
             if total > MAX_ELEMENTS:
                 raise TooManyCellsError
 
-    def found(self) -> Iterator[tuple[int, np.ndarray]]:
+    def fields(self) -> Iterator[tuple[int, np.ndarray]]:
         """For each tag (first, last) of all occurrences, as rows of two."""
         for tag, pieces in self._pieces.items():
             pairs = np.concatenate([np.asarray(piece, np.int64).reshape(-1, 2) for piece in pieces])
@@ -290,21 +286,21 @@ class _Single:
 def _run_length(data: np.ndarray, start: int, first: int, last: int, end: int) -> int:
     """Count the fields behind the one at ``start`` that have its tag and its length."""
     size, head = last - start, data[start:first]
-    most, found, step = (end - last) // size, 0, 32
-    while found < most:
-        some = min(step, most - found)
-        heads: np.ndarray = np.ndarray((some, len(head)), np.uint8, data, last + found * size, (size, 1))
+    most, count, step = (end - last) // size, 0, 32
+    while count < most:
+        some = min(step, most - count)
+        heads: np.ndarray = np.ndarray((some, len(head)), np.uint8, data, last + count * size, (size, 1))
         same = (heads == head).all(axis=1)
         if not same.all():
-            return found + int(same.argmin())
-        found, step = found + some, 8 * step
-        if found > MAX_ELEMENTS:
+            return count + int(same.argmin())
+        count, step = count + some, 8 * step
+        if count > MAX_ELEMENTS:
             raise TooManyCellsError
-    return found
+    return count
 
 
 def _varint(view: memoryview, place: int, end: int) -> tuple[int, int]:
-    """The number at ``place`` and where it ends, -1 when there is none."""
+    """Return the number at ``place`` and its end, or -1 as the end if there is no number."""
     value = shift = 0
     while place < end and shift < 70:
         byte = view[place]
@@ -317,7 +313,7 @@ def _varint(view: memoryview, place: int, end: int) -> tuple[int, int]:
 
 
 def _value(view: memoryview, wire: int, place: int, end: int) -> tuple[int, int]:
-    """Return ``first`` of :class:`Occurrences` of one value, and where it ends, -1 when there is none."""
+    """Return ``first`` of :class:`Occurrences` of one value, and its end, or -1 if there is no value."""
     if wire == _VARINT:
         value, place = _varint(view, place, end)
         return value - (1 << 64) if value >> 63 else value, place

@@ -126,7 +126,7 @@ class ProtoMessage:
 
     @cached_property
     def has_opaque(self) -> bool:
-        """Whether a field anywhere in it stays serialized."""
+        """Return whether a field anywhere in it stays serialized."""
         some = self.fields.values()
         return any(field.opaque or (field.message is not None and field.message.has_opaque) for field in some)
 

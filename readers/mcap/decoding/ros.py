@@ -29,7 +29,7 @@ class _Unpacked(NamedTuple):
 
 
 def _packed_rows(data: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
-    """The indices (int64) of the messages that begin as a Zstandard frame does, which no CDR header looks like."""
+    """Return the indices (int64) of messages that begin like a Zstandard frame. No CDR header looks like that."""
     rows = np.flatnonzero(ends - starts > len(_MAGIC))
     for offset, byte in enumerate(_MAGIC.tolist()):
         if not len(rows):
@@ -206,13 +206,13 @@ def _only_label(data: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> int |
 
 
 def _labels(data: np.ndarray, starts: np.ndarray, ends: np.ndarray, faults: Faults) -> np.ndarray:
-    """The label of the encoding of each message, from its header; :data:`_UNREADABLE` where there is none we read."""
+    """Return the label of each message's encoding, from its header; :data:`_UNREADABLE` for any that we don't read."""
     headed = ends - starts >= _HEADER
     labels = np.full(len(starts), _UNREADABLE, np.int64)
     rows = np.flatnonzero(headed)
     first, label = data[starts[rows]], data[starts[rows] + 1]
-    known = (first == 0) & np.isin(label, list(ENCODINGS))
-    labels[rows[known]] = label[known]
+    valid = (first == 0) & np.isin(label, list(ENCODINGS))
+    labels[rows[valid]] = label[valid]
     for index in np.flatnonzero(labels == _UNREADABLE).tolist():
         start, end = int(starts[index]), int(ends[index])
         if end - start < _HEADER:

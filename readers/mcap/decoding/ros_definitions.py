@@ -115,12 +115,12 @@ KNOWN: Final = {
     ),
     "unique_identifier_msgs/UUID": RosDefinition("unique_identifier_msgs/UUID", [("uuid", "uint8", "[16]")]),
 }
-"""Types that the generated messages use, and that a text with only the service's or action's own definition lacks."""
+"""Types used by the generated messages. A text with only the service's or action's own definition lacks them."""
 
 
 def _base_of(name: str, parts: int) -> str:
-    """The service or action, of so many parts, to which the message type ``name`` belongs. Raises
-    :class:`SchemaError` when the name says none.
+    """Return the service or action, of so many parts, of the message type ``name``. Raises :class:`SchemaError` if the
+    name has none.
 
     >>> _base_of("nav/ComputePath_SendGoal_Event", 3), _base_of("std_srvs/SetBoolRequest", 2)
     ('nav/ComputePath', 'std_srvs/SetBool')
@@ -128,11 +128,11 @@ def _base_of(name: str, parts: int) -> str:
     kinds = {2: (*_OF_SERVICES, *_ROS1_SERVICE), 3: _OF_ACTIONS}
     if parts not in kinds:
         raise SchemaError(f"{name} has {parts} parts: a service has two, an action three")
-    found = [suffix for suffix in kinds[parts] if name.endswith(suffix)]
-    if not found:
+    suffixes = [suffix for suffix in kinds[parts] if name.endswith(suffix)]
+    if not suffixes:
         what = "service" if parts == 2 else "action"
         raise SchemaError(f"the definition is that of a {what}, and {name} does not say which message of it is meant")
-    return name.removesuffix(max(found, key=len))
+    return name.removesuffix(max(suffixes, key=len))
 
 
 def _messages_of(base: str, parts: list[RosDefinition]) -> dict[str, RosDefinition]:
@@ -161,7 +161,7 @@ def generated_around(base: str) -> dict[str, Fields]:
 
 
 def event_of(base: str) -> Fields:
-    """The fields of the message that tells of a call of the service ``base``."""
+    """Return the fields of the event message of the service ``base``."""
     return [
         ("info", "service_msgs/ServiceEventInfo", None),
         ("request", f"{base}_Request", "[<=1]"),
@@ -174,7 +174,9 @@ def _event(base: str) -> dict[str, RosDefinition]:
 
 
 def _named(definitions: dict[str, RosDefinition]) -> dict[str, RosDefinition]:
-    return {name: RosDefinition(name, found.fields, found.constants) for name, found in definitions.items()}
+    return {
+        name: RosDefinition(name, definition.fields, definition.constants) for name, definition in definitions.items()
+    }
 
 
 LARGEST: Final = 1 << 40
@@ -182,8 +184,8 @@ LARGEST: Final = 1 << 40
 
 
 class Dialect(NamedTuple):
-    """The meaning of names of types. ``filled`` says that a message without fields takes one byte, and that constants
-    alone are an enum; else it takes nothing.
+    """The meaning of names of types. With ``filled``, a message without fields takes one byte, and constants alone are
+    an enum; else it takes nothing.
     """
 
     primitives: dict[str, Primitive]
@@ -213,7 +215,7 @@ ROS1: Final = Dialect(
 
 
 def parse_ros(schema_name: str, schema_data: bytes, dialect: Dialect) -> MessageType:
-    """The type that ``schema_data`` defines for ``schema_name``. Raises :class:`SchemaError`.
+    """Return the type that ``schema_data`` defines for ``schema_name``. Raises :class:`SchemaError`.
 
     Names resolve as ROS 1 and ROS 2 write them: ``std_msgs/Header``, ``std_msgs/msg/Header``, ``Header``, and a bare
     name means the package it is used in. Constants, defaults and bounds are understood and dropped. The text may be
@@ -273,7 +275,7 @@ class TypeBuilder:
         self._open: list[str] = []
 
     def once(self, name: str, build: Callable[[], Built]) -> Built:
-        """Return the type ``name``, which ``build`` gives when it is met first. Raises :class:`SchemaError`."""
+        """Return the type ``name``, built by ``build`` on first use. Raises :class:`SchemaError`."""
         if name in self._open:
             raise SchemaError(f"{name} contains itself ({' > '.join([*self._open, name])})")
         if name in self._done:

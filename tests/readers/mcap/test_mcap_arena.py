@@ -24,9 +24,9 @@ STRING = b"\0\1\0\0\2\0\0\0a\0"
 
 @pytest.fixture(autouse=True)
 def nothing_kept() -> Iterator[None]:
-    lasting(blocks._Arenas).kept = []
+    lasting(blocks._Arenas).memories = []
     yield
-    lasting(blocks._Arenas).kept = []
+    lasting(blocks._Arenas).memories = []
 
 
 def address(memory: np.ndarray) -> int:
@@ -71,14 +71,14 @@ class TestArenas:
         assert place not in map(address, others)
         assert held is not None
         del held, other, others
-        assert all(kept.lent() is None for kept in lasting(blocks._Arenas).kept)
+        assert all(kept.lent() is None for kept in lasting(blocks._Arenas).memories)
 
     def test_few_are_kept_and_no_large_ones(self) -> None:
         held = [take_arena(SIZE) for _ in range(5)]
         assert len({address(a) for a in held}) == 5
-        assert len(lasting(blocks._Arenas).kept) == 2
+        assert len(lasting(blocks._Arenas).memories) == 2
         take_arena(64 * 2**20)
-        assert {len(kept.memory) for kept in lasting(blocks._Arenas).kept} == {SIZE}
+        assert {len(kept.memory) for kept in lasting(blocks._Arenas).memories} == {SIZE}
 
 
 @pytest.fixture
