@@ -410,8 +410,8 @@ def error_from_dict(data: dict[str, Any]) -> ChunkmillError:
 
 
 def _rebuild(leaf: type[ChunkmillError], data: dict[str, Any]) -> ChunkmillError:
-    known = ("path", "offset", "hint", "transient") if leaf is ChunkmillError else data.keys() - {"code", "message"}
-    return leaf(data["message"], **{key: data[key] for key in known})
+    names = ("path", "offset", "hint", "transient") if leaf is ChunkmillError else data.keys() - {"code", "message"}
+    return leaf(data["message"], **{key: data[key] for key in names})
 
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}

@@ -43,8 +43,8 @@ def true_place(location: str | os.PathLike[str]) -> str:
     >>> true_place("s3a://fleet/lake/"), true_place("s3://fleet/lake")
     ('s3:/fleet/lake', 's3:/fleet/lake')
     """
-    found = located(location)
-    return os.path.realpath(found) if isinstance(found, Path) else os.path.normpath(_S3A.sub("s3://", str(found)))
+    place = located(location)
+    return os.path.realpath(place) if isinstance(place, Path) else os.path.normpath(_S3A.sub("s3://", str(place)))
 
 
 def is_below(place: str, folder: str) -> bool:
@@ -74,13 +74,13 @@ def local_path(location: str | os.PathLike[str]) -> Path:
 
     Raises ``UsageError`` for the URL of an object store, which would otherwise become a strange local folder.
     """
-    found = located(location)
-    if isinstance(found, ObjectUrl):
+    place = located(location)
+    if isinstance(place, ObjectUrl):
         raise UsageError(
-            f"{found} is not a local path, and only local paths can be used here",
+            f"{place} is not a local path, and only local paths can be used here",
             hint="Give a folder that all workers see.",
         )
-    return found
+    return place
 
 
 def files_below(

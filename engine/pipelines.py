@@ -206,8 +206,8 @@ def _passed(error: BaseException) -> Iterator[CodeLine]:
     for frame in traceback.extract_tb(error.__traceback__):
         yield CodeLine(frame.filename, frame.lineno or 1)
     for note in getattr(error, "__notes__", ()):
-        for found in _FRAME.finditer(note):
-            yield CodeLine(found["file"], int(found["line"]))
+        for match in _FRAME.finditer(note):
+            yield CodeLine(match["file"], int(match["line"]))
 
 
 _DEFAULT_NAME = "pipeline"
@@ -270,12 +270,12 @@ def _path_and_name(location: str | os.PathLike[str]) -> tuple[Path, str]:
 
 
 def _function(module: ModuleType, path: Path, name: str) -> Callable[[LazyChunkStream], LazyChunkStream]:
-    found = getattr(module, name, None)
-    if callable(found):
-        function: Callable[[LazyChunkStream], LazyChunkStream] = found
+    member = getattr(module, name, None)
+    if callable(member):
+        function: Callable[[LazyChunkStream], LazyChunkStream] = member
         return function
-    if found is not None:
-        raise UsageError(f"{name!r} is not a function but a {type(found).__name__!r} object", path=str(path))
+    if member is not None:
+        raise UsageError(f"{name!r} is not a function but a {type(member).__name__!r} object", path=str(path))
     others = [
         n
         for n, value in vars(module).items()

@@ -185,10 +185,10 @@ class RunReport:
 
     def to_dict(self) -> dict[str, Any]:
         """All figures, as JSON has them."""
-        found = asdict(self)
+        figures = asdict(self)
         for name in ("sizes_in", "sizes_out"):
-            found[name] = {str(bits): count for bits, count in found[name]["counts"].items()}
-        return {"version": REPORT_VERSION, **found, "skew": self.skew}
+            figures[name] = {str(bits): count for bits, count in figures[name]["counts"].items()}
+        return {"version": REPORT_VERSION, **figures, "skew": self.skew}
 
     def to_json(self) -> str:
         """The report as JSON, with ``version`` 1."""

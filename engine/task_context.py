@@ -193,10 +193,10 @@ def lasting(kind: type[K]) -> K:
 
 
 def _made(things: dict[type, Any], kind: type[K]) -> K:
-    found: K | None = things.get(kind)
-    if found is None:
-        found = things[kind] = kind()
-    return found
+    instance: K | None = things.get(kind)
+    if instance is None:
+        instance = things[kind] = kind()
+    return instance
 
 
 def _forget() -> None:

@@ -177,8 +177,8 @@ class LandingStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 arrivals.take_what_is_there()
             elif begun is None or arrivals.log.newest() <= begun:
                 arrivals.look()
-            known = None if begun is None else {"entry": begun}
-            return {"log": log, **arrivals.entries.latestOffset(known)}
+            previous = None if begun is None else {"entry": begun}
+            return {"log": log, **arrivals.entries.latestOffset(previous)}
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 (Spark's name)
         """Give no more than what is there at the next look."""

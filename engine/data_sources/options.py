@@ -68,12 +68,12 @@ class Request:
         own = {o.name.lower(): o for o in (all_options() if row is None else row.options) if o.parse is not None}
         is_values = "topic" in options or "contents" in options
         shape = VALUES if is_values else ("content", "payload")
-        known = ("path", "paths", "topic", "contents", "columns", *shape, *more, *own)
-        unknown = sorted(set(options) - {name.lower() for name in known})
+        names = ("path", "paths", "topic", "contents", "columns", *shape, *more, *own)
+        unknown = sorted(set(options) - {name.lower() for name in names})
         if unknown:
             raise UsageError(
                 f"{source_name(row)} has no option {', '.join(map(repr, unknown))}",
-                hint=f"Options: {', '.join(known)}.",
+                hint=f"Options: {', '.join(names)}.",
             )
         paths = (*json.loads(options.get("paths", "[]")), *filter(None, [options.get("path")]))
         if not paths:

@@ -76,15 +76,15 @@ class ChunkTask(InputPartition):
 
 def chunk_tasks(paths: Iterable[str], request: Request) -> list[ChunkTask]:
     """The tasks over some files, numbered through."""
-    found: list[ChunkTask] = []
+    tasks: list[ChunkTask] = []
     plans: list[Plan] = []
     for path in paths:
         with noting_task(path):
             for store, stream in recordings_of(path, request):
                 plans.append(task_plan(narrowed(stream, request)))
-                found += [ChunkTask(len(found) + i, path, store, w) for i, w in enumerate(plans[-1].singles())]
+                tasks += [ChunkTask(len(tasks) + i, path, store, w) for i, w in enumerate(plans[-1].singles())]
     warn_of_nothing(plans)
-    return found
+    return tasks
 
 
 def warn_of_nothing(plans: Sequence[Plan]) -> None:
@@ -177,10 +177,10 @@ def _ticks(value: Any) -> tuple[int | None, int | None]:
 def recordings_of(path: str, request: Request) -> Iterator[tuple[StoreEntry, LazyChunkStream]]:
     """The recordings of a file, each with the stream of what becomes rows; blueprints are none."""
     for name, file in _files_of(path, request):
-        found = [(s, stream) for s, stream in file.stores() if s is None or s.kind == "recording"]
-        if request.frame is not None and len(found) < 2:
-            found = [(found[0][0] if found else None, file.values())]
-        for store, stream in found or [(None, file.stream())]:
+        recordings = [(s, stream) for s, stream in file.stores() if s is None or s.kind == "recording"]
+        if request.frame is not None and len(recordings) < 2:
+            recordings = [(recordings[0][0] if recordings else None, file.values())]
+        for store, stream in recordings or [(None, file.stream())]:
             yield store or StoreEntry("recording", APPLICATION_ID, name), stream
 
 
@@ -252,8 +252,8 @@ def input_files(paths: Iterable[str], row: Format | None) -> list[str]:
     ``?``, ``[]`` and ``**``. Without a ``row``, for inputs of any format. Raises ``SourceMissingError`` where a path
     gives nothing.
     """
-    found = (one.path for path in paths for one in search_inputs(reading_location(path), row, _skipped))
-    return list(dict.fromkeys(map(_existing, found)))
+    locations = (entry.path for path in paths for entry in search_inputs(reading_location(path), row, _skipped))
+    return list(dict.fromkeys(map(_existing, locations)))
 
 
 def _existing(place: Location) -> str:
@@ -284,8 +284,8 @@ def value_row_schema(request: Request) -> StructType:
         raise SourceMissingError(error.message, path=error.path, hint=f"{error.hint} {hint}") from None
     names = request.frame.columns
     frame = request.frame if names is None else _without_recording(request.frame)
-    known = frame.schema(*_columns(_opened(paths, request), frame))
-    made = spark_schema(known.arrow, nanoseconds=request.nanoseconds)
+    columns = frame.schema(*_columns(_opened(paths, request), frame))
+    made = spark_schema(columns.arrow, nanoseconds=request.nanoseconds)
     first = [StructField(RECORDING, StringType())] if names is None or RECORDING in names else []
     return StructType([*first, *(column for column in made if not first or column.name != RECORDING)])
 
@@ -296,17 +296,17 @@ def _without_recording(frame: FrameRequest) -> FrameRequest:
 
 @dataclass(frozen=True)
 class ValueTask(ChunkTask):
-    """One Spark task whose rows are values: ``known`` of their columns are in the chunks, the others are null."""
+    """One Spark task whose rows are values. The chunks have the columns of ``value_schema``; the others are null."""
 
     frame: FrameRequest = field(default_factory=FrameRequest)
-    known: ValueSchema = field(default_factory=lambda: ValueSchema((), {}, frozenset()))
+    value_schema: ValueSchema = field(default_factory=lambda: ValueSchema((), {}, frozenset()))
     arrow: pa.Schema = field(default_factory=lambda: pa.schema([]))
 
     def batches(self, request: Request) -> Iterator[pa.RecordBatch]:  # noqa: ARG002 (it is in the frame)
         """The rows of its messages."""
         with noting_task(self.work.tasks[0].label):
             chunks = (chunk.data for chunk in minting(self.work.minter(0), self.work.run(0)))
-            for batch in self.known.batches(chunks, self.frame.bounds):
+            for batch in self.value_schema.batches(chunks, self.frame.bounds):
                 columns = [self._column(batch, column) for column in self.arrow]
                 yield pa.RecordBatch.from_arrays(columns, schema=self.arrow)
 
@@ -334,25 +334,28 @@ def value_tasks(schema: StructType, paths: Sequence[str], request: Request) -> l
         return []
     frame = _within_times(frame, columns[0], request)
     whole = frame.schema(*columns)
-    known = whole.select(name for name in names if _has(whole, name))
-    for one in known.arrow:
-        form = spark_form(one.type, nanoseconds=request.nanoseconds)
-        if form != arrow.field(one.name).type:
+    value_schema = whole.select(name for name in names if _has(whole, name))
+    for column in value_schema.arrow:
+        form = spark_form(column.type, nanoseconds=request.nanoseconds)
+        if form != arrow.field(column.name).type:
             raise UsageError(
-                f"column {one.name!r} is {form} in these recordings, and {arrow.field(one.name).type} in the schema",
+                f"column {column.name!r} is {form} in these recordings, "
+                f"and {arrow.field(column.name).type} in the schema",
                 path=paths[0],
                 hint="Read the two kinds of recordings separately, or give a schema with the columns that they share.",
             )
-    frame = replace(frame, columns=tuple(known.arrow.names))
-    found: list[ValueTask] = []
+    frame = replace(frame, columns=tuple(value_schema.arrow.names))
+    tasks: list[ValueTask] = []
     plans: list[Plan] = []
     for path, store, stream in opened:
         with noting_task(path):
             plans.append(task_plan(framed(stream, frame)))
             works = plans[-1].singles()
-            found += [ValueTask(len(found) + i, path, store, w, frame, known, arrow) for i, w in enumerate(works)]
+            tasks += [
+                ValueTask(len(tasks) + i, path, store, w, frame, value_schema, arrow) for i, w in enumerate(works)
+            ]
     warn_of_nothing(plans)
-    return found
+    return tasks
 
 
 @dataclass(frozen=True, slots=True)
@@ -360,7 +363,7 @@ class ValueJob:
     """Rows of the values that each task of a work gives, in Spark's types."""
 
     work: Work
-    known: ValueSchema
+    value_schema: ValueSchema
     bounds: TimeBounds | None
     arrow: pa.Schema
 
@@ -368,23 +371,23 @@ class ValueJob:
         """The rows of one task."""
         with noting_task(self.work.tasks[index].label):
             chunks = (chunk.data for chunk in minting(self.work.minter(index), self.work.run(index)))
-            for batch in self.known.batches(chunks, self.bounds):
+            for batch in self.value_schema.batches(chunks, self.bounds):
                 columns = [spark_array(c, field.type) for c, field in zip(batch.columns, self.arrow, strict=True)]
                 yield pa.RecordBatch.from_arrays(columns, schema=self.arrow)
 
 
-def value_frame(work: Work, known: ValueSchema, bounds: TimeBounds | None, spark: SparkSession) -> DataFrame:
+def value_frame(work: Work, value_schema: ValueSchema, bounds: TimeBounds | None, spark: SparkSession) -> DataFrame:
     """The values of a pipeline as a DataFrame; see :meth:`LazyChunkStream.to_spark`."""
-    schema = spark_schema(known.arrow)
-    return rows_frame(work, spark, ValueJob(work, known, bounds, arrow_of(schema)), schema)
+    schema = spark_schema(value_schema.arrow)
+    return rows_frame(work, spark, ValueJob(work, value_schema, bounds, arrow_of(schema)), schema)
 
 
 def _opened(paths: Iterable[str], request: Request) -> list[_Opened]:
-    found: list[_Opened] = []
+    opened: list[_Opened] = []
     for path in paths:
         with noting_task(path):
-            found += [(path, store, narrowed(stream, request)) for store, stream in recordings_of(path, request)]
-    return found
+            opened += [(path, store, narrowed(stream, request)) for store, stream in recordings_of(path, request)]
+    return opened
 
 
 def _columns(opened: Iterable[_Opened], frame: FrameRequest) -> tuple[Schema, frozenset[Origin]]:

@@ -73,12 +73,12 @@ class Target:
     @classmethod
     def of(cls, name: str, options: Mapping[str, str], *, streams: bool) -> Target:
         """Check the options of a sink. Raises ``UsageError``."""
-        known = ("path", "application_id", "recording_id", "replaceSameId", "query", "checkpointLocation")
-        unknown = sorted(set(options) - {one.lower() for one in known})
+        names = ("path", "application_id", "recording_id", "replaceSameId", "query", "checkpointLocation")
+        unknown = sorted(set(options) - {option.lower() for option in names})
         if unknown:
             raise UsageError(
                 f"{name} has no option {', '.join(map(repr, unknown))} for writing",
-                hint=f"Options: {', '.join(known)}.",
+                hint=f"Options: {', '.join(names)}.",
             )
         if not options.get("path"):
             raise UsageError(f"{name} needs a path", hint='df.write.format("…").mode("append").save("…")')
@@ -153,9 +153,9 @@ class _WriteRows(Body):
         parts: dict[StoreEntry, _OpenPart] = {}
         with ExitStack() as opened:
             for batch in self.batches:
-                found = list(rows.read(batch))
-                task.rows.note("order", {"rows": [row.order for row in found]})
-                for row in found:
+                carried = list(rows.read(batch))
+                task.rows.note("order", {"rows": [row.order for row in carried]})
+                for row in carried:
                     store = self.target.store_of(row.application_id, row.recording_id)
                     if store not in parts:
                         parts[store] = self._opened(task, len(parts), store, opened)
@@ -197,11 +197,11 @@ def recordings_in(messages: Sequence[ChunksMessage]) -> list[Written]:
             store = StoreEntry("recording", *note.data["store"])
             recordings[note.data["part"]] = store, note.data["path"] or ""
     chunks.sort(key=lambda chunk: order_key(*orders[chunk.task][chunk.position]))
-    found: dict[StoreEntry, Written] = {}
+    written: dict[StoreEntry, Written] = {}
     for chunk in chunks:
         store, path = recordings[chunk.part]
-        found.setdefault(store, Written(store, path, [])).chunks.append(chunk)
-    return list(found.values())
+        written.setdefault(store, Written(store, path, [])).chunks.append(chunk)
+    return list(written.values())
 
 
 class ChunkWriter(DataSourceArrowWriter, DataSourceStreamArrowWriter, ABC):
@@ -286,8 +286,8 @@ class RrdWriterOfRows(ChunkWriter):
             destination = destination / f"{batch:08d}-{(self._target.query or '')[:8]}.rrd"
             if exists(destination) or not recordings:
                 return
-        stores = [one.store for one in recordings]
-        chunks = [replace(chunk, task=i) for i, one in enumerate(recordings) for chunk in one.chunks]
+        stores = [recording.store for recording in recordings]
+        chunks = [replace(chunk, task=i) for i, recording in enumerate(recordings) for chunk in recording.chunks]
         RrdCommit(staging, destination, stores).finish(stores, extents_in_order(chunks))
 
 
@@ -331,11 +331,12 @@ class StoreWriterOfRows(ChunkWriter):
     def _check_ids(self, recordings: Sequence[Written], live: LiveEntries) -> None:
         if self._overwrite or self._target.replaces:
             return
-        for one in recordings:
-            there = live.get(key_of(one.store))
-            if there is not None:
+        for recording in recordings:
+            existing = live.get(key_of(recording.store))
+            if existing is not None:
                 raise SameRecordingError(
-                    f"recording {one.store.recording_id!r} is in the store already, from {there.source or 'elsewhere'}",
+                    f"recording {recording.store.recording_id!r} is in the store already, "
+                    f"from {existing.source or 'elsewhere'}",
                     path=str(self._target.destination),
                     hint="It replaces that one with the option replaceSameId='true'.",
                 )

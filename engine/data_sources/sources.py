@@ -140,12 +140,12 @@ def data_source_of(name: str | None = None) -> type[DataSource]:
 
     Raises ``KeyError`` where there is no such format.
     """
-    known: dict[str | None, type[DataSource]] = {
+    sources: dict[str | None, type[DataSource]] = {
         "dataset": DatasetDataSource,
         "rrd": RrdDataSource,
         "store": StoreDataSource,
     }
-    return known.get(name) or type(
+    return sources.get(name) or type(
         "DefaultSource", (ChunkDataSource,), {"row": name and FORMATS[name], "__module__": __name__}
     )
 
@@ -287,11 +287,11 @@ class DatasetReader(FilteredReader):
         self._columns = SparkColumns(columns)
         self._arrow = arrow_of(schema)
         self._filters = list(request.bounds(columns))
-        known = {field.name: field.type for field in self._columns.arrow}
+        types = {field.name: field.type for field in self._columns.arrow}
         for field in self._arrow:
-            if known.get(field.name) != field.type:
+            if types.get(field.name) != field.type:
                 raise UsageError(
-                    f"column {field.name!r} is {known.get(field.name, 'not there')}, and {field.type} in the schema",
+                    f"column {field.name!r} is {types.get(field.name, 'not there')}, and {field.type} in the schema",
                     path=request.path,
                     hint="Read it without a schema, which gives all columns with their types.",
                 )

@@ -185,8 +185,8 @@ def _transformed(
     label = f"partition {task} of the DataFrame"
     with noting_task(label):
         carried = CarriedChunks(label)
-        found = (row for batch in batches for row in carried.read(batch))
-        yield from as_task(batches_of(_rows_of(function, found), task, tuple(COLUMNS)))
+        rows = (row for batch in batches for row in carried.read(batch))
+        yield from as_task(batches_of(_rows_of(function, rows), task, tuple(COLUMNS)))
 
 
 def _rows_of(
@@ -272,9 +272,9 @@ class _SpoolBody(Body):
         rows = CarriedChunks(self.label(task.index))
         with part_writer(part) as writer:
             for batch in self.batches:
-                found = list(rows.read(batch))
-                task.rows.note("order", {"rows": [row.order for row in found]})
-                for row in found:
+                carried = list(rows.read(batch))
+                task.rows.note("order", {"rows": [row.order for row in carried]})
+                for row in carried:
                     yield from task.rows.add(writer.append(row.chunk), part.name)
         if not rows.count:
             part.unlink()
@@ -309,8 +309,8 @@ class CarriedChunks:
         named = batch.schema.names
         nulls = [None] * batch.num_rows
         columns = [batch.column(name).to_pylist() if name in named else nulls for name in _CARRIED]
-        for chunk, (task, position, *known) in zip(self._chunks(batch), zip(*columns, strict=True), strict=True):
-            yield CarriedChunk(chunk, (task, position), *known)
+        for chunk, (task, position, *fields) in zip(self._chunks(batch), zip(*columns, strict=True), strict=True):
+            yield CarriedChunk(chunk, (task, position), *fields)
 
     def _chunks(self, batch: pa.RecordBatch) -> Iterator[Chunk]:
         if "payload" not in batch.schema.names:

@@ -193,8 +193,8 @@ def _listed_extents(work: Work, notes: Sequence[Note]) -> Iterator[Extent]:
 def all_extents(chunks: Sequence[PartChunk], listed: Sequence[Extent]) -> list[Extent]:
     """Those that are listed, and those of the chunks that have rows, in the order of the tasks."""
     parts = groupby(chunks, key=lambda c: (c.task, c.part))
-    found = [*listed, *(Extent(task, part, 0, None, [c.entry for c in some]) for (task, part), some in parts)]
-    return sorted(found, key=lambda extent: extent.task)
+    extents = [*listed, *(Extent(task, part, 0, None, [c.entry for c in some]) for (task, part), some in parts)]
+    return sorted(extents, key=lambda extent: extent.task)
 
 
 _PERIOD: Final = 0.01
@@ -318,18 +318,18 @@ class RrdCommit:
             copied = {part: (start, size) for part, start, size in self._follower.stop()}
             extents = [e.moved(_BEGUN_FILE, *copied[e.file]) if e.file in copied else e for e in extents]
         with writing(str(self._destination)):
-            begun, there = self._begun, 0
-            if begun is not None and (found := _lie_first(extents, _BEGUN_FILE, begun.writer.position)) is not None:
-                there, end = found
+            begun, adopted = self._begun, 0
+            if begun is not None and (prefix := _lie_first(extents, _BEGUN_FILE, begun.writer.position)) is not None:
+                adopted, end = prefix
                 os.truncate(begun.file.file.fileno(), end)
             else:
                 begun = None
             target = begun or self._begin(_COMMIT_NAME)
             writer, folder = target.writer, self._staging.folder
             try:
-                for extent in extents[:there]:
+                for extent in extents[:adopted]:
                     extent.adopt(writer, stores[extent.task])
-                for extent in extents[there:]:
+                for extent in extents[adopted:]:
                     extent.append(writer, stores[extent.task], folder, str(self._destination))
                 writer.finish()
                 reach("rrd.write", getattr(target.file.file, "name", None))

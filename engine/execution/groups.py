@@ -128,8 +128,8 @@ def run_groups(
     except SessionError as error:
         if len(groups) == 1:
             return [error]
-        return [run_groups([one], staging, destination, options, digests=digests)[0] for one in groups]
-    return [_group(outputs, stage, one, inner) for outputs, one in zip(groups, ran, strict=True)]
+        return [run_groups([outputs], staging, destination, options, digests=digests)[0] for outputs in groups]
+    return [_group(outputs, stage, result, inner) for outputs, result in zip(groups, ran, strict=True)]
 
 
 def _group(outputs: Outputs, stage: GroupedStage, ran: Ran, inner: Staging) -> Group | Exception:
@@ -139,14 +139,14 @@ def _group(outputs: Outputs, stage: GroupedStage, ran: Ran, inner: Staging) -> G
         return error
     below = inner.location.rpartition("/")[2]
     at = 0
-    found: list[tuple[StoreEntry, list[PartChunk]]] = []
+    chunks_of_stores: list[tuple[StoreEntry, list[PartChunk]]] = []
     numbers = [task.index for task in ran.tasks]
     for store, work in outputs:
         mine = set(numbers[at : at + len(work.tasks)])
         at += len(work.tasks)
-        found.append((store, [replace(c, part=f"{below}/{c.part}") for c in ran.chunks if c.task in mine]))
+        chunks_of_stores.append((store, [replace(c, part=f"{below}/{c.part}") for c in ran.chunks if c.task in mine]))
     warnings = dict.fromkeys(n.data["text"] for n in ran.notes if n.kind == "warning")
-    return Group(tuple(found), tuple(warnings))
+    return Group(tuple(chunks_of_stores), tuple(warnings))
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,19 +241,19 @@ def _run(
         except SessionStartError:
             raise
         except SessionError as error:
-            failures = [(one, error) for one in stage]
+            failures = [(planned, error) for planned in stage]
             ran = [None] * len(stage)
-        for one, its in zip(stage, ran, strict=True):
-            if its is not None:
+        for planned, result in zip(stage, ran, strict=True):
+            if result is not None:
                 try:
-                    yield _commit(one, grouped, its, staging, options)
+                    yield _commit(planned, grouped, result, staging, options)
                 except SessionError as error:
-                    failures.append((one, error))
-    for one, failure in failures:
+                    failures.append((planned, error))
+    for planned, failure in failures:
         if len(stage) == 1:
-            yield RecordingOutcome(one[0], error=failure)
+            yield RecordingOutcome(planned[0], error=failure)
         else:
-            yield from _run([one], folder, options)
+            yield from _run([planned], folder, options)
 
 
 def _commit(

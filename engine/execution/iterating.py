@@ -186,7 +186,7 @@ def iterated_chunks(
     from ..spark import running_session
 
     jobs = _Jobs(running_session(options.master, options.conf), units, work_of)
-    told: list[Note] = []
+    notes: list[Note] = []
     warned: set[str] = set()
     try:
         for number in itertools.count():
@@ -200,12 +200,12 @@ def iterated_chunks(
                     jobs.wait(is_last)
                 else:
                     jobs.go_on()
-            told += reader.notes
+            notes += reader.notes
             warn_of(reader.notes, warned)
     finally:
         jobs.stop()
         units.close()
-    settle(jobs.staging, told)
+    settle(jobs.staging, notes)
 
 
 class _PieceReader:

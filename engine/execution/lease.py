@@ -96,9 +96,9 @@ class Holder:
         fields = json.loads(data)
         if not isinstance(fields, dict) or fields.pop("format", None) != FORMAT:
             raise ValueError("not a lease of a known format")
-        found = cls(**fields)
-        found._validate()
-        return found
+        holder = cls(**fields)
+        holder._validate()
+        return holder
 
     def _validate(self) -> None:
         times: list[Any] = [self.taken, self.renewed, self.ttl, *([] if self.released is None else [self.released])]
@@ -342,11 +342,11 @@ class Lease:
 
     def _look(self) -> None:
         """Find out whether the lease is another's by now."""
-        found = _newest(self._folder, self.home)
-        if found is None:
+        newest = _newest(self._folder, self.home)
+        if newest is None:
             self._lost = "its file was removed"
-        elif found.holder is None or found.holder.token != self.holder.token:
-            self._lost = f"it was taken over by {found.holder or 'a process that is not known'}"
+        elif newest.holder is None or newest.holder.token != self.holder.token:
+            self._lost = f"it was taken over by {newest.holder or 'a process that is not known'}"
 
     def _write(self, holder: Holder) -> None:
         began = _now()
@@ -369,8 +369,8 @@ def lease_holder(home: Location, name: str = "") -> Holder | None:
 
     Of a holder on another host nobody knows here whether it lives: see when it ``renewed``. Changes nothing.
     """
-    found = _newest(_folder(home, name), home)
-    return None if found is None or found.is_free else found.holder
+    newest = _newest(_folder(home, name), home)
+    return None if newest is None or newest.is_free else newest.holder
 
 
 def _folder(home: Location, name: str) -> Folder:
@@ -423,13 +423,13 @@ def _unsure(home: Location, error: Exception) -> WriteError:
     return WriteError(f"who is at work here cannot be found out: {error}", path=str(home), transient=True)
 
 
-def _waited_for_end(folder: Folder, home: Location, found: _Found, *, wait: bool, queue: bool) -> _Found | None:
+def _waited_for_end(folder: Folder, home: Location, first: _Found, *, wait: bool, queue: bool) -> _Found | None:
     """The newest file of a lease, once it may be taken over; with ``queue`` however long others have it.
 
     Raises ``WriteError`` where one has it who is not waited for. Seconds in which this process, or its host, was
     stopped do not count as silence of others, who may have been stopped with it.
     """
-    seen, silent, now = found, 0.0, found
+    seen, silent, now = first, 0.0, first
     while not now.is_free:
         is_here = now.holder is not None and now.holder.is_here
         if not queue and (not wait or now.data != seen.data or (now.holder is not None and now.holder.is_heard)):
@@ -439,10 +439,10 @@ def _waited_for_end(folder: Folder, home: Location, found: _Found, *, wait: bool
         if silent >= now.patience:
             logger.warning("%s: %s has given no sign of life for %.0f s", home, now.holder or "a writer", now.patience)
             return now
-        if now is found and not queue:
-            told = "%s: waiting up to %.0f s to see whether %s is alive"
-            logger.warning(told, home, now.patience, now.holder or "a writer")
-        elif now is found:
+        if now is first and not queue:
+            text = "%s: waiting up to %.0f s to see whether %s is alive"
+            logger.warning(text, home, now.patience, now.holder or "a writer")
+        elif now is first:
             logger.info("%s: waiting for %s", home, now.holder or "a writer")
         pause = min(now.patience / 20, _TURN if is_here else 1.0)
         time.sleep(pause)

@@ -142,15 +142,15 @@ def collect_chunks(work: Work, options: RunOptions) -> list[Chunk]:
         staging.remove()
         raise
     folder = ScratchFolder(staging.local)
-    found = [((c.task, c.position), lazy_chunk(str(folder.path / c.part), c.entry, folder)) for c in ran.chunks]
+    keyed_chunks = [((c.task, c.position), lazy_chunk(str(folder.path / c.part), c.entry, folder)) for c in ran.chunks]
     batches = [note for note in ran.notes if note.kind == "small"]
     for note in batches:
         with open_positional(folder.path / note.data["part"]) as file:
             batch = SmallChunks(note.data["first"], note.data["count"], note.data["places"])
-            found += [((note.task, position), chunk) for position, chunk in batch.read(file)]
+            keyed_chunks += [((note.task, position), chunk) for position, chunk in batch.read(file)]
     if batches:
-        found.sort(key=itemgetter(0))
-    return [chunk for _, chunk in found]
+        keyed_chunks.sort(key=itemgetter(0))
+    return [chunk for _, chunk in keyed_chunks]
 
 
 def spool(chunks: Iterable[Chunk]) -> list[ScratchPart]:

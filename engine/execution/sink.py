@@ -127,10 +127,10 @@ class WriteBody(Body):
 
     def run(self, task: TaskRun) -> Generator[pa.RecordBatch, None, dict[str, Any]]:
         """Write the part of one task."""
-        told = self.quick(task)
-        if told is None:
-            told = yield from minting(self.work.minter(task.index), self._write(task))
-        return told
+        outcome = self.quick(task)
+        if outcome is None:
+            outcome = yield from minting(self.work.minter(task.index), self._write(task))
+        return outcome
 
     def quick_tasks(self) -> Sequence[int]:
         """The tasks that the driver may do."""
@@ -149,9 +149,9 @@ class WriteBody(Body):
                 batches = part.write(piece)
                 if batches is not None:
                     yield from batches
-            told = part.close()
+            outcome = part.close()
             yield from part.rows()
-            return told
+            return outcome
         except BaseException:
             part.discard()
             raise
@@ -432,10 +432,10 @@ class _RrdPart(Part):
                 reach("part.write", getattr(self._new.file, "name", None))
                 self._new.finish()
                 reach("part.rename")
-        told: dict[str, Any] = {"chunks": written.chunks, "rows": written.rows, "bytes": writer.position}
+        outcome: dict[str, Any] = {"chunks": written.chunks, "rows": written.rows, "bytes": writer.position}
         if self._rrd is not None:
-            told["whole"] = {"part": self._name, "size": self._rrd.position}
-        return told
+            outcome["whole"] = {"part": self._name, "size": self._rrd.position}
+        return outcome
 
     def rows(self) -> Iterator[pa.RecordBatch]:
         if self._listing is not None:

@@ -144,8 +144,8 @@ def _unpacked(batch: pa.RecordBatch) -> Iterator[tuple[int, ChunkData]]:
     times = [(name, kind, column) for (name, kind), column in zip(timelines, columns, strict=False)]
     values = list(zip(descriptors, columns[len(timelines) :], strict=True))
     ends = lists[0].offsets.to_pylist()
-    known = zip(positions.to_pylist(), ids.to_pylist(), paths.to_pylist(), ends, ends[1:], strict=False)
-    for at, chunk_id, entity_path, start, end in known:
+    heads = zip(positions.to_pylist(), ids.to_pylist(), paths.to_pylist(), ends, ends[1:], strict=False)
+    for at, chunk_id, entity_path, start, end in heads:
         rows = end - start
         yield (
             at,

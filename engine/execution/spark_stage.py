@@ -324,17 +324,17 @@ def _tell(
     context = TaskContext.get()
     partition = context.partitionId() if context is not None else 0
     with noting_task(f"partition {partition} of {label}"):
-        found: list[str] = []
+        texts: list[str] = []
         failure = None
         try:
-            found = list(function(batches))
+            texts = list(function(batches))
         except ChunkmillError as error:
             failure = json.dumps(failure_to_dict(error, f"partition {partition} of {label}"))
-        count = len(found) if failure is None else 1
+        count = len(texts) if failure is None else 1
         columns = {
             "partition": pa.array([partition] * count, pa.int32()),
             "place": pa.array(range(count), pa.int32()),
-            "told": pa.array(found if failure is None else [None], pa.string()),
+            "told": pa.array(texts if failure is None else [None], pa.string()),
             "failure": pa.array([failure] * count, pa.string()),
         }
         yield pa.RecordBatch.from_pydict(columns)
@@ -344,8 +344,8 @@ def tries_of(spark: SparkSession) -> int:
     """The number of tries that Spark makes at a task."""
     master = spark.conf.get("spark.master", None) or ""
     if is_local(master):
-        found = re.search(r",\s*(\d+)\s*\]", master)
-        return int(found[1]) if found else 1
+        match = re.search(r",\s*(\d+)\s*\]", master)
+        return int(match[1]) if match else 1
     return int(spark.conf.get("spark.task.maxFailures", None) or 4)
 
 

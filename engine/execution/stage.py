@@ -189,8 +189,8 @@ def query_executor(given: str | None, num_bytes: Callable[[], int | None]) -> st
 def _quicker(num_bytes: Callable[[], int | None], bytes_a_second: int) -> str:
     if in_task():
         return "inline"
-    found = num_bytes()
-    seconds = None if found is None else found / bytes_a_second
+    size = num_bytes()
+    seconds = None if size is None else size / bytes_a_second
     limit = _RUNNING_SECONDS if "pyspark" in sys.modules and _has_session() else _START_SECONDS
     return "spark" if seconds is None or seconds > limit else "inline"
 
@@ -369,24 +369,24 @@ class TaskRunner:
         caught: list[warnings.WarningMessage] = []
         with contextlib.closing(files):
             steps = _recording(self.body.run(task), caught)
-            told = yield from TaskContext(measured.clock, files, quarantined).run(steps)
+            outcome = yield from TaskContext(measured.clock, files, quarantined).run(steps)
         if quarantined:
             with writing(self.destination or self.folder):
                 task.folder.put(task.name + _QUARANTINE_SUFFIX, rows_as_bytes(quarantined), durable=False)
             task.rows.note("quarantine", {"file": task.name + _QUARANTINE_SUFFIX})
         for warning in caught:
             task.rows.note("warning", {"category": warning.category.__name__, "text": str(warning.message)})
-        self._close(task, told, measured)
+        self._close(task, outcome, measured)
         yield task.rows.batch()
 
     def _quick(self, index: int) -> pa.RecordBatch | None:
         task, measured = self._begin(index), _Measured()
         try:
             with TaskContext(measured.clock).entered():
-                told = self.body.quick(task)
-            if told is None:
+                outcome = self.body.quick(task)
+            if outcome is None:
                 return None
-            self._close(task, told, measured)
+            self._close(task, outcome, measured)
         except Exception:  # noqa: BLE001 - it is reported, or tried again, by who runs the task then
             return None
         return task.rows.batch()
@@ -394,13 +394,13 @@ class TaskRunner:
     def _begin(self, index: int) -> TaskRun:
         return TaskRun(index, f"{index:06d}-{secrets.token_hex(4)}", self.folder, RowWriter(index))
 
-    def _close(self, task: TaskRun, told: Mapping[str, Any], measured: _Measured) -> None:
+    def _close(self, task: TaskRun, outcome: Mapping[str, Any], measured: _Measured) -> None:
         """Say that the task is done: to who watches the folder, and to the driver."""
         if self._staging is not None:
-            done = {"task": task.index, **{name: told.get(name, 0) for name in ("chunks", "bytes")}}
+            done = {"task": task.index, **{name: outcome.get(name, 0) for name in ("chunks", "bytes")}}
             with writing(self.destination or self.folder):
                 task.folder.put(task.name + DONE_SUFFIX, json.dumps(done).encode(), durable=False)
-        task.rows.note("task", {**told, **measured.told()})
+        task.rows.note("task", {**outcome, **measured.told()})
 
     @property
     def _staging(self) -> Staging | None:
@@ -512,12 +512,12 @@ def raise_failure(notes: Sequence[Note]) -> None:
         raise failure_from_dict(min(failures, key=lambda n: n.task).data)
 
 
-def warn_of(notes: Sequence[Note], told: set[str]) -> None:
-    """Show what tasks warned of, unless it is among the texts ``told``, to which it is added."""
+def warn_of(notes: Sequence[Note], shown: set[str]) -> None:
+    """Show what tasks warned of, unless it is among the texts ``shown``, to which it is added."""
     for text, category in {n.data["text"]: n.data["category"] for n in notes if n.kind == "warning"}.items():
-        if text not in told:
+        if text not in shown:
             warnings.warn(text, _category(category), stacklevel=5)
-            told.add(text)
+            shown.add(text)
 
 
 def check_closed(ran: Ran) -> None:
@@ -542,5 +542,5 @@ def check_closed(ran: Ran) -> None:
 
 
 def _category(name: str) -> type[Warning]:
-    known = (DeprecationWarning, RuntimeWarning, ReadWarning, UnmatchedWarning)
-    return next((category for category in known if category.__name__ == name), UserWarning)
+    categories = (DeprecationWarning, RuntimeWarning, ReadWarning, UnmatchedWarning)
+    return next((category for category in categories if category.__name__ == name), UserWarning)

@@ -208,14 +208,14 @@ def abandoned_runs(location: Location) -> list[Folder]:
 
     Nothing is known of one on another host, which counts as dead a day after it began.
     """
-    found: list[Folder]
+    runs: list[Folder]
     if isinstance(location, ObjectUrl):
         places = _names_below(location / _REMOTE)
-        found = [run for place in places for run in _runs_below(location / _REMOTE / place)]
+        runs = [run for place in places for run in _runs_below(location / _REMOTE / place)]
     else:
         paths = (path for path in location.iterdir() if path.name.startswith(".") and _MARK in path.name)
-        found = [LocalFolder(path) for path in sorted(paths) if path.is_dir()]
-    return [run for run in found if _is_abandoned(run) or _is_old(run)]
+        runs = [LocalFolder(path) for path in sorted(paths) if path.is_dir()]
+    return [run for run in runs if _is_abandoned(run) or _is_old(run)]
 
 
 def _short(name: str) -> str:
@@ -237,7 +237,7 @@ def _runs_below(url: ObjectUrl) -> list[Folder]:
 
 def _names_below(url: ObjectUrl) -> list[str]:
     depth = len(url.key) + 1
-    return sorted({found.url.key[depth:].partition("/")[0] for found in bucket_of(url).list(url.key)})
+    return sorted({entry.url.key[depth:].partition("/")[0] for entry in bucket_of(url).list(url.key)})
 
 
 def _is_old(folder: Folder) -> bool:

@@ -67,16 +67,18 @@ def possible_segments(
 
     Raises ``UnsupportedError`` for a predicate that Arrow cannot evaluate.
     """
-    found = [segment for segment in segments if segment.may_have_rows]
+    possible = [segment for segment in segments if segment.may_have_rows]
     if predicate is None:
-        return found
+        return possible
     lacking: dict[Any, pc.Expression | None] = {}
     guarantees = []
-    for segment in found:
-        if id(segment.there) not in lacking:
-            lacking[id(segment.there)] = lacking_guarantee(columns, segment.there)
-        guarantees.append(segment_guarantee(columns, segment.segment_id, segment.bounds, lacking[id(segment.there)]))
-    return [found[number] for number in satisfiable(predicate, guarantees, columns.arrow)]
+    for segment in possible:
+        if id(segment.component_keys) not in lacking:
+            lacking[id(segment.component_keys)] = lacking_guarantee(columns, segment.component_keys)
+        guarantees.append(
+            segment_guarantee(columns, segment.segment_id, segment.bounds, lacking[id(segment.component_keys)])
+        )
+    return [possible[number] for number in satisfiable(predicate, guarantees, columns.arrow)]
 
 
 class _Segment:

@@ -103,7 +103,7 @@ class UserCall:
             raise
         if waiting.error is not None:
             raise waiting.error
-        return waiting.found[0]
+        return waiting.results[0]
 
     def _reads_here(self) -> bool:
         """Whether it is known of all executions that this process reads."""
@@ -128,9 +128,9 @@ class _Waiter:
 
 
 def _do_all(work: SimpleQueue[Callable[[], None] | None]) -> None:
-    while (one := work.get()) is not None:
-        one()
-        del one  # or it holds the last batch until the next is asked for
+    while (function := work.get()) is not None:
+        function()
+        del function  # or it holds the last batch until the next is asked for
 
 
 class _Waiting(Generic[T]):
@@ -138,7 +138,7 @@ class _Waiting(Generic[T]):
 
     def __init__(self, call: UserCall, work: Callable[[], T]) -> None:
         self.done = threading.Event()
-        self.found: list[T] = []
+        self.results: list[T] = []
         self.error: BaseException | None = None
         self._call = call
         self._work = work
@@ -146,7 +146,7 @@ class _Waiting(Generic[T]):
     def run(self) -> None:
         try:
             with calling(self._call):
-                self.found.append(self._work())
+                self.results.append(self._work())
         except BaseException as error:  # noqa: BLE001 (raised where it is waited for)
             self.error = error
         self.done.set()

@@ -48,9 +48,9 @@ def explain_frame(
     asked(context.table(_TABLE)).execute_stream_partitioned()
     names = tuple(recorded.names)
     request = RowRequest(names, recorded.predicate)
-    found = possible_segments(columns, segments, recorded.predicate)
+    possible = possible_segments(columns, segments, recorded.predicate)
     text = None if recorded.predicate is None else str(recorded.predicate)
-    return Explanation(names, text, [_reads(segment, request) for segment in found])
+    return Explanation(names, text, [_reads(segment, request) for segment in possible])
 
 
 def _reads(segment: QueriedSegment, request: RowRequest) -> SegmentReads:

@@ -92,8 +92,8 @@ class QueryMetrics:
 
     def to_dict(self) -> dict[str, Any]:
         """The fields by their names; durations in seconds, for JSON."""
-        found = {field.name: getattr(self, field.name) for field in fields(self)}
-        return {name: v.total_seconds() if isinstance(v, timedelta) else v for name, v in found.items()}
+        figures = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {name: v.total_seconds() if isinstance(v, timedelta) else v for name, v in figures.items()}
 
 
 class MetricsCollector:
@@ -274,12 +274,12 @@ class MeasuredScan:
                 collector.add(metrics)
 
     def _metrics(self, ended: float) -> QueryMetrics:
-        figures = [one for some in self._figures.values() for one in some]
+        figures = [figure for some in self._figures.values() for figure in some]
         chunks = self._chunks_needed()
         counts = [len(some) for some in chunks if some]
         kind, reason = (None, None) if self._error is None else kind_of(self._error)
-        pushed = [one.decides_what_is_read(self._columns) for one in self._filters]
-        requests = sum(one.requests for one in figures)
+        pushed = [term.decides_what_is_read(self._columns) for term in self._filters]
+        requests = sum(segment_figures.requests for segment_figures in figures)
         return QueryMetrics(
             dataset_id=self._measuring.dataset_id,
             query_chunks=sum(counts),
@@ -293,18 +293,20 @@ class MeasuredScan:
             query_chunks_per_segment_mean=sum(counts) / len(counts) if counts else 0.0,
             query_type=_type_of(self._columns, self._filters),
             primary_index_name=self._columns.query.index,
-            time_to_first_chunk_info=self._first(one.planned for one in figures),
+            time_to_first_chunk_info=self._first(segment_figures.planned for segment_figures in figures),
             filters_pushed_down=sum(pushed),
             filters_applied_client_side=len(pushed) - sum(pushed),
             entity_path_narrowing_applied=self._narrowed is not self._columns,
             total_duration=timedelta(seconds=max(ended - self._begun, 0)),
-            time_to_first_chunk=self._first(one.first for one in figures),
+            time_to_first_chunk=self._first(segment_figures.first for segment_figures in figures),
             error_kind=kind,
             direct_terminal_reason=reason,
             fetch_direct_requests=requests,
-            fetch_direct_bytes=sum(one.bytes for one in figures),
-            fetch_direct_max_attempt=sum(any(one.requests for one in some) for some in self._figures.values()),
-            fetch_direct_original_ranges=sum(one.pieces for one in figures),
+            fetch_direct_bytes=sum(segment_figures.bytes for segment_figures in figures),
+            fetch_direct_max_attempt=sum(
+                any(segment_figures.requests for segment_figures in some) for some in self._figures.values()
+            ),
+            fetch_direct_original_ranges=sum(segment_figures.pieces for segment_figures in figures),
             fetch_direct_merged_ranges=requests,
         )
 
@@ -312,21 +314,23 @@ class MeasuredScan:
         """The bytes of the chunks that each segment needs, by layer and number; those that were not read to the end are
         planned for that.
         """
-        found: dict[str, dict[tuple[str, int], int]] = {}
+        chunks: dict[str, dict[tuple[str, int], int]] = {}
         for number, unit in enumerate(self._units):
             figures = self._figures.get(number, [])
             if number not in self._whole:
                 figures = [SegmentFigures()]
                 with TaskContext(*figures).entered(), contextlib.suppress(ReadError):  # who reads is told of that
                     unit.plan(self._narrowed, self._predicate)
-            for segment_id, layers in ((name, some) for one in figures for name, some in one.chunks.items()):
-                mine = found.setdefault(segment_id, {})
+            for segment_id, layers in (
+                (name, some) for segment_figures in figures for name, some in segment_figures.chunks.items()
+            ):
+                mine = chunks.setdefault(segment_id, {})
                 mine.update({(layer, row): size for layer, some in layers.items() for row, size in some.items()})
-        return list(found.values())
+        return list(chunks.values())
 
     def _first(self, moments: Iterator[float | None]) -> timedelta | None:
-        known = [moment for moment in moments if moment is not None]
-        return timedelta(seconds=max(min(known) - self._begun, 0)) if known else None
+        reached = [moment for moment in moments if moment is not None]
+        return timedelta(seconds=max(min(reached) - self._begun, 0)) if reached else None
 
 
 class MeasuredStream:
@@ -394,6 +398,6 @@ def _type_of(columns: AnswerColumns, filters: Sequence[Term]) -> str:
         return "static"
     if query.values is not None:
         return "latest_at" if query.fill_latest_at else "range"
-    if any(query.index in one.fields for one in filters):
+    if any(query.index in term.fields for term in filters):
         return "dataframe" if query.fill_latest_at else "range"
     return "full_scan"

@@ -59,12 +59,12 @@ class SegmentShare:
             for piece in pieces[first:stop]:
                 yield from piece.batches(request.names, request.predicate)
         except ReadError as error:
-            told = _vacuumed(error) or error
+            raised = _vacuumed(error) or error
             if isinstance(self.segment, QueriedSegment):
-                told.message += f", in segment {self.segment.segment_id}"
-            if told is error:
+                raised.message += f", in segment {self.segment.segment_id}"
+            if raised is error:
                 raise
-            raise told from error
+            raise raised from error
 
 
 def _vacuumed(error: ReadError) -> ReadError | None:
@@ -107,11 +107,11 @@ def needed_bytes(segments: Sequence[Unit], request: RowRequest, stored: Integers
     # where the bytes are: large segments are asked rather than small ones
     places = np.searchsorted(ends, (np.arange(_SAMPLES) + 0.5) * (ends[-1] / _SAMPLES))
     some = np.unique(np.minimum(places, len(segments) - 1)) if len(segments) > _SAMPLES else np.arange(len(segments))
-    found = np.array([needed_of(segments[number], request) for number in some.tolist()], np.int64)
+    sampled = np.array([needed_of(segments[number], request) for number in some.tolist()], np.int64)
     if len(some) == len(segments):
-        return found
-    needed: Integers = (stored * (found.sum() / max(int(stored[some].sum()), 1))).astype(np.int64)
-    needed[some] = found
+        return sampled
+    needed: Integers = (stored * (sampled.sum() / max(int(stored[some].sum()), 1))).astype(np.int64)
+    needed[some] = sampled
     return needed
 
 

@@ -125,16 +125,16 @@ class QueryFrame(DataFrame):
 
     def _first_rows(self) -> tuple[pa.RecordBatch, bool]:
         """The rows that are shown, and whether they are all."""
-        found = self.limit(SHOWN_ROWS + 1).to_arrow_table().combine_chunks()
-        columns = [column.chunk(0) if column.num_chunks else pa.array([], column.type) for column in found.columns]
-        rows = pa.RecordBatch.from_arrays(columns, schema=found.schema)
+        table = self.limit(SHOWN_ROWS + 1).to_arrow_table().combine_chunks()
+        columns = [column.chunk(0) if column.num_chunks else pa.array([], column.type) for column in table.columns]
+        rows = pa.RecordBatch.from_arrays(columns, schema=table.schema)
         return rows[:SHOWN_ROWS], len(rows) <= SHOWN_ROWS
 
 
-def missing_column(error: Exception, there: Sequence[str], *, where: str = "") -> UsageError | None:
+def missing_column(error: Exception, columns: Sequence[str], *, where: str = "") -> UsageError | None:
     """The error on a column that is not there, where that is what DataFusion says; see :func:`no_column`."""
     missing = _NO_FIELD.search(str(error))
-    return None if missing is None else no_column((missing[1] or missing[2]).replace('""', '"'), there, where=where)
+    return None if missing is None else no_column((missing[1] or missing[2]).replace('""', '"'), columns, where=where)
 
 
 class QueryStream(RecordBatchStream):
@@ -152,10 +152,10 @@ class QueryStream(RecordBatchStream):
     def __next__(self) -> RecordBatch:
         """The next batch."""
         with self._until_the_end():
-            found = self._call.answer(lambda: next(self.rbs, None))
-            if found is None:
+            batch = self._call.answer(lambda: next(self.rbs, None))
+            if batch is None:
                 raise StopIteration
-            return RecordBatch(found)
+            return RecordBatch(batch)
 
     async def __anext__(self) -> RecordBatch:
         """The next batch."""
@@ -184,15 +184,15 @@ def _kept(method: Callable[..., Any]) -> Callable[..., Any]:
         with interruptible():
             try:
                 with self._explaining(), call.telling(), calling(call):
-                    found = call.answer(work) if is_run else work()
-                if isinstance(found, DataFrame):
-                    return found if isinstance(found, QueryFrame) else self.derived(found)
-                streams = found if isinstance(found, list) else [found]
+                    answer = call.answer(work) if is_run else work()
+                if isinstance(answer, DataFrame):
+                    return answer if isinstance(answer, QueryFrame) else self.derived(answer)
+                streams = answer if isinstance(answer, list) else [answer]
                 lasts = any(map(_is_stream, streams))
-                if not lasts or _is_capsule(found) or isinstance(found, QueryStream):
-                    return found
+                if not lasts or _is_capsule(answer) or isinstance(answer, QueryStream):
+                    return answer
                 made = [QueryStream(stream, call) for stream in streams]
-                return made if isinstance(found, list) else made[0]
+                return made if isinstance(answer, list) else made[0]
             finally:
                 if not lasts and outer is None:
                     call.close()
@@ -200,12 +200,12 @@ def _kept(method: Callable[..., Any]) -> Callable[..., Any]:
     return keeping
 
 
-def _is_stream(found: Any) -> bool:
-    return _is_capsule(found) or isinstance(found, RecordBatchStream)
+def _is_stream(answer: Any) -> bool:
+    return _is_capsule(answer) or isinstance(answer, RecordBatchStream)
 
 
-def _is_capsule(found: Any) -> bool:
-    return type(found).__name__ == "PyCapsule"
+def _is_capsule(answer: Any) -> bool:
+    return type(answer).__name__ == "PyCapsule"
 
 
 _WITH_UNDERSCORES: Final = ("__getitem__", "__arrow_c_stream__", "__iter__", "__aiter__")

@@ -64,8 +64,12 @@ class QueryBody(Body):
             path.unlink(missing_ok=True)
             raise
         yield from ()
-        told = {"file": path.name, "streams": streams, "bytes": size, "rows": sum(rows for _, _, rows in streams)}
-        return told if figures is None else {**told, "figures": [one.to_dict() for one in figures]}
+        outcome = {"file": path.name, "streams": streams, "bytes": size, "rows": sum(rows for _, _, rows in streams)}
+        return (
+            outcome
+            if figures is None
+            else {**outcome, "figures": [segment_figures.to_dict() for segment_figures in figures]}
+        )
 
 
 def _rows(share: SegmentShare, request: RowRequest, figures: list[SegmentFigures] | None) -> Iterator[pa.RecordBatch]:
@@ -92,14 +96,14 @@ def _written(batches: Iterator[pa.RecordBatch], file: pa.NativeFile, location: s
 class TaskFile:
     """The file that a task wrote: one stream of batches for each of its segments."""
 
-    def __init__(self, path: Path, told: dict[str, Any]) -> None:
-        self.told = told
+    def __init__(self, path: Path, outcome: dict[str, Any]) -> None:
+        self.outcome = outcome
         self._path = path
         self._map: pa.Buffer | None = None
 
     def batches(self, number: int) -> Iterator[pa.RecordBatch]:
         """The rows of the segment that is the ``number``-th of the task."""
-        start, size, rows = self.told["streams"][number]
+        start, size, rows = self.outcome["streams"][number]
         if not rows:
             return
         if self._map is None:
@@ -300,13 +304,13 @@ class SparkRows:
         )
         raise_failure(ran.notes)
         warn_of(ran.notes, set())
-        told: list[dict[str, Any]] = [some for some in ran.outcomes() if isinstance(some, dict)]
+        outcomes: list[dict[str, Any]] = [some for some in ran.outcomes() if isinstance(some, dict)]
         if self._measured is not None:
-            for number, some in zip(job.numbers, told, strict=True):
+            for number, some in zip(job.numbers, outcomes, strict=True):
                 for own, figures in enumerate(some["figures"]):
                     self._measured.add(self._first[number] + own, SegmentFigures.from_dict(figures))
         folder = Path(self._staging.location)
-        return [TaskFile(folder / some["file"], some) for some in told]
+        return [TaskFile(folder / some["file"], some) for some in outcomes]
 
 
 def _cores_of(spark: SparkSession) -> int:

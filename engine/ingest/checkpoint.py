@@ -54,12 +54,12 @@ class Checkpoint:
             data = json.loads(self._folder.get(_FILE))
             if data.pop("format") != _FORMAT:
                 raise ValueError("its format is not known here")
-            found = IngestIdentity(**data)
-            if not _QUERY_ID.fullmatch(found.query_id):  # it names a file of the store
-                raise ValueError(f"{found.query_id!r} is no id of a query")
-            if not isinstance(found.source, str) or not isinstance(found.created, int | float):
+            identity = IngestIdentity(**data)
+            if not _QUERY_ID.fullmatch(identity.query_id):  # it names a file of the store
+                raise ValueError(f"{identity.query_id!r} is no id of a query")
+            if not isinstance(identity.source, str) or not isinstance(identity.created, int | float):
                 raise TypeError("it does not say of what and since when it is")
-            return found
+            return identity
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ReadError(
                 f"the checkpoint is torn: {error}",
@@ -70,28 +70,28 @@ class Checkpoint:
 
     def check(self, source: Location) -> IngestIdentity | None:
         """Who the ingestion of ``source`` is; None before its first start. Raises ``UsageError`` for another source."""
-        found = self.identity()
-        if found is not None and found.source != str(source):
+        identity = self.identity()
+        if identity is not None and identity.source != str(source):
             raise UsageError(
-                f"this checkpoint is of the landing folder {found.source}, not of {source}",
+                f"this checkpoint is of the landing folder {identity.source}, not of {source}",
                 path=str(self.location),
                 hint="Give each landing folder a checkpoint of its own (--checkpoint); they may share a store, at "
                 "the same time, too.",
             )
-        return found
+        return identity
 
     def begin(self, source: Location) -> IngestIdentity:
         """Who the ingestion of ``source`` is; made at the first start. Raises ``UsageError`` for another source."""
         with writing(str(self.location)):
             self._folder.make()
-        found = self.check(source)
-        if found is None:
+        identity = self.check(source)
+        if identity is None:
             made = IngestIdentity(uuid.uuid4().hex, str(source), time.time())
             with writing(str(self.location)):
                 self._folder.create(_FILE, json.dumps({"format": _FORMAT, **asdict(made)}).encode())
-            found = self.check(source)  # where another process was first
-            assert found is not None
-        return found
+            identity = self.check(source)  # where another process was first
+            assert identity is not None
+        return identity
 
     def check_spark(self) -> None:
         """Raise ``ReadError`` where a file of Spark's checkpoint is torn; Spark would say something about iterators.

@@ -113,12 +113,12 @@ _ON_DRIVER: Final = 256 * MIB
 
 def file_at(path: str) -> LandedFile | None:
     """The file that is at a path or URL now; None where there is none."""
-    found = located(path)
+    location = located(path)
     try:
-        if isinstance(found, ObjectUrl):
-            info = bucket_of(found).head(found.key)
+        if isinstance(location, ObjectUrl):
+            info = bucket_of(location).head(location.key)
             return LandedFile(path, info.size, info.modified_ns)
-        stat = found.stat()
+        stat = location.stat()
     except (FileNotFoundError, NotADirectoryError, SourceMissingError):
         return None
     return LandedFile(path, stat.st_size, stat.st_mtime_ns)
@@ -146,7 +146,7 @@ def digest_files(files: Sequence[LandedFile], options: RunOptions) -> list[str |
             return list(pool.map(_tried, files))
     tasks = [Task(i, file.path, file.size) for i, file in enumerate(files)]
     ran = Stage(_DigestBody(tuple(files)), tasks).run(replace(options, progress=None))
-    return [told if isinstance(told, Exception) else str(told["digest"]) for told in ran.outcomes()]
+    return [outcome if isinstance(outcome, Exception) else str(outcome["digest"]) for outcome in ran.outcomes()]
 
 
 def _tried(file: LandedFile) -> str | Exception:
@@ -207,22 +207,22 @@ def displacement_of(
     A rotation, a swap or a rename moves contents between names: a recording goes only when no file in the folder has
     its content. ``kept``: files stay where they are, so whoever has a name may be displaced from it again.
     """
-    found = Displacement()
+    displacement = Displacement()
     names = {file.path: digest for file, digest in batch.items()}
     todo = [e for path, digest in names.items() for e in live.of_source(path) if e.source_digest != digest]
     if not kept:  # a name whose file goes is anybody's
         same = (e for path, digest in names.items() for e in live.of_source(path) if e.source_digest == digest)
-        found.moved = {e.key: replace(e, source_kept=False) for e in same}
+        displacement.moved = {e.key: replace(e, source_kept=False) for e in same}
     carriers = _Carriers(batch, folder)
     while todo:
         entry = todo.pop()
-        if entry.key in found.moved or entry.key in found.gone:
+        if entry.key in displacement.moved or entry.key in displacement.gone:
             continue
         file = carriers.of(entry)
         if file is None:
-            found.gone[entry.key] = entry
+            displacement.gone[entry.key] = entry
             continue
-        found.moved[entry.key] = replace(
+        displacement.moved[entry.key] = replace(
             entry,
             source=file.path,
             source_size=file.size,
@@ -230,9 +230,9 @@ def displacement_of(
             source_kept=kept,
         )
         todo += [e for e in live.of_source(file.path) if e.source_digest != entry.source_digest]
-    found.moved = _in_order(found.moved, live)
-    found.doubtful = carriers.doubtful({entry.source_size for entry in found.gone.values()})
-    return found
+    displacement.moved = _in_order(displacement.moved, live)
+    displacement.doubtful = carriers.doubtful({entry.source_size for entry in displacement.gone.values()})
+    return displacement
 
 
 def _in_order(moved: Mapping[Key, RecordingEntry], live: LiveEntries) -> dict[Key, RecordingEntry]:
@@ -270,8 +270,8 @@ class _Carriers:
         """Known paths of files that may have had such a content, and were not there now, or could not be read."""
         if not sizes:
             return []
-        there = {file.path for file in self._in_folder() if self._read.get(file, "") is not None}
-        return [path for path in self._folder.known(sizes) if path not in there and path not in self._paths]
+        present = {file.path for file in self._in_folder() if self._read.get(file, "") is not None}
+        return [path for path in self._folder.known(sizes) if path not in present and path not in self._paths]
 
     def _in_folder(self) -> Sequence[LandedFile]:
         if self._others is None:
@@ -295,10 +295,10 @@ class Claims:
 
     def __init__(self, files: Mapping[str, str | None], arrived: Sequence[Arrived], displaced: Displacement) -> None:
         entries = [*displaced.moved.values(), *displaced.gone.values()]
-        self._keys = sorted({key_of(one.store) for one in arrived} | {entry.key for entry in entries})
+        self._keys = sorted({key_of(recording.store) for recording in arrived} | {entry.key for entry in entries})
         self._sources = sorted({*files, *(entry.source for entry in entries)})
         self._digests = sorted({digest for digest in files.values() if digest})
-        self._rrds = sorted({one.rrd for one in arrived if one.rrd})
+        self._rrds = sorted({recording.rrd for recording in arrived if recording.rrd})
 
     def answers(self, live: LiveEntries) -> object:
         """The answers; where chunks lie does not matter."""
@@ -352,15 +352,15 @@ class DatasetRules:
         live: LiveEntries,
     ) -> SchemaUnion:
         """The columns once the recordings of a file have come, too. Raises ``SchemaConflictError``."""
-        chunks = {store: found for store, found in group.chunks if store.kind == "recording"}
+        chunks = {store: chunks_of_store for store, chunks_of_store in group.chunks if store.kind == "recording"}
         layers = [
             NewLayer(
                 store.recording_id,
                 BASE_LAYER,
                 file.path,
-                self._schemas.remember(Schema.from_headers(c.entry.header for c in found).to_arrow()),
+                self._schemas.remember(Schema.from_headers(c.entry.header for c in chunks_of_store).to_arrow()),
             )
-            for store, found in chunks.items()
+            for store, chunks_of_store in chunks.items()
         ]
         return union.with_layers(layers, self._of({entry.key for entry in replaces} | set(map(key_of, chunks)), live))
 
@@ -491,11 +491,11 @@ def find_name(name: str, look: Callable[[str], Occupancy]) -> tuple[str, Occupan
         taken, end = end, 2 * end
     while end - taken > 1:
         middle = (taken + end) // 2
-        found = look(numbered(name, middle))
-        if found is Occupancy.TAKEN:
+        occupancy = look(numbered(name, middle))
+        if occupancy is Occupancy.TAKEN:
             taken = middle
         else:
-            end, place = middle, found
+            end, place = middle, occupancy
     return numbered(name, end), place
 
 
@@ -543,12 +543,12 @@ def _look_in_folder(path: Path, target: Path) -> Occupancy:
 def _is_the_same(path: Path, target: Path) -> bool:
     """Whether ``target`` is this file, or where that is on another file system a copy of it."""
     try:
-        one, other = path.stat(), target.stat()
+        source_stat, target_stat = path.stat(), target.stat()
     except FileNotFoundError:
         return False
-    if one.st_dev == other.st_dev:
-        return one.st_ino == other.st_ino
-    alike = (one.st_size, one.st_mtime_ns) == (other.st_size, other.st_mtime_ns)
+    if source_stat.st_dev == target_stat.st_dev:
+        return source_stat.st_ino == target_stat.st_ino
+    alike = (source_stat.st_size, source_stat.st_mtime_ns) == (target_stat.st_size, target_stat.st_mtime_ns)
     return alike and filecmp.cmp(path, target, shallow=False)
 
 
@@ -632,12 +632,12 @@ class ObjectSources:
 def _as_read(file: LandedFile) -> ObjectInfo | None:
     """The object that was read, if it is still there and as it was."""
     url = ObjectUrl.of(file.path)
-    found = bucket_of(url).find(url.key)
-    return found if found and (found.size, found.modified_ns) == (file.size, file.modified_ns) else None
+    existing = bucket_of(url).find(url.key)
+    return existing if existing and (existing.size, existing.modified_ns) == (file.size, file.modified_ns) else None
 
 
 def _look_in_bucket(source: ObjectInfo, target: ObjectUrl) -> Occupancy:
-    found = bucket_of(target).find(target.key)
-    if found is None:
+    existing = bucket_of(target).find(target.key)
+    if existing is None:
         return Occupancy.FREE
-    return Occupancy.OURS if have_same_content(source, found) else Occupancy.TAKEN
+    return Occupancy.OURS if have_same_content(source, existing) else Occupancy.TAKEN

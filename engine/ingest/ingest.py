@@ -237,9 +237,9 @@ class Ingest:
             )
             return IngestQuery(parts, once=once, every=pause)
         except BaseException:
-            for one in (lease, names):
-                if one is not None:
-                    one.release()
+            for held_lease in (lease, names):
+                if held_lease is not None:
+                    held_lease.release()
             raise
 
 

@@ -66,8 +66,10 @@ class Listing(ABC):
     @staticmethod
     def of(folder: str | os.PathLike[str], suffixes: Sequence[str]) -> Listing:
         """The listing of what a path or URL names."""
-        found = located(folder)
-        return ObjectListing(found, suffixes) if isinstance(found, ObjectUrl) else LocalListing(found, suffixes)
+        location = located(folder)
+        return (
+            ObjectListing(location, suffixes) if isinstance(location, ObjectUrl) else LocalListing(location, suffixes)
+        )
 
     @abstractmethod
     def check(self) -> None:
@@ -152,15 +154,15 @@ class LocalListing(Listing):
 
     def _add(self, entry: os.DirEntry[str], folder: str, files: list[LandedFile]) -> None:
         path = entry.path
-        found = entry.stat()
-        if stat.S_ISDIR(found.st_mode):
+        status = entry.stat()
+        if stat.S_ISDIR(status.st_mode):
             self._tell_link(path)
-        elif not stat.S_ISREG(found.st_mode):
+        elif not stat.S_ISREG(status.st_mode):
             self._tell("kind", path, f"{path} is not a file, and is passed over")
         elif not is_text(path):
             self._tell("name", folder, f"{path!r} has a name that is not UTF-8, and is passed over; rename it")
         else:
-            files.append(LandedFile(path, found.st_size, found.st_mtime_ns))
+            files.append(LandedFile(path, status.st_size, status.st_mtime_ns))
 
     def _explained(self, entry: os.DirEntry[str], folder: str, error: OSError) -> bool:
         """Tell of an entry that cannot be looked at, unless it is gone by now; False where there may be a file."""
@@ -189,8 +191,8 @@ class ObjectListing(Listing):
 
     def sightings(self) -> Sightings:
         """All recordings below the prefix, in the order of their keys. Raises ``ReadError``."""
-        found = bucket_of(self._url).list(self._url.key, odd=self._tell_odd)
-        return Sightings([LandedFile(str(f.url), f.size, f.modified_ns) for f in found if self._is_ours(f.url)])
+        objects = bucket_of(self._url).list(self._url.key, odd=self._tell_odd)
+        return Sightings([LandedFile(str(f.url), f.size, f.modified_ns) for f in objects if self._is_ours(f.url)])
 
     def _is_ours(self, url: ObjectUrl) -> bool:
         parts = url.key[self._start :].split("/")
@@ -282,39 +284,39 @@ class Lister:
         except ReadError as error:
             return self._failed(error, steady)
         self._failing = False
-        known: dict[str, LandedFile] = {}
+        files: dict[str, LandedFile] = {}
         waits: dict[str, _Wait] = {}
         ready: list[LandedFile] = []
         waiting: list[LandedFile] = []
-        for found in listed.files:
-            file, wait = self._judged(found, wall, steady)
-            known[file.path] = file
+        for listed_file in listed.files:
+            file, wait = self._judged(listed_file, wall, steady)
+            files[file.path] = file
             if wait is None:
                 ready.append(file)
             else:
                 waits[file.path] = wait
                 waiting.append(file)
         oldest = max((steady - wait.first for wait in waits.values()), default=0.0)
-        present = set(known) if listed.unseen else known.keys()
+        present = set(files) if listed.unseen else files.keys()
         if listed.unseen:
-            hidden = {p for p in self._known if p.startswith(listed.unseen)} - known.keys()
-            known.update({p: self._known[p] for p in hidden})
+            hidden = {p for p in self._known if p.startswith(listed.unseen)} - files.keys()
+            files.update({p: self._known[p] for p in hidden})
             waits.update({p: self._waits[p] for p in hidden & self._waits.keys()})
-        self._known, self._waits = known, waits
+        self._known, self._waits = files, waits
         return Look(ready, waiting, oldest, steady, present or None, listed.unseen)
 
     def _judged(self, file: LandedFile, wall: int, steady: float) -> tuple[LandedFile, _Wait | None]:
         """The file, and its wait where it has to."""
         needed = self._settle if file.size else self._settle * EMPTY_SETTLES
-        known, wait = self._known.get(file.path), self._waits.get(file.path)
-        if known is None:
+        earlier, wait = self._known.get(file.path), self._waits.get(file.path)
+        if earlier is None:
             age = max((wall - file.modified_ns) / 1e9, 0.0)
             # Asked here, not of a difference of clocks: those are rounded, and an old file would be too young by a bit.
             wait = _Wait(steady - age, steady) if age < needed else None
-        elif known != file:
+        elif earlier != file:
             wait = _Wait(steady, wait.first if wait else steady)
         else:
-            file = known
+            file = earlier
         if wait is not None and steady - wait.since >= needed:
             wait = None
         return file, wait

@@ -87,13 +87,13 @@ class Numbers(NamedTuple):
 
 def numbers_in(names: Iterable[str]) -> Numbers:
     """The numbers of the files of the log among ``names``; others are none of ours."""
-    found = Numbers([], [], [])
-    lists = {"json": found.entries, "gone": found.gone, "merged": found.merged}
+    log_numbers = Numbers([], [], [])
+    lists = {"json": log_numbers.entries, "gone": log_numbers.gone, "merged": log_numbers.merged}
     for match in filter(None, map(_NAME.fullmatch, names)):
         lists[match[2]].append(int(match[1]))
-    for numbers in found:
+    for numbers in log_numbers:
         numbers.sort()
-    return found
+    return log_numbers
 
 
 def newest_entry(folder: Folder) -> int:

@@ -185,8 +185,8 @@ class SparkQuery:
             self._thread = threading.get_ident()
         try:
             rows = sorted(frame.collect(), key=lambda row: row["entry"])
-            for entry, found in groupby(rows, key=lambda row: row["entry"]):
-                self._handle(int(entry), [LandedFile(r["path"], r["size"], r["modified_ns"]) for r in found])
+            for entry, files in groupby(rows, key=lambda row: row["entry"]):
+                self._handle(int(entry), [LandedFile(r["path"], r["size"], r["modified_ns"]) for r in files])
         except Exception as error:
             self.error = error
             raise

@@ -110,8 +110,8 @@ class _Search:
             if dataset is not None:
                 yield FoundInput(url, PurePosixPath(), dataset)
                 return
-        for found in find_objects(url, self._suffixes):
-            yield from self._file_or_store(found.url, found.below)
+        for entry in find_objects(url, self._suffixes):
+            yield from self._file_or_store(entry.url, entry.below)
 
     def _in_folder(self, folder: Path) -> Iterator[FoundInput]:
         if self._is_store(folder.absolute().parent):
@@ -147,13 +147,13 @@ class _Search:
             dataset = self._dataset(path) if path.is_dir() else None
             if dataset is not None:
                 whole = path
-                found = iter([FoundInput(path, inner, dataset)])
+                inputs = iter([FoundInput(path, inner, dataset)])
             elif self._is_recording(path):
-                found = self._file_or_store(path, inner)
+                inputs = self._file_or_store(path, inner)
             else:
                 continue
             nothing = False
-            yield from found
+            yield from inputs
         if nothing:
             raise SourceMissingError(
                 "no recording matches this pattern", path=pattern, hint=f"Looked for {self._wanted()}."
@@ -169,10 +169,10 @@ class _Search:
             yield FoundInput(store, PurePath(*below.parts[:-2]), STORE)
 
     def _dataset(self, folder: Location) -> Format | None:
-        found = next((row for row in self._rows if row.is_dataset(folder)), None)
+        dataset_format = next((row for row in self._rows if row.is_dataset(folder)), None)
         # The folder `catalog` of a catalog has versions, too, and no recordings.
-        is_store = found is not STORE or isinstance(folder, ObjectUrl) or (folder / "tables").is_dir()
-        return found if is_store else None
+        is_store = dataset_format is not STORE or isinstance(folder, ObjectUrl) or (folder / "tables").is_dir()
+        return dataset_format if is_store else None
 
     def _is_store(self, folder: Location) -> bool:
         """Whether this is a store of recordings, where such are looked for."""
@@ -211,17 +211,17 @@ def stores_of(source: Location, name: str, options: SourceOptions, episode: int 
     """
     row = detect_format(source)
     reading = {**_read_within(row, options), **options.reading}
-    found = row.open(source, {**reading, **row.choosing(episode)}).stores()
-    named = [store for store, _ in found if store is not None and store.kind == "recording"]
+    stores = row.open(source, {**reading, **row.choosing(episode)}).stores()
+    named = [store for store, _ in stores if store is not None and store.kind == "recording"]
     if len(named) > 1 and options.recording_id is not None:
         raise UsageError(
             f"--recording-id names one recording, but the file contains {len(named)}",
             path=str(source),
             hint="Leave it out: each recording then keeps its own.",
         )
-    if not found:
+    if not stores:
         raise ReadError("the file holds neither a recording nor a blueprint", path=str(source))
-    return [_renamed(store, stream, name, options) for store, stream in found]
+    return [_renamed(store, stream, name, options) for store, stream in stores]
 
 
 def is_table(location: Location) -> bool:
@@ -266,24 +266,24 @@ def verify(path: str | os.PathLike[str]) -> Verification:
     episodes = () if row is STORE else row.open(location).episodes()
     if not episodes:
         return row.open(location).verify()
-    found = Findings()
+    findings = Findings()
     for episode in episodes:
         try:
-            found.add(row.open(location, row.choosing(episode.number)).verify())
+            findings.add(row.open(location, row.choosing(episode.number)).verify())
         except SourceMissingError as error:  # a file of the dataset
-            found.fault(error)
-    return found.verification()
+            findings.fault(error)
+    return findings.verification()
 
 
 def _renamed(
     store: StoreEntry | None, stream: LazyChunkStream, name: str, options: SourceOptions
 ) -> tuple[StoreEntry, LazyChunkStream]:
     """The store under the ids that were asked for, with its stream."""
-    known = store or StoreEntry("recording", APPLICATION_ID, name)
-    application_id = options.application_id or known.application_id
-    if known.kind == "blueprint":  # a viewer finds it by the application id of its recording
-        return StoreEntry("blueprint", application_id, known.recording_id), stream
-    renamed = StoreEntry("recording", application_id, options.recording_id or known.recording_id)
+    entry = store or StoreEntry("recording", APPLICATION_ID, name)
+    application_id = options.application_id or entry.application_id
+    if entry.kind == "blueprint":  # a viewer finds it by the application id of its recording
+        return StoreEntry("blueprint", application_id, entry.recording_id), stream
+    renamed = StoreEntry("recording", application_id, options.recording_id or entry.recording_id)
     return renamed, _piped(stream, options)
 
 

@@ -83,11 +83,11 @@ class ReadRows:
 
     def presence(self, key: Key) -> Presence:
         """The rows in which a component is not null."""
-        found = self._parts.get(key, ())
-        places = np.array([i for i, _ in found], np.int64)
-        if not any(values.null_count for _, values in found):
+        parts = self._parts.get(key, ())
+        places = np.array([i for i, _ in parts], np.int64)
+        if not any(values.null_count for _, values in parts):
             return Presence(places)
-        masks = [values.is_valid().to_numpy(zero_copy_only=False) for _, values in found]
+        masks = [values.is_valid().to_numpy(zero_copy_only=False) for _, values in parts]
         return Presence(places, np.concatenate(masks))
 
     def refused(self, data: ChunkData) -> ReadError:
@@ -96,13 +96,13 @@ class ReadRows:
 
     @cached_property
     def _parts(self) -> dict[Key, list[tuple[int, pa.ListArray]]]:
-        found: dict[Key, list[tuple[int, pa.ListArray]]] = {}
+        parts: dict[Key, list[tuple[int, pa.ListArray]]] = {}
         for i, data in enumerate(self._chunks):
             for component in data.components:
                 if component.values.null_count < len(component.values):
                     key = data.entity_path, component.descriptor.component
-                    found.setdefault(key, []).append((i, component.values))
-        return found
+                    parts.setdefault(key, []).append((i, component.values))
+        return parts
 
 
 class ToldRows:
@@ -183,15 +183,15 @@ class ChunkRows:
         """The values of an index in each row, and which of them are known; None where all are."""
         if index not in self._ticks:
             made = [layer.ticks(index) for layer in self._layers]
-            known = _joined([np.diff(some.ends) for some in made]) > 0
+            has_ticks = _joined([np.diff(some.ends) for some in made]) > 0
             values = _joined([some.values for some in made])
-            if known.all():
+            if has_ticks.all():
                 self._ticks[index] = values, None
             else:
-                there = np.repeat(known, self.counts)
+                mask = np.repeat(has_ticks, self.counts)
                 whole = np.zeros(len(self), np.int64)
-                whole[there] = values
-                self._ticks[index] = whole, there
+                whole[mask] = values
+                self._ticks[index] = whole, mask
         return self._ticks[index]
 
     @cached_property
@@ -204,13 +204,13 @@ class ChunkRows:
     def presence(self, key: Key) -> Presence:
         """The rows in which a component is not null."""
         if key not in self._present:
-            found = [layer.presence(key) for layer in self._layers]
-            chunks = _joined([some.chunks + first for some, first in zip(found, self._firsts, strict=False)])
+            presences = [layer.presence(key) for layer in self._layers]
+            chunks = _joined([some.chunks + first for some, first in zip(presences, self._firsts, strict=False)])
             mask = None
-            if any(some.mask is not None for some in found):
+            if any(some.mask is not None for some in presences):
                 masks = [
                     np.ones(int(layer.counts[some.chunks].sum()), np.bool_) if some.mask is None else some.mask
-                    for some, layer in zip(found, self._layers, strict=True)
+                    for some, layer in zip(presences, self._layers, strict=True)
                 ]
                 mask = np.concatenate(masks)
             self._present[key] = Presence(chunks, mask)
@@ -218,8 +218,8 @@ class ChunkRows:
 
     def rows(self, present: Presence) -> Integers:
         """The numbers of rows in which a component is not null."""
-        found = spread(self.starts[present.chunks], self.counts[present.chunks])
-        return found if present.mask is None else found[present.mask]
+        rows = spread(self.starts[present.chunks], self.counts[present.chunks])
+        return rows if present.mask is None else rows[present.mask]
 
     def arrays(self, key: Key, chunks: Integers) -> list[pa.ListArray]:
         """The values of a component in some of its chunks, which are read if they were not. Raises ``ReadError``."""
@@ -259,8 +259,8 @@ class ChunkRows:
         start, stop = int(self.starts[place]), int(self.starts[place + 1])
         for line in data.timelines:
             if line.name in self._ticks:
-                values, known = self._ticks[line.name]
-                if known is not None and not known[start]:
+                values, has_ticks = self._ticks[line.name]
+                if has_ticks is not None and not has_ticks[start]:
                     return False
                 if not np.array_equal(values[start:stop], line.ticks):
                     return False
@@ -295,5 +295,5 @@ def spread(starts: Integers, counts: Integers) -> Integers:
     if len(starts) and bool((starts[1:] == (starts + counts)[:-1]).all()):
         return np.arange(int(starts[0]), int(starts[-1] + counts[-1]))
     before = np.cumsum(counts) - counts
-    found: Integers = np.arange(int(counts.sum())) + np.repeat(starts - before, counts)
-    return found
+    numbers: Integers = np.arange(int(counts.sum())) + np.repeat(starts - before, counts)
+    return numbers

@@ -113,7 +113,7 @@ class SegmentEvents:
         static: Static,
         columns: Sequence[ComponentColumnDescriptor],
         index: str,
-        there: Collection[Key],
+        component_keys: Collection[Key],
         claims: ClaimedRanges,
     ) -> None:
         self.rows = rows
@@ -121,7 +121,7 @@ class SegmentEvents:
         self._ranges: dict[object, ChunkRanges] = {}
         self._static = static
         self._index = index
-        self._there = there
+        self._component_keys = component_keys
         self._above = ancestors(c.entity_path for c in columns)
         self._events: dict[object, Events] = {}
 
@@ -130,16 +130,16 @@ class SegmentEvents:
         static. Components that are logged together share them.
         """
         key = column.entity_path, column.component
-        if key not in self._there or self._static.has(key):
+        if key not in self._component_keys or self._static.has(key):
             return None
         present = self._present(key)
         self._check(key, present)
         clearing = self._clears_of(key) if clears else ()
-        known: object = (key if present.mask is not None else present.chunks.tobytes(), clearing)
-        if known not in self._events:
-            self._events[known] = self._resolved(self.rows.rows(present), clearing)
-        found = self._events[known]
-        return found if len(found.times) else None
+        cache_key: object = (key if present.mask is not None else present.chunks.tobytes(), clearing)
+        if cache_key not in self._events:
+            self._events[cache_key] = self._resolved(self.rows.rows(present), clearing)
+        events = self._events[cache_key]
+        return events if len(events.times) else None
 
     def _check(self, key: Key, present: Presence) -> None:
         """Raise ``ReadError`` where events of a component lie elsewhere than was told when chunks were chosen."""
@@ -149,12 +149,12 @@ class SegmentEvents:
         if shared not in self._ranges:
             self._ranges[shared] = self._ranges_of(present)
         chunks, starts, ends = self._ranges[shared]
-        told = self._claims.claimed(key)
-        at = np.minimum(np.searchsorted(told.chunks, chunks), max(len(told.chunks) - 1, 0))
-        if len(told.chunks):
-            is_told = (told.chunks[at] == chunks) & (told.starts[at] <= starts) & (told.ends[at] >= ends)
+        claimed = self._claims.claimed(key)
+        at = np.minimum(np.searchsorted(claimed.chunks, chunks), max(len(claimed.chunks) - 1, 0))
+        if len(claimed.chunks):
+            is_told = (claimed.chunks[at] == chunks) & (claimed.starts[at] <= starts) & (claimed.ends[at] >= ends)
             if self._claims.is_filled:  # then other chunks may have been left out for what begins or ends there
-                is_told &= (told.starts[at] == starts) & (told.ends[at] == ends)
+                is_told &= (claimed.starts[at] == starts) & (claimed.ends[at] == ends)
         else:
             is_told = np.zeros(len(chunks), np.bool_)
         if not is_told.all():
@@ -230,7 +230,7 @@ class SegmentEvents:
     @cached_property
     def _clears(self) -> dict[Clear, Integers]:
         """The rows in which an entity is cleared, and those in which all below it is cleared, too."""
-        found: dict[Clear, Integers] = {}
+        clears_of: dict[Clear, Integers] = {}
         for entity in self._above:
             key = entity, TOMBSTONE
             chunks = self._present(key).chunks
@@ -240,9 +240,9 @@ class SegmentEvents:
             clears = [
                 (start, *_clears_in(some)) for start, some in zip(starts, self.rows.arrays(key, chunks), strict=True)
             ]
-            found[entity, False] = np.concatenate([start + rows for start, rows, _ in clears])
-            found[entity, True] = np.concatenate([start + rows[deep] for start, rows, deep in clears])
-        return {clear: rows for clear, rows in found.items() if len(rows)}
+            clears_of[entity, False] = np.concatenate([start + rows for start, rows, _ in clears])
+            clears_of[entity, True] = np.concatenate([start + rows[deep] for start, rows, deep in clears])
+        return {clear: rows for clear, rows in clears_of.items() if len(rows)}
 
     def _clears_of(self, key: Key) -> tuple[Clear, ...]:
         """The clears that count for a component: those of its entity, unless it is one itself, and from above."""
@@ -271,8 +271,8 @@ def _is_below(entity: str, other: str) -> bool:
 
 def ancestors(entities: Iterable[str]) -> set[str]:
     """These entities, and all above them."""
-    found: set[str] = set()
+    paths: set[str] = set()
     for entity in set(entities):
         parts = list(split_parts(entity))
-        found.update(join_parts(parts[:depth]) for depth in range(len(parts) + 1))
-    return found
+        paths.update(join_parts(parts[:depth]) for depth in range(len(parts) + 1))
+    return paths

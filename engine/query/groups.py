@@ -109,7 +109,7 @@ class SegmentGroup:
 
 def grouped(segments: Sequence[QueriedSegment]) -> list[QueriedSegment | SegmentGroup]:
     """The segments, those that are small together with their neighbours. All of them may have rows."""
-    found: list[QueriedSegment | SegmentGroup] = []
+    groups: list[QueriedSegment | SegmentGroup] = []
     first, size = 0, 0
     sizes = [segment.stored_bytes for segment in segments]
     for number in range(1, len(segments) + 1):
@@ -121,14 +121,14 @@ def grouped(segments: Sequence[QueriedSegment]) -> list[QueriedSegment | Segment
             or not _alike(segments[first], segments[number])
         ):
             some = segments[first:number]
-            found.append(SegmentGroup(tuple(some)) if len(some) > 1 else some[0])
+            groups.append(SegmentGroup(tuple(some)) if len(some) > 1 else some[0])
             first, size = number, 0
-    return found
+    return groups
 
 
-def _alike(one: QueriedSegment, other: QueriedSegment) -> bool:
-    have_index = one.columns is other.columns and one.columns.query.index is not None
-    return have_index and one.there == other.there and one.window == other.window
+def _alike(segment: QueriedSegment, other: QueriedSegment) -> bool:
+    have_index = segment.columns is other.columns and segment.columns.query.index is not None
+    return have_index and segment.component_keys == other.component_keys and segment.window == other.window
 
 
 class Slots(NamedTuple):
@@ -209,12 +209,12 @@ class GroupChunks(NamedTuple):
         owner = np.array(owners, np.int64)
         chunks = SegmentChunks(columns, [_joined(tuple([layer.table for layer in layers]))])
         static = chunks.static[(windows[0] <= windows[1])[owner[chunks.static]]]
-        found = cls(layers, chunks, owner, chunks.needed_of_each(owner, *windows), static)
+        group = cls(layers, chunks, owner, chunks.needed_of_each(owner, *windows), static)
         figures = find(SegmentFigures)
         if figures is not None:
-            for layer, rows in found.by_layer():
+            for layer, rows in group.by_layer():
                 figures.need(layer.segment_id, [(layer.name, layer.table, rows)])
-        return found
+        return group
 
     def by_layer(self) -> list[tuple[NamedLayer, Integers]]:
         """The layers of which chunks are needed, and the rows of these."""
@@ -227,11 +227,11 @@ class GroupChunks(NamedTuple):
 def _joined(tables: tuple[ChunkTable, ...]) -> ChunkTable:
     """The rows of all tables; of those that come again, what was made before."""
     key = tuple(map(id, tables))  # which nothing else has as long as they are kept beside
-    known = _RECENT.find(key)
-    if known is None:
-        known = tables, ChunkTable.concat(tables)
-        _RECENT.keep(key, known, 2 * sum(table.batch.nbytes for table in tables))
-    return known[1]
+    entry = _RECENT.find(key)
+    if entry is None:
+        entry = tables, ChunkTable.concat(tables)
+        _RECENT.keep(key, entry, 2 * sum(table.batch.nbytes for table in tables))
+    return entry[1]
 
 
 _RECENT: Final = Recent[tuple[tuple[ChunkTable, ...], ChunkTable]](largest=8 * MIB)
@@ -251,11 +251,11 @@ class GroupEvents(SegmentEvents):
         owner: Integers,
         columns: AnswerColumns,
         slots: Slots,
-        there: Collection[Key],
+        component_keys: Collection[Key],
         claims: SegmentChunks,
     ) -> None:
         assert columns.query.index is not None
-        super().__init__(rows, _Moving(), columns.visible, columns.query.index, there, claims)
+        super().__init__(rows, _Moving(), columns.visible, columns.query.index, component_keys, claims)
         self._temporal = temporal
         self._owner = owner
         self._slots = slots
@@ -271,8 +271,8 @@ class GroupEvents(SegmentEvents):
         names: Sequence[str] | None,
     ) -> Self:
         """The events in chunks that are read, or told of by times. Raises ``ReadError``."""
-        layers, found, owner, needed, static = chunks
-        wanted = found.with_values(columns.keys(names))
+        layers, segment_chunks, owner, needed, static = chunks
+        wanted = segment_chunks.with_values(columns.keys(names))
         times: list[Times | None] = [None] * len(layers)
         if saves(layers, wanted, np.union1d(needed, static), is_asked=columns.query.values is not None):
             times = []
@@ -280,7 +280,9 @@ class GroupEvents(SegmentEvents):
                 with segment_named(segment.segment_id):
                     times += segment.source.times()
         rows = OpenSegment(layers, times).rows(needed, columns.query.index, static)
-        return cls(rows, len(rows.numbers) - len(static), owner, columns, slots, segments[0].there, found)
+        return cls(
+            rows, len(rows.numbers) - len(static), owner, columns, slots, segments[0].component_keys, segment_chunks
+        )
 
     @cached_property
     def owners(self) -> Integers:
@@ -303,14 +305,18 @@ class GroupEvents(SegmentEvents):
 
     def of(self, column: ComponentColumnDescriptor, *, clears: bool = True) -> Events | None:
         """The events of a component, but for those of segments in which it is static."""
-        found = super().of(column, clears=clears)
+        events = super().of(column, clears=clears)
         static = self.static_rows((column.entity_path, column.component))
-        if found is None or static is None:
-            return found
-        kept = static[self.owners[found.rows]] < 0
-        if not kept.any():
+        if events is None or static is None:
+            return events
+        is_temporal = static[self.owners[events.rows]] < 0
+        if not is_temporal.any():
             return None
-        return Events(found.times[kept], found.rows[kept], None if found.cleared is None else found.cleared[kept])
+        return Events(
+            events.times[is_temporal],
+            events.rows[is_temporal],
+            None if events.cleared is None else events.cleared[is_temporal],
+        )
 
     def static_rows(self, key: Key) -> Integers | None:
         """The row of the static value of each segment, or -1; None where none has one."""
@@ -325,9 +331,9 @@ class GroupEvents(SegmentEvents):
             return None
         high, low = self.rows.ids
         rows = rows[np.lexsort((-rows, low[rows], high[rows]))]
-        found = np.full(len(self._slots.base), -1, np.int64)
-        found[self.owners[rows]] = rows
-        return found
+        static_rows = np.full(len(self._slots.base), -1, np.int64)
+        static_rows[self.owners[rows]] = rows
+        return static_rows
 
 
 class _Moving:
@@ -371,15 +377,17 @@ class GroupRows(SegmentRows):
         """The places of the index values that are given."""
         if columns.query.values is None:
             return None
-        return self._places([np.empty(0, np.int64) if one.given is None else one.given for one in self._segments])
+        return self._places(
+            [np.empty(0, np.int64) if segment.given is None else segment.given for segment in self._segments]
+        )
 
-    def _kept(self, found: Integers) -> Integers:
+    def _kept(self, ticks: Integers) -> Integers:
         values = self._query.rows.values
         if values is None:
-            return found
+            return ticks
         slots = zip(self._segments, self._slots.first.tolist(), self._slots.last.tolist(), strict=True)
-        inside = [within(values.of_segment(one.segment_id), (first, last)) for one, first, last in slots]
-        return np.intersect1d(found, self._places(inside), assume_unique=True)
+        inside = [within(values.of_segment(segment.segment_id), (first, last)) for segment, first, last in slots]
+        return np.intersect1d(ticks, self._places(inside), assume_unique=True)
 
     def _places(self, values: Sequence[Integers]) -> Integers:
         """The places of the index values of each segment."""
@@ -389,20 +397,20 @@ class GroupRows(SegmentRows):
     @property
     def are_in_slots(self) -> bool:
         """Whether segments hold what their entries say; else they must be read one by one."""
-        return all(map(self._group.are_in_slots, self.found.values()))
+        return all(map(self._group.are_in_slots, self.column_events.values()))
 
     @cached_property
     def index_values(self) -> Integers:
         """The places of the rows."""
-        found = super().index_values
-        slots = self._slots.numbers(found)
+        places = super().index_values
+        slots = self._slots.numbers(places)
         begin, end = (self._slots.places(np.arange(len(some)), some) for some in self._bounds)
-        is_inside = (found >= begin[slots]) & (found <= end[slots])
-        return found if is_inside.all() else found[is_inside]
+        is_inside = (places >= begin[slots]) & (places <= end[slots])
+        return places if is_inside.all() else places[is_inside]
 
     def has(self, name: str) -> bool:
         """Whether there are values to be taken for a column, the static ones among them."""
-        return name in self.found or self._static_of(name) is not None
+        return name in self.column_events or self._static_of(name) is not None
 
     def located(self, name: str) -> Located:
         """The values of a column in all rows, the static ones among them."""
@@ -412,7 +420,7 @@ class GroupRows(SegmentRows):
         if name not in self._with_static:
             rows = static[self._slots.numbers(self.index_values)]
             cleared = None
-            if name in self.found:
+            if name in self.column_events:
                 others, cleared = super().located(name)
                 rows = np.where(rows < 0, others, rows)
             self._with_static[name] = rows, cleared

@@ -187,10 +187,10 @@ def _table_of(values: Any) -> pa.Table | None:
 
 
 def _distinct(values: Integers) -> Integers:
-    found = np.unique(values)
-    if len(found) != len(values):
+    distinct = np.unique(values)
+    if len(distinct) != len(values):
         raise UsageError("Index values must be unique.")
-    return found
+    return distinct
 
 
 class _Given(NamedTuple):
@@ -209,18 +209,18 @@ def _given(values: Any) -> _Given:
         return _of_arrow(values)
     if isinstance(values, str) or not isinstance(values, Iterable):
         raise _not_values(values)
-    found = np.asarray(values) if hasattr(values, "__array__") else None
-    if found is None or (found.dtype.kind == "O" and found.ndim == 1):
+    array = np.asarray(values) if hasattr(values, "__array__") else None
+    if array is None or (array.dtype.kind == "O" and array.ndim == 1):
         return _of_items(values)
-    if not found.size and found.ndim == 1:
+    if not array.size and array.ndim == 1:
         return _Given(_NONE)
-    if found.ndim != 1 or found.dtype.kind not in "iuMm":
+    if array.ndim != 1 or array.dtype.kind not in "iuMm":
         raise _not_values(values)
-    if found.dtype.kind in "Mm":
-        return _of_times(found)
-    if found.dtype == np.uint64 and bool((found > np.iinfo(np.int64).max).any()):
-        raise _too_large(int(found.max()))
-    return _Given(found.astype(np.int64))
+    if array.dtype.kind in "Mm":
+        return _of_times(array)
+    if array.dtype == np.uint64 and bool((array > np.iinfo(np.int64).max).any()):
+        raise _too_large(int(array.max()))
+    return _Given(array.astype(np.int64))
 
 
 def _of_arrow(values: pa.Array) -> _Given:
@@ -245,15 +245,15 @@ def _of_arrow(values: pa.Array) -> _Given:
 def _of_times(values: npt.NDArray[Any], given: object = None) -> _Given:
     """Times or spans of numpy; ``given`` is the one that a user gave for them."""
     missing = np.isnat(values)
-    there = values[~missing]
+    times = values[~missing]
     try:
-        ticks = numpy_ticks(there)
+        ticks = numpy_ticks(times)
     except ValueError as error:
         text = f"index value {error}: it is larger than any index has"
         raise (UsageError(text) if given is None else _too_large(given)) from error
-    inexact = ticks.view(f"{values.dtype.kind}8[ns]").astype(there.dtype) != there  # parts of nanoseconds
+    inexact = ticks.view(f"{values.dtype.kind}8[ns]").astype(times.dtype) != times  # parts of nanoseconds
     if bool(inexact.any()):
-        raise _too_large(there[inexact][0] if given is None else given)
+        raise _too_large(times[inexact][0] if given is None else given)
     where = f"NaT, at position {int(np.flatnonzero(missing)[0])}" if bool(missing.any()) else ""
     return _Given(ticks, frozenset([_OF_NUMPY[values.dtype.kind]]), where)
 
@@ -270,12 +270,12 @@ def _of_items(values: Iterable[Any]) -> _Given:
         if isinstance(value, (int, np.integer)) and not isinstance(value, (bool, np.timedelta64)):  # a np.integer
             integers.append(int(value))
             continue
-        one = _of_item(value)
-        if one is None:
+        item = _of_item(value)
+        if item is None:
             raise _not_values(values)
-        integers += one.integers.tolist()
-        kinds |= one.kinds
-        missing = missing or (f"NaT, at position {position}" if one.missing else "")
+        integers += item.integers.tolist()
+        kinds |= item.kinds
+        missing = missing or (f"NaT, at position {position}" if item.missing else "")
     for value in integers:
         if not -(1 << 63) <= value < 1 << 63:
             raise _too_large(value)
@@ -312,10 +312,10 @@ def _not_values(values: Any) -> TypeError:
 # --- the query
 
 
-def no_column(name: str, there: Sequence[str], *, where: str = "", path: str | None = None) -> UsageError:
+def no_column(name: str, columns: Sequence[str], *, where: str = "", path: str | None = None) -> UsageError:
     """The error on a column that is not there, with the one that may have been meant; ``where`` says who named it."""
-    close = difflib.get_close_matches(name, there, 1) or [one for one in there if one.endswith(name)][:1]
-    listed = ", ".join(there[:8]) + (f" and {len(there) - 8:,} more" if len(there) > 8 else "")
+    close = difflib.get_close_matches(name, columns, 1) or [column for column in columns if column.endswith(name)][:1]
+    listed = ", ".join(columns[:8]) + (f" and {len(columns) - 8:,} more" if len(columns) > 8 else "")
     return UsageError(
         f"{where}there is no column {name!r}",
         path=path,
@@ -406,23 +406,29 @@ class Query:
         asked. Raises ``ValueError`` where no segment has the index, and as :meth:`IndexValues.check` does.
         """
         whole, some = Schema.from_arrow(dataset), Schema.from_arrow(dataset if shown is None else shown)
-        known = {column.name: column for column in whole.index_columns()}
-        line = None if self.index is None else timeline_called(self.index, known)
+        all_indexes = {column.name: column for column in whole.index_columns()}
+        line = None if self.index is None else timeline_called(self.index, all_indexes)
         if line is not None and line != self.index:
             return replace(self, index=line).columns(dataset, shown)
         if self.index is not None and line is None:
-            near = difflib.get_close_matches(self.index, known, 1)
-            hint = f"Did you mean '{near[0]}'?" if near else f"There are: {', '.join(known)}." if known else None
+            near = difflib.get_close_matches(self.index, all_indexes, 1)
+            hint = (
+                f"Did you mean '{near[0]}'?"
+                if near
+                else f"There are: {', '.join(all_indexes)}."
+                if all_indexes
+                else None
+            )
             raise UsageError(f"Index '{self.index}' does not exist in the dataset.", hint=hint)
         indexes = {column.name: column for column in some.index_columns()}
         if self.index is not None:
-            indexes.setdefault(self.index, known[self.index])
+            indexes.setdefault(self.index, all_indexes[self.index])
             for values in filter(None, (self.values, self.rows.values)):
-                values.check(known[self.index])
+                values.check(all_indexes[self.index])
         descriptors = {column.name: column for column in whole.component_columns()}
         static = {column.name for column in some.component_columns() if column.is_static}
-        there = [descriptors[column.name] for column in some.component_columns()]
-        visible = [column for column in there if self._shows(column)]
+        components = [descriptors[column.name] for column in some.component_columns()]
+        visible = [column for column in components if self._shows(column)]
         if self.index is None:
             return AnswerColumns(
                 self, tuple(indexes.values()), tuple(c for c in visible if c.name in static), tuple(visible)
@@ -524,7 +530,7 @@ class SegmentFigures:
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> SegmentFigures:
         """The figures that :meth:`to_dict` gave."""
-        found = cls(**{**data, "chunks": {}})
+        figures = cls(**{**data, "chunks": {}})
         for segment_id, layer, rows, sizes in data["chunks"]:
-            found.chunks.setdefault(segment_id, {})[layer] = dict(zip(rows, sizes, strict=True))
-        return found
+            figures.chunks.setdefault(segment_id, {})[layer] = dict(zip(rows, sizes, strict=True))
+        return figures

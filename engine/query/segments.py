@@ -125,16 +125,16 @@ class LazySource(StoreSource):
     @property
     def stored_bytes(self) -> int:
         """The bytes of all chunks."""
-        found: int = vars(self)["_stored_bytes"]
-        return found
+        stored_bytes: int = vars(self)["_stored_bytes"]
+        return stored_bytes
 
     def __getattr__(self, name: str) -> Any:
         if name != "layers":
             raise AttributeError(name)
-        known = vars(self)
-        first, stop = known["_range"]
-        known["layers"] = tuple(entries_in(known["_rows"].slice(first, stop - first).to_batches()))
-        return known["layers"]
+        fields = vars(self)
+        first, stop = fields["_range"]
+        fields["layers"] = tuple(entries_in(fields["_rows"].slice(first, stop - first).to_batches()))
+        return fields["layers"]
 
 
 @contextmanager
@@ -184,13 +184,13 @@ class OpenSegment:
         return ChunkRows(self.load, self.unlike, self._sizes, [*self._layer_rows(numbers, index), *others])
 
     def _layer_rows(self, numbers: Integers, index: str | None) -> list[LayerRows]:
-        found: list[LayerRows] = []
+        layer_rows: list[LayerRows] = []
         read: list[Integers] = []
 
         def add_read() -> None:
             if read:
                 some = np.concatenate(read)
-                found.append(ReadRows(some, self.load(some), index))
+                layer_rows.append(ReadRows(some, self.load(some), index))
                 read.clear()
 
         for layer, times, (first, stop) in zip(self._layers, self._times, self._bounds, strict=True):
@@ -199,9 +199,9 @@ class OpenSegment:
                 read.append(some)
             elif len(some) and times is not None:
                 add_read()
-                found.append(ToldRows(times, layer.table, first, some, index))
+                layer_rows.append(ToldRows(times, layer.table, first, some, index))
         add_read()
-        return found
+        return layer_rows
 
     def load(self, numbers: Integers) -> list[ChunkData]:
         """These chunks; those that are not there yet are read, in the order of their files. Raises ``ReadError``."""
@@ -264,17 +264,17 @@ _ROW_BYTES: Final = 48
 
 @dataclass(frozen=True)
 class QueriedSegment:
-    """A segment, or a piece of one, and what is asked of it. It pickles.
+    """A segment, or a piece of one, with its query. It pickles.
 
-    ``source`` has its chunks. ``there`` are the components that the segment has, and ``span`` is the first and the last
-    value of the index in it, where it has some. A piece has the rows whose index values are in ``window``, both ends
+    ``source`` has its chunks. ``component_keys`` are the components of the segment. ``span`` is the first and the last
+    value of its index, or None if it has none. A piece has the rows with index values in ``window``, both ends
     included.
     """
 
     source: SegmentSource
     segment_id: str
     columns: AnswerColumns
-    there: Collection[Key]
+    component_keys: Collection[Key]
     span: tuple[int, int] | None
     window: tuple[int, int] | None = None
 
@@ -290,8 +290,8 @@ class QueriedSegment:
         if values is None:
             return None
         clips = self.columns.query.semantics.clips_values
-        found = values.of_segment(self.segment_id, (self.span or (1, 0)) if clips else None)
-        return found if self.window is None else within(found, self.window)
+        given = values.of_segment(self.segment_id, (self.span or (1, 0)) if clips else None)
+        return given if self.window is None else within(given, self.window)
 
     @property
     def bounds(self) -> tuple[int, int] | None:
@@ -309,7 +309,7 @@ class QueriedSegment:
         """Whether there can be any row, as far as that is known without a chunk."""
         deciding = self.columns.query.rows.component
         keys = ((c.entity_path, c.component) for c in self.columns.visible)
-        shows = any(key in self.there and deciding in (None, key) for key in keys)
+        shows = any(key in self.component_keys and deciding in (None, key) for key in keys)
         if self.columns.query.index is None:
             return shows
         return self.bounds is not None and (shows or self.given is not None)
@@ -326,8 +326,8 @@ class QueriedSegment:
         pieces = _cut(windows, chunks.cuts(chunks.needed(windows, self.given), sizes_of(layers), budget_bytes))
         if len(pieces) == 1:
             return [self]
-        found = [replace(self, window=window) for (window,) in pieces]
-        return [piece for piece in found if piece.may_have_rows] or [self]
+        segments = [replace(self, window=window) for (window,) in pieces]
+        return [piece for piece in segments if piece.may_have_rows] or [self]
 
     def batches(
         self, names: Sequence[str] | None = None, predicate: pc.Expression | None = None
@@ -383,7 +383,9 @@ class QueriedSegment:
     ) -> SegmentRows:
         index = columns.query.index
         assert index is not None
-        events = SegmentEvents(opened.rows(needed, index), static.values, columns.visible, index, self.there, chunks)
+        events = SegmentEvents(
+            opened.rows(needed, index), static.values, columns.visible, index, self.component_keys, chunks
+        )
         return SegmentRows(columns, self.segment_id, static, events, given=given, windows=windows)
 
     def plan(self, columns: AnswerColumns, predicate: pc.Expression | None) -> None:
@@ -453,9 +455,9 @@ def _cut(windows: Windows, cuts: Sequence[int]) -> list[list[tuple[int, int]]]:
     [[(0, 2)], [(3, 5), (8, 8)], [(9, 9)]]
     """
     ends = [cut - 1 for cut in cuts] + [_ALL[1]]
-    found = []
+    groups = []
     for first, last in zip([_ALL[0], *cuts], ends, strict=True):
         group = [(max(begin, first), min(end, last)) for begin, end in windows if begin <= last and end >= first]
         if group:
-            found.append(group)
-    return found
+            groups.append(group)
+    return groups

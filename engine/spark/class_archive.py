@@ -54,8 +54,8 @@ def _own_folder() -> Path:
     folder = Path(tempfile.gettempdir()) / f"chunkmill-{os.getuid()}"
     with contextlib.suppress(OSError):
         folder.mkdir(0o700)
-    there = folder.lstat()
-    is_own = stat.S_ISDIR(there.st_mode) and there.st_uid == os.getuid() and not there.st_mode & 0o022
+    status = folder.lstat()
+    is_own = stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid() and not status.st_mode & 0o022
     return folder if is_own else Path(tempfile.mkdtemp(prefix="chunkmill-"))
 
 

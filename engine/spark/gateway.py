@@ -108,7 +108,7 @@ def rooms_of(session: SparkSession, master: str) -> list[WorkerRoom]:
     endpoint = session._sc._jsc.sc().schedulerBackend().rpcEnv().setupEndpointRef(address, "Master")
     question = _scala_object(jvm, "org.apache.spark.deploy.DeployMessages$RequestMasterState$")
     state = endpoint.askSync(question, _scala_object(jvm, "scala.reflect.ClassTag$").Any())
-    return [WorkerRoom(one.host(), one.coresFree(), one.memoryFree()) for one in state.workers()]
+    return [WorkerRoom(worker.host(), worker.coresFree(), worker.memoryFree()) for worker in state.workers()]
 
 
 def use_python(session: SparkSession, python: str, seconds: float) -> bool:
@@ -170,10 +170,10 @@ def is_stopped(session: SparkSession) -> bool:
     return context._jsc is None if context is not None else bool(getattr(session, "is_stopped", False))
 
 
-def share_a_context(one: SparkSession, other: SparkSession) -> bool:
+def share_a_context(session: SparkSession, other: SparkSession) -> bool:
     """Whether two sessions are one, or run in one Spark application."""
-    context = getattr(one, "_sc", None)
-    return one is other or (context is not None and context is getattr(other, "_sc", None))
+    context = getattr(session, "_sc", None)
+    return session is other or (context is not None and context is getattr(other, "_sc", None))
 
 
 def launched_process() -> subprocess.Popen[bytes] | None:

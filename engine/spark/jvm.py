@@ -200,8 +200,8 @@ def _released_version(home: Path) -> str | None:
             text = release.read(_RELEASE_LIMIT)
     except OSError:
         return None
-    found = re.search(r'^JAVA_VERSION="([^"]+)"', text, re.MULTILINE)
-    return found.group(1) if found else None
+    match = re.search(r'^JAVA_VERSION="([^"]+)"', text, re.MULTILINE)
+    return match.group(1) if match else None
 
 
 def _asked_version(executable: Path) -> str | None:
@@ -211,14 +211,14 @@ def _asked_version(executable: Path) -> str | None:
         )
     except (OSError, subprocess.SubprocessError):
         return None
-    found = re.search(r'version "([^"]+)"', said.stderr)
-    return found.group(1) if found else None
+    match = re.search(r'version "([^"]+)"', said.stderr)
+    return match.group(1) if match else None
 
 
 def _feature(version: str) -> int | None:
     """17 for ``17.0.15``, 8 for ``1.8.0_402``."""
-    found = re.match(r"(?:1\.)?(\d+)", version)
-    return int(found.group(1)) if found else None
+    match = re.match(r"(?:1\.)?(\d+)", version)
+    return int(match.group(1)) if match else None
 
 
 def java_flags(java: Java) -> list[str]:

@@ -132,9 +132,9 @@ def reason_of(error: Exception) -> str:
     It is asked of Java, which must be alive.
     """
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    told = [_JAVA_NAME.sub("", line) or line for line in lines if _JAVA_NAME.match(line)]
-    said = (told or lines or [repr(error)])[0][:_LONGEST]
-    cause = told[-1][:_LONGEST] if told else said
+    java_lines = [_JAVA_NAME.sub("", line) or line for line in lines if _JAVA_NAME.match(line)]
+    said = (java_lines or lines or [repr(error)])[0][:_LONGEST]
+    cause = java_lines[-1][:_LONGEST] if java_lines else said
     return said if cause in said else f"{said} ({cause})"
 
 
@@ -188,7 +188,7 @@ def await_answer(place: str, answers: Callable[[float], bool]) -> None:
     Raises ``SessionStartError`` after :data:`ANSWER_SECONDS`.
     """
     began = time.monotonic()
-    told = False
+    has_warned = False
     while not answers(max(0.01, began + ANSWER_SECONDS - time.monotonic())):
         waited = time.monotonic() - began
         if waited >= ANSWER_SECONDS:
@@ -196,9 +196,9 @@ def await_answer(place: str, answers: Callable[[float], bool]) -> None:
                 f"there was no answer from {place} for {ANSWER_SECONDS:.0f} s",
                 hint="Check the address, and that Spark runs there.",
             )
-        if waited >= _WORD_SECONDS and not told:
+        if waited >= _WORD_SECONDS and not has_warned:
             logger.warning("no answer from %s yet; waiting up to %.0f s", place, ANSWER_SECONDS)
-            told = True
+            has_warned = True
 
 
 class OwnSession(ABC):
@@ -302,7 +302,7 @@ class DirectSession(OwnSession):
         """Have workers on a cluster run the driver's interpreter, and tell what is free while there is no room."""
         assert self._jvm is not None
         assert self._session is not None
-        told: set[str] = set()
+        logged: set[str] = set()
         session, jvm = self._session, self._jvm
 
         def tell() -> None:
@@ -310,8 +310,8 @@ class DirectSession(OwnSession):
             if jvm.said():
                 text = f"{text}. Executors end as soon as they start: {jvm.said()}"
             without_numbers = re.sub(r"\d+", "", text)
-            if without_numbers not in told:
-                told.add(without_numbers)
+            if without_numbers not in logged:
+                logged.add(without_numbers)
                 logger.warning("%s", text)
 
         jvm.tell_of_room = lambda: threading.Thread(target=tell, name="chunkmill-room", daemon=True).start()
@@ -418,7 +418,7 @@ def room_text(session: SparkSession, master: str, settings: Mapping[str, str]) -
     except Exception as error:  # noqa: BLE001 (whatever Java says, it is waited)
         return f"waiting for executors, each with {wanted}; {master} does not say what is free ({reason_of(error)})"
     free = ", ".join(
-        f"{counted(one.cores, 'core')} and {one.memory:,} MiB on {one.host}" for one in rooms[:_MOST_ROOMS]
+        f"{counted(room.cores, 'core')} and {room.memory:,} MiB on {room.host}" for room in rooms[:_MOST_ROOMS]
     )
     more = f", and {len(rooms) - _MOST_ROOMS:,} more workers" if len(rooms) > _MOST_ROOMS else ""
     return (

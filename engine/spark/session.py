@@ -243,15 +243,15 @@ def resources_of(is_spark: bool, master: str | None = None, conf: Mapping[str, s
     if not is_spark:
         return Resources(cores, _gpus_here(), _memory_here(), 1)
     spark = running_session(master, conf)
-    told = spark.conf.get("spark.master", None) or ""
+    actual_master = spark.conf.get("spark.master", None) or ""
 
     def asked(name: str) -> str | None:
         return spark.conf.get(name, None)
 
     gpus = float(asked("spark.executor.resource.gpu.amount") or 0)
     memory = _bytes_of(asked("spark.executor.pyspark.memory"))
-    if is_local(told):
-        slots = _threads(told) or cores
+    if is_local(actual_master):
+        slots = _threads(actual_master) or cores
         here = _memory_here()
         return Resources(slots, gpus or _gpus_here(), memory or (here and here // slots), slots)
     own = int(asked("spark.executor.cores") or 1)
@@ -261,8 +261,8 @@ def resources_of(is_spark: bool, master: str | None = None, conf: Mapping[str, s
 
 
 def _threads(master: str) -> int | None:
-    found = re.match(r"local\[(\d+)", master)
-    return int(found[1]) if found else 1 if master == "local" else None
+    match = re.match(r"local\[(\d+)", master)
+    return int(match[1]) if match else 1 if master == "local" else None
 
 
 def _gpus_here() -> float:
@@ -279,7 +279,7 @@ def _memory_here() -> int | None:
         return None
 
 
-def _bytes_of(told: str | None) -> int | None:
+def _bytes_of(setting: str | None) -> int | None:
     """The bytes of a setting of Spark, such as ``2g``; one without a unit is in MiB."""
-    found = re.fullmatch(r"(\d+)([bkmgtp]?)b?", (told or "").strip().lower())
-    return None if found is None else int(found[1]) * (_UNITS[found[2]] if found[2] else _MIB)
+    match = re.fullmatch(r"(\d+)([bkmgtp]?)b?", (setting or "").strip().lower())
+    return None if match is None else int(match[1]) * (_UNITS[match[2]] if match[2] else _MIB)

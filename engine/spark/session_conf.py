@@ -167,10 +167,10 @@ def user_options(folder: Path) -> list[str]:
 
 def _jvm_size(key: str, conf: Mapping[str, str]) -> str:
     """Spark's size notation (``512m``, ``2g``, ``2gb``; a bare number is MiB) in the JVM's."""
-    found = re.fullmatch(r"\s*(\d+)\s*([kmgt]?)b?\s*", conf[key].lower())
-    if found is None:
+    match = re.fullmatch(r"\s*(\d+)\s*([kmgt]?)b?\s*", conf[key].lower())
+    if match is None:
         raise SessionStartError(f"{key}={conf[key]} is not a size", hint="Write it like 512m or 2g.")
-    return f"{found.group(1)}{found.group(2) or 'm'}"
+    return f"{match.group(1)}{match.group(2) or 'm'}"
 
 
 def _conf_folders() -> list[Path]:
@@ -188,7 +188,7 @@ def _conf_files() -> dict[str, str]:
         except (OSError, UnicodeDecodeError):
             continue
         for line in text.splitlines():
-            found = re.match(r"\s*(spark\.[^\s=:]+)\s*[=:\s]\s*(.*?)\s*$", line)
-            if found:
-                settings[found.group(1)] = found.group(2)
+            match = re.match(r"\s*(spark\.[^\s=:]+)\s*[=:\s]\s*(.*?)\s*$", line)
+            if match:
+                settings[match.group(1)] = match.group(2)
     return settings

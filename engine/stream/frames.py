@@ -156,18 +156,18 @@ class FrameRequest(Operator):
             singles = frozenset(
                 () if self.lists else ((c.entity_path, c.component) for c in columns.component_columns())
             )
-        known = ValueSchema.of(columns, singles, entities=self.names_entities, flatten=self.flatten)
-        chosen = [c.name for c in known.columns] if self.columns is None else self.columns
+        whole = ValueSchema.of(columns, singles, entities=self.names_entities, flatten=self.flatten)
+        chosen = [c.name for c in whole.columns] if self.columns is None else self.columns
         if self.index is None:
-            return known.select(chosen)
-        index = known.timeline(self.index).name
+            return whole.select(chosen)
+        index = whole.timeline(self.index).name
         first = next((name for name in chosen if timeline_called(name, [index]) is not None), index)
-        return known.select(dict.fromkeys([first, *chosen]))
+        return whole.select(dict.fromkeys([first, *chosen]))
 
-    def table(self, chunks: Iterable[Chunk], known: ValueSchema | None = None) -> pa.Table:
+    def table(self, chunks: Iterable[Chunk], value_schema: ValueSchema | None = None) -> pa.Table:
         """The rows of chunks that have come through this operator: ordered by the index, else as they come."""
         data = [chunk.data for chunk in chunks]
-        schema = self.schema(*columns_of(data)) if known is None else known
+        schema = self.schema(*columns_of(data)) if value_schema is None else value_schema
         bounds = None if self.index is None else TimeBounds(self.index)
         table = pa.Table.from_batches(schema.batches(data, bounds), schema.arrow)
         return table if self.index is None else _sorted(table, schema.columns[0].name)
@@ -187,8 +187,8 @@ class FrameRequest(Operator):
         """The error where there is nothing a column could be made of."""
         if self.contents is None:
             return UsageError(f"the stream has nothing that has rows{self._times}", hint=_HINT)
-        known = entities()
-        near = f"{self.contents.nearest(known)} " if known and not any(map(self.contents.matches, known)) else ""
+        paths = entities()
+        near = f"{self.contents.nearest(paths)} " if paths and not any(map(self.contents.matches, paths)) else ""
         what = f"nothing on {' '.join(self.contents.to_exprs())}"
         return UsageError(f"the stream has {what} that has rows{self._times}", hint=f"{near}{_HINT}")
 

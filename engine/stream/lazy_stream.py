@@ -386,10 +386,10 @@ class LazyChunkStream(Frames):
             if payload or into is not None:
                 raise UsageError("rows of values contain no chunks", hint="Leave out `payload` and `into`.")
             request = FrameRequest.of(contents, **choices)
-            work, known = task_plan(framed(self, request)), value_schema(self, request)
+            work, schema = task_plan(framed(self, request)), value_schema(self, request)
             warn_of_nothing(work)
             session = spark or terminal("get_session")()
-            return cast("DataFrame", terminal("value_frame")(work, known, request.bounds, session))
+            return cast("DataFrame", terminal("value_frame")(work, schema, request.bounds, session))
         if payload and into is not None:
             raise UsageError("a frame with payload writes no files", hint="Leave out `into` or `payload`.")
         streamed = rows_in(self._live_node())
@@ -409,8 +409,8 @@ class LazyChunkStream(Frames):
 
     def _table(self, request: FrameRequest, **run: Any) -> pa.Table:
         node = self._live_node()
-        known = known_columns(node, request)
-        schema = None if known is None else request.schema(*known, entities=lambda: known_entities(node))
+        columns = known_columns(node, request)
+        schema = None if columns is None else request.schema(*columns, entities=lambda: known_entities(node))
         chunks = framed(self, request).to_chunks(**run)
         if schema is None:
             schema = request.schema(*columns_of(c.data for c in chunks), entities=lambda: known_entities(node))
@@ -733,9 +733,9 @@ def value_columns(stream: LazyChunkStream, request: FrameRequest) -> tuple[Schem
     The stream's source says it, where it can and only filters of entities stand behind it. Otherwise the pipeline is
     run for it, here.
     """
-    known = known_columns(sink_of(stream), request)
-    if known is not None:
-        return known
+    columns = known_columns(sink_of(stream), request)
+    if columns is not None:
+        return columns
     return columns_of(chunk.data for chunk in inline_chunks(framed(stream, request)._plan("inline")))  # noqa: SLF001
 
 

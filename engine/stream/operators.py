@@ -92,10 +92,10 @@ class ContentFilter:
 
     def matches(self, entity_path: str) -> bool:
         """Whether the entity (canonical path) is included."""
-        known = self._known.get(entity_path)
-        if known is None:
-            known = self._known[entity_path] = self._decide(entity_path)
-        return known
+        is_included = self._known.get(entity_path)
+        if is_included is None:
+            is_included = self._known[entity_path] = self._decide(entity_path)
+        return is_included
 
     def nearest(self, entities: Collection[str]) -> str:
         """Suggest, of the entities that there are, those that its rules may mean.
@@ -355,8 +355,8 @@ class FlatMap(Operator):
         given = self.function(chunk)
         if isinstance(given, Chunk) or not isinstance(given, Iterable):
             raise TypeError(f"'{type(given).__name__}' object is not iterable")
-        for one in held(given):
-            yield as_chunk(one)
+        for item in held(given):
+            yield as_chunk(item)
 
     def describe(self) -> str:
         """One line for the plan."""

@@ -82,11 +82,11 @@ class _Kept:
     filters: tuple[Filter, ...]
 
     def __call__(self, entity_path: str) -> bool:
-        for one in self.filters:
-            selection = one.selection
+        for entity_filter in self.filters:
+            selection = entity_filter.selection
             if selection.content is None:
                 continue
-            if not one.drops:
+            if not entity_filter.drops:
                 if not selection.content.matches(entity_path):
                     return False
             elif selection == Selection(selection.content) and selection.content.matches(entity_path):
@@ -218,13 +218,17 @@ def compile_plan(
 
 def _nothing_kept(source: Source[Any], head: tuple[Filter, ...]) -> ReadWarning | None:
     """Say that filters of entities keep nothing of a source, where it knows its entities."""
-    filters = [one for one in head if one.selection.content is not None and not one.drops]
-    known = source.entities() if filters else None
-    if not known or any(map(_Kept(tuple(filters)), known)):
+    filters = [
+        entity_filter
+        for entity_filter in head
+        if entity_filter.selection.content is not None and not entity_filter.drops
+    ]
+    entities = source.entities() if filters else None
+    if not entities or any(map(_Kept(tuple(filters)), entities)):
         return None
     content = filters[0].selection.content
     assert content is not None
-    return UnmatchedWarning(f"{source.describe()}: {filters[0].describe()} keeps nothing. {content.nearest(known)}")
+    return UnmatchedWarning(f"{source.describe()}: {filters[0].describe()} keeps nothing. {content.nearest(entities)}")
 
 
 def warn_of_nothing(plan: Plan) -> None:
@@ -317,8 +321,8 @@ def known_columns(sink: Node, request: FrameRequest) -> tuple[Schema, frozenset[
         sink = sink.upstream
     if not isinstance(sink, SourceNode):
         return None
-    known = sink.source.narrowed(_Kept(tuple(filters))).columns()
-    return None if known is None else request.known(*known)
+    columns = sink.source.narrowed(_Kept(tuple(filters))).columns()
+    return None if columns is None else request.known(*columns)
 
 
 def is_frame(sink: Node) -> bool:
@@ -329,8 +333,8 @@ def is_frame(sink: Node) -> bool:
 def known_entities(sink: Node) -> list[str]:
     """The entities that the sources of a node know, sorted: what may have been meant by one that is not there."""
     sources = [node.source for node in nodes_of(sink) if isinstance(node, SourceNode)]
-    known = (source.entities() or () for source in sources)
-    return sorted({entity for entities in known for entity in entities})
+    entities_of = (source.entities() or () for source in sources)
+    return sorted({entity for entities in entities_of for entity in entities})
 
 
 def nodes_of(sink: Node) -> tuple[Node, ...]:
@@ -376,17 +380,17 @@ def _leading_selections(
     """The filters that stand directly behind a source, before anything that could change an entity path; and the frame
     that is made of what they keep, if it is.
     """
-    found: list[Filter] = []
+    filters: list[Filter] = []
     node: Node = source
     while len(consumers[node]) == 1:
         node = consumers[node][0]
         if isinstance(node, OperatorNode) and isinstance(node.operator, FrameRequest):
-            whole = all(one.selection.components is None for one in found)
-            return tuple(found), node.operator if whole else None
+            whole = all(entity_filter.selection.components is None for entity_filter in filters)
+            return tuple(filters), node.operator if whole else None
         if not isinstance(node, OperatorNode) or not isinstance(node.operator, Filter):
             break
-        found.append(node.operator)
-    return tuple(found), None
+        filters.append(node.operator)
+    return tuple(filters), None
 
 
 def _number(source: SourceNode, consumers: dict[Node, list[Node]], sink: Node) -> tuple[Step, ...]:
@@ -474,9 +478,9 @@ def _decoding(sink: Node) -> str:
     return "decoded by " + "; ".join(touching)
 
 
-def _touching(node: Node) -> Iterator[str]:
+def _touching(sink: Node) -> Iterator[str]:
     """The operators that look into payloads."""
-    return (_line(one) for one in nodes_of(node) if decodes(one))
+    return (_line(node) for node in nodes_of(sink) if decodes(node))
 
 
 def decodes(node: Node) -> bool:
