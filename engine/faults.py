@@ -1,4 +1,4 @@
-"""Fault points: the named places at which a durable step may be cut, for tests that cut it there.
+"""Fault points: named places at which tests can cut a durable step.
 
 ``reach("version.publish")`` does nothing, unless the environment variable ``CHUNKMILL_FAULTS`` plans something for
 that point: ``POINT:KIND[:NTH]``, several with commas. Kinds: ``kill`` (SIGKILL to this process), ``exception``

@@ -1,4 +1,4 @@
-"""Limits of what a file can demand, helpers that read within them, and settings of glibc's allocator.
+"""Limits on the demands of a file, helpers that read within them, and settings of glibc's allocator.
 
 A length, a count or a depth that comes from a file is compared with one of these (and with the bytes that are
 left in the file) before memory is taken for it.
@@ -97,7 +97,9 @@ MAX_LANDING_FILE: Final = 1024 * MIB
 
 
 def read_exact(file: BinaryIO, size: int, *, path: str, what: str) -> bytes:
-    """Read exactly ``size`` bytes from where ``file`` stands, or raise a :class:`ReadError` saying what was cut."""
+    """Read exactly ``size`` bytes from the position of ``file``, or raise a :class:`ReadError` that names the missing
+    part.
+    """
     start = file.tell()
     data = file.read(size)
     if len(data) != size:
@@ -118,7 +120,7 @@ def read_sized(file: BinaryIO, size: int, *, path: str, what: str, file_size: in
 
 
 def check_limit(value: int, cap: int, *, path: str, offset: int | None, what: str) -> int:
-    """Return ``value`` if it lies in ``0..cap``, else raise a :class:`ReadError`."""
+    """Return ``value`` if it is in ``0..cap``, else raise a :class:`ReadError`."""
     if not 0 <= value <= cap:
         raise ReadError(
             f"{what} is {value:,}, more than the {max(cap, 0):,} possible here",
@@ -187,7 +189,7 @@ def let_glibc_serve_arrow() -> None:
 
 
 def give_back_freed_memory() -> None:
-    """Give what was freed, and is kept for later, back to the system: that of Arrow's pool, and that of glibc."""
+    """Return to the system the freed memory that Arrow's pool and glibc keep for later."""
     import pyarrow as pa
 
     pool = pa.default_memory_pool()

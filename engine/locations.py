@@ -63,14 +63,16 @@ def reading_location(location: str | os.PathLike[str]) -> Location:
 
 
 def exists(location: Location) -> bool:
-    """Whether there is something under that path, or such an object. Raises ``ReadError`` where a store won't say."""
+    """Return whether there is something at that path, or such an object. Raises ``ReadError`` if a store does not
+    answer.
+    """
     if isinstance(location, ObjectUrl):
         return bucket_of(location).exists(location.key)
     return location.exists()
 
 
 def local_path(location: str | os.PathLike[str]) -> Path:
-    """The absolute path that ``location`` names, where only a local one will do.
+    """Return the absolute path that ``location`` names, for uses that need a local one.
 
     Raises ``UsageError`` for the URL of an object store, which would otherwise become a strange local folder.
     """

@@ -1,4 +1,4 @@
-"""Pipelines: functions from a stream to a stream, with what is known of where they come from.
+"""Pipelines: functions from a stream to a stream, with their known origin.
 
 Of a Python file each becomes a module of its own, whose code can be sent to workers that do not have it.
 """
@@ -177,7 +177,7 @@ class OwnCode:
         self._folder = file.parent if siblings else None
 
     def place_in(self, error: BaseException) -> CodeLine | None:
-        """The innermost line of this code that ``error`` passed; None where it passed none.
+        """Return the innermost line of this code that ``error`` passed, or None.
 
         An error that comes from a task has its traceback as text, in a note.
         """
@@ -291,7 +291,7 @@ _numbers = itertools.count(1)
 
 
 class _SourceLoader(SourceFileLoader):
-    """Compiles the file as it stands: bytecode kept from a moment ago may be of an older text."""
+    """Compiles the current text of the file: bytecode from a moment ago may be of an older one."""
 
     def get_code(self, fullname: str) -> CodeType | None:
         path = self.get_filename(fullname)
@@ -368,7 +368,7 @@ def _lies_in(module: ModuleType | None, folder: Path) -> bool:
 
 
 def _look_at_imports(path: Path) -> None:
-    """Python gives a module that is loaded already, whatever lies beside the file.
+    """Check imported modules that are loaded already: Python uses these, whatever is beside the file.
 
     One of the file's folder travels by value like the others; one from elsewhere is refused instead of being used.
     """

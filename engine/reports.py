@@ -1,4 +1,4 @@
-"""Reports of runs: figures, where the time went, and an HTML page that shows it."""
+"""Reports of runs: figures, times by phase, and an HTML page that shows them."""
 
 from __future__ import annotations
 
@@ -206,7 +206,7 @@ class RunReport:
 
 
 def save_report(report: RunReport, path: str | Path) -> None:
-    """Write the report: as a page that shows it where the name ends with ``.html``, else as JSON (``.json``).
+    """Write the report: as an HTML page if the name ends with ``.html``, else as JSON (``.json``).
 
     Raises ``UsageError`` for another ending, ``WriteError`` where it cannot be written.
     """

@@ -52,7 +52,7 @@ class TaskContext:
         return self.things.get(kind)
 
     def own(self, kind: type[K]) -> K:
-        """The thing of this type, made when it is first asked for."""
+        """Return the task's object of this type, made on first use."""
         return _made(self.things, kind)
 
     def run(self, items: Iterable[T]) -> Generator[T, None, Any]:
@@ -185,7 +185,7 @@ def _held(remaining: Iterator[T], close: Callable[[], None]) -> Iterator[T]:
 
 
 def lasting(kind: type[K]) -> K:
-    """The memory of this type that one task after the other uses in this thread, made when it is first asked for.
+    """Return the memory of this type for the tasks of this thread, made on first use.
 
     Nothing depends on what is in it: buffers, and what was found out before.
     """
@@ -200,7 +200,7 @@ def _made(things: dict[type, Any], kind: type[K]) -> K:
 
 
 def _forget() -> None:
-    """Begin anew in a forked process, which must not go on where its parent is."""
+    """Begin anew in a forked process, which must not continue its parent's context."""
     _thread.context, _thread.memory = _NoTask(), {}
 
 
@@ -235,7 +235,7 @@ class Clock:
         self._last = 0.0
 
     def enter(self, name: str) -> None:
-        """Begin a phase inside of the one that runs, which stands still until this one ends."""
+        """Begin a phase inside the running one, which pauses until this one ends."""
         now = time.perf_counter()
         if self._stack:
             self.seconds[self._stack[-1]] += now - self._last

@@ -20,7 +20,7 @@ def counted(number: int, noun: str) -> str:
 
 
 def utc_time(seconds: float, precision: str = "milliseconds") -> str:
-    """Seconds since 1970 as RFC 3339 writes them. Raises what ``datetime`` raises where no calendar has them.
+    """Return seconds since 1970 in RFC 3339. Raises the error of ``datetime`` if no calendar has them.
 
     >>> utc_time(1.5), utc_time(0, "seconds")
     ('1970-01-01T00:00:01.500Z', '1970-01-01T00:00:00Z')

@@ -263,7 +263,7 @@ class ViewerClient:
         self._client.save_screenshot(file_path, view_id)
 
     def quit(self, *, wait: bool = True, timeout: float = 5.0) -> None:
-        """End the viewer that was spawned. Where there is none (any more), warns (``UserWarning``) and does nothing.
+        """End the viewer that was spawned. Without a running one, warn (``UserWarning``) and do nothing.
 
         With ``wait`` returns when it has ended. ``timeout`` are the seconds that it gets for that, before it is killed
         (by rerun-sdk 0.41 and newer), and again after that.

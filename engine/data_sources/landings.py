@@ -104,7 +104,7 @@ class _Arrivals:
         self._next = time.monotonic()
 
     def look(self) -> None:
-        """Offer what has arrived, unless that was done a moment ago."""
+        """Offer new files, unless that happened a moment ago."""
         if time.monotonic() >= self._next:
             self._next = time.monotonic() + self._watch.every
             self.landing.offer()
@@ -181,7 +181,7 @@ class LandingStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return {"log": log, **arrivals.entries.latestOffset(previous)}
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 (Spark's name)
-        """Give no more than what is there at the next look."""
+        """Give only the files present at the next look."""
         self._takes_what_is_there = True
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
@@ -231,7 +231,7 @@ class LandingStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 )
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Merge entries of the log that are done, where that is worth it."""
+        """Merge done entries of the log, if that pays."""
         self._of(str(end["log"])).landing.compact(int(end["entry"]))
 
     def _tasks(self, path: str) -> Sequence[ChunkTask]:

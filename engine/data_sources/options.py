@@ -1,4 +1,4 @@
-"""The options of the data sources, checked: what is read, and of that what is wanted."""
+"""The options of the data sources, checked: the inputs, and the requested part of them."""
 
 from __future__ import annotations
 
@@ -64,7 +64,9 @@ class Request:
 
     @classmethod
     def of(cls, row: Format | None, options: Mapping[str, str], more: Sequence[str] = ()) -> Request:
-        """Check the options given to a data source, of which others look at ``more``. Raises ``UsageError``."""
+        """Check the options given to a data source; those named in ``more`` are handled elsewhere. Raises
+        ``UsageError``.
+        """
         own = {o.name.lower(): o for o in (all_options() if row is None else row.options) if o.parse is not None}
         is_values = "topic" in options or "contents" in options
         shape = VALUES if is_values else ("content", "payload")
@@ -138,7 +140,7 @@ def _columns(options: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def flag(name: str, options: Mapping[str, str]) -> bool:
-    """The value of an option that is ``true`` or ``false``, which it is when not given. Raises ``UsageError``."""
+    """Return the value of an option that is ``true`` or ``false`` (the default). Raises ``UsageError``."""
     text = options.get(name.lower(), "false").strip().lower()
     if text not in ("true", "false"):
         raise UsageError(f"option {name!r}: expected 'true' or 'false', got {text!r}")

@@ -59,7 +59,7 @@ class ChunkTask(InputPartition):
     work: Work
 
     def batches(self, request: Request) -> Iterator[pa.RecordBatch]:
-        """The rows of its chunks, with the columns that are asked for."""
+        """Yield the rows of its chunks, with the requested columns."""
         columns = request.columns
         with noting_task(self.work.tasks[0].label):
             ids = {"application_id": self.store.application_id, "recording_id": self.store.recording_id}
@@ -199,7 +199,7 @@ def _files_of(path: str, request: Request) -> Iterator[tuple[str, RecordingFile]
 
 
 def _name_of(path: str, roots: Iterable[str]) -> str:
-    """The id of a recording whose file has none: the file's name, with the folders in which it lies below a root."""
+    """Return the id for a recording without one: the file's name with its folders below a root."""
     for root in roots:
         folder = str(located(root)).rstrip("/") + "/"
         if path.startswith(folder):
@@ -208,7 +208,7 @@ def _name_of(path: str, roots: Iterable[str]) -> str:
 
 
 def narrowed(stream: LazyChunkStream, request: Request) -> LazyChunkStream:
-    """A stream, of which only what is asked for is read."""
+    """Return a stream that reads only what is requested."""
     if request.content is not None:
         stream = stream.filter(content=request.content)
     for wanted in request.pushed:
@@ -219,7 +219,7 @@ def narrowed(stream: LazyChunkStream, request: Request) -> LazyChunkStream:
 
 
 def _exactly(entity_paths: Sequence[str]) -> ContentFilter | None:
-    """A filter for these entities; None where one of them is no canonical path, so that Spark's own filter decides."""
+    """Return a filter for these entities; None if one is no canonical path, so that only Spark's filter decides."""
     if any(re.search(r"(?<!\\)\s", path) for path in entity_paths):
         return None
     try:
@@ -273,7 +273,7 @@ _Opened = tuple[str, StoreEntry, LazyChunkStream]
 
 
 def value_row_schema(request: Request) -> StructType:
-    """The columns of the rows that a request asks for. Raises ``UsageError`` where there is nothing of that kind."""
+    """Return the columns of the requested rows. Raises ``UsageError`` if there are none."""
     from pyspark.sql.types import StringType, StructField, StructType
 
     assert request.frame is not None
@@ -391,7 +391,7 @@ def _opened(paths: Iterable[str], request: Request) -> list[_Opened]:
 
 
 def _columns(opened: Iterable[_Opened], frame: FrameRequest) -> tuple[Schema, frozenset[Origin]]:
-    """The columns of all recordings, and the components of which no row of any has several values."""
+    """Return the columns of all recordings, and the components with at most one value in every row."""
     schemas, singles, several = [], set[Origin](), set[Origin]()
     for path, _, stream in opened:
         with noting_task(path):

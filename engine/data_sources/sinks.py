@@ -59,7 +59,7 @@ _PART: Final = ".part"
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The options of a sink, checked: where chunks go, and which recording they are of where rows do not say.
+    """The options of a sink, checked: the destination, and the recording of rows that name none.
 
     ``query`` is the id of the query of a stream.
     """
@@ -103,7 +103,7 @@ class Target:
 
 
 def _query(options: Mapping[str, str]) -> str:
-    """The id of a stream's query: as it is given, or as it stands in its checkpoint."""
+    """Return the id of a stream's query, as given or from its checkpoint."""
     if "query" in options:
         return options["query"]
     if "checkpointlocation" not in options:
@@ -218,11 +218,11 @@ class ChunkWriter(DataSourceArrowWriter, DataSourceStreamArrowWriter, ABC):
     @property
     @abstractmethod
     def _beside(self) -> Location:
-        """The place beside which the staging folder lies; the folder of both is there."""
+        """The destination beside which the staging folder is made; the parent folder exists."""
 
     @abstractmethod
     def _bring(self, recordings: Sequence[Written], staging: Staging, batch: int | None) -> None:
-        """Let recordings appear, of batch ``batch`` of a stream; one that is there already is left as it is."""
+        """Let recordings appear, of batch ``batch`` of a stream; a present batch is left unchanged."""
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Write the rows of one partition; runs in a task."""

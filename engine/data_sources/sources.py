@@ -103,7 +103,7 @@ class _Sink(DataSource):
 
 
 class RrdDataSource(_Sink, ChunkDataSource):
-    """``chunkmill.rrd``, of which there is a sink, too."""
+    """``chunkmill.rrd``, with a sink."""
 
     row = FORMATS["rrd"]
     writer_type = RrdWriterOfRows
@@ -268,7 +268,7 @@ def _between(columns: AnswerColumns, start: int | None, end: int | None) -> Iter
 
 @dataclass(frozen=True)
 class DatasetTask(InputPartition):
-    """One Spark task: the segments that it reads, and the rows of them that are wanted."""
+    """One Spark task: its segments, and the wanted rows of them."""
 
     value: int
     shares: TaskShares

@@ -295,7 +295,7 @@ _CARRIED: Final = (*ORDER_COLUMNS, "path", "application_id", "recording_id")
 
 
 class CarriedChunks:
-    """The chunks of rows, of which ``count`` were read; ``label`` names where they come from, for errors.
+    """The chunks of rows; ``count`` is the number read so far, ``label`` names their origin, for errors.
 
     A row carries its chunk where there is a column ``payload``, and otherwise points at it.
     """

@@ -61,7 +61,7 @@ class Extent:
 
     @property
     def listed(self) -> Listed:
-        """The chunks of an extent that one row told of."""
+        """The chunks of an extent, from one row."""
         assert isinstance(self.chunks, Listed)
         return self.chunks
 
@@ -140,7 +140,7 @@ class RunPlaces:
     def bring(
         self, index: int, run: Run, store: StoreEntry, folder: Folder, part: str, destination: str
     ) -> dict[str, Any] | None:
-        """Copy all that task ``index`` gives; tells where it lies now. None where it can't be copied like that.
+        """Copy the output of task ``index`` and return its new location, or None if it must be rewritten.
 
         A region is written as often as its task is tried, always with the same bytes.
         """
@@ -191,7 +191,7 @@ def _listed_extents(work: Work, notes: Sequence[Note]) -> Iterator[Extent]:
 
 
 def all_extents(chunks: Sequence[PartChunk], listed: Sequence[Extent]) -> list[Extent]:
-    """Those that are listed, and those of the chunks that have rows, in the order of the tasks."""
+    """Return the listed extents and those of chunks with rows, in the order of the tasks."""
     parts = groupby(chunks, key=lambda c: (c.task, c.part))
     extents = [*listed, *(Extent(task, part, 0, None, [c.entry for c in some]) for (task, part), some in parts)]
     return sorted(extents, key=lambda extent: extent.task)
@@ -256,12 +256,12 @@ class Follower:
                     self._end += size
 
     def _done(self) -> dict[int, str]:
-        """The names of what tasks left that are done, by their numbers."""
+        """Return the base name of each finished task's files, by the task's number."""
         names = (path.name.removesuffix(DONE_SUFFIX) for path in self._folder.glob(f"*{DONE_SUFFIX}"))
         return {int(name.partition("-")[0]): name for name in names}
 
     def _copy(self, name: str, file: BinaryIO) -> int | None:
-        """Copy what the next task left; gives its size. None where it is gone from where it was left."""
+        """Copy the next part and return its size, or None if it is gone."""
         run, store = self._tasks[len(self._copied)]
         path = self._folder / name
         if run is not None and not path.exists():

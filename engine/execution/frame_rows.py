@@ -347,7 +347,7 @@ def _header_of_row(row: Mapping[str, Any], types: tuple[pa.DataType, ...]) -> Ch
 
 
 def _checksum(row: Mapping[str, Any]) -> bytes:
-    """Of the columns that a header is made of, so that a change to one of them does not go into a file unseen."""
+    """Return a checksum of the columns of a header, so that no changed one is written into a file unnoticed."""
     values = [row[name] for name in HEADER_COLUMNS if name != "types"]
     return digest_of(json.dumps(values, sort_keys=True).encode())
 

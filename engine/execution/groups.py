@@ -1,4 +1,4 @@
-"""Several recordings in one stage: what comes of each is told apart, and one that fails leaves the others.
+"""Several recordings in one stage: each has an outcome of its own, and a failing one leaves the others alone.
 
 Many are written by few stages; each is committed, or fails, by itself.
 """
@@ -210,7 +210,7 @@ def _is_full(tasks: int, size: int, times: int) -> bool:
 
 
 def stages_at_once(options: RunOptions) -> int:
-    """The factor by which a stage has to be larger so that every core of the cluster has some four tasks of it."""
+    """The factor by which a stage has to be larger to give every core of the cluster some four tasks."""
     if executor_name(options.executor) == "inline":
         return 1
     from ..spark import running_session
@@ -278,6 +278,6 @@ def _commit(
 
 
 def _own(report: RunReport) -> RunReport:
-    """The report with the time that was spent on this recording, without what it waited for the others."""
+    """Return the report with the time spent on this recording, without its waits for the others."""
     phases = {**report.phases, "start": 0.0}
     return replace(report, phases=phases, seconds=sum(phases.values()))

@@ -72,7 +72,7 @@ S = TypeVar("S", bound=Sized)
 
 @dataclass(frozen=True, slots=True)
 class _PiecesBody(Body):
-    """Tasks that write what they make piece by piece."""
+    """Tasks that write their output piece by piece."""
 
     work: Work
     folder: str
@@ -99,7 +99,7 @@ class _PiecesBody(Body):
 
 @dataclass(frozen=True, slots=True)
 class PiecesJob:
-    """Tasks that tell what they make piece by piece; ``first`` is the number of the first of them in its iteration.
+    """Tasks that report their output piece by piece; ``first`` is the number of the first of them in its iteration.
 
     Everything that there is to tell goes into their folders, so that there are no rows.
     """
@@ -144,7 +144,7 @@ class _PieceWriter:
         self._new: NewFile | None = None
 
     def add(self, chunk: Chunk) -> bool:
-        """Take in the next chunk; gives whether it is time to tell of it."""
+        """Add the next chunk; return whether it is time to report the piece."""
         if self._new is None:
             self._begin()
         self._batches += self._rows.add(self._writer.append(chunk), self._part)
@@ -152,7 +152,7 @@ class _PieceWriter:
         return time.monotonic() >= self._taken_at + self._pause
 
     def take(self) -> Iterator[pa.RecordBatch]:
-        """The rows of the piece that came since; nothing where there is none."""
+        """Finish the piece and yield its rows; nothing without new chunks."""
         if self._new is None:
             return
         self._writer.flush()
@@ -209,7 +209,7 @@ def iterated_chunks(
 
 
 class _PieceReader:
-    """The chunks of which tries at one task have told. The first that tells of a chunk is believed."""
+    """The chunks reported by all tries at one task. Of each chunk the first report counts."""
 
     def __init__(self, scratch: ScratchFolder, number: int) -> None:
         self.is_closed = False
@@ -220,7 +220,7 @@ class _PieceReader:
         self._next: dict[str, int] = {}
 
     def read(self) -> Iterator[Chunk]:
-        """The chunks that were told of since; raises what the task raised behind those before it."""
+        """Yield the chunks reported since the last call; raise the task's error after the chunks before it."""
         self.is_waiting = True
         for name in self._names():
             attempt, _, number = name.removesuffix(_ROWS_SUFFIX).partition("-")
@@ -290,7 +290,9 @@ class _Jobs(Generic[S]):
         self._error: Exception | None = None
 
     def begin_to(self, number: int) -> bool:
-        """Begin jobs until task ``number`` has begun; False where there is none. Raises what the units did."""
+        """Begin jobs until task ``number`` has begun; return False if there is no such task. Raises the errors of the
+        units.
+        """
         while self._jobs and self._jobs[0].stop <= number:
             self._jobs.popleft()
         while self._begun <= number and not self._is_done:
@@ -349,11 +351,11 @@ class _Jobs(Generic[S]):
         self._begun = job.stop
 
     def has_ended(self) -> bool:
-        """Whether the first job is over; what its tasks had to tell can be seen then."""
+        """Return whether the first job is over; everything its tasks reported is visible then."""
         return not self._jobs[0].thread.is_alive()
 
     def wait(self, has_ended: bool) -> None:
-        """Wait a little for a task of the first job; raises where it will never tell any more."""
+        """Wait a little for a task of the first job; raise if it can report nothing any more."""
         if has_ended:
             raise self._jobs[0].error or SessionError(
                 "a task ended without reporting what it wrote", hint="Run it again.", transient=True
@@ -368,7 +370,7 @@ class _Jobs(Generic[S]):
         self._begin()
 
     def stop(self) -> None:
-        """Cancel what runs, and keep what has not begun from beginning."""
+        """Cancel running jobs, and prevent others from beginning."""
         if self._jobs:
             self.staging.mark_failed()
         until = time.monotonic() + _LONGEST_STOP

@@ -1,4 +1,4 @@
-"""One at a time: the leases of a store, and of what else lies in a folder.
+"""One at a time: the leases of a store, and of other resources in a folder.
 
 ::
 
@@ -127,7 +127,7 @@ class Holder:
 
     @property
     def is_here(self) -> bool:
-        """Whether it is a process of this host, which can be seen from here."""
+        """Whether it is a process of this host and visible from here."""
         return self.host == this_process()["host"] and self.namespace == pid_namespace()
 
     @property
@@ -302,7 +302,7 @@ class Lease:
             self._lost = self._lost or "it was released"
 
     def _release_failure(self) -> WriteError | None:
-        """Write that the lease is released, unless it is another's by now; gives what prevented that."""
+        """Write that the lease is released, unless another holds it now; return the error that prevented it."""
         try:
             self._look()
             if self._lost is None:
@@ -365,7 +365,7 @@ class Lease:
 
 
 def lease_holder(home: Location, name: str = "") -> Holder | None:
-    """Who holds a lease of a store; None where nobody does, or nobody who is not known to be dead.
+    """Return the live holder of a lease, or None. A holder that is not known to be dead counts as live.
 
     Of a holder on another host nobody knows here whether it lives: see when it ``renewed``. Changes nothing.
     """
@@ -378,7 +378,7 @@ def _folder(home: Location, name: str) -> Folder:
 
 
 def _now() -> float:
-    """A clock that nobody sets, and that goes on while the machine is suspended."""
+    """Return the time of a clock that nobody sets, and that runs on while the machine is suspended."""
     return time.clock_gettime(_CLOCK)
 
 
@@ -500,7 +500,7 @@ def _tidy(folder: Folder, home: Location, number: int) -> None:
 
 
 def _give_up(folder: Folder, number: int, holder: Holder) -> None:
-    """Let a lease go whose file may be there, as far as that is possible."""
+    """Try to release a lease whose file may exist."""
     _given_up.add(holder.token)
     with contextlib.suppress(OSError, ValueError, TypeError, ReadError, WriteError):
         if Holder.parse(folder.get(_name(number))).token == holder.token:

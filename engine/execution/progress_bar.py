@@ -60,7 +60,7 @@ class _Facts(ProgressColumn):
 
 
 class ProgressBar:
-    """Draws a run on stderr where that is a terminal, and nothing elsewhere.
+    """Draws a run on stderr if that is a terminal.
 
     A ``ProgressListener``; used as a context manager around the run. Nothing is drawn in the first ``delay`` seconds.
     """
@@ -195,7 +195,7 @@ def in_notebook() -> bool:
 
 @contextmanager
 def drawn(label: str, *, of_rows: bool = False) -> Iterator[ProgressListener]:
-    """A bar for as long as the block runs, where this process is seen: in a notebook, or on a terminal."""
+    """Draw a bar during the block if this process is visible: in a notebook, or on a terminal."""
     made: NotebookBar | ProgressBar = (
         NotebookBar(label, of_rows=of_rows) if in_notebook() else ProgressBar(label, delay=_SHORTEST, of_rows=of_rows)
     )

@@ -89,11 +89,11 @@ class Parts(ABC):
         """Begin a part: files of ``task.folder`` whose names begin with ``task.name``."""
 
     def adopt(self, task: TaskRun, run: Run) -> dict[str, Any] | None:  # noqa: ARG002
-        """Take all that a task gives, untouched, without a chunk object; None where that can't be done."""
+        """Take the output of a task unread, without a chunk object; None if that is impossible."""
         return None
 
     def quick_tasks(self, work: Work) -> Sequence[int]:  # noqa: ARG002
-        """The tasks that the driver can do as fast as a worker, as nothing looks into what they give."""
+        """The tasks that the driver can do as fast as a worker: nothing looks into their output."""
         return ()
 
 
@@ -175,7 +175,7 @@ def write_to(sink: Sink, work: Work, options: RunOptions) -> RunReport:
 
 
 def run_work(work: Work, parts: Parts, staging: Staging, options: RunOptions, destination: str = "") -> Ran:
-    """Run all tasks of a work into parts; raise what failed, show what was warned of, check that none is missing."""
+    """Run all tasks of a work into parts; raise failures, show warnings, check that no task is missing."""
     ran = run_tasks(work, parts, staging, options, destination)
     check(ran, staging)
     return ran
@@ -189,7 +189,7 @@ def run_tasks(
     destination: str = "",
     groups: tuple[int, ...] = (),
 ) -> Ran:
-    """Run all tasks of a work into parts, and give what they told, failures among it."""
+    """Run all tasks of a work into parts, and return their results, failures included."""
     ran = Stage(WriteBody(work, parts), work.tasks, staging, groups, destination).run(options)
     return replace(ran, listed=listed_extents(work, ran.notes))
 
@@ -205,7 +205,7 @@ def inline_chunks(work: Work, listener: ProgressListener | None = None) -> Itera
 def finished_report(
     ran: Ran, destination: Location, size: int, commit_seconds: float, options: RunOptions
 ) -> RunReport:
-    """The report of a committed run, which the listener is told too."""
+    """Return the report of a committed run, after passing it to the listener."""
     result = ran.report(
         options.start,
         executor=executor_name(options.executor),
@@ -276,7 +276,7 @@ def commit_ran(commit: RrdCommit, ran: Ran, stores: Sequence[StoreEntry]) -> int
 
 
 def whole_name(destination: Location, outputs: Sequence[tuple[StoreEntry, Work]]) -> str:
-    """The name of a file that one task may write whole, as nothing else comes into it; empty where there is none."""
+    """Return the file name if one task can write the whole file, else ""."""
     alone = len(outputs) == 1 and len(outputs[0][1].tasks) == 1
     return str(destination) if alone and not isinstance(destination, ObjectUrl) else ""
 
@@ -456,7 +456,7 @@ class _RrdPart(Part):
             yield from self._rows.add(entry, self._name)
 
     def _note(self, chunks: ChunkTable | Sequence[ChunkEntry]) -> None:
-        """Let the footer, if there will be one, tell of the chunks that were written since this was called last."""
+        """Describe the chunks written since the last call in the footer, if there will be one."""
         if self._rrd is not None:
             self._rrd.adopt(self._store, chunks, 0)
 
@@ -527,7 +527,7 @@ def neighbours(chunks: Sequence[PartChunk], most: float = math.inf) -> Iterator[
 
 
 def extents_in_order(chunks: Sequence[PartChunk]) -> list[Extent]:
-    """The extents of chunks of which neighbours need not lie one behind the other in a part."""
+    """Return the extents of chunks; neighbours need not be adjacent in a part."""
     return [Extent(r[0].task, r[0].part, *_extent(r), [c.entry for c in r]) for r in neighbours(chunks)]
 
 

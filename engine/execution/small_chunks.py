@@ -53,7 +53,7 @@ class SmallChunks:
 
 @dataclass(slots=True)
 class _Alike:
-    """Chunks of one shape, and where each stands."""
+    """Chunks of one shape, with their positions."""
 
     types: Sequence[pa.DataType]
     positions: list[int] = field(default_factory=list)

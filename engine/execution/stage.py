@@ -105,7 +105,7 @@ def _row(chunk: Chunk, error: ChunkmillError) -> dict[str, Any]:
 
 
 def rows_as_bytes(rows: Sequence[Row]) -> bytes:
-    """A task's rows as the file that lies beside its part until the run has succeeded."""
+    """Return a task's rows as the file that stays beside its part until the run has succeeded."""
     tables = pa.array([table for table, _ in rows], pa.string())
     batch = pa.RecordBatch.from_pylist([row for _, row in rows], schema=SCHEMA).append_column("table", tables)
     sink = pa.BufferOutputStream()
@@ -158,7 +158,7 @@ def executor_name(given: str | None) -> str:
 
 
 def is_auto(given: str | None) -> bool:
-    """Whether the executor that is asked for, by argument or environment, is chosen by what there is to do."""
+    """Return whether the requested executor (argument or environment) depends on the amount of work."""
     return _asked_for(given) == "auto"
 
 
@@ -218,7 +218,7 @@ Progress = ProgressListener | bool | None
 def progress_shown(
     progress: Progress, label: str = "chunkmill", *, of_rows: bool = False
 ) -> Iterator[ProgressListener | None]:
-    """The listener that ``progress`` stands for, drawn for as long as the block runs.
+    """Yield the listener for ``progress``, drawn during the block.
 
     None draws a bar in an interactive session and in a notebook, and nothing elsewhere. On standard error, where that
     is no terminal, none is drawn, either. With ``of_rows`` the sizes of tasks are numbers of rows.
@@ -260,7 +260,7 @@ class RunOptions:
 
 @dataclass(frozen=True, slots=True)
 class TaskRun:
-    """One try at a task: its number, what its files are named in the stage's folder, and what it tells the driver."""
+    """One try at a task: its number, the base name of its files in the stage's folder, and its rows for the driver."""
 
     index: int
     name: str
@@ -358,7 +358,7 @@ class TaskRunner:
             return {index: rows for index, rows in results if rows is not None}
 
     def begun(self) -> set[int]:
-        """The tasks that began to write a part and did not end, where that can be seen."""
+        """The tasks that began to write a part and did not end, if visible."""
         try:
             return {int(name[:6]) for name in Folder.at(self.folder).names() if name.endswith(OPEN_SUFFIX)}
         except (OSError, ValueError, ReadError):
@@ -427,7 +427,7 @@ def _recording(steps: Generator[T, None, R], caught: list[warnings.WarningMessag
 
 
 class _Measured:
-    """The facts that a task tells of itself for the report of the run."""
+    """The measurements of a task for the report of the run."""
 
     def __init__(self) -> None:
         self.clock = Clock()
@@ -463,7 +463,7 @@ class Stage:
     destination: str = ""
 
     def run(self, options: RunOptions) -> Ran:
-        """Run all tasks, and give what they told, failures among it. An interrupt cancels what runs."""
+        """Run all tasks, and return their results, failures included. An interrupt cancels running tasks."""
         with interruptible(), watching(self.staging, self.tasks, options.progress):
             return Ran(list(self.tasks), *parse_rows(self._rows(options)))
 
@@ -491,7 +491,7 @@ class Stage:
 
 
 def check(ran: Ran, staging: Staging) -> None:
-    """Raise what failed, show what was warned of, see that no task is missing, and keep what was quarantined."""
+    """Raise failures, show warnings, check that no task is missing, and store the quarantined chunks."""
     raise_failure(ran.notes)
     warn_of(ran.notes, set())
     check_closed(ran)
@@ -506,14 +506,14 @@ def settle(staging: Staging, notes: Iterable[Note]) -> None:
 
 
 def raise_failure(notes: Sequence[Note]) -> None:
-    """Raise what the first task that failed raised, if any did."""
+    """Raise the error of the first failed task."""
     failures = [n for n in notes if n.kind == "failure"]
     if failures:
         raise failure_from_dict(min(failures, key=lambda n: n.task).data)
 
 
 def warn_of(notes: Sequence[Note], shown: set[str]) -> None:
-    """Show what tasks warned of, unless it is among the texts ``shown``, to which it is added."""
+    """Show the warnings of tasks, except those in ``shown``, and add them to it."""
     for text, category in {n.data["text"]: n.data["category"] for n in notes if n.kind == "warning"}.items():
         if text not in shown:
             warnings.warn(text, _category(category), stacklevel=5)

@@ -130,7 +130,7 @@ class Staging:
         return cls(folder)
 
     def mark_failed(self, group: int = 0) -> None:
-        """Tell the tasks of a group that have not begun that they need not."""
+        """Tell the tasks of a group that have not begun to skip their work."""
         try:
             self.folder.put(f"{_FAILED}-{group}", b"", durable=False)
         except (OSError, WriteError):
@@ -151,7 +151,7 @@ class Staging:
             )
 
     def remove(self) -> None:
-        """Remove the folder and all in it: under another name, so that a task that was cancelled adds nothing."""
+        """Remove the folder with its content. It is renamed first, so that a cancelled task adds nothing."""
         folder = self.folder
         if isinstance(folder, LocalFolder):
             gone = folder.location.with_name(f"{folder.location.name}{_GONE}")
@@ -219,7 +219,7 @@ def abandoned_runs(location: Location) -> list[Folder]:
 
 
 def _short(name: str) -> str:
-    """``name``, or what stands for it where a folder's name would become too long with more around it."""
+    """Return ``name``, or a substitute if a folder's name with it would become too long."""
     whole = os.fsencode(name)
     if len(whole) <= _LONGEST_NAME:
         return name
@@ -241,7 +241,7 @@ def _names_below(url: ObjectUrl) -> list[str]:
 
 
 def _is_old(folder: Folder) -> bool:
-    """Whether a run on another host began so long ago that nobody waits for it, or nobody knows whose it was."""
+    """Return whether a run on another host began so long ago that its folder can be deleted, or has no known owner."""
     try:
         owner = folder.get(_OWNER)
         if isinstance(folder, LocalFolder):
@@ -281,7 +281,7 @@ def _process(pid: int) -> dict[str, Any]:
 
 
 def is_gone(process: Mapping[str, Any]) -> bool:
-    """Whether what :func:`this_process` said elsewhere is of a process that is known to be dead.
+    """Return whether the process described by :func:`this_process` elsewhere is known to be dead.
 
     Of one on another host, or in another process namespace where ``process`` has one, nothing is known. Hosts need
     names of their own for that. Raises ``ValueError`` or ``KeyError`` where ``process`` is nothing of that kind.
@@ -303,7 +303,7 @@ def is_gone(process: Mapping[str, Any]) -> bool:
 
 
 def start_time(pid: int) -> str | None:
-    """When a process started, to tell it from a later one with the same number; None where that is not known."""
+    """Return when a process started, to distinguish it from a later one with the same number; None if unknown."""
     return _state_and_start(pid)[1]
 
 

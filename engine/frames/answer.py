@@ -43,7 +43,7 @@ class Answer(ds.Dataset):  # type: ignore[misc]
         return _Scan(self.columns.arrow, columns, lambda: iter(()))
 
     def get_fragments(self, filter: pc.Expression | None = None) -> list[_Segment]:  # noqa: A002 (pyarrow's name)
-        """The segments that may have rows in which the filter is true; DataFusion wants one at least."""
+        """The segments that may have rows for which the filter is true; at least one, as DataFusion requires."""
         call = current_call()
         if isinstance(filter, pa.Scalar):  # DataFusion found out that it is true, or false, of all rows
             filter = pc.scalar(filter)  # noqa: A001
@@ -63,7 +63,7 @@ class Answer(ds.Dataset):  # type: ignore[misc]
 def possible_segments(
     columns: AnswerColumns, segments: Sequence[QueriedSegment], predicate: pc.Expression | None
 ) -> list[QueriedSegment]:
-    """The segments that may have rows in which a predicate is true, as far as their entries tell.
+    """Return the segments that may have rows for which a predicate is true, judged by their entries.
 
     Raises ``UnsupportedError`` for a predicate that Arrow cannot evaluate.
     """

@@ -1,4 +1,4 @@
-"""Calls of a query frame's methods: what each began, what it failed with, and how an interrupt ends it."""
+"""Calls of a query frame's methods: their executions, their first error, and their end on an interrupt."""
 
 from __future__ import annotations
 
@@ -20,9 +20,7 @@ _LONGEST_STOP: Final = 10.0
 
 
 class UserCall:
-    """A call of the user's: the executions that it began, and the first error of reading, which DataFusion tells as
-    text alone.
-    """
+    """A call by the user: its executions and its first read error, as DataFusion passes on only the text of errors."""
 
     def __init__(self) -> None:
         self.error: BaseException | None = None
@@ -80,7 +78,7 @@ class UserCall:
             execution.close()
 
     def answer(self, work: Callable[[], T]) -> T:
-        """Give what ``work`` does, which may wait in DataFusion for tasks. An interrupt ends it.
+        """Run ``work``, which may wait in DataFusion for tasks, and return its result. An interrupt ends it.
 
         DataFusion looks for signals by a timer that stands still while its threads wait. So where signals come, in the
         main thread, it is another one that waits for DataFusion, unless it is known that there are no tasks.

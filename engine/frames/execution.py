@@ -28,7 +28,7 @@ class Rows(Protocol):
 
 
 class Execution:
-    """An execution: nothing is read before rows are asked for."""
+    """An execution. It reads nothing before rows are requested."""
 
     def __init__(
         self,
@@ -77,7 +77,7 @@ class Execution:
             self._measured.close()
 
     def _chosen(self, names: tuple[str, ...] | None) -> Rows:
-        """Who reads; that is decided once, as all segments are asked for the same columns."""
+        """The reader, chosen once: all segments are read with the same columns."""
         with self._lock:
             self._check()
             if self._rows is None:
@@ -104,7 +104,7 @@ def rows_of(
 
 
 class RowsHere:
-    """The rows of segments, read in this process by the threads that ask for them, as they are asked for."""
+    """The rows of segments, read lazily in this process by the threads that request them."""
 
     def __init__(self, segments: Sequence[Unit], request: RowRequest) -> None:
         self._segments = segments

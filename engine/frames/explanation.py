@@ -18,7 +18,7 @@ _TABLE = "segments"
 
 
 class SegmentReads(NamedTuple):
-    """The chunks of a segment that would be read, of those that it has, and their bytes as stored."""
+    """The chunks of a segment that would be read, the number it has, and their stored bytes."""
 
     segment_id: str
     chunks: int
@@ -28,7 +28,7 @@ class SegmentReads(NamedTuple):
 
 
 class Explanation(NamedTuple):
-    """The columns that are read, the filter that decides what is read, and the segments left by it."""
+    """The columns to read, the pushed-down filter, and the segments that it leaves."""
 
     names: tuple[str, ...]
     filter: str | None
@@ -38,7 +38,7 @@ class Explanation(NamedTuple):
 def explain_frame(
     columns: AnswerColumns, segments: Sequence[QueriedSegment], asked: Callable[[DataFrame], DataFrame]
 ) -> Explanation:
-    """The segments and chunks that ``asked``, made of a frame over these segments, would read.
+    """Return the segments and chunks that would be read by the frame that ``asked`` makes of these segments.
 
     Raises ``ReadError`` where a manifest cannot be read, and what DataFusion raises where it cannot plan.
     """
@@ -67,7 +67,7 @@ def _reads(segment: QueriedSegment, request: RowRequest) -> SegmentReads:
 
 
 class _Recorded(ds.Dataset):  # type: ignore[misc]
-    """A dataset without rows, which keeps what DataFusion wants of it."""
+    """A dataset without rows that records DataFusion's requests."""
 
     def __init__(self, columns: AnswerColumns) -> None:
         self._columns = columns

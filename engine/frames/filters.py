@@ -1,4 +1,4 @@
-"""Filters from DataFusion: which of them choose chunks, and those that compare components of values.
+"""Filters from DataFusion: those that choose chunks, and those that compare values of components.
 
 An expression of Arrow tells nobody what it is made of, but for its own serialisation: the metadata of a schema, whose
 entries are calls, fields and literals in the order of a walk, depth first. What is read from it is put together again
@@ -86,7 +86,7 @@ def conjuncts_of(predicate: pc.Expression | None) -> list[Term]:
 
 
 def taken_apart(predicate: pc.Expression) -> Term:
-    """The parts of an expression; it is ``opaque`` where they cannot be told."""
+    """Return the parts of an expression; ``opaque`` if it cannot be parsed."""
     opaque = Term("opaque", predicate)
     try:
         term = _parsed(predicate)
@@ -183,7 +183,7 @@ _OPERATORS: Final[dict[str, Callable[..., Any]]] = {
 
 @dataclass(frozen=True)
 class ValueFilter:
-    """Filters of which all must be true in the rows that are kept."""
+    """Filters that must all be true in a row."""
 
     terms: tuple[Term, ...]
 
@@ -226,7 +226,7 @@ def divided(predicate: pc.Expression | None, columns: AnswerColumns) -> tuple[pc
 
 
 def _looks_into(term: Term, columns: AnswerColumns) -> bool:
-    """Whether more is asked of a component than whether it is null."""
+    """Return whether a component is compared, and not only tested for null."""
     if term.kind == "field":
         return columns.component(term.value) is not None
     if term.kind == "call" and term.value in ("is_null", "is_valid") and term.parts[0].kind == "field":

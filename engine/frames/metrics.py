@@ -169,7 +169,7 @@ class Measuring:
         predicate: pc.Expression | None,
         filters: Sequence[Term],
     ) -> MeasuredScan | None:
-        """An execution that is about to begin; None where nobody wants to know.
+        """Return the measured execution that is about to begin; None without a collector.
 
         ``predicate`` is what the kernel takes of the ``filters`` that DataFusion hands down.
         """
@@ -177,8 +177,8 @@ class Measuring:
 
 
 class MeasuredScan:
-    """An execution: a stream for each unit, a segment or some small ones. It is told when all have ended, or it is
-    closed, or dropped.
+    """An execution: a stream for each unit, a segment or several small ones. It reports when all streams have ended,
+    and when it is closed or dropped.
     """
 
     def __init__(
@@ -242,7 +242,7 @@ class MeasuredScan:
         self._is_closed = True
 
     def close(self) -> None:
-        """End the streams that DataFusion has not dropped yet, which it does in threads of its own, and tell.
+        """End the streams that DataFusion has not dropped yet, and report. DataFusion drops them in threads of its own.
 
         One of which a thread takes a batch is waited for, some seconds, as what it reads counts.
         """
@@ -311,8 +311,8 @@ class MeasuredScan:
         )
 
     def _chunks_needed(self) -> list[dict[tuple[str, int], int]]:
-        """The bytes of the chunks that each segment needs, by layer and number; those that were not read to the end are
-        planned for that.
+        """Return the bytes of the chunks that each segment needs, by layer and number. For a unit that was not read to
+        its end, plan them.
         """
         chunks: dict[str, dict[tuple[str, int], int]] = {}
         for number, unit in enumerate(self._units):
@@ -334,8 +334,8 @@ class MeasuredScan:
 
 
 class MeasuredStream:
-    """The batches of a segment; ``end`` is told the figures when they end, fail or are dropped: also whether they were
-    taken to the end, and the error.
+    """The batches of a segment. When they end, fail or are dropped, ``end`` gets the figures, whether the end was
+    reached, and the error.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""The plan of an execution: which tasks read which segments.
+"""The plan of an execution: tasks and the segments that they read.
 
 A plan is made of the entries of segments. Of manifests only some are read, to know which part of what is stored a query
 needs: a task that has a share of a long segment finds it in the manifest by itself.
@@ -97,7 +97,7 @@ def stored_bytes(segments: Sequence[Unit]) -> Integers:
 
 
 def needed_bytes(segments: Sequence[Unit], request: RowRequest, stored: Integers) -> Integers:
-    """The bytes of the chunks of each segment that are needed, about; the manifests of some segments tell.
+    """Estimate the bytes of the needed chunks of each segment, from the manifests of some segments.
 
     ``stored`` are the bytes of all of their chunks. Raises ``ReadError``.
     """
@@ -132,7 +132,7 @@ def _pieces(segment: Unit, count: int) -> Sequence[Unit]:
 
 
 def tasks_over(segments: Sequence[Unit], needed: Integers) -> tuple[list[TaskShares], list[range]]:
-    """The tasks over segments that need so many bytes each, and the tasks that each segment's rows come from.
+    """Divide segments with so many needed bytes into tasks; return the tasks, and the numbers of each segment's tasks.
 
     Small neighbours are read by one task; a large segment is divided among several.
     """

@@ -132,13 +132,13 @@ class QueryFrame(DataFrame):
 
 
 def missing_column(error: Exception, columns: Sequence[str], *, where: str = "") -> UsageError | None:
-    """The error on a column that is not there, where that is what DataFusion says; see :func:`no_column`."""
+    """Return the error for DataFusion's message on a missing column, or None for other errors; see :func:`no_column`."""
     missing = _NO_FIELD.search(str(error))
     return None if missing is None else no_column((missing[1] or missing[2]).replace('""', '"'), columns, where=where)
 
 
 class QueryStream(RecordBatchStream):
-    """A stream of the batches of a query frame, whose failures are what reading failed with."""
+    """A stream of the batches of a query frame. Its errors are the read errors behind DataFusion's."""
 
     def __init__(self, stream: RecordBatchStream, call: UserCall) -> None:
         super().__init__(stream.rbs)
@@ -173,7 +173,7 @@ class QueryStream(RecordBatchStream):
 
 
 def _kept(method: Callable[..., Any]) -> Callable[..., Any]:
-    """A method whose frames are query frames, and whose failures are what reading failed with."""
+    """Wrap a method: frames become query frames, and errors become the read errors behind DataFusion's."""
     is_run = method.__name__ in _RUNNING
 
     @wraps(method)

@@ -1,4 +1,4 @@
-"""Queries as DataFrames of Spark: the same tasks as for DataFusion, whose rows go to Spark in types that it has."""
+"""Queries as DataFrames of Spark: the tasks are those of DataFusion, the rows have types that Spark knows."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def rows_for_spark(task: TaskShares, columns: SparkColumns, request: RowRequest)
 def spark_tasks(
     columns: AnswerColumns, segments: Sequence[QueriedSegment], predicate: pc.Expression | None = None
 ) -> tuple[TaskShares, ...]:
-    """The tasks over segments that may have rows in which a predicate is true.
+    """Return the tasks over segments that may have rows for which a predicate is true.
 
     Raises ``ReadError`` where a manifest cannot be read.
     """

@@ -113,7 +113,7 @@ class TaskFile:
             yield from stream
 
     def remove(self) -> None:
-        """Remove the file; batches of it stay as long as somebody has them."""
+        """Remove the file; its batches stay valid while they are referenced."""
         self._map = None
         self._path.unlink(missing_ok=True)
 
@@ -148,7 +148,7 @@ class _TaskState:
 
 
 class SparkRows:
-    """The rows of segments, of which ``places`` says the tasks that they come from."""
+    """The rows of segments; ``places`` gives the tasks of each."""
 
     def __init__(
         self,
@@ -208,7 +208,7 @@ class SparkRows:
     # --- asked for by whoever takes rows
 
     def _file(self, number: int, own: int) -> TaskFile:
-        """The file of a task, when it is there."""
+        """Return the file of a task, once it exists."""
         state = self._states[number]
         with self._changed:
             while True:

@@ -117,7 +117,7 @@ class _File:
 
     @property
     def is_duplicate(self) -> bool:
-        """Whether its content is there already."""
+        """Whether the store has its content already."""
         return self.result is not None and self.result.outcome is Outcome.DUPLICATE
 
 
@@ -147,7 +147,7 @@ class BatchRunner:
         self._dataset.check()
 
     def run(self, number: int, files: Sequence[LandedFile]) -> BatchResult:
-        """Bring the files of batch ``number`` into the store; a batch that is there already is left as it is.
+        """Ingest the files of batch ``number`` into the store; a committed batch is left unchanged.
 
         A file that fails goes into quarantine and stops nothing. Raises ``WriteError``, ``SessionError`` and the like
         where the batch as a whole failed; run again, it does what was not done.
@@ -202,7 +202,9 @@ class BatchRunner:
         )
 
     def _rule(self, number: int, claims: Claims, before: LiveEntries, displaced: Displacement) -> Rule:
-        """On each base the store has to be as it was ``before``, as far as this batch asked; else it runs again."""
+        """Check that, for the questions of this batch, each commit base equals the store ``before``; if not, the batch
+        runs again.
+        """
         seen, schemas = claims.answers(before), self._dataset.schemas(before)
 
         def rule(
@@ -219,7 +221,7 @@ class BatchRunner:
         return rule
 
     def finish(self, files: Sequence[LandedFile]) -> None:
-        """Do for the files of a batch what a run that was cut right after its commit has left to do.
+        """Complete, for the files of a batch, a run that was cut right after its commit.
 
         Those whose content the store has leave the quarantine, and are disposed of.
         """
@@ -243,7 +245,7 @@ class BatchRunner:
     # --- before
 
     def _look(self, candidates: Sequence[_File]) -> None:
-        """Find out what has vanished or changed, and what is there already under another name."""
+        """End files that vanished, changed, or are duplicates under another name."""
         for candidate in candidates:
             self._check_unchanged(candidate)
         still = [f for f in candidates if f.is_open]
@@ -260,7 +262,7 @@ class BatchRunner:
                 candidate.end(Outcome.DUPLICATE)
 
     def _displaced(self, candidates: Sequence[_File]) -> Displacement:
-        """Find the recordings that came from the same names; each file is told of those that it replaces."""
+        """Find the recordings that came from the same names, and set them as ``replaces`` of each file."""
         batch = {f.file: f.digest for f in candidates if f.digest and (f.is_open or f.is_duplicate)}
         displaced = displacement_of(batch, self._writer.live, self._landing, kept=self._disposal.keeps)
         for candidate in candidates:
@@ -292,7 +294,7 @@ class BatchRunner:
                 candidate.end(Outcome.QUARANTINED, error)
 
     def _has_heirs(self, candidates: Sequence[_File]) -> bool:
-        """Open what is a duplicate of a file that has not come through; whether there is any."""
+        """Reopen the first duplicate of each file that failed; return whether there are any."""
         heirs: dict[str, _File] = {}
         for candidate in candidates:
             if candidate.twin is None or candidate.twin is candidate or candidate.digest is None:
@@ -356,7 +358,7 @@ class BatchRunner:
             candidate.end(Outcome.QUARANTINED, self._explained(error))
 
     def _check_ids(self, candidate: _File, mine: set[Key], ids: set[Key]) -> None:
-        """Raise ``SameRecordingError`` where another file's has the same id, unless that is to be replaced."""
+        """Raise ``SameRecordingError`` if another file has a recording of the same id, unless that one is replaced."""
         for key in mine:
             existing = self._writer.live.get(key)
             if key in ids:
@@ -480,7 +482,7 @@ class RrdNames:
         yield str(below.with_name(f"{stem_of(below.name)}-{digest}{suffix}"))
 
     def _is_free(self, name: str, stores: list[StoreEntry]) -> bool:
-        """Whether there is no such file, or one that a run which was cut wrote for the same recordings."""
+        """Return whether the name is free, or its file was written for the same recordings by a run that was cut."""
         place = self._folder / name
         if not exists(place):
             return True

@@ -1,4 +1,4 @@
-"""The checkpoint of an ingestion: who it is, what it watches, and whether it is whole."""
+"""The checkpoint of an ingestion: its identity, its source, and a check that it is whole."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ class Checkpoint:
                     raise self.torn(path)
 
     def has_noted_all(self) -> bool:
-        """Whether Spark has noted each batch that it began as done; True where that is not to be seen."""
+        """Whether Spark has marked each batch that it began as done; True if that is not visible."""
         if not isinstance(self.spark, Path):
             return True
         begun, done = (max((int(p.name) for p in (self.spark / log).glob("[0-9]*")), default=-1) for log in _LOGS)

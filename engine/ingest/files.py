@@ -112,7 +112,7 @@ _ON_DRIVER: Final = 256 * MIB
 
 
 def file_at(path: str) -> LandedFile | None:
-    """The file that is at a path or URL now; None where there is none."""
+    """Return the file that is at a path or URL now, or None."""
     location = located(path)
     try:
         if isinstance(location, ObjectUrl):
@@ -175,7 +175,7 @@ class LandingFolder(Protocol):
         """The files in it now, settled or not."""
 
     def known(self, sizes: Collection[int]) -> list[str]:
-        """All paths that were offered, whenever that was, as files of one of these sizes."""
+        """Return all paths that were ever offered as files of one of these sizes."""
 
     def forget(self, number: int, paths: Collection[str], changed: Collection[LandedFile] = ()) -> None:
         """Let paths count as never offered, once batch ``number`` is done; of files that ``changed`` nothing came."""
@@ -194,7 +194,7 @@ class Displacement:
     doubtful: list[str] = field(default_factory=list)
 
     def gone_with(self, results: Sequence[FileResult], through: Sequence[LandedFile]) -> list[RecordingEntry]:
-        """Those that are ``gone`` with a batch. A file of which nothing came takes nobody's place."""
+        """Return the entries that leave the store with a batch. A file that did not get through displaces nothing."""
         failed = {result.file.path for result in results} - {file.path for file in through}
         return [entry for entry in self.gone.values() if entry.source not in failed]
 
@@ -202,7 +202,7 @@ class Displacement:
 def displacement_of(
     batch: Mapping[LandedFile, str], live: LiveEntries, folder: LandingFolder, *, kept: bool
 ) -> Displacement:
-    """Find what becomes of recordings from whose names files come, given with the digest of what they hold now.
+    """Find the new state of the recordings from the names of these files, given with digests of their present content.
 
     A rotation, a swap or a rename moves contents between names: a recording goes only when no file in the folder has
     its content. ``kept``: files stay where they are, so whoever has a name may be displaced from it again.
@@ -246,7 +246,7 @@ def _in_order(moved: Mapping[Key, RecordingEntry], live: LiveEntries) -> dict[Ke
 
 
 class _Carriers:
-    """Files by their contents: those of the batch, and where that is needed those of the folder."""
+    """Files by content: those of the batch, and if needed those of the folder."""
 
     def __init__(self, batch: Mapping[LandedFile, str], folder: LandingFolder) -> None:
         self._folder = folder
@@ -258,7 +258,7 @@ class _Carriers:
         self._read: dict[LandedFile, str | None] = {}
 
     def of(self, entry: RecordingEntry) -> LandedFile | None:
-        """A file that has the content of an entry; files of the folder are told apart by size, then read."""
+        """Return a file with the content of an entry. Files of the folder are compared by size first, then read."""
         if entry.source_digest not in self._found:
             for file in self._in_folder():
                 if file.size == entry.source_size and self._digest(file) == entry.source_digest:
@@ -288,7 +288,7 @@ class _Carriers:
 
 
 class Claims:
-    """The questions that a batch has asked of the store: sources, contents, ids, names of RRDs.
+    """The questions of a batch to the store: sources, contents, ids, names of RRDs.
 
     ``files`` are the paths of its files with their digests.
     """
@@ -541,7 +541,7 @@ def _look_in_folder(path: Path, target: Path) -> Occupancy:
 
 
 def _is_the_same(path: Path, target: Path) -> bool:
-    """Whether ``target`` is this file, or where that is on another file system a copy of it."""
+    """Return whether ``target`` is this file, or on another file system a copy of it."""
     try:
         source_stat, target_stat = path.stat(), target.stat()
     except FileNotFoundError:
@@ -584,7 +584,9 @@ class ObjectSources:
         self._archive = archive
 
     def delete(self, file: LandedFile) -> bool:
-        """Remove an object; whether that was done. Raises ``WriteError``, and ``ReadError`` where nothing is told."""
+        """Remove an object and return whether it was removed. Raises ``WriteError``, and ``ReadError`` if the store
+        does not answer.
+        """
         source = _as_read(file)
         if source is None:
             return False

@@ -170,7 +170,7 @@ class Ingest:
         return self._places.home
 
     def check(self) -> Lister:
-        """See that the landing folder is there, and that the checkpoint is its own, without writing anything.
+        """Check that the landing folder exists and that the checkpoint belongs to it, without writing anything.
 
         Raises ``SourceMissingError`` and ``UsageError`` as :meth:`start` does. Returns what lists the landing folder.
         """
@@ -179,7 +179,7 @@ class Ingest:
         return lister
 
     def start(self, *, once: bool = False, every: float | str = "1s") -> IngestQuery:
-        """Begin: look for files ``every`` so often; with ``once``, take what is there, and end.
+        """Begin to look for files, ``every`` so often; with ``once``, take the present files and end.
 
         The first batch runs soon after; :meth:`IngestQuery.await_termination` waits for the end.
 
@@ -286,7 +286,7 @@ def _places(
 
 
 def _fit_to_run(pipeline: Pipeline, executor: str | None) -> Pipeline:
-    """The pipeline, of whose file it was seen that it gives a stream which can be sent to where it runs.
+    """Return the pipeline. One from a file must return a stream, which for Spark must pickle.
 
     Else every file that lands would be said to have failed.
     """

@@ -1,4 +1,4 @@
-"""A landing folder: its files as they are listed, those that are ready to be read, and what is offered next.
+"""A landing folder: listing its files, choosing those ready to be read, and offering the next ones.
 
 Names decide what is looked at. Passed over are names that begin with ``.`` or ``_`` (folders so named with all below
 them), and those that end as names of unfinished files do (:data:`UNFINISHED`); what is left must end with the suffix
@@ -50,7 +50,7 @@ def is_passed_over(name: str) -> bool:
 
 
 class Sightings(NamedTuple):
-    """The files of a listing. ``unseen``: how paths begin of which it cannot be told whether they are there."""
+    """The files of a listing. ``unseen`` are the prefixes of paths that could not be listed."""
 
     files: list[LandedFile]
     unseen: tuple[str, ...] = ()
@@ -135,7 +135,7 @@ class LocalListing(Listing):
         return Sightings(files, tuple(os.path.join(folder, "") for folder in unseen))  # noqa: PTH118 (it ends with /)
 
     def _scan(self, folder: str, files: list[LandedFile], folders: list[str]) -> bool:
-        """Add what lies right in ``folder``; False where something could not be looked at."""
+        """Add the files directly in ``folder``; return False if something could not be listed."""
         complete = True
         with os.scandir(folder) as entries:
             for entry in entries:
@@ -186,7 +186,7 @@ class ObjectListing(Listing):
         self._start = len(url.key) + 1 if url.key else 0
 
     def check(self) -> None:
-        """Raise ``SourceMissingError`` where there is no such bucket, ``ReadError`` where it cannot be listed."""
+        """Raise ``SourceMissingError`` if the bucket is missing, ``ReadError`` if it cannot be listed."""
         next(bucket_of(self._url).list(self._url.key, odd=lambda *_: None), None)
 
     def sightings(self) -> Sightings:
@@ -383,7 +383,7 @@ class Landing:
         return files
 
     def offer(self, again: Collection[str] = ()) -> int | None:
-        """Look, and append what is next to the log; the number of that entry, or None where there is nothing.
+        """List the folder, append the next entry to the log, and return its number; None without new files.
 
         Files whose paths are in ``again`` are offered whether or not they were before.
         Raises ``WriteError`` where the log cannot be written, ``ReadError`` where it is torn.
@@ -392,7 +392,9 @@ class Landing:
         return self.log.append(files) if files else None
 
     def offer_all(self, again: Collection[str] = ()) -> list[int]:
-        """Look once, and append all that is there, in as many entries as the bounds ask for; their numbers."""
+        """List the folder once, append all present files in as many entries as the bounds require, and return their
+        numbers.
+        """
         files, numbers = self.look(again), []
         while files:
             entry = self._bounded(files)
@@ -401,7 +403,7 @@ class Landing:
         return numbers
 
     def files(self) -> list[LandedFile]:
-        """The files in the folder now, settled or not; where it cannot be listed, those that were offered."""
+        """Return the files in the folder now, settled or not; if it cannot be listed, those that were offered."""
         looked = self._lister.look()
         if looked.problem is None:
             return [*looked.ready, *looked.waiting]

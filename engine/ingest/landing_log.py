@@ -1,4 +1,4 @@
-"""The landing log: which files were offered to the ingestion, batch by batch, and as what.
+"""The landing log: the files that were offered to the ingestion, batch by batch, with size and time.
 
 ::
 
@@ -81,7 +81,7 @@ class Numbers(NamedTuple):
 
     @property
     def newest(self) -> int:
-        """That of the newest entry, merged or not; 0 where there is none."""
+        """The number of the newest entry, merged or not; 0 without entries."""
         return max([0, *self.entries[-1:], *self.merged[-1:]])
 
 
@@ -97,7 +97,7 @@ def numbers_in(names: Iterable[str]) -> Numbers:
 
 
 def newest_entry(folder: Folder) -> int:
-    """The number of the newest entry, 0 where there is none. Costs one listing."""
+    """Return the number of the newest entry, or 0. Costs one listing."""
     try:
         return numbers_in(folder.names()).newest
     except (FileNotFoundError, SourceMissingError):
@@ -159,7 +159,7 @@ def _read_merged(folder: Folder, number: int) -> pa.Table:
 
 
 def sealed(kind: str, number: int, count: int, body: bytes) -> bytes:
-    """A file of the log: a line that says what it is, with the digest of that and the body, and the body.
+    """Return a file of the log: a header line with a digest of header and body, then the body.
 
     >>> sealed("entry", 1, 0, b"")
     b'{"landing": "entry", "format": 1, "number": 1, "files": 0, "digest": "4b5a15fb74a50fe5aa9aa06071a5c2a1"}\\n'
@@ -264,7 +264,7 @@ class LandingLog:
     # --- reading
 
     def newest(self) -> int:
-        """The number of the newest entry, 0 where there is none; as it is in the folder."""
+        """Return the number of the newest entry in the folder, or 0."""
         return newest_entry(self._folder)
 
     def files(self, number: int) -> list[LandedFile]:
@@ -290,7 +290,7 @@ class LandingLog:
         return self._loaded().merged
 
     def check(self, done: int) -> None:
-        """Raise ``ReadError`` where the log is torn, or ends before the batch that is known to be ``done``."""
+        """Raise ``ReadError`` if the log is torn, or ends before the batch ``done``."""
         newest = self._loaded().newest
         if newest < done:
             raise ReadError(

@@ -49,7 +49,7 @@ _TAKEN: Final = (Outcome.ADDED, Outcome.REPLACED)
 
 
 class IngestListener(Protocol):
-    """Who wants to know what an ingestion does. Called on its threads; must not raise and must not take long."""
+    """A listener to the events of an ingestion. Called on its threads; must not raise and must not take long."""
 
     def started(self, query_id: str, source: str, home: str) -> None:
         """The ingestion of ``source`` has begun; ``home`` is the store."""
@@ -71,7 +71,7 @@ class IngestListener(Protocol):
 
 
 class IngestLog(IngestListener):
-    """Writes the log. Files that became what they should have a record only with ``every_file``, or at debug level."""
+    """Writes the log. Files that were ingested as expected get a record only with ``every_file``, or at debug level."""
 
     def __init__(self, *, every_file: bool = False) -> None:
         self._logger = logging.getLogger(LOGGER)
@@ -223,7 +223,7 @@ class JsonFormatter(logging.Formatter):
 
 
 class TextFormatter(logging.Formatter):
-    """A record on one line: time, message; its level where that is more than information.
+    """A record on one line: time, message; its level if that is above information.
 
     ``encoding`` is that of the stream; what it cannot say is spelled out, as are control characters.
     """
@@ -244,7 +244,7 @@ class TextFormatter(logging.Formatter):
 def logging_to(
     stream: TextIO | None = None, *, as_json: bool = False, level: int = logging.INFO
 ) -> Iterator[logging.Handler]:
-    """Write what ``chunkmill`` logs to ``stream`` (stderr) for as long as the block runs.
+    """Write the log of ``chunkmill`` to ``stream`` (stderr) during the block.
 
     Warnings of what was read become records, too, each time. An application that has handlers of its own does not need
     this.
@@ -319,7 +319,7 @@ class BatchFacts:
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """Sums over the last ``window`` seconds, or over the store's life where that is shorter."""
+    """Sums over the last ``window`` seconds, or over the store's life if that is shorter."""
 
     window: float
     files: int

@@ -1,4 +1,4 @@
-"""The quarantine: files that failed, kept as rows of a Lance table, so that they stop nothing and nobody forgets them.
+"""The quarantine: failed files as rows of a Lance table; they stop nothing and are not forgotten.
 
 Requests to try files again are left beside it for the ingestion, by whoever asks for that.
 """
@@ -181,7 +181,7 @@ class FileQuarantine:
         return self._requests.pending()
 
     def offered_again(self, paths: Iterable[str]) -> None:
-        """Leave files that a batch was given out of every request; what found no room in it stays asked for."""
+        """Remove the files of a batch from every request; files that did not fit into it stay requested."""
         self._requests.withdraw(set(paths))
 
     def _chosen(self, paths: Iterable[str] | None) -> list[str]:

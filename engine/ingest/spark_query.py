@@ -58,7 +58,7 @@ class _Entry(InputPartition):
 
 
 class LandingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads the log in a folder. Keeps nothing but the last entry of a query that takes what there is."""
+    """Reads the log in a folder. Keeps only the last entry of a query over the present files."""
 
     def __init__(self, path: str, start: int = 0) -> None:
         self._path = path
@@ -234,7 +234,7 @@ class SparkQuery:
             self._query.stop()
 
     def interrupt(self) -> None:
-        """End it now, the batch that runs included; returns when that has cleared up, which is given a second."""
+        """End it now, including the running batch; returns after its cleanup, for which it has a second."""
         with self._turn:
             self._is_interrupted = True
             if self._thread is not None:

@@ -189,7 +189,7 @@ def _pairs(
 
 
 def _compare_cut(tally: _Tally, recording: str | None, a: Sequence[Chunk], b: Sequence[Chunk]) -> None:
-    """Note the first chunk that is another one, by all that its header says but ids."""
+    """Note the first chunk that differs in its header, ids aside."""
     if len(a) != len(b):
         tally.note(Difference(f"{len(a):,} chunks | {len(b):,} chunks", recording))
     for number, (chunk_a, chunk_b) in enumerate(zip(a, b, strict=False)):
@@ -374,7 +374,7 @@ class _Compared:
         times: npt.NDArray[np.int64] | None,
         text: str,
     ) -> None:
-        """Count a row that differs, and tell of it where it is one of the first."""
+        """Count a row that differs, and note it if it is one of the first."""
         if self._is_told(entity, descriptor):
             at = (timelines[0], int(times[0])) if timelines and times is not None else (None, None)
             self.tally.note(Difference(text, self.recording, entity, descriptor.component, *at))
@@ -383,7 +383,7 @@ class _Compared:
 
 @dataclass(slots=True)
 class _Kind:
-    """A component as the headers of one side tell of it: where it is, and its type; ``plain`` is that without names."""
+    """A component in the headers of one side: its timelines, and its type; ``plain`` is the type without names."""
 
     datatype: pa.DataType
     plain: str

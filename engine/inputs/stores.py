@@ -1,4 +1,4 @@
-"""Inputs of any format: those that a path means, the streams that one becomes, and all of it verified."""
+"""Inputs of any format: finding them by path, opening the streams of each, and verifying all of it."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ class _Search:
             )
 
     def _file_or_store(self, file: Location, below: PurePath) -> Iterator[FoundInput]:
-        """The file or, where that is a shard, its store: once."""
+        """Yield the file, or for a shard its store, once."""
         store = file.parent.parent
         if file.parent.name != "shards" or not self._is_store(store):
             yield FoundInput(file, below)
@@ -175,7 +175,7 @@ class _Search:
         return dataset_format if is_store else None
 
     def _is_store(self, folder: Location) -> bool:
-        """Whether this is a store of recordings, where such are looked for."""
+        """Return whether this is a store of recordings and stores are searched for."""
         if STORE not in self._rows:
             return False
         if folder not in self._stores:
@@ -183,7 +183,7 @@ class _Search:
         return self._stores[folder]
 
     def _is_recording(self, path: Path) -> bool:
-        """Whether this is one by its name, and a file; tells of what is one by its name alone."""
+        """Return whether this is a recording by its name, and a file; warn if only the name matches."""
         if not path.name.lower().endswith(self._suffixes) or path.name.startswith(".") or path.is_dir():
             return False
         if not path.is_file():
@@ -278,7 +278,7 @@ def verify(path: str | os.PathLike[str]) -> Verification:
 def _renamed(
     store: StoreEntry | None, stream: LazyChunkStream, name: str, options: SourceOptions
 ) -> tuple[StoreEntry, LazyChunkStream]:
-    """The store under the ids that were asked for, with its stream."""
+    """Return the store under the requested ids, with its stream."""
     entry = store or StoreEntry("recording", APPLICATION_ID, name)
     application_id = options.application_id or entry.application_id
     if entry.kind == "blueprint":  # a viewer finds it by the application id of its recording
@@ -289,7 +289,7 @@ def _renamed(
 
 @dataclass(frozen=True, slots=True)
 class _Within:
-    """Keeps rows within a range of times, and what is static; a chunk that lies in it whole stays as it is."""
+    """Keeps static rows and rows within a range of times; a chunk entirely inside stays unchanged."""
 
     bounds: TimeBounds
 
@@ -313,7 +313,7 @@ class _Within:
 
 
 def _read_within(row: Format, options: SourceOptions) -> dict[str, int]:
-    """The range of log times that an MCAP is to be read in, where that says the same: other chunks stay unread."""
+    """Return the range of log times to read an MCAP in, if it is equivalent: other chunks stay unread."""
     bounds = options.bounds
     if row.name != "mcap" or bounds is None or timeline_called(bounds.timeline, [_LOG_TIME]) is None:
         return {}
@@ -324,7 +324,7 @@ def _read_within(row: Format, options: SourceOptions) -> dict[str, int]:
 
 
 def _piped(stream: LazyChunkStream, options: SourceOptions) -> LazyChunkStream:
-    """The stream through the filter and the pipeline that were asked for."""
+    """Return the stream through the requested filter and pipeline."""
     if options.content:
         stream = stream.filter(content=list(options.content))
     if options.bounds is not None:

@@ -53,7 +53,7 @@ class LayerRows(Protocol):
         ...
 
     def refused(self, data: ChunkData) -> ReadError:
-        """The error for a chunk that is not as it is told."""
+        """Return the error for a chunk that differs from its recorded times."""
         ...
 
 
@@ -106,7 +106,7 @@ class ReadRows:
 
 
 class ToldRows:
-    """The rows of chunks as the times of their layer tell them; ``first`` is the number of the layer's first chunk."""
+    """The rows of chunks, from the recorded times of their layer; ``first`` is the number of the layer's first chunk."""
 
     def __init__(self, times: Times, table: ChunkTable, first: int, numbers: Integers, index: str | None) -> None:
         self._times = times
@@ -180,7 +180,7 @@ class ChunkRows:
         return int(self.starts[-1])
 
     def ticks(self, index: str) -> tuple[Integers, Mask | None]:
-        """The values of an index in each row, and which of them are known; None where all are."""
+        """Return the value of an index in each row, and a mask of the rows with a value; None if all have one."""
         if index not in self._ticks:
             made = [layer.ticks(index) for layer in self._layers]
             has_ticks = _joined([np.diff(some.ends) for some in made]) > 0
@@ -230,7 +230,7 @@ class ChunkRows:
         return [self._components[place][key[1]] for place in chosen]
 
     def _compare(self, key: Key, chosen: list[int]) -> None:
-        """Raise ``ReadError`` where a component has not as many values as are told."""
+        """Raise ``ReadError`` if a component has another number of values than recorded."""
         counts = self._value_counts(key)
         for place in chosen:
             values = self._components[place].get(key[1])
@@ -238,7 +238,9 @@ class ChunkRows:
                 self._refuse(place)
 
     def read(self, chunks: Integers) -> None:
-        """Read those of these chunks that were not. Raises ``ReadError``, also for other times than are told of one."""
+        """Read those of these chunks that are not read yet. Raises ``ReadError``, also if times differ from the
+        recorded ones.
+        """
         missing = np.array([place for place in chunks.tolist() if place not in self._components], np.int64)
         if not len(missing):
             return

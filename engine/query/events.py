@@ -81,7 +81,7 @@ class ChunkRanges(NamedTuple):
 
 
 class ClaimedRanges(Protocol):
-    """Knowledge of where the events of components lie, by which chunks were chosen."""
+    """The ranges of events by component and chunk, from which chunks were chosen."""
 
     unclear: Integers
     is_filled: bool
@@ -92,7 +92,7 @@ class ClaimedRanges(Protocol):
 
 
 class Static(Protocol):
-    """Knowledge of which components have static values."""
+    """The static values by component."""
 
     def has(self, key: Key) -> bool:
         """Whether a component has one."""
@@ -126,8 +126,8 @@ class SegmentEvents:
         self._events: dict[object, Events] = {}
 
     def of(self, column: ComponentColumnDescriptor, *, clears: bool = True) -> Events | None:
-        """The events of a component, with what clears it or without; None where it has none on this index, or is
-        static. Components that are logged together share them.
+        """Return the events of a component, with or without its clears. None if it is static or has no event on this
+        index. Components that are logged together share them.
         """
         key = column.entity_path, column.component
         if key not in self._component_keys or self._static.has(key):
@@ -142,7 +142,7 @@ class SegmentEvents:
         return events if len(events.times) else None
 
     def _check(self, key: Key, present: Presence) -> None:
-        """Raise ``ReadError`` where events of a component lie elsewhere than was told when chunks were chosen."""
+        """Raise ``ReadError`` if events of a component are outside the ranges from which chunks were chosen."""
         if not len(present.chunks):
             return
         shared = present.chunks.tobytes() if present.mask is None else key
@@ -229,7 +229,7 @@ class SegmentEvents:
 
     @cached_property
     def _clears(self) -> dict[Clear, Integers]:
-        """The rows in which an entity is cleared, and those in which all below it is cleared, too."""
+        """Return the rows in which an entity is cleared, and those in which it is cleared recursively."""
         clears_of: dict[Clear, Integers] = {}
         for entity in self._above:
             key = entity, TOMBSTONE
@@ -255,7 +255,7 @@ class SegmentEvents:
 
 
 def _clears_in(array: pa.ListArray) -> tuple[Integers, Mask]:
-    """The rows that clear something, and which of them clear what is below, too."""
+    """Return the rows with a clear, and a mask of the recursive ones."""
     rows = np.flatnonzero(np.asarray(pc.fill_null(pc.list_value_length(array), 0)))
     first = pc.list_element(array.take(pa.array(rows)), 0)
     if not pa.types.is_boolean(first.type):

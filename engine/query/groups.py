@@ -165,7 +165,7 @@ class Slots(NamedTuple):
 def _windows(
     segments: Sequence[QueriedSegment], columns: AnswerColumns, predicate: pc.Expression | None
 ) -> tuple[Integers, Integers] | None:
-    """The first and last index value of each segment that rows can have; None where there are none at all."""
+    """Return the first and last index value that each segment's rows can have; None if no segment has any."""
     bounds = np.array([segment.bounds for segment in segments], np.int64)
     first, last = bounds[:, 0], bounds[:, 1]
     if predicate is not None:
@@ -217,7 +217,7 @@ class GroupChunks(NamedTuple):
         return group
 
     def by_layer(self) -> list[tuple[NamedLayer, Integers]]:
-        """The layers of which chunks are needed, and the rows of these."""
+        """The layers with needed chunks, and the rows of these chunks."""
         numbers = np.union1d(self.needed, self.static)
         bounds = pairwise(np.cumsum([0, *(len(layer.table) for layer in self.layers)]).tolist())
         rows = [numbers[slice(*np.searchsorted(numbers, [first, stop]))] - first for first, stop in bounds]
@@ -225,7 +225,7 @@ class GroupChunks(NamedTuple):
 
 
 def _joined(tables: tuple[ChunkTable, ...]) -> ChunkTable:
-    """The rows of all tables; of those that come again, what was made before."""
+    """Return the rows of all tables; a repeated combination comes from the cache."""
     key = tuple(map(id, tables))  # which nothing else has as long as they are kept beside
     entry = _RECENT.find(key)
     if entry is None:
@@ -270,7 +270,7 @@ class GroupEvents(SegmentEvents):
         slots: Slots,
         names: Sequence[str] | None,
     ) -> Self:
-        """The events in chunks that are read, or told of by times. Raises ``ReadError``."""
+        """Return the events in chunks, from recorded times or read. Raises ``ReadError``."""
         layers, segment_chunks, owner, needed, static = chunks
         wanted = segment_chunks.with_values(columns.keys(names))
         times: list[Times | None] = [None] * len(layers)
@@ -290,7 +290,7 @@ class GroupEvents(SegmentEvents):
         return np.repeat(self._owner[self.rows.numbers], self.rows.counts)
 
     def are_in_slots(self, events: Events) -> bool:
-        """Whether the index values of events are where the entries of segments say that they are."""
+        """Return whether all index values of events are within the ranges of their segments' entries."""
         owners = self.owners[events.rows]
         inside = events.times - self._slots.base[owners]
         return bool(((inside >= 0) & (inside <= (self._slots.last - self._slots.first)[owners])).all())
@@ -319,7 +319,7 @@ class GroupEvents(SegmentEvents):
         )
 
     def static_rows(self, key: Key) -> Integers | None:
-        """The row of the static value of each segment, or -1; None where none has one."""
+        """Return the row of the static value of each segment, or -1; None if no segment has one."""
         if key not in self._static_rows:
             self._static_rows[key] = self._find_static(key)
         return self._static_rows[key]
@@ -396,7 +396,7 @@ class GroupRows(SegmentRows):
 
     @property
     def are_in_slots(self) -> bool:
-        """Whether segments hold what their entries say; else they must be read one by one."""
+        """Return whether segments agree with their entries; if not, they must be read one by one."""
         return all(map(self._group.are_in_slots, self.column_events.values()))
 
     @cached_property

@@ -66,7 +66,7 @@ class SegmentLayers:
         return type(self)(rows, starts, np.repeat(np.arange(len(starts)), np.diff(np.append(starts, len(rows)))))
 
     def spans_of(self, index: str | None) -> list[tuple[int, int] | None]:
-        """The first and the last value of an index in each segment, as integers; None where it has none."""
+        """Return the first and the last value of an index in each segment, as integers; None for segments without it."""
         columns = {} if index is None else {field.name: column for field, column in self.ranges()}
         if f"{index}:start" not in columns:
             return [None] * len(self.starts)
@@ -156,7 +156,7 @@ class HeldSource:
 
     @property
     def layer_names(self) -> list[str]:
-        """The name that a layer has where none is given."""
+        """The default name of a layer."""
         return ["base"]
 
     def references(self) -> list[HeldChunks]:

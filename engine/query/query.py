@@ -139,7 +139,7 @@ class IndexValues:
         )
 
     def check(self, index: IndexColumnDescriptor) -> None:
-        """Raise ``TypeError`` where the index has no values of these kinds, ``ValueError`` where one is missing."""
+        """Raise ``TypeError`` if the index has values of another kind, ``ValueError`` if one is missing."""
         kind = index.kind
         for other in sorted(self.kinds - {kind, TimelineKind.SEQUENCE}):
             likes = f" {_NOT_VALUES}" if other is TimelineKind.DURATION else ""
@@ -313,7 +313,7 @@ def _not_values(values: Any) -> TypeError:
 
 
 def no_column(name: str, columns: Sequence[str], *, where: str = "", path: str | None = None) -> UsageError:
-    """The error on a column that is not there, with the one that may have been meant; ``where`` says who named it."""
+    """Return the error on a missing column, with the most similar existing one; ``where`` says who named the column."""
     close = difflib.get_close_matches(name, columns, 1) or [column for column in columns if column.endswith(name)][:1]
     listed = ", ".join(columns[:8]) + (f" and {len(columns) - 8:,} more" if len(columns) > 8 else "")
     return UsageError(
@@ -325,7 +325,7 @@ def no_column(name: str, columns: Sequence[str], *, where: str = "", path: str |
 
 @dataclass(frozen=True, slots=True)
 class ComponentFilter:
-    """Components of entities. Of the rules that match an entity the last says which of its components are meant."""
+    """Components of entities. Of the rules that match an entity, the last one selects the components."""
 
     rules: tuple[tuple[ContentFilter, frozenset[str]], ...]
 

@@ -115,7 +115,7 @@ def _steps(count: int, width: int) -> Integers:
 
 
 class PickedRows:
-    """Rows whose values are taken, by the chunks that have them; columns that are logged together share them.
+    """Rows to take values of, by chunk; columns that are logged together share them.
 
     ``rows`` are numbers of rows (-1: null), ``cleared`` are those that are an empty list. ``chunks`` have the values,
     ascending, and between two of ``bounds`` are the rows of each, ``local`` ones, in the order of their numbers.
@@ -151,7 +151,7 @@ class PickedRows:
 
     @cached_property
     def indices(self) -> pa.Array | None:
-        """The places of rows among the values that are taken, an empty list behind them; None where they are these."""
+        """The places of rows among the taken values, with an empty list behind them; None if they are the same."""
         if self._places is None:
             return None
         places = np.zeros(self.count, np.int64)
@@ -164,7 +164,7 @@ class PickedRows:
 
     @cached_property
     def runs(self) -> list[tuple[int, int, pa.Array | None]]:
-        """For each chunk the first row, how many, and which they are; None where they are all that follow it."""
+        """For each chunk the first row, the number of rows, and the rows; None if they are consecutive."""
         runs = []
         for first, stop in pairwise(self.bounds):
             begin = int(self.local[first])
@@ -185,7 +185,7 @@ class ColumnValues:
         self._widest: dict[int, int] = {}
 
     def take(self, picked: PickedRows) -> pa.Array:
-        """The values of rows. Raises ``ReadError`` where a chunk that has one cannot be read."""
+        """Return the values of rows. Raises ``ReadError`` if a chunk cannot be read."""
         pieces = []
         for array, (first, count, rows) in zip(self._arrays(picked.chunks), picked.runs, strict=True):
             pieces.append(array.slice(first, count) if rows is None else array.take(rows))
@@ -197,7 +197,7 @@ class ColumnValues:
         return values if picked.indices is None else values.take(picked.indices)
 
     def sizes(self, rows: Integers) -> Integers:
-        """The bytes of each of ``rows``; 0 where one is negative."""
+        """Return the bytes of each of ``rows``; 0 for negative rows."""
         sizes = np.zeros(len(rows), np.int64)
         present = np.flatnonzero(rows >= 0)
         which = np.searchsorted(self._rows.starts, rows[present], side="right") - 1
@@ -362,7 +362,7 @@ class SegmentRows:
         return rows, cleared
 
     def _latest(self, events: Events, times: Integers, *, exactly: bool) -> Located:
-        """The row of the event at each of ``times``, or else before it; -1 where there is none."""
+        """Return the row of the last event at or before each of ``times``, or -1."""
         count = len(events.times)
         if count == len(times) and bool((events.times == times).all()):
             return events.rows, events.cleared
@@ -393,7 +393,7 @@ class SegmentRows:
         return self.index_values[start:stop]
 
     def other_times(self, index: str, start: int, stop: int) -> pa.Array:
-        """The latest time on another index of the events that rows take their values of; null where there is none."""
+        """Return the latest time on another index of the events behind each row, or null."""
         count = stop - start
         latest, has_time = np.full(count, np.iinfo(np.int64).min), np.zeros(count, np.bool_)
         if self._events is not None:
@@ -423,7 +423,7 @@ class SegmentRows:
         return self._values[name]
 
     def picked(self, name: str, rows: Integers, picked_rows: dict[int, PickedRows]) -> tuple[Integers, PickedRows]:
-        """Return the chunk rows with the values of ``rows``, also by chunk; ``picked_rows`` are those of other columns."""
+        """Return the chunk rows with the values of ``rows``, also by chunk. Other columns have ``picked_rows``."""
         assert self._events is not None
         located, cleared = self.located(name)
         some = located if len(rows) == len(located) else located[rows]
@@ -453,7 +453,7 @@ class StaticColumns:
         return int(self._value(column).nbytes)
 
     def repeated(self, column: ComponentColumnDescriptor, count: int) -> pa.Array:
-        """The value of a column that is static, in so many rows: a part of what was made before, where that is enough.
+        """Return the value of a static column, repeated; it is a slice of an earlier result if that is long enough.
 
         A mesh of megabytes would otherwise be copied into every row of every batch.
         """
@@ -493,7 +493,9 @@ class _Block:
         return np.asarray(matches[number], dtype=np.int64)
 
     def batches(self, rows: Integers, names: Sequence[str]) -> Iterator[tuple[Integers, dict[int, PickedRows]]]:
-        """The rows in runs whose values take :data:`BATCH_BYTES` at most, and what is known of where these are."""
+        """Yield the rows in runs with values of at most :data:`BATCH_BYTES`, and the picked rows if they are located
+        already.
+        """
         if not len(rows):
             return
         fixed = 64

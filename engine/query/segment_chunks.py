@@ -81,7 +81,7 @@ class SegmentChunks:
         return int(self.layer_starts[-1])
 
     def claimed(self, key: Key) -> ChunkRanges:
-        """The ranges that the tables tell of the events of a component, by ascending numbers of chunks."""
+        """Return the recorded ranges of the events of a component, by ascending numbers of chunks."""
         if key not in self._claimed:
             cells = np.flatnonzero(self._key == self._keys.get(key, -1))
             cells = cells[np.argsort(self._chunk[cells], kind="stable")]
@@ -186,7 +186,7 @@ class SegmentChunks:
         return edges, np.sort(starts), ends[by_end], by_end
 
     def cuts(self, chunks: Integers, costs: Integers, budget: int) -> list[int]:
-        """The index values to cut at so that ``chunks`` that begin between two of them cost about ``budget``.
+        """Return the index values to cut at. The ``chunks`` that begin between two cuts cost about ``budget``.
 
         ``costs`` are those of all chunks.
         """
@@ -207,7 +207,7 @@ def _last_before(places: Integers, before: Integers, size: int) -> Integers:
 
 
 def _wanted(table: ChunkTable, wanted: Collection[Key]) -> tuple[list[Key], Integers]:
-    """The components of a table that are wanted, and for each cell of its components which of them it is, or -1."""
+    """Return the wanted components of a table, and for each cell the number of its component, or -1."""
     (entities, paths), parts = table.entity_codes, table.components
     names = [descriptor.component for descriptor in parts.descriptors]
     keys: list[Key] = []
@@ -225,7 +225,7 @@ def _coded(numbers: Mapping[Key, int], keys: Sequence[Key], codes: Integers) -> 
 
 
 def _unclear(table: ChunkTable, above: Collection[str]) -> Integers:
-    """The chunks of entities that matter of which the table does not tell what components they have."""
+    """Return the chunks of relevant entities for which the table has no components."""
     codes, paths = table.entity_codes
     is_above = np.array([path in above for path in paths], np.bool_)
     return np.flatnonzero((np.diff(table.components.ends) == 0) & is_above[codes])
@@ -287,7 +287,7 @@ def segment_guarantee(
 
 
 def lacking_guarantee(columns: AnswerColumns, component_keys: Collection[Key]) -> pc.Expression | None:
-    """The fact that the components that a segment lacks are null in it; None where it lacks none."""
+    """Return the condition that all missing components are null, or None if none is missing."""
     guarantee = None
     for column in columns.components:
         if (column.entity_path, column.component) not in component_keys:
@@ -348,7 +348,7 @@ def is_implied(asked: Asked, first: int, last: int) -> bool:
 
 @lru_cache(maxsize=256)
 def hull_of(asked: Asked, first: int, last: int) -> tuple[int, int] | None:
-    """The first and the last index value between two at which a predicate can hold; None where it cannot."""
+    """Return the first and the last index value between two at which a predicate can hold, or None."""
 
     def can_hold(begin: int, end: int) -> bool:
         guarantee = index_guarantee(asked.columns, (begin, end))

@@ -36,7 +36,7 @@ class LayerChunks(Protocol):
         ...
 
     def read(self, rows: Integers) -> Iterable[ChunkData]:
-        """The chunks of some rows, in that order, each when it is asked for. Raises ``ReadError``."""
+        """Yield the chunks of some rows, in that order, each read when it is taken. Raises ``ReadError``."""
         ...
 
 
@@ -63,8 +63,8 @@ class SegmentSource(Protocol):
         ...
 
     def times(self) -> Sequence[Times | None]:
-        """The times of the chunks of each layer of :meth:`references`; None where they were not made. Raises
-        ``ReadError``.
+        """Return the times of the chunks of each layer of :meth:`references`; None for a layer without recorded times.
+        Raises ``ReadError``.
         """
         ...
 
@@ -77,7 +77,7 @@ def _folder_of(store: str) -> RecordingsFolder:
 
 @dataclass(frozen=True)
 class StoreSource:
-    """A segment of a store: ``store`` is the place of that, ``layers`` are entries of the version that is pinned."""
+    """A segment of a store: ``store`` is its location, ``layers`` are entries of the pinned version."""
 
     store: str
     layers: tuple[RecordingEntry, ...]
@@ -148,7 +148,7 @@ def segment_named(segment_id: str) -> Iterator[None]:
 
 
 class NamedLayer:
-    """A layer that knows its name and its segment, which its errors say."""
+    """A layer with its name and its segment, for errors."""
 
     def __init__(self, layer: LayerChunks, segment_id: str, name: str) -> None:
         self.table = layer.table
@@ -234,7 +234,7 @@ class OpenSegment:
         )
 
     def keep(self, numbers: Integers) -> None:
-        """Let all chunks go but these, and of times what tells of others."""
+        """Drop all chunks but these, and the times of the others."""
         self._chunks = {number: self._chunks[number] for number in numbers.tolist() if number in self._chunks}
         for times, (first, stop) in zip(self._times, self._bounds, strict=True):
             if times is not None:
@@ -285,7 +285,7 @@ class QueriedSegment:
 
     @property
     def given(self) -> Integers | None:
-        """The index values that rows are wanted for, where some are given."""
+        """The given index values within the segment, or None if the query gives none."""
         values = self.columns.query.values
         if values is None:
             return None
@@ -295,7 +295,7 @@ class QueriedSegment:
 
     @property
     def bounds(self) -> tuple[int, int] | None:
-        """The first and the last index value that a row can have; None where there is none, or no index."""
+        """The first and the last possible index value of a row; None without rows or an index."""
         given = self.given
         if given is not None:
             return (int(given[0]), int(given[-1])) if len(given) else None
@@ -407,7 +407,7 @@ class QueriedSegment:
     def needed(
         self, columns: AnswerColumns, predicate: pc.Expression | None
     ) -> tuple[Windows, list[tuple[LayerChunks, Integers]]]:
-        """The ranges of the index that rows can be in, and the chunks that are needed for them: rows of layers."""
+        """Return the ranges of the index in which rows can be, and the rows of layers with the chunks needed for them."""
         layers, chunks, windows, needed = self._planned(columns, predicate)
         rows = chunks.by_layer(needed)
         return windows, [(layer, some) for layer, some in zip(layers, rows, strict=True) if len(some)]

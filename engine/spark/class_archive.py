@@ -197,7 +197,7 @@ def _flush(file: Path) -> None:
 
 @contextlib.contextmanager
 def _alone(lock: Path) -> Iterator[bool]:
-    """Whether this process, and no other, holds the lock file; False where the folder cannot be written."""
+    """Return whether only this process holds the lock file; False if the folder cannot be written."""
     import fcntl
 
     try:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class Connection(NamedTuple):
-    """The TCP port (of the loopback address) at which the JVM's gateway listens, and the secret that it asks for."""
+    """The TCP port (of the loopback address) of the JVM's gateway, and its secret."""
 
     port: int
     secret: str
@@ -82,7 +82,7 @@ def attach(connection: Connection, python: str | None) -> SparkSession:
 
 
 def _log_in(user: str) -> None:
-    """Tell Hadoop in the JVM who the user is: it asks the system, and fails where that has no name to give."""
+    """Pass the user's name to Hadoop in the JVM: it asks the system, and fails if that has none."""
     from pyspark import SparkContext
 
     SparkContext._ensure_initialized()
@@ -139,7 +139,7 @@ def _scala_object(jvm: Any, name: str) -> Any:
 
 
 def detach(session: SparkSession | None) -> None:
-    """Forget the JVM, which may be gone already, so that the next session starts another.
+    """Forget the JVM, which may have ended already. The next session starts another.
 
     pyspark's own ``stop`` asks the JVM in several calls and then waits half a second for its accumulator server.
     """
@@ -177,7 +177,7 @@ def share_a_context(session: SparkSession, other: SparkSession) -> bool:
 
 
 def launched_process() -> subprocess.Popen[bytes] | None:
-    """The process that pyspark's own launcher has started, if any."""
+    """Return the process that pyspark's own launcher has started, or None."""
     from pyspark import SparkContext
 
     process: subprocess.Popen[bytes] | None = getattr(SparkContext._gateway, "proc", None)
@@ -398,7 +398,7 @@ def keeping_interrupt() -> Iterator[None]:
 
 
 def note_signal() -> None:
-    """Say that a signal was answered elsewhere, so that its echo is not taken for another."""
+    """Note that a signal was handled elsewhere, so that its echo is not taken for another."""
     _State.received_at, _State.raised = time.monotonic(), None
 
 
@@ -413,7 +413,7 @@ def signal_since(moment: float) -> BaseException | None:
 
 @contextlib.contextmanager
 def waiting_for_jobs() -> Iterator[None]:
-    """Have the jobs of Spark cancelled, after a signal, for as long as this block takes."""
+    """Cancel the jobs of Spark on a signal during this block."""
     wait = object() if threading.current_thread() is threading.main_thread() else None
     _State.waits |= {wait} - {None}
     try:

@@ -161,7 +161,7 @@ def find_java() -> Java:
 
 
 def java_at(home: Path) -> Java | None:
-    """The runtime in a folder, or None where there is none that says its version."""
+    """Return the runtime in a folder, or None if it holds none that reports its version."""
     executable = home / "bin" / _JAVA_NAME
     if not os.access(executable, os.X_OK):
         return None
@@ -278,7 +278,7 @@ def without_farewells(lines: Iterable[bytes]) -> Iterator[bytes]:
 
 
 class Jvm:
-    """A running Spark JVM, and the folder that holds everything that it writes."""
+    """A running Spark JVM, and the folder for everything that it writes."""
 
     def __init__(self, process: subprocess.Popen[bytes], folder: Path) -> None:
         self.process = process

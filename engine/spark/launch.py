@@ -102,7 +102,7 @@ logger = logging.getLogger("chunkmill.session")
 
 
 def check_environment() -> None:
-    """Raise ``SessionStartError`` where ``SPARK_HOME`` names a folder in which there is no Spark."""
+    """Raise ``SessionStartError`` if ``SPARK_HOME`` names a folder without Spark."""
     home = os.environ.get("SPARK_HOME")
     if home and not (Path(home) / "bin" / "spark-submit").exists():
         raise SessionStartError(
@@ -202,7 +202,7 @@ def await_answer(place: str, answers: Callable[[float], bool]) -> None:
 
 
 class OwnSession(ABC):
-    """A session that we made, and the folder with everything that it writes.
+    """A session of ours, and the folder for everything that it writes.
 
     Parameters
     ----------
@@ -299,7 +299,9 @@ class DirectSession(OwnSession):
         return self._session
 
     def _jvm_of_cluster(self) -> None:
-        """Have workers on a cluster run the driver's interpreter, and tell what is free while there is no room."""
+        """Have workers on a cluster run the driver's interpreter, and report free resources while executors wait for
+        room.
+        """
         assert self._jvm is not None
         assert self._session is not None
         logged: set[str] = set()
@@ -386,7 +388,7 @@ class DirectSession(OwnSession):
         return start_standby(DAEMON_MODULE, worker_path(), socket) if usual and fits and not changed else None
 
     def _patience(self) -> float:
-        """Seconds to give the JVM: none where all that it would tidy up is in our folder, which goes anyway."""
+        """Seconds to give the JVM: none if it would only tidy up our folder, which is removed anyway."""
         conf = self.settings
         ours = (
             is_local(conf["spark.master"])
@@ -409,7 +411,7 @@ def prefer_driver_python(session: SparkSession, settings: Mapping[str, str]) -> 
 
 
 def room_text(session: SparkSession, master: str, settings: Mapping[str, str]) -> str:
-    """Say what executors are asked for, and what workers have free."""
+    """Return the resources that executors request, and those that workers have free."""
     memory = settings.get("spark.executor.memory", "1g")
     cores = settings.get("spark.executor.cores")
     wanted = f"{memory} of memory and {counted(int(cores), 'core') if cores else 'all free cores of a worker'}"
@@ -430,7 +432,7 @@ def room_text(session: SparkSession, master: str, settings: Mapping[str, str]) -
 
 
 def session_folder() -> Path:
-    """A fresh folder, for this user only, under ``CHUNKMILL_SCRATCH`` where that is a local path."""
+    """Make a fresh folder for this user only, under ``CHUNKMILL_SCRATCH`` if that is a local path."""
     scratch = os.environ.get("CHUNKMILL_SCRATCH", "")
     url = urlsplit(scratch)
     local = unquote(url.path) if url.scheme == "file" else "" if url.scheme and "://" in scratch else scratch
@@ -511,7 +513,7 @@ class ScriptedSession(OwnSession):
 
 
 def launchable(java: Java, folder: Path) -> Path:
-    """A ``JAVA_HOME`` that Spark's launcher can use: the runtime's own, or a stand-in for one without the module."""
+    """Return a ``JAVA_HOME`` for Spark's launcher: the runtime's own, or a stand-in if it lacks the module."""
     try:
         modules = (java.home / "release").read_text(encoding="utf-8", errors="replace")
     except OSError:

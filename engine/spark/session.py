@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 
 class _Own(NamedTuple):
-    """A session that we made, and what it was asked for."""
+    """A session of ours, and the settings that it was started for."""
 
     master: str
     conf: dict[str, str]
@@ -65,7 +65,7 @@ _own: _Own | None = None
 
 
 def session_for_user(master: str | None = None, conf: Mapping[str, str] | None = None) -> tuple[SparkSession, bool]:
-    """Return the session that a user works with, and whether it is one of ours that is given for the first time.
+    """Return the user's session, and whether it is one of ours that is handed out for the first time.
 
     A session that the user created is returned as it is, whatever its master, Spark Connect included. Otherwise the
     session that chunkmill created is returned, or a new one. If ``master`` or ``conf`` ask for other settings,
@@ -133,7 +133,7 @@ def give_up_start() -> None:
 
 
 def stop_session() -> None:
-    """Stop the session that was made here, if any, with its processes and files; leave the user's alone."""
+    """Stop the session that was made here with its processes and files; leave the user's alone."""
     global _own
     with _lock:
         own, _own = _own, None
@@ -160,14 +160,14 @@ def session_is_there() -> bool:
 
 
 def _running() -> _Own | None:
-    """Ours, when it still runs; what is left of one that was stopped or that crashed is cleared away."""
+    """Return our session if it still runs; the rest of one that was stopped or crashed is cleared away."""
     if _own is not None and _own.process == os.getpid() and not _own.made.alive:
         stop_session()
     return _own
 
 
 def _satisfies(own: _Own, master: str | None, conf: Mapping[str, str] | None) -> bool:
-    """Whether our session is what is asked for; nothing asked for means any."""
+    """Return whether our session has the requested settings; without a request any does."""
     asked = {key: str(value) for key, value in (conf or {}).items()}
     wanted = master or asked.pop("spark.master", None) or own.master
     asked.pop("spark.master", None)
@@ -189,13 +189,13 @@ atexit.register(stop_session)
 
 
 def make_archive() -> bool:
-    """Make the archive for the Java that sessions use here; whether it is there now."""
+    """Make the archive for the Java that sessions use here; return whether it exists now."""
     archive = ClassArchive.of(find_java(), class_path(spark_home()))
     return archive.exists or archive.build(_train)
 
 
 def _train(names: Path) -> None:
-    """Run a small job of the kind that chunkmill runs, in a JVM that writes down the classes it loads."""
+    """Run a small job typical of chunkmill, in a JVM that writes down the classes it loads."""
     options = f"-Xshare:off -XX:DumpLoadedClassList={names}"
     try:
         with environment({"CHUNKMILL_SCRATCH": str(names.parent)}):
@@ -238,7 +238,7 @@ class Resources:
 
 
 def resources_of(is_spark: bool, master: str | None = None, conf: Mapping[str, str] | None = None) -> Resources:
-    """The resources of the session, which is started where there is none; without Spark, of this process."""
+    """Return the resources of the session, started if there is none; without Spark, those of this process."""
     cores = os.cpu_count() or 1
     if not is_spark:
         return Resources(cores, _gpus_here(), _memory_here(), 1)

@@ -155,7 +155,7 @@ def is_nameless() -> bool:
 
 
 def user_environment() -> dict[str, str]:
-    """The environment variables without which Spark does not start for a user who has no name."""
+    """Return the environment variables that Spark needs to start for a user without a name."""
     names = ("SPARK_USER", "HADOOP_USER_NAME") if is_nameless() else ()
     return {name: str(os.getuid()) for name in names if not os.environ.get(name)}
 

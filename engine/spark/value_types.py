@@ -1,4 +1,4 @@
-"""Values as Spark's columns: the types that Spark lacks, and what stands for them.
+"""Values as Spark's columns: types that Spark lacks, and their substitutes.
 
 ==============================================  ==================================================================
 Arrow                                           Spark

@@ -51,7 +51,7 @@ class Arrow:
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """Boxes, what feeds before what is fed, and the arrows between them. The last box is the sink."""
+    """Boxes in topological order, and the arrows between them. The last box is the sink."""
 
     boxes: tuple[Box, ...]
     arrows: tuple[Arrow, ...]

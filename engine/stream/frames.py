@@ -49,7 +49,7 @@ Moment = int | str | datetime | timedelta | np.datetime64 | np.timedelta64
 
 
 class RowChoices(TypedDict, total=False):
-    """The keywords of :meth:`Frames.to_arrow` that say what the rows are."""
+    """The keywords of :meth:`Frames.to_arrow` for the content of rows."""
 
     index: str | None
     columns: Iterable[str] | None
@@ -62,7 +62,7 @@ class RowChoices(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class FrameRequest(Operator):
-    """The choices of a frame, checked: as an operator it leaves of a chunk only what becomes rows of that frame.
+    """The choices of a frame, checked. As an operator it keeps of a chunk only the content of that frame's rows.
 
     It keeps the rows within the times and the components, and the fields of messages, that the columns are made of;
     static chunks only where they are wanted. Rows never depend on which columns are chosen.
@@ -92,7 +92,7 @@ class FrameRequest(Operator):
 
     @property
     def names_entities(self) -> bool:
-        """Whether rows may be of several entities, so that a column has to say of which."""
+        """Whether rows may be of several entities, so that column names have to include them."""
         expressions = [] if self.contents is None else " ".join(self.contents.to_exprs()).split()
         return len(expressions) != 1 or expressions[0].endswith("/**")
 
@@ -107,7 +107,7 @@ class FrameRequest(Operator):
         return None if self.index is None else TimeBounds(self.index, self.start, self.end)
 
     def __call__(self, chunk: Chunk) -> Iterator[Chunk]:
-        """The chunks that come of ``chunk``."""
+        """Yield the chunks made from ``chunk``."""
         if chunk.is_static:
             if self.static:
                 yield self._projected(chunk)
@@ -126,7 +126,7 @@ class FrameRequest(Operator):
         return f"values({wanted})"
 
     def known(self, columns: Schema, singles: frozenset[Origin] | None) -> tuple[Schema, frozenset[Origin]] | None:
-        """The columns that a source tells of, and those of one value a row; None where they are not all that is needed.
+        """Return the columns that a source knows, and those with one value a row; None if they are not sufficient.
 
         That is, for static data; and without ``singles``, unless all columns wanted are of messages, which are one a
         row, or it was said what lists are to be.
@@ -173,7 +173,7 @@ class FrameRequest(Operator):
         return table if self.index is None else _sorted(table, schema.columns[0].name)
 
     def warn_of_no_rows(self, table: pa.Table) -> None:
-        """Warn (``ReadWarning``) where no row is within the times that were given."""
+        """Warn (``ReadWarning``) if no row is within the given times."""
         if not table.num_rows and self._times:
             warnings.warn(f"no row is{self._times} on timeline {self.index!r}", ReadWarning, stacklevel=4)
 
@@ -241,7 +241,7 @@ def tick_of(argument: str, value: Moment | None) -> int | None:
 
 
 class FrameChoices(RowChoices, total=False):
-    """The keywords of :meth:`Frames.to_arrow`, which all that make frames take."""
+    """The keywords of :meth:`Frames.to_arrow` that all methods for frames take."""
 
     executor: str | None
     master: str | None

@@ -320,7 +320,7 @@ class LazyChunkStream(Frames):
         master: str | None = None,
         progress: Progress = None,
     ) -> RunReport:
-        """Run the pipeline into a :class:`~chunkmill.engine.execution.Sink`, which says what it guarantees."""
+        """Run the pipeline into a :class:`~chunkmill.engine.execution.Sink`, whose class states its guarantees."""
         with self._ready(executor, master, progress, type(sink).__name__) as (plan, options):
             return write_to(sink, plan, options)
 
@@ -442,7 +442,7 @@ class LazyChunkStream(Frames):
     def _ready(
         self, executor: str | None, master: str | None, progress: Progress, label: str, *, runs: bool = False
     ) -> Iterator[tuple[Plan, RunOptions]]:
-        """The plan and the options of a run, whose progress is shown for as long as the block runs."""
+        """Yield the plan and the options of a run; its progress is shown during the block."""
         with progress_shown(progress, label) as listener:
             start = RunStart()
             executor = executor_of(executor, self._live_node())
@@ -728,7 +728,7 @@ def value_schema(stream: LazyChunkStream, request: FrameRequest) -> ValueSchema:
 
 
 def value_columns(stream: LazyChunkStream, request: FrameRequest) -> tuple[Schema, frozenset[Origin]]:
-    """The columns of what a frame is made of, and the components of which no row has several values.
+    """Return the columns for a frame, and the components with at most one value in every row.
 
     The stream's source says it, where it can and only filters of entities stand behind it. Otherwise the pipeline is
     run for it, here.
@@ -740,7 +740,7 @@ def value_columns(stream: LazyChunkStream, request: FrameRequest) -> tuple[Schem
 
 
 def sink_of(stream: LazyChunkStream) -> Node:
-    """The last node of what a stream stands for. Raises ``ValueError`` where the stream has been consumed."""
+    """Return the last node of a stream. Raises ``ValueError`` if the stream has been consumed."""
     return stream._live_node()  # noqa: SLF001 (same module)
 
 
@@ -750,5 +750,5 @@ def task_plan(stream: LazyChunkStream) -> Plan:
 
 
 def single_tasks(stream: LazyChunkStream) -> list[Plan]:
-    """The tasks of a stream, each as a plan of its own, which carries what that task needs and no more."""
+    """Return each task of a stream as a plan of its own, with only the data that it needs."""
     return task_plan(stream).singles()

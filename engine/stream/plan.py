@@ -120,7 +120,7 @@ class Plan(Work):
         yield from self._fused(at, held(self.sources[at].read(split)))
 
     def over(self, chunks: Iterator[Chunk]) -> Iterator[Chunk]:
-        """The chunks that come of those given, as if its one source gave them."""
+        """Yield the chunks made from those given, as if its one source gave them."""
         return self._fused(0, chunks)
 
     def _fused(self, at: int, chunks: Iterator[Chunk]) -> Iterator[Chunk]:
@@ -149,11 +149,11 @@ class Plan(Work):
                 yield from self._fused(at, piece)
 
     def some(self, splits: Sequence[tuple[int, Split]], first: int) -> Plan:
-        """The plan of tasks over some splits, the first of which is the task of this number here."""
+        """Return the plan of tasks over some splits; ``first`` is the number of the first task in this plan."""
         return replace(self, splits=splits, ids=self.ids.after(first))
 
     def singles(self) -> list[Plan]:
-        """The tasks, each as a plan of its own, which carries what that task needs and no more."""
+        """Return each task as a plan of its own, with only the data that it needs."""
         return [self.some((split,), i) for i, split in enumerate(self.splits)]
 
     def minter(self, index: int) -> Minter:
@@ -166,13 +166,13 @@ class Plan(Work):
         return self.ids.after(len(self.splits))
 
     def whole_run(self, index: int) -> Run | None:
-        """All that task ``index`` gives, where nothing looks into it."""
+        """Return the output of task ``index`` as one run of unread messages, or None."""
         at, split = self.splits[index]
         source, chain = self.sources[at], self.chains[at]
         return source.whole_run(split, chain.fate) if source.has_runs and chain.may_pass_on else None
 
     def source_paths(self) -> set[str]:
-        """The files that the sources read, where they say so."""
+        """The files of the sources, if these know them."""
         return {path for source in self.sources for path in source.paths()}
 
 
@@ -217,7 +217,7 @@ def compile_plan(
 
 
 def _nothing_kept(source: Source[Any], head: tuple[Filter, ...]) -> ReadWarning | None:
-    """Say that filters of entities keep nothing of a source, where it knows its entities."""
+    """Return a warning if filters of entities keep nothing of a source that knows its entities."""
     filters = [
         entity_filter
         for entity_filter in head
@@ -232,7 +232,7 @@ def _nothing_kept(source: Source[Any], head: tuple[Filter, ...]) -> ReadWarning 
 
 
 def warn_of_nothing(plan: Plan) -> None:
-    """Warn (``ReadWarning``) of sources of which nothing is chosen."""
+    """Warn (``ReadWarning``) of sources from which nothing is selected."""
     for why in plan.nothing:
         warnings.warn(why, stacklevel=4)
 
@@ -252,7 +252,7 @@ def unrolled(plan: Plan) -> tuple[Plan, Generator[tuple[int, Split], None, None]
 
 
 def _taken(ids: RunIds, splits: Iterable[Iterable[tuple[int, Split]]]) -> Generator[tuple[int, Split], None, None]:
-    """The splits of several sources; what is minted while they are written comes before what their tasks mint."""
+    """Yield the splits of several sources. Ids minted while they are written come before those of their tasks."""
     count = 0
     for some in splits:
         for split in minting(ids.task(count), some):
@@ -284,7 +284,7 @@ def upstreams_of(node: Node) -> tuple[Node, ...]:
 
 
 def stays_here(sink: Node) -> bool:
-    """Whether all that is done is to select among chunks that lists of this process hold: tasks would bring them back.
+    """Return whether the plan only selects chunks from lists of this process: tasks would bring them back.
 
     Writing 20,000 small chunks for tasks, and taking them from there, is more than a second of work
     (``benchmarks/bench_small_chunks.py``).
@@ -308,7 +308,7 @@ def within_contents(node: Node, request: FrameRequest) -> Node:
 
 
 def known_columns(sink: Node, request: FrameRequest) -> tuple[Schema, frozenset[Origin]] | None:
-    """The columns of what a frame is made of, by the word of its source; None where only reading tells.
+    """Return the columns for a frame as its source knows them; None if they are known only after reading.
 
     That is, where more stands between than filters of entities, or the source does not know.
     """
@@ -326,19 +326,19 @@ def known_columns(sink: Node, request: FrameRequest) -> tuple[Schema, frozenset[
 
 
 def is_frame(sink: Node) -> bool:
-    """Whether a frame is made of what comes out of a node."""
+    """Return whether a frame is made of a node's output."""
     return isinstance(sink, OperatorNode) and isinstance(sink.operator, FrameRequest)
 
 
 def known_entities(sink: Node) -> list[str]:
-    """The entities that the sources of a node know, sorted: what may have been meant by one that is not there."""
+    """Return the entities that the sources of a node know, sorted, as suggestions for a missing one."""
     sources = [node.source for node in nodes_of(sink) if isinstance(node, SourceNode)]
     entities_of = (source.entities() or () for source in sources)
     return sorted({entity for entities in entities_of for entity in entities})
 
 
 def nodes_of(sink: Node) -> tuple[Node, ...]:
-    """Every node that feeds ``sink``, and it itself, each once: what feeds before what is fed."""
+    """Return ``sink`` and every node upstream of it, each once, in topological order."""
     order: dict[Node, None] = {}
 
     def visit(node: Node) -> None:
@@ -352,7 +352,7 @@ def nodes_of(sink: Node) -> tuple[Node, ...]:
 
 
 def local_bytes(sinks: Iterable[Node]) -> int | None:
-    """The bytes of the files that feed some nodes; None where one is not local, or a source reads none."""
+    """Return the bytes of the files upstream of some nodes; None if one is not local, or a source reads none."""
     sources = [node.source for sink in sinks for node in nodes_of(sink) if isinstance(node, SourceNode)]
     files = [set(source.paths()) for source in sources]
     if not all(files) or any(is_url(file) for some in files for file in some):
@@ -377,8 +377,8 @@ def calls_functions(sink: Node) -> bool:
 def _leading_selections(
     source: SourceNode, consumers: dict[Node, list[Node]]
 ) -> tuple[tuple[Filter, ...], FrameRequest | None]:
-    """The filters that stand directly behind a source, before anything that could change an entity path; and the frame
-    that is made of what they keep, if it is.
+    """Return the filters directly behind a source, before any operator that could change an entity path. Also return
+    the frame made of their output, or None.
     """
     filters: list[Filter] = []
     node: Node = source
