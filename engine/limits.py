@@ -1,7 +1,7 @@
 """Limits on the demands of a file, helpers that read within them, and settings of glibc's allocator.
 
-A length, a count or a depth that comes from a file is compared with one of these (and with the bytes that are
-left in the file) before memory is taken for it.
+A length, a count or a depth from a file is compared with one of these (and with the bytes left in the file) before
+memory is allocated for it.
 """
 
 from __future__ import annotations
@@ -181,9 +181,8 @@ def keep_freed_memory(arenas: int | None = None, most: int = 64 << 20) -> None:
 def let_glibc_serve_arrow() -> None:
     """Let Arrow take its memory from glibc; call it before anything imports pyarrow.
 
-    Arrow's own pool, mimalloc, keeps what was freed for the thread that had it, and gives back nothing of other
-    threads: 400 MiB for each handler that decompressed 200 (``tests/fuzz/bombs_at_once.py``). A pool that the
-    environment names stays.
+    Arrow's own pool, mimalloc, keeps freed memory for its thread, and gives back nothing of other threads: 400 MiB for
+    each handler that decompressed 200 (``tests/fuzz/bombs_at_once.py``). A pool that the environment names stays.
     """
     os.environ.setdefault(_ARROW_POOL, "system")
 

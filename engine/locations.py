@@ -95,8 +95,8 @@ def files_below(
 ) -> Iterator[Path]:
     """The files with one of ``suffixes`` in a folder, by their names, and then those in the folders below it.
 
-    Names that begin with one of ``hidden`` are left out with all below them, and links to folders are not followed.
-    A folder that ``is_input`` comes as a whole. ``tell`` is given the paths that are passed over, and why.
+    Names that begin with one of ``hidden`` are left out with all below them, and links to folders are not followed. A
+    folder that ``is_input`` comes as a whole. ``tell`` gets the skipped paths, and the reasons.
     """
 
     def unlisted(error: OSError) -> None:

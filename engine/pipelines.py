@@ -1,6 +1,6 @@
 """Pipelines: functions from a stream to a stream, with their known origin.
 
-Of a Python file each becomes a module of its own, whose code can be sent to workers that do not have it.
+A Python file becomes a module of its own, and its code can be sent to workers that do not have it.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ _NOT_ITS_OWN = (ReadError, WriteError, SessionError, MemoryError)
 class Pipeline:
     """A function that takes the stream of a recording and returns the stream to write; see :func:`load_pipeline`.
 
-    ``name`` is the function's, ``location`` the file that defines it (None where that is not known), ``function`` the
-    function itself.
+    ``name`` is the function's, ``location`` the file that defines it (None if unknown), ``function`` the function
+    itself.
 
     >>> Pipeline.of(lambda stream: stream.drop(content="/camera/**")).name
     '<lambda>'
@@ -302,9 +302,9 @@ class _SourceLoader(SourceFileLoader):
 def load_file(path: Path) -> ModuleType:
     """Run the file at the absolute ``path`` and give its module, under a name that no other has.
 
-    While it runs, its folder stands first on ``sys.path``, as for a script. Modules that it imports from there become
-    its own: another pipeline, or this one loaded again, imports them anew. Functions and classes of all of them travel
-    to workers with their code.
+    While it runs, its folder is first on ``sys.path``, as for a script. Modules that it imports from there become its
+    own: another pipeline, or this one loaded again, imports them anew. Functions and classes of all of them travel to
+    workers with their code.
 
     Raises ``PipelineError``, with the user's own line, where running it fails.
     """

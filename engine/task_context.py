@@ -2,14 +2,14 @@
 
 The stage makes a context for each task, and takes each step of the task within it. What runs there finds it by
 :func:`current`: lenses, lazy payloads and functions of users are called in ways that have no room for an argument. So
-this is the one state of the core that changes while a task runs; between two steps it is as before, so that runs whose
-results are taken in turns don't see each other's.
+this is the one state of the core that changes while a task runs; between two steps it is as before, so that runs with
+interleaved results don't see each other's.
 
 The clock has the phases of the task's time, which exclude each other. A phase is entered around work that does not
-yield, so that whoever consumes a generator is not charged to it.
+yield, so that the consumer of a generator is not charged to it.
 
 A task closes the generators of users that it began (:func:`held`) when it ends, however it ends: an exception keeps the
-frames that it went through, and with them generators that were not taken to their end.
+frames that it went through, and with them unfinished generators.
 """
 
 from __future__ import annotations
@@ -302,7 +302,7 @@ def _timed(items: Iterator[T], name: str, clock: Clock) -> Iterator[T]:
 class Fetches:
     """Reads of files and requests to object stores, of one task; threads that read ahead count, too.
 
-    ``pieces`` were asked for, ``requests`` were made for them, and ``bytes`` came.
+    ``pieces`` were requested by callers, ``requests`` were sent for them, and ``bytes`` arrived.
     """
 
     __slots__ = ("_lock", "bytes", "pieces", "requests")

@@ -30,7 +30,7 @@ def source_name(row: Format | None) -> str:
     return NAME if row is None else f"{NAME}.{row.name}"
 
 
-class Wanted(NamedTuple):
+class PushedFilter(NamedTuple):
     """A filter that Spark pushed down: chunks of these entities, or static (or temporal) ones; None: all.
 
     Or rows whose column of times ``time`` is from ``start`` to before ``end``, as the timeline counts; None: open.
@@ -48,8 +48,8 @@ class Request:
     """The options of a data source, checked. ``columns`` are in the order of the schema.
 
     ``row`` is the format, None for whatever a file is; ``given`` holds the options of formats, by their names.
-    ``frame`` is what is asked for where rows are values; then ``columns`` are those of the option, if any, times are
-    ``nanoseconds`` or Spark's own, and ``schema_from`` is the recording that says what there is, if it is not all.
+    ``frame`` is the request for rows of values; then ``columns`` are those of the option, if given, times are
+    ``nanoseconds`` or Spark's own, and ``schema_from`` is the recording that defines the columns, unless all do.
     """
 
     row: Format | None
@@ -60,7 +60,7 @@ class Request:
     frame: FrameRequest | None = None
     nanoseconds: bool = False
     schema_from: str | None = None
-    pushed: tuple[Wanted, ...] = field(default=())
+    pushed: tuple[PushedFilter, ...] = field(default=())
 
     @classmethod
     def of(cls, row: Format | None, options: Mapping[str, str], more: Sequence[str] = ()) -> Request:
@@ -89,7 +89,7 @@ class Request:
         """The same with the columns of a schema that the user gave."""
         return replace(self, columns=_known(names))
 
-    def pushing(self, wanted: Wanted) -> Request:
+    def pushing(self, wanted: PushedFilter) -> Request:
         """The same with one more filter."""
         return replace(self, pushed=(*self.pushed, wanted))
 

@@ -42,7 +42,7 @@ from ..spark import arrow_of, spark_array, spark_form, spark_schema
 from ..stream import ContentFilter, FrameRequest, LazyChunkStream, Plan, framed, task_plan, value_columns
 from ..task_context import as_task
 from ..units import counted
-from .options import Request, Wanted
+from .options import PushedFilter, Request
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -101,8 +101,8 @@ class FilteredReader(DataSourceReader):
     def pushFilters(self) -> Callable[[list[Filter]], list[Filter]]:  # noqa: N802 (Spark's name)
         """Take the filters of a query: what they exclude is not read.
 
-        Spark refuses a reader with a method of this name where a session has not turned filters on, which a data source
-        that was found by its name cannot know. So it finds that of its own class, which it calls where they are on.
+        Spark refuses a reader with a method of this name if a session has not turned filters on. A data source found by
+        its name cannot know that. So Spark sees the method of its own class, and that calls this one if filters are on.
         """
         take = functools.partial(self._take)
         take.__func__ = DataSourceReader.pushFilters  # type: ignore[attr-defined]
@@ -141,15 +141,15 @@ class ChunkFrameReader(FilteredReader):
         return filters
 
 
-def wanted_by(item: Filter) -> Wanted | None:
+def wanted_by(item: Filter) -> PushedFilter | None:
     """The rows that a filter asks for, or more; None where it is of no use."""
     attribute, value = getattr(item, "attribute", None), getattr(item, "value", None)
     is_equal = isinstance(item, EqualTo | EqualNullSafe)
     if attribute == ("entity_path",):
         values: Any = value if isinstance(item, In) else (value,) if is_equal else ()
-        return Wanted(tuple(values)) if values and all(isinstance(v, str) for v in values) else None
+        return PushedFilter(tuple(values)) if values and all(isinstance(v, str) for v in values) else None
     if is_equal and attribute == ("is_static",) and isinstance(value, bool):
-        return Wanted(is_static=value)
+        return PushedFilter(is_static=value)
     if attribute is None or len(attribute) != 1 or isinstance(value, bool):
         return None
     first, last = _ticks(value)
@@ -158,7 +158,7 @@ def wanted_by(item: Filter) -> Wanted | None:
     starts = is_equal or isinstance(item, GreaterThan | GreaterThanOrEqual)
     ends = is_equal or isinstance(item, LessThan | LessThanOrEqual)
     bounds = (first if starts else None, last + 1 if ends else None)
-    return Wanted(None, None, attribute[0], *bounds) if starts or ends else None
+    return PushedFilter(None, None, attribute[0], *bounds) if starts or ends else None
 
 
 def _ticks(value: Any) -> tuple[int | None, int | None]:

@@ -1,9 +1,9 @@
 """Sinks for chunk rows: ``df.write`` and ``df.writeStream`` into ``"chunkmill.rrd"`` and ``"chunkmill.store"``.
 
-A task writes the chunks of its rows into parts of a staging folder, one for each recording, and tells the driver of
-them by rows of the chunk table; the driver commits them as a pipeline's sink and an ingestion do. Guarantee: what is
-written appears whole or not at all, and a batch of a stream is there once, however often it is run: it is known by the
-id of the query and its number.
+A task writes the chunks of its rows into parts of a staging folder, one for each recording, and reports them to the
+driver as rows of the chunk table; the driver commits them as a pipeline's sink and an ingestion do. Guarantee: output
+appears whole or not at all, and a batch of a stream exists once, however often it is run: it is known by the id of the
+query and its number.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 There is ``chunkmill`` for every format, and ``chunkmill.NAME`` for each of the registry. Spark finds them by itself
 where the package is installed: it imports the modules whose names begin with ``pyspark_``, and takes the
-``DefaultSource`` of each. :func:`register` tells a session of them where it does not look there, and of formats that a
-program has added.
+``DefaultSource`` of each. :func:`register` registers them where a session does not find them itself, and also formats
+that a program has added.
 """
 
 from __future__ import annotations
@@ -164,9 +164,9 @@ def register(spark: SparkSession) -> None:
 def get_session(master: str | None = None, conf: Mapping[str, str] | None = None) -> SparkSession:
     """Return the session to run on; one of ours knows the data sources ``chunkmill.*``.
 
-    A session that the user has made is returned as it is, whatever its master, a Spark Connect one too. Otherwise
-    the one made here before is returned, and when there is none, one is made. When ``master`` or ``conf`` ask for
-    something else than what runs, ours is stopped and made again; the user's is kept, with a warning.
+    A session that the user has made is returned as it is, whatever its master, a Spark Connect one too. Otherwise it is
+    the one made here before, or a new one. When ``master`` or ``conf`` ask for something else than what runs, ours is
+    stopped and made again; the user's is kept, with a warning.
 
     Parameters
     ----------

@@ -1,8 +1,8 @@
 """Chunks as a Spark DataFrame, and back: one ``mapInArrow`` stage either way.
 
-Without payloads the rows point into parts, which the stage writes to the scratch folder (or a folder that is kept):
-the first action on the frame runs the pipeline, later ones, and frames derived from it, find its parts and see the
-same rows. With payloads nothing is written; every action runs the pipeline again, as actions on a DataFrame do.
+Without payloads the rows point into parts. The stage writes these to the scratch folder (or a permanent folder): the
+first action on the frame runs the pipeline, later ones, and frames derived from it, find its parts and see the same
+rows. With payloads nothing is written; every action runs the pipeline again, as actions on a DataFrame do.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """The one commit: extents brought together into one RRD, which then takes the destination's name.
 
-An extent is where the messages of a task lie. A commit takes them in the order of the tasks. Those that lie where the
-file goes on are adopted; others are copied there, by the kernel or inside a store. Two things keep bytes from being
-copied twice, each behind this one shape (figures: 200 MB, 2 cores; ``benchmarks/bench_rrd.py`` guards them). Tasks that
-give nothing but untouched messages write them into regions of the one file, whose sizes are known beforehand: 0.14 s
+An extent is where the messages of a task lie. A commit takes them in the order of the tasks. Extents that are already
+in their place in the file are adopted; others are copied there, by the kernel or inside a store. Two things keep bytes
+from being copied twice, each behind this one shape (figures: 200 MB, 2 cores; ``benchmarks/bench_rrd.py`` guards them).
+Tasks with only unread messages as output write them into regions of the one file, with sizes known beforehand: 0.14 s
 instead of 0.34. Beside other tasks they leave them at their source, and the commit copies them from there: 0.25 s
 instead of 0.4. And what is copied is copied while other tasks still run: of 4 GB in 73 tasks, 19 s of 44 were copying
 after the last task, and are 0.3 s of 21 (``benchmarks/scale.py`` guards it).
@@ -49,7 +49,7 @@ class Extent:
     """The messages of one task: ``size`` bytes (None: all) of a file of the staging folder, from ``start``.
 
     ``chunks`` are listed, or entries with their offsets in that file. With ``at_source`` there is no such file: they
-    are a run, whose messages are still where they were read.
+    are a run, and its messages are still where they were read.
     """
 
     task: int
@@ -109,7 +109,7 @@ class Extent:
 class Regions:
     """A file in the staging folder on ``host``, and where in it each task begins to write.
 
-    Only tasks on that host use it: file systems differ in what they make of a file that two machines write.
+    Only tasks on that host use it: file systems differ in the result when two machines write a file.
     """
 
     file: str
@@ -126,7 +126,7 @@ class Regions:
 class RunPlaces:
     """The places of the runs that tasks give: in ``regions`` where all of them give nothing else, or in parts.
 
-    With ``at_source``, they leave them where they lie, and who commits copies them: once instead of twice.
+    With ``at_source``, they leave them in place, and the committing process copies them: once instead of twice.
     """
 
     regions: Regions | None = None
@@ -233,7 +233,7 @@ class Follower:
     def stop(self) -> list[tuple[str, int, int]]:
         """Finish what is being copied and take nothing else.
 
-        Gives the name of each part that was copied, one for each task, with where it begins now, and its size.
+        Returns the name of each copied part, one for each task, with its new start and its size.
         """
         self._stopped.set()
         self._thread.join()
@@ -309,10 +309,9 @@ class RrdCommit:
     def finish(self, stores: Sequence[StoreEntry], extents: Sequence[Extent]) -> int:
         """Bring extents together, in their order; the file then appears. Gives its size in bytes.
 
-        ``stores`` are those of the tasks. Extents that lie in the file that was begun are adopted, and others copied
-        behind them, by the kernel or inside the store. Where that is not in order (a task was tried twice, and the
-        part that counts is not the one that was copied), all are copied into another file. The footer is made from
-        what is known of their chunks.
+        ``stores`` are those of the tasks. Extents in the file that was begun are adopted, and others copied behind
+        them, by the kernel or inside the store. If that is not in order (a task was tried twice, and another part than
+        the copied one counts), all are copied into another file. The footer is made from what is known of their chunks.
         """
         if self._follower is not None:
             copied = {part: (start, size) for part, start, size in self._follower.stop()}
@@ -387,7 +386,7 @@ class _Target(NamedTuple):
 def _lie_first(extents: Sequence[Extent], file: str, end: int) -> tuple[int, int] | None:
     """Count those that lie in ``file`` one behind the other from ``end`` on; gives the end of the last, too.
 
-    None where others lie in it too, further on.
+    None if others are in it too, further on.
     """
     count = 0
     while count < len(extents) and (extents[count].file, extents[count].start) == (file, end):

@@ -275,7 +275,7 @@ def payload_rows(chunk: Chunk, place: Place | None) -> Iterator[dict[str, Any]]:
 def chunk_of_row(row: Mapping[str, Any]) -> Chunk:
     """The chunk that a row points at, unread. With the header columns it has its header, else its first use reads it.
 
-    Raises ``UsageError`` for a row that points nowhere, or whose header columns were changed.
+    Raises ``UsageError`` for a row that points nowhere, or has changed header columns.
     """
     path, offset, size = (row[name] for name in PLACE_COLUMNS)
     if path is None or offset is None or size is None or offset < 0 or size < 0:

@@ -36,8 +36,8 @@ Outputs = Sequence[tuple[StoreEntry, Work]]
 class GroupedStage:
     """The outputs of several recordings as one stage, into parts in ``staging``.
 
-    Where ``destinations`` says where each recording goes, local files of a single task come out as whole RRDs: the
-    workers make their footers then, not the driver.
+    With ``destinations``, one for each recording, local files of a single task come out as whole RRDs: the workers make
+    their footers then, not the driver.
     """
 
     def __init__(

@@ -1,9 +1,9 @@
 """Iteration on Spark: chunks are given as tasks make them, in order, and only a few tasks run ahead.
 
-The tasks of an iteration run as one small Spark job after the other, two at a time. A task tells what it has made piece
-by piece, in a folder of its own that the driver looks into: the first chunk at once, then, less and less often, what
-came since. So the first chunk is there long before its task is done, and a failure comes after what was made before it.
-Where the loop is left, what runs is cancelled and what has not begun never does.
+The tasks of an iteration run as one small Spark job after the other, two at a time. A task reports its output piece by
+piece, in a folder of its own that the driver watches: the first chunk at once, then, less and less often, what came
+since. So the first chunk arrives long before its task is done, and a failure comes after the chunks made before it. If
+the loop is left, running tasks are cancelled, and the others never begin.
 
 A job has one task for each core, and one that was waited for is followed by one of twice as many, up to sixteen for
 each core; larger ones would let more lie in the scratch folder, smaller ones leave cores idle between two jobs.
@@ -101,7 +101,7 @@ class _PiecesBody(Body):
 class PiecesJob:
     """Tasks that report their output piece by piece; ``first`` is the number of the first of them in its iteration.
 
-    Everything that there is to tell goes into their folders, so that there are no rows.
+    All reports go into their folders, so that there are no rows.
     """
 
     work: Work

@@ -8,10 +8,9 @@
 
 Commits need none.
 
-A lease is taken by creating the next number, which of several processes one can: a local link, or an object put on
-the condition that there is none. Nothing else is asked of a store, so object stores give the same guarantee as file
-systems. The holder rewrites its file every third of ``ttl_seconds``; when it is done, the file says so. It is taken
-over from
+A lease is taken by creating the next number, which of several processes one can: a local link, or an object put on the
+condition that there is none. No more is required of a store, so object stores give the same guarantee as file systems.
+The holder rewrites its file every third of ``ttl_seconds``; when it is done, the file says so. It is taken over from
 
 - a holder that released it, that this process knows to have given it up, or whose process is known to be dead (same
   host and process namespace): at once;
@@ -20,12 +19,12 @@ over from
   renewing: it is stopped, or it gave up and could not write that;
 - a file that holds nothing of the kind, after being watched as well.
 
-All contents of the file have one size. Where a disk has no space for a second file, the holder writes over the bytes
-of the first, so a full disk keeps it neither from renewing nor from releasing. Where that fails too, the holder counts
-as done in its process, and goes on trying.
+All contents of the file have one size. Where a disk has no space for a second file, the holder writes over the bytes of
+the first, so a full disk keeps it neither from renewing nor from releasing. If that fails too, the holder counts as
+done in its process, and keeps trying.
 
-A lease keeps two from doing the same work, and tells the second whom to ask. It does not protect the data: a process
-can be suspended between :meth:`Lease.check` and what it does next. That is what the order of versions does.
+A lease keeps two from doing the same work, and names the holder to the second. It does not protect the data: a process
+can be suspended between :meth:`Lease.check` and what it does next. The order of versions does that.
 """
 
 from __future__ import annotations
@@ -59,8 +58,8 @@ LONGEST_TTL: Final = 600.0
 class Holder:
     """A holder of a lease. Times are in seconds since the epoch, by the clock of ``host``.
 
-    ``holder`` says what it does, such as ``ingest``; ``started`` and ``namespace`` tell process ``pid`` from others
-    with that number; ``released`` is None for as long as the lease is held.
+    ``holder`` says what it does, such as ``ingest``; ``started`` and ``namespace`` distinguish process ``pid`` from
+    others with that number; ``released`` is None while the lease is held.
     """
 
     holder: str
@@ -189,7 +188,7 @@ _CLOCK: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 logger = logging.getLogger("chunkmill.lease")
 
 
-class _Found(NamedTuple):
+class _LeaseFile(NamedTuple):
     number: int
     data: bytes
     holder: Holder | None
@@ -233,11 +232,11 @@ class Lease:
     ) -> Lease:
         """Take a lease of the store ``home``, in the name of ``holder``: a word for what it is going to do.
 
-        ``name`` is that of an ingestion query, by default the lease is that of upkeep. Waits up to the ttl of a holder
-        on another host, or of one on this host that was not renewed in time, to see whether that is alive; with
-        ``wait=False`` it takes it for alive. Raises a transient ``WriteError`` that names the holder where there is
-        one, and another where the folder cannot be written. With ``queue=True`` it waits for a holder that is alive,
-        too, until that is done.
+        ``name`` is that of an ingestion query; the default is the lease for upkeep. Waits up to the ttl of a holder on
+        another host, or of one on this host that was not renewed in time, to see whether it is alive; with
+        ``wait=False`` it takes it for alive. Raises a transient ``WriteError`` that names the holder if there is one,
+        and another error if the folder cannot be written. With ``queue=True`` it also waits for a live holder to
+        finish.
         """
         if ttl_seconds <= 0:
             raise ValueError(f"a lease lasts longer than {ttl_seconds} seconds")
@@ -269,8 +268,8 @@ class Lease:
     def check(self) -> None:
         """Raise a transient ``WriteError`` where another has taken the lease, or it cannot be made sure of.
 
-        After a pause of this process longer than the lease lasts (a suspended machine), it is renewed on the spot,
-        which succeeds as long as nobody has taken it over.
+        After a pause of this process longer than the lease lasts (a suspended machine), it is renewed on the spot. That
+        succeeds unless another has taken it over.
         """
         with self._turn:
             if self._lost is None and _now() - self._renewed_at > self.holder.ttl:
@@ -288,8 +287,8 @@ class Lease:
     def release(self) -> None:
         """Let another have the lease. Does nothing where it was lost, or was released before.
 
-        Where its file cannot be written, it is free for this process at once, for others when that succeeds, which is
-        tried in the background, or when they have watched it for ``ttl_seconds``.
+        If its file cannot be written, it is free for this process at once. For others it is free when a retry in the
+        background succeeds, or when they have watched it for ``ttl_seconds``.
         """
         self._done.set()
         self._thread.join()
@@ -400,7 +399,7 @@ def _numbers(folder: Folder, home: Location) -> list[int]:
         raise _unsure(home, error) from error
 
 
-def _newest(folder: Folder, home: Location) -> _Found | None:
+def _newest(folder: Folder, home: Location) -> _LeaseFile | None:
     """The file of the highest number."""
     for _ in range(_ATTEMPTS):
         numbers = _numbers(folder, home)
@@ -413,9 +412,9 @@ def _newest(folder: Folder, home: Location) -> _Found | None:
         except (OSError, ReadError) as error:
             raise _unsure(home, error) from error
         try:
-            return _Found(numbers[-1], data, Holder.parse(data))
+            return _LeaseFile(numbers[-1], data, Holder.parse(data))
         except (ValueError, TypeError, RecursionError):
-            return _Found(numbers[-1], data, None)
+            return _LeaseFile(numbers[-1], data, None)
     raise WriteError("the lease on this store changes hands all the time", path=str(home), transient=True)
 
 
@@ -423,11 +422,11 @@ def _unsure(home: Location, error: Exception) -> WriteError:
     return WriteError(f"who is at work here cannot be found out: {error}", path=str(home), transient=True)
 
 
-def _waited_for_end(folder: Folder, home: Location, first: _Found, *, wait: bool, queue: bool) -> _Found | None:
+def _waited_for_end(folder: Folder, home: Location, first: _LeaseFile, *, wait: bool, queue: bool) -> _LeaseFile | None:
     """The newest file of a lease, once it may be taken over; with ``queue`` however long others have it.
 
-    Raises ``WriteError`` where one has it who is not waited for. Seconds in which this process, or its host, was
-    stopped do not count as silence of others, who may have been stopped with it.
+    Raises ``WriteError`` if a holder has it for which it does not wait. Seconds in which this process, or its host, was
+    stopped do not count as silence of others: they may have been stopped with it.
     """
     seen, silent, now = first, 0.0, first
     while not now.is_free:
@@ -510,7 +509,7 @@ def _give_up(folder: Folder, number: int, holder: Holder) -> None:
 def _replace(folder: Folder, name: str, data: bytes) -> None:
     """Put a file in the place of one, so that whoever reads sees one or the other.
 
-    Where there is no space for a second one, the bytes of the first are written over, which needs none.
+    Without space for a second one, the bytes of the first are overwritten, which needs none.
     """
     if not isinstance(folder, LocalFolder):
         folder.put(name, data)

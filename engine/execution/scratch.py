@@ -44,7 +44,7 @@ _MOST_SPOOLED: Final = 4096
 class ScratchFolder:
     """A scratch folder that is removed when nothing refers to it any more, at the latest when Python ends.
 
-    One that it lies ``within`` stays as long.
+    A surrounding folder ``within`` stays as long.
     """
 
     def __init__(self, path: Path, within: ScratchFolder | None = None) -> None:

@@ -318,12 +318,11 @@ _MOST_QUICK: Final = 1 << 15
 class RrdParts(Parts):
     """Parts of RRDs: messages that a commit brings together with others, or whole files.
 
-    ``stores`` has one entry for each task of the work. With ``digests`` every chunk is given one, though it be read
-    for it, and a row of its own. With ``times``, too, each part ends with the times of its chunks.
-    With ``runs``, tasks that give nothing but untouched messages copy them as a whole, and one row tells of all chunks
-    of a task.
-    With ``small``, chunks that are hardly more than a header go into the part many in one batch, not as messages.
-    ``whole``, one for each task, names the file that is to be the part of a task alone, which is a whole RRD then.
+    ``stores`` has one entry for each task of the work. With ``digests`` every chunk is given one, though it be read for
+    it, and a row of its own. With ``times``, too, each part ends with the times of its chunks. With ``runs``, tasks
+    with only unread messages as output copy them as a whole, and one row describes all chunks of a task. With
+    ``small``, chunks that are hardly more than a header go into the part many in one batch, not as messages. ``whole``,
+    one for each task, names the file of a task's only part, which then is a whole RRD.
     """
 
     stores: tuple[StoreEntry, ...]
@@ -363,7 +362,7 @@ class RrdParts(Parts):
     def quick_tasks(self, work: Work) -> Sequence[int]:
         """The tasks whose messages stay at their source, or are copied into their region by the kernel.
 
-        A worker that is asked for it takes 10 to 20 ms, and the first of them 0.1 to 0.2 s, as long as to copy 400 MB
+        A request to a worker takes 10 to 20 ms, and the first one 0.1 to 0.2 s, as long as copying 400 MB
         (``benchmarks/bench_rrd.py``).
         """
         if self.runs is None or not self.runs.is_quick:
@@ -540,8 +539,8 @@ def _extent(run: Sequence[PartChunk]) -> tuple[int, int]:
 class ShardSink(Sink):
     """A folder of RRDs of one store, each of at most ``shard_bytes``; a larger chunk gets one of its own.
 
-    Guarantee: nothing is there before all shards are written and have arrived. On a file system they appear in one
-    step; in an object store one after the other, and are taken back when that fails.
+    Guarantee: nothing appears before all shards are written and have arrived. On a file system they appear in one step;
+    in an object store one after the other, and are taken back when that fails.
     """
 
     def __init__(self, destination: Location, store: StoreEntry, shard_bytes: int) -> None:

@@ -1,6 +1,6 @@
 """Small chunks on their way to tasks, many in one Arrow batch.
 
-As messages, 20,000 chunks of one row take 63 µs each to write, 45 to tell of and to copy, and 69 to decode: each has an
+As messages, 20,000 chunks of one row take 63 µs each to write, 45 to report and copy, and 69 to decode: each has an
 Arrow stream, and a schema, of its own. In batches they take 9 to write and 20 to read (``benchmarks/
 bench_small_chunks.py``; 2 cores).
 """

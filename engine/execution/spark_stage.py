@@ -305,7 +305,7 @@ def told_by_partitions(
 ) -> list[str]:
     """Run ``function`` on the rows of each partition of a user's DataFrame; return its results in their order.
 
-    Nothing of the rows comes back. Raises what it raised first, and ``SessionError`` where the stage failed.
+    Nothing of the rows comes back. Raises the first error of ``function``, and ``SessionError`` if the stage failed.
     """
     register_by_value()
     with sending(function):
@@ -418,7 +418,7 @@ def run_tasks(
 
 
 def _spare_modules() -> None:
-    """Exclude this worker's imports from garbage collection. It runs after every task, and would take 10 ms for them."""
+    """Exclude this worker's imports from garbage collection, which runs after every task and would take 10 ms."""
     global _spared
     if len(sys.modules) > _spared:
         gc.freeze()

@@ -1,7 +1,7 @@
 """A stage: a body that runs for numbered tasks, inline or as one ``mapInArrow`` stage; executors, and quarantine.
 
-What is the same for all tasks, whatever they do, is here: their context, retries, the failure that wins, warnings,
-what was quarantined, how long it took, progress, interruption.
+What is the same for all tasks, whatever they do, is here: their context, retries, the decisive failure, warnings,
+quarantine, durations, progress, interruption.
 """
 
 from __future__ import annotations
@@ -165,10 +165,9 @@ def is_auto(given: str | None) -> bool:
 def executor_for(given: str | None, num_bytes: Callable[[], int | None], *, own_functions: bool = False) -> str:
     """The executor to use, as by :func:`executor_name`; ``auto`` is chosen by the bytes of input.
 
-    That is ``inline`` where they are local, and take this process less time than it takes Spark to begin: 60 MB where
-    it is not started yet, 5 MB where it is; a fifth of that with functions of the user's own, of which nothing is
-    known.
-    ``num_bytes`` is asked only for ``auto``; None: not known, or not local.
+    That is ``inline`` if they are local, and take this process less time than Spark needs to begin: 60 MB if it is not
+    started yet, 5 MB if it is; a fifth of that with the user's own functions, as their cost is unknown. ``num_bytes``
+    is called only for ``auto``; None: not known, or not local.
     """
     name = _asked_for(given)
     if name != "auto":
@@ -179,8 +178,8 @@ def executor_for(given: str | None, num_bytes: Callable[[], int | None], *, own_
 def query_executor(given: str | None, num_bytes: Callable[[], int | None]) -> str:
     """The executor of a query: by argument or environment; where neither says one, as for ``auto``.
 
-    That is ``inline`` where this process reads ``num_bytes``, those of the chunks that are needed, before Spark begins:
-    750 MB where it is not started yet, 60 MB where it is.
+    That is ``inline`` if this process reads ``num_bytes``, those of the needed chunks, before Spark begins: 750 MB if
+    it is not started yet, 60 MB if it is.
     """
     name = _asked_for(given) if given or in_task() or os.environ.get("CHUNKMILL_EXECUTOR") else "auto"
     return _quicker(num_bytes, _QUERIED_BYTES_A_SECOND) if name == "auto" else name
@@ -220,8 +219,8 @@ def progress_shown(
 ) -> Iterator[ProgressListener | None]:
     """Yield the listener for ``progress``, drawn during the block.
 
-    None draws a bar in an interactive session and in a notebook, and nothing elsewhere. On standard error, where that
-    is no terminal, none is drawn, either. With ``of_rows`` the sizes of tasks are numbers of rows.
+    None draws a bar in an interactive session and in a notebook, and nothing elsewhere. Nothing is drawn either if
+    standard error is no terminal. With ``of_rows`` the sizes of tasks are numbers of rows.
 
     Raises ``TypeError`` for what is no listener.
     """
@@ -312,9 +311,9 @@ class TaskRunner:
     """The function that an executor runs for the number of a task. It pickles.
 
     ``groups``, one for each task, says which tasks need each other: when one fails, the others of its group need not
-    begin. Without, all do. ``tries`` is how often the executor tries a task, 0 where that is not known: the last try
-    gives a failure as a row, whatever it is. Unless it is ``watched``, nothing is said in the folder of what is done
-    or has failed; without a ``folder`` nothing can. Errors of writing there name the ``destination``.
+    begin. Without, all do. ``tries`` is how often the executor tries a task, 0 if that is unknown: the last try gives a
+    failure as a row, whatever it is. Unless it is ``watched``, nothing is said in the folder of what is done or has
+    failed; without a ``folder`` nothing can. Errors of writing there name the ``destination``.
     """
 
     body: Body
@@ -327,8 +326,8 @@ class TaskRunner:
     def run(self, index: int) -> Iterator[pa.RecordBatch]:
         """Run task ``index``: give its rows, and at the end one of kind ``task``.
 
-        A failure that would come again gives a row of kind ``failure``; one that may pass is raised, so that the
-        executor tries the task once more.
+        A failure that would come again gives a row of kind ``failure``; a transient one is raised, so that the executor
+        tries the task once more.
         """
         if self._staging is not None and self._staging.has_failed(self._group(index)):
             return
@@ -400,7 +399,7 @@ class TaskRunner:
             done = {"task": task.index, **{name: outcome.get(name, 0) for name in ("chunks", "bytes")}}
             with writing(self.destination or self.folder):
                 task.folder.put(task.name + DONE_SUFFIX, json.dumps(done).encode(), durable=False)
-        task.rows.note("task", {**outcome, **measured.told()})
+        task.rows.note("task", {**outcome, **measured.figures()})
 
     @property
     def _staging(self) -> Staging | None:
@@ -433,7 +432,7 @@ class _Measured:
         self.clock = Clock()
         self._began, self._started = time.time(), time.perf_counter()
 
-    def told(self) -> dict[str, Any]:
+    def figures(self) -> dict[str, Any]:
         return {
             "seconds": time.perf_counter() - self._started,
             "began": self._began,
@@ -453,7 +452,7 @@ def may_pass(error: BaseException, tries: int) -> bool:
 class Stage:
     """``body`` over ``tasks``, whose files go into ``staging``; the others are as in :class:`TaskRunner`.
 
-    Without a staging folder there are no files, and tasks that follow one that failed run all the same.
+    Without a staging folder there are no files, and tasks after a failed one run all the same.
     """
 
     body: Body

@@ -1,8 +1,8 @@
 """The staging folder of a run: parts lie there until the one commit, and nothing is left when the run ends.
 
-It stands beside the destination, so that the commit's rename stays within one file system (in an object store: under
-``.chunkmill-staging`` beside it), and carries the name of its owner, so that what a killed run left behind is cleared
-away by the next one onto the same destination: a process that is known by more than its number.
+It is beside the destination, so that the commit's rename stays within one file system (in an object store: under
+``.chunkmill-staging`` beside it). It carries the name of its owner, so that the next run onto the same destination
+clears away the remains of a killed one: a process that is known by more than its number.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class Staging:
     def shared(cls, destination: Location, token: str) -> Staging:
         """The staging folder beside ``destination`` that several processes know by a ``token``; made by the first.
 
-        It counts as abandoned when the process is gone that started the one which made it.
+        It counts as abandoned when the process has ended that started the one that made it.
         """
         folder = cls._folder(destination, token)
         with writing(str(destination)):
@@ -284,7 +284,7 @@ def is_gone(process: Mapping[str, Any]) -> bool:
     """Return whether the process described by :func:`this_process` elsewhere is known to be dead.
 
     Of one on another host, or in another process namespace where ``process`` has one, nothing is known. Hosts need
-    names of their own for that. Raises ``ValueError`` or ``KeyError`` where ``process`` is nothing of that kind.
+    names of their own for that. Raises ``ValueError`` or ``KeyError`` if ``process`` is no such description.
     """
     pid = int(process["pid"])
     if not 0 < pid < 1 << 31:

@@ -1,7 +1,7 @@
 """The answer of a query as DataFusion wants it: a dataset of pyarrow's kind, whose fragments are segments.
 
-What DataFusion hands down, columns and filters that pyarrow can express, is answered exactly, those that look into
-components by DataFusion again; everything else it evaluates above.
+Columns and filters that DataFusion pushes down and pyarrow can express are answered exactly. DataFusion applies filters
+on components again; everything else it evaluates above.
 """
 
 from __future__ import annotations

@@ -80,8 +80,8 @@ class UserCall:
     def answer(self, work: Callable[[], T]) -> T:
         """Run ``work``, which may wait in DataFusion for tasks, and return its result. An interrupt ends it.
 
-        DataFusion looks for signals by a timer that stands still while its threads wait. So where signals come, in the
-        main thread, it is another one that waits for DataFusion, unless it is known that there are no tasks.
+        DataFusion checks for signals by a timer that pauses while its threads wait. In the main thread, which gets
+        signals, another thread therefore waits for DataFusion, unless it is known that there are no tasks.
         """
         if threading.current_thread() is not threading.main_thread() or self._reads_here():
             with calling(self):

@@ -53,7 +53,7 @@ class Execution:
     @property
     def is_here(self) -> bool:
         """Whether it is known that this process reads."""
-        return isinstance(self._rows, RowsHere)
+        return isinstance(self._rows, LocalRows)
 
     def _unmeasured(self, segment: int, names: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
         if segment < len(self._segments):
@@ -93,17 +93,17 @@ def rows_of(
     # all that is stored may be little enough: then no manifest is read for it
     executor = query_executor(options.executor, lambda: int(stored.sum()))
     if executor == "inline":
-        return RowsHere(segments, request)
+        return LocalRows(segments, request)
     needed = needed_bytes(segments, request, stored)
     if query_executor(options.executor, lambda: int(needed.sum())) == "inline":
-        return RowsHere(segments, request)
+        return LocalRows(segments, request)
     from .spark_rows import SparkRows
 
     tasks, places = tasks_over(segments, needed)
     return SparkRows(tasks, places, request, options, measured)
 
 
-class RowsHere:
+class LocalRows:
     """The rows of segments, read lazily in this process by the threads that request them."""
 
     def __init__(self, segments: Sequence[Unit], request: RowRequest) -> None:

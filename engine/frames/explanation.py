@@ -40,7 +40,7 @@ def explain_frame(
 ) -> Explanation:
     """Return the segments and chunks that would be read by the frame that ``asked`` makes of these segments.
 
-    Raises ``ReadError`` where a manifest cannot be read, and what DataFusion raises where it cannot plan.
+    Raises ``ReadError`` if a manifest cannot be read, and DataFusion's error if it cannot plan.
     """
     recorded = _Recorded(columns)
     context = SessionContext()

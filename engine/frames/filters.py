@@ -1,8 +1,8 @@
 """Filters from DataFusion: those that choose chunks, and those that compare values of components.
 
-An expression of Arrow tells nobody what it is made of, but for its own serialisation: the metadata of a schema, whose
-entries are calls, fields and literals in the order of a walk, depth first. What is read from it is put together again
-and compared with the expression, so that a release of Arrow that writes it in another way is found out.
+An expression of Arrow shows its parts only in its own serialisation: the metadata of a schema, whose entries are calls,
+fields and literals in the order of a walk, depth first. The parts are put together again and compared with the
+expression: this detects a release of Arrow that serialises it differently.
 """
 
 from __future__ import annotations

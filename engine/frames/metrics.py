@@ -41,10 +41,10 @@ class QueryMetrics:
     be read: ``source_changed``, ``connection`` or ``other``.
 
     Files and objects are fetched without a server, so all ``fetch_grpc_…`` are 0. ``fetch_direct_requests`` are reads
-    of files and requests to object stores, manifests among them; ``fetch_direct_original_ranges`` the pieces that were
-    asked for, and ``fetch_direct_merged_ranges`` the ranges that were read for them. Clients of object stores repeat
-    what fails by themselves and do not tell, so that ``…_retries``, ``…_requests_retried`` and ``…_retry_sleep`` count
-    nothing, and ``fetch_direct_max_attempt`` is 1 for each partition that read something.
+    of files and requests to object stores, manifests among them; ``fetch_direct_original_ranges`` the requested pieces,
+    and ``fetch_direct_merged_ranges`` the ranges that were read for them. Clients of object stores retry silently.
+    ``…_retries``, ``…_requests_retried`` and ``…_retry_sleep`` therefore count nothing, and
+    ``fetch_direct_max_attempt`` is 1 for each partition that read something.
     """
 
     dataset_id: str
@@ -171,7 +171,7 @@ class Measuring:
     ) -> MeasuredScan | None:
         """Return the measured execution that is about to begin; None without a collector.
 
-        ``predicate`` is what the kernel takes of the ``filters`` that DataFusion hands down.
+        ``predicate`` is the part of DataFusion's ``filters`` that the kernel evaluates.
         """
         return MeasuredScan(self, columns, units, predicate, filters) if self.collectors else None
 
@@ -201,7 +201,7 @@ class MeasuredScan:
         self._ended: set[int] = set()
         self._running = 0
         self._error: Exception | None = None
-        self._has_begun = self._is_closed = self._is_told = False
+        self._has_begun = self._is_closed = self._has_reported = False
         self._streams: weakref.WeakSet[MeasuredStream] = weakref.WeakSet()
         self._changed = threading.Condition()
         self._telling = threading.RLock()
@@ -244,7 +244,7 @@ class MeasuredScan:
     def close(self) -> None:
         """End the streams that DataFusion has not dropped yet, and report. DataFusion drops them in threads of its own.
 
-        One of which a thread takes a batch is waited for, some seconds, as what it reads counts.
+        It waits some seconds for a stream from which a thread takes a batch: the bytes of that batch count.
         """
         self.stop()
         with self._changed:
@@ -266,9 +266,9 @@ class MeasuredScan:
 
     def _tell(self) -> None:
         with self._telling:
-            if self._is_told:
+            if self._has_reported:
                 return
-            self._is_told = True
+            self._has_reported = True
             metrics = self._metrics(time.time())
             for collector in self._measuring.collectors:
                 collector.add(metrics)

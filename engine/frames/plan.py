@@ -1,7 +1,7 @@
 """The plan of an execution: tasks and the segments that they read.
 
-A plan is made of the entries of segments. Of manifests only some are read, to know which part of what is stored a query
-needs: a task that has a share of a long segment finds it in the manifest by itself.
+A plan is made of the entries of segments. Only some manifests are read, to estimate the part of the stored bytes that a
+query needs: a task that has a share of a long segment finds it in the manifest by itself.
 """
 
 from __future__ import annotations

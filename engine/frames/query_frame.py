@@ -43,8 +43,8 @@ _TITLE: Final = "DataFrame"
 class QueryFrame(DataFrame):
     """A DataFrame of DataFusion over the answer of a query; what its methods make of it is one, too.
 
-    Errors of reading are those of chunkmill, not DataFusion's words for them. What Spark's workers made for a call is
-    removed when it ends, or, where it gave a stream, with that.
+    Errors of reading are those of chunkmill, not DataFusion's words for them. Files that Spark's workers made for a
+    call are removed when the call ends, or, if it returned a stream, when the stream ends.
     """
 
     def __init__(self, frame: DataFrame, answer: Answer | None = None) -> None:
@@ -132,7 +132,7 @@ class QueryFrame(DataFrame):
 
 
 def missing_column(error: Exception, columns: Sequence[str], *, where: str = "") -> UsageError | None:
-    """Return the error for DataFusion's message on a missing column, or None for other errors; see :func:`no_column`."""
+    """Return the error for DataFusion's message on a missing column, else None; see :func:`no_column`."""
     missing = _NO_FIELD.search(str(error))
     return None if missing is None else no_column((missing[1] or missing[2]).replace('""', '"'), columns, where=where)
 
@@ -172,12 +172,12 @@ class QueryStream(RecordBatchStream):
             raise
 
 
-def _kept(method: Callable[..., Any]) -> Callable[..., Any]:
+def _wrap_method(method: Callable[..., Any]) -> Callable[..., Any]:
     """Wrap a method: frames become query frames, and errors become the read errors behind DataFusion's."""
     is_run = method.__name__ in _RUNNING
 
     @wraps(method)
-    def keeping(self: QueryFrame, *args: Any, **kwargs: Any) -> Any:
+    def wrapped(self: QueryFrame, *args: Any, **kwargs: Any) -> Any:
         outer, lasts = outer_call(), False
         call = outer or UserCall()
         work = partial(method, self, *args, **kwargs)
@@ -197,7 +197,7 @@ def _kept(method: Callable[..., Any]) -> Callable[..., Any]:
                 if not lasts and outer is None:
                     call.close()
 
-    return keeping
+    return wrapped
 
 
 def _is_stream(answer: Any) -> bool:
@@ -219,4 +219,4 @@ _RUNNING: Final = (
 
 for _name, _method in vars(DataFrame).items():
     if callable(_method) and (not _name.startswith("_") or _name in _WITH_UNDERSCORES):
-        setattr(QueryFrame, _name, _kept(_method))
+        setattr(QueryFrame, _name, _wrap_method(_method))

@@ -1,9 +1,9 @@
 """Rows of queries that Spark tasks compute, in order, a few tasks ahead of the consumer.
 
-The first job has one task for each core, so that what wants some rows only, such as a ``limit``, costs no more. Each
+The first job has one task for each core, so that a query for some rows only, such as a ``limit``, costs no more. Each
 that follows has four times as many, up to sixteen for each core: larger ones would let more lie in the scratch folder.
-From the second on, the next one is begun when the first rows of one are asked for, so that cores do not idle between
-two. A file goes when the rows of all of its segments were taken; should they be asked for again, the task runs again.
+Each further job begins when the first rows of the one before are requested, so that cores do not idle between two. A
+file goes when the rows of all of its segments were taken; if they are requested again, the task runs again.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ ARROW_SUFFIX: Final = ".arrow"
 class QueryBody(Body):
     """Tasks that each write the rows of some segments into one file: an Arrow stream for each segment that has rows.
 
-    They tell where each lies, and its rows, and where they are to measure, the figures of each. It pickles.
+    They report the position and rows of each segment, and when measuring, its figures. It pickles.
     """
 
     tasks: tuple[TaskShares, ...]

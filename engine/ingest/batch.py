@@ -80,7 +80,7 @@ class BatchOptions:
 
     ``rrds``: the folder of RRDs, if they are wanted; ``keep_chunks``: whether the store takes the chunks;
     ``replace_same_id``: whether a recording takes the place of another file's with the same id, or is refused.
-    ``dataset``: what stands for the store in a catalog, where columns have one type each, as long as it is there.
+    ``dataset``: the store's dataset in a catalog, which has one type for each column, as long as the catalog has it.
     """
 
     source: Location
@@ -108,7 +108,7 @@ class _File:
 
     def end(self, outcome: Outcome, error: Exception | None = None) -> None:
         """Nothing comes of it."""
-        self.result = FileResult(self.file, outcome, self.digest, error=None if error is None else told(error))
+        self.result = FileResult(self.file, outcome, self.digest, error=None if error is None else error_record(error))
 
     @property
     def is_open(self) -> bool:
@@ -124,8 +124,8 @@ class _File:
 class BatchRunner:
     """Runs the batches of one query, one after the other.
 
-    ``landing`` is told which files of a batch had vanished or changed, before that is committed: should they come back,
-    they are to be offered again.
+    ``landing`` learns before the commit which files of a batch had vanished or changed: should they come back, they are
+    to be offered again.
     """
 
     def __init__(
@@ -431,7 +431,7 @@ class _OvertakenError(Exception):
     """Another writer has changed what this batch was decided upon."""
 
 
-def told(error: Exception) -> dict[str, object]:
+def error_record(error: Exception) -> dict[str, object]:
     """An error as JSON data, whatever it is."""
     if isinstance(error, ChunkmillError):
         return error.to_dict()

@@ -96,7 +96,7 @@ class Checkpoint:
     def check_spark(self) -> None:
         """Raise ``ReadError`` where a file of Spark's checkpoint is torn; Spark would say something about iterators.
 
-        Drafts that a killed JVM left in it are removed, and checksums of files that are not there.
+        Drafts that a killed JVM left in it are removed, and checksums of missing files.
         """
         if not isinstance(self.spark, Path):
             return

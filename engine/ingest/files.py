@@ -1,6 +1,7 @@
 """Landed files: their digests and outcomes, and their disposal after the commit.
 
-Also which recordings a batch displaces, as their names hold other contents now, and what a dataset asks of all of them.
+It also finds the recordings that a batch displaces, because their names have other contents now, and applies the rules
+of a dataset.
 """
 
 from __future__ import annotations
@@ -185,8 +186,8 @@ class LandingFolder(Protocol):
 class Displacement:
     """Recordings from whose names a batch brings other contents.
 
-    ``moved``: those that another file of the folder carries, which is their source from now on. ``gone``: those that no
-    file carries any longer. ``doubtful``: paths under which such a content may come back without having changed.
+    ``moved``: those carried by another file of the folder, their source from now on. ``gone``: those that no file
+    carries any longer. ``doubtful``: paths under which such a content may come back without having changed.
     """
 
     moved: dict[Key, RecordingEntry] = field(default_factory=dict)
@@ -314,7 +315,7 @@ class Claims:
 class DatasetRules:
     """The rules that a dataset of a catalog adds: it may have been deleted, and its columns have one type each.
 
-    ``dataset`` is what stands for the store in its catalog; without one there are no rules.
+    ``dataset`` is the store's dataset in its catalog; without one there are no rules.
     """
 
     def __init__(self, dataset: os.PathLike[str] | None, folder: RecordingsFolder) -> None:
@@ -417,7 +418,7 @@ class Disposal:
     def dispose(self, file: LandedFile) -> None:
         """Do it. A file that is gone already is fine.
 
-        Raises ``WriteError``, and ``ReadError`` where a store does not tell what is there.
+        Raises ``WriteError``, and ``ReadError`` if a store does not answer.
         """
         if self.keeps:
             return
@@ -484,7 +485,7 @@ def find_name(name: str, look: Callable[[str], Occupancy]) -> tuple[str, Occupan
     """The name of a file in its folder of the archive, and what ``look`` says of it: free, or ours.
 
     As names are taken one after the other, few are looked at: of each power of two until one is not taken, then by
-    halves. While nobody else writes there, the same names are looked at each time, so that what is ours is found.
+    halves. Without other writers the same names are looked at each time, so that an earlier file of ours is found.
     """
     taken, end = 0, 1
     while (place := look(numbered(name, end))) is Occupancy.TAKEN:
@@ -502,7 +503,7 @@ def find_name(name: str, look: Callable[[str], Occupancy]) -> tuple[str, Occupan
 class LocalSources:
     """The files of a landing folder, to be removed or moved to ``archive``.
 
-    What has changed since it was read is left alone, and what is gone already is fine.
+    Files that changed since they were read are left alone; missing ones are no error.
     """
 
     def __init__(self, landing: Path, archive: Path | None) -> None:
@@ -574,9 +575,9 @@ def _move_without_replacing(path: Path, target: Path) -> None:
 class ObjectSources:
     """The objects below a prefix, to be removed or moved below the prefix ``archive`` of the same bucket.
 
-    What has changed since it was read is left alone, and what is gone already is fine. A move is a copy inside the
-    store, and then a removal, on the condition that the source still is what was copied; stores other than S3, and
-    some servers of its protocol, know no such condition, and are asked right before.
+    Objects that changed since they were read are left alone; missing ones are no error. A move is a copy inside the
+    store and then a removal, on the condition that the source is unchanged since the copy; other stores than S3, and
+    some servers of its protocol, lack that condition, and are queried right before.
     """
 
     def __init__(self, landing: ObjectUrl, archive: ObjectUrl | None) -> None:

@@ -51,10 +51,9 @@ class Ingest:
 
         Ingest("landing/", pipeline="pipeline.py", into="lake/drives").start().await_termination()
 
-    Guarantee: every complete file becomes visible exactly once, known by the digest of its content, whatever is
-    killed meanwhile; a batch of files appears in one step. A file that fails goes into quarantine with its error and
-    stops nothing. A file that is replaced under its name gets a new segment version; files of a content that is there
-    already are passed over.
+    Guarantee: every complete file becomes visible exactly once, known by the digest of its content, whatever is killed
+    meanwhile; a batch of files appears in one step. A file that fails goes into quarantine with its error and stops
+    nothing. A file that is replaced under its name gets a new segment version; files with known content are skipped.
 
     Parameters
     ----------

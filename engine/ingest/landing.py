@@ -61,7 +61,7 @@ class Listing(ABC):
 
     def __init__(self, suffixes: Sequence[str]) -> None:
         self._suffixes = tuple(suffix.lower() for suffix in suffixes)
-        self._told: set[tuple[str, str]] = set()
+        self._reported: set[tuple[str, str]] = set()
 
     @staticmethod
     def of(folder: str | os.PathLike[str], suffixes: Sequence[str]) -> Listing:
@@ -84,8 +84,8 @@ class Listing(ABC):
 
     def _tell(self, what: str, folder: str, message: str) -> None:
         """Warn of ``what``, once in each folder."""
-        if (what, folder) not in self._told:
-            self._told.add((what, folder))
+        if (what, folder) not in self._reported:
+            self._reported.add((what, folder))
             warnings.warn(message, ReadWarning, stacklevel=5)
 
 
@@ -223,8 +223,8 @@ class Look:
 
     ``ready`` are all settled files, also those that were ready before. ``oldest_seconds``: how long the first of
     ``waiting`` has been looked at, 0 where none is; ``seconds``: the time of the steady clock. ``present`` are the
-    paths of all files, or None where the look does not tell what is gone: it failed, or nothing at all was there, as
-    in a folder whose file system is not mounted. Of paths that begin with one of ``unseen`` it is not known either.
+    paths of all files, or None if the look cannot show which are gone: it failed, or nothing at all was there, as in a
+    folder whose file system is not mounted. Of paths that begin with one of ``unseen`` it is not known either.
     ``problem``: why nothing could be listed.
     """
 
@@ -351,8 +351,8 @@ class Glance(NamedTuple):
 class Landing:
     """Offers the files of a landing folder, in entries of its log.
 
-    Guarantee: every settled state of a file (path, size, time of modification) that differs from what its path was
-    offered as last is offered once, across restarts. Order: by time of modification, then path, as far as a look shows
+    Guarantee: every settled state of a file (path, size, time of modification) is offered once, across restarts, if it
+    differs from the state last offered for its path. Order: by time of modification, then path, as far as a look shows
     them. ``max_files`` and ``max_bytes`` bound an entry, which holds one file at least; None: no bound.
     """
 
@@ -385,8 +385,8 @@ class Landing:
     def offer(self, again: Collection[str] = ()) -> int | None:
         """List the folder, append the next entry to the log, and return its number; None without new files.
 
-        Files whose paths are in ``again`` are offered whether or not they were before.
-        Raises ``WriteError`` where the log cannot be written, ``ReadError`` where it is torn.
+        Files whose paths are in ``again`` are offered whether or not they were before. Raises ``WriteError`` if the log
+        cannot be written, ``ReadError`` if it is torn.
         """
         files = self._bounded(self.look(again))
         return self.log.append(files) if files else None

@@ -11,10 +11,10 @@ All begin with a line of JSON (:func:`sealed`), which holds a digest of all else
 ``"/landing/drive.mcap"`` for each, and a merged file with an Arrow IPC stream.
 
 Guarantees. An entry appears whole or not at all, and never changes: it is written and synced under another name, and
-gets its own in one step, on the condition that there is none of its number. After a failure the log is read anew, so
-that an entry of which nobody knows whether it appeared is found. Merging old entries
-writes their sum first, in the same way, and removes them then; until they are gone they are passed over. So a process
-may be killed anywhere, and the next one finds what was appended, all of it and nothing else.
+renamed in one step, on the condition that its number is free. After a failure the log is read anew, to find an entry
+that may or may not have appeared. Merging old entries writes their sum first, in the same way, and removes them then;
+until they are gone they are passed over. So a process may be killed anywhere, and the next one finds what was appended,
+all of it and nothing else.
 
 An append costs the same however long the log is. Memory and the merged file grow with the number of paths that are
 known: one million take 0.4 GB of memory and some 20 MB of disk.
@@ -107,7 +107,7 @@ def newest_entry(folder: Folder) -> int:
 def read_entry(folder: Folder, number: int) -> list[LandedFile]:
     """The files of an entry.
 
-    Raises ``SourceMissingError`` where there is none of that number (any more), ``ReadError`` where it is torn.
+    Raises ``SourceMissingError`` if no entry has that number (any more), ``ReadError`` if it is torn.
     """
     rows, place = _lines(folder, _ENTRY, number)
     try:
@@ -230,7 +230,7 @@ def _not_ours(place: str, what: str, hint: str) -> ReadError:
 class _State:
     """The content of the log: its numbers, each path with what it was offered as last, and its entry if not merged.
 
-    ``gone`` are the paths that were gone, by entry, of entries that are not merged.
+    ``gone`` are the vanished paths, by entry, of entries that are not merged.
     """
 
     merged: int = 0

@@ -355,9 +355,8 @@ class Lag:
 class IngestStatus:
     """The status of an ingestion. ``files`` counts all files that it ever handled, by outcome.
 
-    ``batches`` counts those of all queries into the store; ``holder`` is who runs this
-    ingestion now, else who compacts the store or removes from it. What is None could not be
-    found out, or is not there.
+    ``batches`` counts those of all queries into the store; ``holder`` is the process that runs this ingestion now, else
+    one that compacts the store or removes from it. What is None could not be found out, or is not there.
     """
 
     home: str
@@ -552,7 +551,7 @@ class IngestMetrics(IngestListener):
     """Counts what happens, since this process began; has a registry of its own. Call it from any thread.
 
     A batch that was known before (replayed after a crash) counts as replayed, and its files are not counted again.
-    ``quarantined`` gives the number of files in quarantine; it is asked whenever the metrics are fetched.
+    ``quarantined`` gives the number of files in quarantine; it is called whenever the metrics are fetched.
     """
 
     def __init__(self, quarantined: Callable[[], int] | None = None) -> None:

@@ -103,10 +103,10 @@ class QuarantinedFile:
 class FileQuarantine:
     """The quarantine of one ingestion: a Lance table below its home, and requests to try files again.
 
-    Every change is one commit, and safe beside other processes: no row is lost, none is there twice. Neither the
-    table nor Lance is touched before the first file fails. May be shared by threads.
+    Every change is one commit, and safe beside other processes: no row is lost or duplicated. Neither the table nor
+    Lance is touched before the first file fails. May be shared by threads.
 
-    Raises ``WriteError`` where the table cannot be written, ``ReadError`` where it is damaged.
+    Raises ``WriteError`` if the table cannot be written, ``ReadError`` if it is damaged.
     """
 
     def __init__(self, home: Location) -> None:
@@ -282,8 +282,8 @@ def _paths(data: bytes) -> list[str]:
 class FileQuarantineTable:
     """The table at a place. Lance is imported once there is one; to ask for its keys is one listing of its versions.
 
-    Every change is one commit: whoever loses against another process looks at what that one did, and tries again.
-    Every 64 commits small fragments are joined, and versions older than five minutes removed.
+    Every change is one commit: the loser against another process reads its changes, and tries again. Every 64 commits
+    small fragments are joined, and versions older than five minutes removed.
     """
 
     def __init__(self, place: Location) -> None:

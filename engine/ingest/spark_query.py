@@ -2,7 +2,7 @@
 
 The source gives the entries of the log as rows of small columns. Options: ``path``, the folder of the log; ``start``,
 the entry after which a query without a checkpoint begins. Offsets are ``{"entry": N}``, whatever the number of files.
-Where Spark tells the source what it has (from 4.2 on), a batch is one entry; otherwise all that are new, each row with
+If Spark passes its offset to the source (from 4.2 on), a batch is one entry; otherwise all that are new, each row with
 its entry's number. Guarantee: a batch that is run again gives the same rows, as entries never change.
 
 The query hands the entries to a function, batch by batch.
@@ -207,7 +207,7 @@ class SparkQuery:
         try:
             ended = bool(self._query.awaitTermination(seconds))  # type: ignore[arg-type] # fractions work
         except Exception as failure:
-            raise self._told(failure) from failure
+            raise self._explained(failure) from failure
         if ended and self.error is not None:
             raise self.error
         return ended
@@ -217,7 +217,7 @@ class SparkQuery:
         if not self.is_active:
             failure = self._query.exception()
             if failure is not None:
-                raise self._told(failure) from failure
+                raise self._explained(failure) from failure
 
     def stop(self) -> None:
         """End it, once Spark has noted that the last batch is done. A batch that runs longer is interrupted."""
@@ -245,7 +245,7 @@ class SparkQuery:
         stopping.start()
         stopping.join(_STOPPING)
 
-    def _told(self, failure: Exception) -> BaseException:
+    def _explained(self, failure: Exception) -> BaseException:
         if self.error is not None:
             return self.error
         text = str(failure)

@@ -352,18 +352,18 @@ class _Compared:
             for side, only, where in ((a, only_a, "first"), (b, only_b, "second")):
                 for row in only:
                     text = (
-                        f"only in the {where}: {_text(side.values, row)}" if self._is_told(entity, descriptor) else ""
+                        f"only in the {where}: {_text(side.values, row)}" if self._is_listed(entity, descriptor) else ""
                     )
                     self._row(entity, descriptor, timelines, side.times[row], text)
             at = np.array(pairs, np.int64).reshape(-1, 2)
             first = _Column(a.times[at[:, 0]], a.values.take(pa.array(at[:, 0])))
             second = _Column(b.times[at[:, 1]], b.values.take(pa.array(at[:, 1])))
         for row in np.flatnonzero(differing(first.values, second.values, self.tally.tolerance)).tolist():
-            is_told = self._is_told(entity, descriptor)
-            text = f"{_text(first.values, row)} | {_text(second.values, row)}" if is_told else ""
+            is_listed = self._is_listed(entity, descriptor)
+            text = f"{_text(first.values, row)} | {_text(second.values, row)}" if is_listed else ""
             self._row(entity, descriptor, timelines, first.times[row], text)
 
-    def _is_told(self, entity: str, descriptor: ComponentDescriptor) -> bool:
+    def _is_listed(self, entity: str, descriptor: ComponentDescriptor) -> bool:
         return self._counts[entity, descriptor.component] < self.tally.most
 
     def _row(
@@ -375,7 +375,7 @@ class _Compared:
         text: str,
     ) -> None:
         """Count a row that differs, and note it if it is one of the first."""
-        if self._is_told(entity, descriptor):
+        if self._is_listed(entity, descriptor):
             at = (timelines[0], int(times[0])) if timelines and times is not None else (None, None)
             self.tally.note(Difference(text, self.recording, entity, descriptor.component, *at))
         self._counts[entity, descriptor.component] += 1
@@ -423,7 +423,7 @@ def _segments(
 ) -> Iterator[tuple[Sequence[_Rows], Sequence[_Rows]]]:
     """The rows of both sides, piece by piece: a piece has all rows of both that lie in its range of times.
 
-    Chunks are loaded by ascending first time, and held as long as later ones may have rows among theirs.
+    Chunks are loaded by ascending first time, and kept while later ones may have rows among theirs.
     """
     if not timelines:
         yield [_Rows.of(c, timelines) for c in sides[0]], [_Rows.of(c, timelines) for c in sides[1]]

@@ -37,9 +37,9 @@ Stores: TypeAlias = "list[tuple[StoreEntry, LazyChunkStream]]"
 class SourceOptions:
     """The choices on reading inputs. ``None`` and empty mean: not given.
 
-    ``content`` filters entities, ``reading`` are options of formats by their names, of which each input takes those
-    of its own. ``bounds`` are those of the rows that are kept, beside what is static. ``application_id`` and
-    ``recording_id`` replace those of the file; ``executor`` is who will run it.
+    ``content`` filters entities, ``reading`` are options of formats by their names; each input takes those of its own
+    format. ``bounds`` are those of the rows to keep, beside static ones. ``application_id`` and ``recording_id``
+    replace those of the file; ``executor`` is who will run it.
     """
 
     content: tuple[str, ...] = ()
@@ -73,9 +73,9 @@ def search_inputs(
     """The inputs that a path means: a file, or those in a folder, of a pattern or below a prefix, sorted by path.
 
     Folders are searched with their subfolders for inputs of the format ``row``, by default of any; hidden names are
-    left out, and a shard of a store of recordings stands for its store. Whether a file that is named is there is for
-    its reader to say. Raises ``SourceMissingError`` where a folder, pattern or prefix gives nothing, ``UsageError`` for
-    a folder within a store.
+    left out, and a shard of a store of recordings counts as its store. The reader of a named file reports it if it is
+    missing. Raises ``SourceMissingError`` where a folder, pattern or prefix gives nothing, ``UsageError`` for a folder
+    within a store.
     """
     yield from _Search(tuple(FORMATS.values()) if row is None else (row,), tell).inputs(location)
 
@@ -206,8 +206,8 @@ class _Search:
 def stores_of(source: Location, name: str, options: SourceOptions, episode: int | str | None = None) -> Stores:
     """The stores that one input becomes; ``name`` is the id of a recording whose file has none.
 
-    The filter and the pipeline are for recordings, and not for blueprints. ``episode``: which one of a folder that
-    holds many. Raises ``ChunkmillError`` where the input cannot be opened.
+    The filter and the pipeline are for recordings, and not for blueprints. ``episode``: its number in a folder with
+    many. Raises ``ChunkmillError`` where the input cannot be opened.
     """
     row = detect_format(source)
     reading = {**_read_within(row, options), **options.reading}
@@ -240,7 +240,7 @@ def verify(path: str | os.PathLike[str]) -> Verification:
 
     Every checksum and digest is verified, every chunk is decoded, and footers, manifests and indexes are compared with
     the data. The files of a table are compared with the digests that commits have written beside its versions; the
-    result says which have none. Reads a few megabytes at a time, in this process. Raises ``SourceMissingError`` where
+    result says which have none. Reads a few megabytes at a time, in this process. Raises ``SourceMissingError`` if
     there is nothing under that path, ``UnsupportedError`` for a file of another format.
 
     Parameters

@@ -1,7 +1,6 @@
 """Rows of chunks of a segment: times, row ids, which components have a value, and values for those who want them.
 
-Of a layer that has times these tell all but values, and chunks are read for values alone; of another, chunks are read
-at once.
+A layer with recorded times needs its chunks for values only; of another, chunks are read at once.
 """
 
 from __future__ import annotations
@@ -105,8 +104,8 @@ class ReadRows:
         return parts
 
 
-class ToldRows:
-    """The rows of chunks, from the recorded times of their layer; ``first`` is the number of the layer's first chunk."""
+class RecordedRows:
+    """The rows of chunks, from recorded times of their layer; ``first`` is the number of the layer's first chunk."""
 
     def __init__(self, times: Times, table: ChunkTable, first: int, numbers: Integers, index: str | None) -> None:
         self._times = times
@@ -168,8 +167,8 @@ class ChunkRows:
         self.numbers = _joined([layer.numbers for layer in self._layers])
         self.counts = _joined([layer.counts for layer in self._layers])
         self.starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(self.counts)])
-        self._is_told = np.repeat(
-            [isinstance(layer, ToldRows) for layer in self._layers], [len(layer.numbers) for layer in self._layers]
+        self._is_recorded = np.repeat(
+            [isinstance(layer, RecordedRows) for layer in self._layers], [len(layer.numbers) for layer in self._layers]
         ).tolist()
         self._present: dict[Key, Presence] = {}
         self._ticks: dict[str, tuple[Integers, Mask | None]] = {}
@@ -225,7 +224,7 @@ class ChunkRows:
         """The values of a component in some of its chunks, which are read if they were not. Raises ``ReadError``."""
         self.read(chunks)
         chosen = chunks.tolist()
-        if any(self._is_told[place] for place in chosen):
+        if any(self._is_recorded[place] for place in chosen):
             self._compare(key, chosen)
         return [self._components[place][key[1]] for place in chosen]
 
@@ -245,7 +244,7 @@ class ChunkRows:
         if not len(missing):
             return
         for place, data in zip(missing.tolist(), self._load(self.numbers[missing]), strict=True):
-            if self._is_told[place] and (data.num_rows != self.counts[place] or not self._has_ticks(place, data)):
+            if self._is_recorded[place] and (data.num_rows != self.counts[place] or not self._has_ticks(place, data)):
                 self._refuse(place)
             self._components[place] = {c.descriptor.component: c.values for c in data.components}
 

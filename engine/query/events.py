@@ -1,8 +1,8 @@
 """The events of each component of a segment on an index, and its static values.
 
-An event is a row of a chunk in which a component is not null. Rows of a segment are numbered through all of its chunks
-that have the index, and everything is told by these numbers: which event is the last of its time, what clears what, and
-where a value lies.
+An event is a row of a chunk in which a component is not null. The rows of a segment are numbered through all of its
+chunks with the index. All answers are such numbers: the last event of each time, its clears, and the place of each
+value.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ TOMBSTONE: Final = "Clear:is_recursive"
 class Events(NamedTuple):
     """The events of a component that count: ``times`` ascend, each once, and ``rows`` are their numbers.
 
-    ``cleared`` tells of each whether it is that of a clear, which stands for an empty list.
+    ``cleared`` marks the events of clears. Such an event has an empty list as its value.
     """
 
     times: Integers
@@ -102,9 +102,9 @@ class Static(Protocol):
 class SegmentEvents:
     """The events of the components ``columns`` on ``index``, in rows of chunks of a segment that have it.
 
-    Chunks come in the order of their layers. ``there`` are the components that the segment has, in whatever chunks,
-    which clears empty. Of events at one time the one with the highest row id counts, and of several with one id the
-    first. A component that has a static value has no events. ``claims`` is what chunks were chosen by, and is checked.
+    Chunks come in the order of their layers. ``component_keys`` are the components of the segment in any chunk; clears
+    empty them. Of events at one time the one with the highest row id counts, and of several with one id the first. A
+    component that has a static value has no events. ``claims`` is what chunks were chosen by, and is checked.
     """
 
     def __init__(
@@ -152,13 +152,13 @@ class SegmentEvents:
         claimed = self._claims.claimed(key)
         at = np.minimum(np.searchsorted(claimed.chunks, chunks), max(len(claimed.chunks) - 1, 0))
         if len(claimed.chunks):
-            is_told = (claimed.chunks[at] == chunks) & (claimed.starts[at] <= starts) & (claimed.ends[at] >= ends)
+            is_claimed = (claimed.chunks[at] == chunks) & (claimed.starts[at] <= starts) & (claimed.ends[at] >= ends)
             if self._claims.is_filled:  # then other chunks may have been left out for what begins or ends there
-                is_told &= (claimed.starts[at] == starts) & (claimed.ends[at] == ends)
+                is_claimed &= (claimed.starts[at] == starts) & (claimed.ends[at] == ends)
         else:
-            is_told = np.zeros(len(chunks), np.bool_)
-        if not is_told.all():
-            others = chunks[~is_told]
+            is_claimed = np.zeros(len(chunks), np.bool_)
+        if not is_claimed.all():
+            others = chunks[~is_claimed]
             others = others[~np.isin(others, self._claims.unclear)]
             if len(others):
                 raise self.rows.unlike(int(others[0]))

@@ -24,7 +24,7 @@ from .chunk_rows import ChunkRows, Presence
 from .events import Events, SegmentEvents
 from .query import AnswerColumns, Integers, Key, SegmentFigures
 from .rows import Located, SegmentRows, StaticColumns, within
-from .segment_chunks import Asked, SegmentChunks, hull_of, is_implied
+from .segment_chunks import HashedPredicate, SegmentChunks, hull_of, is_implied
 from .segments import LayerChunks, NamedLayer, OpenSegment, QueriedSegment, saves, segment_named
 
 GROUP_BYTES: Final = 16 * MIB
@@ -169,7 +169,7 @@ def _windows(
     bounds = np.array([segment.bounds for segment in segments], np.int64)
     first, last = bounds[:, 0], bounds[:, 1]
     if predicate is not None:
-        hull = hull_of(Asked(columns, predicate), int(first.min()), int(last.max()))
+        hull = hull_of(HashedPredicate(columns, predicate), int(first.min()), int(last.max()))
         if hull is None:
             return None
         first, last = np.maximum(first, hull[0]), np.minimum(last, hull[1])
@@ -178,13 +178,15 @@ def _windows(
 
 def _holds(columns: AnswerColumns, predicate: pc.Expression | None, windows: tuple[Integers, Integers]) -> bool:
     """Whether a predicate is true in all rows of windows, so that none need be looked at."""
-    return predicate is None or is_implied(Asked(columns, predicate), int(windows[0].min()), int(windows[1].max()))
+    return predicate is None or is_implied(
+        HashedPredicate(columns, predicate), int(windows[0].min()), int(windows[1].max())
+    )
 
 
 class GroupChunks(NamedTuple):
     """The chunks of segments, as rows of one table; ``owner`` is the number of the segment of each.
 
-    ``needed`` are the numbers of those that are needed, but static ones, which are ``static``.
+    ``needed`` are the numbers of the needed chunks without static ones; these are in ``static``.
     """
 
     layers: Sequence[NamedLayer]
@@ -255,7 +257,7 @@ class GroupEvents(SegmentEvents):
         claims: SegmentChunks,
     ) -> None:
         assert columns.query.index is not None
-        super().__init__(rows, _Moving(), columns.visible, columns.query.index, component_keys, claims)
+        super().__init__(rows, _NeverStatic(), columns.visible, columns.query.index, component_keys, claims)
         self._temporal = temporal
         self._owner = owner
         self._slots = slots
@@ -336,7 +338,7 @@ class GroupEvents(SegmentEvents):
         return static_rows
 
 
-class _Moving:
+class _NeverStatic:
     """No component is static in all segments."""
 
     def has(self, key: Key) -> bool:  # noqa: ARG002 (of none)

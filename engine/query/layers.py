@@ -66,7 +66,7 @@ class SegmentLayers:
         return type(self)(rows, starts, np.repeat(np.arange(len(starts)), np.diff(np.append(starts, len(rows)))))
 
     def spans_of(self, index: str | None) -> list[tuple[int, int] | None]:
-        """Return the first and the last value of an index in each segment, as integers; None for segments without it."""
+        """Return the first and last value of an index in each segment, as integers; None for segments without it."""
         columns = {} if index is None else {field.name: column for field, column in self.ranges()}
         if f"{index}:start" not in columns:
             return [None] * len(self.starts)
@@ -179,8 +179,8 @@ class HeldSource:
 class HeldRecording:
     """A recording whose chunks somebody holds.
 
-    ``silent_columns`` are headers of columns that no chunk's header names; ``source`` is where the chunks come from, if
-    that is a store.
+    ``silent_columns`` are headers of columns that no chunk's header names; ``source`` gives the chunks, if they come
+    from a store.
     """
 
     segment_id: str

@@ -49,9 +49,9 @@ class QuerySemantics:
     """The rules in which engines differ. There are two sets of them, by name: ``contract`` and ``rerun-0.33``.
 
     ``selection_narrows``: where ``select()`` takes component columns, only their entities make rows (unless filled).
-    ``clips_values``: index values that are given for all segments count in those alone whose range they are in.
-    ``static_rows_need_values``: without an index there is a row for each segment that has static values, not for each
-    that has any of the columns. ``cleared_values_return``: filling passes over clears.
+    ``clips_values``: index values given for all segments count only in segments with a range that includes them.
+    ``static_rows_need_values``: without an index there is a row for each segment with static values, not for each
+    segment with any of the columns. ``cleared_values_return``: filling passes over clears.
 
     >>> QuerySemantics.of("contract").clips_values, QuerySemantics.of("rerun-0.33").clips_values
     (False, True)
@@ -108,7 +108,7 @@ class IndexValues:
         data frame with the columns ``rerun_segment_id`` and ``index``, for those that it names. Nulls of Arrow are left
         out. :meth:`check` says whether the index has such values.
 
-        Raises ``TypeError`` for values that no index has, ``ValueError`` where one is given twice or is too large.
+        Raises ``TypeError`` for values that no index has, ``ValueError`` for a repeated or too large value.
         """
         if isinstance(values, Mapping):
             return cls._joined({str(segment): _given(some) for segment, some in values.items()})
@@ -402,8 +402,8 @@ class Query:
     def columns(self, dataset: pa.Schema, shown: pa.Schema | None = None) -> AnswerColumns:
         """The columns of the answer, whose query has the index by the timeline's own name, ``message_log_time``.
 
-        ``dataset`` has the columns of all segments, which says what is empty; ``shown`` those of the segments that are
-        asked. Raises ``ValueError`` where no segment has the index, and as :meth:`IndexValues.check` does.
+        ``dataset`` has the columns of all segments, and so determines the empty ones; ``shown`` has those of the
+        queried segments. Raises ``ValueError`` where no segment has the index, and as :meth:`IndexValues.check` does.
         """
         whole, some = Schema.from_arrow(dataset), Schema.from_arrow(dataset if shown is None else shown)
         all_indexes = {column.name: column for column in whole.index_columns()}

@@ -584,7 +584,7 @@ def _empty_lists(datatype: pa.ListType, missing: Mask) -> pa.ListArray:
 def _filtered(table: pa.Table, predicate: pc.Expression) -> pa.Table:
     """The rows in which a predicate is true, in their order.
 
-    In this thread: to wait for those of Arrow's pool takes ten times as long as to filter 65,536 rows.
+    In this thread: waiting for those of Arrow's pool takes ten times as long as filtering 65,536 rows.
     """
     from pyarrow import acero
 

@@ -40,7 +40,7 @@ class SegmentChunks:
     """The chunks of a segment that have something to do with a query, over the manifests of its layers.
 
     Chunks are numbered through, one layer after the other. ``static`` are those without an index that have a column of
-    the answer; ``unclear`` others of which only they themselves know what they have.
+    the answer; ``unclear`` are other chunks, with components that are known only after reading.
     """
 
     def __init__(self, columns: AnswerColumns, tables: Sequence[ChunkTable]) -> None:
@@ -105,8 +105,8 @@ class SegmentChunks:
     def needed(self, windows: Windows | None, given: Integers | None = None) -> Integers:
         """The numbers of the chunks that are needed for the rows in ``windows`` (None: all), but static ones.
 
-        With ``given`` rows are those of these values alone. Where rows are filled, these are also, for each component,
-        the chunks that can hold the last event before, and all clears before the end.
+        With ``given`` rows are those of these values alone. For filled rows, add for each component the chunks that can
+        hold the last event before, and all clears before the end.
         """
         is_needed = self._of_values(given) if given is not None else self._of_windows(windows)
         mask = np.zeros(len(self), np.bool_)
@@ -157,8 +157,8 @@ class SegmentChunks:
     def _before(self, begins: Integers) -> Mask:
         """The cells that can hold the last event of their component before one of some times, and clears.
 
-        That are those which reach over such a time; and those whose events end last before it, unless the events of
-        one that reaches over it begin later still.
+        These are the cells that reach over such a time; and the cells that end last before it, unless the events of one
+        that reaches over it begin later still.
         """
         mask = np.zeros(len(self._chunk), np.bool_)
         if not len(begins) or not len(self._chunk):
@@ -324,7 +324,7 @@ def windows_of(
     return windows
 
 
-class Asked:
+class HashedPredicate:
     """A predicate over columns, as something that can be kept: predicates have no hash."""
 
     def __init__(self, columns: AnswerColumns, predicate: pc.Expression) -> None:
@@ -336,18 +336,18 @@ class Asked:
         return hash(self._key)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Asked) and self._key == other._key
+        return isinstance(other, HashedPredicate) and self._key == other._key
 
 
 @lru_cache(maxsize=256)
-def is_implied(asked: Asked, first: int, last: int) -> bool:
+def is_implied(asked: HashedPredicate, first: int, last: int) -> bool:
     """Whether a predicate is true in all rows between two index values."""
     guarantee = index_guarantee(asked.columns, (first, last))
     return not satisfiable(~asked.predicate, [guarantee], asked.columns.arrow)
 
 
 @lru_cache(maxsize=256)
-def hull_of(asked: Asked, first: int, last: int) -> tuple[int, int] | None:
+def hull_of(asked: HashedPredicate, first: int, last: int) -> tuple[int, int] | None:
     """Return the first and the last index value between two at which a predicate can hold, or None."""
 
     def can_hold(begin: int, end: int) -> bool:

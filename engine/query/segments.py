@@ -20,7 +20,7 @@ from ..optimisation import ChunkReferences
 from ..recordings import RecordingEntry, RecordingsFolder, entries_in, times_in
 from ..rrd import ChunkTable, OpenFiles, Times
 from ..task_context import TaskContext, find
-from .chunk_rows import ChunkRows, LayerRows, ReadRows, ToldRows
+from .chunk_rows import ChunkRows, LayerRows, ReadRows, RecordedRows
 from .events import SegmentEvents, StaticValues
 from .query import AnswerColumns, Integers, Key, Mask, SegmentFigures
 from .rows import SegmentRows, StaticColumns, within
@@ -199,7 +199,7 @@ class OpenSegment:
                 read.append(some)
             elif len(some) and times is not None:
                 add_read()
-                layer_rows.append(ToldRows(times, layer.table, first, some, index))
+                layer_rows.append(RecordedRows(times, layer.table, first, some, index))
         add_read()
         return layer_rows
 
@@ -407,7 +407,7 @@ class QueriedSegment:
     def needed(
         self, columns: AnswerColumns, predicate: pc.Expression | None
     ) -> tuple[Windows, list[tuple[LayerChunks, Integers]]]:
-        """Return the ranges of the index in which rows can be, and the rows of layers with the chunks needed for them."""
+        """Return the ranges of the index in which rows can be, and the layers' rows of the needed chunks."""
         layers, chunks, windows, needed = self._planned(columns, predicate)
         rows = chunks.by_layer(needed)
         return windows, [(layer, some) for layer, some in zip(layers, rows, strict=True) if len(some)]
@@ -439,8 +439,8 @@ class _Plan(NamedTuple):
 def saves(layers: Sequence[LayerChunks], wanted: Mask, needed: Integers, *, is_asked: bool) -> bool:
     """Whether times of layers save so many bytes that it is quicker to read them, too.
 
-    ``wanted`` are the chunks whose values may be asked for, ``needed`` those that have to do with the rows. With
-    ``is_asked`` it depends on the times, too, which values are asked for.
+    ``wanted`` are the chunks with possibly requested values, ``needed`` those relevant to the rows. With ``is_asked``,
+    the times decide, too, which values are read.
     """
     sizes = sizes_of(layers)
     total = int(sizes[needed].sum())

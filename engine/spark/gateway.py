@@ -202,7 +202,7 @@ def cancel_jobs() -> None:
 def leave_connection() -> None:
     """Have this thread talk to the JVM over a new connection.
 
-    An exception that breaks a call leaves its answer behind, which the next call would take for its own.
+    An exception that breaks a call leaves its answer behind, and the next call would take it for its own.
     """
     module = sys.modules.get("pyspark.core.context")
     gateway = None if module is None else module.SparkContext._gateway

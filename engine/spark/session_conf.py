@@ -1,10 +1,10 @@
 """Spark's settings for the sessions that chunkmill makes: lean ones, and over them whatever the user asks for.
 
-Payloads stay in the Python tasks, so the JVM only plans small stages and carries headers. The defaults below leave
-out what costs start-up time and serves nobody here: the web UI, code generation (Janino is loaded for it), adaptive
+Payloads stay in the Python tasks, so the JVM only plans small stages and carries headers. The defaults below leave out
+what costs start-up time and serves nobody here: the web UI, code generation (Janino is loaded for it), adaptive
 re-planning, the C2 compiler, a parallel garbage collector. All garbage is collected every five minutes, not every
-thirty: that takes a fifth of a second, and keeps what a JVM that runs for weeks takes close to what it holds.
-Batches of Arrow have 8 MiB, not 64: rows of 64 kB reach the tasks in half of the time (benchmarks/table_writes.py).
+thirty: that takes a fifth of a second, and keeps a JVM that runs for weeks close to the memory that it uses. Batches of
+Arrow have 8 MiB, not 64: rows of 64 kB reach the tasks in half of the time (benchmarks/table_writes.py).
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def session_conf(master: str, conf: Mapping[str, str] | None, folder: Path) -> d
 def _sockets(folder: Path) -> dict[str, str]:
     """Let the JVM and its Python workers talk through sockets in the session's folder, which is ours alone.
 
-    Through TCP, Spark's default, a task that does nothing takes 50 ms, 40 of which both sides wait for each other.
+    Through TCP, Spark's default, an empty task takes 50 ms; for 40 ms of these both sides wait for each other.
     """
     if os.name != "posix" or len(os.fsencode(folder)) > _LONGEST_SOCKET_FOLDER:
         return {}

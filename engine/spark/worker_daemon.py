@@ -6,11 +6,11 @@ its modules in memory, shared with all others, instead of importing them itself,
 Nothing here may start a thread: a fork copies only the one that forks. pyarrow's allocator and numpy's BLAS would
 start theirs on import and are told not to; pyarrow's pools start with the first computation, in the worker.
 
-Spark starts the daemon with its first task, and waits for it. So one stands by: started beside the JVM, its imports
-done when Spark asks. What Spark starts is then a small process that hands its standard streams and its environment
-over a Unix socket to the one that stands by, which becomes the daemon. Where none stands by (a cluster, a second
-daemon, one that has died) the small process does the work itself. The two live and die together: the daemon ends when
-Spark closes its standard input, the small process when the daemon has closed the socket.
+Spark starts the daemon with its first task, and waits for it. So one is on standby: started beside the JVM, its imports
+done when Spark asks. Spark then starts a small process that hands its standard streams and its environment over a Unix
+socket to the standby process, and this becomes the daemon. Without one (a cluster, a second daemon, one that has died)
+the small process does the work itself. The two live and die together: the daemon ends when Spark closes its standard
+input, the small process when the daemon has closed the socket.
 """
 
 from __future__ import annotations
@@ -225,7 +225,7 @@ def die_with_the_daemon() -> None:
 def ending_quietly(worker: Worker) -> Worker:
     """Wrap a worker so that it ends quietly when Spark closes its socket, as it does after a minute without work.
 
-    pyspark's own tries to tell Spark why it ends, and prints a traceback, as nobody is there any more.
+    pyspark's own tries to report its end to Spark, and prints a traceback, as the other side is gone.
     """
 
     def run(sock: socket.socket, authenticated: bool) -> int:

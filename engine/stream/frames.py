@@ -1,7 +1,7 @@
 """Frames: what a stream's chunks say as a table of values, one row per message, for Arrow, pandas, polars and Spark.
 
 ``engine/chunk/values.py`` has the rows, and their names. Here is what of a stream becomes rows: a :class:`FrameRequest`
-is an operator in front of them, so that whatever executor runs the pipeline, only what was asked for comes back; and
+is an operator in front of them, so that with every executor only the requested data comes back; and
 :func:`value_schema` is the schema of the rows before they are read.
 """
 
@@ -128,8 +128,8 @@ class FrameRequest(Operator):
     def known(self, columns: Schema, singles: frozenset[Origin] | None) -> tuple[Schema, frozenset[Origin]] | None:
         """Return the columns that a source knows, and those with one value a row; None if they are not sufficient.
 
-        That is, for static data; and without ``singles``, unless all columns wanted are of messages, which are one a
-        row, or it was said what lists are to be.
+        That is, for static data; and without ``singles``, unless all wanted columns are of messages (one a row), or the
+        treatment of lists is given.
         """
         if self.static:
             return None

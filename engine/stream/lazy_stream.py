@@ -58,8 +58,8 @@ from .plan import (
     is_frame,
     known_columns,
     known_entities,
+    needs_no_task,
     rows_in,
-    stays_here,
     unrolled,
     warn_of_nothing,
     within_contents,
@@ -121,8 +121,8 @@ class LazyChunkStream(Frames):
     def from_iter(chunks: Iterable[Chunk]) -> LazyChunkStream:
         """A stream over existing chunks. Each terminal iterates over them again; a consumed generator: ``UsageError``.
 
-        A generator is closed where the terminal ends, also one that was not taken to its end.
-        Under Spark the chunks are first written to the scratch folder, from where tasks read them.
+        A generator is closed when the terminal ends, even if it is not exhausted. Under Spark the chunks are first
+        written to the scratch folder, from where tasks read them.
         """
         return LazyChunkStream(SourceNode(IteratedSource(chunks)))
 
@@ -224,12 +224,12 @@ class LazyChunkStream(Frames):
     ) -> LazyChunkStream:
         """Apply one lens or several to each chunk.
 
-        ``output_mode`` says what becomes of chunks and columns that no lens matches: ``"drop_unmatched"`` (only what
-        lenses made), ``"forward_unmatched"`` (and what none matched), ``"forward_all"`` (and the originals). Entities
-        that ``content`` does not match pass unchanged. With ``on_error="skip"`` a chunk on which a lens fails is left
-        out and logged, with ``"raise"`` the run fails with entity, component, selector and chunk; with
-        ``"quarantine"`` the chunk and its error become a row of the Lance table at ``quarantine``, once the run has
-        succeeded, and the rest goes through.
+        ``output_mode`` decides about chunks and columns that no lens matches: ``"drop_unmatched"`` (only what lenses
+        made), ``"forward_unmatched"`` (and what none matched), ``"forward_all"`` (and the originals). Entities that
+        ``content`` does not match pass unchanged. With ``on_error="skip"`` a chunk on which a lens fails is left out
+        and logged, with ``"raise"`` the run fails with entity, component, selector and chunk; with ``"quarantine"`` the
+        chunk and its error become a row of the Lance table at ``quarantine``, once the run has succeeded, and the rest
+        goes through.
         """
         entities = None if content is None else content_filter(content)
         table = None if quarantine is None else QuarantineTable.at(quarantine)
@@ -261,14 +261,14 @@ class LazyChunkStream(Frames):
         Chunks that are only selected from a list or tuple given to :meth:`from_iter` are the same objects.
         """
         chosen = executor_of(executor, self._live_node())
-        if chosen == "inline" or stays_here(self._live_node()):
+        if chosen == "inline" or needs_no_task(self._live_node()):
             with progress_shown(progress, "to_chunks") as listener:
                 return list(inline_chunks(self._plan("inline"), listener))
         with self._ready(chosen, master, progress, "to_chunks") as (plan, options):
             return collect_chunks(plan, options)
 
     def __iter__(self) -> Iterator[Chunk]:
-        if executor_of(None, self._live_node()) == "inline" or stays_here(self._live_node()):
+        if executor_of(None, self._live_node()) == "inline" or needs_no_task(self._live_node()):
             return inline_chunks(self._plan("inline"))
         plan = compile_plan(self._live_node(), travelling_in_pieces)
         warn_of_nothing(plan)
@@ -528,8 +528,7 @@ class StoredChunks:
     def summary(self) -> str:
         """One line per chunk, sorted by entity: ``{entity} rows=… static=… timelines=[…] cols=[…]``.
 
-        Where headers come from an RRD's footer, components of which it says nothing, because all their rows are null,
-        are left out.
+        Headers from an RRD's footer lack the components that it omits, because all their rows are null.
         """
         return summarise_chunks(c.header for c in self._chunks)
 
@@ -604,7 +603,7 @@ class StoredChunks:
     def vacuum(self, keep: int = 1) -> int:
         """Remove what only versions older than the newest ``keep`` need; gives the bytes freed. For a kept store.
 
-        Where there is something to remove, a version is published first that has the same chunks; it is not counted.
+        If there is something to remove, a version with the same chunks is published first; it is not counted.
 
         Raises
         ------
@@ -657,8 +656,8 @@ class ChunkStore(StoredChunks):
     def open(path: str | os.PathLike[str], *, version: int | None = None) -> LazyStore:
         """Open a kept store of one recording, as it was at ``version`` (by default the newest).
 
-        Reads the manifest only; the chunks come by ascending chunk id. Raises ``SourceMissingError`` where there is no
-        store, ``ReadError`` where it is damaged, and ``UsageError`` for one of several recordings.
+        Reads the manifest only; the chunks come by ascending chunk id. Raises ``SourceMissingError`` if there is no
+        store, ``ReadError`` if it is damaged, and ``UsageError`` for one with several recordings.
         """
         return cast("LazyStore", terminal("open_recording")(path, version))
 
@@ -730,8 +729,8 @@ def value_schema(stream: LazyChunkStream, request: FrameRequest) -> ValueSchema:
 def value_columns(stream: LazyChunkStream, request: FrameRequest) -> tuple[Schema, frozenset[Origin]]:
     """Return the columns for a frame, and the components with at most one value in every row.
 
-    The stream's source says it, where it can and only filters of entities stand behind it. Otherwise the pipeline is
-    run for it, here.
+    The source gives them, if it can and only filters of entities are behind it. Otherwise the pipeline is run for it,
+    here.
     """
     columns = known_columns(sink_of(stream), request)
     if columns is not None:

@@ -1,6 +1,6 @@
 """The operators of a pipeline: picklable functions of one chunk, fused into a chain; and content filters.
 
-Each takes a chunk and gives the chunks that come of it, in order. Chaining them over an iterator is the plan's work.
+Each takes a chunk and yields the chunks made from it, in order. Chaining them over an iterator is the plan's work.
 """
 
 from __future__ import annotations

@@ -181,7 +181,7 @@ def compile_plan(
 ) -> Plan:
     """Fuse everything between the sources and ``sink``, and divide the sources into splits.
 
-    With ``runs``, sources of which nothing but whole chunks is selected pass them on where they can.
+    With ``runs``, sources from which only whole chunks are selected pass them on unread if they can.
     """
     consumers: dict[Node, list[Node]] = defaultdict(list)
     sources: list[SourceNode] = []
@@ -283,7 +283,7 @@ def upstreams_of(node: Node) -> tuple[Node, ...]:
     return (node.upstream,)
 
 
-def stays_here(sink: Node) -> bool:
+def needs_no_task(sink: Node) -> bool:
     """Return whether the plan only selects chunks from lists of this process: tasks would bring them back.
 
     Writing 20,000 small chunks for tasks, and taking them from there, is more than a second of work
@@ -310,7 +310,7 @@ def within_contents(node: Node, request: FrameRequest) -> Node:
 def known_columns(sink: Node, request: FrameRequest) -> tuple[Schema, frozenset[Origin]] | None:
     """Return the columns for a frame as its source knows them; None if they are known only after reading.
 
-    That is, where more stands between than filters of entities, or the source does not know.
+    That is the case with other operators than filters of entities between, or if the source does not know.
     """
     sink = within_contents(sink, request)
     filters: list[Filter] = []

@@ -56,7 +56,7 @@ class Source(ABC, Generic[S]):
     Guarantee: the chunks of all splits, in the order of :meth:`splits` and within a split in the order of
     :meth:`read`, are the source's chunks in order; the same for every run over the same bytes.
 
-    Three methods are enough. The others say what a source can do beyond that; by default, nothing.
+    Three methods are enough. The others declare further abilities of a source; by default, nothing.
     """
 
     __slots__ = ()
