@@ -160,7 +160,7 @@ class CommitUnknownError(WriteError):
 
 
 class SameRecordingError(ChunkmillError, ValueError):
-    """Two files contain recordings with the same id, and replacing was not asked for."""
+    """Two files contain recordings with the same id, without a request to replace one."""
 
     code = "chunkmill.same-recording"
 

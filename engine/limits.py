@@ -138,7 +138,7 @@ def check_expansion(compressed: int, uncompressed: int, *, path: str, offset: in
 
 
 def is_text(name: str) -> bool:
-    """Whether a name from outside is text that can be written: with half a pair of surrogates, it is not UTF-8."""
+    """Return whether a name from outside is valid text: with half a pair of surrogates, it is not UTF-8."""
     try:
         name.encode()
     except UnicodeEncodeError:

@@ -48,7 +48,7 @@ def true_place(location: str | os.PathLike[str]) -> str:
 
 
 def is_below(place: str, folder: str) -> bool:
-    """Whether a place is a folder, or in it; both as :func:`true_place` gives them.
+    """Return whether a place is a folder, or in it; both as :func:`true_place` gives them.
 
     >>> is_below("/lake/x", "/lake"), is_below("/lakes", "/lake")
     (True, False)

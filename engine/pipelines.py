@@ -66,7 +66,7 @@ class Pipeline:
         try:
             signature = inspect.signature(self.function)
         except (TypeError, ValueError):
-            return  # written in C, or not a plain function: calling it will tell
+            return  # written in C, or not a plain function: calling it will show
         try:
             signature.bind(None)
         except TypeError as error:
@@ -107,7 +107,7 @@ class Pipeline:
         return given
 
     def check_travels(self, stream: LazyChunkStream) -> None:
-        """Whether the functions of a stream that this pipeline made can be sent to Spark's workers.
+        """Check that the functions of a stream that this pipeline made can be sent to Spark's workers.
 
         Raises ``PipelineError`` for the first that cannot.
         """
@@ -360,7 +360,7 @@ def _folder_first(folder: Path) -> Iterator[None]:
 
 
 def _lies_in(module: ModuleType | None, folder: Path) -> bool:
-    """Whether a top-level module is a file, or a folder, directly in ``folder``."""
+    """Return whether a top-level module is a file, or a folder, directly in ``folder``."""
     if module is None or module.__name__ == "chunkmill":
         return False
     places = list(getattr(module, "__path__", ())) or [getattr(module, "__file__", None) or ""]

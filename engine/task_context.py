@@ -56,7 +56,7 @@ class TaskContext:
         return _made(self.things, kind)
 
     def run(self, items: Iterable[T]) -> Generator[T, None, Any]:
-        """Give ``items``, and return what a generator returns; each is made within this context.
+        """Yield ``items``, each made within this context, and return the value that a generator returns.
 
         At the end ``items`` is closed, and every generator that is :func:`held`, within this context or one in it.
         """
@@ -142,7 +142,7 @@ _thread = _Thread()
 
 
 def as_task(items: Iterable[T]) -> Generator[T, None, Any]:
-    """Give ``items`` as a task makes them: within a context of its own, at whose end :func:`held` generators close."""
+    """Run ``items`` as a task does: in a context of its own, with :func:`held` generators closed at its end."""
     return TaskContext().run(items)
 
 
@@ -348,5 +348,5 @@ def came_in(size: int) -> None:
 
 
 def is_measuring() -> bool:
-    """Whether :func:`came_in` is heard, so that a size need not be computed for nobody."""
+    """Return whether :func:`came_in` is heard, so that a size need not be computed for nobody."""
     return find(Clock) is not None

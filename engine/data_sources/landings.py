@@ -181,7 +181,7 @@ class LandingStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return {"log": log, **arrivals.entries.latestOffset(previous)}
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 (Spark's name)
-        """Give only the files present at the next look."""
+        """Limit the stream to the files present at the next look."""
         self._takes_what_is_there = True
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:

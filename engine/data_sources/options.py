@@ -125,7 +125,7 @@ def _moment(text: str | None) -> int | str | None:
 
 
 def is_whole(text: str) -> bool:
-    """Whether a text is a whole number: nanoseconds, or a number of a sequence.
+    """Return whether a text is a whole number: nanoseconds, or a number of a sequence.
 
     >>> [is_whole(text) for text in ("5", "-5", "--5", "2024-05-01")]
     [True, True, False, False]

@@ -142,7 +142,7 @@ class ChunkFrameReader(FilteredReader):
 
 
 def wanted_by(item: Filter) -> PushedFilter | None:
-    """The rows that a filter asks for, or more; None where it is of no use."""
+    """Return the rows that a filter selects, or more; None if it is of no use."""
     attribute, value = getattr(item, "attribute", None), getattr(item, "value", None)
     is_equal = isinstance(item, EqualTo | EqualNullSafe)
     if attribute == ("entity_path",):

@@ -139,7 +139,7 @@ class ReferenceJob:
 
 
 def _claim(rows: Path, destination: Path) -> bool:
-    """Give the file its name, unless another attempt has; whether it is ours that counts."""
+    """Rename the file, unless another attempt has; return whether ours counts."""
     try:
         destination.hardlink_to(rows)
     except FileExistsError:

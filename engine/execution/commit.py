@@ -241,7 +241,7 @@ class Follower:
 
     def _run(self) -> None:
         wait = _PERIOD
-        # What fails here is tried again when all is there, and fails there with a name.
+        # A failing step is repeated when all parts are there, and then fails with a name.
         with contextlib.suppress(OSError, ReadError, WriteError), self._file.open("r+b", buffering=0) as file:
             file.seek(self._end)
             while len(self._copied) < len(self._tasks) and not self._stopped.wait(wait):

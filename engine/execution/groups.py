@@ -102,7 +102,7 @@ class Group:
 
 
 def is_of_all(error: Exception) -> bool:
-    """Whether a failure is one of the machine, and not of one recording: nothing more can be done then."""
+    """Return whether a failure is one of the machine, and not of one recording: nothing more can be done then."""
     if isinstance(error, SessionError):
         return not error.transient  # a worker that was killed again and again was killed by its recording
     return isinstance(error, WriteError)

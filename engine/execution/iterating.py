@@ -83,7 +83,7 @@ class _PiecesBody(Body):
         return self.work.tasks[index].label
 
     def run(self, task: TaskRun) -> Generator[pa.RecordBatch, None, dict[str, Any]]:
-        """Give the rows of each piece when it can be read; where a chunk fails, of those before it too."""
+        """Yield the rows of each piece once it can be read; if a chunk fails, also those of the chunks before it."""
         with writing(self.folder):
             pieces = _PieceWriter(_task_folder(Path(self.folder), self.first + task.index), task)
         try:

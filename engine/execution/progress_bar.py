@@ -188,7 +188,7 @@ class NotebookBar:
 
 
 def in_notebook() -> bool:
-    """Whether a kernel runs this process, whose outputs a notebook shows."""
+    """Return whether a kernel runs this process, whose outputs a notebook shows."""
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     return getattr(shell, "kernel", None) is not None
 

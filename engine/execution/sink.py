@@ -111,7 +111,7 @@ class Sink(ABC):
         """Let the result appear, whole; gives its size in bytes. :meth:`Ran.outcomes` is what parts said, in order."""
 
     def abort(self) -> None:  # noqa: B027 - most have nothing to do
-        """Give up what :meth:`begin` and :meth:`commit` began."""
+        """Give up the work of :meth:`begin` and :meth:`commit`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,7 +282,7 @@ def whole_name(destination: Location, outputs: Sequence[tuple[StoreEntry, Work]]
 
 
 def check_destination(destination: Location, work: Work, *, parents: bool = True) -> None:
-    """Whether an RRD can be written there: ``parents``, its folder must be there already. Raises ``WriteError``."""
+    """Check that an RRD can be written there; with ``parents`` its folder must exist. Raises ``WriteError``."""
     if isinstance(destination, ObjectUrl):
         if str(destination) in work.source_paths():
             raise _is_source(destination)

@@ -159,7 +159,7 @@ _MOST_PACKED: Final = 1 << 20
 
 
 def is_transient(error: BaseException) -> bool:
-    """Whether trying the task again, on another worker, may help."""
+    """Return whether trying the task again, on another worker, may help."""
     if isinstance(error, ChunkmillError):
         return error.transient
     return isinstance(error, (ConnectionError, TimeoutError, InterruptedError))

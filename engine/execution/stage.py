@@ -444,7 +444,7 @@ class _Measured:
 
 
 def may_pass(error: BaseException, tries: int) -> bool:
-    """Whether a task that raised this is worth another try, and gets one of ``tries`` (0: nobody knows)."""
+    """Return whether a task that raised this is worth another try, and gets one of ``tries`` (0: nobody knows)."""
     return is_transient(error) and not (tries and tries_before() + 1 >= tries)
 
 
@@ -478,7 +478,7 @@ class Stage:
 
         spark = running_session(options.master, options.conf)
         slots = slots_of(spark)
-        # where groups are told apart, one that fails for a reason that may pass is run again alone
+        # with separate groups, one with a transient failure is run again alone
         runner = TaskRunner(self.body, folder, self.destination, self.groups, 0 if self.groups else tries_of(spark))
         done = {} if slots is None else runner.quick(slots)
         if not done:

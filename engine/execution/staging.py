@@ -137,7 +137,7 @@ class Staging:
             return  # a full disk: the other tasks find out by themselves
 
     def has_failed(self, group: int = 0) -> bool:
-        """Whether a task of this group failed."""
+        """Return whether a task of this group failed."""
         return self.folder.exists(f"{_FAILED}-{group}")
 
     def check(self) -> None:
@@ -195,7 +195,7 @@ def _make(folder: Folder, owner: Mapping[str, Any], *, exist_ok: bool = False) -
             LocalFolder(new).remove()
             if isinstance(error, FileNotFoundError) and attempt + 1 < _ATTEMPTS:
                 continue  # others have cleared it away
-            # a full disk has room for a folder where it has none for what is in it
+            # a full disk may have room for a folder, but none for its content
             if isinstance(error, OSError) and exist_ok and folder.exists(_OWNER):
                 return
             raise
@@ -258,7 +258,7 @@ def _is_old(folder: Folder) -> bool:
 
 
 def _is_abandoned(folder: Folder) -> bool:
-    """Whether the run that made ``folder`` is known to be dead; a run on another host is left alone."""
+    """Return whether the run that made ``folder`` is known to be dead; a run on another host is left alone."""
     try:
         text = folder.get(_OWNER) if not isinstance(folder, LocalFolder) or folder.exists(_OWNER) else b""
         if isinstance(folder, LocalFolder) and not text:

@@ -104,7 +104,7 @@ class UserCall:
         return waiting.results[0]
 
     def _reads_here(self) -> bool:
-        """Whether it is known of all executions that this process reads."""
+        """Return whether it is known of all executions that this process reads."""
         with self._lock:
             return bool(self._executions) and all(execution.is_here for execution in self._executions)
 
@@ -128,7 +128,7 @@ class _Waiter:
 def _do_all(work: SimpleQueue[Callable[[], None] | None]) -> None:
     while (function := work.get()) is not None:
         function()
-        del function  # or it holds the last batch until the next is asked for
+        del function  # or it holds the last batch until the next call
 
 
 class _Waiting(Generic[T]):

@@ -68,7 +68,7 @@ class Term:
             yield self
 
     def decides_what_is_read(self, columns: AnswerColumns) -> bool:
-        """Whether it is of the segment, of the queried index, and of components that are null or not, alone."""
+        """Return whether it is of the segment, of the queried index, and of components that are null or not, alone."""
         if self.kind == "call" and self.value in ("is_valid", "is_null") and self.parts[0].kind == "field":
             return columns.component(self.parts[0].value) is not None or self.parts[0].value in _read_by(columns)
         if self.kind == "field":
@@ -194,7 +194,7 @@ class ValueFilter:
 
     @cached_property
     def expression(self) -> Expr:
-        """They as DataFusion has them. Raises ``UnsupportedError`` for what it cannot be told."""
+        """The filters as an expression of DataFusion. Raises ``UnsupportedError`` for one that it cannot express."""
         return reduce(operator.and_, map(_expression, self.terms))
 
     def kept(self, batches: Iterator[pa.RecordBatch], names: Sequence[str]) -> Iterator[pa.RecordBatch]:
@@ -205,7 +205,7 @@ class ValueFilter:
                     yield _selected(rows, names)
 
     def _of(self, batch: pa.RecordBatch) -> list[pa.RecordBatch]:
-        # One partition: the plan is then evaluated by the thread that asks, whatever those of DataFusion wait for.
+        # One partition: the calling thread then evaluates the plan, whatever the threads of DataFusion wait for.
         context = SessionContext(SessionConfig().with_target_partitions(1))
         frame = context.create_dataframe([[batch]])
         return [rows.cast(batch.schema) for rows in frame.filter(self.expression).collect()]

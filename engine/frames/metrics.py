@@ -319,7 +319,7 @@ class MeasuredScan:
             figures = self._figures.get(number, [])
             if number not in self._whole:
                 figures = [SegmentFigures()]
-                with TaskContext(*figures).entered(), contextlib.suppress(ReadError):  # who reads is told of that
+                with TaskContext(*figures).entered(), contextlib.suppress(ReadError):  # the reader gets that error
                     unit.plan(self._narrowed, self._predicate)
             for segment_id, layers in (
                 (name, some) for segment_figures in figures for name, some in segment_figures.chunks.items()

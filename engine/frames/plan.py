@@ -104,7 +104,7 @@ def needed_bytes(segments: Sequence[Unit], request: RowRequest, stored: Integers
     if not len(segments):
         return stored
     ends = np.cumsum(stored)
-    # where the bytes are: large segments are asked rather than small ones
+    # sample by bytes: rather large segments than small ones
     places = np.searchsorted(ends, (np.arange(_SAMPLES) + 0.5) * (ends[-1] / _SAMPLES))
     some = np.unique(np.minimum(places, len(segments) - 1)) if len(segments) > _SAMPLES else np.arange(len(segments))
     sampled = np.array([needed_of(segments[number], request) for number in some.tolist()], np.int64)

@@ -89,7 +89,7 @@ class QueryFrame(DataFrame):
             raise missing from None
 
     def derived(self, frame: DataFrame) -> QueryFrame:
-        """Give what a method made of this frame as one of its kind."""
+        """Return a frame made by a method of this frame, as a query frame."""
         return QueryFrame(frame)
 
     def to_spark(self) -> SparkFrame:

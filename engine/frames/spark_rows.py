@@ -140,7 +140,7 @@ class _Job:
 
 @dataclass(eq=False)
 class _TaskState:
-    """A task: the job that runs it or ran it, its file while that is there, and the segments still to be taken."""
+    """A task: its job, past or present, its file while that exists, and the segments still to be taken."""
 
     job: _Job | None = None
     file: TaskFile | None = None
@@ -205,7 +205,7 @@ class SparkRows:
             with contextlib.suppress(Exception):
                 cancel_tagged(self._spark, self._tag)
 
-    # --- asked for by whoever takes rows
+    # --- for the consumer of rows
 
     def _file(self, number: int, own: int) -> TaskFile:
         """Return the file of a task, once it exists."""
@@ -258,7 +258,7 @@ class SparkRows:
         job.thread.start()
 
     def _take(self, job: _Job, first: int) -> bool:
-        """Give a job the next tasks; whether there are some."""
+        """Give the next tasks to a job; return whether there are any."""
         free = [n for n in (*range(first, len(self._tasks)), *range(first)) if self._states[n].job is None]
         for number in free[: self._most - len(job.numbers)]:
             self._states[number].job = job

@@ -107,7 +107,7 @@ class _File:
     """The file of the same batch that has the same content, and came first."""
 
     def end(self, outcome: Outcome, error: Exception | None = None) -> None:
-        """Nothing comes of it."""
+        """Set the outcome of a file that gives no recording."""
         self.result = FileResult(self.file, outcome, self.digest, error=None if error is None else error_record(error))
 
     @property

@@ -115,7 +115,7 @@ class Checkpoint:
                     raise self.torn(path)
 
     def has_noted_all(self) -> bool:
-        """Whether Spark has marked each batch that it began as done; True if that is not visible."""
+        """Return whether Spark has marked each batch that it began as done; True if that is not visible."""
         if not isinstance(self.spark, Path):
             return True
         begun, done = (max((int(p.name) for p in (self.spark / log).glob("[0-9]*")), default=-1) for log in _LOGS)

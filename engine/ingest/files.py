@@ -211,7 +211,7 @@ def displacement_of(
     displacement = Displacement()
     names = {file.path: digest for file, digest in batch.items()}
     todo = [e for path, digest in names.items() for e in live.of_source(path) if e.source_digest != digest]
-    if not kept:  # a name whose file goes is anybody's
+    if not kept:  # the name of a removed file is free for others
         same = (e for path, digest in names.items() for e in live.of_source(path) if e.source_digest == digest)
         displacement.moved = {e.key: replace(e, source_kept=False) for e in same}
     carriers = _Carriers(batch, folder)
@@ -366,7 +366,7 @@ class DatasetRules:
         return union.with_layers(layers, self._of({entry.key for entry in replaces} | set(map(key_of, chunks)), live))
 
     def takes(self, entries: Sequence[RecordingEntry], displaced: Displacement, live: LiveEntries) -> bool:
-        """Whether entries fit the recordings that are there, and stay."""
+        """Return whether entries fit the recordings that are there, and stay."""
         new = [NewLayer(e.recording_id, e.layer, e.source, e.schema) for e in entries if e.schema and _counts(e)]
         try:
             SchemaUnion(self._schemas, live.schemas()).with_layers(

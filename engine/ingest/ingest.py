@@ -290,7 +290,7 @@ def _fit_to_run(pipeline: Pipeline, executor: str | None) -> Pipeline:
     Else every file that lands would be said to have failed.
     """
     if not pipeline.from_file:
-        return pipeline  # of this very program, which has called it, or not, as it saw fit
+        return pipeline  # from this program, which may have called it itself
     made = pipeline.apply(LazyChunkStream.from_source(PlaceholderSource()))
     if executor == "spark":
         pipeline.check_travels(made)

@@ -41,7 +41,7 @@ _HIDDEN: Final = (".", "_")
 
 
 def is_passed_over(name: str) -> bool:
-    """Whether a file or folder of that name is none of ours.
+    """Return whether a file or folder of that name is none of ours.
 
     >>> [is_passed_over(name) for name in (".x.mcap", "_old", "x.mcap.TMP", "x.mcap~", "x.tmp.mcap")]
     [True, True, True, True, False]
@@ -311,7 +311,7 @@ class Lister:
         earlier, wait = self._known.get(file.path), self._waits.get(file.path)
         if earlier is None:
             age = max((wall - file.modified_ns) / 1e9, 0.0)
-            # Asked here, not of a difference of clocks: those are rounded, and an old file would be too young by a bit.
+            # The age, not a difference of clocks: those are rounded, and an old file would be too young by a bit.
             wait = _Wait(steady - age, steady) if age < needed else None
         elif earlier != file:
             wait = _Wait(steady, wait.first if wait else steady)
@@ -439,7 +439,7 @@ class Landing:
         return self.log.compact(before, present)
 
     def _is_new(self, file: LandedFile) -> bool:
-        """Whether a file is to be offered. One may be listed otherwise than it is found, and would be for ever."""
+        """Return whether to offer a file. Its listing may differ from its state on reading, every time."""
         return self.log.seen(file.path) != file and self._unlike[file] < TRIES
 
     def _bounded(self, files: list[LandedFile]) -> list[LandedFile]:

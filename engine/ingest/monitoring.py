@@ -477,7 +477,7 @@ class StatusReader:
         if self._listing is None:
             self._listing = Listing.of(identity.source, all_suffixes())
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ReadWarning)  # the ingestion tells of them
+            warnings.simplefilter("ignore", ReadWarning)  # the ingestion reports them
             listed = self._listing.sightings()
         log = self._landing_log()
         waiting = [file for file in listed.files if file != log.seen(file.path)]

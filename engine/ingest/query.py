@@ -282,7 +282,7 @@ class IngestQuery:
         """Run one batch; called by what executes the query, for one entry after the other."""
         parts = self._parts
         if number <= self._done and parts.writer.is_done(parts.query_id, number):
-            parts.runner.run(number, files)  # finishes what a run that was cut has left
+            parts.runner.run(number, files)  # completes a run that was cut
             return
         self._tell(lambda to: to.batch_began(number, len(files), sum(file.size for file in files)))
         self._running = number

@@ -203,7 +203,7 @@ class SparkQuery:
         return bool(self._query.isActive)
 
     def wait(self, seconds: float) -> bool:
-        """Wait for its end; whether it has come. Raises what a batch raised, or what is wrong with the query."""
+        """Wait for its end; return whether it has come. Raises the error of a batch or of the query."""
         try:
             ended = bool(self._query.awaitTermination(seconds))  # type: ignore[arg-type] # fractions work
         except Exception as failure:
@@ -262,7 +262,7 @@ class SparkQuery:
 
 
 def _is_connect(spark: SparkSession) -> bool:
-    """Whether a session is one of Spark Connect."""
+    """Return whether a session is one of Spark Connect."""
     return ".connect." in type(spark).__module__
 
 

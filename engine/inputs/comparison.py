@@ -69,7 +69,7 @@ class Comparison:
     differences: tuple[Difference, ...]
 
     def __bool__(self) -> bool:
-        """Whether both hold the same."""
+        """Return whether both hold the same."""
         return not self.differences
 
 

@@ -225,7 +225,7 @@ def stores_of(source: Location, name: str, options: SourceOptions, episode: int 
 
 
 def is_table(location: Location) -> bool:
-    """Whether this is a folder, or a prefix of an object store, with a Lance table."""
+    """Return whether this is a folder, or a prefix of an object store, with a Lance table."""
     from ..lance import LanceTable
 
     if isinstance(location, Path) and not (location / "_versions").is_dir():

@@ -1,4 +1,4 @@
-"""Rows of chunks of a segment: times, row ids, which components have a value, and values for those who want them.
+"""Rows of chunks of a segment: times, row ids, the present components, and their values on request.
 
 A layer with recorded times needs its chunks for values only; of another, chunks are read at once.
 """

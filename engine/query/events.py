@@ -49,7 +49,7 @@ class StaticValues:
         self._values: dict[Key, pa.ListArray] = {}
 
     def has(self, key: Key) -> bool:
-        """Whether a component has a value."""
+        """Return whether a component has a value."""
         return self._row(key) >= 0
 
     def value(self, key: Key) -> pa.ListArray | None:
@@ -95,7 +95,7 @@ class Static(Protocol):
     """The static values by component."""
 
     def has(self, key: Key) -> bool:
-        """Whether a component has one."""
+        """Return whether a component has one."""
         ...
 
 

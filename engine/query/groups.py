@@ -140,7 +140,7 @@ class Slots(NamedTuple):
 
     @classmethod
     def of(cls, segments: Sequence[QueriedSegment]) -> Slots | None:
-        """None where there are not as many integers."""
+        """Return the slots of the segments; None if these need more integers than there are."""
         first, last, base = [], [], []
         end = 0
         for segment in segments:
@@ -177,7 +177,7 @@ def _windows(
 
 
 def _holds(columns: AnswerColumns, predicate: pc.Expression | None, windows: tuple[Integers, Integers]) -> bool:
-    """Whether a predicate is true in all rows of windows, so that none need be looked at."""
+    """Return whether a predicate is true in all rows of windows, so that none need be looked at."""
     return predicate is None or is_implied(
         HashedPredicate(columns, predicate), int(windows[0].min()), int(windows[1].max())
     )
@@ -228,7 +228,7 @@ class GroupChunks(NamedTuple):
 
 def _joined(tables: tuple[ChunkTable, ...]) -> ChunkTable:
     """Return the rows of all tables; a repeated combination comes from the cache."""
-    key = tuple(map(id, tables))  # which nothing else has as long as they are kept beside
+    key = tuple(map(id, tables))  # unique while the tables are in the cache, too
     entry = _RECENT.find(key)
     if entry is None:
         entry = tables, ChunkTable.concat(tables)
@@ -342,7 +342,7 @@ class _NeverStatic:
     """No component is static in all segments."""
 
     def has(self, key: Key) -> bool:  # noqa: ARG002 (of none)
-        """Whether a component is static: it is not."""
+        """Return whether a component is static: it is not."""
         return False
 
 
@@ -353,7 +353,7 @@ class _NoStatic(StaticColumns):
         pass
 
     def has(self, column: ComponentColumnDescriptor) -> bool:  # noqa: ARG002 (of none)
-        """Whether a column is static in all segments: it is not."""
+        """Return whether a column is static in all segments: it is not."""
         return False
 
 
@@ -411,7 +411,7 @@ class GroupRows(SegmentRows):
         return places if is_inside.all() else places[is_inside]
 
     def has(self, name: str) -> bool:
-        """Whether there are values to be taken for a column, the static ones among them."""
+        """Return whether there are values to be taken for a column, the static ones among them."""
         return name in self.column_events or self._static_of(name) is not None
 
     def located(self, name: str) -> Located:

@@ -330,7 +330,7 @@ class ComponentFilter:
     rules: tuple[tuple[ContentFilter, frozenset[str]], ...]
 
     def matches(self, entity_path: str, component: str) -> bool:
-        """Whether the component of the entity is included."""
+        """Return whether the component of the entity is included."""
         chosen: frozenset[str] = frozenset()
         for entities, components in self.rules:
             if entities.matches(entity_path):
@@ -476,8 +476,8 @@ class AnswerColumns:
         return {(c.entity_path, c.component) for c in self.components if names is None or c.name in names}
 
     def narrowed(self, names: Sequence[str] | None, predicate: object | None = None) -> AnswerColumns:
-        """The columns of entities of which a component is among ``names``, or in the text of a predicate, where
-        selecting some narrows the rows.
+        """Return the columns of entities with a component in ``names`` or in the text of a predicate, if selecting
+        columns narrows the rows.
         """
         if names is None or not self.query.semantics.selection_narrows or self.query.fill_latest_at:
             return self

@@ -345,7 +345,7 @@ class SegmentRows:
 
     @cached_property
     def _uncleared(self) -> dict[str, Events | None]:
-        """The events of what is cleared, without the clears, where these do not end what is filled."""
+        """Return the events of cleared columns without their clears, if clears do not end filling."""
         if self._events is None or not (self._query.fill_latest_at and self._query.semantics.cleared_values_return):
             return {}
         cleared = {name for name, events in self.column_events.items() if events.cleared is not None}
@@ -381,7 +381,7 @@ class SegmentRows:
         return np.where(has_event, events.rows[at], -1), cleared
 
     def has(self, name: str) -> bool:
-        """Whether there are values to be taken for a column."""
+        """Return whether there are values to be taken for a column."""
         return name in self.column_events
 
     def segment_ids(self, start: int, stop: int) -> pa.Array:
@@ -445,7 +445,7 @@ class StaticColumns:
         self._repeated: dict[str, pa.Array] = {}
 
     def has(self, column: ComponentColumnDescriptor) -> bool:
-        """Whether a column is static."""
+        """Return whether a column is static."""
         return self.values.has((column.entity_path, column.component))
 
     def size(self, column: ComponentColumnDescriptor) -> int:

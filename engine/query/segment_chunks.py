@@ -341,7 +341,7 @@ class HashedPredicate:
 
 @lru_cache(maxsize=256)
 def is_implied(asked: HashedPredicate, first: int, last: int) -> bool:
-    """Whether a predicate is true in all rows between two index values."""
+    """Return whether a predicate is true in all rows between two index values."""
     guarantee = index_guarantee(asked.columns, (first, last))
     return not satisfiable(~asked.predicate, [guarantee], asked.columns.arrow)
 

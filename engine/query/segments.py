@@ -437,7 +437,7 @@ class _Plan(NamedTuple):
 
 
 def saves(layers: Sequence[LayerChunks], wanted: Mask, needed: Integers, *, is_asked: bool) -> bool:
-    """Whether times of layers save so many bytes that it is quicker to read them, too.
+    """Return whether times of layers save so many bytes that it is quicker to read them, too.
 
     ``wanted`` are the chunks with possibly requested values, ``needed`` those relevant to the rows. With ``is_asked``,
     the times decide, too, which values are read.
@@ -449,7 +449,7 @@ def saves(layers: Sequence[LayerChunks], wanted: Mask, needed: Integers, *, is_a
 
 
 def _cut(windows: Windows, cuts: Sequence[int]) -> list[list[tuple[int, int]]]:
-    """The windows in groups that are divided by cuts, at each of which one begins.
+    """Divide the windows into groups; one begins at each cut.
 
     >>> _cut([(0, 5), (8, 9)], [3, 9])
     [[(0, 2)], [(3, 5), (8, 8)], [(9, 9)]]

@@ -197,7 +197,7 @@ def _flush(file: Path) -> None:
 
 @contextlib.contextmanager
 def _alone(lock: Path) -> Iterator[bool]:
-    """Return whether only this process holds the lock file; False if the folder cannot be written."""
+    """Yield whether only this process holds the lock file; False if the folder cannot be written."""
     import fcntl
 
     try:

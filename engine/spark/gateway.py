@@ -104,7 +104,7 @@ def rooms_of(session: SparkSession, master: str) -> list[WorkerRoom]:
     jvm: Any = session._jvm
     host, _, port = master.removeprefix("spark://").split(",")[0].rpartition(":")
     address = jvm.org.apache.spark.rpc.RpcAddress(host, int(port))
-    # Not by SparkEnv: Py4J fails on that class, of which one method needs a library that is not there.
+    # Not by SparkEnv: Py4J fails on that class, as one of its methods needs a missing library.
     endpoint = session._sc._jsc.sc().schedulerBackend().rpcEnv().setupEndpointRef(address, "Master")
     question = _scala_object(jvm, "org.apache.spark.deploy.DeployMessages$RequestMasterState$")
     state = endpoint.askSync(question, _scala_object(jvm, "scala.reflect.ClassTag$").Any())
@@ -165,13 +165,13 @@ def detach(session: SparkSession | None) -> None:
 
 
 def is_stopped(session: SparkSession) -> bool:
-    """Whether somebody has stopped the session."""
+    """Return whether somebody has stopped the session."""
     context = getattr(session, "_sc", None)
     return context._jsc is None if context is not None else bool(getattr(session, "is_stopped", False))
 
 
 def share_a_context(session: SparkSession, other: SparkSession) -> bool:
-    """Whether two sessions are one, or run in one Spark application."""
+    """Return whether two sessions are one, or run in one Spark application."""
     context = getattr(session, "_sc", None)
     return session is other or (context is not None and context is getattr(other, "_sc", None))
 
@@ -287,7 +287,7 @@ def environment(settings: Mapping[str, str]) -> Iterator[None]:
 
 
 def in_task() -> bool:
-    """Whether this is a worker of Spark's that runs a task."""
+    """Return whether this is a worker of Spark's that runs a task."""
     return _task_context() is not None
 
 

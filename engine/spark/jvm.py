@@ -255,7 +255,7 @@ def without_farewells(lines: Iterable[bytes]) -> Iterator[bytes]:
     left out where all of its frames are theirs: Spark itself says what becomes of a task.
     """
     lines = iter(lines)
-    between: list[bytes] | None = None  # lines after a trace that was left out, which may join it to another
+    between: list[bytes] | None = None  # lines after an omitted trace, which may join it to another
     for line in lines:
         if not line.startswith(_TRACE):
             if between is not None and _CHAINED.match(line):

@@ -149,7 +149,7 @@ def await_master(master: str) -> None:
             try:
                 socket.create_connection((host.strip("[]"), int(port)), min(seconds, _ATTEMPT_SECONDS)).close()
             except ValueError:
-                return True  # no number: Spark knows how to tell that
+                return True  # no number: Spark reports that itself
             except OSError:
                 continue
             return True
@@ -258,7 +258,7 @@ class OwnSession(ABC):
         except BaseException as error:
             failure = None
             if isinstance(error, Exception) and not isinstance(error, ChunkmillError):
-                failure = start_error(self._master, self._asked, error, self.said())  # while Java can be asked
+                failure = start_error(self._master, self._asked, error, self.said())  # while Java still answers
             self._clear()
             if failure is None:
                 raise

@@ -142,7 +142,7 @@ def stop_session() -> None:
 
 
 def session_is_ours(spark: SparkSession) -> bool:
-    """Whether this session was made here, or the one that it shares its context with."""
+    """Return whether this session was made here, or the one that it shares its context with."""
     if _own is None or _own.process != os.getpid():
         return False
     return share_a_context(spark, _own.made.session)
@@ -155,7 +155,7 @@ def said_by_cluster() -> str:
 
 
 def session_is_there() -> bool:
-    """Whether a session runs, the user's or ours, or ours is being started."""
+    """Return whether a session runs, the user's or ours, or ours is being started."""
     return active_session() is not None or _running() is not None
 
 

@@ -58,17 +58,19 @@ def wanted_master(master: str | None, conf: Mapping[str, str] | None) -> str:
 
 
 def is_local(master: str) -> bool:
-    """Whether driver and workers are on this machine, in one JVM."""
+    """Return whether driver and workers are on this machine, in one JVM."""
     return re.fullmatch(r"local(\[.*\])?", master) is not None
 
 
 def runs_here(master: str) -> bool:
-    """Whether the workers are on this machine: in one JVM, or in several that Spark starts (``local-cluster[…]``)."""
+    """Return whether the workers are on this machine: in one JVM, or in several that Spark starts
+    (``local-cluster[…]``).
+    """
     return is_local(master) or re.fullmatch(r"local-cluster\[.*\]", master) is not None
 
 
 def starts_directly(master: str) -> bool:
-    """Whether the JVM can be started here without Spark's launcher scripts.
+    """Return whether the JVM can be started here without Spark's launcher scripts.
 
     They are left out for local and standalone masters, unless the user has told them something that only they
     understand (``PYSPARK_SUBMIT_ARGS``, another ``SPARK_HOME``, a ``spark-env.sh``).
@@ -142,7 +144,7 @@ def worker_path() -> str:
 
 
 def is_nameless() -> bool:
-    """Whether the user has a number alone, as in a container: no name, and no home that Java knows."""
+    """Return whether the user has a number alone, as in a container: no name, and no home that Java knows."""
     if os.name != "posix":
         return False
     import pwd

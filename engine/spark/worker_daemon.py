@@ -133,7 +133,7 @@ def take_over(listener_number: int) -> bool:
     sys.argv[1:] = request["arguments"]
     os.chdir(request["folder"])
     asker.sendall(os.getpid().to_bytes(4, "big"))
-    # The socket stays open, and tells by its end that this process has ended.
+    # The socket stays open: its end shows that this process has ended.
     asker.detach()
     return True
 

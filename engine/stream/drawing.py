@@ -101,7 +101,7 @@ class Layers:
 
 
 def layers_of(graph: Graph) -> Layers:
-    """Give every box a column and a row, and every arrow its bends."""
+    """Assign every box a column and a row, and every arrow its bends."""
     column = _columns(graph)
     ways: list[tuple[int, ...]] = []
     knots = list(column)

@@ -193,7 +193,7 @@ class FrameRequest(Operator):
         return UsageError(f"the stream has {what} that has rows{self._times}", hint=f"{near}{_HINT}")
 
     def _overlaps(self, chunk: Chunk) -> bool:
-        """Whether a chunk may have rows within the times, by its header."""
+        """Return whether a chunk may have rows within the times, by its header."""
         line = None if self.index is None else timeline_called(self.index, chunk.timeline_names)
         if line is None:
             return True

@@ -91,7 +91,7 @@ class ContentFilter:
         return list(self._exprs)
 
     def matches(self, entity_path: str) -> bool:
-        """Whether the entity (canonical path) is included."""
+        """Return whether the entity (canonical path) is included."""
         is_included = self._known.get(entity_path)
         if is_included is None:
             is_included = self._known[entity_path] = self._decide(entity_path)
@@ -249,7 +249,7 @@ class Selection:
         return cls(None if content is None else content_filter(content), has_timeline, is_static, names)
 
     def matches(self, chunk: Chunk | ChunkKind) -> bool:
-        """Whether the chunk predicates hold."""
+        """Return whether the chunk predicates hold."""
         if self.content is not None and not self.content.matches(chunk.entity_path):
             return False
         if self.is_static is not None and chunk.is_static != self.is_static:
@@ -387,7 +387,7 @@ class Step:
     is_sink: bool
 
     def fate(self, kind: ChunkKind) -> tuple[Fate, tuple[int, ...]]:
-        """The step of a chain: what becomes of a chunk in it, and which steps it then goes to."""
+        """Return the fate of a chunk in this step of a chain, and the steps that it goes to next."""
         if self.selection is not None:
             selected, rest = self.selection.fates(kind)
             if Fate.LOOKED_INTO in (selected, rest):

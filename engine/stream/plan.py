@@ -369,7 +369,7 @@ def executor_of(given: str | None, *sinks: Node) -> str:
 
 
 def calls_functions(sink: Node) -> bool:
-    """Whether functions of the user's feed a node."""
+    """Return whether functions of the user's feed a node."""
     operators = [node.operator for node in nodes_of(sink) if isinstance(node, OperatorNode)]
     return any(isinstance(operator, Map | FlatMap) for operator in operators)
 
@@ -449,7 +449,7 @@ def _extent(source: Source[Any], splits: int, size: int) -> str:
 
 
 def _tree(node: Node, depth: int, shown: set[Node]) -> Iterator[str]:
-    """The sink first, what feeds it below, deeper; what feeds a split, where the split comes first."""
+    """Yield the sink first, its upstream nodes below and deeper. A split has its upstream nodes at its first place."""
     if node in shown:
         yield f"{'  ' * depth}{_line(node)}, as above"
         return
@@ -484,7 +484,7 @@ def _touching(sink: Node) -> Iterator[str]:
 
 
 def decodes(node: Node) -> bool:
-    """Whether a node looks into payloads, or only at headers."""
+    """Return whether a node looks into payloads, or only at headers."""
     if isinstance(node, OperatorNode):
         operator = node.operator
         return not isinstance(operator, Filter) or operator.selection.components is not None
