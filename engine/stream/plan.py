@@ -472,15 +472,10 @@ def _line(node: Node) -> str:
 
 
 def _decoding(sink: Node) -> str:
-    touching = sorted(set(_touching(sink)))
-    if not touching:
+    decoding = sorted({_line(node) for node in nodes_of(sink) if decodes(node)})
+    if not decoding:
         return "passed through undecoded wherever the source keeps them encoded"
-    return "decoded by " + "; ".join(touching)
-
-
-def _touching(sink: Node) -> Iterator[str]:
-    """The operators that look into payloads."""
-    return (_line(node) for node in nodes_of(sink) if decodes(node))
+    return "decoded by " + "; ".join(decoding)
 
 
 def decodes(node: Node) -> bool:
