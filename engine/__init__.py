@@ -1,6 +1,6 @@
 """The core of chunkmill: chunks, streams over them, stores of them, and how they run on Spark.
 
-The names below are loaded when they are first used, so that a program that needs little starts quickly.
+The names below are loaded on first use, so that a program that needs little starts quickly.
 """
 
 from .lazy_names import lazy_names, name_terminals

@@ -106,7 +106,7 @@ class ChunkmillError(Exception):
 
 
 class ReadError(ChunkmillError, RuntimeError):
-    """A source holds bytes that are not what its format promises."""
+    """A source holds bytes that violate its format."""
 
     code = "chunkmill.read"
 
@@ -160,7 +160,7 @@ class CommitUnknownError(WriteError):
 
 
 class SameRecordingError(ChunkmillError, ValueError):
-    """Two files contain recordings with the same id, and replacing was not asked for."""
+    """Two files contain recordings with the same id, without a request to replace one."""
 
     code = "chunkmill.same-recording"
 
@@ -172,7 +172,7 @@ class RegistrationError(ChunkmillError, ValueError):
 
 
 class SchemaConflictError(ChunkmillError, ValueError):
-    """A column of a recording has a type that does not go with that of others."""
+    """A column of a recording has a type that conflicts with another recording's."""
 
     code = "chunkmill.schema-conflict"
 
@@ -293,13 +293,13 @@ class SelectorSyntaxError(UsageError):
 
 
 class PinnedViewError(UsageError, RuntimeError):
-    """A view is asked to follow a source whose rows cannot be known again in another version."""
+    """A view is to follow a source whose rows cannot be identified in another version."""
 
     code = "chunkmill.pinned_view"
 
 
 class UnsupportedCallError(UsageError, NotImplementedError):
-    """A method that is there, called with what it does not offer."""
+    """An existing method, called with arguments that it does not support."""
 
     code = "chunkmill.unsupported_call"
 
@@ -320,7 +320,7 @@ def extra_command(*extras: str) -> str:
 
 
 class SessionError(ChunkmillError, RuntimeError):
-    """A Spark session was lost while it ran, or could not do what it was asked for."""
+    """A Spark session was lost while it ran, or could not meet a request."""
 
     code = "chunkmill.session"
 
@@ -338,7 +338,8 @@ class SessionStartError(SessionError):
 
 
 def check_argument(name: str, value: object, *kinds: type) -> None:
-    """Raise ``TypeError`` for the argument ``name`` where its value is of none of ``kinds``; the first of them is told.
+    """Raise ``TypeError`` if the value of the argument ``name`` is of none of ``kinds``; the message names the first of
+    them.
 
     >>> check_argument("path", 5, str, type(None))
     Traceback (most recent call last):
@@ -410,8 +411,8 @@ def error_from_dict(data: dict[str, Any]) -> ChunkmillError:
 
 
 def _rebuild(leaf: type[ChunkmillError], data: dict[str, Any]) -> ChunkmillError:
-    known = ("path", "offset", "hint", "transient") if leaf is ChunkmillError else data.keys() - {"code", "message"}
-    return leaf(data["message"], **{key: data[key] for key in known})
+    names = ("path", "offset", "hint", "transient") if leaf is ChunkmillError else data.keys() - {"code", "message"}
+    return leaf(data["message"], **{key: data[key] for key in names})
 
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}

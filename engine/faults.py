@@ -1,11 +1,11 @@
-"""Fault points: the named places at which a durable step may be cut, for tests that cut it there.
+"""Fault points: named places at which tests can cut a durable step.
 
-``reach("version.publish")`` does nothing, unless the environment variable ``CHUNKMILL_FAULTS`` plans something for
-that point: ``POINT:KIND[:NTH]``, several with commas. Kinds: ``kill`` (SIGKILL to this process), ``exception``
-(a ``RuntimeError``), ``enospc`` (an ``OSError`` as of a full disk), ``torn`` (the file that was just written is cut to
+``reach("version.publish")`` does nothing, unless the environment variable ``CHUNKMILL_FAULTS`` plans something for that
+point: ``POINT:KIND[:NTH]``, several with commas. Kinds: ``kill`` (SIGKILL to this process), ``exception`` (a
+``RuntimeError``), ``enospc`` (an ``OSError`` as of a full disk), ``torn`` (the file that was just written is cut to
 half its length, then SIGKILL), ``stop`` (SIGTERM, then on). The plan fires at the ``NTH`` time (default 1) that any
-process of the run reaches the point; how often it was reached is counted in the folder ``CHUNKMILL_FAULTS_LOG``, where
-every point that was reached leaves a file of its name.
+process of the run reaches the point; its hits are counted in the folder ``CHUNKMILL_FAULTS_LOG``, where every
+point that was reached leaves a file of its name.
 """
 
 from __future__ import annotations

@@ -16,7 +16,8 @@ def name_terminals(package: str, homes: Mapping[str, str]) -> None:
 
 
 def terminal(name: str) -> Callable[..., Any]:
-    """Return what a method calls that is implemented above its own package, such as ``LazyChunkStream.collect``.
+    """Return the function behind a method that is implemented above its own package, such as
+    ``LazyChunkStream.collect``.
 
     Imports point down, so the packages above name it themselves, before anything below them can be imported.
     """

@@ -1,7 +1,7 @@
-"""Limits of what a file can demand, helpers that read within them, and settings of glibc's allocator.
+"""Limits on the demands of a file, helpers that read within them, and settings of glibc's allocator.
 
-A length, a count or a depth that comes from a file is compared with one of these (and with the bytes that are
-left in the file) before memory is taken for it.
+A length, a count or a depth from a file is compared with one of these (and with the bytes left in the file) before
+memory is allocated for it.
 """
 
 from __future__ import annotations
@@ -97,7 +97,9 @@ MAX_LANDING_FILE: Final = 1024 * MIB
 
 
 def read_exact(file: BinaryIO, size: int, *, path: str, what: str) -> bytes:
-    """Read exactly ``size`` bytes from where ``file`` stands, or raise a :class:`ReadError` saying what was cut."""
+    """Read exactly ``size`` bytes from the position of ``file``, or raise a :class:`ReadError` that names the missing
+    part.
+    """
     start = file.tell()
     data = file.read(size)
     if len(data) != size:
@@ -118,7 +120,7 @@ def read_sized(file: BinaryIO, size: int, *, path: str, what: str, file_size: in
 
 
 def check_limit(value: int, cap: int, *, path: str, offset: int | None, what: str) -> int:
-    """Return ``value`` if it lies in ``0..cap``, else raise a :class:`ReadError`."""
+    """Return ``value`` if it is in ``0..cap``, else raise a :class:`ReadError`."""
     if not 0 <= value <= cap:
         raise ReadError(
             f"{what} is {value:,}, more than the {max(cap, 0):,} possible here",
@@ -136,7 +138,7 @@ def check_expansion(compressed: int, uncompressed: int, *, path: str, offset: in
 
 
 def is_text(name: str) -> bool:
-    """Whether a name from outside is text that can be written: with half a pair of surrogates, it is not UTF-8."""
+    """Return whether a name from outside is valid text: with half a pair of surrogates, it is not UTF-8."""
     try:
         name.encode()
     except UnicodeEncodeError:
@@ -179,15 +181,14 @@ def keep_freed_memory(arenas: int | None = None, most: int = 64 << 20) -> None:
 def let_glibc_serve_arrow() -> None:
     """Let Arrow take its memory from glibc; call it before anything imports pyarrow.
 
-    Arrow's own pool, mimalloc, keeps what was freed for the thread that had it, and gives back nothing of other
-    threads: 400 MiB for each handler that decompressed 200 (``tests/fuzz/bombs_at_once.py``). A pool that the
-    environment names stays.
+    Arrow's own pool, mimalloc, keeps freed memory for its thread, and gives back nothing of other threads: 400 MiB for
+    each handler that decompressed 200 (``tests/fuzz/bombs_at_once.py``). A pool that the environment names stays.
     """
     os.environ.setdefault(_ARROW_POOL, "system")
 
 
 def give_back_freed_memory() -> None:
-    """Give what was freed, and is kept for later, back to the system: that of Arrow's pool, and that of glibc."""
+    """Return to the system the freed memory that Arrow's pool and glibc keep for later."""
     import pyarrow as pa
 
     pool = pa.default_memory_pool()

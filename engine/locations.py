@@ -43,12 +43,12 @@ def true_place(location: str | os.PathLike[str]) -> str:
     >>> true_place("s3a://fleet/lake/"), true_place("s3://fleet/lake")
     ('s3:/fleet/lake', 's3:/fleet/lake')
     """
-    found = located(location)
-    return os.path.realpath(found) if isinstance(found, Path) else os.path.normpath(_S3A.sub("s3://", str(found)))
+    place = located(location)
+    return os.path.realpath(place) if isinstance(place, Path) else os.path.normpath(_S3A.sub("s3://", str(place)))
 
 
 def is_below(place: str, folder: str) -> bool:
-    """Whether a place is a folder, or in it; both as :func:`true_place` gives them.
+    """Return whether a place is a folder, or in it; both as :func:`true_place` gives them.
 
     >>> is_below("/lake/x", "/lake"), is_below("/lakes", "/lake")
     (True, False)
@@ -63,24 +63,26 @@ def reading_location(location: str | os.PathLike[str]) -> Location:
 
 
 def exists(location: Location) -> bool:
-    """Whether there is something under that path, or such an object. Raises ``ReadError`` where a store won't say."""
+    """Return whether there is something at that path, or such an object. Raises ``ReadError`` if a store does not
+    answer.
+    """
     if isinstance(location, ObjectUrl):
         return bucket_of(location).exists(location.key)
     return location.exists()
 
 
 def local_path(location: str | os.PathLike[str]) -> Path:
-    """The absolute path that ``location`` names, where only a local one will do.
+    """Return the absolute path that ``location`` names, for uses that need a local one.
 
     Raises ``UsageError`` for the URL of an object store, which would otherwise become a strange local folder.
     """
-    found = located(location)
-    if isinstance(found, ObjectUrl):
+    place = located(location)
+    if isinstance(place, ObjectUrl):
         raise UsageError(
-            f"{found} is not a local path, and only local paths can be used here",
+            f"{place} is not a local path, and only local paths can be used here",
             hint="Give a folder that all workers see.",
         )
-    return found
+    return place
 
 
 def files_below(
@@ -93,8 +95,8 @@ def files_below(
 ) -> Iterator[Path]:
     """The files with one of ``suffixes`` in a folder, by their names, and then those in the folders below it.
 
-    Names that begin with one of ``hidden`` are left out with all below them, and links to folders are not followed.
-    A folder that ``is_input`` comes as a whole. ``tell`` is given the paths that are passed over, and why.
+    Names that begin with one of ``hidden`` are left out with all below them, and links to folders are not followed. A
+    folder that ``is_input`` comes as a whole. ``tell`` gets the skipped paths, and the reasons.
     """
 
     def unlisted(error: OSError) -> None:

@@ -106,7 +106,7 @@ def panel(title: str, facts: Iterable[str] = (), *body: str) -> str:
 
 
 def panel_or_error(title: str, draw: Callable[[], str]) -> str:
-    """Give what ``draw`` makes of an object; where its file cannot be read, a panel that says what is wrong with it."""
+    """Return the drawing of an object by ``draw``; if its file cannot be read, a panel with the error."""
     try:
         return draw()
     except ChunkmillError as error:
@@ -121,7 +121,7 @@ def table(
     kind: str = "",
     most: int = MOST_ROWS,
 ) -> str:
-    """A table of the first ``most`` of ``rows``, of which there are ``count``; what is left out is said below it.
+    """Return a table of the first ``most`` of ``rows``, out of ``count``; a line below it says how many are left out.
 
     Nothing is drawn of a table without rows. ``kind`` is its class in :data:`STYLE`.
     """
@@ -164,7 +164,7 @@ def _cell(cell: Cell) -> str:
 
 
 def bar(part: float, tip: str = "") -> Html:
-    """A bar as long as the ``part`` (0 to 1) of the longest."""
+    """Return a bar as long as the ``part`` (0 to 1) of the longest."""
     return Html(f'<i style="width:{100 * min(max(part, 0.0), 1.0):.2f}%"{_tip(tip)}></i>')
 
 

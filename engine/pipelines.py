@@ -1,6 +1,6 @@
-"""Pipelines: functions from a stream to a stream, with what is known of where they come from.
+"""Pipelines: functions from a stream to a stream, with their known origin.
 
-Of a Python file each becomes a module of its own, whose code can be sent to workers that do not have it.
+A Python file becomes a module of its own, and its code can be sent to workers that do not have it.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ _NOT_ITS_OWN = (ReadError, WriteError, SessionError, MemoryError)
 class Pipeline:
     """A function that takes the stream of a recording and returns the stream to write; see :func:`load_pipeline`.
 
-    ``name`` is the function's, ``location`` the file that defines it (None where that is not known), ``function`` the
-    function itself.
+    ``name`` is the function's, ``location`` the file that defines it (None if unknown), ``function`` the function
+    itself.
 
     >>> Pipeline.of(lambda stream: stream.drop(content="/camera/**")).name
     '<lambda>'
@@ -66,7 +66,7 @@ class Pipeline:
         try:
             signature = inspect.signature(self.function)
         except (TypeError, ValueError):
-            return  # written in C, or not a plain function: calling it will tell
+            return  # written in C, or not a plain function: calling it will show
         try:
             signature.bind(None)
         except TypeError as error:
@@ -107,7 +107,7 @@ class Pipeline:
         return given
 
     def check_travels(self, stream: LazyChunkStream) -> None:
-        """Whether the functions of a stream that this pipeline made can be sent to Spark's workers.
+        """Check that the functions of a stream that this pipeline made can be sent to Spark's workers.
 
         Raises ``PipelineError`` for the first that cannot.
         """
@@ -177,7 +177,7 @@ class OwnCode:
         self._folder = file.parent if siblings else None
 
     def place_in(self, error: BaseException) -> CodeLine | None:
-        """The innermost line of this code that ``error`` passed; None where it passed none.
+        """Return the innermost line of this code that ``error`` passed, or None.
 
         An error that comes from a task has its traceback as text, in a note.
         """
@@ -206,8 +206,8 @@ def _passed(error: BaseException) -> Iterator[CodeLine]:
     for frame in traceback.extract_tb(error.__traceback__):
         yield CodeLine(frame.filename, frame.lineno or 1)
     for note in getattr(error, "__notes__", ()):
-        for found in _FRAME.finditer(note):
-            yield CodeLine(found["file"], int(found["line"]))
+        for match in _FRAME.finditer(note):
+            yield CodeLine(match["file"], int(match["line"]))
 
 
 _DEFAULT_NAME = "pipeline"
@@ -270,12 +270,12 @@ def _path_and_name(location: str | os.PathLike[str]) -> tuple[Path, str]:
 
 
 def _function(module: ModuleType, path: Path, name: str) -> Callable[[LazyChunkStream], LazyChunkStream]:
-    found = getattr(module, name, None)
-    if callable(found):
-        function: Callable[[LazyChunkStream], LazyChunkStream] = found
+    member = getattr(module, name, None)
+    if callable(member):
+        function: Callable[[LazyChunkStream], LazyChunkStream] = member
         return function
-    if found is not None:
-        raise UsageError(f"{name!r} is not a function but a {type(found).__name__!r} object", path=str(path))
+    if member is not None:
+        raise UsageError(f"{name!r} is not a function but a {type(member).__name__!r} object", path=str(path))
     others = [
         n
         for n, value in vars(module).items()
@@ -291,7 +291,7 @@ _numbers = itertools.count(1)
 
 
 class _SourceLoader(SourceFileLoader):
-    """Compiles the file as it stands: bytecode kept from a moment ago may be of an older text."""
+    """Compiles the current text of the file: bytecode from a moment ago may be of an older one."""
 
     def get_code(self, fullname: str) -> CodeType | None:
         path = self.get_filename(fullname)
@@ -302,9 +302,9 @@ class _SourceLoader(SourceFileLoader):
 def load_file(path: Path) -> ModuleType:
     """Run the file at the absolute ``path`` and give its module, under a name that no other has.
 
-    While it runs, its folder stands first on ``sys.path``, as for a script. Modules that it imports from there become
-    its own: another pipeline, or this one loaded again, imports them anew. Functions and classes of all of them travel
-    to workers with their code.
+    While it runs, its folder is first on ``sys.path``, as for a script. Modules that it imports from there become its
+    own: another pipeline, or this one loaded again, imports them anew. Functions and classes of all of them travel to
+    workers with their code.
 
     Raises ``PipelineError``, with the user's own line, where running it fails.
     """
@@ -360,7 +360,7 @@ def _folder_first(folder: Path) -> Iterator[None]:
 
 
 def _lies_in(module: ModuleType | None, folder: Path) -> bool:
-    """Whether a top-level module is a file, or a folder, directly in ``folder``."""
+    """Return whether a top-level module is a file, or a folder, directly in ``folder``."""
     if module is None or module.__name__ == "chunkmill":
         return False
     places = list(getattr(module, "__path__", ())) or [getattr(module, "__file__", None) or ""]
@@ -368,7 +368,7 @@ def _lies_in(module: ModuleType | None, folder: Path) -> bool:
 
 
 def _look_at_imports(path: Path) -> None:
-    """Python gives a module that is loaded already, whatever lies beside the file.
+    """Check imported modules that are loaded already: Python uses these, whatever is beside the file.
 
     One of the file's folder travels by value like the others; one from elsewhere is refused instead of being used.
     """

@@ -1,4 +1,4 @@
-"""Reports of runs: figures, where the time went, and an HTML page that shows it."""
+"""Reports of runs: figures, times by phase, and an HTML page that shows them."""
 
 from __future__ import annotations
 
@@ -182,10 +182,10 @@ class RunReport:
 
     def to_dict(self) -> dict[str, Any]:
         """All figures, as JSON has them."""
-        found = asdict(self)
+        figures = asdict(self)
         for name in ("sizes_in", "sizes_out"):
-            found[name] = {str(bits): count for bits, count in found[name]["counts"].items()}
-        return {"version": REPORT_VERSION, **found, "skew": self.skew}
+            figures[name] = {str(bits): count for bits, count in figures[name]["counts"].items()}
+        return {"version": REPORT_VERSION, **figures, "skew": self.skew}
 
     def to_json(self) -> str:
         """The report as JSON, with ``version`` 1."""
@@ -203,7 +203,7 @@ class RunReport:
 
 
 def save_report(report: RunReport, path: str | Path) -> None:
-    """Write the report: as a page that shows it where the name ends with ``.html``, else as JSON (``.json``).
+    """Write the report: as an HTML page if the name ends with ``.html``, else as JSON (``.json``).
 
     Raises ``UsageError`` for another ending, ``WriteError`` where it cannot be written.
     """

@@ -2,14 +2,14 @@
 
 The stage makes a context for each task, and takes each step of the task within it. What runs there finds it by
 :func:`current`: lenses, lazy payloads and functions of users are called in ways that have no room for an argument. So
-this is the one state of the core that changes while a task runs; between two steps it is as before, so that runs whose
-results are taken in turns don't see each other's.
+this is the one state of the core that changes while a task runs; between two steps it is as before, so that runs with
+interleaved results don't see each other's.
 
 The clock has the phases of the task's time, which exclude each other. A phase is entered around work that does not
-yield, so that whoever consumes a generator is not charged to it.
+yield, so that the consumer of a generator is not charged to it.
 
 A task closes the generators of users that it began (:func:`held`) when it ends, however it ends: an exception keeps the
-frames that it went through, and with them generators that were not taken to their end.
+frames that it went through, and with them unfinished generators.
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ class TaskContext:
         return self.things.get(kind)
 
     def own(self, kind: type[K]) -> K:
-        """The thing of this type, made when it is first asked for."""
+        """Return the task's object of this type, made on first use."""
         return _made(self.things, kind)
 
     def run(self, items: Iterable[T]) -> Generator[T, None, Any]:
-        """Give ``items``, and return what a generator returns; each is made within this context.
+        """Yield ``items``, each made within this context, and return the value that a generator returns.
 
         At the end ``items`` is closed, and every generator that is :func:`held`, within this context or one in it.
         """
@@ -142,7 +142,7 @@ _thread = _Thread()
 
 
 def as_task(items: Iterable[T]) -> Generator[T, None, Any]:
-    """Give ``items`` as a task makes them: within a context of its own, at whose end :func:`held` generators close."""
+    """Run ``items`` as a task does: in a context of its own, with :func:`held` generators closed at its end."""
     return TaskContext().run(items)
 
 
@@ -185,7 +185,7 @@ def _held(remaining: Iterator[T], close: Callable[[], None]) -> Iterator[T]:
 
 
 def lasting(kind: type[K]) -> K:
-    """The memory of this type that one task after the other uses in this thread, made when it is first asked for.
+    """Return the memory of this type for the tasks of this thread, made on first use.
 
     Nothing depends on what is in it: buffers, and what was found out before.
     """
@@ -193,14 +193,14 @@ def lasting(kind: type[K]) -> K:
 
 
 def _made(things: dict[type, Any], kind: type[K]) -> K:
-    found: K | None = things.get(kind)
-    if found is None:
-        found = things[kind] = kind()
-    return found
+    instance: K | None = things.get(kind)
+    if instance is None:
+        instance = things[kind] = kind()
+    return instance
 
 
 def _forget() -> None:
-    """Begin anew in a forked process, which must not go on where its parent is."""
+    """Begin anew in a forked process, which must not continue its parent's context."""
     _thread.context, _thread.memory = _NoTask(), {}
 
 
@@ -235,7 +235,7 @@ class Clock:
         self._last = 0.0
 
     def enter(self, name: str) -> None:
-        """Begin a phase inside of the one that runs, which stands still until this one ends."""
+        """Begin a phase inside the running one, which pauses until this one ends."""
         now = time.perf_counter()
         if self._stack:
             self.seconds[self._stack[-1]] += now - self._last
@@ -302,7 +302,7 @@ def _timed(items: Iterator[T], name: str, clock: Clock) -> Iterator[T]:
 class Fetches:
     """Reads of files and requests to object stores, of one task; threads that read ahead count, too.
 
-    ``pieces`` were asked for, ``requests`` were made for them, and ``bytes`` came.
+    ``pieces`` were requested by callers, ``requests`` were sent for them, and ``bytes`` arrived.
     """
 
     __slots__ = ("_lock", "bytes", "pieces", "requests")
@@ -348,5 +348,5 @@ def came_in(size: int) -> None:
 
 
 def is_measuring() -> bool:
-    """Whether :func:`came_in` is heard, so that a size need not be computed for nobody."""
+    """Return whether :func:`came_in` is heard, so that a size need not be computed for nobody."""
     return find(Clock) is not None

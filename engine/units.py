@@ -20,7 +20,7 @@ def counted(number: int, noun: str) -> str:
 
 
 def utc_time(seconds: float, precision: str = "milliseconds") -> str:
-    """Seconds since 1970 as RFC 3339 writes them. Raises what ``datetime`` raises where no calendar has them.
+    """Return seconds since 1970 in RFC 3339. Raises the error of ``datetime`` if no calendar has them.
 
     >>> utc_time(1.5), utc_time(0, "seconds")
     ('1970-01-01T00:00:01.500Z', '1970-01-01T00:00:00Z')
@@ -91,11 +91,11 @@ def seconds_of(given: float | str) -> float:
     (10.0, 300.0, 5400.0, 0.2)
     """
     if isinstance(given, str):
-        found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*", given.lower())
-        unit = None if found is None else _SECONDS.get(found[2], _SECONDS.get(found[2].removesuffix("s")))
-        if found is None or unit is None:
+        match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*", given.lower())
+        unit = None if match is None else _SECONDS.get(match[2], _SECONDS.get(match[2].removesuffix("s")))
+        if match is None or unit is None:
             raise UsageError(f"{given!r} is not a duration", hint="Write it like 500ms, 10s, 5 minutes or 1h.")
-        return float(found[1]) * unit
+        return float(match[1]) * unit
     if not math.isfinite(given) or given < 0:
         raise UsageError(f"{given!r} is not a duration", hint="Give seconds, 0 or more.")
     return float(given)
@@ -166,7 +166,7 @@ def bytes_of(text: str) -> int:
     >>> bytes_of("2GB"), bytes_of("1.5 MiB"), bytes_of("4096")
     (2000000000, 1572864, 4096)
     """
-    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]i?)?b?\s*", text.lower())
-    if found is None or (found[2] or "") not in _BYTES:
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]i?)?b?\s*", text.lower())
+    if match is None or (match[2] or "") not in _BYTES:
         raise UsageError(f"{text!r} is not a size", hint="Write it like 500MB, 2GB or 1GiB.")
-    return int(float(found[1]) * _BYTES[found[2] or ""])
+    return int(float(match[1]) * _BYTES[match[2] or ""])

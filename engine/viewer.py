@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 def rerun_sdk(wanted_by: str) -> Any:
     """The module ``rerun`` with its submodule ``experimental``.
 
-    Raises ``ImportError``, with the command that installs it, where rerun-sdk is missing or older than 0.33.
+    Raises ``ImportError``, with the command that installs it, if rerun-sdk is missing or older than 0.33.
     """
     try:
         import rerun
@@ -258,15 +258,15 @@ class ViewerClient:
     def save_screenshot(self, file_path: str, view_id: str | UUID | None = None) -> None:
         """Save a picture of the viewer, or of one view of it, as ``file_path`` on the viewer's own machine.
 
-        Raises ``TimeoutError`` where the viewer does not answer within 15 s, ``ConnectionError`` where it cannot.
+        Raises ``TimeoutError`` if the viewer does not answer within 15 s, ``ConnectionError`` if it cannot.
         """
         self._client.save_screenshot(file_path, view_id)
 
     def quit(self, *, wait: bool = True, timeout: float = 5.0) -> None:
-        """End the viewer that was spawned. Where there is none (any more), warns (``UserWarning``) and does nothing.
+        """End the viewer that was spawned. Without a running one, warn (``UserWarning``) and do nothing.
 
-        With ``wait`` returns when it has ended. ``timeout`` are the seconds that it gets for that, before it is killed
-        (by rerun-sdk 0.41 and newer), and again after that.
+        With ``wait`` returns when it has ended. ``timeout`` is the seconds that it has to quit before it is killed (by
+        rerun-sdk 0.41 and newer), and again after that.
 
         Raises ``RuntimeError`` if it is still running then.
         """

@@ -1,8 +1,8 @@
 """A landing folder as a streaming source: ``spark.readStream.format("chunkmill").load("landing/")``.
 
-Its batches are the entries of a landing log, as those of an ingestion are: which files are settled, and which entry
-they are in, is written down before Spark hears of them. An offset is the number of an entry, and the log that it is
-of, so that a checkpoint says by itself where its log is. Guarantee: a batch that is run again is of the same files.
+Its batches are the entries of a landing log, as those of an ingestion are: the settled files, and their entry, are
+written down before Spark learns of them. An offset is the number of an entry and the name of its log, so that a
+checkpoint identifies its log. Guarantee: a batch that is run again is of the same files.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ logger = logging.getLogger("chunkmill")
 class Watch:
     """The options of a stream, checked: the landing folder, and when its files are taken.
 
-    ``log`` is where the landing log lies; None: in the landing folder, under a name of its own for each query.
+    ``log`` is the place of the landing log; None: in the landing folder, under a name of its own for each query.
     """
 
     folder: str
@@ -104,7 +104,7 @@ class _Arrivals:
         self._next = time.monotonic()
 
     def look(self) -> None:
-        """Offer what has arrived, unless that was done a moment ago."""
+        """Offer new files, unless that happened a moment ago."""
         if time.monotonic() >= self._next:
             self._next = time.monotonic() + self._watch.every
             self.landing.offer()
@@ -151,7 +151,7 @@ class LandingStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 (Spark's name)
         """The beginning of a query without a checkpoint: before the first entry of a log of its own.
 
-        Raises ``UsageError`` where the log that was named is that of another query, which has merged entries.
+        Raises ``UsageError`` if the named log belongs to another query, with merged entries.
         """
         if self._watch.log is not None and self._of(self._name).log.merged:
             raise UsageError(
@@ -164,7 +164,7 @@ class LandingStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict[str, Any] | None = None, limit: Any = None) -> dict[str, Any]:  # noqa: ARG002, N802
         """The next entry after ``start`` if there is one, which is looked for.
 
-        Raises ``SourceMissingError`` where there is no landing folder, ``ReadError`` where the log is torn.
+        Raises ``SourceMissingError`` if the landing folder is missing, ``ReadError`` if the log is torn.
         """
         with noting_task(self._watch.folder):
             if start is None and self._watch.log is None:
@@ -177,18 +177,18 @@ class LandingStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 arrivals.take_what_is_there()
             elif begun is None or arrivals.log.newest() <= begun:
                 arrivals.look()
-            known = None if begun is None else {"entry": begun}
-            return {"log": log, **arrivals.entries.latestOffset(known)}
+            previous = None if begun is None else {"entry": begun}
+            return {"log": log, **arrivals.entries.latestOffset(previous)}
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 (Spark's name)
-        """Give no more than what is there at the next look."""
+        """Limit the stream to the files present at the next look."""
         self._takes_what_is_there = True
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """The tasks over the files of the entries.
 
-        A file that is gone or was changed since it was offered is passed over, and offered again as what it is now.
-        Raises ``ReadError`` where one is damaged, unless these are to be ignored.
+        A file that vanished or changed since it was offered is skipped, and offered again in its present state. Raises
+        ``ReadError`` where one is damaged, unless these are to be ignored.
         """
         # A batch that is run again may be begun anew by a process that has another name for the log in mind.
         arrivals = self._of(str(end["log"]))
@@ -231,7 +231,7 @@ class LandingStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 )
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Merge entries of the log that are done, where that is worth it."""
+        """Merge done entries of the log, if that pays."""
         self._of(str(end["log"])).landing.compact(int(end["entry"]))
 
     def _tasks(self, path: str) -> Sequence[ChunkTask]:

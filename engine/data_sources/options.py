@@ -1,4 +1,4 @@
-"""The options of the data sources, checked: what is read, and of that what is wanted."""
+"""The options of the data sources, checked: the inputs, and the requested part of them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def source_name(row: Format | None) -> str:
     return NAME if row is None else f"{NAME}.{row.name}"
 
 
-class Wanted(NamedTuple):
+class PushedFilter(NamedTuple):
     """A filter that Spark pushed down: chunks of these entities, or static (or temporal) ones; None: all.
 
     Or rows whose column of times ``time`` is from ``start`` to before ``end``, as the timeline counts; None: open.
@@ -48,8 +48,8 @@ class Request:
     """The options of a data source, checked. ``columns`` are in the order of the schema.
 
     ``row`` is the format, None for whatever a file is; ``given`` holds the options of formats, by their names.
-    ``frame`` is what is asked for where rows are values; then ``columns`` are those of the option, if any, times are
-    ``nanoseconds`` or Spark's own, and ``schema_from`` is the recording that says what there is, if it is not all.
+    ``frame`` is the request for rows of values; then ``columns`` are those of the option, if given, times are
+    ``nanoseconds`` or Spark's own, and ``schema_from`` is the recording that defines the columns, unless all do.
     """
 
     row: Format | None
@@ -60,20 +60,22 @@ class Request:
     frame: FrameRequest | None = None
     nanoseconds: bool = False
     schema_from: str | None = None
-    pushed: tuple[Wanted, ...] = field(default=())
+    pushed: tuple[PushedFilter, ...] = field(default=())
 
     @classmethod
     def of(cls, row: Format | None, options: Mapping[str, str], more: Sequence[str] = ()) -> Request:
-        """Check the options given to a data source, of which others look at ``more``. Raises ``UsageError``."""
+        """Check the options given to a data source; those named in ``more`` are handled elsewhere. Raises
+        ``UsageError``.
+        """
         own = {o.name.lower(): o for o in (all_options() if row is None else row.options) if o.parse is not None}
         is_values = "topic" in options or "contents" in options
         shape = VALUES if is_values else ("content", "payload")
-        known = ("path", "paths", "topic", "contents", "columns", *shape, *more, *own)
-        unknown = sorted(set(options) - {name.lower() for name in known})
+        names = ("path", "paths", "topic", "contents", "columns", *shape, *more, *own)
+        unknown = sorted(set(options) - {name.lower() for name in names})
         if unknown:
             raise UsageError(
                 f"{source_name(row)} has no option {', '.join(map(repr, unknown))}",
-                hint=f"Options: {', '.join(known)}.",
+                hint=f"Options: {', '.join(names)}.",
             )
         paths = (*json.loads(options.get("paths", "[]")), *filter(None, [options.get("path")]))
         if not paths:
@@ -87,7 +89,7 @@ class Request:
         """The same with the columns of a schema that the user gave."""
         return replace(self, columns=_known(names))
 
-    def pushing(self, wanted: Wanted) -> Request:
+    def pushing(self, wanted: PushedFilter) -> Request:
         """The same with one more filter."""
         return replace(self, pushed=(*self.pushed, wanted))
 
@@ -123,7 +125,7 @@ def _moment(text: str | None) -> int | str | None:
 
 
 def is_whole(text: str) -> bool:
-    """Whether a text is a whole number: nanoseconds, or a number of a sequence.
+    """Return whether a text is a whole number: nanoseconds, or a number of a sequence.
 
     >>> [is_whole(text) for text in ("5", "-5", "--5", "2024-05-01")]
     [True, True, False, False]
@@ -138,7 +140,7 @@ def _columns(options: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def flag(name: str, options: Mapping[str, str]) -> bool:
-    """The value of an option that is ``true`` or ``false``, which it is when not given. Raises ``UsageError``."""
+    """Return the value of an option that is ``true`` or ``false`` (the default). Raises ``UsageError``."""
     text = options.get(name.lower(), "false").strip().lower()
     if text not in ("true", "false"):
         raise UsageError(f"option {name!r}: expected 'true' or 'false', got {text!r}")

@@ -42,7 +42,7 @@ from ..spark import arrow_of, spark_array, spark_form, spark_schema
 from ..stream import ContentFilter, FrameRequest, LazyChunkStream, Plan, framed, task_plan, value_columns
 from ..task_context import as_task
 from ..units import counted
-from .options import Request, Wanted
+from .options import PushedFilter, Request
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -59,7 +59,7 @@ class ChunkTask(InputPartition):
     work: Work
 
     def batches(self, request: Request) -> Iterator[pa.RecordBatch]:
-        """The rows of its chunks, with the columns that are asked for."""
+        """Yield the rows of its chunks, with the requested columns."""
         columns = request.columns
         with noting_task(self.work.tasks[0].label):
             ids = {"application_id": self.store.application_id, "recording_id": self.store.recording_id}
@@ -76,15 +76,15 @@ class ChunkTask(InputPartition):
 
 def chunk_tasks(paths: Iterable[str], request: Request) -> list[ChunkTask]:
     """The tasks over some files, numbered through."""
-    found: list[ChunkTask] = []
+    tasks: list[ChunkTask] = []
     plans: list[Plan] = []
     for path in paths:
         with noting_task(path):
             for store, stream in recordings_of(path, request):
                 plans.append(task_plan(narrowed(stream, request)))
-                found += [ChunkTask(len(found) + i, path, store, w) for i, w in enumerate(plans[-1].singles())]
+                tasks += [ChunkTask(len(tasks) + i, path, store, w) for i, w in enumerate(plans[-1].singles())]
     warn_of_nothing(plans)
-    return found
+    return tasks
 
 
 def warn_of_nothing(plans: Sequence[Plan]) -> None:
@@ -101,8 +101,8 @@ class FilteredReader(DataSourceReader):
     def pushFilters(self) -> Callable[[list[Filter]], list[Filter]]:  # noqa: N802 (Spark's name)
         """Take the filters of a query: what they exclude is not read.
 
-        Spark refuses a reader with a method of this name where a session has not turned filters on, which a data source
-        that was found by its name cannot know. So it finds that of its own class, which it calls where they are on.
+        Spark refuses a reader with a method of this name if a session has not turned filters on. A data source found by
+        its name cannot know that. So Spark sees the method of its own class, and that calls this one if filters are on.
         """
         take = functools.partial(self._take)
         take.__func__ = DataSourceReader.pushFilters  # type: ignore[attr-defined]
@@ -141,15 +141,15 @@ class ChunkFrameReader(FilteredReader):
         return filters
 
 
-def wanted_by(item: Filter) -> Wanted | None:
-    """The rows that a filter asks for, or more; None where it is of no use."""
+def wanted_by(item: Filter) -> PushedFilter | None:
+    """Return the rows that a filter selects, or more; None if it is of no use."""
     attribute, value = getattr(item, "attribute", None), getattr(item, "value", None)
     is_equal = isinstance(item, EqualTo | EqualNullSafe)
     if attribute == ("entity_path",):
         values: Any = value if isinstance(item, In) else (value,) if is_equal else ()
-        return Wanted(tuple(values)) if values and all(isinstance(v, str) for v in values) else None
+        return PushedFilter(tuple(values)) if values and all(isinstance(v, str) for v in values) else None
     if is_equal and attribute == ("is_static",) and isinstance(value, bool):
-        return Wanted(is_static=value)
+        return PushedFilter(is_static=value)
     if attribute is None or len(attribute) != 1 or isinstance(value, bool):
         return None
     first, last = _ticks(value)
@@ -158,7 +158,7 @@ def wanted_by(item: Filter) -> Wanted | None:
     starts = is_equal or isinstance(item, GreaterThan | GreaterThanOrEqual)
     ends = is_equal or isinstance(item, LessThan | LessThanOrEqual)
     bounds = (first if starts else None, last + 1 if ends else None)
-    return Wanted(None, None, attribute[0], *bounds) if starts or ends else None
+    return PushedFilter(None, None, attribute[0], *bounds) if starts or ends else None
 
 
 def _ticks(value: Any) -> tuple[int | None, int | None]:
@@ -177,10 +177,10 @@ def _ticks(value: Any) -> tuple[int | None, int | None]:
 def recordings_of(path: str, request: Request) -> Iterator[tuple[StoreEntry, LazyChunkStream]]:
     """The recordings of a file, each with the stream of what becomes rows; blueprints are none."""
     for name, file in _files_of(path, request):
-        found = [(s, stream) for s, stream in file.stores() if s is None or s.kind == "recording"]
-        if request.frame is not None and len(found) < 2:
-            found = [(found[0][0] if found else None, file.values())]
-        for store, stream in found or [(None, file.stream())]:
+        recordings = [(s, stream) for s, stream in file.stores() if s is None or s.kind == "recording"]
+        if request.frame is not None and len(recordings) < 2:
+            recordings = [(recordings[0][0] if recordings else None, file.values())]
+        for store, stream in recordings or [(None, file.stream())]:
             yield store or StoreEntry("recording", APPLICATION_ID, name), stream
 
 
@@ -199,7 +199,7 @@ def _files_of(path: str, request: Request) -> Iterator[tuple[str, RecordingFile]
 
 
 def _name_of(path: str, roots: Iterable[str]) -> str:
-    """The id of a recording whose file has none: the file's name, with the folders in which it lies below a root."""
+    """Return the id for a recording without one: the file's name with its folders below a root."""
     for root in roots:
         folder = str(located(root)).rstrip("/") + "/"
         if path.startswith(folder):
@@ -208,7 +208,7 @@ def _name_of(path: str, roots: Iterable[str]) -> str:
 
 
 def narrowed(stream: LazyChunkStream, request: Request) -> LazyChunkStream:
-    """A stream, of which only what is asked for is read."""
+    """Return a stream that reads only what is requested."""
     if request.content is not None:
         stream = stream.filter(content=request.content)
     for wanted in request.pushed:
@@ -219,7 +219,7 @@ def narrowed(stream: LazyChunkStream, request: Request) -> LazyChunkStream:
 
 
 def _exactly(entity_paths: Sequence[str]) -> ContentFilter | None:
-    """A filter for these entities; None where one of them is no canonical path, so that Spark's own filter decides."""
+    """Return a filter for these entities; None if one is no canonical path, so that only Spark's filter decides."""
     if any(re.search(r"(?<!\\)\s", path) for path in entity_paths):
         return None
     try:
@@ -252,8 +252,8 @@ def input_files(paths: Iterable[str], row: Format | None) -> list[str]:
     ``?``, ``[]`` and ``**``. Without a ``row``, for inputs of any format. Raises ``SourceMissingError`` where a path
     gives nothing.
     """
-    found = (one.path for path in paths for one in search_inputs(reading_location(path), row, _skipped))
-    return list(dict.fromkeys(map(_existing, found)))
+    locations = (entry.path for path in paths for entry in search_inputs(reading_location(path), row, _skipped))
+    return list(dict.fromkeys(map(_existing, locations)))
 
 
 def _existing(place: Location) -> str:
@@ -273,7 +273,7 @@ _Opened = tuple[str, StoreEntry, LazyChunkStream]
 
 
 def value_row_schema(request: Request) -> StructType:
-    """The columns of the rows that a request asks for. Raises ``UsageError`` where there is nothing of that kind."""
+    """Return the columns of the requested rows. Raises ``UsageError`` if there are none."""
     from pyspark.sql.types import StringType, StructField, StructType
 
     assert request.frame is not None
@@ -284,8 +284,8 @@ def value_row_schema(request: Request) -> StructType:
         raise SourceMissingError(error.message, path=error.path, hint=f"{error.hint} {hint}") from None
     names = request.frame.columns
     frame = request.frame if names is None else _without_recording(request.frame)
-    known = frame.schema(*_columns(_opened(paths, request), frame))
-    made = spark_schema(known.arrow, nanoseconds=request.nanoseconds)
+    columns = frame.schema(*_columns(_opened(paths, request), frame))
+    made = spark_schema(columns.arrow, nanoseconds=request.nanoseconds)
     first = [StructField(RECORDING, StringType())] if names is None or RECORDING in names else []
     return StructType([*first, *(column for column in made if not first or column.name != RECORDING)])
 
@@ -296,17 +296,17 @@ def _without_recording(frame: FrameRequest) -> FrameRequest:
 
 @dataclass(frozen=True)
 class ValueTask(ChunkTask):
-    """One Spark task whose rows are values: ``known`` of their columns are in the chunks, the others are null."""
+    """One Spark task whose rows are values. The chunks have the columns of ``value_schema``; the others are null."""
 
     frame: FrameRequest = field(default_factory=FrameRequest)
-    known: ValueSchema = field(default_factory=lambda: ValueSchema((), {}, frozenset()))
+    value_schema: ValueSchema = field(default_factory=lambda: ValueSchema((), {}, frozenset()))
     arrow: pa.Schema = field(default_factory=lambda: pa.schema([]))
 
     def batches(self, request: Request) -> Iterator[pa.RecordBatch]:  # noqa: ARG002 (it is in the frame)
         """The rows of its messages."""
         with noting_task(self.work.tasks[0].label):
             chunks = (chunk.data for chunk in minting(self.work.minter(0), self.work.run(0)))
-            for batch in self.known.batches(chunks, self.frame.bounds):
+            for batch in self.value_schema.batches(chunks, self.frame.bounds):
                 columns = [self._column(batch, column) for column in self.arrow]
                 yield pa.RecordBatch.from_arrays(columns, schema=self.arrow)
 
@@ -334,25 +334,28 @@ def value_tasks(schema: StructType, paths: Sequence[str], request: Request) -> l
         return []
     frame = _within_times(frame, columns[0], request)
     whole = frame.schema(*columns)
-    known = whole.select(name for name in names if _has(whole, name))
-    for one in known.arrow:
-        form = spark_form(one.type, nanoseconds=request.nanoseconds)
-        if form != arrow.field(one.name).type:
+    value_schema = whole.select(name for name in names if _has(whole, name))
+    for column in value_schema.arrow:
+        form = spark_form(column.type, nanoseconds=request.nanoseconds)
+        if form != arrow.field(column.name).type:
             raise UsageError(
-                f"column {one.name!r} is {form} in these recordings, and {arrow.field(one.name).type} in the schema",
+                f"column {column.name!r} is {form} in these recordings, "
+                f"and {arrow.field(column.name).type} in the schema",
                 path=paths[0],
                 hint="Read the two kinds of recordings separately, or give a schema with the columns that they share.",
             )
-    frame = replace(frame, columns=tuple(known.arrow.names))
-    found: list[ValueTask] = []
+    frame = replace(frame, columns=tuple(value_schema.arrow.names))
+    tasks: list[ValueTask] = []
     plans: list[Plan] = []
     for path, store, stream in opened:
         with noting_task(path):
             plans.append(task_plan(framed(stream, frame)))
             works = plans[-1].singles()
-            found += [ValueTask(len(found) + i, path, store, w, frame, known, arrow) for i, w in enumerate(works)]
+            tasks += [
+                ValueTask(len(tasks) + i, path, store, w, frame, value_schema, arrow) for i, w in enumerate(works)
+            ]
     warn_of_nothing(plans)
-    return found
+    return tasks
 
 
 @dataclass(frozen=True, slots=True)
@@ -360,7 +363,7 @@ class ValueJob:
     """Rows of the values that each task of a work gives, in Spark's types."""
 
     work: Work
-    known: ValueSchema
+    value_schema: ValueSchema
     bounds: TimeBounds | None
     arrow: pa.Schema
 
@@ -368,27 +371,27 @@ class ValueJob:
         """The rows of one task."""
         with noting_task(self.work.tasks[index].label):
             chunks = (chunk.data for chunk in minting(self.work.minter(index), self.work.run(index)))
-            for batch in self.known.batches(chunks, self.bounds):
+            for batch in self.value_schema.batches(chunks, self.bounds):
                 columns = [spark_array(c, field.type) for c, field in zip(batch.columns, self.arrow, strict=True)]
                 yield pa.RecordBatch.from_arrays(columns, schema=self.arrow)
 
 
-def value_frame(work: Work, known: ValueSchema, bounds: TimeBounds | None, spark: SparkSession) -> DataFrame:
+def value_frame(work: Work, value_schema: ValueSchema, bounds: TimeBounds | None, spark: SparkSession) -> DataFrame:
     """The values of a pipeline as a DataFrame; see :meth:`LazyChunkStream.to_spark`."""
-    schema = spark_schema(known.arrow)
-    return rows_frame(work, spark, ValueJob(work, known, bounds, arrow_of(schema)), schema)
+    schema = spark_schema(value_schema.arrow)
+    return rows_frame(work, spark, ValueJob(work, value_schema, bounds, arrow_of(schema)), schema)
 
 
 def _opened(paths: Iterable[str], request: Request) -> list[_Opened]:
-    found: list[_Opened] = []
+    opened: list[_Opened] = []
     for path in paths:
         with noting_task(path):
-            found += [(path, store, narrowed(stream, request)) for store, stream in recordings_of(path, request)]
-    return found
+            opened += [(path, store, narrowed(stream, request)) for store, stream in recordings_of(path, request)]
+    return opened
 
 
 def _columns(opened: Iterable[_Opened], frame: FrameRequest) -> tuple[Schema, frozenset[Origin]]:
-    """The columns of all recordings, and the components of which no row of any has several values."""
+    """Return the columns of all recordings, and the components with at most one value in every row."""
     schemas, singles, several = [], set[Origin](), set[Origin]()
     for path, _, stream in opened:
         with noting_task(path):

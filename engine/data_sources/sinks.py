@@ -1,9 +1,9 @@
 """Sinks for chunk rows: ``df.write`` and ``df.writeStream`` into ``"chunkmill.rrd"`` and ``"chunkmill.store"``.
 
-A task writes the chunks of its rows into parts of a staging folder, one for each recording, and tells the driver of
-them by rows of the chunk table; the driver commits them as a pipeline's sink and an ingestion do. Guarantee: what is
-written appears whole or not at all, and a batch of a stream is there once, however often it is run: it is known by the
-id of the query and its number.
+A task writes the chunks of its rows into parts of a staging folder, one for each recording, and reports them to the
+driver as rows of the chunk table; the driver commits them as a pipeline's sink and an ingestion do. Guarantee: output
+appears whole or not at all, and a batch of a stream exists once, however often it is run: it is known by the id of the
+query and its number.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _PART: Final = ".part"
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The options of a sink, checked: where chunks go, and which recording they are of where rows do not say.
+    """The options of a sink, checked: the destination, and the recording of rows that name none.
 
     ``query`` is the id of the query of a stream.
     """
@@ -73,12 +73,12 @@ class Target:
     @classmethod
     def of(cls, name: str, options: Mapping[str, str], *, streams: bool) -> Target:
         """Check the options of a sink. Raises ``UsageError``."""
-        known = ("path", "application_id", "recording_id", "replaceSameId", "query", "checkpointLocation")
-        unknown = sorted(set(options) - {one.lower() for one in known})
+        names = ("path", "application_id", "recording_id", "replaceSameId", "query", "checkpointLocation")
+        unknown = sorted(set(options) - {option.lower() for option in names})
         if unknown:
             raise UsageError(
                 f"{name} has no option {', '.join(map(repr, unknown))} for writing",
-                hint=f"Options: {', '.join(known)}.",
+                hint=f"Options: {', '.join(names)}.",
             )
         if not options.get("path"):
             raise UsageError(f"{name} needs a path", hint='df.write.format("…").mode("append").save("…")')
@@ -103,7 +103,7 @@ class Target:
 
 
 def _query(options: Mapping[str, str]) -> str:
-    """The id of a stream's query: as it is given, or as it stands in its checkpoint."""
+    """Return the id of a stream's query, as given or from its checkpoint."""
     if "query" in options:
         return options["query"]
     if "checkpointlocation" not in options:
@@ -153,9 +153,9 @@ class _WriteRows(Body):
         parts: dict[StoreEntry, _OpenPart] = {}
         with ExitStack() as opened:
             for batch in self.batches:
-                found = list(rows.read(batch))
-                task.rows.note("order", {"rows": [row.order for row in found]})
-                for row in found:
+                carried = list(rows.read(batch))
+                task.rows.note("order", {"rows": [row.order for row in carried]})
+                for row in carried:
                     store = self.target.store_of(row.application_id, row.recording_id)
                     if store not in parts:
                         parts[store] = self._opened(task, len(parts), store, opened)
@@ -197,11 +197,11 @@ def recordings_in(messages: Sequence[ChunksMessage]) -> list[Written]:
             store = StoreEntry("recording", *note.data["store"])
             recordings[note.data["part"]] = store, note.data["path"] or ""
     chunks.sort(key=lambda chunk: order_key(*orders[chunk.task][chunk.position]))
-    found: dict[StoreEntry, Written] = {}
+    written: dict[StoreEntry, Written] = {}
     for chunk in chunks:
         store, path = recordings[chunk.part]
-        found.setdefault(store, Written(store, path, [])).chunks.append(chunk)
-    return list(found.values())
+        written.setdefault(store, Written(store, path, [])).chunks.append(chunk)
+    return list(written.values())
 
 
 class ChunkWriter(DataSourceArrowWriter, DataSourceStreamArrowWriter, ABC):
@@ -218,11 +218,11 @@ class ChunkWriter(DataSourceArrowWriter, DataSourceStreamArrowWriter, ABC):
     @property
     @abstractmethod
     def _beside(self) -> Location:
-        """The place beside which the staging folder lies; the folder of both is there."""
+        """The destination beside which the staging folder is made; the parent folder exists."""
 
     @abstractmethod
     def _bring(self, recordings: Sequence[Written], staging: Staging, batch: int | None) -> None:
-        """Let recordings appear, of batch ``batch`` of a stream; one that is there already is left as it is."""
+        """Let recordings appear, of batch ``batch`` of a stream; a present batch is left unchanged."""
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Write the rows of one partition; runs in a task."""
@@ -286,8 +286,8 @@ class RrdWriterOfRows(ChunkWriter):
             destination = destination / f"{batch:08d}-{(self._target.query or '')[:8]}.rrd"
             if exists(destination) or not recordings:
                 return
-        stores = [one.store for one in recordings]
-        chunks = [replace(chunk, task=i) for i, one in enumerate(recordings) for chunk in one.chunks]
+        stores = [recording.store for recording in recordings]
+        chunks = [replace(chunk, task=i) for i, recording in enumerate(recordings) for chunk in recording.chunks]
         RrdCommit(staging, destination, stores).finish(stores, extents_in_order(chunks))
 
 
@@ -331,11 +331,12 @@ class StoreWriterOfRows(ChunkWriter):
     def _check_ids(self, recordings: Sequence[Written], live: LiveEntries) -> None:
         if self._overwrite or self._target.replaces:
             return
-        for one in recordings:
-            there = live.get(key_of(one.store))
-            if there is not None:
+        for recording in recordings:
+            existing = live.get(key_of(recording.store))
+            if existing is not None:
                 raise SameRecordingError(
-                    f"recording {one.store.recording_id!r} is in the store already, from {there.source or 'elsewhere'}",
+                    f"recording {recording.store.recording_id!r} is in the store already, "
+                    f"from {existing.source or 'elsewhere'}",
                     path=str(self._target.destination),
                     hint="It replaces that one with the option replaceSameId='true'.",
                 )

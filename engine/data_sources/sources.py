@@ -2,8 +2,8 @@
 
 There is ``chunkmill`` for every format, and ``chunkmill.NAME`` for each of the registry. Spark finds them by itself
 where the package is installed: it imports the modules whose names begin with ``pyspark_``, and takes the
-``DefaultSource`` of each. :func:`register` tells a session of them where it does not look there, and of formats that a
-program has added.
+``DefaultSource`` of each. :func:`register` registers them where a session does not find them itself, and also formats
+that a program has added.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class _Sink(DataSource):
 
 
 class RrdDataSource(_Sink, ChunkDataSource):
-    """``chunkmill.rrd``, of which there is a sink, too."""
+    """``chunkmill.rrd``, with a sink."""
 
     row = FORMATS["rrd"]
     writer_type = RrdWriterOfRows
@@ -140,12 +140,12 @@ def data_source_of(name: str | None = None) -> type[DataSource]:
 
     Raises ``KeyError`` where there is no such format.
     """
-    known: dict[str | None, type[DataSource]] = {
+    sources: dict[str | None, type[DataSource]] = {
         "dataset": DatasetDataSource,
         "rrd": RrdDataSource,
         "store": StoreDataSource,
     }
-    return known.get(name) or type(
+    return sources.get(name) or type(
         "DefaultSource", (ChunkDataSource,), {"row": name and FORMATS[name], "__module__": __name__}
     )
 
@@ -164,9 +164,9 @@ def register(spark: SparkSession) -> None:
 def get_session(master: str | None = None, conf: Mapping[str, str] | None = None) -> SparkSession:
     """Return the session to run on; one of ours knows the data sources ``chunkmill.*``.
 
-    A session that the user has made is returned as it is, whatever its master, a Spark Connect one too. Otherwise
-    the one made here before is returned, and when there is none, one is made. When ``master`` or ``conf`` ask for
-    something else than what runs, ours is stopped and made again; the user's is kept, with a warning.
+    A session that the user has made is returned as it is, whatever its master, a Spark Connect one too. Otherwise it is
+    the one made here before, or a new one. When ``master`` or ``conf`` ask for something else than what runs, ours is
+    stopped and made again; the user's is kept, with a warning.
 
     Parameters
     ----------
@@ -268,7 +268,7 @@ def _between(columns: AnswerColumns, start: int | None, end: int | None) -> Iter
 
 @dataclass(frozen=True)
 class DatasetTask(InputPartition):
-    """One Spark task: the segments that it reads, and the rows of them that are wanted."""
+    """One Spark task: its segments, and the wanted rows of them."""
 
     value: int
     shares: TaskShares
@@ -287,11 +287,11 @@ class DatasetReader(FilteredReader):
         self._columns = SparkColumns(columns)
         self._arrow = arrow_of(schema)
         self._filters = list(request.bounds(columns))
-        known = {field.name: field.type for field in self._columns.arrow}
+        types = {field.name: field.type for field in self._columns.arrow}
         for field in self._arrow:
-            if known.get(field.name) != field.type:
+            if types.get(field.name) != field.type:
                 raise UsageError(
-                    f"column {field.name!r} is {known.get(field.name, 'not there')}, and {field.type} in the schema",
+                    f"column {field.name!r} is {types.get(field.name, 'not there')}, and {field.type} in the schema",
                     path=request.path,
                     hint="Read it without a schema, which gives all columns with their types.",
                 )

@@ -1,8 +1,8 @@
 """Chunks as a Spark DataFrame, and back: one ``mapInArrow`` stage either way.
 
-Without payloads the rows point into parts, which the stage writes to the scratch folder (or a folder that is kept):
-the first action on the frame runs the pipeline, later ones, and frames derived from it, find its parts and see the
-same rows. With payloads nothing is written; every action runs the pipeline again, as actions on a DataFrame do.
+Without payloads the rows point into parts. The stage writes these to the scratch folder (or a permanent folder): the
+first action on the frame runs the pipeline, later ones, and frames derived from it, find its parts and see the same
+rows. With payloads nothing is written; every action runs the pipeline again, as actions on a DataFrame do.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ class ReferenceJob:
 
 
 def _claim(rows: Path, destination: Path) -> bool:
-    """Give the file its name, unless another attempt has; whether it is ours that counts."""
+    """Rename the file, unless another attempt has; return whether ours counts."""
     try:
         destination.hardlink_to(rows)
     except FileExistsError:
@@ -185,8 +185,8 @@ def _transformed(
     label = f"partition {task} of the DataFrame"
     with noting_task(label):
         carried = CarriedChunks(label)
-        found = (row for batch in batches for row in carried.read(batch))
-        yield from as_task(batches_of(_rows_of(function, found), task, tuple(COLUMNS)))
+        rows = (row for batch in batches for row in carried.read(batch))
+        yield from as_task(batches_of(_rows_of(function, rows), task, tuple(COLUMNS)))
 
 
 def _rows_of(
@@ -272,9 +272,9 @@ class _SpoolBody(Body):
         rows = CarriedChunks(self.label(task.index))
         with part_writer(part) as writer:
             for batch in self.batches:
-                found = list(rows.read(batch))
-                task.rows.note("order", {"rows": [row.order for row in found]})
-                for row in found:
+                carried = list(rows.read(batch))
+                task.rows.note("order", {"rows": [row.order for row in carried]})
+                for row in carried:
                     yield from task.rows.add(writer.append(row.chunk), part.name)
         if not rows.count:
             part.unlink()
@@ -295,7 +295,7 @@ _CARRIED: Final = (*ORDER_COLUMNS, "path", "application_id", "recording_id")
 
 
 class CarriedChunks:
-    """The chunks of rows, of which ``count`` were read; ``label`` names where they come from, for errors.
+    """The chunks of rows; ``count`` is the number read so far, ``label`` names their origin, for errors.
 
     A row carries its chunk where there is a column ``payload``, and otherwise points at it.
     """
@@ -309,8 +309,8 @@ class CarriedChunks:
         named = batch.schema.names
         nulls = [None] * batch.num_rows
         columns = [batch.column(name).to_pylist() if name in named else nulls for name in _CARRIED]
-        for chunk, (task, position, *known) in zip(self._chunks(batch), zip(*columns, strict=True), strict=True):
-            yield CarriedChunk(chunk, (task, position), *known)
+        for chunk, (task, position, *fields) in zip(self._chunks(batch), zip(*columns, strict=True), strict=True):
+            yield CarriedChunk(chunk, (task, position), *fields)
 
     def _chunks(self, batch: pa.RecordBatch) -> Iterator[Chunk]:
         if "payload" not in batch.schema.names:

@@ -1,9 +1,9 @@
 """The one commit: extents brought together into one RRD, which then takes the destination's name.
 
-An extent is where the messages of a task lie. A commit takes them in the order of the tasks. Those that lie where the
-file goes on are adopted; others are copied there, by the kernel or inside a store. Two things keep bytes from being
-copied twice, each behind this one shape (figures: 200 MB, 2 cores; ``benchmarks/bench_rrd.py`` guards them). Tasks that
-give nothing but untouched messages write them into regions of the one file, whose sizes are known beforehand: 0.14 s
+An extent is where the messages of a task lie. A commit takes them in the order of the tasks. Extents that are already
+in their place in the file are adopted; others are copied there, by the kernel or inside a store. Two things keep bytes
+from being copied twice, each behind this one shape (figures: 200 MB, 2 cores; ``benchmarks/bench_rrd.py`` guards them).
+Tasks with only unread messages as output write them into regions of the one file, with sizes known beforehand: 0.14 s
 instead of 0.34. Beside other tasks they leave them at their source, and the commit copies them from there: 0.25 s
 instead of 0.4. And what is copied is copied while other tasks still run: of 4 GB in 73 tasks, 19 s of 44 were copying
 after the last task, and are 0.3 s of 21 (``benchmarks/scale.py`` guards it).
@@ -49,7 +49,7 @@ class Extent:
     """The messages of one task: ``size`` bytes (None: all) of a file of the staging folder, from ``start``.
 
     ``chunks`` are listed, or entries with their offsets in that file. With ``at_source`` there is no such file: they
-    are a run, whose messages are still where they were read.
+    are a run, and its messages are still where they were read.
     """
 
     task: int
@@ -61,7 +61,7 @@ class Extent:
 
     @property
     def listed(self) -> Listed:
-        """The chunks of an extent that one row told of."""
+        """The chunks of an extent, from one row."""
         assert isinstance(self.chunks, Listed)
         return self.chunks
 
@@ -109,7 +109,7 @@ class Extent:
 class Regions:
     """A file in the staging folder on ``host``, and where in it each task begins to write.
 
-    Only tasks on that host use it: file systems differ in what they make of a file that two machines write.
+    Only tasks on that host use it: file systems differ in the result when two machines write a file.
     """
 
     file: str
@@ -126,7 +126,7 @@ class Regions:
 class RunPlaces:
     """The places of the runs that tasks give: in ``regions`` where all of them give nothing else, or in parts.
 
-    With ``at_source``, they leave them where they lie, and who commits copies them: once instead of twice.
+    With ``at_source``, they leave them in place, and the committing process copies them: once instead of twice.
     """
 
     regions: Regions | None = None
@@ -140,7 +140,7 @@ class RunPlaces:
     def bring(
         self, index: int, run: Run, store: StoreEntry, folder: Folder, part: str, destination: str
     ) -> dict[str, Any] | None:
-        """Copy all that task ``index`` gives; tells where it lies now. None where it can't be copied like that.
+        """Copy the output of task ``index`` and return its new location, or None if it must be rewritten.
 
         A region is written as often as its task is tried, always with the same bytes.
         """
@@ -191,10 +191,10 @@ def _listed_extents(work: Work, notes: Sequence[Note]) -> Iterator[Extent]:
 
 
 def all_extents(chunks: Sequence[PartChunk], listed: Sequence[Extent]) -> list[Extent]:
-    """Those that are listed, and those of the chunks that have rows, in the order of the tasks."""
+    """Return the listed extents and those of chunks with rows, in the order of the tasks."""
     parts = groupby(chunks, key=lambda c: (c.task, c.part))
-    found = [*listed, *(Extent(task, part, 0, None, [c.entry for c in some]) for (task, part), some in parts)]
-    return sorted(found, key=lambda extent: extent.task)
+    extents = [*listed, *(Extent(task, part, 0, None, [c.entry for c in some]) for (task, part), some in parts)]
+    return sorted(extents, key=lambda extent: extent.task)
 
 
 _PERIOD: Final = 0.01
@@ -233,7 +233,7 @@ class Follower:
     def stop(self) -> list[tuple[str, int, int]]:
         """Finish what is being copied and take nothing else.
 
-        Gives the name of each part that was copied, one for each task, with where it begins now, and its size.
+        Returns the name of each copied part, one for each task, with its new start and its size.
         """
         self._stopped.set()
         self._thread.join()
@@ -241,7 +241,7 @@ class Follower:
 
     def _run(self) -> None:
         wait = _PERIOD
-        # What fails here is tried again when all is there, and fails there with a name.
+        # A failing step is repeated when all parts are there, and then fails with a name.
         with contextlib.suppress(OSError, ReadError, WriteError), self._file.open("r+b", buffering=0) as file:
             file.seek(self._end)
             while len(self._copied) < len(self._tasks) and not self._stopped.wait(wait):
@@ -256,12 +256,12 @@ class Follower:
                     self._end += size
 
     def _done(self) -> dict[int, str]:
-        """The names of what tasks left that are done, by their numbers."""
+        """Return the base name of each finished task's files, by the task's number."""
         names = (path.name.removesuffix(DONE_SUFFIX) for path in self._folder.glob(f"*{DONE_SUFFIX}"))
         return {int(name.partition("-")[0]): name for name in names}
 
     def _copy(self, name: str, file: BinaryIO) -> int | None:
-        """Copy what the next task left; gives its size. None where it is gone from where it was left."""
+        """Copy the next part and return its size, or None if it is gone."""
         run, store = self._tasks[len(self._copied)]
         path = self._folder / name
         if run is not None and not path.exists():
@@ -309,27 +309,26 @@ class RrdCommit:
     def finish(self, stores: Sequence[StoreEntry], extents: Sequence[Extent]) -> int:
         """Bring extents together, in their order; the file then appears. Gives its size in bytes.
 
-        ``stores`` are those of the tasks. Extents that lie in the file that was begun are adopted, and others copied
-        behind them, by the kernel or inside the store. Where that is not in order (a task was tried twice, and the
-        part that counts is not the one that was copied), all are copied into another file. The footer is made from
-        what is known of their chunks.
+        ``stores`` are those of the tasks. Extents in the file that was begun are adopted, and others copied behind
+        them, by the kernel or inside the store. If that is not in order (a task was tried twice, and another part than
+        the copied one counts), all are copied into another file. The footer is made from what is known of their chunks.
         """
         if self._follower is not None:
             copied = {part: (start, size) for part, start, size in self._follower.stop()}
             extents = [e.moved(_BEGUN_FILE, *copied[e.file]) if e.file in copied else e for e in extents]
         with writing(str(self._destination)):
-            begun, there = self._begun, 0
-            if begun is not None and (found := _lie_first(extents, _BEGUN_FILE, begun.writer.position)) is not None:
-                there, end = found
+            begun, adopted = self._begun, 0
+            if begun is not None and (prefix := _lie_first(extents, _BEGUN_FILE, begun.writer.position)) is not None:
+                adopted, end = prefix
                 os.truncate(begun.file.file.fileno(), end)
             else:
                 begun = None
             target = begun or self._begin(_COMMIT_NAME)
             writer, folder = target.writer, self._staging.folder
             try:
-                for extent in extents[:there]:
+                for extent in extents[:adopted]:
                     extent.adopt(writer, stores[extent.task])
-                for extent in extents[there:]:
+                for extent in extents[adopted:]:
                     extent.append(writer, stores[extent.task], folder, str(self._destination))
                 writer.finish()
                 reach("rrd.write", getattr(target.file.file, "name", None))
@@ -387,7 +386,7 @@ class _Target(NamedTuple):
 def _lie_first(extents: Sequence[Extent], file: str, end: int) -> tuple[int, int] | None:
     """Count those that lie in ``file`` one behind the other from ``end`` on; gives the end of the last, too.
 
-    None where others lie in it too, further on.
+    None if others are in it too, further on.
     """
     count = 0
     while count < len(extents) and (extents[count].file, extents[count].start) == (file, end):

@@ -275,7 +275,7 @@ def payload_rows(chunk: Chunk, place: Place | None) -> Iterator[dict[str, Any]]:
 def chunk_of_row(row: Mapping[str, Any]) -> Chunk:
     """The chunk that a row points at, unread. With the header columns it has its header, else its first use reads it.
 
-    Raises ``UsageError`` for a row that points nowhere, or whose header columns were changed.
+    Raises ``UsageError`` for a row that points nowhere, or has changed header columns.
     """
     path, offset, size = (row[name] for name in PLACE_COLUMNS)
     if path is None or offset is None or size is None or offset < 0 or size < 0:
@@ -347,9 +347,9 @@ def _header_of_row(row: Mapping[str, Any], types: tuple[pa.DataType, ...]) -> Ch
 
 
 def _checksum(row: Mapping[str, Any]) -> bytes:
-    """Of the columns that a header is made of, so that a change to one of them does not go into a file unseen."""
-    told = [row[name] for name in HEADER_COLUMNS if name != "types"]
-    return digest_of(json.dumps(told, sort_keys=True).encode())
+    """Return a checksum of the columns of a header, so that no changed one is written into a file unnoticed."""
+    values = [row[name] for name in HEADER_COLUMNS if name != "types"]
+    return digest_of(json.dumps(values, sort_keys=True).encode())
 
 
 _BATCH_ROWS = 4096

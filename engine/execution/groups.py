@@ -1,4 +1,4 @@
-"""Several recordings in one stage: what comes of each is told apart, and one that fails leaves the others.
+"""Several recordings in one stage: each has an outcome of its own, and a failing one leaves the others alone.
 
 Many are written by few stages; each is committed, or fails, by itself.
 """
@@ -36,8 +36,8 @@ Outputs = Sequence[tuple[StoreEntry, Work]]
 class GroupedStage:
     """The outputs of several recordings as one stage, into parts in ``staging``.
 
-    Where ``destinations`` says where each recording goes, local files of a single task come out as whole RRDs: the
-    workers make their footers then, not the driver.
+    With ``destinations``, one for each recording, local files of a single task come out as whole RRDs: the workers make
+    their footers then, not the driver.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class Group:
 
 
 def is_of_all(error: Exception) -> bool:
-    """Whether a failure is one of the machine, and not of one recording: nothing more can be done then."""
+    """Return whether a failure is one of the machine, and not of one recording: nothing more can be done then."""
     if isinstance(error, SessionError):
         return not error.transient  # a worker that was killed again and again was killed by its recording
     return isinstance(error, WriteError)
@@ -128,8 +128,8 @@ def run_groups(
     except SessionError as error:
         if len(groups) == 1:
             return [error]
-        return [run_groups([one], staging, destination, options, digests=digests)[0] for one in groups]
-    return [_group(outputs, stage, one, inner) for outputs, one in zip(groups, ran, strict=True)]
+        return [run_groups([outputs], staging, destination, options, digests=digests)[0] for outputs in groups]
+    return [_group(outputs, stage, result, inner) for outputs, result in zip(groups, ran, strict=True)]
 
 
 def _group(outputs: Outputs, stage: GroupedStage, ran: Ran, inner: Staging) -> Group | Exception:
@@ -139,14 +139,14 @@ def _group(outputs: Outputs, stage: GroupedStage, ran: Ran, inner: Staging) -> G
         return error
     below = inner.location.rpartition("/")[2]
     at = 0
-    found: list[tuple[StoreEntry, list[PartChunk]]] = []
+    chunks_of_stores: list[tuple[StoreEntry, list[PartChunk]]] = []
     numbers = [task.index for task in ran.tasks]
     for store, work in outputs:
         mine = set(numbers[at : at + len(work.tasks)])
         at += len(work.tasks)
-        found.append((store, [replace(c, part=f"{below}/{c.part}") for c in ran.chunks if c.task in mine]))
+        chunks_of_stores.append((store, [replace(c, part=f"{below}/{c.part}") for c in ran.chunks if c.task in mine]))
     warnings = dict.fromkeys(n.data["text"] for n in ran.notes if n.kind == "warning")
-    return Group(tuple(found), tuple(warnings))
+    return Group(tuple(chunks_of_stores), tuple(warnings))
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +210,7 @@ def _is_full(tasks: int, size: int, times: int) -> bool:
 
 
 def stages_at_once(options: RunOptions) -> int:
-    """The factor by which a stage has to be larger so that every core of the cluster has some four tasks of it."""
+    """The factor by which a stage has to be larger to give every core of the cluster some four tasks."""
     if executor_name(options.executor) == "inline":
         return 1
     from ..spark import running_session
@@ -241,19 +241,19 @@ def _run(
         except SessionStartError:
             raise
         except SessionError as error:
-            failures = [(one, error) for one in stage]
+            failures = [(planned, error) for planned in stage]
             ran = [None] * len(stage)
-        for one, its in zip(stage, ran, strict=True):
-            if its is not None:
+        for planned, result in zip(stage, ran, strict=True):
+            if result is not None:
                 try:
-                    yield _commit(one, grouped, its, staging, options)
+                    yield _commit(planned, grouped, result, staging, options)
                 except SessionError as error:
-                    failures.append((one, error))
-    for one, failure in failures:
+                    failures.append((planned, error))
+    for planned, failure in failures:
         if len(stage) == 1:
-            yield RecordingOutcome(one[0], error=failure)
+            yield RecordingOutcome(planned[0], error=failure)
         else:
-            yield from _run([one], folder, options)
+            yield from _run([planned], folder, options)
 
 
 def _commit(
@@ -278,6 +278,6 @@ def _commit(
 
 
 def _own(report: RunReport) -> RunReport:
-    """The report with the time that was spent on this recording, without what it waited for the others."""
+    """Return the report with the time spent on this recording, without its waits for the others."""
     phases = {**report.phases, "start": 0.0}
     return replace(report, phases=phases, seconds=sum(phases.values()))

@@ -1,9 +1,9 @@
 """Iteration on Spark: chunks are given as tasks make them, in order, and only a few tasks run ahead.
 
-The tasks of an iteration run as one small Spark job after the other, two at a time. A task tells what it has made piece
-by piece, in a folder of its own that the driver looks into: the first chunk at once, then, less and less often, what
-came since. So the first chunk is there long before its task is done, and a failure comes after what was made before it.
-Where the loop is left, what runs is cancelled and what has not begun never does.
+The tasks of an iteration run as one small Spark job after the other, two at a time. A task reports its output piece by
+piece, in a folder of its own that the driver watches: the first chunk at once, then, less and less often, what came
+since. So the first chunk arrives long before its task is done, and a failure comes after the chunks made before it. If
+the loop is left, running tasks are cancelled, and the others never begin.
 
 A job has one task for each core, and one that was waited for is followed by one of twice as many, up to sixteen for
 each core; larger ones would let more lie in the scratch folder, smaller ones leave cores idle between two jobs.
@@ -72,7 +72,7 @@ S = TypeVar("S", bound=Sized)
 
 @dataclass(frozen=True, slots=True)
 class _PiecesBody(Body):
-    """Tasks that write what they make piece by piece."""
+    """Tasks that write their output piece by piece."""
 
     work: Work
     folder: str
@@ -83,7 +83,7 @@ class _PiecesBody(Body):
         return self.work.tasks[index].label
 
     def run(self, task: TaskRun) -> Generator[pa.RecordBatch, None, dict[str, Any]]:
-        """Give the rows of each piece when it can be read; where a chunk fails, of those before it too."""
+        """Yield the rows of each piece once it can be read; if a chunk fails, also those of the chunks before it."""
         with writing(self.folder):
             pieces = _PieceWriter(_task_folder(Path(self.folder), self.first + task.index), task)
         try:
@@ -99,9 +99,9 @@ class _PiecesBody(Body):
 
 @dataclass(frozen=True, slots=True)
 class PiecesJob:
-    """Tasks that tell what they make piece by piece; ``first`` is the number of the first of them in its iteration.
+    """Tasks that report their output piece by piece; ``first`` is the number of the first of them in its iteration.
 
-    Everything that there is to tell goes into their folders, so that there are no rows.
+    All reports go into their folders, so that there are no rows.
     """
 
     work: Work
@@ -144,7 +144,7 @@ class _PieceWriter:
         self._new: NewFile | None = None
 
     def add(self, chunk: Chunk) -> bool:
-        """Take in the next chunk; gives whether it is time to tell of it."""
+        """Add the next chunk; return whether it is time to report the piece."""
         if self._new is None:
             self._begin()
         self._batches += self._rows.add(self._writer.append(chunk), self._part)
@@ -152,7 +152,7 @@ class _PieceWriter:
         return time.monotonic() >= self._taken_at + self._pause
 
     def take(self) -> Iterator[pa.RecordBatch]:
-        """The rows of the piece that came since; nothing where there is none."""
+        """Finish the piece and yield its rows; nothing without new chunks."""
         if self._new is None:
             return
         self._writer.flush()
@@ -186,7 +186,7 @@ def iterated_chunks(
     from ..spark import running_session
 
     jobs = _Jobs(running_session(options.master, options.conf), units, work_of)
-    told: list[Note] = []
+    notes: list[Note] = []
     warned: set[str] = set()
     try:
         for number in itertools.count():
@@ -200,16 +200,16 @@ def iterated_chunks(
                     jobs.wait(is_last)
                 else:
                     jobs.go_on()
-            told += reader.notes
+            notes += reader.notes
             warn_of(reader.notes, warned)
     finally:
         jobs.stop()
         units.close()
-    settle(jobs.staging, told)
+    settle(jobs.staging, notes)
 
 
 class _PieceReader:
-    """The chunks of which tries at one task have told. The first that tells of a chunk is believed."""
+    """The chunks reported by all tries at one task. Of each chunk the first report counts."""
 
     def __init__(self, scratch: ScratchFolder, number: int) -> None:
         self.is_closed = False
@@ -220,7 +220,7 @@ class _PieceReader:
         self._next: dict[str, int] = {}
 
     def read(self) -> Iterator[Chunk]:
-        """The chunks that were told of since; raises what the task raised behind those before it."""
+        """Yield the chunks reported since the last call; raise the task's error after the chunks before it."""
         self.is_waiting = True
         for name in self._names():
             attempt, _, number = name.removesuffix(_ROWS_SUFFIX).partition("-")
@@ -290,7 +290,9 @@ class _Jobs(Generic[S]):
         self._error: Exception | None = None
 
     def begin_to(self, number: int) -> bool:
-        """Begin jobs until task ``number`` has begun; False where there is none. Raises what the units did."""
+        """Begin jobs until task ``number`` has begun; return False if there is no such task. Raises the errors of the
+        units.
+        """
         while self._jobs and self._jobs[0].stop <= number:
             self._jobs.popleft()
         while self._begun <= number and not self._is_done:
@@ -349,11 +351,11 @@ class _Jobs(Generic[S]):
         self._begun = job.stop
 
     def has_ended(self) -> bool:
-        """Whether the first job is over; what its tasks had to tell can be seen then."""
+        """Return whether the first job is over; everything its tasks reported is visible then."""
         return not self._jobs[0].thread.is_alive()
 
     def wait(self, has_ended: bool) -> None:
-        """Wait a little for a task of the first job; raises where it will never tell any more."""
+        """Wait a little for a task of the first job; raise if it can report nothing any more."""
         if has_ended:
             raise self._jobs[0].error or SessionError(
                 "a task ended without reporting what it wrote", hint="Run it again.", transient=True
@@ -368,7 +370,7 @@ class _Jobs(Generic[S]):
         self._begin()
 
     def stop(self) -> None:
-        """Cancel what runs, and keep what has not begun from beginning."""
+        """Cancel running jobs, and prevent others from beginning."""
         if self._jobs:
             self.staging.mark_failed()
         until = time.monotonic() + _LONGEST_STOP

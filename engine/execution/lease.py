@@ -1,4 +1,4 @@
-"""One at a time: the leases of a store, and of what else lies in a folder.
+"""One at a time: the leases of a store, and of other resources in a folder.
 
 ::
 
@@ -8,10 +8,9 @@
 
 Commits need none.
 
-A lease is taken by creating the next number, which of several processes one can: a local link, or an object put on
-the condition that there is none. Nothing else is asked of a store, so object stores give the same guarantee as file
-systems. The holder rewrites its file every third of ``ttl_seconds``; when it is done, the file says so. It is taken
-over from
+A lease is taken by creating the next number, which of several processes one can: a local link, or an object put on the
+condition that there is none. No more is required of a store, so object stores give the same guarantee as file systems.
+The holder rewrites its file every third of ``ttl_seconds``; when it is done, the file says so. It is taken over from
 
 - a holder that released it, that this process knows to have given it up, or whose process is known to be dead (same
   host and process namespace): at once;
@@ -20,12 +19,12 @@ over from
   renewing: it is stopped, or it gave up and could not write that;
 - a file that holds nothing of the kind, after being watched as well.
 
-All contents of the file have one size. Where a disk has no space for a second file, the holder writes over the bytes
-of the first, so a full disk keeps it neither from renewing nor from releasing. Where that fails too, the holder counts
-as done in its process, and goes on trying.
+All contents of the file have one size. Where a disk has no space for a second file, the holder writes over the bytes of
+the first, so a full disk keeps it neither from renewing nor from releasing. If that fails too, the holder counts as
+done in its process, and keeps trying.
 
-A lease keeps two from doing the same work, and tells the second whom to ask. It does not protect the data: a process
-can be suspended between :meth:`Lease.check` and what it does next. That is what the order of versions does.
+A lease keeps two from doing the same work, and names the holder to the second. It does not protect the data: a process
+can be suspended between :meth:`Lease.check` and what it does next. The order of versions does that.
 """
 
 from __future__ import annotations
@@ -59,8 +58,8 @@ LONGEST_TTL: Final = 600.0
 class Holder:
     """A holder of a lease. Times are in seconds since the epoch, by the clock of ``host``.
 
-    ``holder`` says what it does, such as ``ingest``; ``started`` and ``namespace`` tell process ``pid`` from others
-    with that number; ``released`` is None for as long as the lease is held.
+    ``holder`` says what it does, such as ``ingest``; ``started`` and ``namespace`` distinguish process ``pid`` from
+    others with that number; ``released`` is None while the lease is held.
     """
 
     holder: str
@@ -96,9 +95,9 @@ class Holder:
         fields = json.loads(data)
         if not isinstance(fields, dict) or fields.pop("format", None) != FORMAT:
             raise ValueError("not a lease of a known format")
-        found = cls(**fields)
-        found._validate()
-        return found
+        holder = cls(**fields)
+        holder._validate()
+        return holder
 
     def _validate(self) -> None:
         times: list[Any] = [self.taken, self.renewed, self.ttl, *([] if self.released is None else [self.released])]
@@ -127,7 +126,7 @@ class Holder:
 
     @property
     def is_here(self) -> bool:
-        """Whether it is a process of this host, which can be seen from here."""
+        """Whether it is a process of this host and visible from here."""
         return self.host == this_process()["host"] and self.namespace == pid_namespace()
 
     @property
@@ -189,7 +188,7 @@ _CLOCK: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 logger = logging.getLogger("chunkmill.lease")
 
 
-class _Found(NamedTuple):
+class _LeaseFile(NamedTuple):
     number: int
     data: bytes
     holder: Holder | None
@@ -233,11 +232,11 @@ class Lease:
     ) -> Lease:
         """Take a lease of the store ``home``, in the name of ``holder``: a word for what it is going to do.
 
-        ``name`` is that of an ingestion query, by default the lease is that of upkeep. Waits up to the ttl of a holder
-        on another host, or of one on this host that was not renewed in time, to see whether that is alive; with
-        ``wait=False`` it takes it for alive. Raises a transient ``WriteError`` that names the holder where there is
-        one, and another where the folder cannot be written. With ``queue=True`` it waits for a holder that is alive,
-        too, until that is done.
+        ``name`` is that of an ingestion query; the default is the lease for upkeep. Waits up to the ttl of a holder on
+        another host, or of one on this host that was not renewed in time, to see whether it is alive; with
+        ``wait=False`` it takes it for alive. Raises a transient ``WriteError`` that names the holder if there is one,
+        and another error if the folder cannot be written. With ``queue=True`` it also waits for a live holder to
+        finish.
         """
         if ttl_seconds <= 0:
             raise ValueError(f"a lease lasts longer than {ttl_seconds} seconds")
@@ -269,8 +268,8 @@ class Lease:
     def check(self) -> None:
         """Raise a transient ``WriteError`` where another has taken the lease, or it cannot be made sure of.
 
-        After a pause of this process longer than the lease lasts (a suspended machine), it is renewed on the spot,
-        which succeeds as long as nobody has taken it over.
+        After a pause of this process longer than the lease lasts (a suspended machine), it is renewed on the spot. That
+        succeeds unless another has taken it over.
         """
         with self._turn:
             if self._lost is None and _now() - self._renewed_at > self.holder.ttl:
@@ -288,8 +287,8 @@ class Lease:
     def release(self) -> None:
         """Let another have the lease. Does nothing where it was lost, or was released before.
 
-        Where its file cannot be written, it is free for this process at once, for others when that succeeds, which is
-        tried in the background, or when they have watched it for ``ttl_seconds``.
+        If its file cannot be written, it is free for this process at once. For others it is free when a retry in the
+        background succeeds, or when they have watched it for ``ttl_seconds``.
         """
         self._done.set()
         self._thread.join()
@@ -302,7 +301,7 @@ class Lease:
             self._lost = self._lost or "it was released"
 
     def _release_failure(self) -> WriteError | None:
-        """Write that the lease is released, unless it is another's by now; gives what prevented that."""
+        """Write that the lease is released, unless another holds it now; return the error that prevented it."""
         try:
             self._look()
             if self._lost is None:
@@ -342,11 +341,11 @@ class Lease:
 
     def _look(self) -> None:
         """Find out whether the lease is another's by now."""
-        found = _newest(self._folder, self.home)
-        if found is None:
+        newest = _newest(self._folder, self.home)
+        if newest is None:
             self._lost = "its file was removed"
-        elif found.holder is None or found.holder.token != self.holder.token:
-            self._lost = f"it was taken over by {found.holder or 'a process that is not known'}"
+        elif newest.holder is None or newest.holder.token != self.holder.token:
+            self._lost = f"it was taken over by {newest.holder or 'a process that is not known'}"
 
     def _write(self, holder: Holder) -> None:
         began = _now()
@@ -365,12 +364,12 @@ class Lease:
 
 
 def lease_holder(home: Location, name: str = "") -> Holder | None:
-    """Who holds a lease of a store; None where nobody does, or nobody who is not known to be dead.
+    """Return the live holder of a lease, or None. A holder that is not known to be dead counts as live.
 
     Of a holder on another host nobody knows here whether it lives: see when it ``renewed``. Changes nothing.
     """
-    found = _newest(_folder(home, name), home)
-    return None if found is None or found.is_free else found.holder
+    newest = _newest(_folder(home, name), home)
+    return None if newest is None or newest.is_free else newest.holder
 
 
 def _folder(home: Location, name: str) -> Folder:
@@ -378,7 +377,7 @@ def _folder(home: Location, name: str) -> Folder:
 
 
 def _now() -> float:
-    """A clock that nobody sets, and that goes on while the machine is suspended."""
+    """Return the time of a clock that nobody sets, and that runs on while the machine is suspended."""
     return time.clock_gettime(_CLOCK)
 
 
@@ -400,7 +399,7 @@ def _numbers(folder: Folder, home: Location) -> list[int]:
         raise _unsure(home, error) from error
 
 
-def _newest(folder: Folder, home: Location) -> _Found | None:
+def _newest(folder: Folder, home: Location) -> _LeaseFile | None:
     """The file of the highest number."""
     for _ in range(_ATTEMPTS):
         numbers = _numbers(folder, home)
@@ -413,9 +412,9 @@ def _newest(folder: Folder, home: Location) -> _Found | None:
         except (OSError, ReadError) as error:
             raise _unsure(home, error) from error
         try:
-            return _Found(numbers[-1], data, Holder.parse(data))
+            return _LeaseFile(numbers[-1], data, Holder.parse(data))
         except (ValueError, TypeError, RecursionError):
-            return _Found(numbers[-1], data, None)
+            return _LeaseFile(numbers[-1], data, None)
     raise WriteError("the lease on this store changes hands all the time", path=str(home), transient=True)
 
 
@@ -423,13 +422,13 @@ def _unsure(home: Location, error: Exception) -> WriteError:
     return WriteError(f"who is at work here cannot be found out: {error}", path=str(home), transient=True)
 
 
-def _waited_for_end(folder: Folder, home: Location, found: _Found, *, wait: bool, queue: bool) -> _Found | None:
+def _waited_for_end(folder: Folder, home: Location, first: _LeaseFile, *, wait: bool, queue: bool) -> _LeaseFile | None:
     """The newest file of a lease, once it may be taken over; with ``queue`` however long others have it.
 
-    Raises ``WriteError`` where one has it who is not waited for. Seconds in which this process, or its host, was
-    stopped do not count as silence of others, who may have been stopped with it.
+    Raises ``WriteError`` if a holder has it for which it does not wait. Seconds in which this process, or its host, was
+    stopped do not count as silence of others: they may have been stopped with it.
     """
-    seen, silent, now = found, 0.0, found
+    seen, silent, now = first, 0.0, first
     while not now.is_free:
         is_here = now.holder is not None and now.holder.is_here
         if not queue and (not wait or now.data != seen.data or (now.holder is not None and now.holder.is_heard)):
@@ -439,10 +438,10 @@ def _waited_for_end(folder: Folder, home: Location, found: _Found, *, wait: bool
         if silent >= now.patience:
             logger.warning("%s: %s has given no sign of life for %.0f s", home, now.holder or "a writer", now.patience)
             return now
-        if now is found and not queue:
-            told = "%s: waiting up to %.0f s to see whether %s is alive"
-            logger.warning(told, home, now.patience, now.holder or "a writer")
-        elif now is found:
+        if now is first and not queue:
+            text = "%s: waiting up to %.0f s to see whether %s is alive"
+            logger.warning(text, home, now.patience, now.holder or "a writer")
+        elif now is first:
             logger.info("%s: waiting for %s", home, now.holder or "a writer")
         pause = min(now.patience / 20, _TURN if is_here else 1.0)
         time.sleep(pause)
@@ -500,7 +499,7 @@ def _tidy(folder: Folder, home: Location, number: int) -> None:
 
 
 def _give_up(folder: Folder, number: int, holder: Holder) -> None:
-    """Let a lease go whose file may be there, as far as that is possible."""
+    """Try to release a lease whose file may exist."""
     _given_up.add(holder.token)
     with contextlib.suppress(OSError, ValueError, TypeError, ReadError, WriteError):
         if Holder.parse(folder.get(_name(number))).token == holder.token:
@@ -510,7 +509,7 @@ def _give_up(folder: Folder, number: int, holder: Holder) -> None:
 def _replace(folder: Folder, name: str, data: bytes) -> None:
     """Put a file in the place of one, so that whoever reads sees one or the other.
 
-    Where there is no space for a second one, the bytes of the first are written over, which needs none.
+    Without space for a second one, the bytes of the first are overwritten, which needs none.
     """
     if not isinstance(folder, LocalFolder):
         folder.put(name, data)

@@ -60,7 +60,7 @@ class _Facts(ProgressColumn):
 
 
 class ProgressBar:
-    """Draws a run on stderr where that is a terminal, and nothing elsewhere.
+    """Draws a run on stderr if that is a terminal.
 
     A ``ProgressListener``; used as a context manager around the run. Nothing is drawn in the first ``delay`` seconds.
     """
@@ -188,14 +188,14 @@ class NotebookBar:
 
 
 def in_notebook() -> bool:
-    """Whether a kernel runs this process, whose outputs a notebook shows."""
+    """Return whether a kernel runs this process, whose outputs a notebook shows."""
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     return getattr(shell, "kernel", None) is not None
 
 
 @contextmanager
 def drawn(label: str, *, of_rows: bool = False) -> Iterator[ProgressListener]:
-    """A bar for as long as the block runs, where this process is seen: in a notebook, or on a terminal."""
+    """Draw a bar during the block if this process is visible: in a notebook, or on a terminal."""
     made: NotebookBar | ProgressBar = (
         NotebookBar(label, of_rows=of_rows) if in_notebook() else ProgressBar(label, delay=_SHORTEST, of_rows=of_rows)
     )

@@ -1,4 +1,4 @@
-"""The progress of a run while it goes on, seen from its staging folder, and its report, from what its tasks told."""
+"""The progress of a run, observed in its staging folder, and its report, from the results of its tasks."""
 
 from __future__ import annotations
 
@@ -51,24 +51,24 @@ class Ran:
     listed: list[Extent] = field(default_factory=list)
 
     def outcomes(self) -> list[dict[str, Any] | Exception]:
-        """Of each task what it said at its end, or what it raised. Raises ``SessionError`` where one said neither."""
-        told: dict[int, dict[str, Any] | Exception] = {n.task: n.data for n in self.notes if n.kind == "task"}
-        told.update((n.task, _failure(n)) for n in self.notes if n.kind == "failure")
-        missing = [task for task in self.tasks if task.index not in told]
+        """Return each task's result or error. Raises ``SessionError`` if a task reported neither."""
+        outcomes: dict[int, dict[str, Any] | Exception] = {n.task: n.data for n in self.notes if n.kind == "task"}
+        outcomes.update((n.task, _failure(n)) for n in self.notes if n.kind == "failure")
+        missing = [task for task in self.tasks if task.index not in outcomes]
         if missing:
             raise SessionError(
                 f"{len(missing)} of {len(self.tasks)} tasks did not report back", hint="Run it again.", transient=True
             )
-        return [told[task.index] for task in self.tasks]
+        return [outcomes[task.index] for task in self.tasks]
 
     def whole(self) -> tuple[str, int] | None:
-        """Name and size of the part that is a whole RRD already; None where parts are yet to be put together."""
-        found = [
+        """Name and size of the part that is a whole RRD already; None if parts have yet to be joined."""
+        parts = [
             (n.data["whole"]["part"], n.data["whole"]["size"])
             for n in self.notes
             if n.kind == "task" and "whole" in n.data
         ]
-        return found[0] if len(found) == len(self.tasks) == 1 else None
+        return parts[0] if len(parts) == len(self.tasks) == 1 else None
 
     def report(
         self, start: RunStart, *, executor: str, destination: str, bytes_out: int, commit_seconds: float
@@ -135,9 +135,9 @@ def _task(task: Task, note: Note, start: RunStart) -> TaskReport:
 
 def _entities(chunks: Sequence[PartChunk], extents: Sequence[Extent]) -> list[EntityReport]:
     """By entity, the largest first."""
-    found: dict[str, list[int]] = defaultdict(lambda: [0, 0, 0])
+    counts_of: dict[str, list[int]] = defaultdict(lambda: [0, 0, 0])
     for chunk in chunks:
-        counts = found[chunk.entry.header.entity_path]
+        counts = counts_of[chunk.entry.header.entity_path]
         counts[0] += 1
         counts[1] += chunk.entry.header.num_rows
         counts[2] += chunk.entry.size
@@ -149,8 +149,8 @@ def _entities(chunks: Sequence[PartChunk], extents: Sequence[Extent]) -> list[En
         rows, sizes = (np.bincount(codes, n, len(paths)).astype(np.int64) for n in (table.num_rows, table.sizes))
         columns = (numbers.tolist(), rows.tolist(), (sizes + numbers * change).tolist())
         for path, *more in zip(paths, *columns, strict=True):
-            found[path] = [known + n for known, n in zip(found[path], more, strict=True)]
-    reports = [EntityReport(path, *counts) for path, counts in found.items()]
+            counts_of[path] = [count + n for count, n in zip(counts_of[path], more, strict=True)]
+    reports = [EntityReport(path, *counts) for path, counts in counts_of.items()]
     return sorted(reports, key=lambda e: (-e.bytes, e.entity_path))
 
 
@@ -172,7 +172,7 @@ class ProgressState:
 
 
 class ProgressListener(Protocol):
-    """Is told how a run goes; called from one thread at a time."""
+    """Receives the progress of a run; called from one thread at a time."""
 
     def started(self, total_splits: int, total_bytes: int) -> None:
         """The plan is made and tasks begin."""
@@ -190,7 +190,7 @@ class ProgressListener(Protocol):
 def told(
     tasks: Sequence[Task], made: Iterable[Iterator[T]], listener: ProgressListener | None
 ) -> Iterator[Iterator[T]]:
-    """Give what each of ``tasks`` makes in this process, one after the other, and tell the listener of it."""
+    """Yield the output of each of ``tasks`` in this process, one after the other, and report it to the listener."""
     if listener is None:
         yield from made
         return
@@ -222,7 +222,7 @@ _REMOTE_PERIOD = 1.0
 
 @contextmanager
 def watching(staging: Staging | None, tasks: Sequence[Task], listener: ProgressListener | None) -> Iterator[None]:
-    """Tell ``listener`` how the tasks get on for as long as the block runs."""
+    """Report the progress of the tasks to ``listener`` during the block."""
     if listener is None or staging is None:
         yield
         return
@@ -253,7 +253,7 @@ class _Watch:
             self.look()
 
     def look(self) -> None:
-        """Count the parts and tell the listener."""
+        """Count the parts and report them to the listener."""
         open_bytes, amounts = 0, defaultdict[int, int](int)
         try:
             for name in self._staging.folder.names():

@@ -44,7 +44,7 @@ _MOST_SPOOLED: Final = 4096
 class ScratchFolder:
     """A scratch folder that is removed when nothing refers to it any more, at the latest when Python ends.
 
-    One that it lies ``within`` stays as long.
+    A surrounding folder ``within`` stays as long.
     """
 
     def __init__(self, path: Path, within: ScratchFolder | None = None) -> None:
@@ -71,7 +71,7 @@ def part_writer(path: Path, *, digests: bool = False) -> Iterator[MessageWriter]
 
 @dataclass(frozen=True, slots=True)
 class _ScratchPayload(VerifiedPayload):
-    """A payload in a scratch part, which stays as long as its payloads do (in the process that made it)."""
+    """A payload in a scratch part. The part stays as long as its payloads (in the process that made it)."""
 
     folder: ScratchFolder | None = field(default=None, repr=False, compare=False)
 
@@ -124,7 +124,7 @@ def _entries_of(stream: bytes) -> tuple[ChunkEntry, ...]:
 
 
 def lazy_chunk(path: str, entry: ChunkEntry, folder: ScratchFolder | None, store: StoreEntry | None = None) -> Chunk:
-    """Return a chunk that lies in a scratch part, undecoded, which keeps its ``folder``.
+    """Return an undecoded chunk in a scratch part; it keeps its ``folder``.
 
     Where its message must name ``store`` it counts as one of a store's own, and is passed on as such.
     """
@@ -142,15 +142,15 @@ def collect_chunks(work: Work, options: RunOptions) -> list[Chunk]:
         staging.remove()
         raise
     folder = ScratchFolder(staging.local)
-    found = [((c.task, c.position), lazy_chunk(str(folder.path / c.part), c.entry, folder)) for c in ran.chunks]
+    keyed_chunks = [((c.task, c.position), lazy_chunk(str(folder.path / c.part), c.entry, folder)) for c in ran.chunks]
     batches = [note for note in ran.notes if note.kind == "small"]
     for note in batches:
         with open_positional(folder.path / note.data["part"]) as file:
             batch = SmallChunks(note.data["first"], note.data["count"], note.data["places"])
-            found += [((note.task, position), chunk) for position, chunk in batch.read(file)]
+            keyed_chunks += [((note.task, position), chunk) for position, chunk in batch.read(file)]
     if batches:
-        found.sort(key=itemgetter(0))
-    return [chunk for _, chunk in found]
+        keyed_chunks.sort(key=itemgetter(0))
+    return [chunk for _, chunk in keyed_chunks]
 
 
 def spool(chunks: Iterable[Chunk]) -> list[ScratchPart]:
@@ -164,7 +164,7 @@ def spool(chunks: Iterable[Chunk]) -> list[ScratchPart]:
 
 
 def spool_pieces(chunks: Iterable[Chunk]) -> Iterator[ScratchPart]:
-    """Write chunks to scratch parts as they are asked for: of one chunk, of eight, and so on.
+    """Write chunks to scratch parts on demand: one chunk, then eight, and so on.
 
     A part ends sooner where chunks come slowly. Each goes when nothing refers to it any more. What the iterator raises
     comes after the chunks before it.
@@ -182,7 +182,7 @@ def spool_pieces(chunks: Iterable[Chunk]) -> Iterator[ScratchPart]:
 
 
 class _Awaited(Iterator[Chunk]):
-    """Chunks of an iterator, which end where it raises ``error``; ``is_slow`` is whether the last took a while."""
+    """Chunks of an iterator that may end with ``error``; ``is_slow`` is whether the last took a while."""
 
     def __init__(self, chunks: Iterator[Chunk]) -> None:
         self._chunks = chunks
@@ -251,7 +251,7 @@ class _Spooled:
         self.size += size
 
     def finish(self) -> tuple[tuple[ChunkEntry, ...], tuple[SmallChunks, ...]]:
-        """Write what is left; gives where everything lies."""
+        """Write the remaining chunks; return the locations of all."""
         self._write_small()
         return tuple(self._entries), tuple(self._small)
 

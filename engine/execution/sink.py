@@ -89,11 +89,11 @@ class Parts(ABC):
         """Begin a part: files of ``task.folder`` whose names begin with ``task.name``."""
 
     def adopt(self, task: TaskRun, run: Run) -> dict[str, Any] | None:  # noqa: ARG002
-        """Take all that a task gives, untouched, without a chunk object; None where that can't be done."""
+        """Take the output of a task unread, without a chunk object; None if that is impossible."""
         return None
 
     def quick_tasks(self, work: Work) -> Sequence[int]:  # noqa: ARG002
-        """The tasks that the driver can do as fast as a worker, as nothing looks into what they give."""
+        """The tasks that the driver can do as fast as a worker: nothing looks into their output."""
         return ()
 
 
@@ -111,7 +111,7 @@ class Sink(ABC):
         """Let the result appear, whole; gives its size in bytes. :meth:`Ran.outcomes` is what parts said, in order."""
 
     def abort(self) -> None:  # noqa: B027 - most have nothing to do
-        """Give up what :meth:`begin` and :meth:`commit` began."""
+        """Give up the work of :meth:`begin` and :meth:`commit`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,10 +127,10 @@ class WriteBody(Body):
 
     def run(self, task: TaskRun) -> Generator[pa.RecordBatch, None, dict[str, Any]]:
         """Write the part of one task."""
-        told = self.quick(task)
-        if told is None:
-            told = yield from minting(self.work.minter(task.index), self._write(task))
-        return told
+        outcome = self.quick(task)
+        if outcome is None:
+            outcome = yield from minting(self.work.minter(task.index), self._write(task))
+        return outcome
 
     def quick_tasks(self) -> Sequence[int]:
         """The tasks that the driver may do."""
@@ -149,9 +149,9 @@ class WriteBody(Body):
                 batches = part.write(piece)
                 if batches is not None:
                     yield from batches
-            told = part.close()
+            outcome = part.close()
             yield from part.rows()
-            return told
+            return outcome
         except BaseException:
             part.discard()
             raise
@@ -175,7 +175,7 @@ def write_to(sink: Sink, work: Work, options: RunOptions) -> RunReport:
 
 
 def run_work(work: Work, parts: Parts, staging: Staging, options: RunOptions, destination: str = "") -> Ran:
-    """Run all tasks of a work into parts; raise what failed, show what was warned of, check that none is missing."""
+    """Run all tasks of a work into parts; raise failures, show warnings, check that no task is missing."""
     ran = run_tasks(work, parts, staging, options, destination)
     check(ran, staging)
     return ran
@@ -189,7 +189,7 @@ def run_tasks(
     destination: str = "",
     groups: tuple[int, ...] = (),
 ) -> Ran:
-    """Run all tasks of a work into parts, and give what they told, failures among it."""
+    """Run all tasks of a work into parts, and return their results, failures included."""
     ran = Stage(WriteBody(work, parts), work.tasks, staging, groups, destination).run(options)
     return replace(ran, listed=listed_extents(work, ran.notes))
 
@@ -205,7 +205,7 @@ def inline_chunks(work: Work, listener: ProgressListener | None = None) -> Itera
 def finished_report(
     ran: Ran, destination: Location, size: int, commit_seconds: float, options: RunOptions
 ) -> RunReport:
-    """The report of a committed run, which the listener is told too."""
+    """Return the report of a committed run, after passing it to the listener."""
     result = ran.report(
         options.start,
         executor=executor_name(options.executor),
@@ -276,13 +276,13 @@ def commit_ran(commit: RrdCommit, ran: Ran, stores: Sequence[StoreEntry]) -> int
 
 
 def whole_name(destination: Location, outputs: Sequence[tuple[StoreEntry, Work]]) -> str:
-    """The name of a file that one task may write whole, as nothing else comes into it; empty where there is none."""
+    """Return the file name if one task can write the whole file, else ""."""
     alone = len(outputs) == 1 and len(outputs[0][1].tasks) == 1
     return str(destination) if alone and not isinstance(destination, ObjectUrl) else ""
 
 
 def check_destination(destination: Location, work: Work, *, parents: bool = True) -> None:
-    """Whether an RRD can be written there: ``parents``, its folder must be there already. Raises ``WriteError``."""
+    """Check that an RRD can be written there; with ``parents`` its folder must exist. Raises ``WriteError``."""
     if isinstance(destination, ObjectUrl):
         if str(destination) in work.source_paths():
             raise _is_source(destination)
@@ -318,12 +318,11 @@ _MOST_QUICK: Final = 1 << 15
 class RrdParts(Parts):
     """Parts of RRDs: messages that a commit brings together with others, or whole files.
 
-    ``stores`` has one entry for each task of the work. With ``digests`` every chunk is given one, though it be read
-    for it, and a row of its own. With ``times``, too, each part ends with the times of its chunks.
-    With ``runs``, tasks that give nothing but untouched messages copy them as a whole, and one row tells of all chunks
-    of a task.
-    With ``small``, chunks that are hardly more than a header go into the part many in one batch, not as messages.
-    ``whole``, one for each task, names the file that is to be the part of a task alone, which is a whole RRD then.
+    ``stores`` has one entry for each task of the work. With ``digests`` every chunk is given one, though it be read for
+    it, and a row of its own. With ``times``, too, each part ends with the times of its chunks. With ``runs``, tasks
+    with only unread messages as output copy them as a whole, and one row describes all chunks of a task. With
+    ``small``, chunks that are hardly more than a header go into the part many in one batch, not as messages. ``whole``,
+    one for each task, names the file of a task's only part, which then is a whole RRD.
     """
 
     stores: tuple[StoreEntry, ...]
@@ -363,7 +362,7 @@ class RrdParts(Parts):
     def quick_tasks(self, work: Work) -> Sequence[int]:
         """The tasks whose messages stay at their source, or are copied into their region by the kernel.
 
-        A worker that is asked for it takes 10 to 20 ms, and the first of them 0.1 to 0.2 s, as long as to copy 400 MB
+        A request to a worker takes 10 to 20 ms, and the first one 0.1 to 0.2 s, as long as copying 400 MB
         (``benchmarks/bench_rrd.py``).
         """
         if self.runs is None or not self.runs.is_quick:
@@ -432,10 +431,10 @@ class _RrdPart(Part):
                 reach("part.write", getattr(self._new.file, "name", None))
                 self._new.finish()
                 reach("part.rename")
-        told: dict[str, Any] = {"chunks": written.chunks, "rows": written.rows, "bytes": writer.position}
+        outcome: dict[str, Any] = {"chunks": written.chunks, "rows": written.rows, "bytes": writer.position}
         if self._rrd is not None:
-            told["whole"] = {"part": self._name, "size": self._rrd.position}
-        return told
+            outcome["whole"] = {"part": self._name, "size": self._rrd.position}
+        return outcome
 
     def rows(self) -> Iterator[pa.RecordBatch]:
         if self._listing is not None:
@@ -456,7 +455,7 @@ class _RrdPart(Part):
             yield from self._rows.add(entry, self._name)
 
     def _note(self, chunks: ChunkTable | Sequence[ChunkEntry]) -> None:
-        """Let the footer, if there will be one, tell of the chunks that were written since this was called last."""
+        """Describe the chunks written since the last call in the footer, if there will be one."""
         if self._rrd is not None:
             self._rrd.adopt(self._store, chunks, 0)
 
@@ -527,7 +526,7 @@ def neighbours(chunks: Sequence[PartChunk], most: float = math.inf) -> Iterator[
 
 
 def extents_in_order(chunks: Sequence[PartChunk]) -> list[Extent]:
-    """The extents of chunks of which neighbours need not lie one behind the other in a part."""
+    """Return the extents of chunks; neighbours need not be adjacent in a part."""
     return [Extent(r[0].task, r[0].part, *_extent(r), [c.entry for c in r]) for r in neighbours(chunks)]
 
 
@@ -540,8 +539,8 @@ def _extent(run: Sequence[PartChunk]) -> tuple[int, int]:
 class ShardSink(Sink):
     """A folder of RRDs of one store, each of at most ``shard_bytes``; a larger chunk gets one of its own.
 
-    Guarantee: nothing is there before all shards are written and have arrived. On a file system they appear in one
-    step; in an object store one after the other, and are taken back when that fails.
+    Guarantee: nothing appears before all shards are written and have arrived. On a file system they appear in one step;
+    in an object store one after the other, and are taken back when that fails.
     """
 
     def __init__(self, destination: Location, store: StoreEntry, shard_bytes: int) -> None:

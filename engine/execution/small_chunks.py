@@ -1,6 +1,6 @@
 """Small chunks on their way to tasks, many in one Arrow batch.
 
-As messages, 20,000 chunks of one row take 63 µs each to write, 45 to tell of and to copy, and 69 to decode: each has an
+As messages, 20,000 chunks of one row take 63 µs each to write, 45 to report and copy, and 69 to decode: each has an
 Arrow stream, and a schema, of its own. In batches they take 9 to write and 20 to read (``benchmarks/
 bench_small_chunks.py``; 2 cores).
 """
@@ -53,7 +53,7 @@ class SmallChunks:
 
 @dataclass(slots=True)
 class _Alike:
-    """Chunks of one shape, and where each stands."""
+    """Chunks of one shape, with their positions."""
 
     types: Sequence[pa.DataType]
     positions: list[int] = field(default_factory=list)
@@ -144,8 +144,8 @@ def _unpacked(batch: pa.RecordBatch) -> Iterator[tuple[int, ChunkData]]:
     times = [(name, kind, column) for (name, kind), column in zip(timelines, columns, strict=False)]
     values = list(zip(descriptors, columns[len(timelines) :], strict=True))
     ends = lists[0].offsets.to_pylist()
-    known = zip(positions.to_pylist(), ids.to_pylist(), paths.to_pylist(), ends, ends[1:], strict=False)
-    for at, chunk_id, entity_path, start, end in known:
+    heads = zip(positions.to_pylist(), ids.to_pylist(), paths.to_pylist(), ends, ends[1:], strict=False)
+    for at, chunk_id, entity_path, start, end in heads:
         rows = end - start
         yield (
             at,

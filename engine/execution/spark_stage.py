@@ -79,7 +79,7 @@ def check_travels(thing: Any, name: str) -> None:
 
 @contextmanager
 def sending(thing: Any) -> Iterator[None]:
-    """Say in a ``PipelineError`` what is to blame where Spark cannot pack ``thing`` in the block."""
+    """Name the culprit in a ``PipelineError`` if Spark cannot pickle ``thing`` in the block."""
     try:
         yield
     except Exception as error:
@@ -90,7 +90,7 @@ def sending(thing: Any) -> Iterator[None]:
 
 
 def _refusal(thing: Any) -> Exception | None:
-    """Why ``thing`` cannot be packed; None where it can."""
+    """Return the reason why ``thing`` cannot be pickled, or None."""
     from pyspark import cloudpickle
 
     try:
@@ -101,7 +101,9 @@ def _refusal(thing: Any) -> Exception | None:
 
 
 def _stays(thing: Any, name: str, error: Exception) -> PipelineError:
-    """The error for a ``thing`` that cannot be packed: names the step, its function, and what that refers to."""
+    """Return the error for a ``thing`` that cannot be pickled: it names the step, its function, and the objects that
+    this refers to.
+    """
     function: FunctionType | None = None
     place = ""
     seen: set[int] = set()
@@ -157,7 +159,7 @@ _MOST_PACKED: Final = 1 << 20
 
 
 def is_transient(error: BaseException) -> bool:
-    """Whether trying the task again, on another worker, may help."""
+    """Return whether trying the task again, on another worker, may help."""
     if isinstance(error, ChunkmillError):
         return error.transient
     return isinstance(error, (ConnectionError, TimeoutError, InterruptedError))
@@ -249,10 +251,10 @@ class StageJob(Protocol):
 
 
 class TaskJob(StageJob, Protocol):
-    """A job that can tell which of its tasks were running when Spark gave up."""
+    """A job that can list the tasks that were running when Spark gave up."""
 
     def begun(self) -> set[int]:
-        """The tasks that began and did not end, as far as that can be seen."""
+        """The tasks that began and did not end, as far as visible."""
         ...
 
 
@@ -301,9 +303,9 @@ def stage_of(
 def told_by_partitions(
     frame: DataFrame, function: Callable[[Iterator[pa.RecordBatch]], Iterator[str]], label: str
 ) -> list[str]:
-    """Run ``function`` on the rows of each partition of a user's DataFrame, and give what it told, in their order.
+    """Run ``function`` on the rows of each partition of a user's DataFrame; return its results in their order.
 
-    Nothing of the rows comes back. Raises what it raised first, and ``SessionError`` where the stage failed.
+    Nothing of the rows comes back. Raises the first error of ``function``, and ``SessionError`` if the stage failed.
     """
     register_by_value()
     with sending(function):
@@ -318,23 +320,23 @@ def told_by_partitions(
 def _tell(
     function: Callable[[Iterator[pa.RecordBatch]], Iterator[str]], label: str, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """The function of the stage. An error of ours is told: Spark would try what cannot succeed again."""
+    """Run the function of the stage. An error of ours becomes a row: Spark would retry work that cannot succeed."""
     from pyspark import TaskContext
 
     context = TaskContext.get()
     partition = context.partitionId() if context is not None else 0
     with noting_task(f"partition {partition} of {label}"):
-        found: list[str] = []
+        texts: list[str] = []
         failure = None
         try:
-            found = list(function(batches))
+            texts = list(function(batches))
         except ChunkmillError as error:
             failure = json.dumps(failure_to_dict(error, f"partition {partition} of {label}"))
-        count = len(found) if failure is None else 1
+        count = len(texts) if failure is None else 1
         columns = {
             "partition": pa.array([partition] * count, pa.int32()),
             "place": pa.array(range(count), pa.int32()),
-            "told": pa.array(found if failure is None else [None], pa.string()),
+            "told": pa.array(texts if failure is None else [None], pa.string()),
             "failure": pa.array([failure] * count, pa.string()),
         }
         yield pa.RecordBatch.from_pydict(columns)
@@ -344,8 +346,8 @@ def tries_of(spark: SparkSession) -> int:
     """The number of tries that Spark makes at a task."""
     master = spark.conf.get("spark.master", None) or ""
     if is_local(master):
-        found = re.search(r",\s*(\d+)\s*\]", master)
-        return int(found[1]) if found else 1
+        match = re.search(r",\s*(\d+)\s*\]", master)
+        return int(match[1]) if match else 1
     return int(spark.conf.get("spark.task.maxFailures", None) or 4)
 
 
@@ -357,7 +359,7 @@ def _labels(job: TaskJob, tasks: Sequence[Task], starts: Sequence[int], share: i
 
 
 def cores_of(spark: SparkSession) -> int | None:
-    """The number of tasks that Spark says it runs at once; None in Spark Connect, which does not tell."""
+    """Return the number of tasks that Spark runs at once; None in Spark Connect, which does not report it."""
     from pyspark.errors import PySparkException
 
     try:
@@ -416,7 +418,7 @@ def run_tasks(
 
 
 def _spare_modules() -> None:
-    """Keep what this worker has imported out of garbage collection, which it does after every task, for 10 ms."""
+    """Exclude this worker's imports from garbage collection, which runs after every task and would take 10 ms."""
     global _spared
     if len(sys.modules) > _spared:
         gc.freeze()

@@ -1,7 +1,7 @@
 """A stage: a body that runs for numbered tasks, inline or as one ``mapInArrow`` stage; executors, and quarantine.
 
-What is the same for all tasks, whatever they do, is here: their context, retries, the failure that wins, warnings,
-what was quarantined, how long it took, progress, interruption.
+What is the same for all tasks, whatever they do, is here: their context, retries, the decisive failure, warnings,
+quarantine, durations, progress, interruption.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def _row(chunk: Chunk, error: ChunkmillError) -> dict[str, Any]:
 
 
 def rows_as_bytes(rows: Sequence[Row]) -> bytes:
-    """A task's rows as the file that lies beside its part until the run has succeeded."""
+    """Return a task's rows as the file that stays beside its part until the run has succeeded."""
     tables = pa.array([table for table, _ in rows], pa.string())
     batch = pa.RecordBatch.from_pylist([row for _, row in rows], schema=SCHEMA).append_column("table", tables)
     sink = pa.BufferOutputStream()
@@ -158,17 +158,16 @@ def executor_name(given: str | None) -> str:
 
 
 def is_auto(given: str | None) -> bool:
-    """Whether the executor that is asked for, by argument or environment, is chosen by what there is to do."""
+    """Return whether the requested executor (argument or environment) depends on the amount of work."""
     return _asked_for(given) == "auto"
 
 
 def executor_for(given: str | None, num_bytes: Callable[[], int | None], *, own_functions: bool = False) -> str:
     """The executor to use, as by :func:`executor_name`; ``auto`` is chosen by the bytes of input.
 
-    That is ``inline`` where they are local, and take this process less time than it takes Spark to begin: 60 MB where
-    it is not started yet, 5 MB where it is; a fifth of that with functions of the user's own, of which nothing is
-    known.
-    ``num_bytes`` is asked only for ``auto``; None: not known, or not local.
+    That is ``inline`` if they are local, and take this process less time than Spark needs to begin: 60 MB if it is not
+    started yet, 5 MB if it is; a fifth of that with the user's own functions, as their cost is unknown. ``num_bytes``
+    is called only for ``auto``; None: not known, or not local.
     """
     name = _asked_for(given)
     if name != "auto":
@@ -179,8 +178,8 @@ def executor_for(given: str | None, num_bytes: Callable[[], int | None], *, own_
 def query_executor(given: str | None, num_bytes: Callable[[], int | None]) -> str:
     """The executor of a query: by argument or environment; where neither says one, as for ``auto``.
 
-    That is ``inline`` where this process reads ``num_bytes``, those of the chunks that are needed, before Spark begins:
-    750 MB where it is not started yet, 60 MB where it is.
+    That is ``inline`` if this process reads ``num_bytes``, those of the needed chunks, before Spark begins: 750 MB if
+    it is not started yet, 60 MB if it is.
     """
     name = _asked_for(given) if given or in_task() or os.environ.get("CHUNKMILL_EXECUTOR") else "auto"
     return _quicker(num_bytes, _QUERIED_BYTES_A_SECOND) if name == "auto" else name
@@ -189,8 +188,8 @@ def query_executor(given: str | None, num_bytes: Callable[[], int | None]) -> st
 def _quicker(num_bytes: Callable[[], int | None], bytes_a_second: int) -> str:
     if in_task():
         return "inline"
-    found = num_bytes()
-    seconds = None if found is None else found / bytes_a_second
+    size = num_bytes()
+    seconds = None if size is None else size / bytes_a_second
     limit = _RUNNING_SECONDS if "pyspark" in sys.modules and _has_session() else _START_SECONDS
     return "spark" if seconds is None or seconds > limit else "inline"
 
@@ -218,10 +217,10 @@ Progress = ProgressListener | bool | None
 def progress_shown(
     progress: Progress, label: str = "chunkmill", *, of_rows: bool = False
 ) -> Iterator[ProgressListener | None]:
-    """The listener that ``progress`` stands for, drawn for as long as the block runs.
+    """Yield the listener for ``progress``, drawn during the block.
 
-    None draws a bar in an interactive session and in a notebook, and nothing elsewhere. On standard error, where that
-    is no terminal, none is drawn, either. With ``of_rows`` the sizes of tasks are numbers of rows.
+    None draws a bar in an interactive session and in a notebook, and nothing elsewhere. Nothing is drawn either if
+    standard error is no terminal. With ``of_rows`` the sizes of tasks are numbers of rows.
 
     Raises ``TypeError`` for what is no listener.
     """
@@ -260,7 +259,7 @@ class RunOptions:
 
 @dataclass(frozen=True, slots=True)
 class TaskRun:
-    """One try at a task: its number, what its files are named in the stage's folder, and what it tells the driver."""
+    """One try at a task: its number, the base name of its files in the stage's folder, and its rows for the driver."""
 
     index: int
     name: str
@@ -312,9 +311,9 @@ class TaskRunner:
     """The function that an executor runs for the number of a task. It pickles.
 
     ``groups``, one for each task, says which tasks need each other: when one fails, the others of its group need not
-    begin. Without, all do. ``tries`` is how often the executor tries a task, 0 where that is not known: the last try
-    gives a failure as a row, whatever it is. Unless it is ``watched``, nothing is said in the folder of what is done
-    or has failed; without a ``folder`` nothing can. Errors of writing there name the ``destination``.
+    begin. Without, all do. ``tries`` is how often the executor tries a task, 0 if that is unknown: the last try gives a
+    failure as a row, whatever it is. Unless it is ``watched``, nothing is said in the folder of what is done or has
+    failed; without a ``folder`` nothing can. Errors of writing there name the ``destination``.
     """
 
     body: Body
@@ -327,8 +326,8 @@ class TaskRunner:
     def run(self, index: int) -> Iterator[pa.RecordBatch]:
         """Run task ``index``: give its rows, and at the end one of kind ``task``.
 
-        A failure that would come again gives a row of kind ``failure``; one that may pass is raised, so that the
-        executor tries the task once more.
+        A failure that would come again gives a row of kind ``failure``; a transient one is raised, so that the executor
+        tries the task once more.
         """
         if self._staging is not None and self._staging.has_failed(self._group(index)):
             return
@@ -358,7 +357,7 @@ class TaskRunner:
             return {index: rows for index, rows in results if rows is not None}
 
     def begun(self) -> set[int]:
-        """The tasks that began to write a part and did not end, where that can be seen."""
+        """The tasks that began to write a part and did not end, if visible."""
         try:
             return {int(name[:6]) for name in Folder.at(self.folder).names() if name.endswith(OPEN_SUFFIX)}
         except (OSError, ValueError, ReadError):
@@ -369,24 +368,24 @@ class TaskRunner:
         caught: list[warnings.WarningMessage] = []
         with contextlib.closing(files):
             steps = _recording(self.body.run(task), caught)
-            told = yield from TaskContext(measured.clock, files, quarantined).run(steps)
+            outcome = yield from TaskContext(measured.clock, files, quarantined).run(steps)
         if quarantined:
             with writing(self.destination or self.folder):
                 task.folder.put(task.name + _QUARANTINE_SUFFIX, rows_as_bytes(quarantined), durable=False)
             task.rows.note("quarantine", {"file": task.name + _QUARANTINE_SUFFIX})
         for warning in caught:
             task.rows.note("warning", {"category": warning.category.__name__, "text": str(warning.message)})
-        self._close(task, told, measured)
+        self._close(task, outcome, measured)
         yield task.rows.batch()
 
     def _quick(self, index: int) -> pa.RecordBatch | None:
         task, measured = self._begin(index), _Measured()
         try:
             with TaskContext(measured.clock).entered():
-                told = self.body.quick(task)
-            if told is None:
+                outcome = self.body.quick(task)
+            if outcome is None:
                 return None
-            self._close(task, told, measured)
+            self._close(task, outcome, measured)
         except Exception:  # noqa: BLE001 - it is reported, or tried again, by who runs the task then
             return None
         return task.rows.batch()
@@ -394,13 +393,13 @@ class TaskRunner:
     def _begin(self, index: int) -> TaskRun:
         return TaskRun(index, f"{index:06d}-{secrets.token_hex(4)}", self.folder, RowWriter(index))
 
-    def _close(self, task: TaskRun, told: Mapping[str, Any], measured: _Measured) -> None:
+    def _close(self, task: TaskRun, outcome: Mapping[str, Any], measured: _Measured) -> None:
         """Say that the task is done: to who watches the folder, and to the driver."""
         if self._staging is not None:
-            done = {"task": task.index, **{name: told.get(name, 0) for name in ("chunks", "bytes")}}
+            done = {"task": task.index, **{name: outcome.get(name, 0) for name in ("chunks", "bytes")}}
             with writing(self.destination or self.folder):
                 task.folder.put(task.name + DONE_SUFFIX, json.dumps(done).encode(), durable=False)
-        task.rows.note("task", {**told, **measured.told()})
+        task.rows.note("task", {**outcome, **measured.figures()})
 
     @property
     def _staging(self) -> Staging | None:
@@ -427,13 +426,13 @@ def _recording(steps: Generator[T, None, R], caught: list[warnings.WarningMessag
 
 
 class _Measured:
-    """The facts that a task tells of itself for the report of the run."""
+    """The measurements of a task for the report of the run."""
 
     def __init__(self) -> None:
         self.clock = Clock()
         self._began, self._started = time.time(), time.perf_counter()
 
-    def told(self) -> dict[str, Any]:
+    def figures(self) -> dict[str, Any]:
         return {
             "seconds": time.perf_counter() - self._started,
             "began": self._began,
@@ -445,7 +444,7 @@ class _Measured:
 
 
 def may_pass(error: BaseException, tries: int) -> bool:
-    """Whether a task that raised this is worth another try, and gets one of ``tries`` (0: nobody knows)."""
+    """Return whether a task that raised this is worth another try, and gets one of ``tries`` (0: nobody knows)."""
     return is_transient(error) and not (tries and tries_before() + 1 >= tries)
 
 
@@ -453,7 +452,7 @@ def may_pass(error: BaseException, tries: int) -> bool:
 class Stage:
     """``body`` over ``tasks``, whose files go into ``staging``; the others are as in :class:`TaskRunner`.
 
-    Without a staging folder there are no files, and tasks that follow one that failed run all the same.
+    Without a staging folder there are no files, and tasks after a failed one run all the same.
     """
 
     body: Body
@@ -463,7 +462,7 @@ class Stage:
     destination: str = ""
 
     def run(self, options: RunOptions) -> Ran:
-        """Run all tasks, and give what they told, failures among it. An interrupt cancels what runs."""
+        """Run all tasks, and return their results, failures included. An interrupt cancels running tasks."""
         with interruptible(), watching(self.staging, self.tasks, options.progress):
             return Ran(list(self.tasks), *parse_rows(self._rows(options)))
 
@@ -479,7 +478,7 @@ class Stage:
 
         spark = running_session(options.master, options.conf)
         slots = slots_of(spark)
-        # where groups are told apart, one that fails for a reason that may pass is run again alone
+        # with separate groups, one with a transient failure is run again alone
         runner = TaskRunner(self.body, folder, self.destination, self.groups, 0 if self.groups else tries_of(spark))
         done = {} if slots is None else runner.quick(slots)
         if not done:
@@ -491,7 +490,7 @@ class Stage:
 
 
 def check(ran: Ran, staging: Staging) -> None:
-    """Raise what failed, show what was warned of, see that no task is missing, and keep what was quarantined."""
+    """Raise failures, show warnings, check that no task is missing, and store the quarantined chunks."""
     raise_failure(ran.notes)
     warn_of(ran.notes, set())
     check_closed(ran)
@@ -506,18 +505,18 @@ def settle(staging: Staging, notes: Iterable[Note]) -> None:
 
 
 def raise_failure(notes: Sequence[Note]) -> None:
-    """Raise what the first task that failed raised, if any did."""
+    """Raise the error of the first failed task."""
     failures = [n for n in notes if n.kind == "failure"]
     if failures:
         raise failure_from_dict(min(failures, key=lambda n: n.task).data)
 
 
-def warn_of(notes: Sequence[Note], told: set[str]) -> None:
-    """Show what tasks warned of, unless it is among the texts ``told``, to which it is added."""
+def warn_of(notes: Sequence[Note], shown: set[str]) -> None:
+    """Show the warnings of tasks, except those in ``shown``, and add them to it."""
     for text, category in {n.data["text"]: n.data["category"] for n in notes if n.kind == "warning"}.items():
-        if text not in told:
+        if text not in shown:
             warnings.warn(text, _category(category), stacklevel=5)
-            told.add(text)
+            shown.add(text)
 
 
 def check_closed(ran: Ran) -> None:
@@ -542,5 +541,5 @@ def check_closed(ran: Ran) -> None:
 
 
 def _category(name: str) -> type[Warning]:
-    known = (DeprecationWarning, RuntimeWarning, ReadWarning, UnmatchedWarning)
-    return next((category for category in known if category.__name__ == name), UserWarning)
+    categories = (DeprecationWarning, RuntimeWarning, ReadWarning, UnmatchedWarning)
+    return next((category for category in categories if category.__name__ == name), UserWarning)

@@ -1,8 +1,8 @@
 """The staging folder of a run: parts lie there until the one commit, and nothing is left when the run ends.
 
-It stands beside the destination, so that the commit's rename stays within one file system (in an object store: under
-``.chunkmill-staging`` beside it), and carries the name of its owner, so that what a killed run left behind is cleared
-away by the next one onto the same destination: a process that is known by more than its number.
+It is beside the destination, so that the commit's rename stays within one file system (in an object store: under
+``.chunkmill-staging`` beside it). It carries the name of its owner, so that the next run onto the same destination
+clears away the remains of a killed one: a process that is known by more than its number.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class Staging:
     def shared(cls, destination: Location, token: str) -> Staging:
         """The staging folder beside ``destination`` that several processes know by a ``token``; made by the first.
 
-        It counts as abandoned when the process is gone that started the one which made it.
+        It counts as abandoned when the process has ended that started the one that made it.
         """
         folder = cls._folder(destination, token)
         with writing(str(destination)):
@@ -130,14 +130,14 @@ class Staging:
         return cls(folder)
 
     def mark_failed(self, group: int = 0) -> None:
-        """Tell the tasks of a group that have not begun that they need not."""
+        """Tell the tasks of a group that have not begun to skip their work."""
         try:
             self.folder.put(f"{_FAILED}-{group}", b"", durable=False)
         except (OSError, WriteError):
             return  # a full disk: the other tasks find out by themselves
 
     def has_failed(self, group: int = 0) -> bool:
-        """Whether a task of this group failed."""
+        """Return whether a task of this group failed."""
         return self.folder.exists(f"{_FAILED}-{group}")
 
     def check(self) -> None:
@@ -151,7 +151,7 @@ class Staging:
             )
 
     def remove(self) -> None:
-        """Remove the folder and all in it: under another name, so that a task that was cancelled adds nothing."""
+        """Remove the folder with its content. It is renamed first, so that a cancelled task adds nothing."""
         folder = self.folder
         if isinstance(folder, LocalFolder):
             gone = folder.location.with_name(f"{folder.location.name}{_GONE}")
@@ -195,7 +195,7 @@ def _make(folder: Folder, owner: Mapping[str, Any], *, exist_ok: bool = False) -
             LocalFolder(new).remove()
             if isinstance(error, FileNotFoundError) and attempt + 1 < _ATTEMPTS:
                 continue  # others have cleared it away
-            # a full disk has room for a folder where it has none for what is in it
+            # a full disk may have room for a folder, but none for its content
             if isinstance(error, OSError) and exist_ok and folder.exists(_OWNER):
                 return
             raise
@@ -208,18 +208,18 @@ def abandoned_runs(location: Location) -> list[Folder]:
 
     Nothing is known of one on another host, which counts as dead a day after it began.
     """
-    found: list[Folder]
+    runs: list[Folder]
     if isinstance(location, ObjectUrl):
         places = _names_below(location / _REMOTE)
-        found = [run for place in places for run in _runs_below(location / _REMOTE / place)]
+        runs = [run for place in places for run in _runs_below(location / _REMOTE / place)]
     else:
         paths = (path for path in location.iterdir() if path.name.startswith(".") and _MARK in path.name)
-        found = [LocalFolder(path) for path in sorted(paths) if path.is_dir()]
-    return [run for run in found if _is_abandoned(run) or _is_old(run)]
+        runs = [LocalFolder(path) for path in sorted(paths) if path.is_dir()]
+    return [run for run in runs if _is_abandoned(run) or _is_old(run)]
 
 
 def _short(name: str) -> str:
-    """``name``, or what stands for it where a folder's name would become too long with more around it."""
+    """Return ``name``, or a substitute if a folder's name with it would become too long."""
     whole = os.fsencode(name)
     if len(whole) <= _LONGEST_NAME:
         return name
@@ -237,11 +237,11 @@ def _runs_below(url: ObjectUrl) -> list[Folder]:
 
 def _names_below(url: ObjectUrl) -> list[str]:
     depth = len(url.key) + 1
-    return sorted({found.url.key[depth:].partition("/")[0] for found in bucket_of(url).list(url.key)})
+    return sorted({entry.url.key[depth:].partition("/")[0] for entry in bucket_of(url).list(url.key)})
 
 
 def _is_old(folder: Folder) -> bool:
-    """Whether a run on another host began so long ago that nobody waits for it, or nobody knows whose it was."""
+    """Return whether a run on another host began so long ago that its folder can be deleted, or has no known owner."""
     try:
         owner = folder.get(_OWNER)
         if isinstance(folder, LocalFolder):
@@ -258,7 +258,7 @@ def _is_old(folder: Folder) -> bool:
 
 
 def _is_abandoned(folder: Folder) -> bool:
-    """Whether the run that made ``folder`` is known to be dead; a run on another host is left alone."""
+    """Return whether the run that made ``folder`` is known to be dead; a run on another host is left alone."""
     try:
         text = folder.get(_OWNER) if not isinstance(folder, LocalFolder) or folder.exists(_OWNER) else b""
         if isinstance(folder, LocalFolder) and not text:
@@ -281,10 +281,10 @@ def _process(pid: int) -> dict[str, Any]:
 
 
 def is_gone(process: Mapping[str, Any]) -> bool:
-    """Whether what :func:`this_process` said elsewhere is of a process that is known to be dead.
+    """Return whether the process described by :func:`this_process` elsewhere is known to be dead.
 
     Of one on another host, or in another process namespace where ``process`` has one, nothing is known. Hosts need
-    names of their own for that. Raises ``ValueError`` or ``KeyError`` where ``process`` is nothing of that kind.
+    names of their own for that. Raises ``ValueError`` or ``KeyError`` if ``process`` is no such description.
     """
     pid = int(process["pid"])
     if not 0 < pid < 1 << 31:
@@ -303,7 +303,7 @@ def is_gone(process: Mapping[str, Any]) -> bool:
 
 
 def start_time(pid: int) -> str | None:
-    """When a process started, to tell it from a later one with the same number; None where that is not known."""
+    """Return when a process started, to distinguish it from a later one with the same number; None if unknown."""
     return _state_and_start(pid)[1]
 
 

@@ -99,10 +99,12 @@ class Packed(Sequence[T]):
     """
 
     def __init__(self, items: Iterable[T], at_once: int = _AT_ONCE) -> None:
-        found = tuple(items)
-        self._count = len(found)
+        all_items = tuple(items)
+        self._count = len(all_items)
         self._at_once = at_once
-        self._pieces: list[tuple[T, ...] | bytes] = [found[i : i + at_once] for i in range(0, len(found), at_once)]
+        self._pieces: list[tuple[T, ...] | bytes] = [
+            all_items[i : i + at_once] for i in range(0, len(all_items), at_once)
+        ]
 
     def __len__(self) -> int:
         return self._count

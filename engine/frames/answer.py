@@ -1,7 +1,7 @@
 """The answer of a query as DataFusion wants it: a dataset of pyarrow's kind, whose fragments are segments.
 
-What DataFusion hands down, columns and filters that pyarrow can express, is answered exactly, those that look into
-components by DataFusion again; everything else it evaluates above.
+Columns and filters that DataFusion pushes down and pyarrow can express are answered exactly. DataFusion applies filters
+on components again; everything else it evaluates above.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Answer(ds.Dataset):  # type: ignore[misc]
         return _Scan(self.columns.arrow, columns, lambda: iter(()))
 
     def get_fragments(self, filter: pc.Expression | None = None) -> list[_Segment]:  # noqa: A002 (pyarrow's name)
-        """The segments that may have rows in which the filter is true; DataFusion wants one at least."""
+        """The segments that may have rows for which the filter is true; at least one, as DataFusion requires."""
         call = current_call()
         if isinstance(filter, pa.Scalar):  # DataFusion found out that it is true, or false, of all rows
             filter = pc.scalar(filter)  # noqa: A001
@@ -63,20 +63,22 @@ class Answer(ds.Dataset):  # type: ignore[misc]
 def possible_segments(
     columns: AnswerColumns, segments: Sequence[QueriedSegment], predicate: pc.Expression | None
 ) -> list[QueriedSegment]:
-    """The segments that may have rows in which a predicate is true, as far as their entries tell.
+    """Return the segments that may have rows for which a predicate is true, judged by their entries.
 
     Raises ``UnsupportedError`` for a predicate that Arrow cannot evaluate.
     """
-    found = [segment for segment in segments if segment.may_have_rows]
+    possible = [segment for segment in segments if segment.may_have_rows]
     if predicate is None:
-        return found
+        return possible
     lacking: dict[Any, pc.Expression | None] = {}
     guarantees = []
-    for segment in found:
-        if id(segment.there) not in lacking:
-            lacking[id(segment.there)] = lacking_guarantee(columns, segment.there)
-        guarantees.append(segment_guarantee(columns, segment.segment_id, segment.bounds, lacking[id(segment.there)]))
-    return [found[number] for number in satisfiable(predicate, guarantees, columns.arrow)]
+    for segment in possible:
+        if id(segment.component_keys) not in lacking:
+            lacking[id(segment.component_keys)] = lacking_guarantee(columns, segment.component_keys)
+        guarantees.append(
+            segment_guarantee(columns, segment.segment_id, segment.bounds, lacking[id(segment.component_keys)])
+        )
+    return [possible[number] for number in satisfiable(predicate, guarantees, columns.arrow)]
 
 
 class _Segment:

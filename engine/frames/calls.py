@@ -1,4 +1,4 @@
-"""Calls of a query frame's methods: what each began, what it failed with, and how an interrupt ends it."""
+"""Calls of a query frame's methods: their executions, their first error, and their end on an interrupt."""
 
 from __future__ import annotations
 
@@ -20,9 +20,7 @@ _LONGEST_STOP: Final = 10.0
 
 
 class UserCall:
-    """A call of the user's: the executions that it began, and the first error of reading, which DataFusion tells as
-    text alone.
-    """
+    """A call by the user: its executions and its first read error, as DataFusion passes on only the text of errors."""
 
     def __init__(self) -> None:
         self.error: BaseException | None = None
@@ -80,10 +78,10 @@ class UserCall:
             execution.close()
 
     def answer(self, work: Callable[[], T]) -> T:
-        """Give what ``work`` does, which may wait in DataFusion for tasks. An interrupt ends it.
+        """Run ``work``, which may wait in DataFusion for tasks, and return its result. An interrupt ends it.
 
-        DataFusion looks for signals by a timer that stands still while its threads wait. So where signals come, in the
-        main thread, it is another one that waits for DataFusion, unless it is known that there are no tasks.
+        DataFusion checks for signals by a timer that pauses while its threads wait. In the main thread, which gets
+        signals, another thread therefore waits for DataFusion, unless it is known that there are no tasks.
         """
         if threading.current_thread() is not threading.main_thread() or self._reads_here():
             with calling(self):
@@ -103,10 +101,10 @@ class UserCall:
             raise
         if waiting.error is not None:
             raise waiting.error
-        return waiting.found[0]
+        return waiting.results[0]
 
     def _reads_here(self) -> bool:
-        """Whether it is known of all executions that this process reads."""
+        """Return whether it is known of all executions that this process reads."""
         with self._lock:
             return bool(self._executions) and all(execution.is_here for execution in self._executions)
 
@@ -128,9 +126,9 @@ class _Waiter:
 
 
 def _do_all(work: SimpleQueue[Callable[[], None] | None]) -> None:
-    while (one := work.get()) is not None:
-        one()
-        del one  # or it holds the last batch until the next is asked for
+    while (function := work.get()) is not None:
+        function()
+        del function  # or it holds the last batch until the next call
 
 
 class _Waiting(Generic[T]):
@@ -138,7 +136,7 @@ class _Waiting(Generic[T]):
 
     def __init__(self, call: UserCall, work: Callable[[], T]) -> None:
         self.done = threading.Event()
-        self.found: list[T] = []
+        self.results: list[T] = []
         self.error: BaseException | None = None
         self._call = call
         self._work = work
@@ -146,7 +144,7 @@ class _Waiting(Generic[T]):
     def run(self) -> None:
         try:
             with calling(self._call):
-                self.found.append(self._work())
+                self.results.append(self._work())
         except BaseException as error:  # noqa: BLE001 (raised where it is waited for)
             self.error = error
         self.done.set()

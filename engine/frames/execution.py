@@ -28,7 +28,7 @@ class Rows(Protocol):
 
 
 class Execution:
-    """An execution: nothing is read before rows are asked for."""
+    """An execution. It reads nothing before rows are requested."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class Execution:
     @property
     def is_here(self) -> bool:
         """Whether it is known that this process reads."""
-        return isinstance(self._rows, RowsHere)
+        return isinstance(self._rows, LocalRows)
 
     def _unmeasured(self, segment: int, names: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
         if segment < len(self._segments):
@@ -77,7 +77,7 @@ class Execution:
             self._measured.close()
 
     def _chosen(self, names: tuple[str, ...] | None) -> Rows:
-        """Who reads; that is decided once, as all segments are asked for the same columns."""
+        """The reader, chosen once: all segments are read with the same columns."""
         with self._lock:
             self._check()
             if self._rows is None:
@@ -93,18 +93,18 @@ def rows_of(
     # all that is stored may be little enough: then no manifest is read for it
     executor = query_executor(options.executor, lambda: int(stored.sum()))
     if executor == "inline":
-        return RowsHere(segments, request)
+        return LocalRows(segments, request)
     needed = needed_bytes(segments, request, stored)
     if query_executor(options.executor, lambda: int(needed.sum())) == "inline":
-        return RowsHere(segments, request)
+        return LocalRows(segments, request)
     from .spark_rows import SparkRows
 
     tasks, places = tasks_over(segments, needed)
     return SparkRows(tasks, places, request, options, measured)
 
 
-class RowsHere:
-    """The rows of segments, read in this process by the threads that ask for them, as they are asked for."""
+class LocalRows:
+    """The rows of segments, read lazily in this process by the threads that request them."""
 
     def __init__(self, segments: Sequence[Unit], request: RowRequest) -> None:
         self._segments = segments

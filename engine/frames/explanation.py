@@ -18,7 +18,7 @@ _TABLE = "segments"
 
 
 class SegmentReads(NamedTuple):
-    """The chunks of a segment that would be read, of those that it has, and their bytes as stored."""
+    """The chunks of a segment that would be read, the number it has, and their stored bytes."""
 
     segment_id: str
     chunks: int
@@ -28,7 +28,7 @@ class SegmentReads(NamedTuple):
 
 
 class Explanation(NamedTuple):
-    """The columns that are read, the filter that decides what is read, and the segments left by it."""
+    """The columns to read, the pushed-down filter, and the segments that it leaves."""
 
     names: tuple[str, ...]
     filter: str | None
@@ -38,9 +38,9 @@ class Explanation(NamedTuple):
 def explain_frame(
     columns: AnswerColumns, segments: Sequence[QueriedSegment], asked: Callable[[DataFrame], DataFrame]
 ) -> Explanation:
-    """The segments and chunks that ``asked``, made of a frame over these segments, would read.
+    """Return the segments and chunks that would be read by the frame that ``asked`` makes of these segments.
 
-    Raises ``ReadError`` where a manifest cannot be read, and what DataFusion raises where it cannot plan.
+    Raises ``ReadError`` if a manifest cannot be read, and DataFusion's error if it cannot plan.
     """
     recorded = _Recorded(columns)
     context = SessionContext()
@@ -48,9 +48,9 @@ def explain_frame(
     asked(context.table(_TABLE)).execute_stream_partitioned()
     names = tuple(recorded.names)
     request = RowRequest(names, recorded.predicate)
-    found = possible_segments(columns, segments, recorded.predicate)
+    possible = possible_segments(columns, segments, recorded.predicate)
     text = None if recorded.predicate is None else str(recorded.predicate)
-    return Explanation(names, text, [_reads(segment, request) for segment in found])
+    return Explanation(names, text, [_reads(segment, request) for segment in possible])
 
 
 def _reads(segment: QueriedSegment, request: RowRequest) -> SegmentReads:
@@ -67,7 +67,7 @@ def _reads(segment: QueriedSegment, request: RowRequest) -> SegmentReads:
 
 
 class _Recorded(ds.Dataset):  # type: ignore[misc]
-    """A dataset without rows, which keeps what DataFusion wants of it."""
+    """A dataset without rows that records DataFusion's requests."""
 
     def __init__(self, columns: AnswerColumns) -> None:
         self._columns = columns

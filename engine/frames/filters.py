@@ -1,8 +1,8 @@
-"""Filters from DataFusion: which of them choose chunks, and those that compare components of values.
+"""Filters from DataFusion: those that choose chunks, and those that compare values of components.
 
-An expression of Arrow tells nobody what it is made of, but for its own serialisation: the metadata of a schema, whose
-entries are calls, fields and literals in the order of a walk, depth first. What is read from it is put together again
-and compared with the expression, so that a release of Arrow that writes it in another way is found out.
+An expression of Arrow shows its parts only in its own serialisation: the metadata of a schema, whose entries are calls,
+fields and literals in the order of a walk, depth first. The parts are put together again and compared with the
+expression: this detects a release of Arrow that serialises it differently.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Term:
             yield self
 
     def decides_what_is_read(self, columns: AnswerColumns) -> bool:
-        """Whether it is of the segment, of the queried index, and of components that are null or not, alone."""
+        """Return whether it is of the segment, of the queried index, and of components that are null or not, alone."""
         if self.kind == "call" and self.value in ("is_valid", "is_null") and self.parts[0].kind == "field":
             return columns.component(self.parts[0].value) is not None or self.parts[0].value in _read_by(columns)
         if self.kind == "field":
@@ -86,11 +86,11 @@ def conjuncts_of(predicate: pc.Expression | None) -> list[Term]:
 
 
 def taken_apart(predicate: pc.Expression) -> Term:
-    """The parts of an expression; it is ``opaque`` where they cannot be told."""
+    """Return the parts of an expression; ``opaque`` if it cannot be parsed."""
     opaque = Term("opaque", predicate)
     try:
-        found = _parsed(predicate)
-        return found if found.expression.equals(predicate) else opaque
+        term = _parsed(predicate)
+        return term if term.expression.equals(predicate) else opaque
     except (ValueError, KeyError, IndexError, TypeError, struct.error, pa.ArrowException):
         return opaque
 
@@ -99,10 +99,10 @@ def _parsed(predicate: pc.Expression) -> Term:
     with pa.ipc.open_file(predicate.__reduce__()[1][0]) as file:
         schema, values = file.schema, file.get_batch(0)
     entries = iter(_entries(schema))
-    found = _term(*next(entries), entries, values)
+    term = _term(*next(entries), entries, values)
     if next(entries, None) is not None:
         raise ValueError("not one expression")
-    return found
+    return term
 
 
 def _term(kind: str, value: str, entries: Iterator[tuple[str, str]], values: pa.RecordBatch) -> Term:
@@ -119,9 +119,9 @@ def _term(kind: str, value: str, entries: Iterator[tuple[str, str]], values: pa.
         if entry == ("end", value):
             return Term("call", value, tuple(parts), options, members)
         if entry[0] == "options":
-            told = values.column(int(entry[1]))[0]
-            options = _options(value, told)
-            members = told["value_set"].values if value == "is_in" else None
+            fields = values.column(int(entry[1]))[0]
+            options = _options(value, fields)
+            members = fields["value_set"].values if value == "is_in" else None
         else:
             parts.append(_term(*entry, entries, values))
     raise ValueError(f"{value} does not end")
@@ -183,7 +183,7 @@ _OPERATORS: Final[dict[str, Callable[..., Any]]] = {
 
 @dataclass(frozen=True)
 class ValueFilter:
-    """Filters of which all must be true in the rows that are kept."""
+    """Filters that must all be true in a row."""
 
     terms: tuple[Term, ...]
 
@@ -194,21 +194,21 @@ class ValueFilter:
 
     @cached_property
     def expression(self) -> Expr:
-        """They as DataFusion has them. Raises ``UnsupportedError`` for what it cannot be told."""
+        """The filters as an expression of DataFusion. Raises ``UnsupportedError`` for one that it cannot express."""
         return reduce(operator.and_, map(_expression, self.terms))
 
     def kept(self, batches: Iterator[pa.RecordBatch], names: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """The rows in which they are true, with the columns ``names``."""
         for batch in batches:
-            for found in _elsewhere(lambda batch=batch: self._of(batch)):  # type: ignore[misc]
-                if len(found):
-                    yield _selected(found, names)
+            for rows in _elsewhere(lambda batch=batch: self._of(batch)):  # type: ignore[misc]
+                if len(rows):
+                    yield _selected(rows, names)
 
     def _of(self, batch: pa.RecordBatch) -> list[pa.RecordBatch]:
-        # One partition: the plan is then evaluated by the thread that asks, whatever those of DataFusion wait for.
+        # One partition: the calling thread then evaluates the plan, whatever the threads of DataFusion wait for.
         context = SessionContext(SessionConfig().with_target_partitions(1))
         frame = context.create_dataframe([[batch]])
-        return [found.cast(batch.schema) for found in frame.filter(self.expression).collect()]
+        return [rows.cast(batch.schema) for rows in frame.filter(self.expression).collect()]
 
 
 def divided(predicate: pc.Expression | None, columns: AnswerColumns) -> tuple[pc.Expression | None, ValueFilter | None]:
@@ -226,7 +226,7 @@ def divided(predicate: pc.Expression | None, columns: AnswerColumns) -> tuple[pc
 
 
 def _looks_into(term: Term, columns: AnswerColumns) -> bool:
-    """Whether more is asked of a component than whether it is null."""
+    """Return whether a component is compared, and not only tested for null."""
     if term.kind == "field":
         return columns.component(term.value) is not None
     if term.kind == "call" and term.value in ("is_null", "is_valid") and term.parts[0].kind == "field":
@@ -243,12 +243,12 @@ def _of_sql(term: Term, columns: AnswerColumns, *, is_whole: bool = True) -> Ter
     if term.kind != "call" or (is_whole and term.value == "is_in"):
         return term
     parts = tuple(_of_sql(part, columns, is_whole=False) for part in term.parts)
-    found = replace(term, parts=parts)
+    rewritten = replace(term, parts=parts)
     if term.value != "is_in" or parts[0].value in (SEGMENT_ID, columns.query.index):
-        return found
+        return rewritten
     unknown = Term("literal", pa.scalar(None, pa.bool_()))
     is_null = Term("call", "is_null", parts, pc.NullOptions(nan_is_null=False))
-    return Term("call", "or_kleene", (found, Term("call", "and_kleene", (is_null, unknown))))
+    return Term("call", "or_kleene", (rewritten, Term("call", "and_kleene", (is_null, unknown))))
 
 
 def _expression(term: Term) -> Expr:
@@ -260,8 +260,8 @@ def _expression(term: Term) -> Expr:
     if term.kind == "call" and term.value == "is_in" and term.values is not None:
         return f.in_list(_expression(term.parts[0]), [lit(value) for value in term.values])
     if term.kind == "call" and term.value in _OPERATORS:
-        found: Expr = _OPERATORS[term.value](*map(_expression, term.parts))
-        return found
+        expression: Expr = _OPERATORS[term.value](*map(_expression, term.parts))
+        return expression
     raise UnsupportedError(
         f"a filter with {term.value} of a component cannot be evaluated",
         hint="Collect the rows with to_arrow_table() first, and filter them then.",
@@ -276,12 +276,12 @@ def _selected(batch: pa.RecordBatch, names: Sequence[str]) -> pa.RecordBatch:
 
 def _elsewhere(work: Callable[[], list[pa.RecordBatch]]) -> list[pa.RecordBatch]:
     """Do ``work`` in another thread: those of DataFusion may not wait for DataFusion."""
-    found: list[pa.RecordBatch] = []
+    batches: list[pa.RecordBatch] = []
     failed: list[BaseException] = []
 
     def run() -> None:
         try:
-            found.extend(work())
+            batches.extend(work())
         except BaseException as error:  # noqa: BLE001 (raised where it is waited for)
             failed.append(error)
 
@@ -290,4 +290,4 @@ def _elsewhere(work: Callable[[], list[pa.RecordBatch]]) -> list[pa.RecordBatch]
     thread.join()
     if failed:
         raise failed[0]
-    return found
+    return batches

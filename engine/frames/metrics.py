@@ -41,10 +41,10 @@ class QueryMetrics:
     be read: ``source_changed``, ``connection`` or ``other``.
 
     Files and objects are fetched without a server, so all ``fetch_grpc_…`` are 0. ``fetch_direct_requests`` are reads
-    of files and requests to object stores, manifests among them; ``fetch_direct_original_ranges`` the pieces that were
-    asked for, and ``fetch_direct_merged_ranges`` the ranges that were read for them. Clients of object stores repeat
-    what fails by themselves and do not tell, so that ``…_retries``, ``…_requests_retried`` and ``…_retry_sleep`` count
-    nothing, and ``fetch_direct_max_attempt`` is 1 for each partition that read something.
+    of files and requests to object stores, manifests among them; ``fetch_direct_original_ranges`` the requested pieces,
+    and ``fetch_direct_merged_ranges`` the ranges that were read for them. Clients of object stores retry silently.
+    ``…_retries``, ``…_requests_retried`` and ``…_retry_sleep`` therefore count nothing, and
+    ``fetch_direct_max_attempt`` is 1 for each partition that read something.
     """
 
     dataset_id: str
@@ -92,8 +92,8 @@ class QueryMetrics:
 
     def to_dict(self) -> dict[str, Any]:
         """The fields by their names; durations in seconds, for JSON."""
-        found = {field.name: getattr(self, field.name) for field in fields(self)}
-        return {name: v.total_seconds() if isinstance(v, timedelta) else v for name, v in found.items()}
+        figures = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {name: v.total_seconds() if isinstance(v, timedelta) else v for name, v in figures.items()}
 
 
 class MetricsCollector:
@@ -169,16 +169,16 @@ class Measuring:
         predicate: pc.Expression | None,
         filters: Sequence[Term],
     ) -> MeasuredScan | None:
-        """An execution that is about to begin; None where nobody wants to know.
+        """Return the measured execution that is about to begin; None without a collector.
 
-        ``predicate`` is what the kernel takes of the ``filters`` that DataFusion hands down.
+        ``predicate`` is the part of DataFusion's ``filters`` that the kernel evaluates.
         """
         return MeasuredScan(self, columns, units, predicate, filters) if self.collectors else None
 
 
 class MeasuredScan:
-    """An execution: a stream for each unit, a segment or some small ones. It is told when all have ended, or it is
-    closed, or dropped.
+    """An execution: a stream for each unit, a segment or several small ones. It reports when all streams have ended,
+    and when it is closed or dropped.
     """
 
     def __init__(
@@ -201,7 +201,7 @@ class MeasuredScan:
         self._ended: set[int] = set()
         self._running = 0
         self._error: Exception | None = None
-        self._has_begun = self._is_closed = self._is_told = False
+        self._has_begun = self._is_closed = self._has_reported = False
         self._streams: weakref.WeakSet[MeasuredStream] = weakref.WeakSet()
         self._changed = threading.Condition()
         self._telling = threading.RLock()
@@ -242,9 +242,9 @@ class MeasuredScan:
         self._is_closed = True
 
     def close(self) -> None:
-        """End the streams that DataFusion has not dropped yet, which it does in threads of its own, and tell.
+        """End the streams that DataFusion has not dropped yet, and report. DataFusion drops them in threads of its own.
 
-        One of which a thread takes a batch is waited for, some seconds, as what it reads counts.
+        It waits some seconds for a stream from which a thread takes a batch: the bytes of that batch count.
         """
         self.stop()
         with self._changed:
@@ -266,20 +266,20 @@ class MeasuredScan:
 
     def _tell(self) -> None:
         with self._telling:
-            if self._is_told:
+            if self._has_reported:
                 return
-            self._is_told = True
+            self._has_reported = True
             metrics = self._metrics(time.time())
             for collector in self._measuring.collectors:
                 collector.add(metrics)
 
     def _metrics(self, ended: float) -> QueryMetrics:
-        figures = [one for some in self._figures.values() for one in some]
+        figures = [figure for some in self._figures.values() for figure in some]
         chunks = self._chunks_needed()
         counts = [len(some) for some in chunks if some]
         kind, reason = (None, None) if self._error is None else kind_of(self._error)
-        pushed = [one.decides_what_is_read(self._columns) for one in self._filters]
-        requests = sum(one.requests for one in figures)
+        pushed = [term.decides_what_is_read(self._columns) for term in self._filters]
+        requests = sum(segment_figures.requests for segment_figures in figures)
         return QueryMetrics(
             dataset_id=self._measuring.dataset_id,
             query_chunks=sum(counts),
@@ -293,45 +293,49 @@ class MeasuredScan:
             query_chunks_per_segment_mean=sum(counts) / len(counts) if counts else 0.0,
             query_type=_type_of(self._columns, self._filters),
             primary_index_name=self._columns.query.index,
-            time_to_first_chunk_info=self._first(one.planned for one in figures),
+            time_to_first_chunk_info=self._first(segment_figures.planned for segment_figures in figures),
             filters_pushed_down=sum(pushed),
             filters_applied_client_side=len(pushed) - sum(pushed),
             entity_path_narrowing_applied=self._narrowed is not self._columns,
             total_duration=timedelta(seconds=max(ended - self._begun, 0)),
-            time_to_first_chunk=self._first(one.first for one in figures),
+            time_to_first_chunk=self._first(segment_figures.first for segment_figures in figures),
             error_kind=kind,
             direct_terminal_reason=reason,
             fetch_direct_requests=requests,
-            fetch_direct_bytes=sum(one.bytes for one in figures),
-            fetch_direct_max_attempt=sum(any(one.requests for one in some) for some in self._figures.values()),
-            fetch_direct_original_ranges=sum(one.pieces for one in figures),
+            fetch_direct_bytes=sum(segment_figures.bytes for segment_figures in figures),
+            fetch_direct_max_attempt=sum(
+                any(segment_figures.requests for segment_figures in some) for some in self._figures.values()
+            ),
+            fetch_direct_original_ranges=sum(segment_figures.pieces for segment_figures in figures),
             fetch_direct_merged_ranges=requests,
         )
 
     def _chunks_needed(self) -> list[dict[tuple[str, int], int]]:
-        """The bytes of the chunks that each segment needs, by layer and number; those that were not read to the end are
-        planned for that.
+        """Return the bytes of the chunks that each segment needs, by layer and number. For a unit that was not read to
+        its end, plan them.
         """
-        found: dict[str, dict[tuple[str, int], int]] = {}
+        chunks: dict[str, dict[tuple[str, int], int]] = {}
         for number, unit in enumerate(self._units):
             figures = self._figures.get(number, [])
             if number not in self._whole:
                 figures = [SegmentFigures()]
-                with TaskContext(*figures).entered(), contextlib.suppress(ReadError):  # who reads is told of that
+                with TaskContext(*figures).entered(), contextlib.suppress(ReadError):  # the reader gets that error
                     unit.plan(self._narrowed, self._predicate)
-            for segment_id, layers in ((name, some) for one in figures for name, some in one.chunks.items()):
-                mine = found.setdefault(segment_id, {})
+            for segment_id, layers in (
+                (name, some) for segment_figures in figures for name, some in segment_figures.chunks.items()
+            ):
+                mine = chunks.setdefault(segment_id, {})
                 mine.update({(layer, row): size for layer, some in layers.items() for row, size in some.items()})
-        return list(found.values())
+        return list(chunks.values())
 
     def _first(self, moments: Iterator[float | None]) -> timedelta | None:
-        known = [moment for moment in moments if moment is not None]
-        return timedelta(seconds=max(min(known) - self._begun, 0)) if known else None
+        reached = [moment for moment in moments if moment is not None]
+        return timedelta(seconds=max(min(reached) - self._begun, 0)) if reached else None
 
 
 class MeasuredStream:
-    """The batches of a segment; ``end`` is told the figures when they end, fail or are dropped: also whether they were
-    taken to the end, and the error.
+    """The batches of a segment. When they end, fail or are dropped, ``end`` gets the figures, whether the end was
+    reached, and the error.
     """
 
     def __init__(
@@ -394,6 +398,6 @@ def _type_of(columns: AnswerColumns, filters: Sequence[Term]) -> str:
         return "static"
     if query.values is not None:
         return "latest_at" if query.fill_latest_at else "range"
-    if any(query.index in one.fields for one in filters):
+    if any(query.index in term.fields for term in filters):
         return "dataframe" if query.fill_latest_at else "range"
     return "full_scan"

@@ -1,7 +1,7 @@
-"""The plan of an execution: which tasks read which segments.
+"""The plan of an execution: tasks and the segments that they read.
 
-A plan is made of the entries of segments. Of manifests only some are read, to know which part of what is stored a query
-needs: a task that has a share of a long segment finds it in the manifest by itself.
+A plan is made of the entries of segments. Only some manifests are read, to estimate the part of the stored bytes that a
+query needs: a task that has a share of a long segment finds it in the manifest by itself.
 """
 
 from __future__ import annotations
@@ -59,12 +59,12 @@ class SegmentShare:
             for piece in pieces[first:stop]:
                 yield from piece.batches(request.names, request.predicate)
         except ReadError as error:
-            told = _vacuumed(error) or error
+            raised = _vacuumed(error) or error
             if isinstance(self.segment, QueriedSegment):
-                told.message += f", in segment {self.segment.segment_id}"
-            if told is error:
+                raised.message += f", in segment {self.segment.segment_id}"
+            if raised is error:
                 raise
-            raise told from error
+            raise raised from error
 
 
 def _vacuumed(error: ReadError) -> ReadError | None:
@@ -97,21 +97,21 @@ def stored_bytes(segments: Sequence[Unit]) -> Integers:
 
 
 def needed_bytes(segments: Sequence[Unit], request: RowRequest, stored: Integers) -> Integers:
-    """The bytes of the chunks of each segment that are needed, about; the manifests of some segments tell.
+    """Estimate the bytes of the needed chunks of each segment, from the manifests of some segments.
 
     ``stored`` are the bytes of all of their chunks. Raises ``ReadError``.
     """
     if not len(segments):
         return stored
     ends = np.cumsum(stored)
-    # where the bytes are: large segments are asked rather than small ones
+    # sample by bytes: rather large segments than small ones
     places = np.searchsorted(ends, (np.arange(_SAMPLES) + 0.5) * (ends[-1] / _SAMPLES))
     some = np.unique(np.minimum(places, len(segments) - 1)) if len(segments) > _SAMPLES else np.arange(len(segments))
-    found = np.array([needed_of(segments[number], request) for number in some.tolist()], np.int64)
+    sampled = np.array([needed_of(segments[number], request) for number in some.tolist()], np.int64)
     if len(some) == len(segments):
-        return found
-    needed: Integers = (stored * (found.sum() / max(int(stored[some].sum()), 1))).astype(np.int64)
-    needed[some] = found
+        return sampled
+    needed: Integers = (stored * (sampled.sum() / max(int(stored[some].sum()), 1))).astype(np.int64)
+    needed[some] = sampled
     return needed
 
 
@@ -132,7 +132,7 @@ def _pieces(segment: Unit, count: int) -> Sequence[Unit]:
 
 
 def tasks_over(segments: Sequence[Unit], needed: Integers) -> tuple[list[TaskShares], list[range]]:
-    """The tasks over segments that need so many bytes each, and the tasks that each segment's rows come from.
+    """Divide segments with so many needed bytes into tasks; return the tasks, and the numbers of each segment's tasks.
 
     Small neighbours are read by one task; a large segment is divided among several.
     """

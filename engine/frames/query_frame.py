@@ -43,8 +43,8 @@ _TITLE: Final = "DataFrame"
 class QueryFrame(DataFrame):
     """A DataFrame of DataFusion over the answer of a query; what its methods make of it is one, too.
 
-    Errors of reading are those of chunkmill, not DataFusion's words for them. What Spark's workers made for a call is
-    removed when it ends, or, where it gave a stream, with that.
+    Errors of reading are those of chunkmill, not DataFusion's words for them. Files that Spark's workers made for a
+    call are removed when the call ends, or, if it returned a stream, when the stream ends.
     """
 
     def __init__(self, frame: DataFrame, answer: Answer | None = None) -> None:
@@ -89,7 +89,7 @@ class QueryFrame(DataFrame):
             raise missing from None
 
     def derived(self, frame: DataFrame) -> QueryFrame:
-        """Give what a method made of this frame as one of its kind."""
+        """Return a frame made by a method of this frame, as a query frame."""
         return QueryFrame(frame)
 
     def to_spark(self) -> SparkFrame:
@@ -125,20 +125,20 @@ class QueryFrame(DataFrame):
 
     def _first_rows(self) -> tuple[pa.RecordBatch, bool]:
         """The rows that are shown, and whether they are all."""
-        found = self.limit(SHOWN_ROWS + 1).to_arrow_table().combine_chunks()
-        columns = [column.chunk(0) if column.num_chunks else pa.array([], column.type) for column in found.columns]
-        rows = pa.RecordBatch.from_arrays(columns, schema=found.schema)
+        table = self.limit(SHOWN_ROWS + 1).to_arrow_table().combine_chunks()
+        columns = [column.chunk(0) if column.num_chunks else pa.array([], column.type) for column in table.columns]
+        rows = pa.RecordBatch.from_arrays(columns, schema=table.schema)
         return rows[:SHOWN_ROWS], len(rows) <= SHOWN_ROWS
 
 
-def missing_column(error: Exception, there: Sequence[str], *, where: str = "") -> UsageError | None:
-    """The error on a column that is not there, where that is what DataFusion says; see :func:`no_column`."""
+def missing_column(error: Exception, columns: Sequence[str], *, where: str = "") -> UsageError | None:
+    """Return the error for DataFusion's message on a missing column, else None; see :func:`no_column`."""
     missing = _NO_FIELD.search(str(error))
-    return None if missing is None else no_column((missing[1] or missing[2]).replace('""', '"'), there, where=where)
+    return None if missing is None else no_column((missing[1] or missing[2]).replace('""', '"'), columns, where=where)
 
 
 class QueryStream(RecordBatchStream):
-    """A stream of the batches of a query frame, whose failures are what reading failed with."""
+    """A stream of the batches of a query frame. Its errors are the read errors behind DataFusion's."""
 
     def __init__(self, stream: RecordBatchStream, call: UserCall) -> None:
         super().__init__(stream.rbs)
@@ -152,10 +152,10 @@ class QueryStream(RecordBatchStream):
     def __next__(self) -> RecordBatch:
         """The next batch."""
         with self._until_the_end():
-            found = self._call.answer(lambda: next(self.rbs, None))
-            if found is None:
+            batch = self._call.answer(lambda: next(self.rbs, None))
+            if batch is None:
                 raise StopIteration
-            return RecordBatch(found)
+            return RecordBatch(batch)
 
     async def __anext__(self) -> RecordBatch:
         """The next batch."""
@@ -172,40 +172,40 @@ class QueryStream(RecordBatchStream):
             raise
 
 
-def _kept(method: Callable[..., Any]) -> Callable[..., Any]:
-    """A method whose frames are query frames, and whose failures are what reading failed with."""
+def _wrap_method(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap a method: frames become query frames, and errors become the read errors behind DataFusion's."""
     is_run = method.__name__ in _RUNNING
 
     @wraps(method)
-    def keeping(self: QueryFrame, *args: Any, **kwargs: Any) -> Any:
+    def wrapped(self: QueryFrame, *args: Any, **kwargs: Any) -> Any:
         outer, lasts = outer_call(), False
         call = outer or UserCall()
         work = partial(method, self, *args, **kwargs)
         with interruptible():
             try:
                 with self._explaining(), call.telling(), calling(call):
-                    found = call.answer(work) if is_run else work()
-                if isinstance(found, DataFrame):
-                    return found if isinstance(found, QueryFrame) else self.derived(found)
-                streams = found if isinstance(found, list) else [found]
+                    answer = call.answer(work) if is_run else work()
+                if isinstance(answer, DataFrame):
+                    return answer if isinstance(answer, QueryFrame) else self.derived(answer)
+                streams = answer if isinstance(answer, list) else [answer]
                 lasts = any(map(_is_stream, streams))
-                if not lasts or _is_capsule(found) or isinstance(found, QueryStream):
-                    return found
+                if not lasts or _is_capsule(answer) or isinstance(answer, QueryStream):
+                    return answer
                 made = [QueryStream(stream, call) for stream in streams]
-                return made if isinstance(found, list) else made[0]
+                return made if isinstance(answer, list) else made[0]
             finally:
                 if not lasts and outer is None:
                     call.close()
 
-    return keeping
+    return wrapped
 
 
-def _is_stream(found: Any) -> bool:
-    return _is_capsule(found) or isinstance(found, RecordBatchStream)
+def _is_stream(answer: Any) -> bool:
+    return _is_capsule(answer) or isinstance(answer, RecordBatchStream)
 
 
-def _is_capsule(found: Any) -> bool:
-    return type(found).__name__ == "PyCapsule"
+def _is_capsule(answer: Any) -> bool:
+    return type(answer).__name__ == "PyCapsule"
 
 
 _WITH_UNDERSCORES: Final = ("__getitem__", "__arrow_c_stream__", "__iter__", "__aiter__")
@@ -219,4 +219,4 @@ _RUNNING: Final = (
 
 for _name, _method in vars(DataFrame).items():
     if callable(_method) and (not _name.startswith("_") or _name in _WITH_UNDERSCORES):
-        setattr(QueryFrame, _name, _kept(_method))
+        setattr(QueryFrame, _name, _wrap_method(_method))

@@ -1,4 +1,4 @@
-"""Queries as DataFrames of Spark: the same tasks as for DataFusion, whose rows go to Spark in types that it has."""
+"""Queries as DataFrames of Spark: the tasks are those of DataFusion, the rows have types that Spark knows."""
 
 from __future__ import annotations
 
@@ -61,15 +61,15 @@ class SparkColumns:
     @functools.cached_property
     def _fields(self) -> dict[str, pa.Field]:
         """The field that each column is made of."""
-        found: dict[str, pa.Field] = {}
+        fields: dict[str, pa.Field] = {}
         names = set(self.columns.arrow.names)
         for field in self.columns.arrow:
-            found[field.name] = field
+            fields[field.name] = field
             beside = field.name + NANOSECONDS_SUFFIX
             is_time = pa.types.is_timestamp(field.type) or pa.types.is_duration(field.type)
             if is_time and self._is_index(field.name) and beside not in names:
-                found[beside] = field
-        return found
+                fields[beside] = field
+        return fields
 
     def _is_index(self, name: str) -> bool:
         return any(column.name == name for column in self.columns.indexes)
@@ -98,7 +98,7 @@ def rows_for_spark(task: TaskShares, columns: SparkColumns, request: RowRequest)
 def spark_tasks(
     columns: AnswerColumns, segments: Sequence[QueriedSegment], predicate: pc.Expression | None = None
 ) -> tuple[TaskShares, ...]:
-    """The tasks over segments that may have rows in which a predicate is true.
+    """Return the tasks over segments that may have rows for which a predicate is true.
 
     Raises ``ReadError`` where a manifest cannot be read.
     """

@@ -1,9 +1,9 @@
 """Rows of queries that Spark tasks compute, in order, a few tasks ahead of the consumer.
 
-The first job has one task for each core, so that what wants some rows only, such as a ``limit``, costs no more. Each
+The first job has one task for each core, so that a query for some rows only, such as a ``limit``, costs no more. Each
 that follows has four times as many, up to sixteen for each core: larger ones would let more lie in the scratch folder.
-From the second on, the next one is begun when the first rows of one are asked for, so that cores do not idle between
-two. A file goes when the rows of all of its segments were taken; should they be asked for again, the task runs again.
+Each further job begins when the first rows of the one before are requested, so that cores do not idle between two. A
+file goes when the rows of all of its segments were taken; if they are requested again, the task runs again.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ ARROW_SUFFIX: Final = ".arrow"
 class QueryBody(Body):
     """Tasks that each write the rows of some segments into one file: an Arrow stream for each segment that has rows.
 
-    They tell where each lies, and its rows, and where they are to measure, the figures of each. It pickles.
+    They report the position and rows of each segment, and when measuring, its figures. It pickles.
     """
 
     tasks: tuple[TaskShares, ...]
@@ -64,8 +64,12 @@ class QueryBody(Body):
             path.unlink(missing_ok=True)
             raise
         yield from ()
-        told = {"file": path.name, "streams": streams, "bytes": size, "rows": sum(rows for _, _, rows in streams)}
-        return told if figures is None else {**told, "figures": [one.to_dict() for one in figures]}
+        outcome = {"file": path.name, "streams": streams, "bytes": size, "rows": sum(rows for _, _, rows in streams)}
+        return (
+            outcome
+            if figures is None
+            else {**outcome, "figures": [segment_figures.to_dict() for segment_figures in figures]}
+        )
 
 
 def _rows(share: SegmentShare, request: RowRequest, figures: list[SegmentFigures] | None) -> Iterator[pa.RecordBatch]:
@@ -92,14 +96,14 @@ def _written(batches: Iterator[pa.RecordBatch], file: pa.NativeFile, location: s
 class TaskFile:
     """The file that a task wrote: one stream of batches for each of its segments."""
 
-    def __init__(self, path: Path, told: dict[str, Any]) -> None:
-        self.told = told
+    def __init__(self, path: Path, outcome: dict[str, Any]) -> None:
+        self.outcome = outcome
         self._path = path
         self._map: pa.Buffer | None = None
 
     def batches(self, number: int) -> Iterator[pa.RecordBatch]:
         """The rows of the segment that is the ``number``-th of the task."""
-        start, size, rows = self.told["streams"][number]
+        start, size, rows = self.outcome["streams"][number]
         if not rows:
             return
         if self._map is None:
@@ -109,7 +113,7 @@ class TaskFile:
             yield from stream
 
     def remove(self) -> None:
-        """Remove the file; batches of it stay as long as somebody has them."""
+        """Remove the file; its batches stay valid while they are referenced."""
         self._map = None
         self._path.unlink(missing_ok=True)
 
@@ -136,7 +140,7 @@ class _Job:
 
 @dataclass(eq=False)
 class _TaskState:
-    """A task: the job that runs it or ran it, its file while that is there, and the segments still to be taken."""
+    """A task: its job, past or present, its file while that exists, and the segments still to be taken."""
 
     job: _Job | None = None
     file: TaskFile | None = None
@@ -144,7 +148,7 @@ class _TaskState:
 
 
 class SparkRows:
-    """The rows of segments, of which ``places`` says the tasks that they come from."""
+    """The rows of segments; ``places`` gives the tasks of each."""
 
     def __init__(
         self,
@@ -201,10 +205,10 @@ class SparkRows:
             with contextlib.suppress(Exception):
                 cancel_tagged(self._spark, self._tag)
 
-    # --- asked for by whoever takes rows
+    # --- for the consumer of rows
 
     def _file(self, number: int, own: int) -> TaskFile:
-        """The file of a task, when it is there."""
+        """Return the file of a task, once it exists."""
         state = self._states[number]
         with self._changed:
             while True:
@@ -254,7 +258,7 @@ class SparkRows:
         job.thread.start()
 
     def _take(self, job: _Job, first: int) -> bool:
-        """Give a job the next tasks; whether there are some."""
+        """Give the next tasks to a job; return whether there are any."""
         free = [n for n in (*range(first, len(self._tasks)), *range(first)) if self._states[n].job is None]
         for number in free[: self._most - len(job.numbers)]:
             self._states[number].job = job
@@ -300,13 +304,13 @@ class SparkRows:
         )
         raise_failure(ran.notes)
         warn_of(ran.notes, set())
-        told: list[dict[str, Any]] = [some for some in ran.outcomes() if isinstance(some, dict)]
+        outcomes: list[dict[str, Any]] = [some for some in ran.outcomes() if isinstance(some, dict)]
         if self._measured is not None:
-            for number, some in zip(job.numbers, told, strict=True):
+            for number, some in zip(job.numbers, outcomes, strict=True):
                 for own, figures in enumerate(some["figures"]):
                     self._measured.add(self._first[number] + own, SegmentFigures.from_dict(figures))
         folder = Path(self._staging.location)
-        return [TaskFile(folder / some["file"], some) for some in told]
+        return [TaskFile(folder / some["file"], some) for some in outcomes]
 
 
 def _cores_of(spark: SparkSession) -> int:

@@ -80,7 +80,7 @@ class BatchOptions:
 
     ``rrds``: the folder of RRDs, if they are wanted; ``keep_chunks``: whether the store takes the chunks;
     ``replace_same_id``: whether a recording takes the place of another file's with the same id, or is refused.
-    ``dataset``: what stands for the store in a catalog, where columns have one type each, as long as it is there.
+    ``dataset``: the store's dataset in a catalog, which has one type for each column, as long as the catalog has it.
     """
 
     source: Location
@@ -107,8 +107,8 @@ class _File:
     """The file of the same batch that has the same content, and came first."""
 
     def end(self, outcome: Outcome, error: Exception | None = None) -> None:
-        """Nothing comes of it."""
-        self.result = FileResult(self.file, outcome, self.digest, error=None if error is None else told(error))
+        """Set the outcome of a file that gives no recording."""
+        self.result = FileResult(self.file, outcome, self.digest, error=None if error is None else error_record(error))
 
     @property
     def is_open(self) -> bool:
@@ -117,15 +117,15 @@ class _File:
 
     @property
     def is_duplicate(self) -> bool:
-        """Whether its content is there already."""
+        """Whether the store has its content already."""
         return self.result is not None and self.result.outcome is Outcome.DUPLICATE
 
 
 class BatchRunner:
     """Runs the batches of one query, one after the other.
 
-    ``landing`` is told which files of a batch had vanished or changed, before that is committed: should they come back,
-    they are to be offered again.
+    ``landing`` learns before the commit which files of a batch had vanished or changed: should they come back, they are
+    to be offered again.
     """
 
     def __init__(
@@ -147,7 +147,7 @@ class BatchRunner:
         self._dataset.check()
 
     def run(self, number: int, files: Sequence[LandedFile]) -> BatchResult:
-        """Bring the files of batch ``number`` into the store; a batch that is there already is left as it is.
+        """Ingest the files of batch ``number`` into the store; a committed batch is left unchanged.
 
         A file that fails goes into quarantine and stops nothing. Raises ``WriteError``, ``SessionError`` and the like
         where the batch as a whole failed; run again, it does what was not done.
@@ -164,34 +164,34 @@ class BatchRunner:
         self._dataset.check()
         reach("batch.begin")
         home = self._writer.folder.path
-        found = [_File(file) for file in files]
+        candidates = [_File(file) for file in files]
         with Staging.beside(home / "batch") as staging:
             before = self._writer.live
-            self._look(found)
-            displaced = self._displaced(found)
-            self._run(found, staging)
+            self._look(candidates)
+            displaced = self._displaced(candidates)
+            self._run(candidates, staging)
             reach("batch.run")
-            self._look_again(found)
-            self._check_schemas(found)
-            while self._has_heirs(found):
-                displaced = self._displaced(found)
-                self._run(found, staging)
-                self._look_again(found)
-                self._check_schemas(found)
-            arrived = self._arrived(found, staging)
-            failed = [f.result for f in found if f.result is not None and f.result.outcome is Outcome.QUARANTINED]
+            self._look_again(candidates)
+            self._check_schemas(candidates)
+            while self._has_heirs(candidates):
+                displaced = self._displaced(candidates)
+                self._run(candidates, staging)
+                self._look_again(candidates)
+                self._check_schemas(candidates)
+            arrived = self._arrived(candidates, staging)
+            failed = [f.result for f in candidates if f.result is not None and f.result.outcome is Outcome.QUARANTINED]
             self._writer.check()
             self._quarantine.note(self._query_id, number, failed)
             reach("batch.quarantine")
-            results = [self._result(f) for f in found]
+            results = [self._result(f) for f in candidates]
             through = [r.file for r in results if r.outcome in (Outcome.ADDED, Outcome.REPLACED, Outcome.DUPLICATE)]
             gone = displaced.gone_with(results, through)
             self._forget(number, results, displaced.doubtful if gone else [])
             counts = Counter(result.outcome.value for result in results)
-            size = sum(f.file.size for f in found)
+            size = sum(f.file.size for f in candidates)
             commit = Commit("ingest", self._query_id, number, dict(counts), size, began)
             moved = tuple(displaced.moved.values())
-            claims = Claims({f.file.path: f.digest for f in found}, arrived, displaced)
+            claims = Claims({f.file.path: f.digest for f in candidates}, arrived, displaced)
             rule = self._rule(number, claims, before, displaced)
             self._writer.commit(staging, arrived, commit, moved=moved, gone=gone, rule=rule)
             reach("batch.commit")
@@ -202,7 +202,9 @@ class BatchRunner:
         )
 
     def _rule(self, number: int, claims: Claims, before: LiveEntries, displaced: Displacement) -> Rule:
-        """On each base the store has to be as it was ``before``, as far as this batch asked; else it runs again."""
+        """Check that, for the questions of this batch, each commit base equals the store ``before``; if not, the batch
+        runs again.
+        """
         seen, schemas = claims.answers(before), self._dataset.schemas(before)
 
         def rule(
@@ -219,14 +221,14 @@ class BatchRunner:
         return rule
 
     def finish(self, files: Sequence[LandedFile]) -> None:
-        """Do for the files of a batch what a run that was cut right after its commit has left to do.
+        """Complete, for the files of a batch, a run that was cut right after its commit.
 
         Those whose content the store has leave the quarantine, and are disposed of.
         """
         held = self._quarantine.held([file.path for file in files])
         asked = [file for file in files if file.path in held or not self._disposal.keeps]
-        there = [file for file in asked if file_at(file.path) == file]
-        digests = zip(there, digest_files(there, self._options.run), strict=True)
+        unchanged = [file for file in asked if file_at(file.path) == file]
+        digests = zip(unchanged, digest_files(unchanged, self._options.run), strict=True)
         through = [f for f, digest in digests if isinstance(digest, str) and self._writer.live.of_digest(digest)]
         self._let_go(through)
 
@@ -242,89 +244,91 @@ class BatchRunner:
 
     # --- before
 
-    def _look(self, found: Sequence[_File]) -> None:
-        """Find out what has vanished or changed, and what is there already under another name."""
-        for one in found:
-            self._check_unchanged(one)
-        still = [f for f in found if f.is_open]
+    def _look(self, candidates: Sequence[_File]) -> None:
+        """End files that vanished, changed, or are duplicates under another name."""
+        for candidate in candidates:
+            self._check_unchanged(candidate)
+        still = [f for f in candidates if f.is_open]
         first: dict[str, _File] = {}
-        for one, digest in zip(still, digest_files([f.file for f in still], self._options.run), strict=True):
+        for candidate, digest in zip(still, digest_files([f.file for f in still], self._options.run), strict=True):
             if isinstance(digest, Exception):
-                self._check_unchanged(one)
-                if one.is_open:
-                    one.end(Outcome.QUARANTINED, digest)
+                self._check_unchanged(candidate)
+                if candidate.is_open:
+                    candidate.end(Outcome.QUARANTINED, digest)
                 continue
-            one.digest = digest
-            one.twin = first.setdefault(digest, one)
-            if one.twin is not one or self._writer.live.of_digest(digest):
-                one.end(Outcome.DUPLICATE)
+            candidate.digest = digest
+            candidate.twin = first.setdefault(digest, candidate)
+            if candidate.twin is not candidate or self._writer.live.of_digest(digest):
+                candidate.end(Outcome.DUPLICATE)
 
-    def _displaced(self, found: Sequence[_File]) -> Displacement:
-        """Find the recordings that came from the same names; each file is told of those that it replaces."""
-        batch = {f.file: f.digest for f in found if f.digest and (f.is_open or f.is_duplicate)}
+    def _displaced(self, candidates: Sequence[_File]) -> Displacement:
+        """Find the recordings that came from the same names, and set them as ``replaces`` of each file."""
+        batch = {f.file: f.digest for f in candidates if f.digest and (f.is_open or f.is_duplicate)}
         displaced = displacement_of(batch, self._writer.live, self._landing, kept=self._disposal.keeps)
-        for one in found:
-            one.replaces = [e for e in displaced.gone.values() if e.source == one.file.path]
+        for candidate in candidates:
+            candidate.replaces = [e for e in displaced.gone.values() if e.source == candidate.file.path]
         return displaced
 
-    def _check_unchanged(self, one: _File) -> None:
-        now = file_at(one.file.path)
-        if now != one.file:
-            one.end(Outcome.VANISHED if now is None else Outcome.CHANGED)
+    def _check_unchanged(self, candidate: _File) -> None:
+        now = file_at(candidate.file.path)
+        if now != candidate.file:
+            candidate.end(Outcome.VANISHED if now is None else Outcome.CHANGED)
 
-    def _look_again(self, found: Sequence[_File]) -> None:
+    def _look_again(self, candidates: Sequence[_File]) -> None:
         """Nothing that was read while it changed may get through, nor may its failure be blamed on it."""
-        for one in found:
-            if one.is_open or (one.result is not None and one.result.outcome is Outcome.QUARANTINED):
-                self._check_unchanged(one)
+        for candidate in candidates:
+            if candidate.is_open or (candidate.result is not None and candidate.result.outcome is Outcome.QUARANTINED):
+                self._check_unchanged(candidate)
 
-    def _check_schemas(self, found: Sequence[_File]) -> None:
+    def _check_schemas(self, candidates: Sequence[_File]) -> None:
         """End files with a column of another type than recordings of the dataset have, or files of the batch before."""
         union = self._dataset.union(self._writer.live)
-        for one in found:
-            if union is None or not one.is_open or one.group is None:
+        for candidate in candidates:
+            if union is None or not candidate.is_open or candidate.group is None:
                 continue
             try:
-                union = self._dataset.joined(union, one.file, one.group, one.replaces, self._writer.live)
+                union = self._dataset.joined(
+                    union, candidate.file, candidate.group, candidate.replaces, self._writer.live
+                )
             except SchemaConflictError as error:
-                one.end(Outcome.QUARANTINED, error)
+                candidate.end(Outcome.QUARANTINED, error)
 
-    def _has_heirs(self, found: Sequence[_File]) -> bool:
-        """Open what is a duplicate of a file that has not come through; whether there is any."""
+    def _has_heirs(self, candidates: Sequence[_File]) -> bool:
+        """Reopen the first duplicate of each file that failed; return whether there are any."""
         heirs: dict[str, _File] = {}
-        for one in found:
-            if one.twin is None or one.twin is one or one.digest is None:
+        for candidate in candidates:
+            if candidate.twin is None or candidate.twin is candidate or candidate.digest is None:
                 continue
-            if one.twin.result is not None and one.twin.result.outcome is not Outcome.DUPLICATE:
-                heir = heirs.setdefault(one.digest, one)
-                one.twin = heir
-                if heir is one:
-                    one.result = None
+            if candidate.twin.result is not None and candidate.twin.result.outcome is not Outcome.DUPLICATE:
+                heir = heirs.setdefault(candidate.digest, candidate)
+                candidate.twin = heir
+                if heir is candidate:
+                    candidate.result = None
         return bool(heirs)
 
     # --- running
 
-    def _run(self, found: Sequence[_File], staging: Staging) -> None:
-        planned = [f.group for f in found if f.is_open and f.group is not None]
+    def _run(self, candidates: Sequence[_File], staging: Staging) -> None:
+        planned = [f.group for f in candidates if f.is_open and f.group is not None]
         ids = {key_of(store) for group in planned for store, _ in group.chunks}
-        for one in found:
-            if one.is_open and one.group is None:
-                self._plan(one, ids)
-        todo = [f for f in found if f.is_open and f.group is None]
+        for candidate in candidates:
+            if candidate.is_open and candidate.group is None:
+                self._plan(candidate, ids)
+        todo = [f for f in candidates if f.is_open and f.group is None]
         for pause in (*_PAUSES, None):
             again: list[_File] = []
             groups = self._into_parts(todo, staging)
             if any(isinstance(group, Exception) for group in groups):
                 staging.check()
-            for one, group in zip(todo, groups, strict=True):
+            for candidate, group in zip(todo, groups, strict=True):
                 if isinstance(group, Group):
-                    one.group = group
+                    candidate.group = group
                 elif is_of_all(group):
                     raise group
                 elif pause is not None and getattr(group, "transient", False):
-                    again.append(one)
+                    again.append(candidate)
                 else:
-                    one.end(Outcome.QUARANTINED, self._explained(group))
+                    candidate.end(Outcome.QUARANTINED, self._explained(group))
             if not again or pause is None:
                 return
             time.sleep(pause)
@@ -335,34 +339,34 @@ class BatchRunner:
         options = self._options
         return run_laid_out([f.outputs for f in todo], options.profile, staging, destination, options.run)
 
-    def _plan(self, one: _File, ids: set[Key]) -> None:
+    def _plan(self, candidate: _File, ids: set[Key]) -> None:
         """Open a file, and plan what becomes of it."""
-        assert one.digest is not None
-        location = located(one.file.path)
-        name = str(uuid.uuid5(_NAMESPACE, one.digest))
+        assert candidate.digest is not None
+        location = located(candidate.file.path)
+        name = str(uuid.uuid5(_NAMESPACE, candidate.digest))
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", ReadWarning)
                 stores = stores_of(location, name, self._options.reading)
-            one.outputs = plan_outputs(stores, executor=self._options.run.executor)
+            candidate.outputs = plan_outputs(stores, executor=self._options.run.executor)
             mine = {key_of(store) for store, _ in stores}
-            self._check_ids(one, mine, ids)
+            self._check_ids(candidate, mine, ids)
             ids |= mine
         except WriteError:
             raise
         except Exception as error:  # noqa: BLE001 (the file's own)
-            one.end(Outcome.QUARANTINED, self._explained(error))
+            candidate.end(Outcome.QUARANTINED, self._explained(error))
 
-    def _check_ids(self, one: _File, mine: set[Key], ids: set[Key]) -> None:
-        """Raise ``SameRecordingError`` where another file's has the same id, unless that is to be replaced."""
+    def _check_ids(self, candidate: _File, mine: set[Key], ids: set[Key]) -> None:
+        """Raise ``SameRecordingError`` if another file has a recording of the same id, unless that one is replaced."""
         for key in mine:
-            there = self._writer.live.get(key)
+            existing = self._writer.live.get(key)
             if key in ids:
-                raise _refusal(one, key, "another file of the same batch")
-            if there is not None and there not in one.replaces and not self._options.replace_same_id:
+                raise _refusal(candidate, key, "another file of the same batch")
+            if existing is not None and existing not in candidate.replaces and not self._options.replace_same_id:
                 if key[0] == "blueprint":
                     continue  # the newest blueprint of an application is the one to be used
-                raise _refusal(one, key, there.source)
+                raise _refusal(candidate, key, existing.source)
 
     def _explained(self, error: Exception) -> Exception:
         pipeline = self._options.reading.pipeline
@@ -370,24 +374,26 @@ class BatchRunner:
 
     # --- after
 
-    def _arrived(self, found: Sequence[_File], staging: Staging) -> list[Arrived]:
+    def _arrived(self, candidates: Sequence[_File], staging: Staging) -> list[Arrived]:
         """The recordings to be committed. RRDs are written here."""
         names: RrdNames | None = None
         arrived: list[Arrived] = []
-        for one in found:
-            if not one.is_open:
+        for candidate in candidates:
+            if not candidate.is_open:
                 continue
-            assert one.group is not None
-            assert one.digest is not None
+            assert candidate.group is not None
+            assert candidate.digest is not None
             rrd = None
             if self._options.rrds is not None:
                 names = names or RrdNames(self._options.source, self._options.rrds, self._writer.live)
-                rrd = names.name_for(one.file, one.digest, [s for s, _ in one.group.chunks], one.replaces)
-                self._write_rrd(one.group, self._options.rrds, rrd, staging)
-            file = one.file
-            source = Origin(file.path, file.size, file.modified_ns, one.digest, kept=self._disposal.keeps)
+                rrd = names.name_for(
+                    candidate.file, candidate.digest, [s for s, _ in candidate.group.chunks], candidate.replaces
+                )
+                self._write_rrd(candidate.group, self._options.rrds, rrd, staging)
+            file = candidate.file
+            source = Origin(file.path, file.size, file.modified_ns, candidate.digest, kept=self._disposal.keeps)
             keep = self._options.keep_chunks
-            arrived += [Arrived(store, source, chunks, rrd, keep) for store, chunks in one.group.chunks]
+            arrived += [Arrived(store, source, chunks, rrd, keep) for store, chunks in candidate.group.chunks]
         return arrived
 
     def _write_rrd(self, group: Group, folder: Location, name: str, staging: Staging) -> None:
@@ -398,21 +404,23 @@ class BatchRunner:
         with Staging.beside(target) as beside:
             place = staging.folder.place
             chunks = [
-                replace(c, task=i, part=place(c.part)) for i, (_, found) in enumerate(group.chunks) for c in found
+                replace(c, task=i, part=place(c.part))
+                for i, (_, part_chunks) in enumerate(group.chunks)
+                for c in part_chunks
             ]
             stores = [store for store, _ in group.chunks]
             RrdCommit(beside, target, stores).finish(stores, extents_in_order(chunks))
 
-    def _result(self, one: _File) -> FileResult:
-        if one.result is not None:
-            return one.result
-        assert one.group is not None
-        chunks = [c for _, found in one.group.chunks for c in found]
+    def _result(self, candidate: _File) -> FileResult:
+        if candidate.result is not None:
+            return candidate.result
+        assert candidate.group is not None
+        chunks = [c for _, part_chunks in candidate.group.chunks for c in part_chunks]
         return FileResult(
-            one.file,
-            Outcome.REPLACED if one.replaces else Outcome.ADDED,
-            one.digest,
-            recordings=tuple(store.recording_id for store, _ in one.group.chunks if store.kind == "recording"),
+            candidate.file,
+            Outcome.REPLACED if candidate.replaces else Outcome.ADDED,
+            candidate.digest,
+            recordings=tuple(store.recording_id for store, _ in candidate.group.chunks if store.kind == "recording"),
             chunks=len(chunks),
             rows=sum(c.entry.header.num_rows for c in chunks),
             bytes_out=sum(c.entry.size for c in chunks),
@@ -423,17 +431,17 @@ class _OvertakenError(Exception):
     """Another writer has changed what this batch was decided upon."""
 
 
-def told(error: Exception) -> dict[str, object]:
+def error_record(error: Exception) -> dict[str, object]:
     """An error as JSON data, whatever it is."""
     if isinstance(error, ChunkmillError):
         return error.to_dict()
     return ChunkmillError(f"{type(error).__name__}: {error}").to_dict()
 
 
-def _refusal(one: _File, key: Key, other: str) -> ChunkmillError:
+def _refusal(candidate: _File, key: Key, other: str) -> ChunkmillError:
     return SameRecordingError(
         f"a {key[0]} with the id {key[2]!r} is in the store already; it came from {other}",
-        path=one.file.path,
+        path=candidate.file.path,
         hint="Nothing was taken from this file. Give one of them another id; or ingest with --replace-same-id, and "
         "try this file again with `chunkmill quarantine retry`.",
     )
@@ -458,8 +466,8 @@ class RrdNames:
         for name in self._candidates(file, digest):
             if name in self._taken:
                 continue
-            known = self._live.of_rrd(name)
-            free = name in ours if known is not None else self._is_free(name, stores)
+            existing = self._live.of_rrd(name)
+            free = name in ours if existing is not None else self._is_free(name, stores)
             if free:
                 self._taken.add(name)
                 return name
@@ -474,15 +482,15 @@ class RrdNames:
         yield str(below.with_name(f"{stem_of(below.name)}-{digest}{suffix}"))
 
     def _is_free(self, name: str, stores: list[StoreEntry]) -> bool:
-        """Whether there is no such file, or one that a run which was cut wrote for the same recordings."""
+        """Return whether the name is free, or its file was written for the same recordings by a run that was cut."""
         place = self._folder / name
         if not exists(place):
             return True
         try:
-            found = RrdFile(place).stores()
+            written = RrdFile(place).stores()
         except Exception:  # noqa: BLE001 (whatever it is, it is not ours)
             return False
-        return {s.recording_id for s in stores} == {s.recording_id for s in found}
+        return {s.recording_id for s in stores} == {s.recording_id for s in written}
 
 
 def _below(source: Location, path: str) -> PurePath:

@@ -1,4 +1,4 @@
-"""The checkpoint of an ingestion: who it is, what it watches, and whether it is whole."""
+"""The checkpoint of an ingestion: its identity, its source, and a check that it is whole."""
 
 from __future__ import annotations
 
@@ -54,12 +54,12 @@ class Checkpoint:
             data = json.loads(self._folder.get(_FILE))
             if data.pop("format") != _FORMAT:
                 raise ValueError("its format is not known here")
-            found = IngestIdentity(**data)
-            if not _QUERY_ID.fullmatch(found.query_id):  # it names a file of the store
-                raise ValueError(f"{found.query_id!r} is no id of a query")
-            if not isinstance(found.source, str) or not isinstance(found.created, int | float):
+            identity = IngestIdentity(**data)
+            if not _QUERY_ID.fullmatch(identity.query_id):  # it names a file of the store
+                raise ValueError(f"{identity.query_id!r} is no id of a query")
+            if not isinstance(identity.source, str) or not isinstance(identity.created, int | float):
                 raise TypeError("it does not say of what and since when it is")
-            return found
+            return identity
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ReadError(
                 f"the checkpoint is torn: {error}",
@@ -70,33 +70,33 @@ class Checkpoint:
 
     def check(self, source: Location) -> IngestIdentity | None:
         """Who the ingestion of ``source`` is; None before its first start. Raises ``UsageError`` for another source."""
-        found = self.identity()
-        if found is not None and found.source != str(source):
+        identity = self.identity()
+        if identity is not None and identity.source != str(source):
             raise UsageError(
-                f"this checkpoint is of the landing folder {found.source}, not of {source}",
+                f"this checkpoint is of the landing folder {identity.source}, not of {source}",
                 path=str(self.location),
                 hint="Give each landing folder a checkpoint of its own (--checkpoint); they may share a store, at "
                 "the same time, too.",
             )
-        return found
+        return identity
 
     def begin(self, source: Location) -> IngestIdentity:
         """Who the ingestion of ``source`` is; made at the first start. Raises ``UsageError`` for another source."""
         with writing(str(self.location)):
             self._folder.make()
-        found = self.check(source)
-        if found is None:
+        identity = self.check(source)
+        if identity is None:
             made = IngestIdentity(uuid.uuid4().hex, str(source), time.time())
             with writing(str(self.location)):
                 self._folder.create(_FILE, json.dumps({"format": _FORMAT, **asdict(made)}).encode())
-            found = self.check(source)  # where another process was first
-            assert found is not None
-        return found
+            identity = self.check(source)  # where another process was first
+            assert identity is not None
+        return identity
 
     def check_spark(self) -> None:
         """Raise ``ReadError`` where a file of Spark's checkpoint is torn; Spark would say something about iterators.
 
-        Drafts that a killed JVM left in it are removed, and checksums of files that are not there.
+        Drafts that a killed JVM left in it are removed, and checksums of missing files.
         """
         if not isinstance(self.spark, Path):
             return
@@ -115,7 +115,7 @@ class Checkpoint:
                     raise self.torn(path)
 
     def has_noted_all(self) -> bool:
-        """Whether Spark has noted each batch that it began as done; True where that is not to be seen."""
+        """Return whether Spark has marked each batch that it began as done; True if that is not visible."""
         if not isinstance(self.spark, Path):
             return True
         begun, done = (max((int(p.name) for p in (self.spark / log).glob("[0-9]*")), default=-1) for log in _LOGS)

@@ -1,6 +1,7 @@
 """Landed files: their digests and outcomes, and their disposal after the commit.
 
-Also which recordings a batch displaces, as their names hold other contents now, and what a dataset asks of all of them.
+It also finds the recordings that a batch displaces, because their names have other contents now, and applies the rules
+of a dataset.
 """
 
 from __future__ import annotations
@@ -112,13 +113,13 @@ _ON_DRIVER: Final = 256 * MIB
 
 
 def file_at(path: str) -> LandedFile | None:
-    """The file that is at a path or URL now; None where there is none."""
-    found = located(path)
+    """Return the file that is at a path or URL now, or None."""
+    location = located(path)
     try:
-        if isinstance(found, ObjectUrl):
-            info = bucket_of(found).head(found.key)
+        if isinstance(location, ObjectUrl):
+            info = bucket_of(location).head(location.key)
             return LandedFile(path, info.size, info.modified_ns)
-        stat = found.stat()
+        stat = location.stat()
     except (FileNotFoundError, NotADirectoryError, SourceMissingError):
         return None
     return LandedFile(path, stat.st_size, stat.st_mtime_ns)
@@ -146,7 +147,7 @@ def digest_files(files: Sequence[LandedFile], options: RunOptions) -> list[str |
             return list(pool.map(_tried, files))
     tasks = [Task(i, file.path, file.size) for i, file in enumerate(files)]
     ran = Stage(_DigestBody(tuple(files)), tasks).run(replace(options, progress=None))
-    return [told if isinstance(told, Exception) else str(told["digest"]) for told in ran.outcomes()]
+    return [outcome if isinstance(outcome, Exception) else str(outcome["digest"]) for outcome in ran.outcomes()]
 
 
 def _tried(file: LandedFile) -> str | Exception:
@@ -175,7 +176,7 @@ class LandingFolder(Protocol):
         """The files in it now, settled or not."""
 
     def known(self, sizes: Collection[int]) -> list[str]:
-        """All paths that were offered, whenever that was, as files of one of these sizes."""
+        """Return all paths that were ever offered as files of one of these sizes."""
 
     def forget(self, number: int, paths: Collection[str], changed: Collection[LandedFile] = ()) -> None:
         """Let paths count as never offered, once batch ``number`` is done; of files that ``changed`` nothing came."""
@@ -185,8 +186,8 @@ class LandingFolder(Protocol):
 class Displacement:
     """Recordings from whose names a batch brings other contents.
 
-    ``moved``: those that another file of the folder carries, which is their source from now on. ``gone``: those that no
-    file carries any longer. ``doubtful``: paths under which such a content may come back without having changed.
+    ``moved``: those carried by another file of the folder, their source from now on. ``gone``: those that no file
+    carries any longer. ``doubtful``: paths under which such a content may come back without having changed.
     """
 
     moved: dict[Key, RecordingEntry] = field(default_factory=dict)
@@ -194,7 +195,7 @@ class Displacement:
     doubtful: list[str] = field(default_factory=list)
 
     def gone_with(self, results: Sequence[FileResult], through: Sequence[LandedFile]) -> list[RecordingEntry]:
-        """Those that are ``gone`` with a batch. A file of which nothing came takes nobody's place."""
+        """Return the entries that leave the store with a batch. A file that did not get through displaces nothing."""
         failed = {result.file.path for result in results} - {file.path for file in through}
         return [entry for entry in self.gone.values() if entry.source not in failed]
 
@@ -202,27 +203,27 @@ class Displacement:
 def displacement_of(
     batch: Mapping[LandedFile, str], live: LiveEntries, folder: LandingFolder, *, kept: bool
 ) -> Displacement:
-    """Find what becomes of recordings from whose names files come, given with the digest of what they hold now.
+    """Find the new state of the recordings from the names of these files, given with digests of their present content.
 
     A rotation, a swap or a rename moves contents between names: a recording goes only when no file in the folder has
     its content. ``kept``: files stay where they are, so whoever has a name may be displaced from it again.
     """
-    found = Displacement()
+    displacement = Displacement()
     names = {file.path: digest for file, digest in batch.items()}
     todo = [e for path, digest in names.items() for e in live.of_source(path) if e.source_digest != digest]
-    if not kept:  # a name whose file goes is anybody's
+    if not kept:  # the name of a removed file is free for others
         same = (e for path, digest in names.items() for e in live.of_source(path) if e.source_digest == digest)
-        found.moved = {e.key: replace(e, source_kept=False) for e in same}
+        displacement.moved = {e.key: replace(e, source_kept=False) for e in same}
     carriers = _Carriers(batch, folder)
     while todo:
         entry = todo.pop()
-        if entry.key in found.moved or entry.key in found.gone:
+        if entry.key in displacement.moved or entry.key in displacement.gone:
             continue
         file = carriers.of(entry)
         if file is None:
-            found.gone[entry.key] = entry
+            displacement.gone[entry.key] = entry
             continue
-        found.moved[entry.key] = replace(
+        displacement.moved[entry.key] = replace(
             entry,
             source=file.path,
             source_size=file.size,
@@ -230,9 +231,9 @@ def displacement_of(
             source_kept=kept,
         )
         todo += [e for e in live.of_source(file.path) if e.source_digest != entry.source_digest]
-    found.moved = _in_order(found.moved, live)
-    found.doubtful = carriers.doubtful({entry.source_size for entry in found.gone.values()})
-    return found
+    displacement.moved = _in_order(displacement.moved, live)
+    displacement.doubtful = carriers.doubtful({entry.source_size for entry in displacement.gone.values()})
+    return displacement
 
 
 def _in_order(moved: Mapping[Key, RecordingEntry], live: LiveEntries) -> dict[Key, RecordingEntry]:
@@ -246,7 +247,7 @@ def _in_order(moved: Mapping[Key, RecordingEntry], live: LiveEntries) -> dict[Ke
 
 
 class _Carriers:
-    """Files by their contents: those of the batch, and where that is needed those of the folder."""
+    """Files by content: those of the batch, and if needed those of the folder."""
 
     def __init__(self, batch: Mapping[LandedFile, str], folder: LandingFolder) -> None:
         self._folder = folder
@@ -258,7 +259,7 @@ class _Carriers:
         self._read: dict[LandedFile, str | None] = {}
 
     def of(self, entry: RecordingEntry) -> LandedFile | None:
-        """A file that has the content of an entry; files of the folder are told apart by size, then read."""
+        """Return a file with the content of an entry. Files of the folder are compared by size first, then read."""
         if entry.source_digest not in self._found:
             for file in self._in_folder():
                 if file.size == entry.source_size and self._digest(file) == entry.source_digest:
@@ -270,8 +271,8 @@ class _Carriers:
         """Known paths of files that may have had such a content, and were not there now, or could not be read."""
         if not sizes:
             return []
-        there = {file.path for file in self._in_folder() if self._read.get(file, "") is not None}
-        return [path for path in self._folder.known(sizes) if path not in there and path not in self._paths]
+        present = {file.path for file in self._in_folder() if self._read.get(file, "") is not None}
+        return [path for path in self._folder.known(sizes) if path not in present and path not in self._paths]
 
     def _in_folder(self) -> Sequence[LandedFile]:
         if self._others is None:
@@ -288,17 +289,17 @@ class _Carriers:
 
 
 class Claims:
-    """The questions that a batch has asked of the store: sources, contents, ids, names of RRDs.
+    """The questions of a batch to the store: sources, contents, ids, names of RRDs.
 
     ``files`` are the paths of its files with their digests.
     """
 
     def __init__(self, files: Mapping[str, str | None], arrived: Sequence[Arrived], displaced: Displacement) -> None:
         entries = [*displaced.moved.values(), *displaced.gone.values()]
-        self._keys = sorted({key_of(one.store) for one in arrived} | {entry.key for entry in entries})
+        self._keys = sorted({key_of(recording.store) for recording in arrived} | {entry.key for entry in entries})
         self._sources = sorted({*files, *(entry.source for entry in entries)})
         self._digests = sorted({digest for digest in files.values() if digest})
-        self._rrds = sorted({one.rrd for one in arrived if one.rrd})
+        self._rrds = sorted({recording.rrd for recording in arrived if recording.rrd})
 
     def answers(self, live: LiveEntries) -> object:
         """The answers; where chunks lie does not matter."""
@@ -314,7 +315,7 @@ class Claims:
 class DatasetRules:
     """The rules that a dataset of a catalog adds: it may have been deleted, and its columns have one type each.
 
-    ``dataset`` is what stands for the store in its catalog; without one there are no rules.
+    ``dataset`` is the store's dataset in its catalog; without one there are no rules.
     """
 
     def __init__(self, dataset: os.PathLike[str] | None, folder: RecordingsFolder) -> None:
@@ -352,20 +353,20 @@ class DatasetRules:
         live: LiveEntries,
     ) -> SchemaUnion:
         """The columns once the recordings of a file have come, too. Raises ``SchemaConflictError``."""
-        chunks = {store: found for store, found in group.chunks if store.kind == "recording"}
+        chunks = {store: chunks_of_store for store, chunks_of_store in group.chunks if store.kind == "recording"}
         layers = [
             NewLayer(
                 store.recording_id,
                 BASE_LAYER,
                 file.path,
-                self._schemas.remember(Schema.from_headers(c.entry.header for c in found).to_arrow()),
+                self._schemas.remember(Schema.from_headers(c.entry.header for c in chunks_of_store).to_arrow()),
             )
-            for store, found in chunks.items()
+            for store, chunks_of_store in chunks.items()
         ]
         return union.with_layers(layers, self._of({entry.key for entry in replaces} | set(map(key_of, chunks)), live))
 
     def takes(self, entries: Sequence[RecordingEntry], displaced: Displacement, live: LiveEntries) -> bool:
-        """Whether entries fit the recordings that are there, and stay."""
+        """Return whether entries fit the recordings that are there, and stay."""
         new = [NewLayer(e.recording_id, e.layer, e.source, e.schema) for e in entries if e.schema and _counts(e)]
         try:
             SchemaUnion(self._schemas, live.schemas()).with_layers(
@@ -417,7 +418,7 @@ class Disposal:
     def dispose(self, file: LandedFile) -> None:
         """Do it. A file that is gone already is fine.
 
-        Raises ``WriteError``, and ``ReadError`` where a store does not tell what is there.
+        Raises ``WriteError``, and ``ReadError`` if a store does not answer.
         """
         if self.keeps:
             return
@@ -484,25 +485,25 @@ def find_name(name: str, look: Callable[[str], Occupancy]) -> tuple[str, Occupan
     """The name of a file in its folder of the archive, and what ``look`` says of it: free, or ours.
 
     As names are taken one after the other, few are looked at: of each power of two until one is not taken, then by
-    halves. While nobody else writes there, the same names are looked at each time, so that what is ours is found.
+    halves. Without other writers the same names are looked at each time, so that an earlier file of ours is found.
     """
     taken, end = 0, 1
     while (place := look(numbered(name, end))) is Occupancy.TAKEN:
         taken, end = end, 2 * end
     while end - taken > 1:
         middle = (taken + end) // 2
-        found = look(numbered(name, middle))
-        if found is Occupancy.TAKEN:
+        occupancy = look(numbered(name, middle))
+        if occupancy is Occupancy.TAKEN:
             taken = middle
         else:
-            end, place = middle, found
+            end, place = middle, occupancy
     return numbered(name, end), place
 
 
 class LocalSources:
     """The files of a landing folder, to be removed or moved to ``archive``.
 
-    What has changed since it was read is left alone, and what is gone already is fine.
+    Files that changed since they were read are left alone; missing ones are no error.
     """
 
     def __init__(self, landing: Path, archive: Path | None) -> None:
@@ -541,14 +542,14 @@ def _look_in_folder(path: Path, target: Path) -> Occupancy:
 
 
 def _is_the_same(path: Path, target: Path) -> bool:
-    """Whether ``target`` is this file, or where that is on another file system a copy of it."""
+    """Return whether ``target`` is this file, or on another file system a copy of it."""
     try:
-        one, other = path.stat(), target.stat()
+        source_stat, target_stat = path.stat(), target.stat()
     except FileNotFoundError:
         return False
-    if one.st_dev == other.st_dev:
-        return one.st_ino == other.st_ino
-    alike = (one.st_size, one.st_mtime_ns) == (other.st_size, other.st_mtime_ns)
+    if source_stat.st_dev == target_stat.st_dev:
+        return source_stat.st_ino == target_stat.st_ino
+    alike = (source_stat.st_size, source_stat.st_mtime_ns) == (target_stat.st_size, target_stat.st_mtime_ns)
     return alike and filecmp.cmp(path, target, shallow=False)
 
 
@@ -574,9 +575,9 @@ def _move_without_replacing(path: Path, target: Path) -> None:
 class ObjectSources:
     """The objects below a prefix, to be removed or moved below the prefix ``archive`` of the same bucket.
 
-    What has changed since it was read is left alone, and what is gone already is fine. A move is a copy inside the
-    store, and then a removal, on the condition that the source still is what was copied; stores other than S3, and
-    some servers of its protocol, know no such condition, and are asked right before.
+    Objects that changed since they were read are left alone; missing ones are no error. A move is a copy inside the
+    store and then a removal, on the condition that the source is unchanged since the copy; other stores than S3, and
+    some servers of its protocol, lack that condition, and are queried right before.
     """
 
     def __init__(self, landing: ObjectUrl, archive: ObjectUrl | None) -> None:
@@ -584,7 +585,9 @@ class ObjectSources:
         self._archive = archive
 
     def delete(self, file: LandedFile) -> bool:
-        """Remove an object; whether that was done. Raises ``WriteError``, and ``ReadError`` where nothing is told."""
+        """Remove an object and return whether it was removed. Raises ``WriteError``, and ``ReadError`` if the store
+        does not answer.
+        """
         source = _as_read(file)
         if source is None:
             return False
@@ -632,12 +635,12 @@ class ObjectSources:
 def _as_read(file: LandedFile) -> ObjectInfo | None:
     """The object that was read, if it is still there and as it was."""
     url = ObjectUrl.of(file.path)
-    found = bucket_of(url).find(url.key)
-    return found if found and (found.size, found.modified_ns) == (file.size, file.modified_ns) else None
+    existing = bucket_of(url).find(url.key)
+    return existing if existing and (existing.size, existing.modified_ns) == (file.size, file.modified_ns) else None
 
 
 def _look_in_bucket(source: ObjectInfo, target: ObjectUrl) -> Occupancy:
-    found = bucket_of(target).find(target.key)
-    if found is None:
+    existing = bucket_of(target).find(target.key)
+    if existing is None:
         return Occupancy.FREE
-    return Occupancy.OURS if have_same_content(source, found) else Occupancy.TAKEN
+    return Occupancy.OURS if have_same_content(source, existing) else Occupancy.TAKEN

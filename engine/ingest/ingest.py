@@ -51,10 +51,9 @@ class Ingest:
 
         Ingest("landing/", pipeline="pipeline.py", into="lake/drives").start().await_termination()
 
-    Guarantee: every complete file becomes visible exactly once, known by the digest of its content, whatever is
-    killed meanwhile; a batch of files appears in one step. A file that fails goes into quarantine with its error and
-    stops nothing. A file that is replaced under its name gets a new segment version; files of a content that is there
-    already are passed over.
+    Guarantee: every complete file becomes visible exactly once, known by the digest of its content, whatever is killed
+    meanwhile; a batch of files appears in one step. A file that fails goes into quarantine with its error and stops
+    nothing. A file that is replaced under its name gets a new segment version; files with known content are skipped.
 
     Parameters
     ----------
@@ -170,7 +169,7 @@ class Ingest:
         return self._places.home
 
     def check(self) -> Lister:
-        """See that the landing folder is there, and that the checkpoint is its own, without writing anything.
+        """Check that the landing folder exists and that the checkpoint belongs to it, without writing anything.
 
         Raises ``SourceMissingError`` and ``UsageError`` as :meth:`start` does. Returns what lists the landing folder.
         """
@@ -179,7 +178,7 @@ class Ingest:
         return lister
 
     def start(self, *, once: bool = False, every: float | str = "1s") -> IngestQuery:
-        """Begin: look for files ``every`` so often; with ``once``, take what is there, and end.
+        """Begin to look for files, ``every`` so often; with ``once``, take the present files and end.
 
         The first batch runs soon after; :meth:`IngestQuery.await_termination` waits for the end.
 
@@ -237,9 +236,9 @@ class Ingest:
             )
             return IngestQuery(parts, once=once, every=pause)
         except BaseException:
-            for one in (lease, names):
-                if one is not None:
-                    one.release()
+            for held_lease in (lease, names):
+                if held_lease is not None:
+                    held_lease.release()
             raise
 
 
@@ -286,12 +285,12 @@ def _places(
 
 
 def _fit_to_run(pipeline: Pipeline, executor: str | None) -> Pipeline:
-    """The pipeline, of whose file it was seen that it gives a stream which can be sent to where it runs.
+    """Return the pipeline. One from a file must return a stream, which for Spark must pickle.
 
     Else every file that lands would be said to have failed.
     """
     if not pipeline.from_file:
-        return pipeline  # of this very program, which has called it, or not, as it saw fit
+        return pipeline  # from this program, which may have called it itself
     made = pipeline.apply(LazyChunkStream.from_source(PlaceholderSource()))
     if executor == "spark":
         pipeline.check_travels(made)

@@ -1,4 +1,4 @@
-"""A landing folder: its files as they are listed, those that are ready to be read, and what is offered next.
+"""A landing folder: listing its files, choosing those ready to be read, and offering the next ones.
 
 Names decide what is looked at. Passed over are names that begin with ``.`` or ``_`` (folders so named with all below
 them), and those that end as names of unfinished files do (:data:`UNFINISHED`); what is left must end with the suffix
@@ -41,7 +41,7 @@ _HIDDEN: Final = (".", "_")
 
 
 def is_passed_over(name: str) -> bool:
-    """Whether a file or folder of that name is none of ours.
+    """Return whether a file or folder of that name is none of ours.
 
     >>> [is_passed_over(name) for name in (".x.mcap", "_old", "x.mcap.TMP", "x.mcap~", "x.tmp.mcap")]
     [True, True, True, True, False]
@@ -50,7 +50,7 @@ def is_passed_over(name: str) -> bool:
 
 
 class Sightings(NamedTuple):
-    """The files of a listing. ``unseen``: how paths begin of which it cannot be told whether they are there."""
+    """The files of a listing. ``unseen`` are the prefixes of paths that could not be listed."""
 
     files: list[LandedFile]
     unseen: tuple[str, ...] = ()
@@ -61,13 +61,15 @@ class Listing(ABC):
 
     def __init__(self, suffixes: Sequence[str]) -> None:
         self._suffixes = tuple(suffix.lower() for suffix in suffixes)
-        self._told: set[tuple[str, str]] = set()
+        self._reported: set[tuple[str, str]] = set()
 
     @staticmethod
     def of(folder: str | os.PathLike[str], suffixes: Sequence[str]) -> Listing:
         """The listing of what a path or URL names."""
-        found = located(folder)
-        return ObjectListing(found, suffixes) if isinstance(found, ObjectUrl) else LocalListing(found, suffixes)
+        location = located(folder)
+        return (
+            ObjectListing(location, suffixes) if isinstance(location, ObjectUrl) else LocalListing(location, suffixes)
+        )
 
     @abstractmethod
     def check(self) -> None:
@@ -82,8 +84,8 @@ class Listing(ABC):
 
     def _tell(self, what: str, folder: str, message: str) -> None:
         """Warn of ``what``, once in each folder."""
-        if (what, folder) not in self._told:
-            self._told.add((what, folder))
+        if (what, folder) not in self._reported:
+            self._reported.add((what, folder))
             warnings.warn(message, ReadWarning, stacklevel=5)
 
 
@@ -133,7 +135,7 @@ class LocalListing(Listing):
         return Sightings(files, tuple(os.path.join(folder, "") for folder in unseen))  # noqa: PTH118 (it ends with /)
 
     def _scan(self, folder: str, files: list[LandedFile], folders: list[str]) -> bool:
-        """Add what lies right in ``folder``; False where something could not be looked at."""
+        """Add the files directly in ``folder``; return False if something could not be listed."""
         complete = True
         with os.scandir(folder) as entries:
             for entry in entries:
@@ -152,15 +154,15 @@ class LocalListing(Listing):
 
     def _add(self, entry: os.DirEntry[str], folder: str, files: list[LandedFile]) -> None:
         path = entry.path
-        found = entry.stat()
-        if stat.S_ISDIR(found.st_mode):
+        status = entry.stat()
+        if stat.S_ISDIR(status.st_mode):
             self._tell_link(path)
-        elif not stat.S_ISREG(found.st_mode):
+        elif not stat.S_ISREG(status.st_mode):
             self._tell("kind", path, f"{path} is not a file, and is passed over")
         elif not is_text(path):
             self._tell("name", folder, f"{path!r} has a name that is not UTF-8, and is passed over; rename it")
         else:
-            files.append(LandedFile(path, found.st_size, found.st_mtime_ns))
+            files.append(LandedFile(path, status.st_size, status.st_mtime_ns))
 
     def _explained(self, entry: os.DirEntry[str], folder: str, error: OSError) -> bool:
         """Tell of an entry that cannot be looked at, unless it is gone by now; False where there may be a file."""
@@ -184,13 +186,13 @@ class ObjectListing(Listing):
         self._start = len(url.key) + 1 if url.key else 0
 
     def check(self) -> None:
-        """Raise ``SourceMissingError`` where there is no such bucket, ``ReadError`` where it cannot be listed."""
+        """Raise ``SourceMissingError`` if the bucket is missing, ``ReadError`` if it cannot be listed."""
         next(bucket_of(self._url).list(self._url.key, odd=lambda *_: None), None)
 
     def sightings(self) -> Sightings:
         """All recordings below the prefix, in the order of their keys. Raises ``ReadError``."""
-        found = bucket_of(self._url).list(self._url.key, odd=self._tell_odd)
-        return Sightings([LandedFile(str(f.url), f.size, f.modified_ns) for f in found if self._is_ours(f.url)])
+        objects = bucket_of(self._url).list(self._url.key, odd=self._tell_odd)
+        return Sightings([LandedFile(str(f.url), f.size, f.modified_ns) for f in objects if self._is_ours(f.url)])
 
     def _is_ours(self, url: ObjectUrl) -> bool:
         parts = url.key[self._start :].split("/")
@@ -221,8 +223,8 @@ class Look:
 
     ``ready`` are all settled files, also those that were ready before. ``oldest_seconds``: how long the first of
     ``waiting`` has been looked at, 0 where none is; ``seconds``: the time of the steady clock. ``present`` are the
-    paths of all files, or None where the look does not tell what is gone: it failed, or nothing at all was there, as
-    in a folder whose file system is not mounted. Of paths that begin with one of ``unseen`` it is not known either.
+    paths of all files, or None if the look cannot show which are gone: it failed, or nothing at all was there, as in a
+    folder whose file system is not mounted. Of paths that begin with one of ``unseen`` it is not known either.
     ``problem``: why nothing could be listed.
     """
 
@@ -282,39 +284,39 @@ class Lister:
         except ReadError as error:
             return self._failed(error, steady)
         self._failing = False
-        known: dict[str, LandedFile] = {}
+        files: dict[str, LandedFile] = {}
         waits: dict[str, _Wait] = {}
         ready: list[LandedFile] = []
         waiting: list[LandedFile] = []
-        for found in listed.files:
-            file, wait = self._judged(found, wall, steady)
-            known[file.path] = file
+        for listed_file in listed.files:
+            file, wait = self._judged(listed_file, wall, steady)
+            files[file.path] = file
             if wait is None:
                 ready.append(file)
             else:
                 waits[file.path] = wait
                 waiting.append(file)
         oldest = max((steady - wait.first for wait in waits.values()), default=0.0)
-        present = set(known) if listed.unseen else known.keys()
+        present = set(files) if listed.unseen else files.keys()
         if listed.unseen:
-            hidden = {p for p in self._known if p.startswith(listed.unseen)} - known.keys()
-            known.update({p: self._known[p] for p in hidden})
+            hidden = {p for p in self._known if p.startswith(listed.unseen)} - files.keys()
+            files.update({p: self._known[p] for p in hidden})
             waits.update({p: self._waits[p] for p in hidden & self._waits.keys()})
-        self._known, self._waits = known, waits
+        self._known, self._waits = files, waits
         return Look(ready, waiting, oldest, steady, present or None, listed.unseen)
 
     def _judged(self, file: LandedFile, wall: int, steady: float) -> tuple[LandedFile, _Wait | None]:
         """The file, and its wait where it has to."""
         needed = self._settle if file.size else self._settle * EMPTY_SETTLES
-        known, wait = self._known.get(file.path), self._waits.get(file.path)
-        if known is None:
+        earlier, wait = self._known.get(file.path), self._waits.get(file.path)
+        if earlier is None:
             age = max((wall - file.modified_ns) / 1e9, 0.0)
-            # Asked here, not of a difference of clocks: those are rounded, and an old file would be too young by a bit.
+            # The age, not a difference of clocks: those are rounded, and an old file would be too young by a bit.
             wait = _Wait(steady - age, steady) if age < needed else None
-        elif known != file:
+        elif earlier != file:
             wait = _Wait(steady, wait.first if wait else steady)
         else:
-            file = known
+            file = earlier
         if wait is not None and steady - wait.since >= needed:
             wait = None
         return file, wait
@@ -349,8 +351,8 @@ class Glance(NamedTuple):
 class Landing:
     """Offers the files of a landing folder, in entries of its log.
 
-    Guarantee: every settled state of a file (path, size, time of modification) that differs from what its path was
-    offered as last is offered once, across restarts. Order: by time of modification, then path, as far as a look shows
+    Guarantee: every settled state of a file (path, size, time of modification) is offered once, across restarts, if it
+    differs from the state last offered for its path. Order: by time of modification, then path, as far as a look shows
     them. ``max_files`` and ``max_bytes`` bound an entry, which holds one file at least; None: no bound.
     """
 
@@ -381,16 +383,18 @@ class Landing:
         return files
 
     def offer(self, again: Collection[str] = ()) -> int | None:
-        """Look, and append what is next to the log; the number of that entry, or None where there is nothing.
+        """List the folder, append the next entry to the log, and return its number; None without new files.
 
-        Files whose paths are in ``again`` are offered whether or not they were before.
-        Raises ``WriteError`` where the log cannot be written, ``ReadError`` where it is torn.
+        Files whose paths are in ``again`` are offered whether or not they were before. Raises ``WriteError`` if the log
+        cannot be written, ``ReadError`` if it is torn.
         """
         files = self._bounded(self.look(again))
         return self.log.append(files) if files else None
 
     def offer_all(self, again: Collection[str] = ()) -> list[int]:
-        """Look once, and append all that is there, in as many entries as the bounds ask for; their numbers."""
+        """List the folder once, append all present files in as many entries as the bounds require, and return their
+        numbers.
+        """
         files, numbers = self.look(again), []
         while files:
             entry = self._bounded(files)
@@ -399,7 +403,7 @@ class Landing:
         return numbers
 
     def files(self) -> list[LandedFile]:
-        """The files in the folder now, settled or not; where it cannot be listed, those that were offered."""
+        """Return the files in the folder now, settled or not; if it cannot be listed, those that were offered."""
         looked = self._lister.look()
         if looked.problem is None:
             return [*looked.ready, *looked.waiting]
@@ -435,7 +439,7 @@ class Landing:
         return self.log.compact(before, present)
 
     def _is_new(self, file: LandedFile) -> bool:
-        """Whether a file is to be offered. One may be listed otherwise than it is found, and would be for ever."""
+        """Return whether to offer a file. Its listing may differ from its state on reading, every time."""
         return self.log.seen(file.path) != file and self._unlike[file] < TRIES
 
     def _bounded(self, files: list[LandedFile]) -> list[LandedFile]:

@@ -1,4 +1,4 @@
-"""The landing log: which files were offered to the ingestion, batch by batch, and as what.
+"""The landing log: the files that were offered to the ingestion, batch by batch, with size and time.
 
 ::
 
@@ -11,10 +11,10 @@ All begin with a line of JSON (:func:`sealed`), which holds a digest of all else
 ``"/landing/drive.mcap"`` for each, and a merged file with an Arrow IPC stream.
 
 Guarantees. An entry appears whole or not at all, and never changes: it is written and synced under another name, and
-gets its own in one step, on the condition that there is none of its number. After a failure the log is read anew, so
-that an entry of which nobody knows whether it appeared is found. Merging old entries
-writes their sum first, in the same way, and removes them then; until they are gone they are passed over. So a process
-may be killed anywhere, and the next one finds what was appended, all of it and nothing else.
+renamed in one step, on the condition that its number is free. After a failure the log is read anew, to find an entry
+that may or may not have appeared. Merging old entries writes their sum first, in the same way, and removes them then;
+until they are gone they are passed over. So a process may be killed anywhere, and the next one finds what was appended,
+all of it and nothing else.
 
 An append costs the same however long the log is. Memory and the merged file grow with the number of paths that are
 known: one million take 0.4 GB of memory and some 20 MB of disk.
@@ -81,23 +81,23 @@ class Numbers(NamedTuple):
 
     @property
     def newest(self) -> int:
-        """That of the newest entry, merged or not; 0 where there is none."""
+        """The number of the newest entry, merged or not; 0 without entries."""
         return max([0, *self.entries[-1:], *self.merged[-1:]])
 
 
 def numbers_in(names: Iterable[str]) -> Numbers:
     """The numbers of the files of the log among ``names``; others are none of ours."""
-    found = Numbers([], [], [])
-    lists = {"json": found.entries, "gone": found.gone, "merged": found.merged}
+    log_numbers = Numbers([], [], [])
+    lists = {"json": log_numbers.entries, "gone": log_numbers.gone, "merged": log_numbers.merged}
     for match in filter(None, map(_NAME.fullmatch, names)):
         lists[match[2]].append(int(match[1]))
-    for numbers in found:
+    for numbers in log_numbers:
         numbers.sort()
-    return found
+    return log_numbers
 
 
 def newest_entry(folder: Folder) -> int:
-    """The number of the newest entry, 0 where there is none. Costs one listing."""
+    """Return the number of the newest entry, or 0. Costs one listing."""
     try:
         return numbers_in(folder.names()).newest
     except (FileNotFoundError, SourceMissingError):
@@ -107,7 +107,7 @@ def newest_entry(folder: Folder) -> int:
 def read_entry(folder: Folder, number: int) -> list[LandedFile]:
     """The files of an entry.
 
-    Raises ``SourceMissingError`` where there is none of that number (any more), ``ReadError`` where it is torn.
+    Raises ``SourceMissingError`` if no entry has that number (any more), ``ReadError`` if it is torn.
     """
     rows, place = _lines(folder, _ENTRY, number)
     try:
@@ -159,7 +159,7 @@ def _read_merged(folder: Folder, number: int) -> pa.Table:
 
 
 def sealed(kind: str, number: int, count: int, body: bytes) -> bytes:
-    """A file of the log: a line that says what it is, with the digest of that and the body, and the body.
+    """Return a file of the log: a header line with a digest of header and body, then the body.
 
     >>> sealed("entry", 1, 0, b"")
     b'{"landing": "entry", "format": 1, "number": 1, "files": 0, "digest": "4b5a15fb74a50fe5aa9aa06071a5c2a1"}\\n'
@@ -230,7 +230,7 @@ def _not_ours(place: str, what: str, hint: str) -> ReadError:
 class _State:
     """The content of the log: its numbers, each path with what it was offered as last, and its entry if not merged.
 
-    ``gone`` are the paths that were gone, by entry, of entries that are not merged.
+    ``gone`` are the vanished paths, by entry, of entries that are not merged.
     """
 
     merged: int = 0
@@ -264,7 +264,7 @@ class LandingLog:
     # --- reading
 
     def newest(self) -> int:
-        """The number of the newest entry, 0 where there is none; as it is in the folder."""
+        """Return the number of the newest entry in the folder, or 0."""
         return newest_entry(self._folder)
 
     def files(self, number: int) -> list[LandedFile]:
@@ -290,7 +290,7 @@ class LandingLog:
         return self._loaded().merged
 
     def check(self, done: int) -> None:
-        """Raise ``ReadError`` where the log is torn, or ends before the batch that is known to be ``done``."""
+        """Raise ``ReadError`` if the log is torn, or ends before the batch ``done``."""
         newest = self._loaded().newest
         if newest < done:
             raise ReadError(

@@ -49,7 +49,7 @@ _TAKEN: Final = (Outcome.ADDED, Outcome.REPLACED)
 
 
 class IngestListener(Protocol):
-    """Who wants to know what an ingestion does. Called on its threads; must not raise and must not take long."""
+    """A listener to the events of an ingestion. Called on its threads; must not raise and must not take long."""
 
     def started(self, query_id: str, source: str, home: str) -> None:
         """The ingestion of ``source`` has begun; ``home`` is the store."""
@@ -71,7 +71,7 @@ class IngestListener(Protocol):
 
 
 class IngestLog(IngestListener):
-    """Writes the log. Files that became what they should have a record only with ``every_file``, or at debug level."""
+    """Writes the log. Files that were ingested as expected get a record only with ``every_file``, or at debug level."""
 
     def __init__(self, *, every_file: bool = False) -> None:
         self._logger = logging.getLogger(LOGGER)
@@ -96,8 +96,8 @@ class IngestLog(IngestListener):
     def batch_done(self, result: BatchResult) -> None:
         """See :class:`IngestListener`."""
         if not result.replayed:
-            for found in result.files:
-                self._file(result, found)
+            for file_result in result.files:
+                self._file(result, file_result)
         sums = _sums(result)
         self._log(
             logging.INFO,
@@ -113,18 +113,21 @@ class IngestLog(IngestListener):
             **sums,
         )
 
-    def _file(self, result: BatchResult, found: FileResult) -> None:
-        error: dict[str, Any] = found.error or {}
+    def _file(self, result: BatchResult, file_result: FileResult) -> None:
+        error: dict[str, Any] = file_result.error or {}
         failure: dict[str, Any] = {"error_code": error.get("code"), "error": error} if error else {}
-        where = found.file.path
-        if found.outcome is Outcome.QUARANTINED:
+        where = file_result.file.path
+        if file_result.outcome is Outcome.QUARANTINED:
             level, text = logging.WARNING, f"{where}: quarantined: {error.get('message', 'it failed')}"
-        elif found.outcome is Outcome.DUPLICATE:
+        elif file_result.outcome is Outcome.DUPLICATE:
             level, text = self._usual, f"{where}: duplicate, its content is there already"
-        elif found.outcome in _TAKEN:
-            level, text = self._usual, f"{where}: {found.outcome}, {found.rows:,} rows in {found.chunks:,} chunks"
+        elif file_result.outcome in _TAKEN:
+            level, text = (
+                self._usual,
+                f"{where}: {file_result.outcome}, {file_result.rows:,} rows in {file_result.chunks:,} chunks",
+            )
         else:
-            level, text = logging.INFO, f"{where}: {found.outcome} before it was taken"
+            level, text = logging.INFO, f"{where}: {file_result.outcome} before it was taken"
         self._log(
             level,
             "file",
@@ -132,13 +135,13 @@ class IngestLog(IngestListener):
             query_id=result.query_id,
             batch=result.number,
             file=where,
-            bytes=found.file.size,
-            outcome=found.outcome.value,
-            digest=found.digest,
-            recordings=list(found.recordings),
-            chunks=found.chunks,
-            rows=found.rows,
-            bytes_out=found.bytes_out,
+            bytes=file_result.file.size,
+            outcome=file_result.outcome.value,
+            digest=file_result.digest,
+            recordings=list(file_result.recordings),
+            chunks=file_result.chunks,
+            rows=file_result.rows,
+            bytes_out=file_result.bytes_out,
             **failure,
         )
 
@@ -166,16 +169,16 @@ class IngestLog(IngestListener):
 
 def _sums(result: BatchResult) -> dict[str, Any]:
     return {
-        "bytes": sum(found.file.size for found in result.files),
-        "bytes_out": sum(found.bytes_out for found in result.files),
-        "recordings": sum(len(found.recordings) for found in result.files),
-        "chunks": sum(found.chunks for found in result.files),
-        "rows": sum(found.rows for found in result.files),
+        "bytes": sum(file_result.file.size for file_result in result.files),
+        "bytes_out": sum(file_result.bytes_out for file_result in result.files),
+        "recordings": sum(len(file_result.recordings) for file_result in result.files),
+        "chunks": sum(file_result.chunks for file_result in result.files),
+        "rows": sum(file_result.rows for file_result in result.files),
     }
 
 
 def _outcomes(result: BatchResult) -> list[tuple[str, int]]:
-    counts = Counter(found.outcome for found in result.files)
+    counts = Counter(file_result.outcome for file_result in result.files)
     return [(outcome.value, counts[outcome]) for outcome in Outcome if counts[outcome]]
 
 
@@ -220,7 +223,7 @@ class JsonFormatter(logging.Formatter):
 
 
 class TextFormatter(logging.Formatter):
-    """A record on one line: time, message; its level where that is more than information.
+    """A record on one line: time, message; its level if that is above information.
 
     ``encoding`` is that of the stream; what it cannot say is spelled out, as are control characters.
     """
@@ -241,7 +244,7 @@ class TextFormatter(logging.Formatter):
 def logging_to(
     stream: TextIO | None = None, *, as_json: bool = False, level: int = logging.INFO
 ) -> Iterator[logging.Handler]:
-    """Write what ``chunkmill`` logs to ``stream`` (stderr) for as long as the block runs.
+    """Write the log of ``chunkmill`` to ``stream`` (stderr) during the block.
 
     Warnings of what was read become records, too, each time. An application that has handlers of its own does not need
     this.
@@ -316,7 +319,7 @@ class BatchFacts:
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """Sums over the last ``window`` seconds, or over the store's life where that is shorter."""
+    """Sums over the last ``window`` seconds, or over the store's life if that is shorter."""
 
     window: float
     files: int
@@ -352,9 +355,8 @@ class Lag:
 class IngestStatus:
     """The status of an ingestion. ``files`` counts all files that it ever handled, by outcome.
 
-    ``batches`` counts those of all queries into the store; ``holder`` is who runs this
-    ingestion now, else who compacts the store or removes from it. What is None could not be
-    found out, or is not there.
+    ``batches`` counts those of all queries into the store; ``holder`` is the process that runs this ingestion now, else
+    one that compacts the store or removes from it. What is None could not be found out, or is not there.
     """
 
     home: str
@@ -436,14 +438,14 @@ class StatusReader:
         """Versions, oldest first: those of the longest window, at least the newest one and the last ingestion's."""
         numbers = self._numbers()
         self._versions = {number: self._versions[number] for number in numbers if number in self._versions}
-        found: list[RecordingsVersion] = []
+        versions: list[RecordingsVersion] = []
         while numbers:
             numbers, part = numbers[:-_AT_ONCE], numbers[-_AT_ONCE:]
-            found = self._read(part) + found
-            is_early = bool(found) and found[0].created < now - max(WINDOWS)
-            if is_early and any(v.operation == _INGEST for v in found):
+            versions = self._read(part) + versions
+            is_early = bool(versions) and versions[0].created < now - max(WINDOWS)
+            if is_early and any(v.operation == _INGEST for v in versions):
                 break
-        return found
+        return versions
 
     def _numbers(self) -> list[int]:
         try:
@@ -475,7 +477,7 @@ class StatusReader:
         if self._listing is None:
             self._listing = Listing.of(identity.source, all_suffixes())
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ReadWarning)  # the ingestion tells of them
+            warnings.simplefilter("ignore", ReadWarning)  # the ingestion reports them
             listed = self._listing.sightings()
         log = self._landing_log()
         waiting = [file for file in listed.files if file != log.seen(file.path)]
@@ -549,7 +551,7 @@ class IngestMetrics(IngestListener):
     """Counts what happens, since this process began; has a registry of its own. Call it from any thread.
 
     A batch that was known before (replayed after a crash) counts as replayed, and its files are not counted again.
-    ``quarantined`` gives the number of files in quarantine; it is asked whenever the metrics are fetched.
+    ``quarantined`` gives the number of files in quarantine; it is called whenever the metrics are fetched.
     """
 
     def __init__(self, quarantined: Callable[[], int] | None = None) -> None:
@@ -619,14 +621,14 @@ class IngestMetrics(IngestListener):
             return
         self._batches.inc()
         self._seconds.observe(result.seconds)
-        for found in result.files:
-            self._files.labels(found.outcome.value).inc()
-            self._recordings.inc(len(found.recordings))
-            self._chunks.inc(found.chunks)
-            self._rows.inc(found.rows)
-            self._bytes_out.inc(found.bytes_out)
-            if found.outcome in (Outcome.ADDED, Outcome.REPLACED):
-                self._bytes_in.inc(found.file.size)
+        for file_result in result.files:
+            self._files.labels(file_result.outcome.value).inc()
+            self._recordings.inc(len(file_result.recordings))
+            self._chunks.inc(file_result.chunks)
+            self._rows.inc(file_result.rows)
+            self._bytes_out.inc(file_result.bytes_out)
+            if file_result.outcome in (Outcome.ADDED, Outcome.REPLACED):
+                self._bytes_in.inc(file_result.file.size)
 
     def batch_failed(self, number: int, error: Exception) -> None:
         """See :class:`IngestListener`."""

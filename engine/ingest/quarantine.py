@@ -1,4 +1,4 @@
-"""The quarantine: files that failed, kept as rows of a Lance table, so that they stop nothing and nobody forgets them.
+"""The quarantine: failed files as rows of a Lance table; they stop nothing and are not forgotten.
 
 Requests to try files again are left beside it for the ingestion, by whoever asks for that.
 """
@@ -103,10 +103,10 @@ class QuarantinedFile:
 class FileQuarantine:
     """The quarantine of one ingestion: a Lance table below its home, and requests to try files again.
 
-    Every change is one commit, and safe beside other processes: no row is lost, none is there twice. Neither the
-    table nor Lance is touched before the first file fails. May be shared by threads.
+    Every change is one commit, and safe beside other processes: no row is lost or duplicated. Neither the table nor
+    Lance is touched before the first file fails. May be shared by threads.
 
-    Raises ``WriteError`` where the table cannot be written, ``ReadError`` where it is damaged.
+    Raises ``WriteError`` if the table cannot be written, ``ReadError`` if it is damaged.
     """
 
     def __init__(self, home: Location) -> None:
@@ -140,14 +140,14 @@ class FileQuarantine:
     def held(self, paths: Iterable[str]) -> set[str]:
         """Those of ``paths`` that are in quarantine; cheap."""
         with self._lock:
-            there = self._table.keys()
-        return {path for path in paths if as_text(path) in there}
+            keys = self._table.keys()
+        return {path for path in paths if as_text(path) in keys}
 
     def rows(self) -> list[QuarantinedFile]:
         """All files in quarantine, those that failed first in front."""
         with self._lock:
-            found = self._table.rows()
-        files = [_file(row) for row in found]
+            rows = self._table.rows()
+        files = [_file(row) for row in rows]
         return sorted(files, key=lambda file: (file.first_seen, file.path))
 
     def count(self) -> int:
@@ -181,15 +181,15 @@ class FileQuarantine:
         return self._requests.pending()
 
     def offered_again(self, paths: Iterable[str]) -> None:
-        """Leave files that a batch was given out of every request; what found no room in it stays asked for."""
+        """Remove the files of a batch from every request; files that did not fit into it stay requested."""
         self._requests.withdraw(set(paths))
 
     def _chosen(self, paths: Iterable[str] | None) -> list[str]:
-        there = self._table.keys()
+        keys = self._table.keys()
         if paths is None:
-            return sorted(there)
+            return sorted(keys)
         chosen = sorted({as_text(path) for path in paths})
-        missing = [path for path in chosen if path not in there]
+        missing = [path for path in chosen if path not in keys]
         if missing:
             more = f" (nor {len(missing) - 1:,} more)" if len(missing) > 1 else ""
             raise UsageError(
@@ -242,16 +242,16 @@ class RetryRequests:
 
     def pending(self) -> dict[str, list[str]]:
         """The paths of each request, by its name. What is no request is warned of, and passed over."""
-        found: dict[str, list[str]] = {}
+        paths_of: dict[str, list[str]] = {}
         try:
             requests = [entry for entry in self._folder.entries() if entry.name.endswith(_SUFFIX)]
         except FileNotFoundError:
-            return found
+            return paths_of
         for name, size in requests:
             try:
                 if size > _LARGEST:
                     raise ValueError(f"it has {size:,} bytes")
-                found[name] = _paths(self._folder.get(name))
+                paths_of[name] = _paths(self._folder.get(name))
             except FileNotFoundError:
                 continue  # done, or withdrawn, in this moment
             except (ValueError, RecursionError) as error:
@@ -259,7 +259,7 @@ class RetryRequests:
                 warnings.warn(
                     f"{place} is no request to try files again ({error}); remove it", ReadWarning, stacklevel=2
                 )
-        return found
+        return paths_of
 
     def withdraw(self, paths: Collection[str]) -> None:
         """Leave ``paths`` out of every request."""
@@ -282,8 +282,8 @@ def _paths(data: bytes) -> list[str]:
 class FileQuarantineTable:
     """The table at a place. Lance is imported once there is one; to ask for its keys is one listing of its versions.
 
-    Every change is one commit: whoever loses against another process looks at what that one did, and tries again.
-    Every 64 commits small fragments are joined, and versions older than five minutes removed.
+    Every change is one commit: the loser against another process reads its changes, and tries again. Every 64 commits
+    small fragments are joined, and versions older than five minutes removed.
     """
 
     def __init__(self, place: Location) -> None:
@@ -308,8 +308,8 @@ class FileQuarantineTable:
         table = self._table.rows(dataset)
         if keys is not None:
             table = table.filter(pc.is_in(table.column(_KEY), pa.array(list(keys), pa.string())))
-        found: list[dict[str, Any]] = table.cast(_AS_NUMBERS).to_pylist()
-        return found
+        rows: list[dict[str, Any]] = table.cast(_AS_NUMBERS).to_pylist()
+        return rows
 
     def put(self, keys: Collection[str], change: Callable[[dict[str, dict[str, Any]]], list[dict[str, Any]]]) -> bool:
         """Write the rows that ``change`` makes of the present rows of ``keys``. False: it made none.
@@ -321,8 +321,8 @@ class FileQuarantineTable:
                 return False
             self._table.make(_SCHEMA)
 
-        def attempt(dataset: Any, known: set[str]) -> bool:
-            rows = change({row[_KEY]: row for row in self._rows(dataset, known)} if known else {})
+        def attempt(dataset: Any, existing: set[str]) -> bool:
+            rows = change({row[_KEY]: row for row in self._rows(dataset, existing)} if existing else {})
             if rows:
                 self._merge(dataset, pa.Table.from_pylist(rows, schema=_SCHEMA))
                 self._keys.update(row[_KEY] for row in rows)
@@ -334,12 +334,12 @@ class FileQuarantineTable:
         """Remove the rows of ``keys``; gives those that were there. Raises ``WriteError``, ``ReadError``."""
         removed: list[str] = []
 
-        def attempt(dataset: Any, known: set[str]) -> bool:
-            removed[:] = sorted(known)
-            if known:
-                self._table.delete(dataset, _KEY, known)
-                self._keys -= known
-            return bool(known)
+        def attempt(dataset: Any, existing: set[str]) -> bool:
+            removed[:] = sorted(existing)
+            if existing:
+                self._table.delete(dataset, _KEY, existing)
+                self._keys -= existing
+            return bool(existing)
 
         if not self.keys().isdisjoint(keys):
             self._changed(keys, attempt)
@@ -349,10 +349,10 @@ class FileQuarantineTable:
         """Run ``attempt`` on the table and the ``keys`` that it has, again while others commit in between."""
 
         def once() -> bool | None:
-            known = self._keys.intersection(keys) if self.keys() else set()
+            existing = self._keys.intersection(keys) if self.keys() else set()
             before = self._keys_of
             try:
-                changed = attempt(self._opened_at(before), known)
+                changed = attempt(self._opened_at(before), existing)
             except WriteError:
                 self._keys_of = _UNREAD
                 if not self._now() - before:

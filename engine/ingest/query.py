@@ -1,4 +1,4 @@
-"""A running ingestion: the loop that looks for files, what runs their batches, the upkeep of the store."""
+"""A running ingestion: the loop that looks for files, the runner of their batches, the upkeep of the store."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class Upkeep:
                 self._writer.vacuum(keep=_KEPT, older_than_seconds=self._keep)
 
     def _compact(self) -> None:
-        """Join small files where that is worth it. What is damaged of old recordings does not stop new ones."""
+        """Join small files if that pays. Damage to old recordings does not stop new ones."""
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", ReadWarning)
             try:
@@ -177,7 +177,7 @@ class IngestQuery:
         self._stopping.set()
 
     def interrupt(self) -> None:
-        """End it at once; what the running batch has begun is taken back, which is given a second or two."""
+        """End it at once. The running batch is rolled back, for which it has a second or two."""
         if self._is_interrupted:
             return
         self._is_interrupted = True
@@ -221,7 +221,7 @@ class IngestQuery:
             self._ended.set()
 
     def _finish_last(self) -> None:
-        """Do what a run that was cut right after a commit has left to do."""
+        """Complete a run that was cut right after a commit."""
         self._parts.landing.log.check(self._done)
         if self._done:
             with contextlib.suppress(SourceMissingError):  # the entry may be gone with an earlier checkpoint
@@ -282,7 +282,7 @@ class IngestQuery:
         """Run one batch; called by what executes the query, for one entry after the other."""
         parts = self._parts
         if number <= self._done and parts.writer.is_done(parts.query_id, number):
-            parts.runner.run(number, files)  # finishes what a run that was cut has left
+            parts.runner.run(number, files)  # completes a run that was cut
             return
         self._tell(lambda to: to.batch_began(number, len(files), sum(file.size for file in files)))
         self._running = number

@@ -2,7 +2,7 @@
 
 The source gives the entries of the log as rows of small columns. Options: ``path``, the folder of the log; ``start``,
 the entry after which a query without a checkpoint begins. Offsets are ``{"entry": N}``, whatever the number of files.
-Where Spark tells the source what it has (from 4.2 on), a batch is one entry; otherwise all that are new, each row with
+If Spark passes its offset to the source (from 4.2 on), a batch is one entry; otherwise all that are new, each row with
 its entry's number. Guarantee: a batch that is run again gives the same rows, as entries never change.
 
 The query hands the entries to a function, batch by batch.
@@ -58,7 +58,7 @@ class _Entry(InputPartition):
 
 
 class LandingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads the log in a folder. Keeps nothing but the last entry of a query that takes what there is."""
+    """Reads the log in a folder. Keeps only the last entry of a query over the present files."""
 
     def __init__(self, path: str, start: int = 0) -> None:
         self._path = path
@@ -185,8 +185,8 @@ class SparkQuery:
             self._thread = threading.get_ident()
         try:
             rows = sorted(frame.collect(), key=lambda row: row["entry"])
-            for entry, found in groupby(rows, key=lambda row: row["entry"]):
-                self._handle(int(entry), [LandedFile(r["path"], r["size"], r["modified_ns"]) for r in found])
+            for entry, files in groupby(rows, key=lambda row: row["entry"]):
+                self._handle(int(entry), [LandedFile(r["path"], r["size"], r["modified_ns"]) for r in files])
         except Exception as error:
             self.error = error
             raise
@@ -203,11 +203,11 @@ class SparkQuery:
         return bool(self._query.isActive)
 
     def wait(self, seconds: float) -> bool:
-        """Wait for its end; whether it has come. Raises what a batch raised, or what is wrong with the query."""
+        """Wait for its end; return whether it has come. Raises the error of a batch or of the query."""
         try:
             ended = bool(self._query.awaitTermination(seconds))  # type: ignore[arg-type] # fractions work
         except Exception as failure:
-            raise self._told(failure) from failure
+            raise self._explained(failure) from failure
         if ended and self.error is not None:
             raise self.error
         return ended
@@ -217,7 +217,7 @@ class SparkQuery:
         if not self.is_active:
             failure = self._query.exception()
             if failure is not None:
-                raise self._told(failure) from failure
+                raise self._explained(failure) from failure
 
     def stop(self) -> None:
         """End it, once Spark has noted that the last batch is done. A batch that runs longer is interrupted."""
@@ -234,7 +234,7 @@ class SparkQuery:
             self._query.stop()
 
     def interrupt(self) -> None:
-        """End it now, the batch that runs included; returns when that has cleared up, which is given a second."""
+        """End it now, including the running batch; returns after its cleanup, for which it has a second."""
         with self._turn:
             self._is_interrupted = True
             if self._thread is not None:
@@ -245,7 +245,7 @@ class SparkQuery:
         stopping.start()
         stopping.join(_STOPPING)
 
-    def _told(self, failure: Exception) -> BaseException:
+    def _explained(self, failure: Exception) -> BaseException:
         if self.error is not None:
             return self.error
         text = str(failure)
@@ -262,7 +262,7 @@ class SparkQuery:
 
 
 def _is_connect(spark: SparkSession) -> bool:
-    """Whether a session is one of Spark Connect."""
+    """Return whether a session is one of Spark Connect."""
     return ".connect." in type(spark).__module__
 
 

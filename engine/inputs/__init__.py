@@ -1,4 +1,4 @@
-"""Inputs of every format: where they are, and the streams that one becomes.
+"""Inputs of every format: finding them, and opening the streams of each.
 
 The names below are loaded when they are first used: a command line that only shows its help needs none of them.
 """

@@ -69,7 +69,7 @@ class Comparison:
     differences: tuple[Difference, ...]
 
     def __bool__(self) -> bool:
-        """Whether both hold the same."""
+        """Return whether both hold the same."""
         return not self.differences
 
 
@@ -120,13 +120,13 @@ def compare(
             _recordings(located(path), Path(scratch, str(number)), options or {})
             for number, path in enumerate((first, second))
         ]
-        found = _Found(frozenset(ignore_timelines), float(tolerance), most)
-        for name, pair in _pairs(sides[0], sides[1], found):
+        tally = _Tally(frozenset(ignore_timelines), float(tolerance), most)
+        for name, pair in _pairs(sides[0], sides[1], tally):
             a, b = ([c for c in side if wanted is None or wanted.matches(c.entity_path)] for side in pair)
-            _Compared(found, name, a, b).run()
+            _Compared(tally, name, a, b).run()
             if chunks:
-                _compare_cut(found, name, a, b)
-    return Comparison(found.rows, found.components, tuple(found.differences))
+                _compare_cut(tally, name, a, b)
+    return Comparison(tally.rows, tally.components, tuple(tally.differences))
 
 
 Recordings: TypeAlias = "list[tuple[StoreEntry, list[Chunk]]]"
@@ -150,16 +150,16 @@ def _recordings(location: Location, scratch: Path, options: Mapping[str, Any]) -
         else [stores_of(location, stem_of(location.name), chosen)]
     )
     scratch.mkdir()
-    found: Recordings = []
+    recordings: Recordings = []
     for number, stores in enumerate(inputs):
         path = scratch / f"{number}.rrd"
         write_stores(path, stores, executor="inline")
         written = RrdFile(path)
-        found += [(store, list(written.chunks(store))) for store in written.stores()]
-    return found
+        recordings += [(store, list(written.chunks(store))) for store in written.stores()]
+    return recordings
 
 
-class _Found:
+class _Tally:
     """The choices of a comparison, and the differences so far."""
 
     def __init__(self, ignored: frozenset[str], tolerance: float, most: int) -> None:
@@ -172,7 +172,7 @@ class _Found:
 
 
 def _pairs(
-    first: Recordings, second: Recordings, found: _Found
+    first: Recordings, second: Recordings, tally: _Tally
 ) -> Iterator[tuple[str | None, tuple[list[Chunk], ...]]]:
     """The recordings that are compared with each other, the one with the one or several by their ids; so blueprints."""
     for kind in ("recording", "blueprint"):
@@ -185,23 +185,23 @@ def _pairs(
                 yield f"{kind} {name}", (sides[0][name], sides[1][name])
             else:
                 where = "first" if name in sides[0] else "second"
-                found.note(Difference(f"only in the {where}", f"{kind} {name}"))
+                tally.note(Difference(f"only in the {where}", f"{kind} {name}"))
 
 
-def _compare_cut(found: _Found, recording: str | None, a: Sequence[Chunk], b: Sequence[Chunk]) -> None:
-    """Note the first chunk that is another one, by all that its header says but ids."""
+def _compare_cut(tally: _Tally, recording: str | None, a: Sequence[Chunk], b: Sequence[Chunk]) -> None:
+    """Note the first chunk that differs in its header, ids aside."""
     if len(a) != len(b):
-        found.note(Difference(f"{len(a):,} chunks | {len(b):,} chunks", recording))
-    for number, (one, other) in enumerate(zip(a, b, strict=False)):
+        tally.note(Difference(f"{len(a):,} chunks | {len(b):,} chunks", recording))
+    for number, (chunk_a, chunk_b) in enumerate(zip(a, b, strict=False)):
         said = [
             f"{c.num_rows:,} rows, timelines {c.timeline_names}, components "
             f"{[h.descriptor.component for h in c.header.components if not h.is_empty]}"
-            for c in (one, other)
+            for c in (chunk_a, chunk_b)
         ]
-        if one.entity_path != other.entity_path:
-            said = [f"{c.entity_path} of {text}" for c, text in zip((one, other), said, strict=True)]
+        if chunk_a.entity_path != chunk_b.entity_path:
+            said = [f"{c.entity_path} of {text}" for c, text in zip((chunk_a, chunk_b), said, strict=True)]
         if said[0] != said[1]:
-            found.note(Difference(f"chunk {number}: {said[0]} | {said[1]}", recording, one.entity_path))
+            tally.note(Difference(f"chunk {number}: {said[0]} | {said[1]}", recording, chunk_a.entity_path))
             return
 
 
@@ -272,7 +272,7 @@ class _Column(NamedTuple):
 class _Compared:
     """The comparison of one recording with another."""
 
-    found: _Found
+    tally: _Tally
     recording: str | None
     first: Sequence[Chunk]
     second: Sequence[Chunk]
@@ -288,17 +288,17 @@ class _Compared:
                 rows = sum(chunk.num_rows for chunk in side[entity])
                 self._note(entity, None, f"only in the {where}, with {rows:,} rows")
         for (entity, component), count in self._counts.items():
-            if count > self.found.most:
-                self._note(entity, component, f"and {count - self.found.most:,} more rows")
+            if count > self.tally.most:
+                self._note(entity, component, f"and {count - self.tally.most:,} more rows")
 
     def _note(self, entity: str, component: str | None, text: str) -> None:
-        self.found.note(Difference(text, self.recording, entity, component))
+        self.tally.note(Difference(text, self.recording, entity, component))
 
     def _entity(self, entity: str, a: Sequence[Chunk], b: Sequence[Chunk]) -> None:
-        told = [_kinds(chunks, self.found.ignored) for chunks in (a, b)]
+        kinds_of_sides = [_kinds(chunks, self.tally.ignored) for chunks in (a, b)]
         shared: dict[_Timelines | None, list[tuple[ComponentDescriptor, pa.DataType]]] = defaultdict(list)
-        for descriptor in sorted(told[0].keys() | told[1].keys(), key=lambda d: d.sort_key):
-            kinds = [side.get(descriptor) for side in told]
+        for descriptor in sorted(kinds_of_sides[0].keys() | kinds_of_sides[1].keys(), key=lambda d: d.sort_key):
+            kinds = [side.get(descriptor) for side in kinds_of_sides]
             name = descriptor.component
             if kinds[0] is None or kinds[1] is None:
                 self._note(entity, name, f"only in the {'second' if kinds[0] is None else 'first'}{_about(descriptor)}")
@@ -307,11 +307,11 @@ class _Compared:
             elif kinds[0].plain != kinds[1].plain:
                 self._note(entity, name, f"type {kinds[0].datatype} | {kinds[1].datatype}")
             else:
-                self.found.components += 1
+                self.tally.components += 1
                 for timelines in kinds[0].timelines:
                     shared[timelines].append((descriptor, kinds[0].datatype))
         for timelines, components in shared.items():
-            sides = [[c for c in chunks if _timelines_of(c, self.found.ignored) == timelines] for chunks in (a, b)]
+            sides = [[c for c in chunks if _timelines_of(c, self.tally.ignored) == timelines] for chunks in (a, b)]
             if timelines is None:
                 self._static(entity, sides, components)
             else:
@@ -326,8 +326,8 @@ class _Compared:
         rows = [[_Rows.of(chunk, ()) for chunk in chunks] for chunks in sides]
         for descriptor, datatype in components:
             a, b = (_Column.of(side, descriptor, datatype, 0).values[-1:] for side in rows)
-            self.found.rows += 1
-            if differing(a, b, self.found.tolerance).any():
+            self.tally.rows += 1
+            if differing(a, b, self.tally.tolerance).any():
                 self._row(entity, descriptor, None, None, f"{_text(a, 0)} | {_text(b, 0)}")
 
     def _rows(
@@ -345,26 +345,26 @@ class _Compared:
     def _columns(
         self, entity: str, timelines: _Timelines, descriptor: ComponentDescriptor, a: _Column, b: _Column
     ) -> None:
-        self.found.rows += min(len(a.times), len(b.times))
-        here, there = a, b
+        self.tally.rows += min(len(a.times), len(b.times))
+        first, second = a, b
         if a.times.shape != b.times.shape or not np.array_equal(a.times, b.times):
             pairs, only_a, only_b = _aligned(a.times, b.times)
             for side, only, where in ((a, only_a, "first"), (b, only_b, "second")):
                 for row in only:
                     text = (
-                        f"only in the {where}: {_text(side.values, row)}" if self._is_told(entity, descriptor) else ""
+                        f"only in the {where}: {_text(side.values, row)}" if self._is_listed(entity, descriptor) else ""
                     )
                     self._row(entity, descriptor, timelines, side.times[row], text)
             at = np.array(pairs, np.int64).reshape(-1, 2)
-            here = _Column(a.times[at[:, 0]], a.values.take(pa.array(at[:, 0])))
-            there = _Column(b.times[at[:, 1]], b.values.take(pa.array(at[:, 1])))
-        for row in np.flatnonzero(differing(here.values, there.values, self.found.tolerance)).tolist():
-            is_told = self._is_told(entity, descriptor)
-            text = f"{_text(here.values, row)} | {_text(there.values, row)}" if is_told else ""
-            self._row(entity, descriptor, timelines, here.times[row], text)
+            first = _Column(a.times[at[:, 0]], a.values.take(pa.array(at[:, 0])))
+            second = _Column(b.times[at[:, 1]], b.values.take(pa.array(at[:, 1])))
+        for row in np.flatnonzero(differing(first.values, second.values, self.tally.tolerance)).tolist():
+            is_listed = self._is_listed(entity, descriptor)
+            text = f"{_text(first.values, row)} | {_text(second.values, row)}" if is_listed else ""
+            self._row(entity, descriptor, timelines, first.times[row], text)
 
-    def _is_told(self, entity: str, descriptor: ComponentDescriptor) -> bool:
-        return self._counts[entity, descriptor.component] < self.found.most
+    def _is_listed(self, entity: str, descriptor: ComponentDescriptor) -> bool:
+        return self._counts[entity, descriptor.component] < self.tally.most
 
     def _row(
         self,
@@ -374,16 +374,16 @@ class _Compared:
         times: npt.NDArray[np.int64] | None,
         text: str,
     ) -> None:
-        """Count a row that differs, and tell of it where it is one of the first."""
-        if self._is_told(entity, descriptor):
+        """Count a row that differs, and note it if it is one of the first."""
+        if self._is_listed(entity, descriptor):
             at = (timelines[0], int(times[0])) if timelines and times is not None else (None, None)
-            self.found.note(Difference(text, self.recording, entity, descriptor.component, *at))
+            self.tally.note(Difference(text, self.recording, entity, descriptor.component, *at))
         self._counts[entity, descriptor.component] += 1
 
 
 @dataclass(slots=True)
 class _Kind:
-    """A component as the headers of one side tell of it: where it is, and its type; ``plain`` is that without names."""
+    """A component in the headers of one side: its timelines, and its type; ``plain`` is the type without names."""
 
     datatype: pa.DataType
     plain: str
@@ -392,23 +392,23 @@ class _Kind:
 
 def _kinds(chunks: Sequence[Chunk], ignored: frozenset[str]) -> dict[ComponentDescriptor, _Kind]:
     """The components that have a value in some chunk."""
-    found: dict[ComponentDescriptor, _Kind] = {}
+    kinds: dict[ComponentDescriptor, _Kind] = {}
     for chunk in chunks:
         for component in chunk.header.components:
             if component.ranges and all(r.num_rows == 0 for r in component.ranges):
                 continue
-            kind = found.get(component.descriptor)
+            kind = kinds.get(component.descriptor)
             if kind is None:
-                kind = found[component.descriptor] = _Kind(component.datatype, plain_type(component.datatype))
+                kind = kinds[component.descriptor] = _Kind(component.datatype, plain_type(component.datatype))
             kind.timelines[_timelines_of(chunk, ignored)] = None
-    return found
+    return kinds
 
 
 def _by_entity(chunks: Iterable[Chunk]) -> dict[str, list[Chunk]]:
-    found: dict[str, list[Chunk]] = defaultdict(list)
+    chunks_of: dict[str, list[Chunk]] = defaultdict(list)
     for chunk in chunks:
-        found[chunk.entity_path].append(chunk)
-    return found
+        chunks_of[chunk.entity_path].append(chunk)
+    return chunks_of
 
 
 def _timelines_of(chunk: Chunk, ignored: frozenset[str]) -> _Timelines | None:
@@ -423,7 +423,7 @@ def _segments(
 ) -> Iterator[tuple[Sequence[_Rows], Sequence[_Rows]]]:
     """The rows of both sides, piece by piece: a piece has all rows of both that lie in its range of times.
 
-    Chunks are loaded by ascending first time, and held as long as later ones may have rows among theirs.
+    Chunks are loaded by ascending first time, and kept while later ones may have rows among theirs.
     """
     if not timelines:
         yield [_Rows.of(c, timelines) for c in sides[0]], [_Rows.of(c, timelines) for c in sides[1]]

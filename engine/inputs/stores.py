@@ -1,4 +1,4 @@
-"""Inputs of any format: those that a path means, the streams that one becomes, and all of it verified."""
+"""Inputs of any format: finding them by path, opening the streams of each, and verifying all of it."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ Stores: TypeAlias = "list[tuple[StoreEntry, LazyChunkStream]]"
 class SourceOptions:
     """The choices on reading inputs. ``None`` and empty mean: not given.
 
-    ``content`` filters entities, ``reading`` are options of formats by their names, of which each input takes those
-    of its own. ``bounds`` are those of the rows that are kept, beside what is static. ``application_id`` and
-    ``recording_id`` replace those of the file; ``executor`` is who will run it.
+    ``content`` filters entities, ``reading`` are options of formats by their names; each input takes those of its own
+    format. ``bounds`` are those of the rows to keep, beside static ones. ``application_id`` and ``recording_id``
+    replace those of the file; ``executor`` is who will run it.
     """
 
     content: tuple[str, ...] = ()
@@ -73,9 +73,9 @@ def search_inputs(
     """The inputs that a path means: a file, or those in a folder, of a pattern or below a prefix, sorted by path.
 
     Folders are searched with their subfolders for inputs of the format ``row``, by default of any; hidden names are
-    left out, and a shard of a store of recordings stands for its store. Whether a file that is named is there is for
-    its reader to say. Raises ``SourceMissingError`` where a folder, pattern or prefix gives nothing, ``UsageError`` for
-    a folder within a store.
+    left out, and a shard of a store of recordings counts as its store. The reader of a named file reports it if it is
+    missing. Raises ``SourceMissingError`` where a folder, pattern or prefix gives nothing, ``UsageError`` for a folder
+    within a store.
     """
     yield from _Search(tuple(FORMATS.values()) if row is None else (row,), tell).inputs(location)
 
@@ -110,8 +110,8 @@ class _Search:
             if dataset is not None:
                 yield FoundInput(url, PurePosixPath(), dataset)
                 return
-        for found in find_objects(url, self._suffixes):
-            yield from self._file_or_store(found.url, found.below)
+        for entry in find_objects(url, self._suffixes):
+            yield from self._file_or_store(entry.url, entry.below)
 
     def _in_folder(self, folder: Path) -> Iterator[FoundInput]:
         if self._is_store(folder.absolute().parent):
@@ -147,20 +147,20 @@ class _Search:
             dataset = self._dataset(path) if path.is_dir() else None
             if dataset is not None:
                 whole = path
-                found = iter([FoundInput(path, inner, dataset)])
+                inputs = iter([FoundInput(path, inner, dataset)])
             elif self._is_recording(path):
-                found = self._file_or_store(path, inner)
+                inputs = self._file_or_store(path, inner)
             else:
                 continue
             nothing = False
-            yield from found
+            yield from inputs
         if nothing:
             raise SourceMissingError(
                 "no recording matches this pattern", path=pattern, hint=f"Looked for {self._wanted()}."
             )
 
     def _file_or_store(self, file: Location, below: PurePath) -> Iterator[FoundInput]:
-        """The file or, where that is a shard, its store: once."""
+        """Yield the file, or for a shard its store, once."""
         store = file.parent.parent
         if file.parent.name != "shards" or not self._is_store(store):
             yield FoundInput(file, below)
@@ -169,13 +169,13 @@ class _Search:
             yield FoundInput(store, PurePath(*below.parts[:-2]), STORE)
 
     def _dataset(self, folder: Location) -> Format | None:
-        found = next((row for row in self._rows if row.is_dataset(folder)), None)
+        dataset_format = next((row for row in self._rows if row.is_dataset(folder)), None)
         # The folder `catalog` of a catalog has versions, too, and no recordings.
-        is_store = found is not STORE or isinstance(folder, ObjectUrl) or (folder / "tables").is_dir()
-        return found if is_store else None
+        is_store = dataset_format is not STORE or isinstance(folder, ObjectUrl) or (folder / "tables").is_dir()
+        return dataset_format if is_store else None
 
     def _is_store(self, folder: Location) -> bool:
-        """Whether this is a store of recordings, where such are looked for."""
+        """Return whether this is a store of recordings and stores are searched for."""
         if STORE not in self._rows:
             return False
         if folder not in self._stores:
@@ -183,7 +183,7 @@ class _Search:
         return self._stores[folder]
 
     def _is_recording(self, path: Path) -> bool:
-        """Whether this is one by its name, and a file; tells of what is one by its name alone."""
+        """Return whether this is a recording by its name, and a file; warn if only the name matches."""
         if not path.name.lower().endswith(self._suffixes) or path.name.startswith(".") or path.is_dir():
             return False
         if not path.is_file():
@@ -206,26 +206,26 @@ class _Search:
 def stores_of(source: Location, name: str, options: SourceOptions, episode: int | str | None = None) -> Stores:
     """The stores that one input becomes; ``name`` is the id of a recording whose file has none.
 
-    The filter and the pipeline are for recordings, and not for blueprints. ``episode``: which one of a folder that
-    holds many. Raises ``ChunkmillError`` where the input cannot be opened.
+    The filter and the pipeline are for recordings, and not for blueprints. ``episode``: its number in a folder with
+    many. Raises ``ChunkmillError`` where the input cannot be opened.
     """
     row = detect_format(source)
     reading = {**_read_within(row, options), **options.reading}
-    found = row.open(source, {**reading, **row.choosing(episode)}).stores()
-    named = [store for store, _ in found if store is not None and store.kind == "recording"]
+    stores = row.open(source, {**reading, **row.choosing(episode)}).stores()
+    named = [store for store, _ in stores if store is not None and store.kind == "recording"]
     if len(named) > 1 and options.recording_id is not None:
         raise UsageError(
             f"--recording-id names one recording, but the file contains {len(named)}",
             path=str(source),
             hint="Leave it out: each recording then keeps its own.",
         )
-    if not found:
+    if not stores:
         raise ReadError("the file holds neither a recording nor a blueprint", path=str(source))
-    return [_renamed(store, stream, name, options) for store, stream in found]
+    return [_renamed(store, stream, name, options) for store, stream in stores]
 
 
 def is_table(location: Location) -> bool:
-    """Whether this is a folder, or a prefix of an object store, with a Lance table."""
+    """Return whether this is a folder, or a prefix of an object store, with a Lance table."""
     from ..lance import LanceTable
 
     if isinstance(location, Path) and not (location / "_versions").is_dir():
@@ -240,7 +240,7 @@ def verify(path: str | os.PathLike[str]) -> Verification:
 
     Every checksum and digest is verified, every chunk is decoded, and footers, manifests and indexes are compared with
     the data. The files of a table are compared with the digests that commits have written beside its versions; the
-    result says which have none. Reads a few megabytes at a time, in this process. Raises ``SourceMissingError`` where
+    result says which have none. Reads a few megabytes at a time, in this process. Raises ``SourceMissingError`` if
     there is nothing under that path, ``UnsupportedError`` for a file of another format.
 
     Parameters
@@ -266,30 +266,30 @@ def verify(path: str | os.PathLike[str]) -> Verification:
     episodes = () if row is STORE else row.open(location).episodes()
     if not episodes:
         return row.open(location).verify()
-    found = Findings()
+    findings = Findings()
     for episode in episodes:
         try:
-            found.add(row.open(location, row.choosing(episode.number)).verify())
+            findings.add(row.open(location, row.choosing(episode.number)).verify())
         except SourceMissingError as error:  # a file of the dataset
-            found.fault(error)
-    return found.verification()
+            findings.fault(error)
+    return findings.verification()
 
 
 def _renamed(
     store: StoreEntry | None, stream: LazyChunkStream, name: str, options: SourceOptions
 ) -> tuple[StoreEntry, LazyChunkStream]:
-    """The store under the ids that were asked for, with its stream."""
-    known = store or StoreEntry("recording", APPLICATION_ID, name)
-    application_id = options.application_id or known.application_id
-    if known.kind == "blueprint":  # a viewer finds it by the application id of its recording
-        return StoreEntry("blueprint", application_id, known.recording_id), stream
-    renamed = StoreEntry("recording", application_id, options.recording_id or known.recording_id)
+    """Return the store under the requested ids, with its stream."""
+    entry = store or StoreEntry("recording", APPLICATION_ID, name)
+    application_id = options.application_id or entry.application_id
+    if entry.kind == "blueprint":  # a viewer finds it by the application id of its recording
+        return StoreEntry("blueprint", application_id, entry.recording_id), stream
+    renamed = StoreEntry("recording", application_id, options.recording_id or entry.recording_id)
     return renamed, _piped(stream, options)
 
 
 @dataclass(frozen=True, slots=True)
 class _Within:
-    """Keeps rows within a range of times, and what is static; a chunk that lies in it whole stays as it is."""
+    """Keeps static rows and rows within a range of times; a chunk entirely inside stays unchanged."""
 
     bounds: TimeBounds
 
@@ -313,7 +313,7 @@ class _Within:
 
 
 def _read_within(row: Format, options: SourceOptions) -> dict[str, int]:
-    """The range of log times that an MCAP is to be read in, where that says the same: other chunks stay unread."""
+    """Return the range of log times to read an MCAP in, if it is equivalent: other chunks stay unread."""
     bounds = options.bounds
     if row.name != "mcap" or bounds is None or timeline_called(bounds.timeline, [_LOG_TIME]) is None:
         return {}
@@ -324,7 +324,7 @@ def _read_within(row: Format, options: SourceOptions) -> dict[str, int]:
 
 
 def _piped(stream: LazyChunkStream, options: SourceOptions) -> LazyChunkStream:
-    """The stream through the filter and the pipeline that were asked for."""
+    """Return the stream through the requested filter and pipeline."""
     if options.content:
         stream = stream.filter(content=list(options.content))
     if options.bounds is not None:

@@ -1,7 +1,6 @@
-"""Rows of chunks of a segment: times, row ids, which components have a value, and values for those who want them.
+"""Rows of chunks of a segment: times, row ids, the present components, and their values on request.
 
-Of a layer that has times these tell all but values, and chunks are read for values alone; of another, chunks are read
-at once.
+A layer with recorded times needs its chunks for values only; of another, chunks are read at once.
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ class LayerRows(Protocol):
         ...
 
     def refused(self, data: ChunkData) -> ReadError:
-        """The error for a chunk that is not as it is told."""
+        """Return the error for a chunk that differs from its recorded times."""
         ...
 
 
@@ -83,11 +82,11 @@ class ReadRows:
 
     def presence(self, key: Key) -> Presence:
         """The rows in which a component is not null."""
-        found = self._parts.get(key, ())
-        places = np.array([i for i, _ in found], np.int64)
-        if not any(values.null_count for _, values in found):
+        parts = self._parts.get(key, ())
+        places = np.array([i for i, _ in parts], np.int64)
+        if not any(values.null_count for _, values in parts):
             return Presence(places)
-        masks = [values.is_valid().to_numpy(zero_copy_only=False) for _, values in found]
+        masks = [values.is_valid().to_numpy(zero_copy_only=False) for _, values in parts]
         return Presence(places, np.concatenate(masks))
 
     def refused(self, data: ChunkData) -> ReadError:
@@ -96,17 +95,17 @@ class ReadRows:
 
     @cached_property
     def _parts(self) -> dict[Key, list[tuple[int, pa.ListArray]]]:
-        found: dict[Key, list[tuple[int, pa.ListArray]]] = {}
+        parts: dict[Key, list[tuple[int, pa.ListArray]]] = {}
         for i, data in enumerate(self._chunks):
             for component in data.components:
                 if component.values.null_count < len(component.values):
                     key = data.entity_path, component.descriptor.component
-                    found.setdefault(key, []).append((i, component.values))
-        return found
+                    parts.setdefault(key, []).append((i, component.values))
+        return parts
 
 
-class ToldRows:
-    """The rows of chunks as the times of their layer tell them; ``first`` is the number of the layer's first chunk."""
+class RecordedRows:
+    """The rows of chunks, from recorded times of their layer; ``first`` is the number of the layer's first chunk."""
 
     def __init__(self, times: Times, table: ChunkTable, first: int, numbers: Integers, index: str | None) -> None:
         self._times = times
@@ -168,8 +167,8 @@ class ChunkRows:
         self.numbers = _joined([layer.numbers for layer in self._layers])
         self.counts = _joined([layer.counts for layer in self._layers])
         self.starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(self.counts)])
-        self._is_told = np.repeat(
-            [isinstance(layer, ToldRows) for layer in self._layers], [len(layer.numbers) for layer in self._layers]
+        self._is_recorded = np.repeat(
+            [isinstance(layer, RecordedRows) for layer in self._layers], [len(layer.numbers) for layer in self._layers]
         ).tolist()
         self._present: dict[Key, Presence] = {}
         self._ticks: dict[str, tuple[Integers, Mask | None]] = {}
@@ -180,18 +179,18 @@ class ChunkRows:
         return int(self.starts[-1])
 
     def ticks(self, index: str) -> tuple[Integers, Mask | None]:
-        """The values of an index in each row, and which of them are known; None where all are."""
+        """Return the value of an index in each row, and a mask of the rows with a value; None if all have one."""
         if index not in self._ticks:
             made = [layer.ticks(index) for layer in self._layers]
-            known = _joined([np.diff(some.ends) for some in made]) > 0
+            has_ticks = _joined([np.diff(some.ends) for some in made]) > 0
             values = _joined([some.values for some in made])
-            if known.all():
+            if has_ticks.all():
                 self._ticks[index] = values, None
             else:
-                there = np.repeat(known, self.counts)
+                mask = np.repeat(has_ticks, self.counts)
                 whole = np.zeros(len(self), np.int64)
-                whole[there] = values
-                self._ticks[index] = whole, there
+                whole[mask] = values
+                self._ticks[index] = whole, mask
         return self._ticks[index]
 
     @cached_property
@@ -204,13 +203,13 @@ class ChunkRows:
     def presence(self, key: Key) -> Presence:
         """The rows in which a component is not null."""
         if key not in self._present:
-            found = [layer.presence(key) for layer in self._layers]
-            chunks = _joined([some.chunks + first for some, first in zip(found, self._firsts, strict=False)])
+            presences = [layer.presence(key) for layer in self._layers]
+            chunks = _joined([some.chunks + first for some, first in zip(presences, self._firsts, strict=False)])
             mask = None
-            if any(some.mask is not None for some in found):
+            if any(some.mask is not None for some in presences):
                 masks = [
                     np.ones(int(layer.counts[some.chunks].sum()), np.bool_) if some.mask is None else some.mask
-                    for some, layer in zip(found, self._layers, strict=True)
+                    for some, layer in zip(presences, self._layers, strict=True)
                 ]
                 mask = np.concatenate(masks)
             self._present[key] = Presence(chunks, mask)
@@ -218,19 +217,19 @@ class ChunkRows:
 
     def rows(self, present: Presence) -> Integers:
         """The numbers of rows in which a component is not null."""
-        found = spread(self.starts[present.chunks], self.counts[present.chunks])
-        return found if present.mask is None else found[present.mask]
+        rows = spread(self.starts[present.chunks], self.counts[present.chunks])
+        return rows if present.mask is None else rows[present.mask]
 
     def arrays(self, key: Key, chunks: Integers) -> list[pa.ListArray]:
         """The values of a component in some of its chunks, which are read if they were not. Raises ``ReadError``."""
         self.read(chunks)
         chosen = chunks.tolist()
-        if any(self._is_told[place] for place in chosen):
+        if any(self._is_recorded[place] for place in chosen):
             self._compare(key, chosen)
         return [self._components[place][key[1]] for place in chosen]
 
     def _compare(self, key: Key, chosen: list[int]) -> None:
-        """Raise ``ReadError`` where a component has not as many values as are told."""
+        """Raise ``ReadError`` if a component has another number of values than recorded."""
         counts = self._value_counts(key)
         for place in chosen:
             values = self._components[place].get(key[1])
@@ -238,12 +237,14 @@ class ChunkRows:
                 self._refuse(place)
 
     def read(self, chunks: Integers) -> None:
-        """Read those of these chunks that were not. Raises ``ReadError``, also for other times than are told of one."""
+        """Read those of these chunks that are not read yet. Raises ``ReadError``, also if times differ from the
+        recorded ones.
+        """
         missing = np.array([place for place in chunks.tolist() if place not in self._components], np.int64)
         if not len(missing):
             return
         for place, data in zip(missing.tolist(), self._load(self.numbers[missing]), strict=True):
-            if self._is_told[place] and (data.num_rows != self.counts[place] or not self._has_ticks(place, data)):
+            if self._is_recorded[place] and (data.num_rows != self.counts[place] or not self._has_ticks(place, data)):
                 self._refuse(place)
             self._components[place] = {c.descriptor.component: c.values for c in data.components}
 
@@ -259,8 +260,8 @@ class ChunkRows:
         start, stop = int(self.starts[place]), int(self.starts[place + 1])
         for line in data.timelines:
             if line.name in self._ticks:
-                values, known = self._ticks[line.name]
-                if known is not None and not known[start]:
+                values, has_ticks = self._ticks[line.name]
+                if has_ticks is not None and not has_ticks[start]:
                     return False
                 if not np.array_equal(values[start:stop], line.ticks):
                     return False
@@ -295,5 +296,5 @@ def spread(starts: Integers, counts: Integers) -> Integers:
     if len(starts) and bool((starts[1:] == (starts + counts)[:-1]).all()):
         return np.arange(int(starts[0]), int(starts[-1] + counts[-1]))
     before = np.cumsum(counts) - counts
-    found: Integers = np.arange(int(counts.sum())) + np.repeat(starts - before, counts)
-    return found
+    numbers: Integers = np.arange(int(counts.sum())) + np.repeat(starts - before, counts)
+    return numbers

@@ -1,8 +1,8 @@
 """The events of each component of a segment on an index, and its static values.
 
-An event is a row of a chunk in which a component is not null. Rows of a segment are numbered through all of its chunks
-that have the index, and everything is told by these numbers: which event is the last of its time, what clears what, and
-where a value lies.
+An event is a row of a chunk in which a component is not null. The rows of a segment are numbered through all of its
+chunks with the index. All answers are such numbers: the last event of each time, its clears, and the place of each
+value.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ TOMBSTONE: Final = "Clear:is_recursive"
 class Events(NamedTuple):
     """The events of a component that count: ``times`` ascend, each once, and ``rows`` are their numbers.
 
-    ``cleared`` tells of each whether it is that of a clear, which stands for an empty list.
+    ``cleared`` marks the events of clears. Such an event has an empty list as its value.
     """
 
     times: Integers
@@ -49,7 +49,7 @@ class StaticValues:
         self._values: dict[Key, pa.ListArray] = {}
 
     def has(self, key: Key) -> bool:
-        """Whether a component has a value."""
+        """Return whether a component has a value."""
         return self._row(key) >= 0
 
     def value(self, key: Key) -> pa.ListArray | None:
@@ -81,7 +81,7 @@ class ChunkRanges(NamedTuple):
 
 
 class ClaimedRanges(Protocol):
-    """Knowledge of where the events of components lie, by which chunks were chosen."""
+    """The ranges of events by component and chunk, from which chunks were chosen."""
 
     unclear: Integers
     is_filled: bool
@@ -92,19 +92,19 @@ class ClaimedRanges(Protocol):
 
 
 class Static(Protocol):
-    """Knowledge of which components have static values."""
+    """The static values by component."""
 
     def has(self, key: Key) -> bool:
-        """Whether a component has one."""
+        """Return whether a component has one."""
         ...
 
 
 class SegmentEvents:
     """The events of the components ``columns`` on ``index``, in rows of chunks of a segment that have it.
 
-    Chunks come in the order of their layers. ``there`` are the components that the segment has, in whatever chunks,
-    which clears empty. Of events at one time the one with the highest row id counts, and of several with one id the
-    first. A component that has a static value has no events. ``claims`` is what chunks were chosen by, and is checked.
+    Chunks come in the order of their layers. ``component_keys`` are the components of the segment in any chunk; clears
+    empty them. Of events at one time the one with the highest row id counts, and of several with one id the first. A
+    component that has a static value has no events. ``claims`` is what chunks were chosen by, and is checked.
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class SegmentEvents:
         static: Static,
         columns: Sequence[ComponentColumnDescriptor],
         index: str,
-        there: Collection[Key],
+        component_keys: Collection[Key],
         claims: ClaimedRanges,
     ) -> None:
         self.rows = rows
@@ -121,44 +121,44 @@ class SegmentEvents:
         self._ranges: dict[object, ChunkRanges] = {}
         self._static = static
         self._index = index
-        self._there = there
+        self._component_keys = component_keys
         self._above = ancestors(c.entity_path for c in columns)
         self._events: dict[object, Events] = {}
 
     def of(self, column: ComponentColumnDescriptor, *, clears: bool = True) -> Events | None:
-        """The events of a component, with what clears it or without; None where it has none on this index, or is
-        static. Components that are logged together share them.
+        """Return the events of a component, with or without its clears. None if it is static or has no event on this
+        index. Components that are logged together share them.
         """
         key = column.entity_path, column.component
-        if key not in self._there or self._static.has(key):
+        if key not in self._component_keys or self._static.has(key):
             return None
         present = self._present(key)
         self._check(key, present)
         clearing = self._clears_of(key) if clears else ()
-        known: object = (key if present.mask is not None else present.chunks.tobytes(), clearing)
-        if known not in self._events:
-            self._events[known] = self._resolved(self.rows.rows(present), clearing)
-        found = self._events[known]
-        return found if len(found.times) else None
+        cache_key: object = (key if present.mask is not None else present.chunks.tobytes(), clearing)
+        if cache_key not in self._events:
+            self._events[cache_key] = self._resolved(self.rows.rows(present), clearing)
+        events = self._events[cache_key]
+        return events if len(events.times) else None
 
     def _check(self, key: Key, present: Presence) -> None:
-        """Raise ``ReadError`` where events of a component lie elsewhere than was told when chunks were chosen."""
+        """Raise ``ReadError`` if events of a component are outside the ranges from which chunks were chosen."""
         if not len(present.chunks):
             return
         shared = present.chunks.tobytes() if present.mask is None else key
         if shared not in self._ranges:
             self._ranges[shared] = self._ranges_of(present)
         chunks, starts, ends = self._ranges[shared]
-        told = self._claims.claimed(key)
-        at = np.minimum(np.searchsorted(told.chunks, chunks), max(len(told.chunks) - 1, 0))
-        if len(told.chunks):
-            is_told = (told.chunks[at] == chunks) & (told.starts[at] <= starts) & (told.ends[at] >= ends)
+        claimed = self._claims.claimed(key)
+        at = np.minimum(np.searchsorted(claimed.chunks, chunks), max(len(claimed.chunks) - 1, 0))
+        if len(claimed.chunks):
+            is_claimed = (claimed.chunks[at] == chunks) & (claimed.starts[at] <= starts) & (claimed.ends[at] >= ends)
             if self._claims.is_filled:  # then other chunks may have been left out for what begins or ends there
-                is_told &= (told.starts[at] == starts) & (told.ends[at] == ends)
+                is_claimed &= (claimed.starts[at] == starts) & (claimed.ends[at] == ends)
         else:
-            is_told = np.zeros(len(chunks), np.bool_)
-        if not is_told.all():
-            others = chunks[~is_told]
+            is_claimed = np.zeros(len(chunks), np.bool_)
+        if not is_claimed.all():
+            others = chunks[~is_claimed]
             others = others[~np.isin(others, self._claims.unclear)]
             if len(others):
                 raise self.rows.unlike(int(others[0]))
@@ -229,8 +229,8 @@ class SegmentEvents:
 
     @cached_property
     def _clears(self) -> dict[Clear, Integers]:
-        """The rows in which an entity is cleared, and those in which all below it is cleared, too."""
-        found: dict[Clear, Integers] = {}
+        """Return the rows in which an entity is cleared, and those in which it is cleared recursively."""
+        clears_of: dict[Clear, Integers] = {}
         for entity in self._above:
             key = entity, TOMBSTONE
             chunks = self._present(key).chunks
@@ -240,9 +240,9 @@ class SegmentEvents:
             clears = [
                 (start, *_clears_in(some)) for start, some in zip(starts, self.rows.arrays(key, chunks), strict=True)
             ]
-            found[entity, False] = np.concatenate([start + rows for start, rows, _ in clears])
-            found[entity, True] = np.concatenate([start + rows[deep] for start, rows, deep in clears])
-        return {clear: rows for clear, rows in found.items() if len(rows)}
+            clears_of[entity, False] = np.concatenate([start + rows for start, rows, _ in clears])
+            clears_of[entity, True] = np.concatenate([start + rows[deep] for start, rows, deep in clears])
+        return {clear: rows for clear, rows in clears_of.items() if len(rows)}
 
     def _clears_of(self, key: Key) -> tuple[Clear, ...]:
         """The clears that count for a component: those of its entity, unless it is one itself, and from above."""
@@ -255,7 +255,7 @@ class SegmentEvents:
 
 
 def _clears_in(array: pa.ListArray) -> tuple[Integers, Mask]:
-    """The rows that clear something, and which of them clear what is below, too."""
+    """Return the rows with a clear, and a mask of the recursive ones."""
     rows = np.flatnonzero(np.asarray(pc.fill_null(pc.list_value_length(array), 0)))
     first = pc.list_element(array.take(pa.array(rows)), 0)
     if not pa.types.is_boolean(first.type):
@@ -271,8 +271,8 @@ def _is_below(entity: str, other: str) -> bool:
 
 def ancestors(entities: Iterable[str]) -> set[str]:
     """These entities, and all above them."""
-    found: set[str] = set()
+    paths: set[str] = set()
     for entity in set(entities):
         parts = list(split_parts(entity))
-        found.update(join_parts(parts[:depth]) for depth in range(len(parts) + 1))
-    return found
+        paths.update(join_parts(parts[:depth]) for depth in range(len(parts) + 1))
+    return paths

@@ -24,7 +24,7 @@ from .chunk_rows import ChunkRows, Presence
 from .events import Events, SegmentEvents
 from .query import AnswerColumns, Integers, Key, SegmentFigures
 from .rows import Located, SegmentRows, StaticColumns, within
-from .segment_chunks import Asked, SegmentChunks, hull_of, is_implied
+from .segment_chunks import HashedPredicate, SegmentChunks, hull_of, is_implied
 from .segments import LayerChunks, NamedLayer, OpenSegment, QueriedSegment, saves, segment_named
 
 GROUP_BYTES: Final = 16 * MIB
@@ -109,7 +109,7 @@ class SegmentGroup:
 
 def grouped(segments: Sequence[QueriedSegment]) -> list[QueriedSegment | SegmentGroup]:
     """The segments, those that are small together with their neighbours. All of them may have rows."""
-    found: list[QueriedSegment | SegmentGroup] = []
+    groups: list[QueriedSegment | SegmentGroup] = []
     first, size = 0, 0
     sizes = [segment.stored_bytes for segment in segments]
     for number in range(1, len(segments) + 1):
@@ -121,14 +121,14 @@ def grouped(segments: Sequence[QueriedSegment]) -> list[QueriedSegment | Segment
             or not _alike(segments[first], segments[number])
         ):
             some = segments[first:number]
-            found.append(SegmentGroup(tuple(some)) if len(some) > 1 else some[0])
+            groups.append(SegmentGroup(tuple(some)) if len(some) > 1 else some[0])
             first, size = number, 0
-    return found
+    return groups
 
 
-def _alike(one: QueriedSegment, other: QueriedSegment) -> bool:
-    have_index = one.columns is other.columns and one.columns.query.index is not None
-    return have_index and one.there == other.there and one.window == other.window
+def _alike(segment: QueriedSegment, other: QueriedSegment) -> bool:
+    have_index = segment.columns is other.columns and segment.columns.query.index is not None
+    return have_index and segment.component_keys == other.component_keys and segment.window == other.window
 
 
 class Slots(NamedTuple):
@@ -140,7 +140,7 @@ class Slots(NamedTuple):
 
     @classmethod
     def of(cls, segments: Sequence[QueriedSegment]) -> Slots | None:
-        """None where there are not as many integers."""
+        """Return the slots of the segments; None if these need more integers than there are."""
         first, last, base = [], [], []
         end = 0
         for segment in segments:
@@ -165,11 +165,11 @@ class Slots(NamedTuple):
 def _windows(
     segments: Sequence[QueriedSegment], columns: AnswerColumns, predicate: pc.Expression | None
 ) -> tuple[Integers, Integers] | None:
-    """The first and last index value of each segment that rows can have; None where there are none at all."""
+    """Return the first and last index value that each segment's rows can have; None if no segment has any."""
     bounds = np.array([segment.bounds for segment in segments], np.int64)
     first, last = bounds[:, 0], bounds[:, 1]
     if predicate is not None:
-        hull = hull_of(Asked(columns, predicate), int(first.min()), int(last.max()))
+        hull = hull_of(HashedPredicate(columns, predicate), int(first.min()), int(last.max()))
         if hull is None:
             return None
         first, last = np.maximum(first, hull[0]), np.minimum(last, hull[1])
@@ -177,14 +177,16 @@ def _windows(
 
 
 def _holds(columns: AnswerColumns, predicate: pc.Expression | None, windows: tuple[Integers, Integers]) -> bool:
-    """Whether a predicate is true in all rows of windows, so that none need be looked at."""
-    return predicate is None or is_implied(Asked(columns, predicate), int(windows[0].min()), int(windows[1].max()))
+    """Return whether a predicate is true in all rows of windows, so that none need be looked at."""
+    return predicate is None or is_implied(
+        HashedPredicate(columns, predicate), int(windows[0].min()), int(windows[1].max())
+    )
 
 
 class GroupChunks(NamedTuple):
     """The chunks of segments, as rows of one table; ``owner`` is the number of the segment of each.
 
-    ``needed`` are the numbers of those that are needed, but static ones, which are ``static``.
+    ``needed`` are the numbers of the needed chunks without static ones; these are in ``static``.
     """
 
     layers: Sequence[NamedLayer]
@@ -209,15 +211,15 @@ class GroupChunks(NamedTuple):
         owner = np.array(owners, np.int64)
         chunks = SegmentChunks(columns, [_joined(tuple([layer.table for layer in layers]))])
         static = chunks.static[(windows[0] <= windows[1])[owner[chunks.static]]]
-        found = cls(layers, chunks, owner, chunks.needed_of_each(owner, *windows), static)
+        group = cls(layers, chunks, owner, chunks.needed_of_each(owner, *windows), static)
         figures = find(SegmentFigures)
         if figures is not None:
-            for layer, rows in found.by_layer():
+            for layer, rows in group.by_layer():
                 figures.need(layer.segment_id, [(layer.name, layer.table, rows)])
-        return found
+        return group
 
     def by_layer(self) -> list[tuple[NamedLayer, Integers]]:
-        """The layers of which chunks are needed, and the rows of these."""
+        """The layers with needed chunks, and the rows of these chunks."""
         numbers = np.union1d(self.needed, self.static)
         bounds = pairwise(np.cumsum([0, *(len(layer.table) for layer in self.layers)]).tolist())
         rows = [numbers[slice(*np.searchsorted(numbers, [first, stop]))] - first for first, stop in bounds]
@@ -225,13 +227,13 @@ class GroupChunks(NamedTuple):
 
 
 def _joined(tables: tuple[ChunkTable, ...]) -> ChunkTable:
-    """The rows of all tables; of those that come again, what was made before."""
-    key = tuple(map(id, tables))  # which nothing else has as long as they are kept beside
-    known = _RECENT.find(key)
-    if known is None:
-        known = tables, ChunkTable.concat(tables)
-        _RECENT.keep(key, known, 2 * sum(table.batch.nbytes for table in tables))
-    return known[1]
+    """Return the rows of all tables; a repeated combination comes from the cache."""
+    key = tuple(map(id, tables))  # unique while the tables are in the cache, too
+    entry = _RECENT.find(key)
+    if entry is None:
+        entry = tables, ChunkTable.concat(tables)
+        _RECENT.keep(key, entry, 2 * sum(table.batch.nbytes for table in tables))
+    return entry[1]
 
 
 _RECENT: Final = Recent[tuple[tuple[ChunkTable, ...], ChunkTable]](largest=8 * MIB)
@@ -251,11 +253,11 @@ class GroupEvents(SegmentEvents):
         owner: Integers,
         columns: AnswerColumns,
         slots: Slots,
-        there: Collection[Key],
+        component_keys: Collection[Key],
         claims: SegmentChunks,
     ) -> None:
         assert columns.query.index is not None
-        super().__init__(rows, _Moving(), columns.visible, columns.query.index, there, claims)
+        super().__init__(rows, _NeverStatic(), columns.visible, columns.query.index, component_keys, claims)
         self._temporal = temporal
         self._owner = owner
         self._slots = slots
@@ -270,9 +272,9 @@ class GroupEvents(SegmentEvents):
         slots: Slots,
         names: Sequence[str] | None,
     ) -> Self:
-        """The events in chunks that are read, or told of by times. Raises ``ReadError``."""
-        layers, found, owner, needed, static = chunks
-        wanted = found.with_values(columns.keys(names))
+        """Return the events in chunks, from recorded times or read. Raises ``ReadError``."""
+        layers, segment_chunks, owner, needed, static = chunks
+        wanted = segment_chunks.with_values(columns.keys(names))
         times: list[Times | None] = [None] * len(layers)
         if saves(layers, wanted, np.union1d(needed, static), is_asked=columns.query.values is not None):
             times = []
@@ -280,7 +282,9 @@ class GroupEvents(SegmentEvents):
                 with segment_named(segment.segment_id):
                     times += segment.source.times()
         rows = OpenSegment(layers, times).rows(needed, columns.query.index, static)
-        return cls(rows, len(rows.numbers) - len(static), owner, columns, slots, segments[0].there, found)
+        return cls(
+            rows, len(rows.numbers) - len(static), owner, columns, slots, segments[0].component_keys, segment_chunks
+        )
 
     @cached_property
     def owners(self) -> Integers:
@@ -288,7 +292,7 @@ class GroupEvents(SegmentEvents):
         return np.repeat(self._owner[self.rows.numbers], self.rows.counts)
 
     def are_in_slots(self, events: Events) -> bool:
-        """Whether the index values of events are where the entries of segments say that they are."""
+        """Return whether all index values of events are within the ranges of their segments' entries."""
         owners = self.owners[events.rows]
         inside = events.times - self._slots.base[owners]
         return bool(((inside >= 0) & (inside <= (self._slots.last - self._slots.first)[owners])).all())
@@ -303,17 +307,21 @@ class GroupEvents(SegmentEvents):
 
     def of(self, column: ComponentColumnDescriptor, *, clears: bool = True) -> Events | None:
         """The events of a component, but for those of segments in which it is static."""
-        found = super().of(column, clears=clears)
+        events = super().of(column, clears=clears)
         static = self.static_rows((column.entity_path, column.component))
-        if found is None or static is None:
-            return found
-        kept = static[self.owners[found.rows]] < 0
-        if not kept.any():
+        if events is None or static is None:
+            return events
+        is_temporal = static[self.owners[events.rows]] < 0
+        if not is_temporal.any():
             return None
-        return Events(found.times[kept], found.rows[kept], None if found.cleared is None else found.cleared[kept])
+        return Events(
+            events.times[is_temporal],
+            events.rows[is_temporal],
+            None if events.cleared is None else events.cleared[is_temporal],
+        )
 
     def static_rows(self, key: Key) -> Integers | None:
-        """The row of the static value of each segment, or -1; None where none has one."""
+        """Return the row of the static value of each segment, or -1; None if no segment has one."""
         if key not in self._static_rows:
             self._static_rows[key] = self._find_static(key)
         return self._static_rows[key]
@@ -325,16 +333,16 @@ class GroupEvents(SegmentEvents):
             return None
         high, low = self.rows.ids
         rows = rows[np.lexsort((-rows, low[rows], high[rows]))]
-        found = np.full(len(self._slots.base), -1, np.int64)
-        found[self.owners[rows]] = rows
-        return found
+        static_rows = np.full(len(self._slots.base), -1, np.int64)
+        static_rows[self.owners[rows]] = rows
+        return static_rows
 
 
-class _Moving:
+class _NeverStatic:
     """No component is static in all segments."""
 
     def has(self, key: Key) -> bool:  # noqa: ARG002 (of none)
-        """Whether a component is static: it is not."""
+        """Return whether a component is static: it is not."""
         return False
 
 
@@ -345,7 +353,7 @@ class _NoStatic(StaticColumns):
         pass
 
     def has(self, column: ComponentColumnDescriptor) -> bool:  # noqa: ARG002 (of none)
-        """Whether a column is static in all segments: it is not."""
+        """Return whether a column is static in all segments: it is not."""
         return False
 
 
@@ -371,15 +379,17 @@ class GroupRows(SegmentRows):
         """The places of the index values that are given."""
         if columns.query.values is None:
             return None
-        return self._places([np.empty(0, np.int64) if one.given is None else one.given for one in self._segments])
+        return self._places(
+            [np.empty(0, np.int64) if segment.given is None else segment.given for segment in self._segments]
+        )
 
-    def _kept(self, found: Integers) -> Integers:
+    def _kept(self, ticks: Integers) -> Integers:
         values = self._query.rows.values
         if values is None:
-            return found
+            return ticks
         slots = zip(self._segments, self._slots.first.tolist(), self._slots.last.tolist(), strict=True)
-        inside = [within(values.of_segment(one.segment_id), (first, last)) for one, first, last in slots]
-        return np.intersect1d(found, self._places(inside), assume_unique=True)
+        inside = [within(values.of_segment(segment.segment_id), (first, last)) for segment, first, last in slots]
+        return np.intersect1d(ticks, self._places(inside), assume_unique=True)
 
     def _places(self, values: Sequence[Integers]) -> Integers:
         """The places of the index values of each segment."""
@@ -388,21 +398,21 @@ class GroupRows(SegmentRows):
 
     @property
     def are_in_slots(self) -> bool:
-        """Whether segments hold what their entries say; else they must be read one by one."""
-        return all(map(self._group.are_in_slots, self.found.values()))
+        """Return whether segments agree with their entries; if not, they must be read one by one."""
+        return all(map(self._group.are_in_slots, self.column_events.values()))
 
     @cached_property
     def index_values(self) -> Integers:
         """The places of the rows."""
-        found = super().index_values
-        slots = self._slots.numbers(found)
+        places = super().index_values
+        slots = self._slots.numbers(places)
         begin, end = (self._slots.places(np.arange(len(some)), some) for some in self._bounds)
-        is_inside = (found >= begin[slots]) & (found <= end[slots])
-        return found if is_inside.all() else found[is_inside]
+        is_inside = (places >= begin[slots]) & (places <= end[slots])
+        return places if is_inside.all() else places[is_inside]
 
     def has(self, name: str) -> bool:
-        """Whether there are values to be taken for a column, the static ones among them."""
-        return name in self.found or self._static_of(name) is not None
+        """Return whether there are values to be taken for a column, the static ones among them."""
+        return name in self.column_events or self._static_of(name) is not None
 
     def located(self, name: str) -> Located:
         """The values of a column in all rows, the static ones among them."""
@@ -412,7 +422,7 @@ class GroupRows(SegmentRows):
         if name not in self._with_static:
             rows = static[self._slots.numbers(self.index_values)]
             cleared = None
-            if name in self.found:
+            if name in self.column_events:
                 others, cleared = super().located(name)
                 rows = np.where(rows < 0, others, rows)
             self._with_static[name] = rows, cleared

@@ -66,11 +66,11 @@ class SegmentLayers:
         return type(self)(rows, starts, np.repeat(np.arange(len(starts)), np.diff(np.append(starts, len(rows)))))
 
     def spans_of(self, index: str | None) -> list[tuple[int, int] | None]:
-        """The first and the last value of an index in each segment, as integers; None where it has none."""
-        found = {} if index is None else {field.name: column for field, column in self.ranges()}
-        if f"{index}:start" not in found:
+        """Return the first and last value of an index in each segment, as integers; None for segments without it."""
+        columns = {} if index is None else {field.name: column for field, column in self.ranges()}
+        if f"{index}:start" not in columns:
             return [None] * len(self.starts)
-        first, last = (found[f"{index}:{marker}"].cast(pa.int64()).to_pylist() for marker in ("start", "end"))
+        first, last = (columns[f"{index}:{marker}"].cast(pa.int64()).to_pylist() for marker in ("start", "end"))
         return [None if begin is None else (begin, end) for begin, end in zip(first, last, strict=True)]
 
     def ranges(self) -> list[tuple[pa.Field, pa.Array]]:
@@ -78,7 +78,7 @@ class SegmentLayers:
         lists = self.rows["ranges"].combine_chunks()
         cells = pc.list_flatten(lists)
         owner = self.owner[np.asarray(pc.list_parent_indices(lists), dtype=np.int64)]
-        found = []
+        columns = []
         numbers = cells.field("name").dictionary_encode()
         codes = np.asarray(numbers.indices, dtype=np.int64)
         for code, name in sorted(enumerate(numbers.dictionary.to_pylist()), key=lambda pair: pair[1].encode()):
@@ -96,8 +96,8 @@ class SegmentLayers:
                     "rerun:kind": "index",
                 }
                 column = pa.array(values, mask=missing).view(kind.arrow_type)
-                found.append((pa.field(f"{name}:{marker}", column.type, True, metadata), column))
-        return found
+                columns.append((pa.field(f"{name}:{marker}", column.type, True, metadata), column))
+        return columns
 
     def queried(self, folder: RecordingsFolder, schemas: SchemaFiles, columns: AnswerColumns) -> list[QueriedSegment]:
         """The segments as a query with these columns sees them, by their ids. Raises ``ReadError``."""
@@ -106,18 +106,18 @@ class SegmentLayers:
         digests = self.rows["schema"].to_pylist()
         bounds = np.append(self.starts, len(self.rows))
         sizes = np.diff(np.append(0, np.cumsum(np.asarray(self.rows["bytes"], dtype=np.int64)))[bounds])
-        there: dict[frozenset[str], frozenset[tuple[str, str]]] = {}
+        keys_of: dict[frozenset[str], frozenset[tuple[str, str]]] = {}
         rows, path = self.rows.combine_chunks(), str(folder.path)
-        found = []
+        segments = []
         of_segments = zip(ids, pairwise(bounds.tolist()), spans, sizes.tolist(), strict=True)
         for segment_id, (first, stop), span, size in of_segments:
             schema = frozenset(digest for digest in digests[first:stop] if digest)
-            if schema not in there:
+            if schema not in keys_of:
                 whole = Schema.from_arrow(schemas.union(schema)).component_columns()
-                there[schema] = frozenset((c.entity_path, c.component) for c in whole)
+                keys_of[schema] = frozenset((c.entity_path, c.component) for c in whole)
             source = LazySource(path, rows, first, stop, size)
-            found.append(QueriedSegment(source, segment_id, columns, there[schema], span))
-        return sorted(found, key=lambda segment: segment.segment_id)
+            segments.append(QueriedSegment(source, segment_id, columns, keys_of[schema], span))
+        return sorted(segments, key=lambda segment: segment.segment_id)
 
 
 @dataclass(frozen=True)
@@ -156,7 +156,7 @@ class HeldSource:
 
     @property
     def layer_names(self) -> list[str]:
-        """The name that a layer has where none is given."""
+        """The default name of a layer."""
         return ["base"]
 
     def references(self) -> list[HeldChunks]:
@@ -179,8 +179,8 @@ class HeldSource:
 class HeldRecording:
     """A recording whose chunks somebody holds.
 
-    ``silent_columns`` are headers of columns that no chunk's header names; ``source`` is where the chunks come from, if
-    that is a store.
+    ``silent_columns`` are headers of columns that no chunk's header names; ``source`` gives the chunks, if they come
+    from a store.
     """
 
     segment_id: str
@@ -212,12 +212,14 @@ class HeldRecording:
 
     def queried(self, columns: AnswerColumns) -> QueriedSegment:
         """The recording as a query with these columns sees it."""
-        there = frozenset((c.entity_path, c.component) for c in Schema.from_arrow(self.schema).component_columns())
+        component_keys = frozenset(
+            (c.entity_path, c.component) for c in Schema.from_arrow(self.schema).component_columns()
+        )
         lines = [line for c in self.chunks for line in c.header.timelines if line.name == columns.query.index]
         starts = [line.start for line in lines if line.start is not None]
         ends = [line.end for line in lines if line.end is not None]
         span = (min(starts), max(ends)) if starts and ends else None
-        return QueriedSegment(self.source or HeldSource(self.chunks), self.segment_id, columns, there, span)
+        return QueriedSegment(self.source or HeldSource(self.chunks), self.segment_id, columns, component_keys, span)
 
 
 def queried_recordings(query: Query, recordings: Sequence[HeldRecording]) -> tuple[AnswerColumns, list[QueriedSegment]]:

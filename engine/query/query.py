@@ -49,9 +49,9 @@ class QuerySemantics:
     """The rules in which engines differ. There are two sets of them, by name: ``contract`` and ``rerun-0.33``.
 
     ``selection_narrows``: where ``select()`` takes component columns, only their entities make rows (unless filled).
-    ``clips_values``: index values that are given for all segments count in those alone whose range they are in.
-    ``static_rows_need_values``: without an index there is a row for each segment that has static values, not for each
-    that has any of the columns. ``cleared_values_return``: filling passes over clears.
+    ``clips_values``: index values given for all segments count only in segments with a range that includes them.
+    ``static_rows_need_values``: without an index there is a row for each segment with static values, not for each
+    segment with any of the columns. ``cleared_values_return``: filling passes over clears.
 
     >>> QuerySemantics.of("contract").clips_values, QuerySemantics.of("rerun-0.33").clips_values
     (False, True)
@@ -108,7 +108,7 @@ class IndexValues:
         data frame with the columns ``rerun_segment_id`` and ``index``, for those that it names. Nulls of Arrow are left
         out. :meth:`check` says whether the index has such values.
 
-        Raises ``TypeError`` for values that no index has, ``ValueError`` where one is given twice or is too large.
+        Raises ``TypeError`` for values that no index has, ``ValueError`` for a repeated or too large value.
         """
         if isinstance(values, Mapping):
             return cls._joined({str(segment): _given(some) for segment, some in values.items()})
@@ -139,7 +139,7 @@ class IndexValues:
         )
 
     def check(self, index: IndexColumnDescriptor) -> None:
-        """Raise ``TypeError`` where the index has no values of these kinds, ``ValueError`` where one is missing."""
+        """Raise ``TypeError`` if the index has values of another kind, ``ValueError`` if one is missing."""
         kind = index.kind
         for other in sorted(self.kinds - {kind, TimelineKind.SEQUENCE}):
             likes = f" {_NOT_VALUES}" if other is TimelineKind.DURATION else ""
@@ -187,10 +187,10 @@ def _table_of(values: Any) -> pa.Table | None:
 
 
 def _distinct(values: Integers) -> Integers:
-    found = np.unique(values)
-    if len(found) != len(values):
+    distinct = np.unique(values)
+    if len(distinct) != len(values):
         raise UsageError("Index values must be unique.")
-    return found
+    return distinct
 
 
 class _Given(NamedTuple):
@@ -209,18 +209,18 @@ def _given(values: Any) -> _Given:
         return _of_arrow(values)
     if isinstance(values, str) or not isinstance(values, Iterable):
         raise _not_values(values)
-    found = np.asarray(values) if hasattr(values, "__array__") else None
-    if found is None or (found.dtype.kind == "O" and found.ndim == 1):
+    array = np.asarray(values) if hasattr(values, "__array__") else None
+    if array is None or (array.dtype.kind == "O" and array.ndim == 1):
         return _of_items(values)
-    if not found.size and found.ndim == 1:
+    if not array.size and array.ndim == 1:
         return _Given(_NONE)
-    if found.ndim != 1 or found.dtype.kind not in "iuMm":
+    if array.ndim != 1 or array.dtype.kind not in "iuMm":
         raise _not_values(values)
-    if found.dtype.kind in "Mm":
-        return _of_times(found)
-    if found.dtype == np.uint64 and bool((found > np.iinfo(np.int64).max).any()):
-        raise _too_large(int(found.max()))
-    return _Given(found.astype(np.int64))
+    if array.dtype.kind in "Mm":
+        return _of_times(array)
+    if array.dtype == np.uint64 and bool((array > np.iinfo(np.int64).max).any()):
+        raise _too_large(int(array.max()))
+    return _Given(array.astype(np.int64))
 
 
 def _of_arrow(values: pa.Array) -> _Given:
@@ -245,15 +245,15 @@ def _of_arrow(values: pa.Array) -> _Given:
 def _of_times(values: npt.NDArray[Any], given: object = None) -> _Given:
     """Times or spans of numpy; ``given`` is the one that a user gave for them."""
     missing = np.isnat(values)
-    there = values[~missing]
+    times = values[~missing]
     try:
-        ticks = numpy_ticks(there)
+        ticks = numpy_ticks(times)
     except ValueError as error:
         text = f"index value {error}: it is larger than any index has"
         raise (UsageError(text) if given is None else _too_large(given)) from error
-    inexact = ticks.view(f"{values.dtype.kind}8[ns]").astype(there.dtype) != there  # parts of nanoseconds
+    inexact = ticks.view(f"{values.dtype.kind}8[ns]").astype(times.dtype) != times  # parts of nanoseconds
     if bool(inexact.any()):
-        raise _too_large(there[inexact][0] if given is None else given)
+        raise _too_large(times[inexact][0] if given is None else given)
     where = f"NaT, at position {int(np.flatnonzero(missing)[0])}" if bool(missing.any()) else ""
     return _Given(ticks, frozenset([_OF_NUMPY[values.dtype.kind]]), where)
 
@@ -270,12 +270,12 @@ def _of_items(values: Iterable[Any]) -> _Given:
         if isinstance(value, (int, np.integer)) and not isinstance(value, (bool, np.timedelta64)):  # a np.integer
             integers.append(int(value))
             continue
-        one = _of_item(value)
-        if one is None:
+        item = _of_item(value)
+        if item is None:
             raise _not_values(values)
-        integers += one.integers.tolist()
-        kinds |= one.kinds
-        missing = missing or (f"NaT, at position {position}" if one.missing else "")
+        integers += item.integers.tolist()
+        kinds |= item.kinds
+        missing = missing or (f"NaT, at position {position}" if item.missing else "")
     for value in integers:
         if not -(1 << 63) <= value < 1 << 63:
             raise _too_large(value)
@@ -312,10 +312,10 @@ def _not_values(values: Any) -> TypeError:
 # --- the query
 
 
-def no_column(name: str, there: Sequence[str], *, where: str = "", path: str | None = None) -> UsageError:
-    """The error on a column that is not there, with the one that may have been meant; ``where`` says who named it."""
-    close = difflib.get_close_matches(name, there, 1) or [one for one in there if one.endswith(name)][:1]
-    listed = ", ".join(there[:8]) + (f" and {len(there) - 8:,} more" if len(there) > 8 else "")
+def no_column(name: str, columns: Sequence[str], *, where: str = "", path: str | None = None) -> UsageError:
+    """Return the error on a missing column, with the most similar existing one; ``where`` says who named the column."""
+    close = difflib.get_close_matches(name, columns, 1) or [column for column in columns if column.endswith(name)][:1]
+    listed = ", ".join(columns[:8]) + (f" and {len(columns) - 8:,} more" if len(columns) > 8 else "")
     return UsageError(
         f"{where}there is no column {name!r}",
         path=path,
@@ -325,12 +325,12 @@ def no_column(name: str, there: Sequence[str], *, where: str = "", path: str | N
 
 @dataclass(frozen=True, slots=True)
 class ComponentFilter:
-    """Components of entities. Of the rules that match an entity the last says which of its components are meant."""
+    """Components of entities. Of the rules that match an entity, the last one selects the components."""
 
     rules: tuple[tuple[ContentFilter, frozenset[str]], ...]
 
     def matches(self, entity_path: str, component: str) -> bool:
-        """Whether the component of the entity is included."""
+        """Return whether the component of the entity is included."""
         chosen: frozenset[str] = frozenset()
         for entities, components in self.rules:
             if entities.matches(entity_path):
@@ -402,27 +402,33 @@ class Query:
     def columns(self, dataset: pa.Schema, shown: pa.Schema | None = None) -> AnswerColumns:
         """The columns of the answer, whose query has the index by the timeline's own name, ``message_log_time``.
 
-        ``dataset`` has the columns of all segments, which says what is empty; ``shown`` those of the segments that are
-        asked. Raises ``ValueError`` where no segment has the index, and as :meth:`IndexValues.check` does.
+        ``dataset`` has the columns of all segments, and so determines the empty ones; ``shown`` has those of the
+        queried segments. Raises ``ValueError`` where no segment has the index, and as :meth:`IndexValues.check` does.
         """
         whole, some = Schema.from_arrow(dataset), Schema.from_arrow(dataset if shown is None else shown)
-        known = {column.name: column for column in whole.index_columns()}
-        line = None if self.index is None else timeline_called(self.index, known)
+        all_indexes = {column.name: column for column in whole.index_columns()}
+        line = None if self.index is None else timeline_called(self.index, all_indexes)
         if line is not None and line != self.index:
             return replace(self, index=line).columns(dataset, shown)
         if self.index is not None and line is None:
-            near = difflib.get_close_matches(self.index, known, 1)
-            hint = f"Did you mean '{near[0]}'?" if near else f"There are: {', '.join(known)}." if known else None
+            near = difflib.get_close_matches(self.index, all_indexes, 1)
+            hint = (
+                f"Did you mean '{near[0]}'?"
+                if near
+                else f"There are: {', '.join(all_indexes)}."
+                if all_indexes
+                else None
+            )
             raise UsageError(f"Index '{self.index}' does not exist in the dataset.", hint=hint)
         indexes = {column.name: column for column in some.index_columns()}
         if self.index is not None:
-            indexes.setdefault(self.index, known[self.index])
+            indexes.setdefault(self.index, all_indexes[self.index])
             for values in filter(None, (self.values, self.rows.values)):
-                values.check(known[self.index])
+                values.check(all_indexes[self.index])
         descriptors = {column.name: column for column in whole.component_columns()}
         static = {column.name for column in some.component_columns() if column.is_static}
-        there = [descriptors[column.name] for column in some.component_columns()]
-        visible = [column for column in there if self._shows(column)]
+        components = [descriptors[column.name] for column in some.component_columns()]
+        visible = [column for column in components if self._shows(column)]
         if self.index is None:
             return AnswerColumns(
                 self, tuple(indexes.values()), tuple(c for c in visible if c.name in static), tuple(visible)
@@ -470,8 +476,8 @@ class AnswerColumns:
         return {(c.entity_path, c.component) for c in self.components if names is None or c.name in names}
 
     def narrowed(self, names: Sequence[str] | None, predicate: object | None = None) -> AnswerColumns:
-        """The columns of entities of which a component is among ``names``, or in the text of a predicate, where
-        selecting some narrows the rows.
+        """Return the columns of entities with a component in ``names`` or in the text of a predicate, if selecting
+        columns narrows the rows.
         """
         if names is None or not self.query.semantics.selection_narrows or self.query.fill_latest_at:
             return self
@@ -524,7 +530,7 @@ class SegmentFigures:
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> SegmentFigures:
         """The figures that :meth:`to_dict` gave."""
-        found = cls(**{**data, "chunks": {}})
+        figures = cls(**{**data, "chunks": {}})
         for segment_id, layer, rows, sizes in data["chunks"]:
-            found.chunks.setdefault(segment_id, {})[layer] = dict(zip(rows, sizes, strict=True))
-        return found
+            figures.chunks.setdefault(segment_id, {})[layer] = dict(zip(rows, sizes, strict=True))
+        return figures

@@ -115,7 +115,7 @@ def _steps(count: int, width: int) -> Integers:
 
 
 class PickedRows:
-    """Rows whose values are taken, by the chunks that have them; columns that are logged together share them.
+    """Rows to take values of, by chunk; columns that are logged together share them.
 
     ``rows`` are numbers of rows (-1: null), ``cleared`` are those that are an empty list. ``chunks`` have the values,
     ascending, and between two of ``bounds`` are the rows of each, ``local`` ones, in the order of their numbers.
@@ -129,20 +129,20 @@ class PickedRows:
         if self.cleared is not None:
             self._missing |= self.cleared
         has_none = not self._missing.any()
-        there = rows if has_none else rows[~self._missing]
-        steps = np.diff(there)
+        present = rows if has_none else rows[~self._missing]
+        steps = np.diff(present)
         self.are_distinct = bool((steps > 0).all())
         self._places: Integers | None = None
         if self.are_distinct:
-            distinct = there
+            distinct = present
             if not has_none:
-                self._places = np.arange(len(there))
+                self._places = np.arange(len(present))
         elif bool((steps >= 0).all()):
             is_next = np.append(True, steps > 0)
-            distinct = there[is_next]
+            distinct = present[is_next]
             self._places = np.cumsum(is_next) - 1
         else:
-            distinct, self._places = np.unique(there, return_inverse=True)
+            distinct, self._places = np.unique(present, return_inverse=True)
         which = np.searchsorted(source.starts, distinct, side="right") - 1
         firsts = np.flatnonzero(np.diff(which, prepend=-1))
         self.chunks = which[firsts]
@@ -151,7 +151,7 @@ class PickedRows:
 
     @cached_property
     def indices(self) -> pa.Array | None:
-        """The places of rows among the values that are taken, an empty list behind them; None where they are these."""
+        """The places of rows among the taken values, with an empty list behind them; None if they are the same."""
         if self._places is None:
             return None
         places = np.zeros(self.count, np.int64)
@@ -164,13 +164,13 @@ class PickedRows:
 
     @cached_property
     def runs(self) -> list[tuple[int, int, pa.Array | None]]:
-        """For each chunk the first row, how many, and which they are; None where they are all that follow it."""
-        found = []
+        """For each chunk the first row, the number of rows, and the rows; None if they are consecutive."""
+        runs = []
         for first, stop in pairwise(self.bounds):
             begin = int(self.local[first])
             is_run = int(self.local[stop - 1]) - begin + 1 == stop - first
-            found.append((begin, stop - first, None if is_run else pa.array(self.local[first:stop])))
-        return found
+            runs.append((begin, stop - first, None if is_run else pa.array(self.local[first:stop])))
+        return runs
 
 
 class ColumnValues:
@@ -185,7 +185,7 @@ class ColumnValues:
         self._widest: dict[int, int] = {}
 
     def take(self, picked: PickedRows) -> pa.Array:
-        """The values of rows. Raises ``ReadError`` where a chunk that has one cannot be read."""
+        """Return the values of rows. Raises ``ReadError`` if a chunk cannot be read."""
         pieces = []
         for array, (first, count, rows) in zip(self._arrays(picked.chunks), picked.runs, strict=True):
             pieces.append(array.slice(first, count) if rows is None else array.take(rows))
@@ -193,29 +193,29 @@ class ColumnValues:
             pieces.append(pa.array([[]], self._datatype))
         if not pieces:
             return pa.nulls(picked.count, self._datatype)
-        found = pieces[0] if len(pieces) == 1 else pa.concat_arrays(pieces)
-        return found if picked.indices is None else found.take(picked.indices)
+        values = pieces[0] if len(pieces) == 1 else pa.concat_arrays(pieces)
+        return values if picked.indices is None else values.take(picked.indices)
 
     def sizes(self, rows: Integers) -> Integers:
-        """The bytes of each of ``rows``; 0 where one is negative."""
-        found = np.zeros(len(rows), np.int64)
-        there = np.flatnonzero(rows >= 0)
-        which = np.searchsorted(self._rows.starts, rows[there], side="right") - 1
+        """Return the bytes of each of ``rows``; 0 for negative rows."""
+        sizes = np.zeros(len(rows), np.int64)
+        present = np.flatnonzero(rows >= 0)
+        which = np.searchsorted(self._rows.starts, rows[present], side="right") - 1
         for chunk in np.unique(which).tolist():
-            at = there[which == chunk]
+            at = present[which == chunk]
             local = rows[at] - self._rows.starts[chunk]
             ends = self._ends_of(chunk)
-            found[at] = ends[local + 1] - ends[local]
-        return found
+            sizes[at] = ends[local + 1] - ends[local]
+        return sizes
 
     def widest(self, picked: PickedRows) -> int:
         """The bytes of the largest value in the chunks of rows."""
-        found = 0
+        widest = 0
         for chunk, array in zip(picked.chunks.tolist(), self._arrays(picked.chunks), strict=True):
             if chunk not in self._widest:
                 self._widest[chunk] = self._widest_of(chunk, array)
-            found = max(found, self._widest[chunk])
-        return found
+            widest = max(widest, self._widest[chunk])
+        return widest
 
     def _widest_of(self, chunk: int, array: pa.ListArray) -> int:
         width = _fixed_width(array.type)
@@ -233,8 +233,8 @@ class ColumnValues:
     def _arrays(self, chunks: Integers) -> list[pa.ListArray]:
         missing = [chunk for chunk in chunks.tolist() if chunk not in self._under]
         if missing:
-            found = self._rows.arrays(self._key, np.array(missing))
-            self._under.update((chunk, as_type(v, self._datatype)) for chunk, v in zip(missing, found, strict=True))
+            arrays = self._rows.arrays(self._key, np.array(missing))
+            self._under.update((chunk, as_type(v, self._datatype)) for chunk, v in zip(missing, arrays, strict=True))
         return [self._under[chunk] for chunk in chunks.tolist()]
 
 
@@ -285,13 +285,13 @@ class SegmentRows:
     def index_values(self) -> Integers:
         """The index values of the rows; one row without an index has none."""
         if self._given is not None:
-            found = self._given
+            values = self._given
         else:
             distinct = {id(events): events.times for events in self._deciding()}
-            found = self._kept(_united(list(distinct.values())))
+            values = self._kept(_united(list(distinct.values())))
         if self._windows is None:
-            return found
-        return np.concatenate([found[:0], *(within(found, window) for window in self._windows)])
+            return values
+        return np.concatenate([values[:0], *(within(values, window) for window in self._windows)])
 
     def batches(
         self, names: Sequence[str] | None = None, predicate: pc.Expression | None = None
@@ -309,14 +309,14 @@ class SegmentRows:
         """The events that make rows: of all columns, or of the one that rows are filtered by."""
         component = self._query.rows.component
         for column in self.columns.visible:
-            if column.name in self.found and component in (None, (column.entity_path, column.component)):
-                yield self.found[column.name]
+            if column.name in self.column_events and component in (None, (column.entity_path, column.component)):
+                yield self.column_events[column.name]
 
-    def _kept(self, found: Integers) -> Integers:
+    def _kept(self, ticks: Integers) -> Integers:
         """Index values of events, those of them that count."""
         values = self._query.rows.values
         return (
-            found if values is None else np.intersect1d(found, values.of_segment(self.segment_id), assume_unique=True)
+            ticks if values is None else np.intersect1d(ticks, values.of_segment(self.segment_id), assume_unique=True)
         )
 
     @property
@@ -327,32 +327,32 @@ class SegmentRows:
         return any(self.static.has(column) for column in self.columns.components)
 
     @cached_property
-    def found(self) -> Mapping[str, Events]:
+    def column_events(self) -> Mapping[str, Events]:
         """The events of each column that has some."""
         if self._events is None:
             return {}
-        found = {column.name: self._events.of(column) for column in self.columns.visible}
-        return {name: events for name, events in found.items() if events is not None}
+        events_of = {column.name: self._events.of(column) for column in self.columns.visible}
+        return {name: events for name, events in events_of.items() if events is not None}
 
     # --- what a block asks
 
     def located(self, name: str) -> Located:
         """The values of a column that has events, in all rows."""
-        events = self.found[name]
+        events = self.column_events[name]
         if id(events) not in self._located:
             self._located[id(events)] = self._locate(name)
         return self._located[id(events)]
 
     @cached_property
     def _uncleared(self) -> dict[str, Events | None]:
-        """The events of what is cleared, without the clears, where these do not end what is filled."""
+        """Return the events of cleared columns without their clears, if clears do not end filling."""
         if self._events is None or not (self._query.fill_latest_at and self._query.semantics.cleared_values_return):
             return {}
-        cleared = {name for name, events in self.found.items() if events.cleared is not None}
+        cleared = {name for name, events in self.column_events.items() if events.cleared is not None}
         return {c.name: self._events.of(c, clears=False) for c in self.columns.visible if c.name in cleared}
 
     def _locate(self, name: str) -> Located:
-        events, times, is_filled = self.found[name], self.index_values, self._query.fill_latest_at
+        events, times, is_filled = self.column_events[name], self.index_values, self._query.fill_latest_at
         if name not in self._uncleared:
             return self._latest(events, times, exactly=not is_filled)
         rows, cleared = self._latest(events, times, exactly=True)
@@ -362,7 +362,7 @@ class SegmentRows:
         return rows, cleared
 
     def _latest(self, events: Events, times: Integers, *, exactly: bool) -> Located:
-        """The row of the event at each of ``times``, or else before it; -1 where there is none."""
+        """Return the row of the last event at or before each of ``times``, or -1."""
         count = len(events.times)
         if count == len(times) and bool((events.times == times).all()):
             return events.rows, events.cleared
@@ -373,16 +373,16 @@ class SegmentRows:
             at = np.repeat(np.arange(-1, count), np.diff(np.concatenate([[0], first, [len(times)]])))
         else:
             at = np.searchsorted(events.times, times, side="right") - 1
-        there = at >= 0
+        has_event = at >= 0
         np.maximum(at, 0, out=at)
         if exactly:
-            there &= events.times[at] == times
-        cleared = None if events.cleared is None else events.cleared[at] & there
-        return np.where(there, events.rows[at], -1), cleared
+            has_event &= events.times[at] == times
+        cleared = None if events.cleared is None else events.cleared[at] & has_event
+        return np.where(has_event, events.rows[at], -1), cleared
 
     def has(self, name: str) -> bool:
-        """Whether there are values to be taken for a column."""
-        return name in self.found
+        """Return whether there are values to be taken for a column."""
+        return name in self.column_events
 
     def segment_ids(self, start: int, stop: int) -> pa.Array:
         """The segment of each row."""
@@ -393,24 +393,24 @@ class SegmentRows:
         return self.index_values[start:stop]
 
     def other_times(self, index: str, start: int, stop: int) -> pa.Array:
-        """The latest time on another index of the events that rows take their values of; null where there is none."""
+        """Return the latest time on another index of the events behind each row, or null."""
         count = stop - start
-        latest, known = np.full(count, np.iinfo(np.int64).min), np.zeros(count, np.bool_)
+        latest, has_time = np.full(count, np.iinfo(np.int64).min), np.zeros(count, np.bool_)
         if self._events is not None:
-            distinct = {id(events): name for name, events in self.found.items()}
-            ticks, there = self._events.rows.ticks(index)
+            distinct = {id(events): name for name, events in self.column_events.items()}
+            ticks, has_tick = self._events.rows.ticks(index)
             for name in distinct.values():
                 rows = self.located(name)[0][start:stop]
                 is_any = rows >= 0
-                if there is not None:
-                    is_any &= there[rows]
+                if has_tick is not None:
+                    is_any &= has_tick[rows]
                 if is_any.all():
                     np.maximum(latest, ticks[rows], out=latest)
-                    known[:] = True
+                    has_time[:] = True
                 else:
                     np.maximum(latest, ticks[rows], out=latest, where=is_any)
-                    known |= is_any
-        return pa.array(latest, mask=~known)
+                    has_time |= is_any
+        return pa.array(latest, mask=~has_time)
 
     def values(self, name: str) -> ColumnValues:
         """The values of a column that has events."""
@@ -422,14 +422,14 @@ class SegmentRows:
             self._values[name] = ColumnValues(self._events.rows, key, column.datatype)
         return self._values[name]
 
-    def picked(self, name: str, rows: Integers, known: dict[int, PickedRows]) -> tuple[Integers, PickedRows]:
-        """The rows of chunks that rows take their values of, and by chunks; ``known`` are those of other columns."""
+    def picked(self, name: str, rows: Integers, picked_rows: dict[int, PickedRows]) -> tuple[Integers, PickedRows]:
+        """Return the chunk rows with the values of ``rows``, also by chunk. Other columns have ``picked_rows``."""
         assert self._events is not None
-        found, cleared = self.located(name)
-        some = found if len(rows) == len(found) else found[rows]
-        if id(found) not in known:
-            known[id(found)] = PickedRows(self._events.rows, some, None if cleared is None else cleared[rows])
-        return some, known[id(found)]
+        located, cleared = self.located(name)
+        some = located if len(rows) == len(located) else located[rows]
+        if id(located) not in picked_rows:
+            picked_rows[id(located)] = PickedRows(self._events.rows, some, None if cleared is None else cleared[rows])
+        return some, picked_rows[id(located)]
 
     def bytes_of(self, chunks: Sequence[Integers]) -> int:
         """The bytes of chunks, each counted once."""
@@ -445,7 +445,7 @@ class StaticColumns:
         self._repeated: dict[str, pa.Array] = {}
 
     def has(self, column: ComponentColumnDescriptor) -> bool:
-        """Whether a column is static."""
+        """Return whether a column is static."""
         return self.values.has((column.entity_path, column.component))
 
     def size(self, column: ComponentColumnDescriptor) -> int:
@@ -453,7 +453,7 @@ class StaticColumns:
         return int(self._value(column).nbytes)
 
     def repeated(self, column: ComponentColumnDescriptor, count: int) -> pa.Array:
-        """The value of a column that is static, in so many rows: a part of what was made before, where that is enough.
+        """Return the value of a static column, repeated; it is a slice of an earlier result if that is long enough.
 
         A mesh of megabytes would otherwise be copied into every row of every batch.
         """
@@ -489,11 +489,13 @@ class _Block:
         columns = {name: self._stand_in(name) for name in names}
         number = "row" * (1 + max((len(name) for name in schema.names), default=0))
         table = pa.table({**columns, number: pa.array(np.arange(self.start, self.stop))})
-        found = _filtered(table, predicate)
-        return np.asarray(found[number], dtype=np.int64)
+        matches = _filtered(table, predicate)
+        return np.asarray(matches[number], dtype=np.int64)
 
     def batches(self, rows: Integers, names: Sequence[str]) -> Iterator[tuple[Integers, dict[int, PickedRows]]]:
-        """The rows in runs whose values take :data:`BATCH_BYTES` at most, and what is known of where these are."""
+        """Yield the rows in runs with values of at most :data:`BATCH_BYTES`, and the picked rows if they are located
+        already.
+        """
         if not len(rows):
             return
         fixed = 64
@@ -514,8 +516,8 @@ class _Block:
             yield rows, picked
             return
         total = np.full(len(rows), fixed, np.int64)
-        for name, found in located.items():
-            total += self._of.values(name).sizes(found)
+        for name, located_rows in located.items():
+            total += self._of.values(name).sizes(located_rows)
         ends = np.cumsum(total)
         start, before = 0, 0
         while start < len(rows):
@@ -582,7 +584,7 @@ def _empty_lists(datatype: pa.ListType, missing: Mask) -> pa.ListArray:
 def _filtered(table: pa.Table, predicate: pc.Expression) -> pa.Table:
     """The rows in which a predicate is true, in their order.
 
-    In this thread: to wait for those of Arrow's pool takes ten times as long as to filter 65,536 rows.
+    In this thread: waiting for those of Arrow's pool takes ten times as long as filtering 65,536 rows.
     """
     from pyarrow import acero
 

@@ -40,7 +40,7 @@ class SegmentChunks:
     """The chunks of a segment that have something to do with a query, over the manifests of its layers.
 
     Chunks are numbered through, one layer after the other. ``static`` are those without an index that have a column of
-    the answer; ``unclear`` others of which only they themselves know what they have.
+    the answer; ``unclear`` are other chunks, with components that are known only after reading.
     """
 
     def __init__(self, columns: AnswerColumns, tables: Sequence[ChunkTable]) -> None:
@@ -81,7 +81,7 @@ class SegmentChunks:
         return int(self.layer_starts[-1])
 
     def claimed(self, key: Key) -> ChunkRanges:
-        """The ranges that the tables tell of the events of a component, by ascending numbers of chunks."""
+        """Return the recorded ranges of the events of a component, by ascending numbers of chunks."""
         if key not in self._claimed:
             cells = np.flatnonzero(self._key == self._keys.get(key, -1))
             cells = cells[np.argsort(self._chunk[cells], kind="stable")]
@@ -96,23 +96,23 @@ class SegmentChunks:
     def with_values(self, keys: Collection[Key]) -> Mask:
         """The mask of the chunks with values of some components, or which may have them, and of clears."""
         is_wanted = np.array([key in keys for key in self._keys], np.bool_) | self._is_clear
-        found = np.zeros(len(self), np.bool_)
-        found[self._chunk[is_wanted[self._key]]] = True
-        found[self._static[is_wanted[self._static_key]]] = True
-        found[self.unclear] = True
-        return found
+        mask = np.zeros(len(self), np.bool_)
+        mask[self._chunk[is_wanted[self._key]]] = True
+        mask[self._static[is_wanted[self._static_key]]] = True
+        mask[self.unclear] = True
+        return mask
 
     def needed(self, windows: Windows | None, given: Integers | None = None) -> Integers:
         """The numbers of the chunks that are needed for the rows in ``windows`` (None: all), but static ones.
 
-        With ``given`` rows are those of these values alone. Where rows are filled, these are also, for each component,
-        the chunks that can hold the last event before, and all clears before the end.
+        With ``given`` rows are those of these values alone. For filled rows, add for each component the chunks that can
+        hold the last event before, and all clears before the end.
         """
         is_needed = self._of_values(given) if given is not None else self._of_windows(windows)
-        found = np.zeros(len(self), np.bool_)
-        found[self._chunk[is_needed]] = True
-        found[self.unclear] = True
-        return np.flatnonzero(found)
+        mask = np.zeros(len(self), np.bool_)
+        mask[self._chunk[is_needed]] = True
+        mask[self.unclear] = True
+        return np.flatnonzero(mask)
 
     def needed_of_each(self, owner: Integers, begin: Integers, end: Integers) -> Integers:
         """The numbers of the chunks of several segments that are needed, as :meth:`needed` says, but static ones.
@@ -129,17 +129,17 @@ class SegmentChunks:
             np.maximum.at(latest, key[early], np.where(self.ends < begins, self.ends, self.starts)[early])
             surely = np.minimum(self.ends, begins - 1) >= latest[key]
             is_needed |= early & (surely | self._is_clear[self._key])
-        found = np.zeros(len(self), np.bool_)
-        found[self._chunk[is_needed]] = True
-        found[self.unclear] = True
-        return np.flatnonzero(found & (begin <= end)[owner])
+        mask = np.zeros(len(self), np.bool_)
+        mask[self._chunk[is_needed]] = True
+        mask[self.unclear] = True
+        return np.flatnonzero(mask & (begin <= end)[owner])
 
     def _of_windows(self, windows: Windows | None) -> Mask:
         if windows is None:
             return np.ones(len(self._chunk), np.bool_)
         begins, ends = np.array(windows, np.int64).reshape(-1, 2).T
-        found = self._touching(begins, ends)
-        return found | self._before(begins) if self.is_filled else found
+        mask = self._touching(begins, ends)
+        return mask | self._before(begins) if self.is_filled else mask
 
     def _of_values(self, given: Integers) -> Mask:
         if not self.is_filled:
@@ -151,42 +151,42 @@ class SegmentChunks:
         if not len(begins):
             return np.zeros(len(self._chunk), np.bool_)
         at = np.searchsorted(ends, self.starts)
-        found: Mask = (at < len(begins)) & (begins[np.minimum(at, len(begins) - 1)] <= self.ends)
-        return found
+        mask: Mask = (at < len(begins)) & (begins[np.minimum(at, len(begins) - 1)] <= self.ends)
+        return mask
 
     def _before(self, begins: Integers) -> Mask:
         """The cells that can hold the last event of their component before one of some times, and clears.
 
-        That are those which reach over such a time; and those whose events end last before it, unless the events of
-        one that reaches over it begin later still.
+        These are the cells that reach over such a time; and the cells that end last before it, unless the events of one
+        that reaches over it begin later still.
         """
-        found = np.zeros(len(self._chunk), np.bool_)
+        mask = np.zeros(len(self._chunk), np.bool_)
         if not len(begins) or not len(self._chunk):
-            return found
+            return mask
         at = np.searchsorted(begins, self.starts, side="right")
-        found |= (at < len(begins)) & (begins[np.minimum(at, len(begins) - 1)] <= self.ends)
-        found |= self._is_clear[self._key] & (self.starts < begins[-1])
-        known, starts, ends, by_end = self._places
-        places = np.unique(np.searchsorted(known, begins)) + (np.arange(len(self._keys)) * (len(known) + 1))[:, None]
-        last_start, last_end = (_last_before(some, places.ravel(), len(known) + 1) for some in (starts, ends))
+        mask |= (at < len(begins)) & (begins[np.minimum(at, len(begins) - 1)] <= self.ends)
+        mask |= self._is_clear[self._key] & (self.starts < begins[-1])
+        edges, starts, ends, by_end = self._places
+        places = np.unique(np.searchsorted(edges, begins)) + (np.arange(len(self._keys)) * (len(edges) + 1))[:, None]
+        last_start, last_end = (_last_before(some, places.ravel(), len(edges) + 1) for some in (starts, ends))
         latest = np.unique(last_end[(last_end >= 0) & (last_end >= last_start)])
         first, stop = np.searchsorted(ends, latest), np.searchsorted(ends, latest, side="right")
-        found[by_end[spread(first, stop - first)]] = True
-        return found
+        mask[by_end[spread(first, stop - first)]] = True
+        return mask
 
     @cached_property
     def _places(self) -> tuple[Integers, Integers, Integers, Integers]:
         """The distinct starts and ends; the starts and the ends by component and their place among these, ascending;
         and the cells in the order of their ends.
         """
-        known = np.unique(np.concatenate([self.starts, self.ends]))
-        base = self._key * (len(known) + 1)
-        starts, ends = base + np.searchsorted(known, self.starts), base + np.searchsorted(known, self.ends)
+        edges = np.unique(np.concatenate([self.starts, self.ends]))
+        base = self._key * (len(edges) + 1)
+        starts, ends = base + np.searchsorted(edges, self.starts), base + np.searchsorted(edges, self.ends)
         by_end = np.argsort(ends, kind="stable")
-        return known, np.sort(starts), ends[by_end], by_end
+        return edges, np.sort(starts), ends[by_end], by_end
 
     def cuts(self, chunks: Integers, costs: Integers, budget: int) -> list[int]:
-        """The index values to cut at so that ``chunks`` that begin between two of them cost about ``budget``.
+        """Return the index values to cut at. The ``chunks`` that begin between two cuts cost about ``budget``.
 
         ``costs`` are those of all chunks.
         """
@@ -195,19 +195,19 @@ class SegmentChunks:
         begins, weights = begins[chunks], costs[chunks]
         order = np.argsort(begins, kind="stable")
         begins, parts = begins[order], (np.cumsum(weights[order]) - weights[order]) // max(budget, 1)
-        found = np.unique(begins[np.flatnonzero(np.diff(parts)) + 1])
-        return [int(begin) for begin in found if begin < _MOST]
+        cuts = np.unique(begins[np.flatnonzero(np.diff(parts)) + 1])
+        return [int(begin) for begin in cuts if begin < _MOST]
 
 
 def _last_before(places: Integers, before: Integers, size: int) -> Integers:
     """The greatest of ascending ``places`` below each of ``before`` that is of its run of ``size``; -1: none."""
     at = np.searchsorted(places, before) - 1
-    found = places[np.maximum(at, 0)]
-    return np.where((at >= 0) & (found // size == before // size), found, -1)
+    last = places[np.maximum(at, 0)]
+    return np.where((at >= 0) & (last // size == before // size), last, -1)
 
 
 def _wanted(table: ChunkTable, wanted: Collection[Key]) -> tuple[list[Key], Integers]:
-    """The components of a table that are wanted, and for each cell of its components which of them it is, or -1."""
+    """Return the wanted components of a table, and for each cell the number of its component, or -1."""
     (entities, paths), parts = table.entity_codes, table.components
     names = [descriptor.component for descriptor in parts.descriptors]
     keys: list[Key] = []
@@ -225,7 +225,7 @@ def _coded(numbers: Mapping[Key, int], keys: Sequence[Key], codes: Integers) -> 
 
 
 def _unclear(table: ChunkTable, above: Collection[str]) -> Integers:
-    """The chunks of entities that matter of which the table does not tell what components they have."""
+    """Return the chunks of relevant entities for which the table has no components."""
     codes, paths = table.entity_codes
     is_above = np.array([path in above for path in paths], np.bool_)
     return np.flatnonzero((np.diff(table.components.ends) == 0) & is_above[codes])
@@ -280,20 +280,20 @@ def segment_guarantee(
     columns: AnswerColumns, segment_id: str, span: tuple[int, int] | None, lacking: pc.Expression | None
 ) -> pc.Expression:
     """The facts of every row of a segment, whose index values are within ``span`` (inclusive)."""
-    found = pc.field(SEGMENT_ID) == segment_id if columns.query.names_segments else pc.scalar(True)
+    guarantee = pc.field(SEGMENT_ID) == segment_id if columns.query.names_segments else pc.scalar(True)
     if lacking is not None:
-        found = found & lacking
-    return found if span is None else found & index_guarantee(columns, span)
+        guarantee = guarantee & lacking
+    return guarantee if span is None else guarantee & index_guarantee(columns, span)
 
 
-def lacking_guarantee(columns: AnswerColumns, there: Collection[Key]) -> pc.Expression | None:
-    """The fact that the components that a segment lacks are null in it; None where it lacks none."""
-    found = None
+def lacking_guarantee(columns: AnswerColumns, component_keys: Collection[Key]) -> pc.Expression | None:
+    """Return the condition that all missing components are null, or None if none is missing."""
+    guarantee = None
     for column in columns.components:
-        if (column.entity_path, column.component) not in there:
+        if (column.entity_path, column.component) not in component_keys:
             is_null = pc.field(column.name).is_null()
-            found = is_null if found is None else found & is_null
-    return found
+            guarantee = is_null if guarantee is None else guarantee & is_null
+    return guarantee
 
 
 def index_guarantee(columns: AnswerColumns, span: tuple[int, int]) -> pc.Expression:
@@ -315,16 +315,16 @@ def windows_of(
     ends = [begin - 1 for begin in begins[1:]] + [span[1]]
     bounds = list(zip(begins, ends, strict=True))
     guarantees = [segment_guarantee(columns, segment_id, window, None) for window in bounds]
-    found: list[tuple[int, int]] = []
+    windows: list[tuple[int, int]] = []
     for number in satisfiable(predicate, guarantees, columns.arrow):
         begin, end = bounds[number]
-        if found and found[-1][1] + 1 == begin:
-            begin = found.pop()[0]
-        found.append((begin, end))
-    return found
+        if windows and windows[-1][1] + 1 == begin:
+            begin = windows.pop()[0]
+        windows.append((begin, end))
+    return windows
 
 
-class Asked:
+class HashedPredicate:
     """A predicate over columns, as something that can be kept: predicates have no hash."""
 
     def __init__(self, columns: AnswerColumns, predicate: pc.Expression) -> None:
@@ -336,19 +336,19 @@ class Asked:
         return hash(self._key)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Asked) and self._key == other._key
+        return isinstance(other, HashedPredicate) and self._key == other._key
 
 
 @lru_cache(maxsize=256)
-def is_implied(asked: Asked, first: int, last: int) -> bool:
-    """Whether a predicate is true in all rows between two index values."""
+def is_implied(asked: HashedPredicate, first: int, last: int) -> bool:
+    """Return whether a predicate is true in all rows between two index values."""
     guarantee = index_guarantee(asked.columns, (first, last))
     return not satisfiable(~asked.predicate, [guarantee], asked.columns.arrow)
 
 
 @lru_cache(maxsize=256)
-def hull_of(asked: Asked, first: int, last: int) -> tuple[int, int] | None:
-    """The first and the last index value between two at which a predicate can hold; None where it cannot."""
+def hull_of(asked: HashedPredicate, first: int, last: int) -> tuple[int, int] | None:
+    """Return the first and the last index value between two at which a predicate can hold, or None."""
 
     def can_hold(begin: int, end: int) -> bool:
         guarantee = index_guarantee(asked.columns, (begin, end))

@@ -20,7 +20,7 @@ from ..optimisation import ChunkReferences
 from ..recordings import RecordingEntry, RecordingsFolder, entries_in, times_in
 from ..rrd import ChunkTable, OpenFiles, Times
 from ..task_context import TaskContext, find
-from .chunk_rows import ChunkRows, LayerRows, ReadRows, ToldRows
+from .chunk_rows import ChunkRows, LayerRows, ReadRows, RecordedRows
 from .events import SegmentEvents, StaticValues
 from .query import AnswerColumns, Integers, Key, Mask, SegmentFigures
 from .rows import SegmentRows, StaticColumns, within
@@ -36,7 +36,7 @@ class LayerChunks(Protocol):
         ...
 
     def read(self, rows: Integers) -> Iterable[ChunkData]:
-        """The chunks of some rows, in that order, each when it is asked for. Raises ``ReadError``."""
+        """Yield the chunks of some rows, in that order, each read when it is taken. Raises ``ReadError``."""
         ...
 
 
@@ -63,8 +63,8 @@ class SegmentSource(Protocol):
         ...
 
     def times(self) -> Sequence[Times | None]:
-        """The times of the chunks of each layer of :meth:`references`; None where they were not made. Raises
-        ``ReadError``.
+        """Return the times of the chunks of each layer of :meth:`references`; None for a layer without recorded times.
+        Raises ``ReadError``.
         """
         ...
 
@@ -77,7 +77,7 @@ def _folder_of(store: str) -> RecordingsFolder:
 
 @dataclass(frozen=True)
 class StoreSource:
-    """A segment of a store: ``store`` is the place of that, ``layers`` are entries of the version that is pinned."""
+    """A segment of a store: ``store`` is its location, ``layers`` are entries of the pinned version."""
 
     store: str
     layers: tuple[RecordingEntry, ...]
@@ -125,16 +125,16 @@ class LazySource(StoreSource):
     @property
     def stored_bytes(self) -> int:
         """The bytes of all chunks."""
-        found: int = vars(self)["_stored_bytes"]
-        return found
+        stored_bytes: int = vars(self)["_stored_bytes"]
+        return stored_bytes
 
     def __getattr__(self, name: str) -> Any:
         if name != "layers":
             raise AttributeError(name)
-        known = vars(self)
-        first, stop = known["_range"]
-        known["layers"] = tuple(entries_in(known["_rows"].slice(first, stop - first).to_batches()))
-        return known["layers"]
+        fields = vars(self)
+        first, stop = fields["_range"]
+        fields["layers"] = tuple(entries_in(fields["_rows"].slice(first, stop - first).to_batches()))
+        return fields["layers"]
 
 
 @contextmanager
@@ -148,7 +148,7 @@ def segment_named(segment_id: str) -> Iterator[None]:
 
 
 class NamedLayer:
-    """A layer that knows its name and its segment, which its errors say."""
+    """A layer with its name and its segment, for errors."""
 
     def __init__(self, layer: LayerChunks, segment_id: str, name: str) -> None:
         self.table = layer.table
@@ -184,13 +184,13 @@ class OpenSegment:
         return ChunkRows(self.load, self.unlike, self._sizes, [*self._layer_rows(numbers, index), *others])
 
     def _layer_rows(self, numbers: Integers, index: str | None) -> list[LayerRows]:
-        found: list[LayerRows] = []
+        layer_rows: list[LayerRows] = []
         read: list[Integers] = []
 
         def add_read() -> None:
             if read:
                 some = np.concatenate(read)
-                found.append(ReadRows(some, self.load(some), index))
+                layer_rows.append(ReadRows(some, self.load(some), index))
                 read.clear()
 
         for layer, times, (first, stop) in zip(self._layers, self._times, self._bounds, strict=True):
@@ -199,9 +199,9 @@ class OpenSegment:
                 read.append(some)
             elif len(some) and times is not None:
                 add_read()
-                found.append(ToldRows(times, layer.table, first, some, index))
+                layer_rows.append(RecordedRows(times, layer.table, first, some, index))
         add_read()
-        return found
+        return layer_rows
 
     def load(self, numbers: Integers) -> list[ChunkData]:
         """These chunks; those that are not there yet are read, in the order of their files. Raises ``ReadError``."""
@@ -234,7 +234,7 @@ class OpenSegment:
         )
 
     def keep(self, numbers: Integers) -> None:
-        """Let all chunks go but these, and of times what tells of others."""
+        """Drop all chunks but these, and the times of the others."""
         self._chunks = {number: self._chunks[number] for number in numbers.tolist() if number in self._chunks}
         for times, (first, stop) in zip(self._times, self._bounds, strict=True):
             if times is not None:
@@ -264,17 +264,17 @@ _ROW_BYTES: Final = 48
 
 @dataclass(frozen=True)
 class QueriedSegment:
-    """A segment, or a piece of one, and what is asked of it. It pickles.
+    """A segment, or a piece of one, with its query. It pickles.
 
-    ``source`` has its chunks. ``there`` are the components that the segment has, and ``span`` is the first and the last
-    value of the index in it, where it has some. A piece has the rows whose index values are in ``window``, both ends
+    ``source`` has its chunks. ``component_keys`` are the components of the segment. ``span`` is the first and the last
+    value of its index, or None if it has none. A piece has the rows with index values in ``window``, both ends
     included.
     """
 
     source: SegmentSource
     segment_id: str
     columns: AnswerColumns
-    there: Collection[Key]
+    component_keys: Collection[Key]
     span: tuple[int, int] | None
     window: tuple[int, int] | None = None
 
@@ -285,17 +285,17 @@ class QueriedSegment:
 
     @property
     def given(self) -> Integers | None:
-        """The index values that rows are wanted for, where some are given."""
+        """The given index values within the segment, or None if the query gives none."""
         values = self.columns.query.values
         if values is None:
             return None
         clips = self.columns.query.semantics.clips_values
-        found = values.of_segment(self.segment_id, (self.span or (1, 0)) if clips else None)
-        return found if self.window is None else within(found, self.window)
+        given = values.of_segment(self.segment_id, (self.span or (1, 0)) if clips else None)
+        return given if self.window is None else within(given, self.window)
 
     @property
     def bounds(self) -> tuple[int, int] | None:
-        """The first and the last index value that a row can have; None where there is none, or no index."""
+        """The first and the last possible index value of a row; None without rows or an index."""
         given = self.given
         if given is not None:
             return (int(given[0]), int(given[-1])) if len(given) else None
@@ -309,7 +309,7 @@ class QueriedSegment:
         """Whether there can be any row, as far as that is known without a chunk."""
         deciding = self.columns.query.rows.component
         keys = ((c.entity_path, c.component) for c in self.columns.visible)
-        shows = any(key in self.there and deciding in (None, key) for key in keys)
+        shows = any(key in self.component_keys and deciding in (None, key) for key in keys)
         if self.columns.query.index is None:
             return shows
         return self.bounds is not None and (shows or self.given is not None)
@@ -326,8 +326,8 @@ class QueriedSegment:
         pieces = _cut(windows, chunks.cuts(chunks.needed(windows, self.given), sizes_of(layers), budget_bytes))
         if len(pieces) == 1:
             return [self]
-        found = [replace(self, window=window) for (window,) in pieces]
-        return [piece for piece in found if piece.may_have_rows] or [self]
+        segments = [replace(self, window=window) for (window,) in pieces]
+        return [piece for piece in segments if piece.may_have_rows] or [self]
 
     def batches(
         self, names: Sequence[str] | None = None, predicate: pc.Expression | None = None
@@ -383,7 +383,9 @@ class QueriedSegment:
     ) -> SegmentRows:
         index = columns.query.index
         assert index is not None
-        events = SegmentEvents(opened.rows(needed, index), static.values, columns.visible, index, self.there, chunks)
+        events = SegmentEvents(
+            opened.rows(needed, index), static.values, columns.visible, index, self.component_keys, chunks
+        )
         return SegmentRows(columns, self.segment_id, static, events, given=given, windows=windows)
 
     def plan(self, columns: AnswerColumns, predicate: pc.Expression | None) -> None:
@@ -405,7 +407,7 @@ class QueriedSegment:
     def needed(
         self, columns: AnswerColumns, predicate: pc.Expression | None
     ) -> tuple[Windows, list[tuple[LayerChunks, Integers]]]:
-        """The ranges of the index that rows can be in, and the chunks that are needed for them: rows of layers."""
+        """Return the ranges of the index in which rows can be, and the layers' rows of the needed chunks."""
         layers, chunks, windows, needed = self._planned(columns, predicate)
         rows = chunks.by_layer(needed)
         return windows, [(layer, some) for layer, some in zip(layers, rows, strict=True) if len(some)]
@@ -435,10 +437,10 @@ class _Plan(NamedTuple):
 
 
 def saves(layers: Sequence[LayerChunks], wanted: Mask, needed: Integers, *, is_asked: bool) -> bool:
-    """Whether times of layers save so many bytes that it is quicker to read them, too.
+    """Return whether times of layers save so many bytes that it is quicker to read them, too.
 
-    ``wanted`` are the chunks whose values may be asked for, ``needed`` those that have to do with the rows. With
-    ``is_asked`` it depends on the times, too, which values are asked for.
+    ``wanted`` are the chunks with possibly requested values, ``needed`` those relevant to the rows. With ``is_asked``,
+    the times decide, too, which values are read.
     """
     sizes = sizes_of(layers)
     total = int(sizes[needed].sum())
@@ -447,15 +449,15 @@ def saves(layers: Sequence[LayerChunks], wanted: Mask, needed: Integers, *, is_a
 
 
 def _cut(windows: Windows, cuts: Sequence[int]) -> list[list[tuple[int, int]]]:
-    """The windows in groups that are divided by cuts, at each of which one begins.
+    """Divide the windows into groups; one begins at each cut.
 
     >>> _cut([(0, 5), (8, 9)], [3, 9])
     [[(0, 2)], [(3, 5), (8, 8)], [(9, 9)]]
     """
     ends = [cut - 1 for cut in cuts] + [_ALL[1]]
-    found = []
+    groups = []
     for first, last in zip([_ALL[0], *cuts], ends, strict=True):
         group = [(max(begin, first), min(end, last)) for begin, end in windows if begin <= last and end >= first]
         if group:
-            found.append(group)
-    return found
+            groups.append(group)
+    return groups

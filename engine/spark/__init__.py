@@ -1,4 +1,4 @@
-"""Spark's session: a JVM that starts quickly, workers that are ready, jobs that a signal cancels; nothing of chunks.
+"""Spark's session: a JVM that starts quickly, warm workers, jobs that a signal cancels; nothing about chunks.
 
 The one place that knows private state of pyspark. The names below are loaded when they are first used.
 """

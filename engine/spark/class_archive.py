@@ -54,8 +54,8 @@ def _own_folder() -> Path:
     folder = Path(tempfile.gettempdir()) / f"chunkmill-{os.getuid()}"
     with contextlib.suppress(OSError):
         folder.mkdir(0o700)
-    there = folder.lstat()
-    is_own = stat.S_ISDIR(there.st_mode) and there.st_uid == os.getuid() and not there.st_mode & 0o022
+    status = folder.lstat()
+    is_own = stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid() and not status.st_mode & 0o022
     return folder if is_own else Path(tempfile.mkdtemp(prefix="chunkmill-"))
 
 
@@ -197,7 +197,7 @@ def _flush(file: Path) -> None:
 
 @contextlib.contextmanager
 def _alone(lock: Path) -> Iterator[bool]:
-    """Whether this process, and no other, holds the lock file; False where the folder cannot be written."""
+    """Yield whether only this process holds the lock file; False if the folder cannot be written."""
     import fcntl
 
     try:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class Connection(NamedTuple):
-    """The TCP port (of the loopback address) at which the JVM's gateway listens, and the secret that it asks for."""
+    """The TCP port (of the loopback address) of the JVM's gateway, and its secret."""
 
     port: int
     secret: str
@@ -82,7 +82,7 @@ def attach(connection: Connection, python: str | None) -> SparkSession:
 
 
 def _log_in(user: str) -> None:
-    """Tell Hadoop in the JVM who the user is: it asks the system, and fails where that has no name to give."""
+    """Pass the user's name to Hadoop in the JVM: it asks the system, and fails if that has none."""
     from pyspark import SparkContext
 
     SparkContext._ensure_initialized()
@@ -104,11 +104,11 @@ def rooms_of(session: SparkSession, master: str) -> list[WorkerRoom]:
     jvm: Any = session._jvm
     host, _, port = master.removeprefix("spark://").split(",")[0].rpartition(":")
     address = jvm.org.apache.spark.rpc.RpcAddress(host, int(port))
-    # Not by SparkEnv: Py4J fails on that class, of which one method needs a library that is not there.
+    # Not by SparkEnv: Py4J fails on that class, as one of its methods needs a missing library.
     endpoint = session._sc._jsc.sc().schedulerBackend().rpcEnv().setupEndpointRef(address, "Master")
     question = _scala_object(jvm, "org.apache.spark.deploy.DeployMessages$RequestMasterState$")
     state = endpoint.askSync(question, _scala_object(jvm, "scala.reflect.ClassTag$").Any())
-    return [WorkerRoom(one.host(), one.coresFree(), one.memoryFree()) for one in state.workers()]
+    return [WorkerRoom(worker.host(), worker.coresFree(), worker.memoryFree()) for worker in state.workers()]
 
 
 def use_python(session: SparkSession, python: str, seconds: float) -> bool:
@@ -139,7 +139,7 @@ def _scala_object(jvm: Any, name: str) -> Any:
 
 
 def detach(session: SparkSession | None) -> None:
-    """Forget the JVM, which may be gone already, so that the next session starts another.
+    """Forget the JVM, which may have ended already. The next session starts another.
 
     pyspark's own ``stop`` asks the JVM in several calls and then waits half a second for its accumulator server.
     """
@@ -165,19 +165,19 @@ def detach(session: SparkSession | None) -> None:
 
 
 def is_stopped(session: SparkSession) -> bool:
-    """Whether somebody has stopped the session."""
+    """Return whether somebody has stopped the session."""
     context = getattr(session, "_sc", None)
     return context._jsc is None if context is not None else bool(getattr(session, "is_stopped", False))
 
 
-def share_a_context(one: SparkSession, other: SparkSession) -> bool:
-    """Whether two sessions are one, or run in one Spark application."""
-    context = getattr(one, "_sc", None)
-    return one is other or (context is not None and context is getattr(other, "_sc", None))
+def share_a_context(session: SparkSession, other: SparkSession) -> bool:
+    """Return whether two sessions are one, or run in one Spark application."""
+    context = getattr(session, "_sc", None)
+    return session is other or (context is not None and context is getattr(other, "_sc", None))
 
 
 def launched_process() -> subprocess.Popen[bytes] | None:
-    """The process that pyspark's own launcher has started, if any."""
+    """Return the process that pyspark's own launcher has started, or None."""
     from pyspark import SparkContext
 
     process: subprocess.Popen[bytes] | None = getattr(SparkContext._gateway, "proc", None)
@@ -202,7 +202,7 @@ def cancel_jobs() -> None:
 def leave_connection() -> None:
     """Have this thread talk to the JVM over a new connection.
 
-    An exception that breaks a call leaves its answer behind, which the next call would take for its own.
+    An exception that breaks a call leaves its answer behind, and the next call would take it for its own.
     """
     module = sys.modules.get("pyspark.core.context")
     gateway = None if module is None else module.SparkContext._gateway
@@ -287,7 +287,7 @@ def environment(settings: Mapping[str, str]) -> Iterator[None]:
 
 
 def in_task() -> bool:
-    """Whether this is a worker of Spark's that runs a task."""
+    """Return whether this is a worker of Spark's that runs a task."""
     return _task_context() is not None
 
 
@@ -398,7 +398,7 @@ def keeping_interrupt() -> Iterator[None]:
 
 
 def note_signal() -> None:
-    """Say that a signal was answered elsewhere, so that its echo is not taken for another."""
+    """Note that a signal was handled elsewhere, so that its echo is not taken for another."""
     _State.received_at, _State.raised = time.monotonic(), None
 
 
@@ -413,7 +413,7 @@ def signal_since(moment: float) -> BaseException | None:
 
 @contextlib.contextmanager
 def waiting_for_jobs() -> Iterator[None]:
-    """Have the jobs of Spark cancelled, after a signal, for as long as this block takes."""
+    """Cancel the jobs of Spark on a signal during this block."""
     wait = object() if threading.current_thread() is threading.main_thread() else None
     _State.waits |= {wait} - {None}
     try:

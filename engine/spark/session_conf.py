@@ -1,10 +1,10 @@
 """Spark's settings for the sessions that chunkmill makes: lean ones, and over them whatever the user asks for.
 
-Payloads stay in the Python tasks, so the JVM only plans small stages and carries headers. The defaults below leave
-out what costs start-up time and serves nobody here: the web UI, code generation (Janino is loaded for it), adaptive
+Payloads stay in the Python tasks, so the JVM only plans small stages and carries headers. The defaults below leave out
+what costs start-up time and serves nobody here: the web UI, code generation (Janino is loaded for it), adaptive
 re-planning, the C2 compiler, a parallel garbage collector. All garbage is collected every five minutes, not every
-thirty: that takes a fifth of a second, and keeps what a JVM that runs for weeks takes close to what it holds.
-Batches of Arrow have 8 MiB, not 64: rows of 64 kB reach the tasks in half of the time (benchmarks/table_writes.py).
+thirty: that takes a fifth of a second, and keeps a JVM that runs for weeks close to the memory that it uses. Batches of
+Arrow have 8 MiB, not 64: rows of 64 kB reach the tasks in half of the time (benchmarks/table_writes.py).
 """
 
 from __future__ import annotations
@@ -58,17 +58,19 @@ def wanted_master(master: str | None, conf: Mapping[str, str] | None) -> str:
 
 
 def is_local(master: str) -> bool:
-    """Whether driver and workers are on this machine, in one JVM."""
+    """Return whether driver and workers are on this machine, in one JVM."""
     return re.fullmatch(r"local(\[.*\])?", master) is not None
 
 
 def runs_here(master: str) -> bool:
-    """Whether the workers are on this machine: in one JVM, or in several that Spark starts (``local-cluster[…]``)."""
+    """Return whether the workers are on this machine: in one JVM, or in several that Spark starts
+    (``local-cluster[…]``).
+    """
     return is_local(master) or re.fullmatch(r"local-cluster\[.*\]", master) is not None
 
 
 def starts_directly(master: str) -> bool:
-    """Whether the JVM can be started here without Spark's launcher scripts.
+    """Return whether the JVM can be started here without Spark's launcher scripts.
 
     They are left out for local and standalone masters, unless the user has told them something that only they
     understand (``PYSPARK_SUBMIT_ARGS``, another ``SPARK_HOME``, a ``spark-env.sh``).
@@ -109,7 +111,7 @@ def session_conf(master: str, conf: Mapping[str, str] | None, folder: Path) -> d
 def _sockets(folder: Path) -> dict[str, str]:
     """Let the JVM and its Python workers talk through sockets in the session's folder, which is ours alone.
 
-    Through TCP, Spark's default, a task that does nothing takes 50 ms, 40 of which both sides wait for each other.
+    Through TCP, Spark's default, an empty task takes 50 ms; for 40 ms of these both sides wait for each other.
     """
     if os.name != "posix" or len(os.fsencode(folder)) > _LONGEST_SOCKET_FOLDER:
         return {}
@@ -142,7 +144,7 @@ def worker_path() -> str:
 
 
 def is_nameless() -> bool:
-    """Whether the user has a number alone, as in a container: no name, and no home that Java knows."""
+    """Return whether the user has a number alone, as in a container: no name, and no home that Java knows."""
     if os.name != "posix":
         return False
     import pwd
@@ -155,7 +157,7 @@ def is_nameless() -> bool:
 
 
 def user_environment() -> dict[str, str]:
-    """The environment variables without which Spark does not start for a user who has no name."""
+    """Return the environment variables that Spark needs to start for a user without a name."""
     names = ("SPARK_USER", "HADOOP_USER_NAME") if is_nameless() else ()
     return {name: str(os.getuid()) for name in names if not os.environ.get(name)}
 
@@ -167,10 +169,10 @@ def user_options(folder: Path) -> list[str]:
 
 def _jvm_size(key: str, conf: Mapping[str, str]) -> str:
     """Spark's size notation (``512m``, ``2g``, ``2gb``; a bare number is MiB) in the JVM's."""
-    found = re.fullmatch(r"\s*(\d+)\s*([kmgt]?)b?\s*", conf[key].lower())
-    if found is None:
+    match = re.fullmatch(r"\s*(\d+)\s*([kmgt]?)b?\s*", conf[key].lower())
+    if match is None:
         raise SessionStartError(f"{key}={conf[key]} is not a size", hint="Write it like 512m or 2g.")
-    return f"{found.group(1)}{found.group(2) or 'm'}"
+    return f"{match.group(1)}{match.group(2) or 'm'}"
 
 
 def _conf_folders() -> list[Path]:
@@ -188,7 +190,7 @@ def _conf_files() -> dict[str, str]:
         except (OSError, UnicodeDecodeError):
             continue
         for line in text.splitlines():
-            found = re.match(r"\s*(spark\.[^\s=:]+)\s*[=:\s]\s*(.*?)\s*$", line)
-            if found:
-                settings[found.group(1)] = found.group(2)
+            match = re.match(r"\s*(spark\.[^\s=:]+)\s*[=:\s]\s*(.*?)\s*$", line)
+            if match:
+                settings[match.group(1)] = match.group(2)
     return settings

@@ -1,4 +1,4 @@
-"""Values as Spark's columns: the types that Spark lacks, and what stands for them.
+"""Values as Spark's columns: types that Spark lacks, and their substitutes.
 
 ==============================================  ==================================================================
 Arrow                                           Spark
@@ -18,7 +18,7 @@ unions, structs without fields, wide decimals   string, as JSON
 what is null throughout                         string, null
 ==============================================  ==================================================================
 
-With nanoseconds asked for, timestamps (since 1970, UTC) and durations are bigint, with nothing lost.
+With ``nanoseconds``, timestamps (since 1970, UTC) and durations are bigint, with nothing lost.
 """
 
 from __future__ import annotations

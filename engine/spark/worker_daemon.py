@@ -1,4 +1,4 @@
-"""The daemon that Spark's Python workers fork from, with everything that a task needs imported before the fork.
+"""The daemon from which Spark's Python workers fork, with the imports of every task done before the fork.
 
 Spark starts it as ``python -m chunkmill.engine.spark.worker_daemon pyspark.worker``. A worker then begins with
 its modules in memory, shared with all others, instead of importing them itself, one after another for each core.
@@ -6,11 +6,11 @@ its modules in memory, shared with all others, instead of importing them itself,
 Nothing here may start a thread: a fork copies only the one that forks. pyarrow's allocator and numpy's BLAS would
 start theirs on import and are told not to; pyarrow's pools start with the first computation, in the worker.
 
-Spark starts the daemon with its first task, and waits for it. So one stands by: started beside the JVM, its imports
-done when Spark asks. What Spark starts is then a small process that hands its standard streams and its environment
-over a Unix socket to the one that stands by, which becomes the daemon. Where none stands by (a cluster, a second
-daemon, one that has died) the small process does the work itself. The two live and die together: the daemon ends when
-Spark closes its standard input, the small process when the daemon has closed the socket.
+Spark starts the daemon with its first task, and waits for it. So one is on standby: started beside the JVM, its imports
+done when Spark asks. Spark then starts a small process that hands its standard streams and its environment over a Unix
+socket to the standby process, and this becomes the daemon. Without one (a cluster, a second daemon, one that has died)
+the small process does the work itself. The two live and die together: the daemon ends when Spark closes its standard
+input, the small process when the daemon has closed the socket.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ _STREAMS = (0, 1, 2)
 
 
 def start_standby(module: str, path: str, where: Path) -> subprocess.Popen[bytes]:
-    """Start a process that stands by.
+    """Start a standby process.
 
     Parameters
     ----------
@@ -98,7 +98,7 @@ def start_standby(module: str, path: str, where: Path) -> subprocess.Popen[bytes
 
 
 def end_standby(process: subprocess.Popen[bytes]) -> None:
-    """End it, whether it still stands by or has become the daemon, then with all its workers; and wait."""
+    """End the process, on standby or as the daemon with all its workers, and wait."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
@@ -107,7 +107,7 @@ def end_standby(process: subprocess.Popen[bytes]) -> None:
 
 
 def take_over(listener_number: int) -> bool:
-    """Wait in the process that stands by, and become the daemon that Spark has asked for; False when nobody asks.
+    """Wait on standby, and become the daemon on Spark's request; return False if none comes.
 
     The driver holds the other end of our standard input: when that ends first, so do we.
     """
@@ -133,13 +133,13 @@ def take_over(listener_number: int) -> bool:
     sys.argv[1:] = request["arguments"]
     os.chdir(request["folder"])
     asker.sendall(os.getpid().to_bytes(4, "big"))
-    # The socket stays open, and tells by its end that this process has ended.
+    # The socket stays open: its end shows that this process has ended.
     asker.detach()
     return True
 
 
 def hand_over() -> bool:
-    """Make the process that stands by the daemon, and wait as long as it lives; False where none stands by."""
+    """Make the standby process the daemon, and wait until it ends; return False without one."""
     where = os.environ.pop(STANDBY_VARIABLE, None)
     if where is None:
         return False
@@ -190,7 +190,7 @@ def _exactly(stream: socket.socket, size: int) -> bytes:
 
 
 class Worker(Protocol):
-    """The function that serves tasks that come through a socket, until it is told to end."""
+    """The function that serves tasks from a socket until it gets the command to end."""
 
     def __call__(self, sock: socket.socket, authenticated: bool) -> int:
         """Its exit code."""
@@ -198,7 +198,7 @@ class Worker(Protocol):
 
 
 def import_ahead() -> None:
-    """Import what every task needs; a module that is not there, or that fails, is left to the task that wants it."""
+    """Import the modules of every task; a missing or failing one is left to the task that needs it."""
     for key, value in _QUIET_IMPORTS.items():
         os.environ.setdefault(key, value)
     keep_freed_memory()
@@ -214,7 +214,7 @@ def import_ahead() -> None:
 
 
 def die_with_the_daemon() -> None:
-    """Have the system kill this worker when its daemon is gone, which may be killed before it can tell its workers.
+    """Have the system kill this worker when its daemon ends: a killed daemon cannot end its workers.
 
     One that sleeps in a user's function would outlive the run.
     """
@@ -223,9 +223,9 @@ def die_with_the_daemon() -> None:
 
 
 def ending_quietly(worker: Worker) -> Worker:
-    """A worker that ends when Spark has closed its socket, as it does to one that had nothing to do for a minute.
+    """Wrap a worker so that it ends quietly when Spark closes its socket, as it does after a minute without work.
 
-    pyspark's own tries to tell Spark why it ends, and prints a traceback, as nobody is there any more.
+    pyspark's own tries to report its end to Spark, and prints a traceback, as the other side is gone.
     """
 
     def run(sock: socket.socket, authenticated: bool) -> int:
@@ -239,7 +239,7 @@ def ending_quietly(worker: Worker) -> Worker:
 
 
 def main() -> None:
-    """Run pyspark's daemon after the imports, here or in the process that stands by."""
+    """Run pyspark's daemon after the imports, here or in the standby process."""
     if sys.argv[1:2] == ["--standby"]:
         import_ahead()
         if not take_over(int(sys.argv[2])):

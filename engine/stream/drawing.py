@@ -51,7 +51,7 @@ class Arrow:
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """Boxes, what feeds before what is fed, and the arrows between them. The last box is the sink."""
+    """Boxes in topological order, and the arrows between them. The last box is the sink."""
 
     boxes: tuple[Box, ...]
     arrows: tuple[Arrow, ...]
@@ -101,7 +101,7 @@ class Layers:
 
 
 def layers_of(graph: Graph) -> Layers:
-    """Give every box a column and a row, and every arrow its bends."""
+    """Assign every box a column and a row, and every arrow its bends."""
     column = _columns(graph)
     ways: list[tuple[int, ...]] = []
     knots = list(column)

@@ -1,7 +1,7 @@
 """Frames: what a stream's chunks say as a table of values, one row per message, for Arrow, pandas, polars and Spark.
 
 ``engine/chunk/values.py`` has the rows, and their names. Here is what of a stream becomes rows: a :class:`FrameRequest`
-is an operator in front of them, so that whatever executor runs the pipeline, only what was asked for comes back; and
+is an operator in front of them, so that with every executor only the requested data comes back; and
 :func:`value_schema` is the schema of the rows before they are read.
 """
 
@@ -49,7 +49,7 @@ Moment = int | str | datetime | timedelta | np.datetime64 | np.timedelta64
 
 
 class RowChoices(TypedDict, total=False):
-    """The keywords of :meth:`Frames.to_arrow` that say what the rows are."""
+    """The keywords of :meth:`Frames.to_arrow` for the content of rows."""
 
     index: str | None
     columns: Iterable[str] | None
@@ -62,7 +62,7 @@ class RowChoices(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class FrameRequest(Operator):
-    """The choices of a frame, checked: as an operator it leaves of a chunk only what becomes rows of that frame.
+    """The choices of a frame, checked. As an operator it keeps of a chunk only the content of that frame's rows.
 
     It keeps the rows within the times and the components, and the fields of messages, that the columns are made of;
     static chunks only where they are wanted. Rows never depend on which columns are chosen.
@@ -92,7 +92,7 @@ class FrameRequest(Operator):
 
     @property
     def names_entities(self) -> bool:
-        """Whether rows may be of several entities, so that a column has to say of which."""
+        """Whether rows may be of several entities, so that column names have to include them."""
         expressions = [] if self.contents is None else " ".join(self.contents.to_exprs()).split()
         return len(expressions) != 1 or expressions[0].endswith("/**")
 
@@ -107,7 +107,7 @@ class FrameRequest(Operator):
         return None if self.index is None else TimeBounds(self.index, self.start, self.end)
 
     def __call__(self, chunk: Chunk) -> Iterator[Chunk]:
-        """The chunks that come of ``chunk``."""
+        """Yield the chunks made from ``chunk``."""
         if chunk.is_static:
             if self.static:
                 yield self._projected(chunk)
@@ -126,10 +126,10 @@ class FrameRequest(Operator):
         return f"values({wanted})"
 
     def known(self, columns: Schema, singles: frozenset[Origin] | None) -> tuple[Schema, frozenset[Origin]] | None:
-        """The columns that a source tells of, and those of one value a row; None where they are not all that is needed.
+        """Return the columns that a source knows, and those with one value a row; None if they are not sufficient.
 
-        That is, for static data; and without ``singles``, unless all columns wanted are of messages, which are one a
-        row, or it was said what lists are to be.
+        That is, for static data; and without ``singles``, unless all wanted columns are of messages (one a row), or the
+        treatment of lists is given.
         """
         if self.static:
             return None
@@ -156,24 +156,24 @@ class FrameRequest(Operator):
             singles = frozenset(
                 () if self.lists else ((c.entity_path, c.component) for c in columns.component_columns())
             )
-        known = ValueSchema.of(columns, singles, entities=self.names_entities, flatten=self.flatten)
-        chosen = [c.name for c in known.columns] if self.columns is None else self.columns
+        whole = ValueSchema.of(columns, singles, entities=self.names_entities, flatten=self.flatten)
+        chosen = [c.name for c in whole.columns] if self.columns is None else self.columns
         if self.index is None:
-            return known.select(chosen)
-        index = known.timeline(self.index).name
+            return whole.select(chosen)
+        index = whole.timeline(self.index).name
         first = next((name for name in chosen if timeline_called(name, [index]) is not None), index)
-        return known.select(dict.fromkeys([first, *chosen]))
+        return whole.select(dict.fromkeys([first, *chosen]))
 
-    def table(self, chunks: Iterable[Chunk], known: ValueSchema | None = None) -> pa.Table:
+    def table(self, chunks: Iterable[Chunk], value_schema: ValueSchema | None = None) -> pa.Table:
         """The rows of chunks that have come through this operator: ordered by the index, else as they come."""
         data = [chunk.data for chunk in chunks]
-        schema = self.schema(*columns_of(data)) if known is None else known
+        schema = self.schema(*columns_of(data)) if value_schema is None else value_schema
         bounds = None if self.index is None else TimeBounds(self.index)
         table = pa.Table.from_batches(schema.batches(data, bounds), schema.arrow)
         return table if self.index is None else _sorted(table, schema.columns[0].name)
 
     def warn_of_no_rows(self, table: pa.Table) -> None:
-        """Warn (``ReadWarning``) where no row is within the times that were given."""
+        """Warn (``ReadWarning``) if no row is within the given times."""
         if not table.num_rows and self._times:
             warnings.warn(f"no row is{self._times} on timeline {self.index!r}", ReadWarning, stacklevel=4)
 
@@ -187,13 +187,13 @@ class FrameRequest(Operator):
         """The error where there is nothing a column could be made of."""
         if self.contents is None:
             return UsageError(f"the stream has nothing that has rows{self._times}", hint=_HINT)
-        known = entities()
-        near = f"{self.contents.nearest(known)} " if known and not any(map(self.contents.matches, known)) else ""
+        paths = entities()
+        near = f"{self.contents.nearest(paths)} " if paths and not any(map(self.contents.matches, paths)) else ""
         what = f"nothing on {' '.join(self.contents.to_exprs())}"
         return UsageError(f"the stream has {what} that has rows{self._times}", hint=f"{near}{_HINT}")
 
     def _overlaps(self, chunk: Chunk) -> bool:
-        """Whether a chunk may have rows within the times, by its header."""
+        """Return whether a chunk may have rows within the times, by its header."""
         line = None if self.index is None else timeline_called(self.index, chunk.timeline_names)
         if line is None:
             return True
@@ -241,7 +241,7 @@ def tick_of(argument: str, value: Moment | None) -> int | None:
 
 
 class FrameChoices(RowChoices, total=False):
-    """The keywords of :meth:`Frames.to_arrow`, which all that make frames take."""
+    """The keywords of :meth:`Frames.to_arrow` that all methods for frames take."""
 
     executor: str | None
     master: str | None

@@ -58,8 +58,8 @@ from .plan import (
     is_frame,
     known_columns,
     known_entities,
+    needs_no_task,
     rows_in,
-    stays_here,
     unrolled,
     warn_of_nothing,
     within_contents,
@@ -121,8 +121,8 @@ class LazyChunkStream(Frames):
     def from_iter(chunks: Iterable[Chunk]) -> LazyChunkStream:
         """A stream over existing chunks. Each terminal iterates over them again; a consumed generator: ``UsageError``.
 
-        A generator is closed where the terminal ends, also one that was not taken to its end.
-        Under Spark the chunks are first written to the scratch folder, from where tasks read them.
+        A generator is closed when the terminal ends, even if it is not exhausted. Under Spark the chunks are first
+        written to the scratch folder, from where tasks read them.
         """
         return LazyChunkStream(SourceNode(IteratedSource(chunks)))
 
@@ -224,12 +224,12 @@ class LazyChunkStream(Frames):
     ) -> LazyChunkStream:
         """Apply one lens or several to each chunk.
 
-        ``output_mode`` says what becomes of chunks and columns that no lens matches: ``"drop_unmatched"`` (only what
-        lenses made), ``"forward_unmatched"`` (and what none matched), ``"forward_all"`` (and the originals). Entities
-        that ``content`` does not match pass unchanged. With ``on_error="skip"`` a chunk on which a lens fails is left
-        out and logged, with ``"raise"`` the run fails with entity, component, selector and chunk; with
-        ``"quarantine"`` the chunk and its error become a row of the Lance table at ``quarantine``, once the run has
-        succeeded, and the rest goes through.
+        ``output_mode`` decides about chunks and columns that no lens matches: ``"drop_unmatched"`` (only what lenses
+        made), ``"forward_unmatched"`` (and what none matched), ``"forward_all"`` (and the originals). Entities that
+        ``content`` does not match pass unchanged. With ``on_error="skip"`` a chunk on which a lens fails is left out
+        and logged, with ``"raise"`` the run fails with entity, component, selector and chunk; with ``"quarantine"`` the
+        chunk and its error become a row of the Lance table at ``quarantine``, once the run has succeeded, and the rest
+        goes through.
         """
         entities = None if content is None else content_filter(content)
         table = None if quarantine is None else QuarantineTable.at(quarantine)
@@ -261,14 +261,14 @@ class LazyChunkStream(Frames):
         Chunks that are only selected from a list or tuple given to :meth:`from_iter` are the same objects.
         """
         chosen = executor_of(executor, self._live_node())
-        if chosen == "inline" or stays_here(self._live_node()):
+        if chosen == "inline" or needs_no_task(self._live_node()):
             with progress_shown(progress, "to_chunks") as listener:
                 return list(inline_chunks(self._plan("inline"), listener))
         with self._ready(chosen, master, progress, "to_chunks") as (plan, options):
             return collect_chunks(plan, options)
 
     def __iter__(self) -> Iterator[Chunk]:
-        if executor_of(None, self._live_node()) == "inline" or stays_here(self._live_node()):
+        if executor_of(None, self._live_node()) == "inline" or needs_no_task(self._live_node()):
             return inline_chunks(self._plan("inline"))
         plan = compile_plan(self._live_node(), travelling_in_pieces)
         warn_of_nothing(plan)
@@ -320,7 +320,7 @@ class LazyChunkStream(Frames):
         master: str | None = None,
         progress: Progress = None,
     ) -> RunReport:
-        """Run the pipeline into a :class:`~chunkmill.engine.execution.Sink`, which says what it guarantees."""
+        """Run the pipeline into a :class:`~chunkmill.engine.execution.Sink`, whose class states its guarantees."""
         with self._ready(executor, master, progress, type(sink).__name__) as (plan, options):
             return write_to(sink, plan, options)
 
@@ -386,10 +386,10 @@ class LazyChunkStream(Frames):
             if payload or into is not None:
                 raise UsageError("rows of values contain no chunks", hint="Leave out `payload` and `into`.")
             request = FrameRequest.of(contents, **choices)
-            work, known = task_plan(framed(self, request)), value_schema(self, request)
+            work, schema = task_plan(framed(self, request)), value_schema(self, request)
             warn_of_nothing(work)
             session = spark or terminal("get_session")()
-            return cast("DataFrame", terminal("value_frame")(work, known, request.bounds, session))
+            return cast("DataFrame", terminal("value_frame")(work, schema, request.bounds, session))
         if payload and into is not None:
             raise UsageError("a frame with payload writes no files", hint="Leave out `into` or `payload`.")
         streamed = rows_in(self._live_node())
@@ -409,8 +409,8 @@ class LazyChunkStream(Frames):
 
     def _table(self, request: FrameRequest, **run: Any) -> pa.Table:
         node = self._live_node()
-        known = known_columns(node, request)
-        schema = None if known is None else request.schema(*known, entities=lambda: known_entities(node))
+        columns = known_columns(node, request)
+        schema = None if columns is None else request.schema(*columns, entities=lambda: known_entities(node))
         chunks = framed(self, request).to_chunks(**run)
         if schema is None:
             schema = request.schema(*columns_of(c.data for c in chunks), entities=lambda: known_entities(node))
@@ -442,7 +442,7 @@ class LazyChunkStream(Frames):
     def _ready(
         self, executor: str | None, master: str | None, progress: Progress, label: str, *, runs: bool = False
     ) -> Iterator[tuple[Plan, RunOptions]]:
-        """The plan and the options of a run, whose progress is shown for as long as the block runs."""
+        """Yield the plan and the options of a run; its progress is shown during the block."""
         with progress_shown(progress, label) as listener:
             start = RunStart()
             executor = executor_of(executor, self._live_node())
@@ -528,8 +528,7 @@ class StoredChunks:
     def summary(self) -> str:
         """One line per chunk, sorted by entity: ``{entity} rows=… static=… timelines=[…] cols=[…]``.
 
-        Where headers come from an RRD's footer, components of which it says nothing, because all their rows are null,
-        are left out.
+        Headers from an RRD's footer lack the components that it omits, because all their rows are null.
         """
         return summarise_chunks(c.header for c in self._chunks)
 
@@ -604,7 +603,7 @@ class StoredChunks:
     def vacuum(self, keep: int = 1) -> int:
         """Remove what only versions older than the newest ``keep`` need; gives the bytes freed. For a kept store.
 
-        Where there is something to remove, a version is published first that has the same chunks; it is not counted.
+        If there is something to remove, a version with the same chunks is published first; it is not counted.
 
         Raises
         ------
@@ -657,8 +656,8 @@ class ChunkStore(StoredChunks):
     def open(path: str | os.PathLike[str], *, version: int | None = None) -> LazyStore:
         """Open a kept store of one recording, as it was at ``version`` (by default the newest).
 
-        Reads the manifest only; the chunks come by ascending chunk id. Raises ``SourceMissingError`` where there is no
-        store, ``ReadError`` where it is damaged, and ``UsageError`` for one of several recordings.
+        Reads the manifest only; the chunks come by ascending chunk id. Raises ``SourceMissingError`` if there is no
+        store, ``ReadError`` if it is damaged, and ``UsageError`` for one with several recordings.
         """
         return cast("LazyStore", terminal("open_recording")(path, version))
 
@@ -728,19 +727,19 @@ def value_schema(stream: LazyChunkStream, request: FrameRequest) -> ValueSchema:
 
 
 def value_columns(stream: LazyChunkStream, request: FrameRequest) -> tuple[Schema, frozenset[Origin]]:
-    """The columns of what a frame is made of, and the components of which no row has several values.
+    """Return the columns for a frame, and the components with at most one value in every row.
 
-    The stream's source says it, where it can and only filters of entities stand behind it. Otherwise the pipeline is
-    run for it, here.
+    The source gives them, if it can and only filters of entities are behind it. Otherwise the pipeline is run for it,
+    here.
     """
-    known = known_columns(sink_of(stream), request)
-    if known is not None:
-        return known
+    columns = known_columns(sink_of(stream), request)
+    if columns is not None:
+        return columns
     return columns_of(chunk.data for chunk in inline_chunks(framed(stream, request)._plan("inline")))  # noqa: SLF001
 
 
 def sink_of(stream: LazyChunkStream) -> Node:
-    """The last node of what a stream stands for. Raises ``ValueError`` where the stream has been consumed."""
+    """Return the last node of a stream. Raises ``ValueError`` if the stream has been consumed."""
     return stream._live_node()  # noqa: SLF001 (same module)
 
 
@@ -750,5 +749,5 @@ def task_plan(stream: LazyChunkStream) -> Plan:
 
 
 def single_tasks(stream: LazyChunkStream) -> list[Plan]:
-    """The tasks of a stream, each as a plan of its own, which carries what that task needs and no more."""
+    """Return each task of a stream as a plan of its own, with only the data that it needs."""
     return task_plan(stream).singles()

@@ -1,6 +1,6 @@
 """The operators of a pipeline: picklable functions of one chunk, fused into a chain; and content filters.
 
-Each takes a chunk and gives the chunks that come of it, in order. Chaining them over an iterator is the plan's work.
+Each takes a chunk and yields the chunks made from it, in order. Chaining them over an iterator is the plan's work.
 """
 
 from __future__ import annotations
@@ -91,14 +91,14 @@ class ContentFilter:
         return list(self._exprs)
 
     def matches(self, entity_path: str) -> bool:
-        """Whether the entity (canonical path) is included."""
-        known = self._known.get(entity_path)
-        if known is None:
-            known = self._known[entity_path] = self._decide(entity_path)
-        return known
+        """Return whether the entity (canonical path) is included."""
+        is_included = self._known.get(entity_path)
+        if is_included is None:
+            is_included = self._known[entity_path] = self._decide(entity_path)
+        return is_included
 
     def nearest(self, entities: Collection[str]) -> str:
-        """Suggest, of the entities that there are, those that its rules may mean.
+        """Suggest the existing entities that its rules may mean.
 
         >>> ContentFilter(["/imuu/**"]).nearest(["/imu", "/gps"])
         'Did you mean /imu?'
@@ -207,7 +207,7 @@ class Operator(ABC):
 
     @abstractmethod
     def __call__(self, chunk: Chunk) -> Iterable[Chunk]:
-        """Yield the chunks that come of ``chunk``."""
+        """Yield the chunks made from ``chunk``."""
 
     @abstractmethod
     def describe(self) -> str:
@@ -249,7 +249,7 @@ class Selection:
         return cls(None if content is None else content_filter(content), has_timeline, is_static, names)
 
     def matches(self, chunk: Chunk | ChunkKind) -> bool:
-        """Whether the chunk predicates hold."""
+        """Return whether the chunk predicates hold."""
         if self.content is not None and not self.content.matches(chunk.entity_path):
             return False
         if self.is_static is not None and chunk.is_static != self.is_static:
@@ -257,7 +257,7 @@ class Selection:
         return self.has_timeline is None or timeline_called(self.has_timeline, chunk.timeline_names) is not None
 
     def part(self, chunk: Chunk) -> tuple[Chunk | None, Chunk | None]:
-        """``chunk`` as (selected, rest); one of them is None where it would have no component.
+        """Return ``chunk`` as (selected, rest); a part without components is None.
 
         A selected slice is always a new chunk; a rest from which nothing was taken is the chunk itself.
         """
@@ -315,7 +315,7 @@ class Filter(Operator):
     has_fates = True
 
     def __call__(self, chunk: Chunk) -> Iterator[Chunk]:
-        """The chunks that come of ``chunk``."""
+        """Yield the chunks made from ``chunk``."""
         kept = self.selection.part(chunk)[self.drops]
         if kept is not None:
             yield kept
@@ -336,7 +336,7 @@ class Map(Operator):
     function: Callable[[Chunk], Chunk]
 
     def __call__(self, chunk: Chunk) -> Iterator[Chunk]:
-        """The chunks that come of ``chunk``."""
+        """Yield the chunks made from ``chunk``."""
         yield as_chunk(self.function(chunk))
 
     def describe(self) -> str:
@@ -351,12 +351,12 @@ class FlatMap(Operator):
     function: Callable[[Chunk], Iterable[Chunk]]
 
     def __call__(self, chunk: Chunk) -> Iterator[Chunk]:
-        """The chunks that come of ``chunk``."""
+        """Yield the chunks made from ``chunk``."""
         given = self.function(chunk)
         if isinstance(given, Chunk) or not isinstance(given, Iterable):
             raise TypeError(f"'{type(given).__name__}' object is not iterable")
-        for one in held(given):
-            yield as_chunk(one)
+        for item in held(given):
+            yield as_chunk(item)
 
     def describe(self) -> str:
         """One line for the plan."""
@@ -387,7 +387,7 @@ class Step:
     is_sink: bool
 
     def fate(self, kind: ChunkKind) -> tuple[Fate, tuple[int, ...]]:
-        """The step of a chain: what becomes of a chunk in it, and which steps it then goes to."""
+        """Return the fate of a chunk in this step of a chain, and the steps that it goes to next."""
         if self.selection is not None:
             selected, rest = self.selection.fates(kind)
             if Fate.LOOKED_INTO in (selected, rest):
@@ -405,7 +405,7 @@ class Chain:
     steps: tuple[Step, ...]
 
     def __call__(self, chunk: Chunk) -> Iterator[Chunk]:
-        """The chunks that come of ``chunk``."""
+        """Yield the chunks made from ``chunk``."""
         return self._flow(0, chunk)
 
     @property
@@ -415,7 +415,7 @@ class Chain:
 
     @property
     def may_pass_on(self) -> bool:
-        """Whether there are chunks of which :meth:`fate` can say something."""
+        """Whether :meth:`fate` can decide for some chunks."""
         first = [self.steps[i] for i in (*self.steps[0].feeds, *self.steps[0].feeds_rest)]
         return all(step.operator is None or step.operator.has_fates for step in first)
 
@@ -425,7 +425,7 @@ class Chain:
         return Fate.LOOKED_INTO if times is None or times > 1 else Fate(times)
 
     def _times(self, at: int, kind: ChunkKind) -> int | None:
-        """Count how often a chunk comes out as it came in; None where something looks into it."""
+        """Count how often a chunk comes out unchanged; None if a step looks into it."""
         step = self.steps[at]
         fate, fed = step.fate(kind)
         if fate is Fate.LOOKED_INTO:
@@ -459,7 +459,7 @@ class Chain:
 
 
 def applied(operator: Operator, chunk: Chunk) -> Iterator[Chunk]:
-    """The chunks that ``operator`` makes of a chunk; what it raises says which chunk that was, in a note."""
+    """Yield the chunks that ``operator`` makes of a chunk; its errors name the chunk in a note."""
     try:
         yield from operator(chunk)
     except (Exception, SystemExit) as error:

@@ -82,11 +82,11 @@ class _Kept:
     filters: tuple[Filter, ...]
 
     def __call__(self, entity_path: str) -> bool:
-        for one in self.filters:
-            selection = one.selection
+        for entity_filter in self.filters:
+            selection = entity_filter.selection
             if selection.content is None:
                 continue
-            if not one.drops:
+            if not entity_filter.drops:
                 if not selection.content.matches(entity_path):
                     return False
             elif selection == Selection(selection.content) and selection.content.matches(entity_path):
@@ -120,7 +120,7 @@ class Plan(Work):
         yield from self._fused(at, held(self.sources[at].read(split)))
 
     def over(self, chunks: Iterator[Chunk]) -> Iterator[Chunk]:
-        """The chunks that come of those given, as if its one source gave them."""
+        """Yield the chunks made from those given, as if its one source gave them."""
         return self._fused(0, chunks)
 
     def _fused(self, at: int, chunks: Iterator[Chunk]) -> Iterator[Chunk]:
@@ -149,11 +149,11 @@ class Plan(Work):
                 yield from self._fused(at, piece)
 
     def some(self, splits: Sequence[tuple[int, Split]], first: int) -> Plan:
-        """The plan of tasks over some splits, the first of which is the task of this number here."""
+        """Return the plan of tasks over some splits; ``first`` is the number of the first task in this plan."""
         return replace(self, splits=splits, ids=self.ids.after(first))
 
     def singles(self) -> list[Plan]:
-        """The tasks, each as a plan of its own, which carries what that task needs and no more."""
+        """Return each task as a plan of its own, with only the data that it needs."""
         return [self.some((split,), i) for i, split in enumerate(self.splits)]
 
     def minter(self, index: int) -> Minter:
@@ -166,13 +166,13 @@ class Plan(Work):
         return self.ids.after(len(self.splits))
 
     def whole_run(self, index: int) -> Run | None:
-        """All that task ``index`` gives, where nothing looks into it."""
+        """Return the output of task ``index`` as one run of unread messages, or None."""
         at, split = self.splits[index]
         source, chain = self.sources[at], self.chains[at]
         return source.whole_run(split, chain.fate) if source.has_runs and chain.may_pass_on else None
 
     def source_paths(self) -> set[str]:
-        """The files that the sources read, where they say so."""
+        """The files of the sources, if these know them."""
         return {path for source in self.sources for path in source.paths()}
 
 
@@ -181,7 +181,7 @@ def compile_plan(
 ) -> Plan:
     """Fuse everything between the sources and ``sink``, and divide the sources into splits.
 
-    With ``runs``, sources of which nothing but whole chunks is selected pass them on where they can.
+    With ``runs``, sources from which only whole chunks are selected pass them on unread if they can.
     """
     consumers: dict[Node, list[Node]] = defaultdict(list)
     sources: list[SourceNode] = []
@@ -217,18 +217,22 @@ def compile_plan(
 
 
 def _nothing_kept(source: Source[Any], head: tuple[Filter, ...]) -> ReadWarning | None:
-    """Say that filters of entities keep nothing of a source, where it knows its entities."""
-    filters = [one for one in head if one.selection.content is not None and not one.drops]
-    known = source.entities() if filters else None
-    if not known or any(map(_Kept(tuple(filters)), known)):
+    """Return a warning if filters of entities keep nothing of a source that knows its entities."""
+    filters = [
+        entity_filter
+        for entity_filter in head
+        if entity_filter.selection.content is not None and not entity_filter.drops
+    ]
+    entities = source.entities() if filters else None
+    if not entities or any(map(_Kept(tuple(filters)), entities)):
         return None
     content = filters[0].selection.content
     assert content is not None
-    return UnmatchedWarning(f"{source.describe()}: {filters[0].describe()} keeps nothing. {content.nearest(known)}")
+    return UnmatchedWarning(f"{source.describe()}: {filters[0].describe()} keeps nothing. {content.nearest(entities)}")
 
 
 def warn_of_nothing(plan: Plan) -> None:
-    """Warn (``ReadWarning``) of sources of which nothing is chosen."""
+    """Warn (``ReadWarning``) of sources from which nothing is selected."""
     for why in plan.nothing:
         warnings.warn(why, stacklevel=4)
 
@@ -248,7 +252,7 @@ def unrolled(plan: Plan) -> tuple[Plan, Generator[tuple[int, Split], None, None]
 
 
 def _taken(ids: RunIds, splits: Iterable[Iterable[tuple[int, Split]]]) -> Generator[tuple[int, Split], None, None]:
-    """The splits of several sources; what is minted while they are written comes before what their tasks mint."""
+    """Yield the splits of several sources. Ids minted while they are written come before those of their tasks."""
     count = 0
     for some in splits:
         for split in minting(ids.task(count), some):
@@ -279,8 +283,8 @@ def upstreams_of(node: Node) -> tuple[Node, ...]:
     return (node.upstream,)
 
 
-def stays_here(sink: Node) -> bool:
-    """Whether all that is done is to select among chunks that lists of this process hold: tasks would bring them back.
+def needs_no_task(sink: Node) -> bool:
+    """Return whether the plan only selects chunks from lists of this process: tasks would bring them back.
 
     Writing 20,000 small chunks for tasks, and taking them from there, is more than a second of work
     (``benchmarks/bench_small_chunks.py``).
@@ -304,9 +308,9 @@ def within_contents(node: Node, request: FrameRequest) -> Node:
 
 
 def known_columns(sink: Node, request: FrameRequest) -> tuple[Schema, frozenset[Origin]] | None:
-    """The columns of what a frame is made of, by the word of its source; None where only reading tells.
+    """Return the columns for a frame as its source knows them; None if they are known only after reading.
 
-    That is, where more stands between than filters of entities, or the source does not know.
+    That is the case with other operators than filters of entities between, or if the source does not know.
     """
     sink = within_contents(sink, request)
     filters: list[Filter] = []
@@ -317,24 +321,24 @@ def known_columns(sink: Node, request: FrameRequest) -> tuple[Schema, frozenset[
         sink = sink.upstream
     if not isinstance(sink, SourceNode):
         return None
-    known = sink.source.narrowed(_Kept(tuple(filters))).columns()
-    return None if known is None else request.known(*known)
+    columns = sink.source.narrowed(_Kept(tuple(filters))).columns()
+    return None if columns is None else request.known(*columns)
 
 
 def is_frame(sink: Node) -> bool:
-    """Whether a frame is made of what comes out of a node."""
+    """Return whether a frame is made of a node's output."""
     return isinstance(sink, OperatorNode) and isinstance(sink.operator, FrameRequest)
 
 
 def known_entities(sink: Node) -> list[str]:
-    """The entities that the sources of a node know, sorted: what may have been meant by one that is not there."""
+    """Return the entities that the sources of a node know, sorted, as suggestions for a missing one."""
     sources = [node.source for node in nodes_of(sink) if isinstance(node, SourceNode)]
-    known = (source.entities() or () for source in sources)
-    return sorted({entity for entities in known for entity in entities})
+    entities_of = (source.entities() or () for source in sources)
+    return sorted({entity for entities in entities_of for entity in entities})
 
 
 def nodes_of(sink: Node) -> tuple[Node, ...]:
-    """Every node that feeds ``sink``, and it itself, each once: what feeds before what is fed."""
+    """Return ``sink`` and every node upstream of it, each once, in topological order."""
     order: dict[Node, None] = {}
 
     def visit(node: Node) -> None:
@@ -348,7 +352,7 @@ def nodes_of(sink: Node) -> tuple[Node, ...]:
 
 
 def local_bytes(sinks: Iterable[Node]) -> int | None:
-    """The bytes of the files that feed some nodes; None where one is not local, or a source reads none."""
+    """Return the bytes of the files upstream of some nodes; None if one is not local, or a source reads none."""
     sources = [node.source for sink in sinks for node in nodes_of(sink) if isinstance(node, SourceNode)]
     files = [set(source.paths()) for source in sources]
     if not all(files) or any(is_url(file) for some in files for file in some):
@@ -365,7 +369,7 @@ def executor_of(given: str | None, *sinks: Node) -> str:
 
 
 def calls_functions(sink: Node) -> bool:
-    """Whether functions of the user's feed a node."""
+    """Return whether functions of the user's feed a node."""
     operators = [node.operator for node in nodes_of(sink) if isinstance(node, OperatorNode)]
     return any(isinstance(operator, Map | FlatMap) for operator in operators)
 
@@ -373,20 +377,20 @@ def calls_functions(sink: Node) -> bool:
 def _leading_selections(
     source: SourceNode, consumers: dict[Node, list[Node]]
 ) -> tuple[tuple[Filter, ...], FrameRequest | None]:
-    """The filters that stand directly behind a source, before anything that could change an entity path; and the frame
-    that is made of what they keep, if it is.
+    """Return the filters directly behind a source, before any operator that could change an entity path. Also return
+    the frame made of their output, or None.
     """
-    found: list[Filter] = []
+    filters: list[Filter] = []
     node: Node = source
     while len(consumers[node]) == 1:
         node = consumers[node][0]
         if isinstance(node, OperatorNode) and isinstance(node.operator, FrameRequest):
-            whole = all(one.selection.components is None for one in found)
-            return tuple(found), node.operator if whole else None
+            whole = all(entity_filter.selection.components is None for entity_filter in filters)
+            return tuple(filters), node.operator if whole else None
         if not isinstance(node, OperatorNode) or not isinstance(node.operator, Filter):
             break
-        found.append(node.operator)
-    return tuple(found), None
+        filters.append(node.operator)
+    return tuple(filters), None
 
 
 def _number(source: SourceNode, consumers: dict[Node, list[Node]], sink: Node) -> tuple[Step, ...]:
@@ -445,7 +449,7 @@ def _extent(source: Source[Any], splits: int, size: int) -> str:
 
 
 def _tree(node: Node, depth: int, shown: set[Node]) -> Iterator[str]:
-    """The sink first, what feeds it below, deeper; what feeds a split, where the split comes first."""
+    """Yield the sink first, its upstream nodes below and deeper. A split has its upstream nodes at its first place."""
     if node in shown:
         yield f"{'  ' * depth}{_line(node)}, as above"
         return
@@ -468,19 +472,14 @@ def _line(node: Node) -> str:
 
 
 def _decoding(sink: Node) -> str:
-    touching = sorted(set(_touching(sink)))
-    if not touching:
+    decoding = sorted({_line(node) for node in nodes_of(sink) if decodes(node)})
+    if not decoding:
         return "passed through undecoded wherever the source keeps them encoded"
-    return "decoded by " + "; ".join(touching)
-
-
-def _touching(node: Node) -> Iterator[str]:
-    """The operators that look into payloads."""
-    return (_line(one) for one in nodes_of(node) if decodes(one))
+    return "decoded by " + "; ".join(decoding)
 
 
 def decodes(node: Node) -> bool:
-    """Whether a node looks into payloads, or only at headers."""
+    """Return whether a node looks into payloads, or only at headers."""
     if isinstance(node, OperatorNode):
         operator = node.operator
         return not isinstance(operator, Filter) or operator.selection.components is not None

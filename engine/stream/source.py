@@ -56,7 +56,7 @@ class Source(ABC, Generic[S]):
     Guarantee: the chunks of all splits, in the order of :meth:`splits` and within a split in the order of
     :meth:`read`, are the source's chunks in order; the same for every run over the same bytes.
 
-    Three methods are enough. The others say what a source can do beyond that; by default, nothing.
+    Three methods are enough. The others declare further abilities of a source; by default, nothing.
     """
 
     __slots__ = ()
@@ -96,7 +96,7 @@ class Source(ABC, Generic[S]):
         return None
 
     def columns(self) -> tuple[Schema, frozenset[Origin] | None] | None:
-        """Return the columns of chunks with times, and the components of which no row has several values.
+        """Return the columns of chunks with times, and the components with at most one value in every row.
 
         None if only reading the chunks shows them.
         """
@@ -111,7 +111,7 @@ class Source(ABC, Generic[S]):
         return None
 
     def pieces(self, split: Any, fate: Callable[[ChunkKind], Fate]) -> Iterator[RunRows | Iterator[Chunk]]:  # noqa: ARG002
-        """Yield a split in order: runs of messages that are passed on, between them the chunks that are looked into.
+        """Yield a split in order: runs of unread messages, and between them the chunks to look into.
 
         Where runs are not known, all chunks, whatever becomes of them.
         """
@@ -119,7 +119,7 @@ class Source(ABC, Generic[S]):
 
     @property
     def is_held(self) -> bool:
-        """Whether the chunks are in a list or tuple, so that they take no more memory where they stay."""
+        """Whether the chunks are in a list or tuple: keeping them takes no more memory."""
         return False
 
     def spooled(self, *, whole: bool = True) -> Source[Any]:  # noqa: ARG002
@@ -130,7 +130,7 @@ class Source(ABC, Generic[S]):
         return self
 
     def spooled_pieces(self) -> tuple[Source[Any], Iterator[Split]] | None:
-        """Return a source that tasks can read, and its splits, which are written as they are taken.
+        """Return a source that tasks can read, and its splits, written as they are taken.
 
         There need be no end of them. None if the source has no chunks of this process.
         """
@@ -169,7 +169,7 @@ def travelling(source: Source[Any]) -> Source[Any]:
 
 
 def travelling_in_pieces(source: Source[Any]) -> Source[Any]:
-    """Return a source that can travel to tasks, or whose chunks can be written piece by piece."""
+    """Return a source that pickles, or one with chunks that are written piece by piece."""
     return source.spooled(whole=False)
 
 
@@ -224,7 +224,7 @@ class IteratedSource(Source[Split]):
 
     @property
     def is_held(self) -> bool:
-        """Whether the chunks are in a list or tuple, so that they take no more memory where they stay."""
+        """Whether the chunks are in a list or tuple: keeping them takes no more memory."""
         return isinstance(self._chunks, (list, tuple))
 
     def spooled(self, *, whole: bool = True) -> Source[Any]:
@@ -313,9 +313,7 @@ class ChunkListSource(Source[ChunkSplit]):
         return iter(split.chunks) if split.run is None else split.run.chunks_there()
 
     def run_splits(self, fate: Callable[[ChunkKind], Fate]) -> Sequence[ChunkSplit] | None:
-        """Splits of the chunks that are passed on; None where one is looked into, or lies elsewhere than in local files
-        of the store's own.
-        """
+        """Return splits of the unread chunks. None if one is looked into, or is outside of local files of the store."""
         fates = [fate(ChunkKind(c.entity_path, c.is_static, c.timeline_names)) for c in self.chunks]
         if Fate.LOOKED_INTO in fates:
             return None
@@ -328,7 +326,7 @@ class ChunkListSource(Source[ChunkSplit]):
         return [ChunkSplit(label, run.table.message_bytes, (), run) for label, run in zip(labels, runs, strict=True)]
 
     def whole_run(self, split: ChunkSplit, fate: Callable[[ChunkKind], Fate]) -> VerifiedRun | None:
-        """The messages of a split that :meth:`run_splits` gave; beside chunks that are looked into, there is none."""
+        """Return the messages of a split of :meth:`run_splits`; None beside chunks that are looked into."""
         del fate
         return split.run
 

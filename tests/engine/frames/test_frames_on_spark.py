@@ -174,7 +174,11 @@ def answer(dataset: Any, done: Callable[[], None]) -> QueryFrame:
 
     columns, segments = dataset.filter_segments(dataset.segment_ids()).queried(Query.of("frame"))
     made = [
-        replace(segment, source=Source(segment.source), there=segment.there | {("/none", segment.segment_id)})
+        replace(
+            segment,
+            source=Source(segment.source),
+            component_keys=segment.component_keys | {("/none", segment.segment_id)},
+        )
         for segment in segments
     ]  # with something of its own in each, no two are read together
     return QueryFrame.of(columns, made, RunOptions("spark"))
