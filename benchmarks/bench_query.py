@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
-from chunkmill.engine.frames import execution
+from chunkmill.engine.frames import answer as execution
 from conftest import AT_LEAST, FIGURES, ROUNDS, Duel
 from datafusion import SessionContext
 from query_cases import CASES, Sums, client_of, options_of, registered, taken

@@ -1,7 +1,6 @@
 """Lenses: columns made of other columns, by selectors."""
 
-from .compiled import LensOutput
-from .lens import TIMELINE_TYPES, DeriveLens, Lens, MutateLens, OutputMode
+from .lens import TIMELINE_TYPES, DeriveLens, Lens, LensOutput, MutateLens, OutputMode
 from .lens_set import ContentPredicate, LensSet, OnError, Quarantine, apply_lenses, apply_selector
 from .selector import UNITS, Selector, unit_factor
 

@@ -1,21 +1,407 @@
-"""Lenses as one step of a pipeline; lenses and selectors on one chunk."""
+"""Lenses as one step of a pipeline, and the chunks that they make of one."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from typing import Any, Literal, Protocol, cast, get_args
 
-from ..engine.chunk import Chunk, ChunkKind, Component, DescriptorLike, Fate, descriptor_of, is_property
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..engine.chunk import (
+    Chunk,
+    ChunkData,
+    ChunkKind,
+    Component,
+    ComponentDescriptor,
+    DescriptorLike,
+    Fate,
+    Timeline,
+    TimelineKind,
+    descriptor_of,
+    is_property,
+    sorted_by_time,
+)
 from ..engine.errors import LensError, SelectorError
 from ..engine.stream import Operator
-from .compiled import ChunkWork, CompiledLenses, LensOutput, as_lenses, check_lenses, compile_lenses, joined
-from .lens import Lens, OutputMode, checked_mode
-from .outputs import assign, constant_output, derived_output, own_output, with_new_row_ids
+from . import arrays
+from .arrays import type_name
+from .lens import (
+    ChunkWork,
+    CompiledDerive,
+    CompiledLenses,
+    CompiledMutate,
+    Lens,
+    LensOutput,
+    OutputMode,
+    Rows,
+    Selected,
+    SpreadOutput,
+    as_lenses,
+    check_lenses,
+    checked_mode,
+    compile_lenses,
+    joined,
+)
 from .selector import Selector, execute_per_row, pipeline_of, pipeline_text
 
 _log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Assignment:
+    """The work on one chunk.
+
+    ``consumed`` are the inputs of derive lenses that no mutate lens keeps; ``errors`` the lenses left out because an
+    earlier one writes the same column.
+    """
+
+    mutates: list[CompiledMutate] = field(default_factory=list)
+    merges: list[CompiledDerive] = field(default_factory=list)
+    derived: list[CompiledDerive] = field(default_factory=list)
+    consumed: set[str] = field(default_factory=set)
+    errors: list[LensError] = field(default_factory=list)
+
+
+def assign(lenses: CompiledLenses, components: set[str], entity: str, chunk_id: str) -> Assignment:
+    """The work on a chunk of ``entity`` that has ``components``."""
+    out = Assignment()
+    claimed: dict[tuple[str | None, str | None], set[str]] = {}
+    mutated: set[str] = set()
+
+    def collide(where: str, what: str, lens: CompiledMutate | CompiledDerive) -> None:
+        message = f"Lens collision at entity `{where}`: {what} already claimed by a prior lens"
+        out.errors.append(LensError(message, entity_path=entity, component=lens.component, chunk_id=chunk_id))
+
+    for mutate in lenses.mutates:
+        if mutate.component in components:
+            if mutate.component in mutated:
+                collide(entity, f"mutate target `{mutate.component}`", mutate)
+            else:
+                mutated.add(mutate.component)
+                out.mutates.append(mutate)
+    matching = [d for d in lenses.derives if d.component in components]
+    for derive in sorted(matching, key=lambda d: d.entity is not None or d.child is not None):
+        if derive.component not in mutated:
+            out.consumed.add(derive.component)
+        if derive.condition is not None:
+            out.derived.append(derive)
+            continue
+        taken = claimed.setdefault((derive.entity, derive.child), set())
+        twice = _first_twice([d.component for d, _ in derive.outputs], taken)
+        if twice is not None:
+            collide(derive.target(entity), f"derive output `{twice}`", derive)
+            continue
+        taken.update(d.component for d, _ in derive.outputs)
+        (out.merges if derive.merges else out.derived).append(derive)
+    return out
+
+
+def _first_twice(names: list[str], taken: set[str]) -> str | None:
+    seen = set(taken)
+    for name in names:
+        if name in seen:
+            return name
+        seen.add(name)
+    return None
+
+
+def own_output(work: ChunkWork, assignment: Assignment, mode: OutputMode) -> LensOutput:
+    """Return the chunk with its forwarded columns and the lenses' new columns on the same rows.
+
+    It is the very same chunk if nothing changes. There is no chunk if no column is left.
+    """
+    forwarded = _forwarded(work.data, assignment, mode)
+    left = _left_over(work, assignment) if mode == "forward_unmatched" and assignment.consumed else {}
+    if left and not forwarded and not assignment.merges:
+        return LensOutput(_only_rows(work.data, left))
+    for name, rows in left.items():
+        forwarded[name] = _masked(work.data, name, rows)
+    if not assignment.mutates and not assignment.merges:
+        if len(forwarded) == len(work.data.components) and not left:
+            return LensOutput(work.chunk)
+        if not forwarded:
+            return LensOutput(None)
+        return LensOutput(Chunk.from_data(work.data.with_components(tuple(forwarded.values()))))
+    errors: list[LensError] = []
+    _mutate(work, assignment, forwarded, errors)
+    _merge(work, assignment, forwarded, errors)
+    if not forwarded:
+        return LensOutput(None, tuple(errors))
+    data = work.data
+    if all(m.keep_row_ids for m in assignment.mutates):
+        data = data.with_components(tuple(forwarded.values()))
+    else:
+        ordered = tuple(sorted(forwarded.values(), key=lambda c: c.descriptor.sort_key))
+        data = sorted_by_time(data.entity_path, data.num_rows, data.timelines, ordered)
+    return LensOutput(Chunk.from_data(data), tuple(errors))
+
+
+def with_new_row_ids(data: ChunkData) -> ChunkData:
+    """The same rows in the same order, under a fresh chunk id and row ids that follow from it."""
+    return ChunkData.fresh(data.entity_path, data.num_rows, data.timelines, data.components)
+
+
+def _forwarded(data: ChunkData, assignment: Assignment, mode: OutputMode) -> dict[str, Component]:
+    columns = {c.descriptor.component: c for c in data.components}
+    if mode == "forward_all":
+        return columns
+    if mode == "forward_unmatched":
+        return {name: c for name, c in columns.items() if name not in assignment.consumed}
+    return {m.component: columns[m.component] for m in assignment.mutates}
+
+
+def _left_over(work: ChunkWork, assignment: Assignment) -> dict[str, Rows]:
+    """Return the columns consumed by lenses for some rows only, with the rows of no lens."""
+    covered: dict[str, Rows | None] = {}
+    for lens in assignment.derived + assignment.merges:
+        if lens.component not in assignment.consumed or covered.get(lens.component, True) is None:
+            continue
+        try:
+            rows = work.rows_of(lens)
+        except LensError:  # the lens itself reports it
+            rows = None
+        before = covered.get(lens.component)
+        covered[lens.component] = rows if rows is None or before is None else before | rows
+    return {name: ~rows for name, rows in covered.items() if rows is not None and not rows.all()}
+
+
+def _only_rows(data: ChunkData, left: dict[str, Rows]) -> Chunk:
+    """The columns with the rows that at least one of them still needs."""
+    needed = np.flatnonzero(np.logical_or.reduce(list(left.values())))
+    columns = tuple(_masked(data, name, rows) for name, rows in left.items())
+    return Chunk.from_data(data.with_components(columns).take(needed))
+
+
+def _masked(data: ChunkData, name: str, rows: Rows) -> Component:
+    """A column with nulls in all other rows."""
+    column = next(c for c in data.components if c.descriptor.component == name)
+    values = pc.if_else(pa.array(rows), column.values, pa.scalar(None, column.values.type))
+    return Component(column.descriptor, values)
+
+
+def _mutate(work: ChunkWork, assignment: Assignment, columns: dict[str, Component], errors: list[LensError]) -> None:
+    for mutate in assignment.mutates:
+        try:
+            values = work.column(mutate, mutate.selected, f"component '{mutate.component}'")
+        except LensError as error:
+            errors.append(error)
+            continue
+        if values is None:
+            del columns[mutate.component]
+        else:
+            columns[mutate.component] = Component(columns[mutate.component].descriptor, arrays.without_hidden(values))
+
+
+def _merge(work: ChunkWork, assignment: Assignment, columns: dict[str, Component], errors: list[LensError]) -> None:
+    for derive in assignment.merges:
+        for descriptor, selected in derive.outputs:
+            component = _component(work, derive, descriptor, selected, errors)
+            if component is not None:
+                columns[descriptor.component] = component
+
+
+def _component(
+    work: ChunkWork,
+    lens: CompiledDerive,
+    descriptor: ComponentDescriptor,
+    selected: Selected,
+    errors: list[LensError],
+) -> Component | None:
+    """Compute one output column, or None if the selector gives nothing; collect failures in ``errors``."""
+    try:
+        values = work.column(lens, selected, f"component '{descriptor}'")
+    except LensError as error:
+        errors.append(error)
+        return None
+    return None if values is None else Component(descriptor, arrays.without_hidden(values))
+
+
+def _spread_components(spread: SpreadOutput, column: pa.ListArray) -> list[Component]:
+    """The fields of the structs in ``column`` (one per row) as components, those that hold anything.
+
+    Raises :class:`~chunkmill.engine.errors.SelectorError` where a row is not exactly one struct.
+    """
+    if not pa.types.is_struct(column.type.value_type) or not arrays.is_one_a_row(column):
+        raise SelectorError(f"components '{spread.prefix}*' need one struct a row, got {type_name(column.type)}")
+    structs = column.flatten()
+    fields = zip(structs.type, structs.flatten(), strict=True)
+    return [Component(spread.descriptor(f.name), _rows(v)) for f, v in fields if v.null_count < len(v)]
+
+
+def _rows(values: pa.Array) -> pa.ListArray:
+    """Return each row's instances: the elements of a list, or the single other value."""
+    if pa.types.is_list(values.type):
+        elements, offsets = arrays.grouped(values, hidden=False)
+        return arrays.list_array(elements, offsets, arrays.validity_of(values))
+    return arrays.list_array(values, np.arange(len(values) + 1, dtype=np.int32), arrays.validity_of(values))
+
+
+def derived_output(work: ChunkWork, lens: CompiledDerive) -> LensOutput:
+    """The chunk of one lens, its rows in the order of their times, under new ids; nothing where nothing is selected."""
+    try:
+        part = work.part(lens)
+    except LensError as error:
+        return LensOutput(None, (error,))
+    if part is None:
+        return LensOutput(None)
+    return (_Scattered if lens.scatter else _Derived)(part, lens).output()
+
+
+def constant_output(work: ChunkWork, lens: CompiledDerive) -> LensOutput:
+    """The static chunk of what is the same for all rows of a lens."""
+    columns = [(constant.descriptor, constant.column) for constant in lens.constants]
+    return LensOutput(Chunk.build(lens.target(work.data.entity_path), {}, columns), constant=True)
+
+
+class _Derived:
+    """A derived chunk in the making, one row for each row of the input."""
+
+    def __init__(self, work: ChunkWork, lens: CompiledDerive) -> None:
+        self.work = work
+        self.lens = lens
+        self.entity = lens.target(work.data.entity_path)
+        self.errors: list[LensError] = []
+
+    def output(self) -> LensOutput:
+        components = self.components()
+        if not components:
+            return LensOutput(None, tuple(self.errors or self.nothing()))
+        rows = len(components[0].values)
+        if rows == 0 and self.work.data.num_rows:
+            return LensOutput(None, tuple(self.errors))
+        lines = {t.name: t for t in self.kept_timelines()}
+        for name, kind, selected in () if self.lens.static else self.lens.timelines:
+            try:
+                line = self.timeline(name, kind, selected, rows)
+            except LensError as error:
+                self.errors.append(error)
+                continue
+            if line is not None:
+                lines[name] = line
+        try:
+            remarks = self.work.remarks(self.lens)
+        except LensError as error:
+            self.errors.append(error)
+            remarks = ()
+        return LensOutput(self.chunk(components, lines, rows), tuple(self.errors), remarks=remarks)
+
+    def nothing(self) -> list[LensError]:
+        """Return the error for a chunk without columns; empty if it would have had no times either."""
+        timeless = self.lens.static or not (self.work.data.timelines or self.lens.timelines)
+        if not self.lens.outputs or self.lens.spreads or (timeless and not self.lens.scatter):
+            return []
+        error = self.work.error(f"No component outputs were produced for target entity `{self.entity}`", self.lens)
+        error.selector = ", ".join(selected.text for _, selected in self.lens.outputs)
+        return [error]
+
+    def chunk(self, components: list[Component], lines: dict[str, Timeline], rows: int) -> Chunk:
+        timelines = tuple(sorted(lines.values(), key=lambda t: t.name.encode()))
+        columns = tuple(sorted(components, key=lambda c: c.descriptor.sort_key))
+        return Chunk.from_data(sorted_by_time(self.entity, rows, timelines, columns))
+
+    def components(self) -> list[Component]:
+        made = [_component(self.work, self.lens, d, selected, self.errors) for d, selected in self.lens.outputs]
+        out = [component for component in made if component is not None]
+        for spread, selected in self.lens.spreads:
+            try:
+                column = self.work.column(self.lens, selected, f"components '{spread.prefix}*'")
+                components = [] if column is None else _spread_components(spread, column)
+                taken = {c.descriptor.component for c in out}
+                out += [c for c in components if c.descriptor.component not in taken]
+            except LensError as error:
+                self.errors.append(error)
+            except SelectorError as error:
+                self.errors.append(self.work.error(error.reason, self.lens, selected))
+        return out
+
+    def kept_timelines(self) -> tuple[Timeline, ...]:
+        return () if self.lens.static else self.work.data.timelines
+
+    def timeline(self, name: str, kind: TimelineKind, selected: Selected, rows: int) -> Timeline | None:
+        shared = None if self.lens.scatter else self.work.timeline(self.lens, name, kind, selected)
+        if shared is not None and len(shared.times) == rows:
+            return shared
+        column = self.work.column(self.lens, selected, f"timeline '{name}'")
+        if column is None:
+            return None
+        if column.type.value_type != pa.int64():
+            message = (
+                f"Invalid time column type for timeline '{name}': "
+                f"expected List<Int64>, got {type_name(column.type.value_type)}"
+            )
+            raise self.work.error(message, self.lens, selected)
+        times = self.times(name, column)
+        if len(times) != rows:
+            message = (
+                "Chunk validation failed: Detected malformed Chunk: All timelines in a chunk must have the same number "
+                f"of timestamps, matching the number of row IDs. Found {rows} row IDs but {len(times)} timestamps "
+                f"for timeline '{name}'"
+            )
+            raise self.work.error(message, self.lens, selected)
+        return Timeline(name, kind, times.view(kind.arrow_type))
+
+    def times(self, name: str, column: pa.ListArray) -> pa.Array:
+        times = column.flatten()
+        if times.null_count:
+            self.warn(name, f"{times.null_count:,} nulls became 0")
+            times = pc.fill_null(times, 0)
+        if len(times) == len(column) and not arrays.is_one_a_row(column):
+            self.warn(name, "rows have none or several times, so times and rows do not belong together")
+        return times
+
+    def warn(self, name: str, what: str) -> None:
+        _log.warning("timeline '%s' of %s, from %s in %s: %s", name, self.entity, self.lens.component,
+                     self.work.chunk.id, what)  # fmt: skip
+
+
+class _Scattered(_Derived):
+    """A derived chunk in the making, one row for each element of its first output."""
+
+    def __init__(self, work: ChunkWork, lens: CompiledDerive) -> None:
+        super().__init__(work, lens)
+        self.source_rows: np.ndarray[tuple[int], np.dtype[np.int64]] | None = None
+
+    def components(self) -> list[Component]:
+        out: list[Component] = []
+        for descriptor, selected in self.lens.outputs:
+            try:
+                values = self.work.column(self.lens, selected, f"component '{descriptor}'")
+            except LensError as error:
+                self.errors.append(error)
+                if not out:
+                    return []
+                continue
+            if values is None:
+                continue
+            exploded_values = arrays.exploded(values, keep_empty=self.lens.keep_empty)
+            if not out:
+                self.source_rows = arrays.source_rows(values, keep_empty=self.lens.keep_empty)
+            elif len(exploded_values) != len(out[0].values):
+                message = (
+                    f"Output component '{descriptor}' for entity `{self.entity}` produced {len(exploded_values)} rows, "
+                    f"expected {len(out[0].values)} — row counts must be consistent across all output components"
+                )
+                self.errors.append(self.work.error(message, self.lens, selected))
+                continue
+            out.append(Component(descriptor, arrays.without_hidden(exploded_values)))
+        return out
+
+    def kept_timelines(self) -> tuple[Timeline, ...]:
+        rows = self.source_rows
+        if rows is None or self.lens.static:
+            return super().kept_timelines()
+        return tuple(
+            Timeline(t.name, t.kind, pa.array(t.ticks[rows]).view(t.kind.arrow_type)) for t in self.work.data.timelines
+        )
+
+    def times(self, name: str, column: pa.ListArray) -> pa.Array:  # noqa: ARG002 - nothing to warn of
+        return column.flatten().drop_null()
+
 
 OnError = Literal["raise", "skip", "quarantine"]
 """The ways to treat a chunk that a lens fails on: end the run, leave it out, or hand it over and leave it out."""

@@ -19,20 +19,27 @@ from .columns import (
     numpy_ticks,
     timestamp_ticks,
 )
-from .data import ChunkData, Component, Payload, Timeline, alike, is_plain, pickle_whole, ticks
-from .header import (
+from .data import (
+    ChunkData,
     ChunkHeader,
     ChunkKind,
+    Component,
     ComponentDescriptor,
     ComponentHeader,
     ComponentRange,
     Fate,
+    Payload,
+    Timeline,
     TimelineHeader,
     TimelineKind,
+    alike,
+    is_plain,
     join_parts,
     parse_entity_path,
+    pickle_whole,
     split_parts,
     summarise_chunks,
+    ticks,
 )
 from .panels import rows_panel
 from .schema import Schema, columns_of_arrow, columns_of_headers, to_arrow_schema

@@ -16,8 +16,20 @@ from ..lazy_names import terminal
 from ..task_context import DECODE, phase
 from . import text, tuid
 from .columns import ComponentColumnLike, DescriptorLike, LensLike, SelectorLike, TimeColumnLike, descriptor_of
-from .data import ChunkData, Component, Payload, Timeline, migrate_to_list, summarise, wrap_each
-from .header import ChunkHeader, ComponentDescriptor, TimelineKind, join_parts, parse_entity_path
+from .data import (
+    ChunkData,
+    ChunkHeader,
+    Component,
+    ComponentDescriptor,
+    Payload,
+    Timeline,
+    TimelineKind,
+    join_parts,
+    migrate_to_list,
+    parse_entity_path,
+    summarise,
+    wrap_each,
+)
 from .sorbet import data_from_batch, data_to_batch, rust_type_name, text_metadata
 from .values import ValueSchema, columns_of, pandas_of, polars_of
 

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ..errors import check_argument
-from .header import ComponentDescriptor, TimelineKind, parse_entity_path, split_parts
+from .data import ComponentDescriptor, TimelineKind, parse_entity_path, split_parts
 
 
 @runtime_checkable

@@ -17,7 +17,7 @@ from .columns import (
     IndexColumnDescriptor,
     SelectorTypeError,
 )
-from .header import ChunkHeader, ComponentDescriptor, TimelineKind, parse_entity_path
+from .data import ChunkHeader, ComponentDescriptor, TimelineKind, parse_entity_path
 from .sorbet import component_metadata, index_field, row_id_field, text_metadata
 
 

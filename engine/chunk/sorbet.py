@@ -15,8 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from . import tuid
-from .data import ChunkData, Component, Timeline, migrate_to_list
-from .header import ComponentDescriptor, TimelineKind, parse_entity_path
+from .data import ChunkData, Component, ComponentDescriptor, Timeline, TimelineKind, migrate_to_list, parse_entity_path
 
 SORBET_VERSION = "0.1.3"
 ROW_ID_NAME = "rerun.controls.RowId"

@@ -44,8 +44,7 @@ import pyarrow.compute as pc
 
 from ..errors import MissingExtraError, UsageError
 from .columns import ComponentColumnDescriptor, IndexColumnDescriptor
-from .data import ChunkData
-from .header import ComponentDescriptor
+from .data import ChunkData, ComponentDescriptor
 from .schema import Schema
 
 if TYPE_CHECKING:

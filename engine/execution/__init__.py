@@ -10,11 +10,7 @@ _HOMES = {
     ".chunk_frames": (
         "CarriedChunks check_columns check_frame chunk_frame chunks_of_frame order_key rows_frame transformed_frame"
     ),
-    ".commit": "RrdCommit RunPlaces",
-    ".frame_rows": (
-        "COLUMNS Note PartChunk Place SCHEMA WITHOUT_PAYLOAD batches_of ddl_of frame_row noting_task parse_rows "
-        "payload_rows"
-    ),
+    ".commit": "RrdCommit RunPlaces Staging abandoned_runs is_gone pid_namespace scratch_folder this_process",
     ".groups": "Group Outputs PlannedRecording STAGE_BYTES STAGE_TASKS is_of_all run_groups write_recordings",
     ".iterating": "iterated_chunks",
     ".lease": "Holder Lease lease_holder",
@@ -33,8 +29,10 @@ _HOMES = {
         "Body EXECUTORS Progress QuarantineTable RunOptions Stage TaskRun TaskRunner executor_for executor_name "
         "is_auto progress_shown query_executor raise_failure warn_of"
     ),
-    ".staging": "Staging abandoned_runs is_gone pid_namespace scratch_folder this_process",
-    ".work": "Packed Piece Task Work dealt",
+    ".work": (
+        "COLUMNS Note Packed PartChunk Piece Place SCHEMA Task WITHOUT_PAYLOAD Work batches_of ddl_of dealt "
+        "frame_row noting_task parse_rows payload_rows"
+    ),
     "pyspark.sql": "DataFrame SparkSession",
 }
 

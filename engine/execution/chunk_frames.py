@@ -23,13 +23,18 @@ from ..chunk import Chunk, data_from_batch, minted_by, minting
 from ..errors import ReadError, UsageError, WriteError, writing
 from ..rrd import decode_batch
 from ..task_context import as_task
-from .frame_rows import (
+from .commit import PART_SUFFIX, Staging
+from .scratch import ScratchFolder, lazy_chunk, part_writer
+from .spark_stage import StageJob, register_by_value, rows_of, sending, stage_of
+from .stage import Body, TaskRun, TaskRunner, raise_failure, warn_of
+from .work import (
     COLUMNS,
     ORDER_COLUMNS,
     PLACE_COLUMNS,
     SPARK_SCHEMA,
     WITHOUT_PAYLOAD,
     Place,
+    Work,
     batches_of,
     chunk_of_row,
     ddl_of,
@@ -39,11 +44,6 @@ from .frame_rows import (
     parse_rows,
     payload_rows,
 )
-from .scratch import ScratchFolder, lazy_chunk, part_writer
-from .spark_stage import StageJob, register_by_value, rows_of, sending, stage_of
-from .stage import Body, TaskRun, TaskRunner, raise_failure, warn_of
-from .staging import PART_SUFFIX, Staging
-from .work import Work
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

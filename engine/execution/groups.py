@@ -15,13 +15,11 @@ from ..locations import Location, located
 from ..reports import RunReport
 from ..rrd import StoreEntry
 from ..storage.folder import Folder
-from .commit import RrdCommit, RunPlaces
-from .frame_rows import PartChunk
+from .commit import RrdCommit, RunPlaces, Staging
 from .reporting import Ran, RunStart
 from .sink import RrdParts, check_destination, commit_ran, finished_report, run_tasks, whole_name
 from .stage import RunOptions, check_closed, executor_name, raise_failure, settle
-from .staging import Staging
-from .work import JoinedWork, Work
+from .work import JoinedWork, PartChunk, Work
 
 STAGE_TASKS: Final = 256
 """Tasks of one stage: what is committed together when a run is cut is lost together too."""

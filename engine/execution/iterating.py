@@ -28,12 +28,11 @@ from ..errors import SessionError, writing
 from ..limits import SPLIT_BYTES
 from ..rrd import MessageWriter
 from ..storage.folder import OPEN_SUFFIX, Folder, LocalFolder, NewFile
-from .frame_rows import Note, RowWriter, parse_rows
+from .commit import PART_SUFFIX, Staging
 from .scratch import STORE, ScratchFolder, lazy_chunk
 from .spark_stage import failure_from_dict
 from .stage import Body, RunOptions, TaskRun, TaskRunner, settle, warn_of
-from .staging import PART_SUFFIX, Staging
-from .work import Work
+from .work import Note, RowWriter, Work, parse_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

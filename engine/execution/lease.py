@@ -48,7 +48,7 @@ from .. import faults
 from ..errors import ReadError, SourceMissingError, WriteError, is_full, writing
 from ..locations import Location
 from ..storage.folder import Folder, LocalFolder
-from .staging import is_gone, pid_namespace, this_process
+from .commit import is_gone, pid_namespace, this_process
 
 FORMAT: Final = 1
 LONGEST_TTL: Final = 600.0

@@ -18,11 +18,9 @@ from ..errors import PipelineError, ReadError, SessionError
 from ..reports import EntityReport, RunReport, SizeHistogram, TaskReport
 from ..storage.folder import OPEN_SUFFIX, ObjectFolder
 from ..task_context import PHASES
-from .commit import Extent
-from .frame_rows import Note, PartChunk
+from .commit import AMOUNT_SUFFIX, DONE_SUFFIX, PART_SUFFIX, Extent, Staging
 from .spark_stage import failure_from_dict
-from .staging import AMOUNT_SUFFIX, DONE_SUFFIX, PART_SUFFIX, Staging
-from .work import Task
+from .work import Note, PartChunk, Task
 
 T = TypeVar("T")
 

@@ -26,10 +26,10 @@ from ..rrd import (
     VerifiedPayload,
     open_positional,
 )
+from .commit import PART_SUFFIX, Staging
 from .sink import RrdParts, run_work
 from .small_chunks import SmallChunks, SmallChunkWriter
 from .stage import RunOptions
-from .staging import PART_SUFFIX, Staging
 from .work import Work
 
 STORE = StoreEntry("recording", "chunkmill", "scratch")

@@ -41,13 +41,11 @@ from ..rrd import (
 from ..storage import ObjectUrl
 from ..storage.folder import Folder, NewFile, sync_folder
 from ..task_context import ENCODE, WRITE, Clock, TaskContext, current, phase
-from .commit import Extent, RrdCommit, RunPlaces, all_extents, listed_extents
-from .frame_rows import PartChunk
+from .commit import PART_SUFFIX, Extent, RrdCommit, RunPlaces, Staging, all_extents, listed_extents
 from .reporting import ProgressListener, Ran, told
 from .small_chunks import SMALL_RESULT, SmallChunkWriter
 from .stage import Body, Quarantined, RunOptions, Stage, TaskRun, append_rows, check, executor_name
-from .staging import PART_SUFFIX, Staging
-from .work import JoinedWork, Piece, Work
+from .work import JoinedWork, PartChunk, Piece, Work
 
 
 class Part(ABC):

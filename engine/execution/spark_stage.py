@@ -30,8 +30,7 @@ from ..errors import ERRORS, ChunkmillError, PipelineError, SessionError, Sessio
 from ..limits import MIB
 from ..spark import Terminated, interrupt_behind, interruptible, is_local, said_by_cluster, waiting_for_jobs
 from ..task_context import as_task
-from .frame_rows import SPARK_SCHEMA, noting_task
-from .work import Task, spark_serializer
+from .work import SPARK_SCHEMA, Task, noting_task, spark_serializer
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -33,11 +33,10 @@ from ..rrd import OpenFiles
 from ..spark import check_not_in_task, in_task, interruptible, tries_before
 from ..storage.folder import OPEN_SUFFIX, Folder
 from ..task_context import Clock, TaskContext, find
-from .frame_rows import Note, RowWriter, parse_rows
+from .commit import AMOUNT_SUFFIX, DONE_SUFFIX, Staging
 from .reporting import ProgressListener, Ran, RunStart, watching
 from .spark_stage import failure_from_dict, failure_to_dict, is_transient
-from .staging import AMOUNT_SUFFIX, DONE_SUFFIX, Staging
-from .work import Task
+from .work import Note, RowWriter, Task, parse_rows
 
 SCHEMA = pa.schema(
     [

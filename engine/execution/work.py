@@ -1,16 +1,48 @@
-"""The work of an executor: tasks that give pieces in order, packed on their way to workers; several works as one."""
+"""The work of an executor: tasks that give pieces in order, and the rows by which their results travel."""
 
 from __future__ import annotations
 
+import contextlib
+import json
 from abc import ABC, abstractmethod
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from itertools import accumulate, chain
-from typing import Any, Final, TypeVar, overload
+from typing import Any, Final, NamedTuple, TypeVar, overload
 
-from ..chunk import Chunk, Minter, RunIds
-from ..rrd import Run, RunRows
+import pyarrow as pa
+
+from ..chunk import (
+    Chunk,
+    ChunkHeader,
+    ComponentDescriptor,
+    ComponentHeader,
+    ComponentRange,
+    Minter,
+    RunIds,
+    TimelineHeader,
+    TimelineKind,
+    tuid_text,
+)
+from ..errors import ChunkmillError, UsageError
+from ..limits import MIB
+from ..rrd import (
+    COMPONENT_TYPE,
+    TIMELINE_TYPE,
+    ChunkEntry,
+    ChunkTable,
+    Compression,
+    FramedPayload,
+    Run,
+    RunRows,
+    VerifiedPayload,
+    digest_of,
+    encode_batch,
+    types_from_bytes,
+    types_to_bytes,
+)
+from .small_chunks import SmallChunks
 
 T = TypeVar("T")
 
@@ -192,3 +224,343 @@ class JoinedWork(Work):
             raise IndexError(index)
         at = bisect_right(self._ends, index)
         return self._works[at], index - (self._ends[at - 1] if at else 0)
+
+
+SCHEMA: Final = pa.schema([("kind", pa.string()), ("task", pa.int32()), ("note", pa.string()), ("table", pa.binary())])
+"""``table`` is a chunk table as an Arrow IPC stream: so Spark's JVM sees bytes, and no row for each chunk."""
+
+_SPARK_TYPES: Final = {
+    pa.string(): "string",
+    pa.binary(): "binary",
+    pa.bool_(): "boolean",
+    pa.int32(): "int",
+    pa.int64(): "bigint",
+}
+
+
+def spark_type(datatype: pa.DataType) -> str:
+    """Return the name that Spark has for a type of these columns.
+
+    >>> spark_type(pa.list_(pa.struct([("name", pa.string()), ("start", pa.int64())])))
+    'array<struct<name:string,start:bigint>>'
+    """
+    if pa.types.is_list(datatype):
+        return f"array<{spark_type(datatype.value_type)}>"
+    if pa.types.is_struct(datatype):
+        return f"struct<{','.join(f'{field.name}:{spark_type(field.type)}' for field in datatype)}>"
+    return _SPARK_TYPES[datatype]
+
+
+SPARK_SCHEMA: Final = ", ".join(f"{field.name} {spark_type(field.type)}" for field in SCHEMA)
+
+
+@dataclass(frozen=True, slots=True)
+class PartChunk:
+    """A chunk in a part: its entry, with the offset counted from the start of the part."""
+
+    task: int
+    position: int
+    part: str
+    entry: ChunkEntry
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """A row that is not a chunk: its ``kind`` is one of the others of this module, or ``quarantine``."""
+
+    kind: str
+    task: int
+    data: dict[str, Any]
+
+
+class RowWriter:
+    """Makes record batches of rows for one task; ``first`` is the position of the first chunk."""
+
+    def __init__(self, task: int, batch_rows: int = 4096, first: int = 0) -> None:
+        self.task = task
+        self._rows: list[dict[str, Any]] = []
+        self._most = batch_rows
+        self._position = first
+        self._entries: list[ChunkEntry] = []
+        self._part = ""
+        self._stretches: list[list[int]] = []
+
+    def add(self, entry: ChunkEntry, part: str) -> Iterator[pa.RecordBatch]:
+        """Add a chunk in ``part``; gives a batch whenever one is full."""
+        if part != self._part:
+            self._close_table()
+            self._part = part
+        if not self._stretches or sum(self._stretches[-1]) != self._position:
+            self._stretches.append([self._position, 0])
+        self._stretches[-1][1] += 1
+        self._entries.append(entry)
+        self._position += 1
+        if len(self._entries) >= self._most:
+            yield self.batch()
+
+    def small(self, batch: SmallChunks, part: str) -> None:
+        """Add a row for a batch of chunks in ``part``."""
+        self.note("small", {"part": part, **asdict(batch)})
+
+    def skip(self) -> None:
+        """Leave out a position: that of a chunk in such a batch."""
+        self._position += 1
+
+    def listing(self, table: ChunkTable, part: str) -> None:
+        """Add one row for all chunks of the task, which lie in ``part`` one behind the other."""
+        self.note("listing", {"part": part}, table)
+
+    def note(self, kind: str, data: dict[str, Any], table: ChunkTable | None = None) -> None:
+        """Add any other row."""
+        stream = None if table is None else table.to_stream()
+        self._rows.append({"kind": kind, "task": self.task, "note": json.dumps(data), "table": stream})
+
+    def batch(self) -> pa.RecordBatch:
+        """The rows that were added since the last batch."""
+        self._close_table()
+        rows, self._rows = self._rows, []
+        return batch_of(rows, SCHEMA)
+
+    def _close_table(self) -> None:
+        if self._entries:
+            self.note("chunks", {"part": self._part, "positions": self._stretches}, ChunkTable.of(self._entries))
+            self._entries, self._stretches = [], []
+
+
+def parse_rows(batches: Iterable[pa.RecordBatch]) -> tuple[list[PartChunk], list[Note]]:
+    """The chunks, sorted by (task, position), and the notes in a run's rows."""
+    chunks: list[PartChunk] = []
+    notes: list[Note] = []
+    for row in (row for batch in batches for row in batch.to_pylist()):
+        kind, task, data = row["kind"], row["task"], json.loads(row["note"])
+        if kind == "chunks":
+            positions = (at for first, count in data["positions"] for at in range(first, first + count))
+            entries = ChunkTable.from_stream(row["table"]).entries()
+            chunks += [PartChunk(task, at, data["part"], e) for at, e in zip(positions, entries, strict=True)]
+        else:
+            table = {} if row["table"] is None else {"table": ChunkTable.from_stream(row["table"])}
+            notes.append(Note(kind, task, {**data, **table}))
+    chunks.sort(key=lambda c: (c.task, c.position))
+    return chunks, notes
+
+
+def batch_of(rows: Iterable[Mapping[str, Any]], schema: pa.Schema) -> pa.RecordBatch:
+    """Return rows as a batch; what a row lacks is null."""
+    rows = list(rows)
+    columns = [pa.array([row.get(field.name) for row in rows], field.type) for field in schema]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+PAYLOAD_LIMIT: Final = 64 * MIB
+"""A payload in a row stays below this many bytes: beyond it, Spark's way through the JVM is slow and frail."""
+
+
+class Column(NamedTuple):
+    """A column of a chunk frame: its type, and what it holds."""
+
+    arrow: pa.DataType
+    meaning: str
+
+
+COLUMNS: Final[Mapping[str, Column]] = {
+    "task": Column(pa.int32(), "the split that the chunk comes from; (task, position) is the order of chunks"),
+    "position": Column(pa.int64(), "the chunk's place in its split"),
+    "chunk_id": Column(pa.string(), "``Chunk.id``: ``chunk_`` and 32 hex digits"),
+    "entity_path": Column(pa.string(), "``Chunk.entity_path``"),
+    "is_static": Column(pa.bool_(), "whether the chunk has no timelines"),
+    "num_rows": Column(pa.int64(), "number of rows"),
+    "timelines": Column(
+        pa.list_(TIMELINE_TYPE),
+        "name, kind (sequence, duration, timestamp), first and last time (ns, or sequence numbers)",
+    ),
+    "components": Column(
+        pa.list_(COMPONENT_TYPE),
+        "descriptor, whether all rows are empty, and its range and row count on each timeline",
+    ),
+    "types": Column(pa.binary(), "Arrow IPC schema of the component columns, with a checksum of the header columns"),
+    "path": Column(pa.string(), "the file that the chunk lies in, or comes from; null: in no file"),
+    "offset": Column(pa.int64(), "where the chunk's message begins in it; null: it is not stored as such"),
+    "size": Column(pa.int64(), "bytes of the message (compressed)"),
+    "uncompressed_size": Column(pa.int64(), "bytes of the chunk as an Arrow IPC stream, where known"),
+    "digest": Column(pa.binary(), "XXH3-128 of the message but for its store, verified on read; or null"),
+    "application_id": Column(pa.string(), "the application of the recording, where the source knows it"),
+    "recording_id": Column(pa.string(), "the recording that the chunk belongs to, where the source knows it"),
+    "payload": Column(pa.binary(), "the chunk as an Arrow IPC stream of one batch; only where asked for"),
+}
+"""Every column, in order. All are nullable for Spark."""
+
+HEADER_COLUMNS: Final = ("chunk_id", "entity_path", "is_static", "num_rows", "timelines", "components", "types")
+PLACE_COLUMNS: Final = ("path", "offset", "size")
+ORDER_COLUMNS: Final = ("task", "position")
+WITHOUT_PAYLOAD: Final = tuple(name for name in COLUMNS if name != "payload")
+
+_CHECKSUM = b"chunkmill.header"
+
+
+class Place(NamedTuple):
+    """The place of a chunk: ``size`` bytes of a message at ``offset`` of ``path``; without these, its source."""
+
+    path: str
+    offset: int | None = None
+    size: int | None = None
+    digest: bytes | None = None
+
+
+def ddl_of(columns: Sequence[str]) -> str:
+    """The Spark schema of some columns.
+
+    >>> ddl_of(["entity_path", "num_rows"])
+    '`entity_path` string, `num_rows` bigint'
+    """
+    return ", ".join(f"`{name}` {spark_type(COLUMNS[name].arrow)}" for name in columns)
+
+
+def frame_batch(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> pa.RecordBatch:
+    """Rows as a record batch of ``columns``; what a row lacks is null."""
+    return batch_of(rows, pa.schema([(name, COLUMNS[name].arrow) for name in columns]))
+
+
+def frame_row(header: ChunkHeader, place: Place | None, uncompressed_size: int | None) -> dict[str, Any]:
+    """A row without its order and payload."""
+    row = {
+        "chunk_id": tuid_text(header.chunk_id, "chunk_"),
+        "entity_path": header.entity_path,
+        "is_static": header.is_static,
+        "num_rows": header.num_rows,
+        "timelines": [{"name": t.name, "kind": t.kind.value, "start": t.start, "end": t.end} for t in header.timelines],
+        "components": [_component(c) for c in header.components],
+        "uncompressed_size": uncompressed_size,
+        **(place._asdict() if place is not None else {}),
+    }
+    row["types"] = types_to_bytes(tuple(c.datatype for c in header.components), {_CHECKSUM: _checksum(row)})
+    return row
+
+
+def payload_rows(chunk: Chunk, place: Place | None) -> Iterator[dict[str, Any]]:
+    """The rows that carry a chunk: one, or several with a part of its rows each, where it is too large for one.
+
+    Raises ``UsageError`` where a single row of the chunk is.
+    """
+    stream, size = encode_batch(chunk.to_record_batch(), Compression.NONE)
+    if size < PAYLOAD_LIMIT:
+        assert isinstance(stream, pa.Buffer)
+        yield {**frame_row(chunk.header, place, size), "payload": stream.to_pybytes()}
+        return
+    if chunk.num_rows < 2:
+        raise UsageError(
+            f"{chunk.entity_path}: one row of {size:,} bytes does not fit into a DataFrame's payload column, which"
+            f" takes less than {PAYLOAD_LIMIT:,}",
+            hint="Use a frame without payload: its rows refer to the stored chunks.",
+        )
+    half = chunk.num_rows // 2
+    for start, length in ((0, half), (half, chunk.num_rows - half)):
+        yield from payload_rows(Chunk.from_data(chunk.data.slice(start, length)), place and Place(place.path))
+
+
+def chunk_of_row(row: Mapping[str, Any]) -> Chunk:
+    """The chunk that a row points at, unread. With the header columns it has its header, else its first use reads it.
+
+    Raises ``UsageError`` for a row that points nowhere, or has changed header columns.
+    """
+    path, offset, size = (row[name] for name in PLACE_COLUMNS)
+    if path is None or offset is None or size is None or offset < 0 or size < 0:
+        raise UsageError(
+            f"a row of the DataFrame does not say where its chunk is (path {path!r}, offset {offset}, size {size})",
+            hint="Rows of a source that stores no chunks, such as MCAP, need payload=True to become chunks again.",
+        )
+    header = _header(row)
+    chunk_id = header.chunk_id if header is not None else None
+    digest = row.get("digest")
+    if digest:
+        return Chunk.lazy(header, VerifiedPayload(path, offset, size, chunk_id, bytes(digest)))
+    return Chunk.lazy(header, FramedPayload(path, offset, size, chunk_id))
+
+
+def _header(row: Mapping[str, Any]) -> ChunkHeader | None:
+    if any(name not in row for name in HEADER_COLUMNS) or row["types"] is None:
+        return None
+    try:
+        types = bytes(row["types"])
+        schema = pa.ipc.read_schema(pa.py_buffer(types))
+        if (schema.metadata or {}).get(_CHECKSUM) == _checksum(row):
+            chunk_id = bytes.fromhex(row["chunk_id"].removeprefix("chunk_"))
+            return _header_of_row({**row, "chunk_id": chunk_id}, types_from_bytes(types))
+    except (pa.ArrowException, OSError, ValueError, TypeError, KeyError) as error:
+        raise _changed(row) from error
+    raise _changed(row)
+
+
+def _changed(row: Mapping[str, Any]) -> UsageError:
+    return UsageError(
+        f"the columns that describe chunk {row['chunk_id']} were changed",
+        hint="Change chunks with the stream's methods; without the column 'types' the chunks are read instead.",
+    )
+
+
+def _component(component: ComponentHeader) -> dict[str, Any]:
+    """A component as the struct of :data:`COMPONENT_TYPE`."""
+    d = component.descriptor
+    return {
+        "component": d.component,
+        "archetype": d.archetype,
+        "component_type": d.component_type,
+        "is_empty": component.is_empty,
+        "ranges": [{"start": r.start, "end": r.end, "num_rows": r.num_rows} for r in component.ranges],
+    }
+
+
+def _header_of_row(row: Mapping[str, Any], types: tuple[pa.DataType, ...]) -> ChunkHeader:
+    """Return the header in a row, with the types of its components."""
+    return ChunkHeader(
+        chunk_id=row["chunk_id"],
+        entity_path=row["entity_path"],
+        num_rows=row["num_rows"],
+        is_static=row["is_static"],
+        timelines=tuple(
+            TimelineHeader(t["name"], TimelineKind(t["kind"]), t["start"], t["end"]) for t in row["timelines"]
+        ),
+        components=tuple(
+            ComponentHeader(
+                ComponentDescriptor(c["component"], c["archetype"], c["component_type"]),
+                datatype,
+                tuple(ComponentRange(r["start"], r["end"], r["num_rows"]) for r in c["ranges"]),
+                c["is_empty"],
+            )
+            for c, datatype in zip(row["components"], types, strict=True)
+        ),
+    )
+
+
+def _checksum(row: Mapping[str, Any]) -> bytes:
+    """Return a checksum of the columns of a header, so that no changed one is written into a file unnoticed."""
+    values = [row[name] for name in HEADER_COLUMNS if name != "types"]
+    return digest_of(json.dumps(values, sort_keys=True).encode())
+
+
+_BATCH_ROWS = 4096
+_BATCH_BYTES = 16 * MIB
+
+
+def batches_of(rows: Iterator[dict[str, Any]], task: int, columns: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
+    """Rows as record batches, numbered in their order; a batch ends at 4,096 rows or 16 MiB of payload."""
+    held: list[dict[str, Any]] = []
+    size = 0
+    for position, row in enumerate(rows):
+        held.append({**row, "task": task, "position": position})
+        size += len(row.get("payload") or b"")
+        if len(held) >= _BATCH_ROWS or size >= _BATCH_BYTES:
+            yield frame_batch(held, columns)
+            held, size = [], 0
+    if held:
+        yield frame_batch(held, columns)
+
+
+@contextlib.contextmanager
+def noting_task(label: str) -> Iterator[None]:
+    """Add the split, and the code of the project's own errors, to what is raised: only text crosses the JVM."""
+    try:
+        yield
+    except Exception as error:
+        code = f"{error.code} " if isinstance(error, ChunkmillError) else ""
+        error.add_note(f"{code}in the task for {label}")
+        raise

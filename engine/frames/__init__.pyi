@@ -1,7 +1,7 @@
 # Made of the table in __init__.py: python -m tests.run house stubs
-from .calls import UserCall as UserCall
-from .calls import calling as calling
-from .calls import current_call as current_call
+from .answer import UserCall as UserCall
+from .answer import calling as calling
+from .answer import current_call as current_call
 from .explanation import Explanation as Explanation
 from .explanation import SegmentReads as SegmentReads
 from .explanation import explain_frame as explain_frame

@@ -19,8 +19,7 @@ from ..execution import RunOptions
 from ..markup import panel_or_error
 from ..query import AnswerColumns, QueriedSegment, no_column
 from ..spark import interruptible
-from .answer import Answer
-from .calls import UserCall, calling, outer_call
+from .answer import Answer, UserCall, calling, outer_call
 from .metrics import Measuring
 
 if TYPE_CHECKING:

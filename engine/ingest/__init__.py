@@ -8,7 +8,7 @@ _HOMES = {
     ".ingest": "Ingest MAX_BYTES MAX_FILES",
     ".landing": "Landing Lister",
     ".landing_log": "LandingLog",
-    ".monitoring": "IngestListener IngestLog IngestMetrics IngestStatus MetricsServer Rate StatusReader logging_to",
+    ".metrics": "IngestListener IngestLog IngestMetrics IngestStatus MetricsServer Rate StatusReader logging_to",
     ".quarantine": "FileQuarantine QuarantinedFile",
     ".query": "IngestQuery",
     ".spark_query": "LandingReader SupportsTriggerAvailableNow",

@@ -25,7 +25,7 @@ from .checkpoint import HIDDEN_HOME, Checkpoint
 from .files import Disposal, SourceDone
 from .landing import Landing, Lister
 from .landing_log import LandingLog
-from .monitoring import IngestListener
+from .metrics import IngestListener
 from .quarantine import FileQuarantine
 from .query import IngestParts, IngestQuery, Upkeep
 

@@ -22,7 +22,7 @@ from .batch import BatchRunner
 from .checkpoint import Checkpoint
 from .files import BatchResult, LandedFile
 from .landing import Landing
-from .monitoring import IngestListener
+from .metrics import IngestListener
 from .quarantine import FileQuarantine
 
 if TYPE_CHECKING:

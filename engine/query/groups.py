@@ -20,8 +20,7 @@ from ..chunk import ComponentColumnDescriptor
 from ..limits import MIB
 from ..rrd import ChunkTable, OpenFiles, Recent, Times
 from ..task_context import TaskContext, find
-from .chunk_rows import ChunkRows, Presence
-from .events import Events, SegmentEvents
+from .events import ChunkRows, Events, Presence, SegmentEvents
 from .query import AnswerColumns, Integers, Key, SegmentFigures
 from .rows import Located, SegmentRows, StaticColumns, within
 from .segment_chunks import HashedPredicate, SegmentChunks, hull_of, is_implied

@@ -17,8 +17,7 @@ import pyarrow.compute as pc
 
 from ..chunk import ComponentColumnDescriptor
 from ..limits import MIB
-from .chunk_rows import ChunkRows
-from .events import Events, SegmentEvents, StaticValues
+from .events import ChunkRows, Events, SegmentEvents, StaticValues
 from .query import SEGMENT_ID, AnswerColumns, Integers, Key, Mask
 from .segment_chunks import Windows
 

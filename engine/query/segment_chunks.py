@@ -13,8 +13,7 @@ import pyarrow.compute as pc
 
 from ..errors import UnsupportedError
 from ..rrd import ChunkTable
-from .chunk_rows import spread
-from .events import TOMBSTONE, ChunkRanges, ancestors
+from .events import TOMBSTONE, ChunkRanges, ancestors, spread
 from .query import SEGMENT_ID, AnswerColumns, Integers, Key, Mask
 
 if TYPE_CHECKING:

@@ -20,8 +20,7 @@ from ..optimisation import ChunkReferences
 from ..recordings import RecordingEntry, RecordingsFolder, entries_in, times_in
 from ..rrd import ChunkTable, OpenFiles, Times
 from ..task_context import TaskContext, find
-from .chunk_rows import ChunkRows, LayerRows, ReadRows, RecordedRows
-from .events import SegmentEvents, StaticValues
+from .events import ChunkRows, LayerRows, ReadRows, RecordedRows, SegmentEvents, StaticValues
 from .query import AnswerColumns, Integers, Key, Mask, SegmentFigures
 from .rows import SegmentRows, StaticColumns, within
 from .segment_chunks import SegmentChunks, Windows, windows_of

@@ -20,8 +20,7 @@ import pyarrow.compute as pc
 from .. import archetypes as to
 from .. import arrays
 from ..arrays import Bytes, blobs, bytes_of
-from ..compiled import as_lenses
-from ..lens import DeriveLens
+from ..lens import DeriveLens, as_lenses
 from ..selector import Selector
 from ..sensor_layouts import FORMAT, U8, L
 from . import sensors

@@ -1,7 +1,6 @@
 """The selector language: queries, their evaluation on Arrow arrays, jq programs."""
 
-from .conversion import beside, cast, nanoseconds
-from .evaluation import SelectorResults, SelectorTable, execute_per_row
+from .evaluation import SelectorResults, SelectorTable, beside, cast, execute_per_row, nanoseconds
 from .selector import UNITS, Selector, datatype_of, pipeline_of, scalars, unit_factor, vector
 from .syntax import SelectorPipeline, pipeline_text
 

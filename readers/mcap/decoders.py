@@ -1,4 +1,4 @@
-"""The decoders of MCAP, each one row and one class; a reader's options, and the decoder they choose for a channel.
+"""The decoders of MCAP, each one row and one class, and the chunks of one channel that they make.
 
 Those of the file as a whole are classes (:class:`FileDecoder`), in the order of their chunks. Those of messages are
 rows by the encodings of schema and message, under an identifier that Rerun gave them; those of meanings make lenses
@@ -9,22 +9,28 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import pairwise
 from typing import Final, NamedTuple
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...engine.chunk import Projection
-from ...engine.errors import ReadWarning, UsageError
-from ...lenses import DeriveLens, Selector
-from ...lenses.ros2 import needs_reflection, ros2_lenses, stamp_of
+from ...engine.chunk import Chunk, ChunkData, Projection, Timeline, TimelineKind, mint, parse_entity_path
+from ...engine.errors import LensError, ReadWarning, UsageError
+from ...engine.limits import MIB
+from ...engine.task_context import DECODE, phase, timed
+from ...lenses import DeriveLens, LensOutput, LensSet, Selector
+from ...lenses.ros2 import STAMP_TIMELINE, needs_reflection, ros2_lenses, stamp_of
 from . import decoding
-from .decoding import MessageDecoder, RawDecoder, SchemaError
+from .decoding import Decoded, MessageDecoder, RawDecoder, SchemaError
 from .file_level import Attachments, Counts, FileDecoder, MetadataRecords, RecordingInfo, Schemas
-from .records import Channel, McapSchema
+from .records import HEAD, MESSAGE_FIXED, Bytes, Channel, Ints, McapSchema, MessageHeads
 from .robots import Robots
 from .section import TimeRange, checked_integer, checked_range
 
@@ -300,3 +306,372 @@ def _warn(text: str) -> None:
 @lru_cache(maxsize=256)
 def _compiled(row: MessageRow, name: str, data: bytes) -> MessageDecoder:
     return row.compile(name, data)
+
+
+LOG_TIME: Final = "message_log_time"
+PUBLISH_TIME: Final = "message_publish_time"
+
+_MAX_SINGLE_FAULTS: Final = 32
+"""Messages of one chunk that are found to fail one by one; beyond, what is left of their part fails as a whole."""
+
+_NO_SUCH_MEANING: Final = "it has values that have no such meaning"
+
+_LATEST: Final = 2**63 - 1
+
+Rows = npt.NDArray[np.int64]
+
+
+class LensMapping:
+    """Applies lenses to the chunks of decoded messages of one channel.
+
+    A message stays as it was decoded, and is counted, if the lenses do not apply to it or fail. Failed ones come in a
+    chunk of their own. Static data of a lens comes once.
+    """
+
+    def __init__(self, lenses: Sequence[DeriveLens], options: McapOptions) -> None:
+        self._lenses = _lens_set(tuple(lenses))
+        self._otherwise = next((lens.otherwise for lens in lenses if lens.otherwise), _NO_SUCH_MEANING)
+        self._options = options
+        self._constants: list[Chunk] = []
+        self.unmapped = 0
+        self.reason = ""
+        self.remarks: Counter[str] = Counter()
+
+    def chunks(self, chunk: Chunk) -> Iterator[Chunk]:
+        """Yield the chunks made of one chunk: those of the lenses, then the unchanged messages."""
+        outputs = list(self._lenses.outputs(chunk))
+        error = _error_in(outputs)
+        if error is None:
+            yield from self._made(chunk, outputs)
+            return
+        good, bad = self._parted(chunk.data, error)
+        count = sum(map(len, bad))
+        if count == chunk.num_rows:
+            self._count(count, error)
+            yield chunk
+            return
+        for rows in self._joined(chunk.data, good):
+            part = Chunk.from_data(chunk.data.take(rows))
+            yield from self._made(part, list(self._lenses.outputs(part)))
+        if bad:
+            self._count(count, error)
+            yield Chunk.from_data(replace(chunk.data.take(np.concatenate(bad)), chunk_id=mint()))
+
+    def _parted(self, data: ChunkData, error: LensError) -> tuple[list[Rows], list[Rows]]:
+        """Return the messages (int64, ascending) for which the lenses work, and those for which they fail.
+
+        ``error`` is that of all messages together. If zero messages give the same, the type fails, and so do all.
+        """
+        every = np.arange(data.num_rows)
+        without = self._error_on(data, every[:0])
+        if without is not None and without.message == error.message:
+            return [], [every]
+        good: list[Rows] = []
+        bad: list[Rows] = []
+        open_parts = [every]
+        while open_parts:
+            rows = open_parts.pop()
+            if rows is not every and self._error_on(data, rows) is None:
+                good.append(rows)
+            elif len(rows) == 1 or len(bad) >= _MAX_SINGLE_FAULTS:
+                bad.append(rows)
+            else:
+                half = len(rows) // 2
+                open_parts += [rows[half:], rows[:half]]
+        return good, bad
+
+    def _joined(self, data: ChunkData, parts: list[Rows]) -> list[Rows]:
+        """The parts as one, unless the lenses fail on all of them together, as where columns would grow too long."""
+        whole = np.concatenate(parts)
+        return [whole] if len(parts) == 1 or self._error_on(data, whole) is None else parts
+
+    def _error_on(self, data: ChunkData, rows: Rows) -> LensError | None:
+        return _error_in(self._lenses.outputs(Chunk.from_data(data.take(rows))))
+
+    def _made(self, chunk: Chunk, outputs: list[LensOutput]) -> Iterator[Chunk]:
+        inputs = self._lenses.inputs
+        for output in outputs:
+            made = output.chunk
+            if made is None or (output.constant and self._seen(made)):
+                continue
+            if any(c.descriptor.component in inputs for c in made.data.components):
+                self._count(made.num_rows, None)
+            for count, text in output.remarks:
+                self.remarks[text] += count
+            yield made if output.constant or made is chunk else _timed(made, self._options)
+
+    def _seen(self, constant: Chunk) -> bool:
+        for other in self._constants:
+            if (other.entity_path, other.data.components) == (constant.entity_path, constant.data.components):
+                return True
+        self._constants.append(constant)
+        return False
+
+    def _count(self, messages: int, error: LensError | None) -> None:
+        self.unmapped += messages
+        if not self.reason:
+            self.reason = self._otherwise if error is None else error.message
+
+
+def _error_in(outputs: Iterable[LensOutput]) -> LensError | None:
+    return next((error for output in outputs for error in output.errors), None)
+
+
+def _shifted(ticks: np.ndarray, options: McapOptions) -> np.ndarray:
+    """Times (int64, ns) with the reader's offset, saturating."""
+    if options.offset_ns == 0:
+        return ticks
+    room = _LATEST - np.maximum(ticks, 0) if options.offset_ns > 0 else -_LATEST - 1 - np.minimum(ticks, 0)
+    bounded = (np.minimum if options.offset_ns > 0 else np.maximum)(options.offset_ns, room)
+    moved: np.ndarray = ticks + bounded
+    return moved
+
+
+def _timed(chunk: Chunk, options: McapOptions) -> Chunk:
+    """Return the chunk, its timelines from messages in the reader's type and with its offset."""
+    data = chunk.data
+    kind = TimelineKind(options.timeline_type)
+    if options.offset_ns == 0 and all(t.kind is kind for t in data.timelines):
+        return chunk
+    return Chunk.from_data(replace(data, timelines=tuple(_line(t, kind, options) for t in data.timelines)))
+
+
+def _line(line: Timeline, kind: TimelineKind, options: McapOptions) -> Timeline:
+    if line.name in (LOG_TIME, PUBLISH_TIME) or line.kind is TimelineKind.SEQUENCE:
+        return line
+    return Timeline(line.name, kind, pa.array(_shifted(line.ticks, options)).view(kind.arrow_type))
+
+
+def entities_of(lenses: Sequence[DeriveLens], entity_path: str) -> set[str]:
+    """The entities at which messages at ``entity_path`` may come out, mapped or not."""
+    derives = _lens_set(tuple(lenses)).compiled.derives if lenses else ()
+    return {entity_path, *(lens.target(entity_path) for lens in derives)}
+
+
+@lru_cache(maxsize=256)
+def _lens_set(lenses: tuple[DeriveLens, ...]) -> LensSet:
+    """The lenses, compiled once in a process: parts of files have the same channels."""
+    return LensSet(lenses, "forward_unmatched")
+
+
+CHUNK_BYTES: Final = 15 * MIB // 8
+"""Bytes that one chunk should hold, of columns or of message data, whichever are more. A larger message makes a larger
+chunk.
+
+A little less than the 2 MiB to which stores are compacted: decoding adds some bytes, which must not cut them again.
+"""
+
+_MOST_SHRUNK: Final = 1 / 4
+"""Messages that make chunks of less than this part of their size are not taken together beyond it."""
+
+CHUNK_ROWS: Final = 65_536
+"""Most rows of one chunk."""
+
+Times = npt.NDArray[np.uint64]
+
+
+class _ChannelRun(NamedTuple):
+    """Messages of one channel in the arena: where their data begins and ends, and their times (ns)."""
+
+    channel_id: int
+    starts: Ints
+    ends: Ints
+    log_times: Times
+    publish_times: Times
+
+    def take(self, rows: slice | Ints) -> _ChannelRun:
+        """The run with only these rows."""
+        return _ChannelRun(
+            self.channel_id, self.starts[rows], self.ends[rows], self.log_times[rows], self.publish_times[rows]
+        )
+
+
+def runs(messages: MessageHeads, is_wanted: Callable[[int], bool]) -> Iterator[_ChannelRun]:
+    """Yield the messages by channel (ascending ids), each sorted by log time, publish time and place in the file.
+
+    Unwanted channels have no run. ``is_wanted`` is called with each id when it is its turn.
+    """
+    heads = messages.heads
+    if not len(heads):
+        return
+    channels = np.ascontiguousarray(heads["channel"])
+    order = np.argsort(channels, kind="stable")
+    borders = np.flatnonzero(np.diff(channels[order])) + 1
+    for rows in np.split(order, borders):
+        channel_id = int(channels[rows[0]])
+        if not is_wanted(channel_id):
+            continue
+        starts = messages.offsets[rows] + HEAD.size
+        ends = starts + heads["length"][rows].astype(np.int64)
+        log_times, publish_times = heads["log_time"][rows], heads["publish_time"][rows]
+        yield _sorted(_ChannelRun(channel_id, starts + MESSAGE_FIXED, ends, log_times, publish_times))
+
+
+def pieces(run: _ChannelRun, size: int = CHUNK_BYTES) -> Iterator[_ChannelRun]:
+    """Cut a run into the fewest equal pieces that keep to ``CHUNK_ROWS`` and about to ``size`` bytes."""
+    if int((run.ends - run.starts).sum()) / size + len(run.starts) / CHUNK_ROWS < 1:
+        yield run
+        return
+    fill = np.cumsum(np.maximum((run.ends - run.starts) / size, 1 / CHUNK_ROWS))
+    count = int(fill[-1]) + 1
+    cuts = np.searchsorted(fill, fill[-1] * np.arange(1, count) / count) + 1
+    borders = np.unique(np.concatenate(([0], cuts, [len(fill)]))).tolist()
+    for begin, end in pairwise(borders):
+        yield run.take(slice(begin, end))
+
+
+class ChannelOutput:
+    """Makes chunks of one channel's messages, and counts the undecodable ones.
+
+    Every message becomes one row: of the decoded component or, where it could not be decoded, of ``McapMessage:data``
+    at the same entity, in a chunk behind that of its neighbours. Messages that stay as they were decoded are on the
+    timeline of their own times too, if there is a ``stamp``. ``clamped`` counts the log and publish times that became
+    the latest time there is.
+    """
+
+    def __init__(
+        self,
+        channel: Channel,
+        decoder: MessageDecoder,
+        options: McapOptions,
+        lenses: Sequence[DeriveLens] = (),
+        stamp: Selector | None = None,
+    ) -> None:
+        self._channel = channel
+        self._entity_path = parse_entity_path(channel.topic)
+        self._decoder = decoder
+        self._options = options
+        self._stamp = stamp
+        self._mapping = LensMapping(lenses, options) if lenses else None
+        self._bad = 0
+        self._first_reason = ""
+        self._piece_bytes: int | None = None
+        self.clamped = 0
+
+    def chunks(self, arena: Bytes, run: _ChannelRun) -> Iterator[Chunk]:
+        """Yield the chunks of ``run``; its messages are in ``arena``."""
+        if self._piece_bytes is None:
+            first = next(pieces(run))
+            yield from self._measured(arena, first)
+            run = run.take(slice(len(first.starts), None))
+        if len(run.starts):
+            first, *others = pieces(run, self._piece_bytes or CHUNK_BYTES)
+            yield from self._measured(arena, first) if others else self._piece(arena, first)
+            for piece in others:
+                yield from self._piece(arena, piece)
+
+    def _measured(self, arena: Bytes, piece: _ChannelRun) -> Iterator[Chunk]:
+        """Yield the chunks of a piece. By their sizes the next run is cut, into chunks of ``CHUNK_BYTES`` at most."""
+        largest = 0
+        for chunk in self._piece(arena, piece):
+            largest = max(largest, chunk.byte_size)
+            yield chunk
+        size = int((piece.ends - piece.starts).sum())
+        shrunk = min(max(largest / size, _MOST_SHRUNK), 1) if largest and size else 1
+        self._piece_bytes = int(CHUNK_BYTES / shrunk)
+
+    def _piece(self, arena: Bytes, piece: _ChannelRun) -> Iterator[Chunk]:
+        data, piece = _released(arena, piece)
+        with phase(DECODE):
+            decoded = self._decoder.decode(data, piece.starts, piece.ends)
+        if len(decoded.bad) + len(decoded.values) != len(piece.starts):
+            raise AssertionError(f"{self._decoder.descriptor} gave {len(decoded.values)} of {len(piece.starts)} rows")
+        if not len(decoded.bad):
+            yield from self._mapped(self._chunk(self._decoder, decoded.values, piece))
+            return
+        yield from self._parted(data, piece, decoded)
+
+    def warn(self, *, path: str) -> None:
+        """Say, once, how many messages could not be decoded, if any."""
+        if self._bad:
+            warnings.warn(
+                f"{path}: topic {self._channel.topic}: {self._bad} messages could not be decoded and become"
+                f" {'null' if self._options.values else 'raw bytes'}; the first: {self._first_reason}",
+                ReadWarning,
+                stacklevel=2,
+            )
+        if self._mapping is not None and self._mapping.unmapped:
+            warnings.warn(
+                f"{path}: topic {self._channel.topic}: {self._mapping.unmapped} messages do not fit the mapping"
+                f" of their type and stay structs; the first: {self._mapping.reason}",
+                ReadWarning,
+                stacklevel=2,
+            )
+        for text, count in () if self._mapping is None else self._mapping.remarks.items():
+            message = f"{path}: topic {self._channel.topic}: {count} messages {text}"
+            warnings.warn(message, ReadWarning, stacklevel=2)
+
+    def _mapped(self, chunk: Chunk) -> Iterator[Chunk]:
+        if self._mapping is None:
+            return iter((self._stamped(chunk),))
+        return timed(map(self._stamped, self._mapping.chunks(chunk)), DECODE)
+
+    def _stamped(self, chunk: Chunk) -> Chunk:
+        """A chunk of messages as they were decoded, with their own times; any other as it is."""
+        if self._stamp is None or chunk.is_static:
+            return chunk
+        data = chunk.data
+        messages = next((c.values for c in data.components if c.descriptor == self._decoder.descriptor), None)
+        if messages is None or any(line.name == STAMP_TIMELINE for line in data.timelines):
+            return chunk
+        stamps = self._stamp.execute(messages.flatten())
+        if stamps is None:
+            return chunk
+        ticks = _ticks(stamps.to_numpy(), self._options)
+        line = Timeline(STAMP_TIMELINE, TimelineKind(self._options.timeline_type), ticks)
+        return Chunk.from_data(replace(data, timelines=(*data.timelines, line)))
+
+    def _parted(self, data: Bytes, piece: _ChannelRun, decoded: Decoded) -> Iterator[Chunk]:
+        self._first_reason = self._first_reason or decoded.reasons[0]
+        self._bad += len(decoded.bad)
+        good = np.delete(np.arange(len(piece.starts)), decoded.bad)
+        if len(good):
+            yield from self._mapped(self._chunk(self._decoder, decoded.values, piece.take(good)))
+        bad = piece.take(decoded.bad)
+        if self._options.values:
+            yield self._chunk(self._decoder, pa.nulls(len(decoded.bad), self._decoder.datatype), bad)
+            return
+        raw = RawDecoder()
+        yield self._chunk(raw, raw.decode(data, bad.starts, bad.ends).values, bad)
+
+    def _chunk(self, decoder: MessageDecoder, values: pa.Array, run: _ChannelRun) -> Chunk:
+        most = np.uint64(_LATEST - max(self._options.offset_ns, 0))
+        self.clamped += int((run.log_times > most).sum()) + int((run.publish_times > most).sum())
+        timelines = {
+            LOG_TIME: _times(run.log_times, self._options),
+            PUBLISH_TIME: _times(run.publish_times, self._options),
+        }
+        return Chunk.build(self._entity_path, timelines, [(decoder.descriptor, _one_each(decoder, values))])
+
+
+def _sorted(run: _ChannelRun) -> _ChannelRun:
+    log, publish = run.log_times, run.publish_times
+    later = log[1:] > log[:-1]
+    if (later | ((log[1:] == log[:-1]) & (publish[1:] >= publish[:-1]))).all():
+        return run
+    return run.take(np.lexsort((publish, log)))
+
+
+def _released(arena: Bytes, piece: _ChannelRun) -> tuple[Bytes, _ChannelRun]:
+    """Copy a single message, so that its chunk does not keep the whole arena in memory."""
+    if len(piece.starts) != 1:
+        return arena, piece
+    data = arena[piece.starts[0] : piece.ends[0]].copy()
+    return data, piece._replace(starts=np.zeros(1, np.int64), ends=np.array([len(data)]))
+
+
+def _times(values: Times, options: McapOptions) -> pa.Array:
+    """Nanoseconds as the reader's time type. Those beyond i64 become the latest there is."""
+    return _ticks(np.minimum(values, np.uint64(_LATEST)).astype(np.int64), options)
+
+
+def _ticks(values: Rows, options: McapOptions) -> pa.Array:
+    """Times (int64, ns) as the reader's time type, with its offset."""
+    times = _shifted(values, options)
+    return pa.Array.from_buffers(options.time_type, len(times), [None, pa.py_buffer(times)])
+
+
+def _one_each(decoder: MessageDecoder, values: pa.Array) -> pa.Array:
+    """A list column with one instance in each row."""
+    offsets = pa.py_buffer(np.arange(len(values) + 1, dtype=np.int32))
+    return pa.Array.from_buffers(decoder.column, len(values), [None, offsets], children=[values])

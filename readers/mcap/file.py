@@ -18,13 +18,13 @@ from zlib_ng.zlib_ng import crc32
 from ...engine.errors import ReadError, SourceMissingError, writing
 from ...engine.limits import FREE_EXPANSION, MAX_COMPRESSION_RATIO, MAX_FOOTER, MIB, read_sized
 from ...engine.storage import RemoteFile, is_url
-from .blocks import Bytes
 from .records import (
     CUT_HINT,
     DATA_END_SIZE,
     FOOTER_SIZE,
     HEAD,
     MAGIC,
+    Bytes,
     Channel,
     ChunkIndexEntry,
     McapSchema,

@@ -18,10 +18,22 @@ from zlib_ng.zlib_ng import crc32
 from ...engine.chunk import Chunk, ChunkData, ComponentDescriptor, parse_entity_path
 from ...engine.errors import ReadError, ReadWarning
 from ...engine.limits import MAX_ATTACHMENTS, MAX_METADATA, MAX_SCHEMA_BYTES, MIB, check_limit
-from .blocks import Bytes, MessageHeads
 from .decoding import blobs
 from .file import McapFile, Summary
-from .records import HEAD, Channel, McapSchema, Op, RecordPlace, Registry, damaged, malformed, parse_record, record_name
+from .records import (
+    HEAD,
+    Bytes,
+    Channel,
+    McapSchema,
+    MessageHeads,
+    Op,
+    RecordPlace,
+    Registry,
+    damaged,
+    malformed,
+    parse_record,
+    record_name,
+)
 
 
 class FileFacts(NamedTuple):

@@ -14,13 +14,12 @@ from ...engine.errors import ReadError
 from ...engine.limits import MAX_INDEXED_TIMES
 from ...engine.markup import Cell, panel, table, track
 from ...engine.units import counted, duration, size, utc_time
-from .blocks import MessageHeads
 from .decoders import McapOptions
 from .file import McapFile, McapLayout, Summary, read_layout
 from .file_level import MessageSurvey
 from .message_indexes import indexed_times
 from .plan import whole
-from .records import Channel, ChunkIndexEntry, McapSchema, Registry
+from .records import Channel, ChunkIndexEntry, McapSchema, MessageHeads, Registry
 from .section import SectionReader
 
 _SHORTEST_GAP: Final = 50

@@ -8,9 +8,8 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from .blocks import Block, MessageHeads
 from .file import McapFile
-from .records import HEAD, Op
+from .records import HEAD, Block, MessageHeads, Op
 
 _PAIR: Final = 16
 _HEAD: Final = 6

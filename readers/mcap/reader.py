@@ -29,8 +29,20 @@ from ...engine.spark import in_task
 from ...engine.stream import Source
 from ...engine.units import counted, size, utc_time
 from ..recording_file import FrameReader, RecordingFile, option, recover_option
-from .channel_chunks import LOG_TIME, PUBLISH_TIME, ChannelOutput, entities_of, runs
-from .decoders import DECODERS, McapOptions, choose, compile_decoder, file_decoders, reads_records, stamp_in
+from .decoders import (
+    DECODERS,
+    LOG_TIME,
+    PUBLISH_TIME,
+    ChannelOutput,
+    McapOptions,
+    choose,
+    compile_decoder,
+    entities_of,
+    file_decoders,
+    reads_records,
+    runs,
+    stamp_in,
+)
 from .file import McapFile, McapLayout, Summary, read_layout
 from .file_level import NO_FACTS, FileFacts, MessageSurvey, facts_of
 from .plan import no_message, no_topic, plan_splits, says_all_channels, whole, why_nothing

@@ -1,4 +1,4 @@
-"""MCAP records: their framing, their strictly parsed bodies, and the channels and schemas defined by them.
+"""MCAP records, parsed strictly, and blocks of them: chunks decompressed, and the messages in them.
 
 A record is an opcode (u8), the length of its body (u64, little endian) and the body. Bodies are parsed by the classes
 of the ``mcap`` library over a stream that never gives fewer bytes than requested. Format:
@@ -8,17 +8,26 @@ https://mcap.dev/spec
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable, Mapping
+import warnings
+import weakref
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from io import BytesIO
 from typing import Final, NamedTuple, TypeVar
 
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
 from mcap import records as library
 from mcap.data_stream import ReadDataStream
 from mcap.exceptions import McapError
 from mcap.opcode import Opcode
+from zlib_ng.zlib_ng import crc32
+from zstandard import ZstdDecompressor, ZstdError, frame_header_size, get_frame_parameters
 
-from ...engine.errors import ReadError
-from ...engine.limits import MAX_SCHEMA_BYTES, check_limit
+from ...engine.errors import ReadError, ReadWarning, UnsupportedError
+from ...engine.limits import MAX_OTHER_RECORDS, MAX_SCHEMA_BYTES, MIB, check_expansion, check_limit
+from ...engine.task_context import lasting
 
 MAGIC: Final = b"\x89MCAP0\r\n"
 HEAD: Final = struct.Struct("<BQ")
@@ -279,3 +288,471 @@ class Registry:
         return damaged(
             f"the {record_name(opcode)} with id {id_} is defined again, differently", path=self._path, offset=offset
         )
+
+
+_MESSAGE_HEAD: Final = np.dtype(
+    [
+        ("opcode", "u1"),
+        ("length", "<u8"),
+        ("channel", "<u2"),
+        ("sequence", "<u4"),
+        ("log_time", "<u8"),
+        ("publish_time", "<u8"),
+    ]
+)
+"""The first 31 bytes of a Message record, packed; the data follows them."""
+
+_WIDTH: Final = _MESSAGE_HEAD.itemsize
+
+Bytes = npt.NDArray[np.uint8]
+Ints = npt.NDArray[np.int64]
+
+
+class Block(NamedTuple):
+    """Records from byte ``begin`` to ``end`` of the arena.
+
+    ``offset`` is the place of the chunk (``in_chunk``) or of the first record in the file. ``indexed`` is the message
+    index: for each channel its id, and for each of its messages log time and offset in the chunk, as u64 in little
+    endian; None without a credible index.
+    ``checked``: a CRC says that the records are what was written.
+    """
+
+    begin: int
+    end: int
+    offset: int
+    in_chunk: bool
+    checked: bool
+    indexed: list[tuple[int, bytes]] | None
+
+
+class MessageHeads(NamedTuple):
+    """The messages of a block in file order: arena offset of each record, and its head (``MESSAGE_HEAD``)."""
+
+    offsets: Ints
+    heads: np.ndarray
+
+    def at(self, which: npt.NDArray[np.bool_]) -> MessageHeads:
+        """Return the messages for which ``which`` is true."""
+        return self if which.all() else MessageHeads(self.offsets[which], self.heads[which])
+
+
+def walk(arena: Bytes, block: Block, registry: Registry, *, path: str, window: bool = False) -> tuple[list[int], int]:
+    """Walk over the records; return the offsets of the messages and the end of the walk.
+
+    It ends with the block. In a ``window`` of records outside of chunks it ends before the first record that is cut
+    short, or that is neither message, channel, schema nor unknown.
+    """
+    view, unpack, size, message = arena.data, HEAD.unpack_from, HEAD.size, Op.MESSAGE
+    at, end = block.begin, block.end
+    offsets: list[int] = []
+    others = 0
+    while at < end:
+        body = at + size
+        opcode, length = unpack(view, at) if body <= end else (0, 0)
+        after = body + length
+        if after > end:
+            if window:
+                break
+            raise _overrun(block, at, opcode, length, path)
+        if opcode == message:
+            offsets.append(at)
+        elif window and opcode <= Op.DATA_END and opcode not in (Op.SCHEMA, Op.CHANNEL):
+            break
+        else:
+            others += 1
+            check_limit(others, MAX_OTHER_RECORDS, path=path, offset=block.offset, what="the number of other records")
+            _take_other(opcode, view[body:after], block, registry, path)
+        at = after
+    return offsets, at
+
+
+def _take_other(opcode: int, body: memoryview, block: Block, registry: Registry, path: str) -> None:
+    if opcode in (Op.SCHEMA, Op.CHANNEL):
+        registry.add(opcode, bytes(body), offset=block.offset)
+    elif opcode == Op.CHUNK:
+        raise malformed(Op.CHUNK, "there is another chunk inside of it", path=path, offset=block.offset)
+    elif opcode == 0:
+        raise damaged("a record has no opcode", path=path, offset=block.offset)
+
+
+def heads_of(arena: Bytes, offsets: Ints) -> MessageHeads:
+    """The messages that begin at ``offsets`` in the arena, each record whole."""
+    if not len(offsets):
+        return MessageHeads(offsets, np.empty(0, _MESSAGE_HEAD))
+    padded = arena
+    if int(offsets[-1]) > len(arena) - _WIDTH:  # a record too short to be a message, at the very end
+        padded = np.concatenate((arena, np.zeros(_WIDTH, np.uint8)))
+    view = np.ndarray((len(padded) - _WIDTH + 1,), f"V{_WIDTH}", buffer=padded.data, strides=(1,))
+    return MessageHeads(offsets, view[offsets].view(_MESSAGE_HEAD))
+
+
+def _overrun(block: Block, at: int, opcode: int, length: int, path: str) -> ReadError:
+    where = "inside a chunk " if block.in_chunk else ""
+    what = f"a record {record_name(opcode)} of {length:,} bytes" if length else "a record"
+    return damaged(f"{what} {where}runs past its end ({block.end - at:,} bytes left)", path=path, offset=block.offset)
+
+
+_PAIR: Final = 16
+
+
+def find_in_all(arena: Bytes, blocks: Sequence[Block], registry: Registry, *, path: str) -> MessageHeads:
+    """The messages of ``blocks``, which stand in the arena in this order, as :func:`find_messages` finds them in each.
+
+    One look at all of them is enough where every index is right: walking from record to record instead, the messages of
+    a mixture of 300 MB are found in 1.6 times the time (CPU); guarded by ``benchmarks/bench_convert.py``.
+    """
+    if blocks and all(block.indexed for block in blocks):
+        messages = _by_index(arena, blocks, registry, path)
+        if messages is not None:
+            return messages
+    return joined([find_messages(arena, block, registry, path=path) for block in blocks])
+
+
+def joined(parts: Iterable[MessageHeads]) -> MessageHeads:
+    """The messages of all parts, in this order."""
+    parts = [part for part in parts if len(part.offsets)]
+    if not parts:
+        return MessageHeads(np.empty(0, np.int64), np.empty(0, _MESSAGE_HEAD))
+    return MessageHeads(np.concatenate([p.offsets for p in parts]), np.concatenate([p.heads for p in parts]))
+
+
+def find_messages(arena: Bytes, block: Block, registry: Registry, *, path: str) -> MessageHeads:
+    """All messages of ``block``; its channels and schemas go to ``registry``. Raises ``ReadError`` on damage."""
+    if block.indexed:
+        messages = _by_index(arena, [block], registry, path)
+        if messages is not None:
+            return messages
+    offsets, _ = walk(arena, block, registry, path=path)
+    messages = heads_of(arena, np.array(offsets, np.int64))
+    _check_lengths(messages, block, path)
+    if block.indexed and not block.checked:
+        _compare_with_index(messages, block, path)
+    return messages
+
+
+def _by_index(arena: Bytes, blocks: Sequence[Block], registry: Registry, path: str) -> MessageHeads | None:
+    """The messages by the indexes of all blocks, or None unless these and the records agree exactly."""
+    entries = [entry for block in blocks for entry in block.indexed or ()]
+    sizes = [len(pairs) // _PAIR for _, pairs in entries]
+    counts = np.array([sum(len(pairs) for _, pairs in block.indexed or ()) // _PAIR for block in blocks], np.int64)
+    begins = np.array([block.begin for block in blocks], np.int64)
+    ends = np.array([block.end for block in blocks], np.int64)
+    rooms = ends - begins - _MESSAGE_HEAD.itemsize
+    if not counts.all() or int(rooms.min()) < 0:
+        return None
+    raw = _offsets(pairs for _, pairs in entries)
+    if (raw > np.repeat(rooms.astype(np.uint64), counts)).any():
+        return None
+    places = raw.astype(np.int64) + np.repeat(begins, counts)
+    order = np.argsort(places, kind="stable")
+    messages = heads_of(arena, places[order])
+    heads, lengths = messages.heads, messages.heads["length"]
+    channels = np.repeat(np.array([channel for channel, _ in entries], np.uint16), sizes)[order]
+    if not (heads["opcode"] == Op.MESSAGE).all() or not (heads["channel"] == channels).all():
+        return None
+    if int(lengths.max()) > int((ends - begins).max()) or int(lengths.min()) < MESSAGE_FIXED:
+        return None
+    lasts = np.cumsum(counts) - 1
+    stops = messages.offsets + HEAD.size + lengths.astype(np.int64)
+    nexts = np.append(messages.offsets[1:], 0)
+    nexts[lasts] = ends
+    if (nexts < stops).any():
+        return None
+    firsts = messages.offsets[lasts - counts + 1]
+    gaps = [(int(begins[i]), int(firsts[i]), i) for i in np.flatnonzero(begins < firsts).tolist()]
+    inner = np.flatnonzero(stops < nexts)
+    gaps += zip(stops[inner].tolist(), nexts[inner].tolist(), np.searchsorted(lasts, inner).tolist(), strict=True)
+    for begin, end, i in sorted(gaps):
+        if _hides_messages(arena, blocks[i]._replace(begin=begin, end=end), registry, path):
+            return None
+    return messages
+
+
+def _offsets(pairs: Iterable[bytes]) -> npt.NDArray[np.uint64]:
+    """The offsets among pairs of a log time and an offset."""
+    return np.frombuffer(b"".join(pairs), "<u8")[1::2]
+
+
+def _hides_messages(arena: Bytes, between: Block, registry: Registry, path: str) -> bool:
+    try:
+        offsets, _ = walk(arena, between, registry, path=path)
+    except ReadError:
+        return True
+    return bool(offsets)
+
+
+def _check_lengths(messages: MessageHeads, block: Block, path: str) -> None:
+    if (messages.heads["length"] < MESSAGE_FIXED).any():
+        raise malformed(Op.MESSAGE, f"it has fewer than {MESSAGE_FIXED} bytes", path=path, offset=block.offset)
+
+
+def _compare_with_index(messages: MessageHeads, block: Block, path: str) -> None:
+    assert block.indexed is not None
+    offsets = (messages.offsets - block.begin).astype(np.uint64)
+    missing = sum(int((~np.isin(_offsets([pairs]), offsets)).sum()) for _, pairs in block.indexed)
+    if missing:
+        warnings.warn(
+            f"{path}: the message index of the chunk at byte {block.offset:,} points at {missing} messages that are not"
+            " there, and the chunk has no CRC; what it holds was read",
+            ReadWarning,
+            stacklevel=2,
+        )
+
+
+_MOST_KEPT: Final = 2
+_LARGEST_KEPT: Final = 40 * MIB
+
+
+class _Kept(NamedTuple):
+    memory: Bytes
+    lent: weakref.ref[Bytes]
+
+
+class _Arenas:
+    """The memory that a thread has kept."""
+
+    def __init__(self) -> None:
+        self.memories: list[_Kept] = []
+
+
+def take_arena(size: int) -> Bytes:
+    """Return ``size`` bytes (uint8, 1-D) of any content, unshared until nothing refers to them any more.
+
+    The system clears memory before it gives it, page by page, which costs as much as a fifth of decompressing into it.
+    So a thread keeps up to two arenas of 40 MiB at most, and lends them again once the array that was lent, all views
+    of it, and all Arrow buffers and memoryviews over those are gone. Without them the messages of a mixture of 300 MB
+    are found in a third more time (CPU, nothing decoded); guarded by ``benchmarks/bench_convert.py``.
+
+    >>> first = take_arena(100)
+    >>> view = first[10:20].data
+    >>> del first
+    >>> view[:] = bytes(range(10))
+    >>> take_arena(100)[:] = 255
+    >>> bytes(view) == bytes(range(10))
+    True
+    """
+    arenas = lasting(_Arenas)
+    memories = arenas.memories
+    for i, (memory, lent) in enumerate(memories):
+        if len(memory) >= size and lent() is None:
+            memories[i], arena = _lend(memory, size)
+            return arena
+    if size > _LARGEST_KEPT:
+        return np.empty(size, np.uint8)
+    lending, arena = _lend(np.empty(size, np.uint8), size)
+    arenas.memories = [*memories[1 - _MOST_KEPT :], lending]
+    return arena
+
+
+def _lend(memory: Bytes, size: int) -> tuple[_Kept, Bytes]:
+    # Over a memoryview, the base of every view of the arena is the arena; over an array it would be that array.
+    arena: Bytes = np.frombuffer(memory.data, np.uint8, count=size)
+    return _Kept(memory, weakref.ref(arena)), arena
+
+
+_FRAME: Final = b"\x28\xb5\x2f\xfd"
+_CHECKSUM_SIZE: Final = 4
+_REPEATED, _RESERVED = 1, 3
+
+
+def check_declared(head: ChunkHead, *, path: str, offset: int) -> int:
+    """The chunk's uncompressed size, if this release reads its compression and both its sizes are believable."""
+    if head.compression not in ("", "lz4", "zstd"):
+        raise UnsupportedError(
+            f"a chunk is compressed with {head.compression!r}",
+            path=path,
+            offset=offset,
+            hint="MCAP defines lz4, zstd and no compression; rewrite the file, unless that name itself is damaged.",
+        )
+    if head.compression == "" and head.size != head.uncompressed_size:
+        raise _wrong_size(head, head.size, path, offset)
+    most = head.uncompressed_size + head.uncompressed_size // 64 + MIB
+    check_limit(head.size, most, path=path, offset=offset, what="the compressed size of a chunk")
+    return check_expansion(head.size, head.uncompressed_size, path=path, offset=offset, what="a chunk")
+
+
+def decompress(
+    head: ChunkHead, data: bytes | memoryview, out: Bytes, zstd: ZstdDecompressor, *, path: str, offset: int
+) -> np.ndarray:
+    """Return the records of a chunk, exactly as many bytes (uint8, 1-D) as it declares, their CRC checked.
+
+    They are in ``out``, of that size, if ``data`` can be decompressed right into it, else in memory of their own.
+    Takes no more than that, whatever the compressed bytes declare.
+    """
+    if head.compression == "zstd" and _is_one_frame(data, len(out)) and _fill(out, data, zstd):
+        records: np.ndarray = out
+    else:
+        records = np.frombuffer(_decompressed(head, data, path, offset), np.uint8)
+    check_crc(head, records, path=path, offset=offset)
+    return records
+
+
+def check_crc(head: ChunkHead, records: np.ndarray, *, path: str, offset: int) -> None:
+    """Compare the CRC-32 of a chunk's records with the one it declares, if it declares one."""
+    if head.crc and crc32(records.data) != head.crc:
+        raise damaged("the CRC of a chunk does not match its data", path=path, offset=offset)
+
+
+def _fill(out: Bytes, data: bytes | memoryview, zstd: ZstdDecompressor) -> bool:
+    """Decompress one frame into ``out``, in one pass; false when there is something wrong with it."""
+    try:
+        with zstd.stream_reader(data) as reader:
+            return reader.readinto(out) == len(out)
+    except ZstdError:
+        return False
+
+
+def _is_one_frame(data: bytes | memoryview, size: int) -> bool:
+    """Return whether ``data`` is exactly one zstd frame and declares ``size`` bytes of content.
+
+    Such a frame is decompressed right into the arena, without a window of its own: otherwise the messages of a mixture
+    of 300 MB are found in a quarter more time (CPU, nothing decoded); guarded by ``benchmarks/bench_convert.py``.
+    Format: RFC 8878, 3.1.1.
+    """
+    if data[:4] != _FRAME:
+        return False
+    try:
+        frame = get_frame_parameters(data)
+        at = frame_header_size(data)
+    except ZstdError:
+        return False
+    if frame.content_size != size or not size:
+        return False
+    end = len(data) - _CHECKSUM_SIZE * frame.has_checksum
+    for _ in range(8 + size // 4096):
+        head = int.from_bytes(data[at : at + 3], "little")
+        kind = head >> 1 & 3
+        if kind == _RESERVED:
+            return False
+        at += 3 + (1 if kind == _REPEATED else head >> 3)
+        if head & 1:
+            return at == end
+    return False
+
+
+_SMALLEST_AT_ONCE: Final = MIB >> 6
+"""Bytes of a decompressed chunk from which others are decompressed meanwhile.
+
+To hand one of 4 kB to a thread and to wait for it takes longer than its decompression (0.61 s of CPU for 8,000 of them
+with their messages, 0.34 s without threads); one of 16 kB comes out even. It also bounds how many wait in an arena.
+"""
+_LARGEST_AT_ONCE: Final = 8 * MIB
+"""Bytes of a chunk, compressed or not, up to which several may be decompressed at once."""
+
+ReadInto = Callable[[int, memoryview], bool]
+"""Fills memory with the bytes of a file from an offset on, in any thread; false if it cannot."""
+
+Fill = Callable[[ChunkHead, "bytes | memoryview", Bytes, ZstdDecompressor, int], None]
+"""Fills memory with the records of a chunk, by its compressed bytes; it stands at the offset. Raises ``ReadError``."""
+
+
+class _Tools:
+    """A decompressor and memory, for one thread."""
+
+    def __init__(self) -> None:
+        self.zstd = ZstdDecompressor()
+        self.memory = bytearray()
+
+    def room(self, size: int) -> memoryview:
+        if len(self.memory) < size:
+            self.memory = bytearray(size)
+        return memoryview(self.memory)[:size]
+
+
+class _Begun(NamedTuple):
+    head: ChunkHead
+    at: int
+    out: Bytes
+    offset: int
+    done: Future[bool]
+
+
+class ChunkPool:
+    """Reads and decompresses chunks of a file into their places in an arena, as many at once as there are ``threads``.
+
+    Each thread holds the compressed bytes of one chunk. The waiting thread does once more what failed in another: so
+    errors are those of reading one chunk after the other, and come in the order of the file. Two thirds of the
+    CPU of one topic among 60 MB of images are decompression, which has all cores that are free. It takes 0.105 s of CPU
+    where one thread took 0.123 s: nothing is read into a window first, and, measured together with it, no run is made
+    of a topic that nobody wants. Guarded by ``benchmarks/bench_frames.py``.
+    """
+
+    def __init__(self, read_into: ReadInto, fill: Fill, threads: int) -> None:
+        self._read_into = read_into
+        self._fill = fill
+        self._threads = ThreadPoolExecutor(threads, "chunkmill-chunks")
+        self._tools = [_Tools() for _ in range(threads)]
+        self._begun: list[_Begun] = []
+
+    def takes(self, head: ChunkHead) -> bool:
+        """Return whether the chunk is compressed, worth a thread's while, and small enough for several of its kind."""
+        is_small = max(head.size, head.uncompressed_size) <= _LARGEST_AT_ONCE
+        return head.compression != "" and head.uncompressed_size >= _SMALLEST_AT_ONCE and is_small
+
+    def begin(self, head: ChunkHead, at: int, out: Bytes, *, offset: int) -> None:
+        """Begin to fill ``out`` with the records of the chunk at ``offset``, whose compressed bytes begin at ``at``."""
+        done = self._threads.submit(self._is_done, head, at, out, offset)
+        self._begun.append(_Begun(head, at, out, offset, done))
+
+    def finish(self, read_at: Callable[[int, int], bytes]) -> None:
+        """Wait for all that was begun. Raises the error of the first chunk that cannot be read or decompressed."""
+        begun, self._begun = self._begun, []
+        for chunk in begun:
+            if not chunk.done.result():
+                data = read_at(chunk.at, chunk.head.size)
+                self._fill(chunk.head, data, chunk.out, ZstdDecompressor(), chunk.offset)
+
+    def close(self) -> None:
+        """End the threads; a chunk that one is at is the last."""
+        self._threads.shutdown(cancel_futures=True)
+
+    def _is_done(self, head: ChunkHead, at: int, out: Bytes, offset: int) -> bool:
+        tools = self._tools.pop()
+        try:
+            data = tools.room(head.size)
+            if not self._read_into(at, data):
+                return False
+            self._fill(head, data, out, tools.zstd, offset)
+        except Exception:  # noqa: BLE001 (raised by who does it once more)
+            return False
+        else:
+            return True
+        finally:
+            self._tools.append(tools)
+
+
+def _decompressed(head: ChunkHead, data: bytes | memoryview, path: str, offset: int) -> bytes | pa.Buffer:
+    size = head.uncompressed_size
+    records: bytes | pa.Buffer = data
+    try:
+        if head.compression == "zstd" and (data or size):
+            records = pa.Codec("zstd").decompress(data, size)
+        elif head.compression == "lz4":
+            records = _decompress_lz4(data, size)
+    except (OSError, RuntimeError, EOFError) as error:
+        why = f"a {head.compression} chunk does not decompress to the {size:,} bytes it declares: {error}"
+        raise damaged(why, path=path, offset=offset) from error
+    if len(records) != size:
+        raise _wrong_size(head, len(records), path, offset)
+    return records
+
+
+def _decompress_lz4(data: bytes | memoryview, size: int) -> bytes:
+    """LZ4 frames, one or several, of at most ``size`` bytes together."""
+    from lz4.frame import create_decompression_context, decompress_chunk
+
+    parts: list[bytes] = []
+    rest, left = memoryview(data), size
+    while rest:
+        part, used, whole = decompress_chunk(create_decompression_context(), rest, max_length=left)
+        if not whole:
+            raise EOFError("its frame is cut short, or holds more")
+        parts.append(part)
+        left -= len(part)
+        rest = rest[used:]
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def _wrong_size(head: ChunkHead, size: int, path: str, offset: int) -> ReadError:
+    why = f"a chunk declares {head.uncompressed_size:,} bytes of records and holds {size:,}"
+    return damaged(why, path=path, offset=offset)

@@ -24,7 +24,6 @@ from ...engine.limits import (
     MIB,
     check_expansion,
 )
-from .blocks import Block, MessageHeads, find_messages, heads_of, joined, take_arena
 from .decoders import McapOptions, file_decoders, reads_records
 from .file import McapFile, McapLayout, check_beginning, read_layout
 from .file_level import NO_FACTS, FileFacts, check_place, facts_of, read_attachment, read_metadata
@@ -36,12 +35,18 @@ from .records import (
     HEAD,
     MAGIC,
     MESSAGE_FIXED,
+    Block,
     ChunkHead,
+    MessageHeads,
     Op,
     RecordPlace,
     Registry,
+    find_messages,
+    heads_of,
+    joined,
     parse_chunk_head,
     parse_record,
+    take_arena,
 )
 from .section import GROUP_BYTES, McapSplit, MessageGroup, SectionReader
 

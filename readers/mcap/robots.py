@@ -16,11 +16,10 @@ import pyarrow as pa
 from ...engine.chunk import Chunk, ComponentDescriptor, join_parts
 from ...engine.errors import ReadWarning
 from ...engine.limits import MAX_MESH, MAX_SCHEMA_BYTES
-from .blocks import Bytes, MessageHeads
 from .decoding import blobs
 from .file import McapFile, Summary, read_layout
 from .file_level import FileDecoder, FileFacts, Schemas, described, static_chunk
-from .records import HEAD, MESSAGE_FIXED, Channel, McapSchema, Registry
+from .records import HEAD, MESSAGE_FIXED, Bytes, Channel, McapSchema, MessageHeads, Registry
 from .section import McapSplit, SectionReader
 
 if TYPE_CHECKING:

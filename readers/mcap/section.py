@@ -15,32 +15,30 @@ from zstandard import ZstdDecompressor
 from ...engine.errors import ReadError, ReadWarning, UsageError
 from ...engine.limits import MAX_CHUNK_UNCOMPRESSED, MAX_OTHER_RECORDS, MAX_SCHEMA_BYTES, MIB, check_limit
 from ...engine.stream import Split
-from .blocks import (
-    Block,
-    Bytes,
-    ChunkPool,
-    MessageHeads,
-    check_crc,
-    check_declared,
-    decompress,
-    find_in_all,
-    take_arena,
-    walk,
-)
 from .file import McapFile, RecordCursor
 from .file_level import read_attachment
 from .message_indexes import times_behind
 from .records import (
     CHUNK_HEAD_MAX,
     HEAD,
+    Block,
+    Bytes,
     ChunkHead,
+    ChunkPool,
+    MessageHeads,
     Op,
     RecordPlace,
     Registry,
+    check_crc,
+    check_declared,
     damaged,
+    decompress,
+    find_in_all,
     malformed,
     parse_chunk_head,
     record_name,
+    take_arena,
+    walk,
 )
 
 _BEYOND: Final = 2**64

@@ -41,7 +41,7 @@ FACES = (
     "chunkmill.engine.execution",
     "chunkmill.engine.frames",
     "chunkmill.engine.ingest",
-    "chunkmill.engine.ingest.monitoring",
+    "chunkmill.engine.ingest.metrics",
     "chunkmill.engine.inputs",
     "chunkmill.engine.limits",
     "chunkmill.engine.locations",

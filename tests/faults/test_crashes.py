@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 from chunkmill.engine.chunk import Chunk, ComponentColumn, TimeColumn
 from chunkmill.engine.errors import NoSpaceError, WriteError
-from chunkmill.engine.execution.staging import Staging
+from chunkmill.engine.execution.commit import Staging
 from chunkmill.engine.stream import LazyChunkStream
 from chunkmill.readers import RrdReader
 from file_limits import largest_file

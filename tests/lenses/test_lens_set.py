@@ -14,7 +14,8 @@ import pytest
 from chunkmill.engine.chunk import Chunk, ComponentColumn, ComponentDescriptor, TimeColumn
 from chunkmill.engine.errors import LensError, error_from_dict
 from chunkmill.engine.stream.operators import content_filter
-from chunkmill.lenses import DeriveLens, LensSet, MutateLens, Selector, compiled
+from chunkmill.lenses import DeriveLens, LensSet, MutateLens, Selector
+from chunkmill.lenses import lens as compiled
 from pyspark import cloudpickle
 
 SCALARS = ComponentDescriptor("Scalars:scalars", "rerun.archetypes.Scalars", "rerun.components.Scalar")

@@ -7,10 +7,10 @@ from ...lazy_names import lazy_names
 
 _HOMES = {
     ".indexes": "SearchIndexes",
-    ".metrics": (
-        "AnyComponentColumn IndexConfig IndexProperties IndexingResult VectorDistanceMetric VectorDistanceMetricLike"
+    ".searching": (
+        "AnyComponentColumn DatasetSearch IndexConfig IndexProperties IndexingResult VectorDistanceMetric "
+        "VectorDistanceMetricLike"
     ),
-    ".searching": "DatasetSearch",
 }
 
 __all__, __getattr__, __dir__ = lazy_names(__name__, _HOMES)

@@ -1,11 +1,11 @@
 # Made of the table in __init__.py: python -m tests.run house stubs
 from .indexes import SearchIndexes as SearchIndexes
-from .metrics import AnyComponentColumn as AnyComponentColumn
-from .metrics import IndexConfig as IndexConfig
-from .metrics import IndexProperties as IndexProperties
-from .metrics import IndexingResult as IndexingResult
-from .metrics import VectorDistanceMetric as VectorDistanceMetric
-from .metrics import VectorDistanceMetricLike as VectorDistanceMetricLike
+from .searching import AnyComponentColumn as AnyComponentColumn
 from .searching import DatasetSearch as DatasetSearch
+from .searching import IndexConfig as IndexConfig
+from .searching import IndexProperties as IndexProperties
+from .searching import IndexingResult as IndexingResult
+from .searching import VectorDistanceMetric as VectorDistanceMetric
+from .searching import VectorDistanceMetricLike as VectorDistanceMetricLike
 
 __all__: list[str]

@@ -12,23 +12,30 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from .cdr_types import (
+from .cdr_walk import ElementsRun, PlainRun, TextRun, TooManyElementsError, advance, constant_counts
+from .columns import (
     Batch,
+    Faults,
     FixedBlock,
     Frame,
     MessageType,
     Node,
+    Piece,
     Primitive,
     Program,
-    Sequence,
+    SequenceType,
     Text,
     Wire,
     compile_node,
+    gather,
+    lists,
     numbers,
+    offsets_of,
+    pick,
+    regular_offsets,
+    strided,
     strings,
 )
-from .cdr_walk import ElementsRun, PlainRun, TextRun, TooManyElementsError, advance, constant_counts
-from .columns import Faults, Piece, gather, lists, offsets_of, pick, regular_offsets, strided
 
 MOST_BYTES: Final = 1 << 13
 """Larger messages are mostly blobs, which are not worth copying together first."""
@@ -146,7 +153,7 @@ def _slots(node: Node, path: str, wanted: bool = True) -> Slot:
         slot.children = [
             _slots(child, f"{path}.{name}" if path else name, name not in node.left_out) for name, child in node.fields
         ]
-    elif isinstance(node, Sequence) and not isinstance(node.element, Primitive):
+    elif isinstance(node, SequenceType) and not isinstance(node.element, Primitive):
         slot.children = [_slots(node.element, f"{path}[]")]
     return slot
 
@@ -173,7 +180,7 @@ class _Tracer:
             slot.sizes.append(node.size)
         elif isinstance(node, Text):
             self._text(slot)
-        elif isinstance(node, Sequence):
+        elif isinstance(node, SequenceType):
             self._sequence(slot, node)
         else:
             for child in slot.children:
@@ -204,7 +211,7 @@ class _Tracer:
         slot.places.append(start)
         slot.sizes.append(max(count - self._wire.ended, 0))
 
-    def _sequence(self, slot: Slot, node: Sequence) -> None:
+    def _sequence(self, slot: Slot, node: SequenceType) -> None:
         count = self._count() if node.length is None else node.length
         slot.counts.append(count)
         if isinstance(node.element, Primitive):
@@ -290,7 +297,7 @@ class TemplateReader:
             return pa.Array.from_buffers(node.arrow, rows * slot.times, [None], null_count=0, children=children)
         if isinstance(node, Text):
             return strings(buffer, regular_offsets(slot.sizes, rows), self.batch, self._owner, slot.path)
-        assert isinstance(node, Sequence)
+        assert isinstance(node, SequenceType)
         if isinstance(node.element, Primitive):
             values = numbers(node.element, buffer, self.batch, self._owner, slot.path)
         else:
@@ -438,7 +445,7 @@ def _nuls(starts: np.ndarray, lengths: np.ndarray, batch: Batch) -> np.ndarray:
     return ended
 
 
-def _sequence(node: Sequence, column: _Column, rows: int, batch: Batch) -> pa.Array:
+def _sequence(node: SequenceType, column: _Column, rows: int, batch: Batch) -> pa.Array:
     if isinstance(column, _Raw):
         assert isinstance(node.element, Primitive)
         assert node.length is not None

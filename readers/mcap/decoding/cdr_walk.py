@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from ....engine.limits import MAX_ELEMENTS
-from .cdr_types import (
+from .columns import (
     CDR,
     ROS1_WIRE,
     ElementsVar,
@@ -20,13 +20,14 @@ from .cdr_types import (
     PlainVar,
     Primitive,
     Program,
-    Sequence,
+    SequenceType,
     Text,
     TextVar,
     Var,
     Wire,
+    offsets_of,
+    read_words,
 )
-from .columns import offsets_of, read_words
 
 _GROUP: Final = 8
 """After this many elements of equal counts, places have the same alignment again, whatever the elements' size."""
@@ -408,7 +409,7 @@ def plain_reader(node: Node, path: str = "") -> Reader:
         return _number_reader(node, path)
     if isinstance(node, Text):
         return _wide_text_reader(path) if node.wide else _text_reader(path)
-    if isinstance(node, Sequence):
+    if isinstance(node, SequenceType):
         return _list_reader(node, path)
     return _struct_reader(node, path)
 
@@ -455,7 +456,7 @@ def _wide_text_reader(path: str) -> Reader:
     return read
 
 
-def _list_reader(node: Sequence, path: str) -> Reader:
+def _list_reader(node: SequenceType, path: str) -> Reader:
     element, length = node.element, node.length
     if isinstance(element, Primitive):
         return _numbers_reader(element, length, path)

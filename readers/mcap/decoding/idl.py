@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from ....engine.limits import MAX_NESTING, MAX_SCHEMA_BYTES
-from .cdr_types import PRIMITIVES, TIME, MessageType, Sequence, Text
-from .columns import SchemaError
+from .columns import PRIMITIVES, TIME, MessageType, SchemaError, SequenceType, Text
 from .ros_definitions import (
     KNOWN,
     Built,
@@ -548,7 +547,7 @@ class _Resolver:
         if type_.kind == "sequence":
             assert type_.element is not None
             element = self._type(type_.element, scope, f"{where}[]")
-            return Built(Sequence(element.node), element.leaves, element.depth + 1)
+            return Built(SequenceType(element.node), element.leaves, element.depth + 1)
         if type_.kind == "name":
             return self._named(type_.name, scope, where)
         raise SchemaError(f"{where}: a {type_.word} cannot be read")

@@ -11,9 +11,8 @@ import pyarrow as pa
 
 from ....engine.limits import FREE_EXPANSION, MAX_COMPRESSION_RATIO
 from .cdr_columns import ColumnarReader, Messages
-from .cdr_types import CDR, ROS1_WIRE, MessageType, is_wide
 from .cdr_walk import COLUMNAR, ENCODINGS, CdrError, Reader, plain_reader, read_plain, read_plain_ros1
-from .columns import Faults, MessageDecoder, Piece, SchemaError, pick
+from .columns import CDR, ROS1_WIRE, Faults, MessageDecoder, MessageType, Piece, SchemaError, is_wide, pick
 from .ros_definitions import ROS1, ROS2, parse_ros
 
 _MAGIC: Final = np.frombuffer(b"\x28\xb5\x2f\xfd", np.uint8)

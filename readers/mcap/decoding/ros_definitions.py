@@ -10,8 +10,7 @@ from typing import Final, NamedTuple
 import pyarrow as pa
 
 from ....engine.limits import MAX_NESTING, MAX_SCHEMA_BYTES, MAX_SCHEMA_FIELDS
-from .cdr_types import PRIMITIVES, TIME, MessageType, Node, Primitive, Sequence, Text
-from .columns import SchemaError
+from .columns import PRIMITIVES, TIME, MessageType, Node, Primitive, SchemaError, SequenceType, Text
 
 _SEPARATOR: Final = re.compile(r"^={3,}\s*$", re.MULTILINE)
 _SECTION: Final = re.compile(r"\s*(?:MSG|SRV|ACTION):\s*([\w/]+)[^\n]*(?:\n|$)")
@@ -372,15 +371,15 @@ def _with_array(built: Built, array: str | None, where: str) -> Built:
     if inner == "<=":
         raise SchemaError(f"{where}: the array has a bound without a number")
     if inner.startswith("<=") or not inner:
-        return built._replace(node=Sequence(built.node))
+        return built._replace(node=SequenceType(built.node))
     return built._replace(node=fixed_array(built.node, int(inner) if len(inner) < 12 else LARGEST, where))
 
 
-def fixed_array(node: Node, length: int, where: str) -> Sequence:
+def fixed_array(node: Node, length: int, where: str) -> SequenceType:
     """An array of exactly ``length`` elements; raises :class:`SchemaError` when no message can hold one."""
     if not 0 < length < LARGEST:
         raise SchemaError(f"{where}: an array of {length} elements is impossible")
-    sequence = Sequence(node, length)
+    sequence = SequenceType(node, length)
     if sequence.least > LARGEST:
         raise SchemaError(f"{where}: the array is larger than any message can be")
     return sequence

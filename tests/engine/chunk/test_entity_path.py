@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from chunkmill.engine.chunk import parse_entity_path
-from chunkmill.engine.chunk.header import join_parts, split_parts
+from chunkmill.engine.chunk.data import join_parts, split_parts
 from hypothesis import given
 from hypothesis import strategies as st
 

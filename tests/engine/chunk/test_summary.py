@@ -7,7 +7,7 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 from chunkmill.engine.chunk import Chunk, ComponentColumn, TimeColumn
-from chunkmill.engine.chunk.header import summarise_chunks
+from chunkmill.engine.chunk.data import summarise_chunks
 
 EXAMPLE = r"""/__properties rows=1 static=True timelines=[] cols=['foo']
 /__properties/sub rows=1 static=True timelines=[] cols=['foo']

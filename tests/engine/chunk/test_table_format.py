@@ -12,8 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from chunkmill.engine.chunk import Chunk, ChunkData, Component, ComponentColumn, ComponentDescriptor, TimeColumn
-from chunkmill.engine.chunk.data import Timeline
-from chunkmill.engine.chunk.header import TimelineKind
+from chunkmill.engine.chunk.data import Timeline, TimelineKind
 from chunkmill.engine.chunk.text import cell_writer, clusters, type_text, width_of, wrap
 from chunkmill.engine.chunk.tuid import following
 from hypothesis import given, settings

@@ -11,7 +11,7 @@ import pytest
 from chunkmill.engine.data_sources.options import Request
 from chunkmill.engine.data_sources.reading import ChunkFrameReader, input_files
 from chunkmill.engine.errors import SourceMissingError, UsageError
-from chunkmill.engine.execution.frame_rows import COLUMNS, WITHOUT_PAYLOAD
+from chunkmill.engine.execution.work import COLUMNS, WITHOUT_PAYLOAD
 from chunkmill.engine.stream import LazyChunkStream
 from chunkmill.readers import FORMATS, McapReader, RrdReader
 from comparison import cells

@@ -10,8 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 from chunkmill.engine.chunk import Chunk, ComponentColumn, TimeColumn
 from chunkmill.engine.errors import ReadError, UsageError, WriteError
-from chunkmill.engine.execution import frame_rows
-from chunkmill.engine.execution.frame_rows import COLUMNS, WITHOUT_PAYLOAD, payload_rows, spark_type
+from chunkmill.engine.execution import work
+from chunkmill.engine.execution.work import COLUMNS, WITHOUT_PAYLOAD, payload_rows, spark_type
 from chunkmill.engine.rrd import FramedPayload
 from chunkmill.engine.stream import LazyChunkStream
 from chunkmill.readers import McapReader, RrdReader
@@ -153,7 +153,7 @@ def test_frames_of_nothing(spark: SparkSession) -> None:
 
 
 def test_a_large_chunk_comes_in_several_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(frame_rows, "PAYLOAD_LIMIT", 8192)
+    monkeypatch.setattr(work, "PAYLOAD_LIMIT", 8192)
     large = blob("/a", 0, 3000, rows=7)
     rows = list(payload_rows(large, None))
     assert all(len(r["payload"]) < 8192 for r in rows)

@@ -11,12 +11,10 @@ import pytest
 from chunkmill.engine.chunk import Chunk, ComponentColumn, TimeColumn
 from chunkmill.engine.chunk.tuid import Minter, RunIds
 from chunkmill.engine.errors import ReadError
-from chunkmill.engine.execution.commit import Follower, RrdCommit, RunPlaces, all_extents, listed_extents
-from chunkmill.engine.execution.frame_rows import parse_rows
+from chunkmill.engine.execution.commit import Follower, RrdCommit, RunPlaces, Staging, all_extents, listed_extents
 from chunkmill.engine.execution.sink import RrdParts, WriteBody
 from chunkmill.engine.execution.stage import TaskRunner
-from chunkmill.engine.execution.staging import Staging
-from chunkmill.engine.execution.work import Task, Work
+from chunkmill.engine.execution.work import Task, Work, parse_rows
 from chunkmill.engine.rrd import StoreEntry
 from chunkmill.engine.stream import LazyChunkStream
 from chunkmill.readers import RrdReader

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from chunkmill.engine.execution import spark_stage as spark_module
-from chunkmill.engine.execution.frame_rows import SPARK_SCHEMA, RowWriter, parse_rows
 from chunkmill.engine.execution.spark_stage import shares
-from chunkmill.engine.execution.work import Task
+from chunkmill.engine.execution.work import SPARK_SCHEMA, RowWriter, Task, parse_rows
 from chunkmill.engine.limits import MIB
 from hypothesis import given
 from hypothesis import strategies as st

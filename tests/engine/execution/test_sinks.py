@@ -16,11 +16,11 @@ import pyarrow as pa
 import pytest
 from chunkmill.engine.chunk import Chunk, ComponentColumn, TimeColumn
 from chunkmill.engine.errors import LensError, NoSpaceError, SessionError
-from chunkmill.engine.execution.frame_rows import parse_rows
+from chunkmill.engine.execution.commit import Staging
 from chunkmill.engine.execution.reporting import Ran
 from chunkmill.engine.execution.sink import ShardSink, WriteBody
 from chunkmill.engine.execution.stage import TaskRunner
-from chunkmill.engine.execution.staging import Staging
+from chunkmill.engine.execution.work import parse_rows
 from chunkmill.engine.rrd import StoreEntry
 from chunkmill.engine.stream import LazyChunkStream
 from chunkmill.readers import RrdReader

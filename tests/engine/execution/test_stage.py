@@ -14,8 +14,8 @@ import pytest
 from chunkmill.engine.chunk import Chunk, ComponentColumn, TimeColumn
 from chunkmill.engine.errors import ReadError
 from chunkmill.engine.execution import spark_stage as spark_module
-from chunkmill.engine.execution.frame_rows import RowWriter, parse_rows
 from chunkmill.engine.execution.stage import Body, TaskRun, TaskRunner
+from chunkmill.engine.execution.work import RowWriter, parse_rows
 from chunkmill.engine.optimisation import collect
 from chunkmill.engine.rrd import ChunkTable
 from chunkmill.engine.store import OptimizationProfile

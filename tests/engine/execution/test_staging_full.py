@@ -6,7 +6,7 @@ import errno
 
 import pytest
 from chunkmill.engine.errors import NoSpaceError
-from chunkmill.engine.execution.staging import Staging
+from chunkmill.engine.execution.commit import Staging
 from chunkmill.engine.storage.folder import LocalFolder
 
 

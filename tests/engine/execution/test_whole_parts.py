@@ -10,9 +10,9 @@ from chunkmill.engine.chunk import Chunk, ComponentColumn, TimeColumn
 from chunkmill.engine.errors import WriteError
 from chunkmill.engine.execution import sink
 from chunkmill.engine.execution.commit import RrdCommit
-from chunkmill.engine.execution.frame_rows import RowWriter
 from chunkmill.engine.execution.groups import PlannedRecording, write_recordings
 from chunkmill.engine.execution.stage import RunOptions
+from chunkmill.engine.execution.work import RowWriter
 from chunkmill.engine.rrd import ChunkTable, RrdFile, StoreEntry
 from chunkmill.engine.stream import LazyChunkStream
 from chunkmill.engine.stream.lazy_stream import plan_recording

@@ -15,7 +15,7 @@ import pytest
 from chunkmill.engine.errors import ReadError, SessionError, UsageError
 from chunkmill.engine.execution import query_executor, stage
 from chunkmill.engine.frames import QueryFrame, plan
-from chunkmill.engine.frames.calls import UserCall
+from chunkmill.engine.frames.answer import UserCall
 from datafusion import col
 from query_data import small_dataset
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from chunkmill.engine.errors import ReadError, ReadWarning, WriteError
 from chunkmill.engine.ingest import BatchResult, FileResult, LandedFile, Outcome
-from chunkmill.engine.ingest.monitoring import IngestLog, logging_to
+from chunkmill.engine.ingest.metrics import IngestLog, logging_to
 
 BAD = FileResult(
     LandedFile("/landing/bad.mcap", 10, 1),

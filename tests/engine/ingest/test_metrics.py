@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from chunkmill.engine.errors import UsageError
 from chunkmill.engine.ingest import BatchResult, FileResult, Ingest, LandedFile, Outcome
-from chunkmill.engine.ingest.monitoring import IngestMetrics, MetricsServer
+from chunkmill.engine.ingest.metrics import IngestMetrics, MetricsServer
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 

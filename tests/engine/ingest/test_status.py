@@ -11,7 +11,7 @@ import pytest
 from chunkmill.engine.errors import ReadError, SourceMissingError
 from chunkmill.engine.execution.lease import Lease
 from chunkmill.engine.ingest import FileResult, Ingest, LandedFile, Outcome
-from chunkmill.engine.ingest.monitoring import IngestStatus, StatusReader
+from chunkmill.engine.ingest.metrics import IngestStatus, StatusReader
 from chunkmill.engine.ingest.quarantine import FileQuarantine
 from ingest_stores import MadeStore
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from chunkmill.engine.execution.lease import Lease
 from chunkmill.engine.ingest import Ingest
-from chunkmill.engine.ingest.monitoring import StatusReader
+from chunkmill.engine.ingest.metrics import StatusReader
 from chunkmill.engine.locations import located
 
 

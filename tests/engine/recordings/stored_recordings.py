@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 from chunkmill.engine.chunk import Chunk, ComponentColumn, TimeColumn
-from chunkmill.engine.execution.frame_rows import PartChunk
-from chunkmill.engine.execution.staging import Staging
+from chunkmill.engine.execution.commit import Staging
+from chunkmill.engine.execution.work import PartChunk
 from chunkmill.engine.optimisation import ChunkReferences
 from chunkmill.engine.recordings import (
     Arrived,

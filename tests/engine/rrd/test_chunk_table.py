@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from chunkmill.engine.chunk import Chunk, ComponentDescriptor
-from chunkmill.engine.execution.frame_rows import COLUMNS
+from chunkmill.engine.execution.work import COLUMNS
 from chunkmill.engine.rrd import CHUNK_TABLE, ChunkEntry, ChunkTable
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from chunkmill.engine.execution.staging import Staging
+from chunkmill.engine.execution.commit import Staging
 from chunkmill.engine.spark import gateway
 from chunkmill.engine.spark.gateway import (
     Terminated,

@@ -15,9 +15,9 @@ from chunkmill.engine.chunk import Chunk, ComponentColumn, TimeColumn, ValueSche
 from chunkmill.engine.data_sources.reading import ValueJob
 from chunkmill.engine.execution import Part, Piece, chunk_frames
 from chunkmill.engine.execution.chunk_frames import PayloadJob
-from chunkmill.engine.execution.frame_rows import RowWriter
 from chunkmill.engine.execution.sink import RrdParts, WriteBody
 from chunkmill.engine.execution.stage import TaskRun
+from chunkmill.engine.execution.work import RowWriter
 from chunkmill.engine.rrd import StoreEntry
 from chunkmill.engine.stream import LazyChunkStream
 from chunkmill.engine.task_context import TaskContext, as_task, held

@@ -10,8 +10,7 @@ import pyarrow as pa
 import pytest
 from chunkmill.engine.chunk import Chunk, ComponentColumn, ComponentDescriptor, TimeColumn
 from chunkmill.lenses.foxglove import foxglove_lenses
-from chunkmill.readers.mcap.channel_chunks import Mapping
-from chunkmill.readers.mcap.decoders import McapOptions
+from chunkmill.readers.mcap.decoders import LensMapping, McapOptions
 
 from tests.lenses.foxglove_messages import PROTOBUF, VECTOR, types
 
@@ -94,7 +93,7 @@ def test_messages_of_any_type_are_mapped_or_left(name: str) -> None:
     picked = rng.choice(len(changed), min(len(changed), 60), replace=False)
     for kind in [TYPES[name], *(changed[i] for i in picked.tolist())]:
         rows = [some(kind, rng) for _ in range(6)]
-        mapping = Mapping(lenses, McapOptions.checked())
+        mapping = LensMapping(lenses, McapOptions.checked())
         made = list(mapping.chunks(chunk(name, kind, rows)))
         found = [tick for c in made for tick in c.data.timelines[0].ticks.tolist()]
         assert sorted(found) == list(range(6)) or (lenses[0].scatter and filled(rows) <= set(found)), kind

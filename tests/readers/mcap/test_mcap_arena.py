@@ -11,9 +11,9 @@ import pyarrow as pa
 import pytest
 from chunkmill.engine.chunk import Chunk
 from chunkmill.engine.task_context import lasting
-from chunkmill.readers.mcap import McapSource, blocks, plan, section
-from chunkmill.readers.mcap.blocks import take_arena
+from chunkmill.readers.mcap import McapSource, plan, records, section
 from chunkmill.readers.mcap.decoders import McapOptions
+from chunkmill.readers.mcap.records import take_arena
 
 from tests.readers.mcap.mcap_bytes import channel, chunk_of, mcap, message, schema, written
 
@@ -24,9 +24,9 @@ STRING = b"\0\1\0\0\2\0\0\0a\0"
 
 @pytest.fixture(autouse=True)
 def nothing_kept() -> Iterator[None]:
-    lasting(blocks._Arenas).memories = []
+    lasting(records._Arenas).memories = []
     yield
-    lasting(blocks._Arenas).memories = []
+    lasting(records._Arenas).memories = []
 
 
 def address(memory: np.ndarray) -> int:
@@ -71,14 +71,14 @@ class TestArenas:
         assert place not in map(address, others)
         assert held is not None
         del held, other, others
-        assert all(kept.lent() is None for kept in lasting(blocks._Arenas).memories)
+        assert all(kept.lent() is None for kept in lasting(records._Arenas).memories)
 
     def test_few_are_kept_and_no_large_ones(self) -> None:
         held = [take_arena(SIZE) for _ in range(5)]
         assert len({address(a) for a in held}) == 5
-        assert len(lasting(blocks._Arenas).memories) == 2
+        assert len(lasting(records._Arenas).memories) == 2
         take_arena(64 * 2**20)
-        assert {len(kept.memory) for kept in lasting(blocks._Arenas).memories} == {SIZE}
+        assert {len(kept.memory) for kept in lasting(records._Arenas).memories} == {SIZE}
 
 
 @pytest.fixture

@@ -22,8 +22,8 @@ from chunkmill.engine.errors import ReadError, ReadWarning, SourceMissingError, 
 from chunkmill.engine.limits import MIB
 from chunkmill.readers import McapReader
 from chunkmill.readers.mcap import McapSource
-from chunkmill.readers.mcap.blocks import ChunkPool
 from chunkmill.readers.mcap.decoders import McapOptions
+from chunkmill.readers.mcap.records import ChunkPool
 
 from tests.conftest import DATA
 from tests.readers.mcap.mcap_bytes import (
@@ -297,7 +297,7 @@ def test_several_threads_find_what_one_does(monkeypatch: pytest.MonkeyPatch, tmp
     )
     chance = random.Random(11)
     found = set()
-    monkeypatch.setattr("chunkmill.readers.mcap.blocks._SMALLEST_AT_ONCE", 1)
+    monkeypatch.setattr("chunkmill.readers.mcap.records._SMALLEST_AT_ONCE", 1)
 
     def outcome(path: Path, threads: int) -> object:
         monkeypatch.setattr("chunkmill.readers.mcap.reader._threads", lambda _: threads)

@@ -10,8 +10,7 @@ from itertools import product
 import numpy as np
 import pytest
 from chunkmill.engine.errors import ReadError
-from chunkmill.readers.mcap.blocks import Block, MessageHeads, find_in_all, find_messages, joined
-from chunkmill.readers.mcap.records import Registry
+from chunkmill.readers.mcap.records import Block, MessageHeads, Registry, find_in_all, find_messages, joined
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -68,7 +67,7 @@ def blocks_of(**how: bool) -> list[Block]:
 
 def test_right_indexes_are_enough(monkeypatch: pytest.MonkeyPatch) -> None:
     expected = outcome(one_by_one, arena_of(RUNS), blocks_of())
-    monkeypatch.setattr("chunkmill.readers.mcap.blocks.find_messages", None)
+    monkeypatch.setattr("chunkmill.readers.mcap.records.find_messages", None)
     assert outcome(find_in_all, arena_of(RUNS), blocks_of()) == expected
     offsets, heads, warned, channels, schemas = expected
     assert len(offsets) == len(heads) == 9  # type: ignore[arg-type]

@@ -10,8 +10,7 @@ from contextlib import suppress
 import numpy as np
 import pytest
 from chunkmill.engine.errors import ReadError
-from chunkmill.readers.mcap.blocks import decompress
-from chunkmill.readers.mcap.records import ChunkHead
+from chunkmill.readers.mcap.records import ChunkHead, decompress
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from zstandard import ZstdCompressor, ZstdDecompressor

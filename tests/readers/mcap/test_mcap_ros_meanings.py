@@ -12,8 +12,7 @@ import pytest
 from chunkmill.engine.chunk import Chunk, ComponentDescriptor
 from chunkmill.engine.errors import ReadWarning
 from chunkmill.lenses import DeriveLens, Selector
-from chunkmill.readers.mcap.channel_chunks import Mapping
-from chunkmill.readers.mcap.decoders import McapOptions
+from chunkmill.readers.mcap.decoders import LensMapping, McapOptions
 from mcap.writer import Writer
 from places import DATA
 
@@ -261,7 +260,7 @@ def test_messages_that_fail_only_together_come_in_parts(values: list[int], parts
     lens = DeriveLens("M:message").to_timeline("t", "sequence", ".t").to_component("A:v", Selector(".v").pipe(few))
     column = pa.array([[{"v": v, "t": i}] for i, v in enumerate(values)])
     chunk = Chunk.build("/t", {}, [(ComponentDescriptor("M:message"), column)])
-    mapping = Mapping([lens], McapOptions.checked())
+    mapping = LensMapping([lens], McapOptions.checked())
     found = list(mapping.chunks(chunk))
     assert [c.num_rows for c in found if c.timeline_names] == parts
     assert cells(found).get("A:v", []) == [[v] for v in values if v > 0]

@@ -9,8 +9,7 @@ import pyarrow as pa
 import pytest
 from chunkmill.engine.chunk import Chunk, ComponentDescriptor
 from chunkmill.lenses.ros2.mappings import DECLARATIONS, TRANSFORMS, ros2_lenses
-from chunkmill.readers.mcap.channel_chunks import Mapping
-from chunkmill.readers.mcap.decoders import McapOptions
+from chunkmill.readers.mcap.decoders import LensMapping, McapOptions
 
 SEEDS = 36
 
@@ -119,7 +118,7 @@ def test_every_message_is_mapped_or_kept(name: str) -> None:
         message = ComponentDescriptor(f"{name.replace('/', '.')}:message")
         times = {"message_log_time": pa.array(range(rows), pa.timestamp("ns"))}
         topic = dice.choice(["/t", "/tf_static"])
-        mapping = Mapping(ros2_lenses(name, topic), McapOptions.checked())
+        mapping = LensMapping(ros2_lenses(name, topic), McapOptions.checked())
         chunks = list(mapping.chunks(Chunk.build(topic, times, [(message, column)])))
         for chunk in chunks:
             chunk.to_record_batch().validate(full=True)

@@ -14,7 +14,7 @@ from chunkmill.readers import McapReader
 from chunkmill.readers.mcap import section
 from chunkmill.readers.mcap.decoding import cdr_columns
 from chunkmill.readers.mcap.decoding import cdr_columns as cdr_template
-from chunkmill.readers.mcap.decoding.cdr_types import MessageType
+from chunkmill.readers.mcap.decoding.columns import MessageType
 from chunkmill.readers.mcap.decoding.ros import parse_ros2
 from mcap.writer import CompressionType, Writer
 from places import recordings

@@ -8,7 +8,14 @@ from typing import Any
 
 import numpy as np
 from chunkmill.readers.mcap.decoding import Decoded
-from chunkmill.readers.mcap.decoding.cdr_types import PRIMITIVES, MessageType, Node, Primitive, Sequence, Text
+from chunkmill.readers.mcap.decoding.columns import (
+    PRIMITIVES,
+    MessageType,
+    Node,
+    Primitive,
+    SequenceType,
+    Text,
+)
 from hypothesis import strategies as st
 
 
@@ -80,7 +87,7 @@ def schema_text(node: MessageType) -> bytes:
 
 
 def _type_name(node: Node, sections: dict[str, str]) -> str:
-    if isinstance(node, Sequence):
+    if isinstance(node, SequenceType):
         return f"{_type_name(node.element, sections)}[{'' if node.length is None else node.length}]"
     if isinstance(node, MessageType):
         sections[node.name] = "\n".join(f"{_type_name(child, sections)} {name}" for name, child in node.fields)
@@ -128,13 +135,13 @@ def _nodes(depth: int) -> st.SearchStrategy[Node]:
     single: st.SearchStrategy[Node] = st.one_of(st.sampled_from(list(PRIMITIVES.values())), st.just(Text()))
     if depth:
         single = st.one_of(single, _structs(depth - 1))
-    return st.one_of(single, st.builds(Sequence, single, st.one_of(st.none(), st.integers(1, 3))))
+    return st.one_of(single, st.builds(SequenceType, single, st.one_of(st.none(), st.integers(1, 3))))
 
 
 def _named(node: Any, name: str) -> Any:
     """The same type with names that tell all its structs apart."""
-    if isinstance(node, Sequence):
-        return Sequence(_named(node.element, name), node.length)
+    if isinstance(node, SequenceType):
+        return SequenceType(_named(node.element, name), node.length)
     if not isinstance(node, MessageType):
         return node
     return MessageType(name, tuple((field, _named(child, f"{name}_{field}")) for field, child in node.fields))
@@ -146,7 +153,7 @@ def values(node: Node) -> st.SearchStrategy[Any]:
         return texts
     if isinstance(node, MessageType):
         return st.fixed_dictionaries({name: values(child) for name, child in node.fields})
-    if isinstance(node, Sequence):
+    if isinstance(node, SequenceType):
         least, most = (0, 3) if node.length is None else (node.length, node.length)
         return st.lists(values(node.element), min_size=least, max_size=most)
     if node.is_bool:

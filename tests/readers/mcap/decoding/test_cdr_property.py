@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from cdr_writer import join, message, message_types, same, schema_text, values
 from chunkmill.readers.mcap.decoding import cdr_walk
-from chunkmill.readers.mcap.decoding.cdr_types import MessageType
+from chunkmill.readers.mcap.decoding.columns import MessageType
 from chunkmill.readers.mcap.decoding.ros import Ros2Decoder
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 from cdr_writer import join, message, message_types, schema_text, values
 from chunkmill.readers.mcap.decoding import Decoded
-from chunkmill.readers.mcap.decoding.cdr_types import PRIMITIVES, MessageType, Text
-from chunkmill.readers.mcap.decoding.cdr_types import Sequence as ListOf
+from chunkmill.readers.mcap.decoding.columns import PRIMITIVES, MessageType, Text
+from chunkmill.readers.mcap.decoding.columns import SequenceType as ListOf
 from chunkmill.readers.mcap.decoding.ros import Ros2Decoder
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st

@@ -10,7 +10,7 @@ import pytest
 from cdr_writer import join, message, message_types, values
 from chunkmill.engine.limits import MAX_NESTING
 from chunkmill.readers.mcap.decoding import IdlDecoder, SchemaError
-from chunkmill.readers.mcap.decoding.cdr_types import MessageType, Node, Primitive, Sequence
+from chunkmill.readers.mcap.decoding.columns import MessageType, Node, Primitive, SequenceType
 from chunkmill.readers.mcap.decoding.idl import parse_idl
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
@@ -190,7 +190,7 @@ def _declare(node: MessageType, declared: dict[str, str]) -> None:
     lines = []
     for name, child in node.fields:
         kind = _written(child, declared)
-        if isinstance(child, Sequence) and child.length is not None:
+        if isinstance(child, SequenceType) and child.length is not None:
             alias = f"{node.name.replace('/', '_')}_{name}_array"
             declared[alias] = f"typedef {kind} {alias}[{child.length}];"
             kind = alias
@@ -199,7 +199,7 @@ def _declare(node: MessageType, declared: dict[str, str]) -> None:
 
 
 def _written(node: Node, declared: dict[str, str]) -> str:
-    if isinstance(node, Sequence):
+    if isinstance(node, SequenceType):
         element = _written(node.element, declared)
         return element if node.length is not None else f"sequence<{element}>"
     if isinstance(node, MessageType):
@@ -213,7 +213,9 @@ def has_no_char(node: Any) -> bool:
     if isinstance(node, MessageType):
         return bool(node.fields) and all(has_no_char(child) for _, child in node.fields)
     return (
-        has_no_char(node.element) if isinstance(node, Sequence) else getattr(node, "name", "") not in ("char", "byte")
+        has_no_char(node.element)
+        if isinstance(node, SequenceType)
+        else getattr(node, "name", "") not in ("char", "byte")
     )
 
 

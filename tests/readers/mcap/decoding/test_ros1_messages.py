@@ -9,7 +9,14 @@ import pyarrow as pa
 import pytest
 from cdr_writer import join, message_types, ros1_message, same, schema_text, values
 from chunkmill.readers.mcap.decoding import Ros1Decoder, SchemaError, cdr_walk
-from chunkmill.readers.mcap.decoding.cdr_types import PRIMITIVES, MessageType, Node, Primitive, Sequence, Text
+from chunkmill.readers.mcap.decoding.columns import (
+    PRIMITIVES,
+    MessageType,
+    Node,
+    Primitive,
+    SequenceType,
+    Text,
+)
 from chunkmill.readers.mcap.decoding.ros import parse_ros1
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
@@ -28,8 +35,8 @@ def few(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None
 
 def of_ros1(node: Any) -> Any:
     """The same type as ROS 1 has it: ``char`` and ``byte`` have other meanings, nothing fills empty messages."""
-    if isinstance(node, Sequence):
-        return Sequence(of_ros1(node.element), node.length)
+    if isinstance(node, SequenceType):
+        return SequenceType(of_ros1(node.element), node.length)
     if isinstance(node, MessageType):
         return MessageType(node.name, tuple((name, of_ros1(child)) for name, child in node.fields), filled=False)
     if isinstance(node, Primitive):
@@ -39,7 +46,7 @@ def of_ros1(node: Any) -> Any:
 
 def counts_nothing(node: Node) -> bool:
     """Whether an array in it has elements without a byte."""
-    if isinstance(node, Sequence):
+    if isinstance(node, SequenceType):
         return not node.element.least or counts_nothing(node.element)
     return isinstance(node, MessageType) and any(counts_nothing(child) for _, child in node.fields)
 
@@ -90,7 +97,7 @@ def field_lines(node: MessageType) -> bool:
     """Whether rosbags reads such a type: it knows no messages without fields."""
     if not node.fields:
         return False
-    inner = [child.element if isinstance(child, Sequence) else child for _, child in node.fields]
+    inner = [child.element if isinstance(child, SequenceType) else child for _, child in node.fields]
     return all(field_lines(child) for child in inner if isinstance(child, MessageType))
 
 
@@ -155,7 +162,7 @@ def test_counts_take_no_memory() -> None:
 
 
 def test_both_readers_read_texts(monkeypatch: pytest.MonkeyPatch) -> None:
-    node = MessageType("p/T", (("a", Text()), ("b", Sequence(Text()))), filled=False)
+    node = MessageType("p/T", (("a", Text()), ("b", SequenceType(Text()))), filled=False)
     value = {"a": "x", "b": ["", "yz"]}
     decoder = Ros1Decoder("p/T", b"string a\nstring[] b")
     # Lengths that differ are read without a template, equal ones with it.
