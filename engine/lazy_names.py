@@ -49,11 +49,13 @@ def lazy_names(
         if name not in home_of:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         home = home_of[name]
-        return (
+        value = (
             getattr(importlib.import_module(home, package), name)
             if home
             else importlib.import_module(f".{name}", package)
         )
+        setattr(importlib.import_module(package), name, value)  # so that nobody asks again
+        return value
 
     def names() -> list[str]:
         return sorted({*vars(importlib.import_module(package)), *home_of})

@@ -67,7 +67,7 @@ _RRD: Final = ".rrd"
 
 
 class OnDuplicateSegmentLayer(StrEnum):
-    """What to do with a layer of a segment that is in the dataset already."""
+    """The fate of a layer whose segment has one of that name already."""
 
     ERROR = "error"
     """It is left as it is, and the new one fails."""

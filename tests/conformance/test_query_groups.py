@@ -96,7 +96,7 @@ def test_times_that_are_not_where_the_entry_says() -> None:
     query = query_oracle.query_of({"index": "a", "fill": True})
     columns = dataset.columns(query, sorted(dataset.layers))
     whole = [dataset._segment(segment, columns) for segment in sorted(dataset.layers)]
-    lying = [QueriedSegment(one.source, one.segment_id, columns, one.there, (0, 1)) for one in whole]
+    lying = [QueriedSegment(one.source, one.segment_id, columns, one.component_keys, (0, 1)) for one in whole]
     expected = [row for one in lying for row in rows_of(one.batches())]
     assert rows_of(SegmentGroup(tuple(lying)).batches()) == expected
     assert pa.array([row["a"] for row in expected]).cast(pa.int64()).to_pylist()
