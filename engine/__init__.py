@@ -31,7 +31,10 @@ _HOMES = {
 
 name_terminals(
     __name__,
-    {".data_sources": "get_session value_frame", ".store": "chunks_panel collect_plan open_recording read_rows"},
+    {
+        ".data_sources": "get_session value_frame",
+        ".store": "chunks_panel collect_plan open_recording read_rows segment_of",
+    },
 )
 
 __all__, __getattr__, __dir__ = lazy_names(__name__, _HOMES)

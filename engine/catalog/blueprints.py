@@ -13,7 +13,7 @@ import pyarrow as pa
 from ..chunk import Chunk
 from ..errors import NotFoundError, UsageError, WriteError
 from ..query import QuerySemantics
-from ..store import LazyStore, segment_of
+from ..store import LazyStore
 from .entries import EntryId, EntryKind, EntryRow, hidden_row
 from .entry_log import Entry
 from .segments import SegmentProperties
@@ -266,4 +266,4 @@ class Recording(LazyStore):
             include_semantically_empty_columns=include_semantically_empty_columns,
             include_tombstone_columns=include_tombstone_columns,
         )
-        return RecordingView(segment_of(self, self._recording_id), query)
+        return RecordingView(self.segment(self._recording_id), query)

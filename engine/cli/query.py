@@ -27,7 +27,7 @@ from ..locations import local_path, located
 from ..query import SEGMENT_ID, HeldRecording, Query, QuerySemantics, queried_recordings
 from ..rrd import RrdFile
 from ..storage.folder import sync_folder
-from ..store import ChunkStore, LazyStore, segment_of
+from ..store import ChunkStore, LazyStore
 from ..units import counted, size
 from .complaints import reported, warnings_as_lines
 from .jobs import Input, distinct_inputs
@@ -338,7 +338,7 @@ def _recordings(arguments: Sequence[str], options: QueryOptions) -> dict[str, He
     for item in items:
         with warnings_as_lines(item.path):
             for segment_id, store in _stores_of(item, options):
-                parts_by_id.setdefault(segment_id, []).append(segment_of(store, segment_id))
+                parts_by_id.setdefault(segment_id, []).append(store.segment(segment_id))
     return {segment_id: HeldRecording.of(parts) for segment_id, parts in parts_by_id.items()}
 
 

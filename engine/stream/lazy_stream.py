@@ -81,6 +81,7 @@ if TYPE_CHECKING:
 
     from ..execution import DataFrame, SparkSession
     from ..optimisation import OptimizationProfile
+    from ..query import HeldRecording
 
 _CONSUMED = "This stream has already been consumed by a pipeline operation (e.g. filter, drop, split, or merge)."
 
@@ -524,6 +525,10 @@ class StoredChunks:
     def schema(self) -> Schema:
         """All timelines and components, from the headers alone."""
         return Schema.from_headers(chain((c.header for c in self._chunks), self._silent))
+
+    def segment(self, segment_id: str) -> HeldRecording:
+        """Return the chunks as a segment that queries are asked of."""
+        return cast("HeldRecording", terminal("segment_of")(self, segment_id))
 
     def summary(self) -> str:
         """One line per chunk, sorted by entity: ``{entity} rows=… static=… timelines=[…] cols=[…]``.

@@ -222,7 +222,8 @@ class Dataset:
             queried = [piece for segment in queried for piece in segment.cut(reading.cut)]
         if predicate is not None:
             guarantees = [
-                segment_guarantee(columns, s.segment_id, s.bounds, lacking_guarantee(columns, s.component_keys)) for s in queried
+                segment_guarantee(columns, s.segment_id, s.bounds, lacking_guarantee(columns, s.component_keys))
+                for s in queried
             ]
             queried = [queried[number] for number in satisfiable(predicate, guarantees, columns.arrow)]
         found: list[Row] = []
