@@ -27,9 +27,7 @@ def test_there_is_a_module_for_each_name() -> None:
         module = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
         found[path.stem] = module.DefaultSource.name()
-    formats = ["mcap", "rrd", "parquet", "lerobot", "store"]
-    assert set(formats) <= set(FORMATS)
-    names = [*formats, "dataset"]
+    names = [*FORMATS, "dataset"]
     assert found == {"pyspark_chunkmill": "chunkmill", **{f"pyspark_chunkmill_{n}": f"chunkmill.{n}" for n in names}}
 
 
