@@ -29,6 +29,5 @@ def test_a_random_pipeline_gives_the_same_in_every_run() -> None:
 
 
 @pytest.mark.usefixtures("spark")
-@pytest.mark.quick
 def test_a_random_pipeline_gives_the_same_on_spark() -> None:
     assert [json.dumps(s) for s in pipelines(12) if outcome(s, "spark") != outcome(s, "inline")] == []

@@ -6,6 +6,7 @@ import doctest
 import importlib
 import inspect
 
+import pytest
 from source_tree import installed_name, modules
 
 
@@ -24,6 +25,7 @@ def test_exports_are_sorted_and_documented() -> None:
     assert undocumented == []
 
 
+@pytest.mark.heavy
 def test_examples_run() -> None:
     flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
     runs = {

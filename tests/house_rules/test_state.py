@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 
 from rooms import house
 from source_tree import modules, parsed
@@ -49,8 +50,8 @@ def local_names(function: ast.FunctionDef | ast.AsyncFunctionDef) -> set[str]:
     return own - said
 
 
-def changed_by(function: ast.FunctionDef | ast.AsyncFunctionDef) -> set[str]:
-    """The names, not the function's own, that it binds anew or whose values it changes."""
+def changed_by(function: ast.FunctionDef | ast.AsyncFunctionDef, names: set[str]) -> set[str]:
+    """Return those of some names, not the function's own, that it binds anew or whose values it changes."""
     changed = {name for n in ast.walk(function) if isinstance(n, ast.Global) for name in n.names}
     for node in ast.walk(function):
         if isinstance(node, ast.Subscript | ast.Attribute) and isinstance(node.ctx, ast.Store | ast.Del):
@@ -61,11 +62,14 @@ def changed_by(function: ast.FunctionDef | ast.AsyncFunctionDef) -> set[str]:
             continue
         if isinstance(value, ast.Name):
             changed.add(value.id)
-    return changed - local_names(function)
+    changed &= names
+    return changed - local_names(function) if changed else changed
 
 
+@cache
 def changing_globals(tree: ast.Module) -> set[str]:
-    return {one for function in functions_of(tree) for one in changed_by(function)} & globals_of(tree)
+    names = globals_of(tree)
+    return set().union(*(changed_by(function, names) for function in functions_of(tree)))
 
 
 def may_change(module: str) -> set[str]:

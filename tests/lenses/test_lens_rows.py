@@ -48,6 +48,7 @@ COLOUR = DeriveLens(MESSAGE).where(is_kind("colour")).to_component("Image:v", ".
 
 
 @pytest.mark.parametrize("rows", [KINDS, KINDS[:1]], ids=["some", "all"])
+@pytest.mark.heavy
 def test_the_columns_of_a_chunk_are_free_as_soon_as_it_is_done_with(rows: list[Any]) -> None:
     lenses = LensSet([DEPTH, COLOUR])
     lenses.apply(chunk(rows))

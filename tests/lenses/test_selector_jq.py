@@ -92,6 +92,7 @@ def test_a_program_that_loops_is_stopped() -> None:
     assert Selector.jq(".x").execute_per_row(ROWS).to_pylist()[0] == [1, 4]
 
 
+@pytest.mark.heavy
 def test_a_program_that_wants_all_memory_is_stopped() -> None:
     with pytest.raises(SelectorError, match=r"stopped|ended its process|failed"):
         Selector.jq('reduce range(1000) as $i ("x" * 10000000; . + .)', timeout=60).execute_per_row(ROWS)

@@ -117,6 +117,7 @@ def test_a_parse_error_points_at_the_place(query: str, message: str, shown: str,
     assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
 
 
+@pytest.mark.heavy
 def test_nesting_is_bounded_and_long_chains_are_not() -> None:
     with pytest.raises(ValueError, match="nested deeper than 64 levels"):
         Selector("map(" * 5000 + "." + ")" * 5000)

@@ -341,7 +341,7 @@ NO_MOMENTS: list[Any] = [
     b"2024-03-01",
     timedelta(days=-1),
     pd.NaT,
-    np.datetime64("NaT"),
+    np.datetime64("NaT", "ns"),
     np.float64(1.7e18),
     object(),
 ]

@@ -140,7 +140,6 @@ def test_bad_options(lake: Path) -> None:
         DatasetReader(request, wrong)
 
 
-@pytest.mark.quick
 def test_a_session_reads_it(spark: SparkSession, lake: Path) -> None:
     register(spark)
     frame = spark.read.format("chunkmill.dataset").option("index", "frame").load(str(lake))

@@ -232,6 +232,7 @@ def test_who_queues_waits_for_a_writer_of_this_host(tmp_path: Path) -> None:
     timer.join()
 
 
+@pytest.mark.heavy
 def test_who_queues_waits_for_a_writer_elsewhere_as_long_as_that_is_heard_of(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

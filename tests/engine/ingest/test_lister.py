@@ -287,6 +287,7 @@ def deny(monkeypatch, denied) -> None:
     monkeypatch.setattr(os, "scandir", refusing)
 
 
+@pytest.mark.heavy
 def test_twenty_thousand_files_are_listed_in_a_moment(folder) -> None:
     for number in range(100):
         (folder.path / f"{number}").mkdir()

@@ -64,6 +64,7 @@ def test_tables_are_merged_without_an_object_for_each_row(made: MadeRecordings, 
     assert made.open().recordings() == likes(one, range(MANY + MANY // 2))
 
 
+@pytest.mark.heavy
 def test_what_was_replaced_is_left_out_where_all_tables_become_one(made: MadeRecordings, one: RecordingEntry) -> None:
     anew = [replace(entry, rows=entry.rows + 1) for entry in likes(one, range(1000, 1000 + MANY // 2))]
     made.writer.publish(anew, Commit("ingest"))
@@ -82,6 +83,7 @@ def test_a_vacuum_knows_of_recordings_but_the_names_of_their_files(made: MadeRec
     assert made.files()["shards"] == set(kept.shards)
 
 
+@pytest.mark.heavy
 def test_a_vacuum_of_many_versions_leaves_the_young_and_the_newest(made: MadeRecordings, one: RecordingEntry) -> None:
     for i in range(60):
         made.writer.publish(likes(one, [MANY + i]), Commit("ingest", f"query-{i}", 1))

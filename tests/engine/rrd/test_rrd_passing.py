@@ -101,6 +101,7 @@ def selected(stream: LazyChunkStream, steps: list[tuple[str, dict[str, Any]]]) -
 
 @settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps=st.lists(st.tuples(st.sampled_from(["filter", "drop", "split"]), SELECTIONS), max_size=3))
+@pytest.mark.heavy
 def test_any_selection(source: Path, tmp_path: Path, passed: list[bool], steps: list[Any]) -> None:
     passed.clear()
     ours, expected = both_ways(tmp_path, lambda: [(TARGET, selected(RrdReader(source).stream(), steps))])

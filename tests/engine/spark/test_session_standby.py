@@ -111,6 +111,7 @@ def test_where_none_stands_by_the_small_process_is_the_daemon(tmp_path, gone):
     assert end_of(daemon)[1] == b""
 
 
+@pytest.mark.heavy
 def test_one_that_is_never_asked_ends_with_the_driver(tmp_path):
     standby = start_standby(DAEMON_MODULE, "", tmp_path / STANDBY_SOCKET)
     time.sleep(0.1)

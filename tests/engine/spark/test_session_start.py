@@ -75,6 +75,7 @@ def test_a_master_that_nobody_answers_for_is_told_and_then_given_up(
 
 
 @pytest.mark.parametrize("mute", [True, False])
+@pytest.mark.heavy
 def test_a_connect_server_that_does_not_answer_is_given_up(mute: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Refused or, worse, accepted and never served: Spark Connect tries for nine minutes."""
     pytest.importorskip("grpc_status")

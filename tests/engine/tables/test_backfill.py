@@ -410,6 +410,7 @@ def test_fragments_are_committed_as_asked_for(make: Callable[..., Table]) -> Non
     assert table.version == version + 1
 
 
+@pytest.mark.heavy
 def test_a_backfill_that_takes_longer_goes_on(table: Table) -> None:
     @udf(data_type=pa.int64())
     def slow(a: pa.Array) -> pa.Array:

@@ -71,6 +71,7 @@ def test_a_backfill_of_several_commits_is_told_of_as_one_run(tables: TableConnec
     assert len(set(told.rows)) > 2
 
 
+@pytest.mark.heavy
 def test_a_task_tells_of_its_rows_before_it_is_done(tables: TableConnection) -> None:
     @udf
     def slow(v: int) -> int:

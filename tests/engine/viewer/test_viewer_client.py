@@ -128,6 +128,7 @@ def stand_in(tmp_path: Path) -> str:
     return str(path)
 
 
+@pytest.mark.heavy
 def test_an_attached_viewer_ends_with_the_block(stand_in: str) -> None:
     port = free_port()
     with ViewerClient.spawn(headless=True, port=port, executable_path=stand_in) as client:
@@ -148,6 +149,7 @@ def test_an_attached_viewer_ends_with_its_client(stand_in: str) -> None:
     wait_until(lambda: not listens(port))
 
 
+@pytest.mark.heavy
 def test_a_detached_viewer_goes_on_until_it_is_closed(stand_in: str) -> None:
     port = free_port()
     with ViewerClient.spawn(port=port, executable_path=stand_in) as client:
@@ -159,6 +161,7 @@ def test_a_detached_viewer_goes_on_until_it_is_closed(stand_in: str) -> None:
     assert not listens(port)
 
 
+@pytest.mark.heavy
 def test_closing_inside_the_block_is_fine(stand_in: str) -> None:
     with ViewerClient.spawn(headless=True, port=free_port(), executable_path=stand_in) as client:
         client.close()
@@ -170,6 +173,7 @@ NEWEST = pytest.mark.skipif(
 
 
 @NEWEST
+@pytest.mark.heavy
 def test_recordings_are_closed_by_the_sdk(monkeypatch: pytest.MonkeyPatch, stand_in: str) -> None:
     with ViewerClient.spawn(headless=True, port=free_port(), executable_path=stand_in) as client:
         asked: list[object] = []
@@ -184,6 +188,7 @@ def test_recordings_are_closed_by_the_sdk(monkeypatch: pytest.MonkeyPatch, stand
 
 
 @NEWEST
+@pytest.mark.heavy
 def test_what_the_sdks_client_has_more_is_passed_on(stand_in: str) -> None:
     with ViewerClient.spawn(headless=True, port=free_port(), executable_path=stand_in) as client:
         theirs = client._client
@@ -197,6 +202,7 @@ def test_what_the_sdks_client_has_more_is_passed_on(stand_in: str) -> None:
             client._pid  # noqa: B018
 
 
+@pytest.mark.heavy
 def test_quitting_is_closing(stand_in: str) -> None:
     port = free_port()
     client = ViewerClient.spawn(port=port, executable_path=stand_in)

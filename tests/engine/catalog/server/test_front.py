@@ -185,6 +185,7 @@ def test_TLS_serves_both(service: CatalogService, tmp_path: Path) -> None:  # no
             assert channel.unary_unary(f"/{SERVICE}/FindEntries")(b"", timeout=20)
 
 
+@pytest.mark.heavy
 def test_a_client_that_reads_nothing_is_let_go(service: CatalogService, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(relay, "STALL_SECONDS", 1.0)
     monkeypatch.setattr(transport, "STALL_SECONDS", 1.0)
