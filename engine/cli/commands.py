@@ -14,8 +14,8 @@ from .catalogs import catalog, place_at, register, sql, store_words, unregister
 from .compare import compare, print_chunks
 from .complaints import FAILED, reported
 from .computed_tables import tables
-from .convert import merge
 from .looking import export, inspect, ls, show
+from .merge import merge
 from .options import (
     APPLICATION_ID,
     CONTENT,
@@ -142,7 +142,7 @@ def check(
     an INPUT, the plan shows how that input is split.
     """
     with reported(debug=debug):
-        from .compare import check_pipeline
+        from .checks import check_pipeline
 
         check_pipeline(pipeline, input, svg)
 
@@ -162,7 +162,7 @@ def verify(inputs: tuple[str, ...], as_json: bool, debug: bool, quiet: bool) -> 
     """
     with reported(debug=debug):
         leave_out_what_nothing_needs()
-        from .compare import verify_all
+        from .checks import verify_all
         from .standard_streams import from_standard_input
 
         with from_standard_input(inputs) as arguments:

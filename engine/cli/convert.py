@@ -12,7 +12,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import click
 
@@ -25,7 +25,7 @@ from ..reports import RunReport
 from ..spark import Terminated
 from ..stream import plan_recording
 from ..units import counted
-from .complaints import complain, echo_json, exit_code, reported, show, warnings_as_lines
+from .complaints import complain, echo_json, exit_code, show, warnings_as_lines
 from .jobs import (
     ConversionJob,
     Failures,
@@ -39,21 +39,9 @@ from .jobs import (
     tell_result,
 )
 from .options import (
-    APPLICATION_ID,
-    CONTENT,
-    DEBUG,
-    EXECUTOR,
-    LAYOUT,
-    QUIET,
-    SPARK,
-    TIMES,
     ConvertOptions,
-    ReadingCommand,
-    bounds_of,
-    check_id,
-    chosen_executor,
 )
-from .outputs import RECORDINGS, check_replaced, output_folder, output_option
+from .outputs import check_replaced, output_folder
 from .standard_streams import as_given
 
 Converter = Callable[[Sequence[ConversionJob]], Iterator[tuple[ConversionJob, bool]]]
@@ -191,7 +179,7 @@ class _Work:
         """The error of an output that is damaged, or None; reads the output only if the options say so."""
         try:
             if self._options.verify:
-                from .compare import verify_output
+                from .checks import verify_output
 
                 verify_output(job)
         except Exception as error:  # noqa: BLE001 (reported by the caller, after the other inputs)
@@ -265,7 +253,7 @@ def convert_all(
         jobs = [replace(job, destination=reading_location(output), into_folder=False) for job in jobs]
     _check(jobs, options)
     if options.content or options.reading:
-        from .start import advise_before
+        from .advice import advise_before
 
         advise_before(jobs, options)
     done: list[ConversionJob] = []
@@ -281,7 +269,7 @@ def convert_all(
             click.echo(summary(f"{len(reports)} of {counted(len(jobs), 'input')}", output, joined), err=True)
         _tell(joined, options)
     if (options.content or options.reading) and not options.shards:
-        from .start import advise_after
+        from .advice import advise_after
 
         failed = {id(job) for job, _ in failures}
         advise_after((job for job in jobs if id(job) not in failed), options)
@@ -369,7 +357,7 @@ def _convert_one(job: ConversionJob, options: ConvertOptions) -> tuple[list[RunR
         ):
             result = convert_one(job, options, bar)
         if options.verify:
-            from .compare import verify_output
+            from .checks import verify_output
 
             verify_output(job)
     except SessionStartError:
@@ -378,85 +366,3 @@ def _convert_one(job: ConversionJob, options: ConvertOptions) -> tuple[list[RunR
         return [], [(job, failure)]
     tell_result(job, result, options)
     return [result], []
-
-
-@click.command(cls=ReadingCommand)
-@click.argument("inputs", nargs=-1, required=True, metavar="INPUT...")
-@output_option(
-    "-o",
-    "--output",
-    required=True,
-    writes=RECORDINGS,
-    piped=True,
-    metavar="OUT",
-    help="The RRD to write; '-' for standard output.",
-)
-@CONTENT
-@TIMES
-@LAYOUT
-@APPLICATION_ID
-@click.option(
-    "--recording-id",
-    metavar="ID",
-    callback=check_id,
-    help="Merge everything into one recording of this id. Default: recordings with the same id are merged; files "
-    "without ids become one recording named after OUT.",
-)
-@EXECUTOR
-@SPARK
-@click.option("--stats", is_flag=True, help="Print where the time went, and how much was read and written.")
-@click.option("--json", "as_json", is_flag=True, help="Print a JSON object about the RRD.")
-@DEBUG
-@QUIET
-def merge(inputs: tuple[str, ...], output: str, debug: bool, start: Any, end: Any, **given: Any) -> None:
-    """Merge recordings and stores, of any formats, into one RRD.
-
-    INPUT is as for `chunkmill convert`. Recordings with the same id and application id become one recording, such as
-    the parts of a split recording. Chunks of RRDs are copied unchanged.
-    """
-    with reported(debug=debug):
-        given["executor"] = chosen_executor(given["executor"], given["master"], given["conf"])
-        options = ConvertOptions(debug=debug, bounds=bounds_of(start, end), **given)
-        from .standard_streams import from_standard_input, to_standard_output
-
-        with from_standard_input(inputs) as arguments, to_standard_output(output) as target:
-            merge_all(arguments, target, options)
-
-
-def merge_all(arguments: Sequence[str], output: str, options: ConvertOptions) -> None:
-    """Write the recordings of all inputs, each input once, into one RRD.
-
-    Raises ``ChunkmillError``; then nothing is written.
-    """
-    from ...readers import stem_of
-    from ..locations import reading_location
-    from ..stream import write_stores
-    from ..units import counted
-    from .complaints import echo_json, warnings_as_lines
-    from .jobs import merge_jobs, progress_bar, report_facts, stores_by_id, summary
-    from .standard_streams import as_given
-    from .start import advise_before, resolve_executor
-
-    target = reading_location(output)
-    jobs = merge_jobs(arguments, output, stem_of(target.name))
-    check_formats(jobs, options)
-    advise_before(jobs, options)
-    options = resolve_executor(options, jobs)
-    with warnings_as_lines(target), progress_bar(target.name, quiet=options.quiet) as bar:
-        report = write_stores(
-            target,
-            stores_by_id(jobs, options),
-            executor=options.executor,
-            master=options.master,
-            conf=dict(options.conf) or None,
-            progress=bar,
-        )
-    if options.as_json:
-        sources = [as_given(str(job.source)) for job in jobs]
-        echo_json({"sources": sources, "destination": as_given(str(target)), **report_facts(report)})
-    elif not options.quiet:
-        click.echo(summary(counted(len(jobs), "input"), target, report), err=True)
-    if options.stats:
-        from .query_display import print_stats
-
-        print_stats(report, options.chosen)

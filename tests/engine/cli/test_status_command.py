@@ -153,7 +153,7 @@ def test_watch_goes_on_when_the_store_cannot_be_read(lake: Path, looks: Callable
 
 def test_on_a_terminal_watch_draws_in_place_until_ctrl_c(lake: Path) -> None:
     code = (
-        "import sys; from chunkmill.engine.cli import ingest_display; ingest_display.PERIOD = 0.05;"
+        "import sys; from chunkmill.engine.cli import ingest; ingest.PERIOD = 0.05;"
         "from chunkmill.engine.cli.commands import status; status(sys.argv[1:])"
     )
     ours, theirs = pty.openpty()

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from chunkmill.engine import spark
 from chunkmill.engine.chunk import Chunk, ComponentColumn, TimeColumn
 from chunkmill.engine.errors import ReadError, SessionError, WriteError
 from chunkmill.engine.execution import groups
@@ -17,7 +18,6 @@ from chunkmill.engine.execution.groups import PlannedRecording, RecordingOutcome
 from chunkmill.engine.execution.stage import RunOptions
 from chunkmill.engine.execution.work import JoinedWork
 from chunkmill.engine.rrd import StoreEntry
-from chunkmill.engine.spark import session
 from chunkmill.engine.stream import LazyChunkStream
 from chunkmill.engine.stream.lazy_stream import plan_recording
 from chunkmill.readers import McapReader, RrdReader
@@ -116,7 +116,7 @@ def test_recordings_are_divided_into_stages(
 def test_stages_grow_with_the_cores_of_the_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
     def cluster_of(cores: int) -> int:
         context = SimpleNamespace(sparkContext=SimpleNamespace(defaultParallelism=cores))
-        monkeypatch.setattr(session, "running_session", lambda *_: context)
+        monkeypatch.setattr(spark, "running_session", lambda *_: context)
         return groups.stages_at_once(RunOptions("spark"))
 
     assert [cluster_of(cores) for cores in (2, 64, 65, 1600)] == [1, 1, 2, 25]

@@ -1,0 +1,234 @@
+"""Checks: are files and stores what was written (``verify``), and is a pipeline fit to run (``check``)?"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from glob import has_magic
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from ...readers import format_of_name
+from .. import execution
+from ..errors import SourceMissingError, UsageError, writing
+from ..inputs import is_table, verify
+from ..lance import LanceTable, TableVerification
+from ..locations import Location, local_path, located, reading_location
+from ..rrd import Findings, Verification, verify_file
+from ..storage import ObjectUrl
+from .complaints import FAILED, complain, echo_json, error_facts, exit_code, show, warnings_as_lines
+from .jobs import ConversionJob, find_inputs, stores_of
+from .options import ConvertOptions
+from .standard_streams import as_given, as_known
+
+if TYPE_CHECKING:
+    from ..pipelines import Pipeline
+    from ..stream import LazyChunkStream, Node
+
+_TABLE: Final = ".lance"
+
+
+def verify_all(arguments: Iterable[str], *, as_json: bool, quiet: bool, debug: bool) -> None:
+    """Verify files, stores and tables: print a line on each, or on each fault; exit with code 1 if there is one.
+
+    ``as_json``: an object on each, with its faults.
+    """
+    codes: list[int] = []
+    count = faults = 0
+    total, tables = Findings(), list[TableVerification]()
+    for path, look in _inputs(arguments):
+        count += 1
+        try:
+            with warnings_as_lines(path):
+                verification = look()
+        except Exception as error:  # noqa: BLE001 (the other files are verified all the same)
+            show(error, debug=debug, path=path)
+            codes.append(exit_code(error))
+            faults += 1
+            if as_json:
+                echo_json(_facts(path, Verification(), error))
+            continue
+        for fault in verification.faults:
+            show(fault, debug=debug, path=path)
+        if verification.more_faults:
+            complain(f"{path}: and {verification.more_faults:,} more")
+        if verification.faults:
+            codes.append(FAILED)
+        elif not quiet and not as_json:
+            line = _table_line(verification) if isinstance(verification, TableVerification) else _line(verification)
+            click.echo(f"{as_known(str(path))}: {line}")
+        if as_json:
+            echo_json(_facts(path, verification))
+        if isinstance(verification, TableVerification):
+            tables.append(verification)
+        else:
+            total.add(verification)
+        faults += len(verification.faults) + verification.more_faults
+    if count > 1 and not quiet and not as_json:
+        click.echo(_total(count, len(codes), faults, total.verification(), tables))
+    if codes:
+        raise click.exceptions.Exit(min(codes))
+
+
+def verify_output(job: ConversionJob) -> None:
+    """Read the output of a conversion; if it is no readable RRD, remove it and raise ``ReadError``."""
+    try:
+        with warnings_as_lines(job.destination):
+            verify_file(str(job.destination)).checked()
+    except Exception:
+        with writing(str(job.destination)):
+            if isinstance(job.destination, ObjectUrl):
+                execution.Folder.at(job.destination.parent).delete([job.destination.name])
+            else:
+                job.destination.unlink(missing_ok=True)
+        raise
+
+
+def _inputs(arguments: Iterable[str]) -> Iterator[tuple[Location, Callable[[], Verification]]]:
+    """The stores, files and tables of arguments, each once, with the function that verifies it."""
+    for argument in arguments:
+        tables = _tables(reading_location(argument))
+        paths: Iterable[Location] = ()
+        try:
+            paths = dict.fromkeys(item.path for item in find_inputs(argument))
+        except SourceMissingError:
+            if not tables:
+                raise
+        yield from ((path, partial(verify, path)) for path in paths if path not in tables)
+        yield from ((path, table.verify) for path, table in tables.items())
+
+
+def _tables(location: Location) -> dict[Location, LanceTable]:
+    """The tables of a catalog, wherever they are stored, or right in a folder, or the table itself."""
+    from ..catalog import CatalogClient, is_catalog
+
+    if isinstance(location, Path) and not location.is_dir():
+        return {}
+    if isinstance(location, ObjectUrl) and (format_of_name(location.name) is not None or has_magic(location.key)):
+        return {}
+    if is_table(location):
+        return {location: LanceTable(location, location.name.removesuffix(_TABLE))}
+    if is_catalog(location):
+        places = {entry.name: located(entry.storage_url) for entry in CatalogClient(str(location)).tables()}
+    else:
+        names = [name for name in execution.Folder.at(location).folders() if name.endswith(_TABLE)]
+        places = {name.removesuffix(_TABLE): location / name for name in names if is_table(location / name)}
+    return {place: LanceTable(place, name) for name, place in places.items()}
+
+
+def _total(
+    count: int, failed: int, faults: int, verification: Verification, tables: Sequence[TableVerification]
+) -> str:
+    """The line below the results of several files.
+
+    >>> _total(3, 1, 2, Verification(18, 3513, 18), [])
+    '3 verified, 1 with faults (2 in all): 3,513 rows in 18 chunks are readable'
+    >>> _total(3, 0, 0, Verification(), [TableVerification(9, 4, 9), TableVerification(2, 1, 2)])
+    '3 verified, no faults: 5 rows in 2 tables are readable'
+    """
+    wrong = f", {failed} with faults ({faults:,} in all)" if faults else ", no faults"
+    read = (
+        [f"{verification.rows:,} rows in {verification.chunks:,} chunks"] if verification.chunks or not tables else []
+    )
+    if tables:
+        rows = sum(table.rows for table in tables)
+        read.append(f"{rows:,} rows in {len(tables)} table{'s' * (len(tables) > 1)}")
+    return f"{count} verified{wrong}: {' and '.join(read)} are readable"
+
+
+def _table_line(verification: TableVerification) -> str:
+    """The line on a table without a fault.
+
+    >>> _table_line(TableVerification(9, 4, 9, version=3))
+    '4 rows of version 3; 9 files, all digests match'
+    >>> _table_line(TableVerification(5, 4, 3, version=3, undigested=("_versions/1.manifest", "data/a.lance")))
+    '4 rows of version 3; 3 files match, 2 are without digests, of another program or of one that was killed'
+    """
+    read = f"{verification.rows:,} rows of version {verification.version}"
+    digests, others = verification.digests or 0, len(verification.undigested)
+    if not others:
+        return f"{read}; {digests:,} files, all digests match"
+    return (
+        f"{read}; {digests:,} files match, {others:,} are without digests, of another program or of one that was killed"
+    )
+
+
+def _line(verification: Verification) -> str:
+    """The line on a file or store without a fault.
+
+    >>> _line(Verification(18, 3513, 18)), _line(Verification(2, 7, 0))
+    ('3,513 rows in 18 chunks, all digests match', '7 rows in 2 chunks, all readable; no chunk has a digest')
+    """
+    read = f"{verification.rows:,} rows in {verification.chunks:,} chunks"
+    if verification.digests is None:
+        return f"{read}, all decoded; all checksums match"
+    if verification.digests == verification.chunks:
+        return f"{read}, all digests match"
+    if verification.digests == 0:
+        return f"{read}, all readable; no chunk has a digest"
+    return f"{read}, all readable; {verification.chunks - verification.digests:,} without a digest"
+
+
+def check_pipeline(location: str, argument: str | None, svg: str | None) -> None:
+    """Load a pipeline, apply it to the first recording of ``argument`` or to none, and print and draw its plan.
+
+    No chunk is read. Raises ``UsageError`` and ``PipelineError`` if it is not fit to run, ``ReadError`` if the
+    input cannot be opened, ``WriteError`` if the picture cannot be written.
+    """
+    from ..pipelines import load_pipeline
+    from ..stream import LazyChunkStream, PlaceholderSource, compile_plan, explain_plan, nodes_of, sink_of
+
+    pipeline = load_pipeline(location)
+    stream = LazyChunkStream.from_source(PlaceholderSource()) if argument is None else _first_recording(argument)
+    source = sink_of(stream)
+    result = pipeline.apply(stream)
+    pipeline.check_travels(result)
+    sink = sink_of(result)
+    text = explain_plan(sink, compile_plan(sink))
+    if svg is not None:
+        _draw(sink, pipeline, svg)
+    click.echo(f"{pipeline} can be run")
+    click.echo(text)
+    if source not in nodes_of(sink):
+        complain(f"{pipeline}: the stream it returns does not use the stream it was given", kind="warning")
+
+
+def _first_recording(argument: str) -> LazyChunkStream:
+    """The stream of the first recording of ``argument``."""
+    first = next(find_inputs(argument))
+    with warnings_as_lines(first.path):
+        stores = stores_of(
+            ConversionJob(first.path, first.path, first.path.stem, episode=first.episode), ConvertOptions()
+        )
+    for store, stream in stores:
+        if store.kind == "recording":
+            return stream
+    raise UsageError("the file contains no recording to run the pipeline on", path=str(first.path))
+
+
+def _draw(sink: Node, pipeline: Pipeline, svg: str | os.PathLike[str]) -> None:
+    from ..stream import draw_plan
+
+    path = local_path(svg)
+    with writing(str(path)):
+        path.write_text(draw_plan(sink, str(pipeline)), encoding="utf-8")
+
+
+def _facts(path: Location, verification: Verification, error: Exception | None = None) -> dict[str, Any]:
+    """The result of one file as JSON data; ``error``: the reason why it could not be read at all."""
+    return {
+        "path": as_given(str(path)),
+        "rows": verification.rows,
+        "chunks": verification.chunks,
+        "digests": verification.digests,
+        "faults": [error_facts(fault) for fault in (*verification.faults, *([] if error is None else [error]))],
+        "more_faults": verification.more_faults,
+        **(
+            {"version": verification.version, "undigested": verification.undigested}
+            if isinstance(verification, TableVerification)
+            else {}
+        ),
+    }

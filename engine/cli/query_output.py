@@ -1,0 +1,246 @@
+"""Rows of a query as Parquet or Arrow: one file, or for many segments a folder with a file for each."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import quote
+
+import click
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ...readers import STORE, RrdReader, detect_format
+from .. import inputs
+from ..catalog import Queried, chosen_segments, is_catalog, queried_at
+from ..errors import UnsupportedError, UsageError, writing
+from ..execution import Staging, replace_file
+from ..limits import MIB
+from ..locations import local_path, located
+from ..query import SEGMENT_ID, HeldRecording, Query, QuerySemantics, queried_recordings
+from ..rrd import RrdFile
+from ..storage.folder import sync_folder
+from ..store import ChunkStore, LazyStore
+from ..units import counted, size
+from .complaints import warnings_as_lines
+from .jobs import Input, distinct_inputs
+from .options import QueryOptions
+from .outputs import check_apart
+from .query_rows import AnswerRows
+
+_GROUP_ROWS: Final = 1 << 20
+"""Rows of a row group of Parquet, at most."""
+_GROUP_BYTES: Final = 64 * MIB
+"""Bytes of rows that are gathered for one."""
+
+_Writer = pq.ParquetWriter | pa.ipc.RecordBatchFileWriter
+
+
+def write_rows(answer: AnswerRows, output: str, *, overwrite: bool, quiet: bool) -> tuple[int, int]:
+    """Write the rows, all at once or not at all; return their number, and the bytes of the output.
+
+    Of one segment they are a file. Of several they are a folder, with a file in ``rerun_segment_id=ID`` for each that
+    has rows; the id is percent-encoded there, and not a column of the files. Raises ``ReadError``, ``WriteError``.
+    """
+    path = local_path(output)
+    is_folder = len(answer.segments) > 1
+    rows = 0
+    with Staging.beside(path) as staging:
+        made = staging.local / f"rows{path.suffix.lower()}"
+        with writing(output):
+            if is_folder:
+                made.mkdir()
+        schema = _without_segment(answer.schema) if is_folder else answer.schema
+        for segment_id, batches in groupby(_by_segment(answer), key=lambda pair: pair[0]):
+            file = made / f"{SEGMENT_ID}={quote(segment_id, safe='')}" / made.name if is_folder else made
+            with writing(output):
+                file.parent.mkdir(exist_ok=True)
+            rows += _write(file, schema, (batch.select(schema.names) for _, batch in batches), output)
+        if not is_folder and not made.exists():
+            _write(made, schema, iter(()), output)
+        num_bytes = sum(file.stat().st_size for file in [made, *made.rglob("*")] if file.is_file())
+        staging.check()
+        _publish(made, path, overwrite=overwrite)
+    if not quiet:
+        summary = f"{counted(rows, 'row')} of {counted(len(answer.segments), 'segment')}, {size(num_bytes)}"
+        click.echo(f"{output}: {summary}", err=True)
+    return rows, num_bytes
+
+
+def write_table(
+    schema: pa.Schema, batches: Iterator[pa.RecordBatch], output: str, *, overwrite: bool
+) -> tuple[int, int]:
+    """Write rows as one file, all at once or not at all; return their number, and the file's bytes.
+
+    Raises ``WriteError``, ``UnsupportedError``.
+    """
+    path = local_path(output)
+    with Staging.beside(path) as staging:
+        made = staging.local / f"rows{path.suffix.lower()}"
+        rows = _write(made, schema, batches, output)
+        num_bytes = made.stat().st_size
+        staging.check()
+        _publish(made, path, overwrite=overwrite)
+    return rows, num_bytes
+
+
+def _publish(made: Path, path: Path, *, overwrite: bool) -> None:
+    """Move the output to its final name, and replace an earlier one."""
+    with writing(str(path)):
+        if overwrite and path.is_dir() and not path.is_symlink():
+            path.rename(made.with_name("replaced"))
+        elif os.path.lexists(path) and made.is_dir():
+            path.unlink()
+        replace_file(made, path)
+        sync_folder(path.parent)
+
+
+def _without_segment(schema: pa.Schema) -> pa.Schema:
+    at = schema.get_field_index(SEGMENT_ID)
+    return schema if at < 0 else schema.remove(at)
+
+
+def _by_segment(answer: AnswerRows) -> Iterator[tuple[str, pa.RecordBatch]]:
+    """The rows in batches of one segment each."""
+    for batch in answer.batches():
+        ids = batch.column(SEGMENT_ID)
+        codes = np.asarray(ids.dictionary_encode().indices)
+        starts = [0, *(np.flatnonzero(np.diff(codes)) + 1).tolist()]
+        for start, stop in zip(starts, [*starts[1:], len(batch)], strict=True):
+            yield ids[start].as_py(), batch[start:stop]
+
+
+class _Target(io.RawIOBase):
+    """A file for Arrow's writers. Each of them writes its end, too, when it is closed after a failure.
+
+    So what fails first is kept, and what comes then is dropped.
+    """
+
+    def __init__(self, file: Path) -> None:
+        self._file = file.open("wb")
+        self._failure: OSError | None = None
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        if self._failure is None:
+            try:
+                self._file.write(data)
+            except OSError as error:
+                self._failure = error
+        return len(data)
+
+    def check(self) -> None:
+        """Raise the error of a failed write, if there was one."""
+        if self._failure is not None:
+            raise self._failure
+
+    def finish(self) -> None:
+        """Write everything to the disk."""
+        self.check()
+        self._file.flush()
+        os.fsync(self._file.fileno())
+
+    def close(self) -> None:
+        """Close the file; errors do not matter, as :meth:`finish` ran before."""
+        with contextlib.suppress(OSError):
+            self._file.close()
+        super().close()
+
+
+def _write(file: Path, schema: pa.Schema, batches: Iterator[pa.RecordBatch], output: str) -> int:
+    """Write a file of ``output`` durably; return its rows. Raises ``UnsupportedError`` for types Parquet lacks."""
+    rows = 0
+    with writing(output):
+        target = _Target(file)
+    with contextlib.closing(target):
+        try:
+            writer = pq.ParquetWriter(target, schema) if file.suffix == ".parquet" else pa.ipc.new_file(target, schema)
+        except (pa.ArrowNotImplementedError, pa.ArrowInvalid) as error:
+            raise UnsupportedError(
+                f"Parquet cannot hold these columns: {error}", path=output, hint="Write OUT.arrow instead."
+            ) from error
+        with writer:
+            for table in _grouped(batches, schema):
+                writer.write_table(table)
+                with writing(output):
+                    target.check()
+                rows += len(table)
+        with writing(output):
+            target.finish()
+    return rows
+
+
+def _grouped(batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.Table]:
+    """Batches, joined so that small ones make few row groups."""
+    some: list[pa.RecordBatch] = []
+    rows = num_bytes = 0
+    for batch in batches:
+        some.append(batch)
+        rows, num_bytes = rows + len(batch), num_bytes + batch.nbytes
+        if rows >= _GROUP_ROWS or num_bytes >= _GROUP_BYTES:
+            yield pa.Table.from_batches(some, schema)
+            some, rows, num_bytes = [], 0, 0
+    if some:
+        yield pa.Table.from_batches(some, schema)
+
+
+def queried(arguments: Sequence[str], options: QueryOptions) -> Queried:
+    """The columns of the answer, and the segments that arguments mean. Raises ``ChunkmillError``."""
+    query = Query.of(
+        options.index,
+        options.contents or None,
+        fill_latest_at=options.fill,
+        using_index_values=options.values,
+        semantics=QuerySemantics.of(options.semantics),
+    )
+    first = located(arguments[0])
+    if is_catalog(first):
+        if len(arguments) > 2:
+            raise UsageError(
+                f"a catalog and {len(arguments) - 1} more inputs were given",
+                path=arguments[0],
+                hint="Give a catalog and one of its datasets.",
+            )
+        return queried_at(first, arguments[1] if len(arguments) == 2 else None, query, options.segments)
+    if len(arguments) == 1 and STORE.is_dataset(first):
+        return queried_at(first, None, query, options.segments)
+    recordings = _recordings(arguments, options)
+    chosen = chosen_segments(options.segments, list(recordings)) if options.segments else recordings
+    return queried_recordings(query, [recordings[segment_id] for segment_id in chosen])
+
+
+def _recordings(arguments: Sequence[str], options: QueryOptions) -> dict[str, HeldRecording]:
+    """The recordings of files, by their ids; those with the same id are joined."""
+    parts_by_id: dict[str, list[HeldRecording]] = {}
+    items = distinct_inputs(arguments)
+    if options.output is not None:
+        check_apart(options.output, (item.path for item in items))
+    for item in items:
+        with warnings_as_lines(item.path):
+            for segment_id, store in _stores_of(item, options):
+                parts_by_id.setdefault(segment_id, []).append(store.segment(segment_id))
+    return {segment_id: HeldRecording.of(parts) for segment_id, parts in parts_by_id.items()}
+
+
+def _stores_of(item: Input, options: QueryOptions) -> Iterator[tuple[str, LazyStore | ChunkStore]]:
+    """The recordings of an input: of an RRD with a footer by its manifest, of others by chunks in scratch."""
+    row = detect_format(item.path)
+    has_options = any(option.name in options.reading for option in row.options)
+    if row.name == "rrd" and not has_options and RrdFile(item.path).has_footer:
+        reader = RrdReader(item.path)
+        for store in reader.recordings():
+            yield store.recording_id, reader.store(store=store)
+        return
+    executor = options.executor or os.environ.get("CHUNKMILL_EXECUTOR") or "auto"
+    choices = inputs.SourceOptions(content=options.contents, reading=options.reading, executor=executor)
+    for store, stream in inputs.stores_of(item.path, "-".join(item.name.parts), choices, item.episode):
+        if store.kind == "recording":
+            yield store.recording_id, stream.collect(executor=executor, master=options.master)
