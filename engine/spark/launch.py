@@ -474,7 +474,10 @@ class ScriptedSession(OwnSession):
     def stop(self) -> None:
         """Stop the session, and the JVM where pyspark has started one."""
         hush(self._session)
-        self._session.stop()
+        if self._master.startswith("sc://") and not threading.main_thread().is_alive():
+            self._session.client.release_session()  # closing the channel takes threads, which cannot start any more
+        else:
+            self._session.stop()
         self._clear()
 
     def _launch(self) -> SparkSession:
