@@ -480,7 +480,8 @@ class ScriptedSession(OwnSession):
         """Stop the session, and the JVM where pyspark has started one."""
         hush(self._session)
         if self._master.startswith("sc://") and not threading.main_thread().is_alive():
-            self._session.client.release_session()  # closing the channel takes threads, which cannot start any more
+            with contextlib.suppress(Exception):  # the server may be gone; pyspark's own stop() does not fail either
+                self._session.client.release_session()  # closing the channel takes threads, which cannot start any more
         else:
             self._session.stop()
         self._clear()

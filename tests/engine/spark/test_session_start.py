@@ -175,3 +175,19 @@ def test_a_start_that_fails_is_told_in_one_paragraph_without_an_input(data: Path
     assert ran.stderr.endswith("Check spark.master=local[x].\n")
     assert ran.stderr.count("\n") == 1
     assert not list((tmp_path / "scratch").iterdir())
+
+
+def test_a_program_ends_quietly_though_its_connect_server_is_gone() -> None:
+    code = (
+        "import atexit\n"
+        "from types import SimpleNamespace\n"
+        "from chunkmill.engine.spark.launch import ScriptedSession\n"
+        "def release(): raise RuntimeError('the server is gone')\n"
+        "class Session(ScriptedSession):\n"
+        "    def __init__(self): self._master = 'sc://gone'; self._session = SimpleNamespace(client=client)\n"
+        "    def _clear(self): print('cleared')\n"
+        "client = SimpleNamespace(release_session=release)\n"
+        "atexit.register(Session().stop)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("cleared\n", "")
