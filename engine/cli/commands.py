@@ -15,7 +15,6 @@ from .compare import compare, print_chunks
 from .complaints import FAILED, reported
 from .computed_tables import tables
 from .looking import export, inspect, ls, show
-from .merge import merge
 from .options import (
     APPLICATION_ID,
     CONTENT,
@@ -33,6 +32,7 @@ from .options import (
     ConvertOptions,
     ReadingCommand,
     bounds_of,
+    check_id,
     check_place,
     chosen_executor,
     complete_places,
@@ -122,6 +122,50 @@ def _convert(inputs: Sequence[str], output: str, pipeline: str | None, options: 
     from .convert import convert_all
 
     convert_all(inputs, output, options, jobs)
+
+
+@commands.command(cls=ReadingCommand)
+@click.argument("inputs", nargs=-1, required=True, metavar="INPUT...")
+@output_option(
+    "-o",
+    "--output",
+    required=True,
+    writes=RECORDINGS,
+    piped=True,
+    metavar="OUT",
+    help="The RRD to write; '-' for standard output.",
+)
+@CONTENT
+@TIMES
+@LAYOUT
+@APPLICATION_ID
+@click.option(
+    "--recording-id",
+    metavar="ID",
+    callback=check_id,
+    help="Merge everything into one recording of this id. Default: recordings with the same id are merged; files "
+    "without ids become one recording named after OUT.",
+)
+@EXECUTOR
+@SPARK
+@click.option("--stats", is_flag=True, help="Print where the time went, and how much was read and written.")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON object about the RRD.")
+@DEBUG
+@QUIET
+def merge(inputs: tuple[str, ...], output: str, debug: bool, start: Any, end: Any, **given: Any) -> None:
+    """Merge recordings and stores, of any formats, into one RRD.
+
+    INPUT is as for `chunkmill convert`. Recordings with the same id and application id become one recording, such as
+    the parts of a split recording. Chunks of RRDs are copied unchanged.
+    """
+    with reported(debug=debug):
+        given["executor"] = chosen_executor(given["executor"], given["master"], given["conf"])
+        options = ConvertOptions(debug=debug, bounds=bounds_of(start, end), **given)
+        from .convert import merge_all
+        from .standard_streams import from_standard_input, to_standard_output
+
+        with from_standard_input(inputs) as arguments, to_standard_output(output) as target:
+            merge_all(arguments, target, options)
 
 
 @commands.command(cls=WritingCommand)
@@ -386,7 +430,6 @@ for _command in (
     compare,
     print_chunks,
     query,
-    merge,
     catalog,
     register,
     unregister,

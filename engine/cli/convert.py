@@ -16,14 +16,14 @@ from typing import Final
 
 import click
 
-from ...readers import all_options, detect_format, format_of_name
+from ...readers import all_options, detect_format, format_of_name, stem_of
 from ..errors import SessionError, SessionStartError, UsageError, writing
 from ..execution import Lease, PlannedRecording, RunOptions, executor_name, scratch_folder, write_recordings
 from ..ingest import LandedFile, file_at
 from ..locations import Location, exists, reading_location
 from ..reports import RunReport
 from ..spark import Terminated
-from ..stream import plan_recording
+from ..stream import plan_recording, write_stores
 from ..units import counted
 from .complaints import complain, echo_json, exit_code, show, warnings_as_lines
 from .jobs import (
@@ -31,9 +31,12 @@ from .jobs import (
     Failures,
     convert_one,
     job_facts,
+    merge_jobs,
     plan_jobs,
     progress_bar,
+    report_facts,
     said_of_all,
+    stores_by_id,
     stores_of,
     summary,
     tell_result,
@@ -366,3 +369,36 @@ def _convert_one(job: ConversionJob, options: ConvertOptions) -> tuple[list[RunR
         return [], [(job, failure)]
     tell_result(job, result, options)
     return [result], []
+
+
+def merge_all(arguments: Sequence[str], output: str, options: ConvertOptions) -> None:
+    """Write the recordings of all inputs, each input once, into one RRD.
+
+    Raises ``ChunkmillError``; then nothing is written.
+    """
+    from .advice import advise_before
+    from .start import resolve_executor
+
+    target = reading_location(output)
+    jobs = merge_jobs(arguments, output, stem_of(target.name))
+    check_formats(jobs, options)
+    advise_before(jobs, options)
+    options = resolve_executor(options, jobs)
+    with warnings_as_lines(target), progress_bar(target.name, quiet=options.quiet) as bar:
+        report = write_stores(
+            target,
+            stores_by_id(jobs, options),
+            executor=options.executor,
+            master=options.master,
+            conf=dict(options.conf) or None,
+            progress=bar,
+        )
+    if options.as_json:
+        sources = [as_given(str(job.source)) for job in jobs]
+        echo_json({"sources": sources, "destination": as_given(str(target)), **report_facts(report)})
+    elif not options.quiet:
+        click.echo(summary(counted(len(jobs), "input"), target, report), err=True)
+    if options.stats:
+        from .query_display import print_stats
+
+        print_stats(report, options.chosen)

@@ -99,7 +99,7 @@ def query(
         from ..frames import query_metrics
         from ..reports import save_report
         from .query_display import query_report, show_plan, show_rows, show_stats
-        from .query_rows import AnswerRows
+        from .query_output import AnswerRows
         from .standard_streams import from_standard_input
 
         with from_standard_input(inputs) as arguments, query_metrics() as metrics:

@@ -23,7 +23,7 @@ from ..reports import RunReport
 from ..units import counted, duration, part_of_size, size
 from .complaints import echo_json, one_line
 from .inspection import Heading, print_columns
-from .query_rows import AnswerRows
+from .query_output import AnswerRows
 
 _WIDEST: Final = 32
 """Cells of a column of values on a terminal, at most."""

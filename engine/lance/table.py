@@ -23,7 +23,15 @@ from typing import Any, Final, NamedTuple, Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..errors import NotFoundError, ReadError, UnsupportedCallError, UsageError, WriteError, check_argument
+from ..errors import (
+    ChunkmillError,
+    NotFoundError,
+    ReadError,
+    UnsupportedCallError,
+    UsageError,
+    WriteError,
+    check_argument,
+)
 from ..faults import reach
 from ..locations import Location
 from ..storage import publish
@@ -224,8 +232,21 @@ class LanceTable(LancePlace):
             return None
         return status.st_ino, status.st_mtime_ns
 
-    def check_version(self, version: int) -> None:
-        """Raise a transient ``ReadError`` if a version was removed."""
+    @contextmanager
+    def needing(self, version: int) -> Iterator[None]:
+        """Run the block, which reads a version. Raises a transient ``ReadError`` if the version was removed.
+
+        A cleanup that had looked for jobs before this one was recorded may remove the version in the block, too.
+        """
+        self._check_version(version)
+        try:
+            yield
+        except Exception as error:
+            if not (isinstance(error, ChunkmillError) and error.transient):
+                self._check_version(version)
+            raise
+
+    def _check_version(self, version: int) -> None:
         try:
             with self.reading():
                 self.open(version)

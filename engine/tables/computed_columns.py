@@ -223,8 +223,10 @@ def _run(
     )
     launched, target = datetime.now(UTC), planned.target
     version = planned.reader.version
-    with kept(parts.jobs, job, "BACKFILL", planned.column, config, version, is_saved=is_saved) as counts:
-        parts.lance.check_version(version)
+    with (
+        kept(parts.jobs, job, "BACKFILL", planned.column, config, version, is_saved=is_saved) as counts,
+        parts.lance.needing(version),
+    ):
         run(
             planned.reader,
             target,

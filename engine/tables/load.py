@@ -414,8 +414,10 @@ def load_job(
 
     def running() -> str:
         version = parts.lance.at().version
-        with kept(parts.jobs, job, "LOAD", target.name, config, version, is_saved=enable_job_tracker_saves) as counts:
-            parts.lance.check_version(version)
+        with (
+            kept(parts.jobs, job, "LOAD", target.name, config, version, is_saved=enable_job_tracker_saves) as counts,
+            parts.lance.needing(version),
+        ):
             run_load(backfill, given, target, new, counts)
         return job
 

@@ -557,8 +557,8 @@ def refresh_job(
             kept(parts.jobs, job, "REFRESH", parts.name, config) as counts,
             announced(JobTable(versions.source.place, parts.name), job, parts.name, config, versions.oldest),
             Lease.take(located(parts.lance.place) / COMPUTED, f"refresh of {parts.name}", name=_LEASE, queue=True),
+            versions.source.needing(versions.oldest),
         ):
-            versions.source.check_version(versions.oldest)
             change = replace(refreshing, run=replace(run, progress=listener))(counts)
         fragments, rows = (0, 0) if change is None else (len(change.coming), change.rows)
         ended = datetime.now(UTC)

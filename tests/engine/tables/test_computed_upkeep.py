@@ -14,7 +14,7 @@ import lance
 import pyarrow as pa
 import pytest
 from chunkmill.engine.catalog import CatalogClient
-from chunkmill.engine.errors import JobFailedError
+from chunkmill.engine.errors import JobFailedError, ReadError
 from chunkmill.engine.tables import JobTable, Table, jobs, udf
 from chunkmill.engine.tables.computed_columns import fill_target
 from chunkmill.engine.tables.targets import FunctionColumns
@@ -94,6 +94,21 @@ def test_what_a_job_needs_stays(table: Table) -> None:
     table.cleanup_old_versions(NOW)
     assert versions(table) == [table.version]
     assert column_files(table) <= named_files(table)
+
+
+def test_a_job_whose_version_goes_under_it_may_run_again(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    with held_job(table) as ended:
+        table.add([{"a": 100}])
+        table._lance.compact()
+        with monkeypatch.context() as before:  # as if the cleanup had looked before the job was recorded
+            before.setattr(JobTable, "running", lambda self: [])
+            table.cleanup_old_versions(NOW)
+        assert versions(table) == [table.version]
+        with pytest.raises(JobFailedError, match="was removed before.*Run it again") as failed:
+            ended()
+    assert isinstance(failed.value.__cause__, ReadError) and failed.value.__cause__.transient
+    table.backfill("third")
+    assert table.to_arrow()["third"].to_pylist() == [*(a * 3 for a in range(40)), 300]
 
 
 def test_a_job_that_is_not_kept_says_that_it_runs(table: Table) -> None:
