@@ -14,7 +14,7 @@ from .catalogs import catalog, place_at, register, sql, store_words, unregister
 from .compare import compare, print_chunks
 from .complaints import FAILED, reported
 from .computed_tables import tables
-from .looking import export, inspect, ls, show
+from .looking import export, inspect, ls, query, show
 from .options import (
     APPLICATION_ID,
     CONTENT,
@@ -39,7 +39,6 @@ from .options import (
     together,
 )
 from .outputs import PICTURES, RECORDINGS, REPORT, WritingCommand, output_option
-from .query import query
 from .serving import serve
 from .start import leave_out_what_nothing_needs, resolve_executor
 
