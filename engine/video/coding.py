@@ -33,7 +33,21 @@ _BATCH_BYTES: Final = 1 << 20
 _BOX_HEAD: Final = 16
 _MOST_BOXES: Final = 1_000_000
 _BOXES: Final = frozenset(
-    (b"ftyp", b"moov", b"mdat", b"free", b"skip", b"wide", b"pnot", b"styp", b"sidx", b"moof", b"uuid", b"meta", b"pdin")
+    (
+        b"ftyp",
+        b"moov",
+        b"mdat",
+        b"free",
+        b"skip",
+        b"wide",
+        b"pnot",
+        b"styp",
+        b"sidx",
+        b"moof",
+        b"uuid",
+        b"meta",
+        b"pdin",
+    )
 )
 """Boxes with which an MP4 or a QuickTime file may begin (ISO/IEC 14496-12, 4.3)."""
 _HINT: Final = "The file is cut short or damaged; copy it again."
@@ -181,7 +195,9 @@ def _track(facts: dict[str, Any], path: str, track: int, b_frames: BFrames, qual
         )
     others = [f"{facts['video_tracks'] - 1} more of video"] if facts["video_tracks"] > 1 else []
     if others or facts["other_tracks"]:
-        _warn(f"{path}: of its tracks only video track {track} is read, not: {', '.join(others + facts['other_tracks'])}")
+        _warn(
+            f"{path}: of its tracks only video track {track} is read, not: {', '.join(others + facts['other_tracks'])}"
+        )
     if facts["encoder"]:
         _warn(
             f"{path}: the video has B-frames, which a VideoStream cannot hold; it is encoded anew as"
@@ -223,7 +239,10 @@ def check_boxes(file: PositionalFile) -> None:
             size = file.size - at
         if size < least or size > file.size - at:
             raise ReadError(
-                f"box {kind!r} has {size:,} bytes, and {file.size - at:,} are left", path=file.path, offset=at, hint=_HINT
+                f"box {kind!r} has {size:,} bytes, and {file.size - at:,} are left",
+                path=file.path,
+                offset=at,
+                hint=_HINT,
             )
         at += size
     else:
@@ -293,7 +312,8 @@ def _pixels(track: VideoTrack, frames: Iterable[VideoFrame], keyframes: frozense
     for pts, image in frames:
         if image.shape != (track.height, track.width, 3) or image.dtype != np.uint8:
             raise UsageError(
-                f"a frame of shape {image.shape} and type {image.dtype}, not ({track.height}, {track.width}, 3) of uint8"
+                f"a frame of shape {image.shape} and type {image.dtype}; uint8 of ({track.height}, {track.width}, 3) is"
+                " expected"
             )
         if last is not None and pts <= last:
             raise UsageError(f"a frame at tick {pts:,} follows one at {last:,}", hint="Times of frames ascend.")

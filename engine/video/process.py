@@ -57,11 +57,12 @@ class VideoProcess:
             [sys.executable, "-P", str(_WORKER), str(MAX_VIDEO_MEMORY)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=None if os.environ.get("DBGV") else subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
             env={**{name: os.environ[name] for name in _FOR_PYTHON if name in os.environ}, "PYTHONPATH": paths},
         )
         self._seconds = _START_SECONDS
-        assert self._process.stdout is not None and self._process.stdin is not None
+        assert self._process.stdout is not None
+        assert self._process.stdin is not None
         self._answers = self._process.stdout.fileno()
         self._requests = self._process.stdin
 

@@ -9,6 +9,7 @@ nothing of the project.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import json
 import os
@@ -41,7 +42,7 @@ Item = tuple[int, int, bool, bytes]
 """A sample: presentation and decoding time in ticks, whether it is a key frame, its bytes."""
 
 
-class Failure(Exception):
+class FailureError(Exception):
     """What is wrong with the input: the message, and the kind of error that it becomes."""
 
     def __init__(self, message: str, kind: str = "read", offset: int | None = None) -> None:
@@ -94,7 +95,7 @@ class AskedFile:
             return b""
         self._left -= size
         if self._left < 0:
-            raise Failure("its index reads the same bytes again and again", offset=self.position)
+            raise FailureError("its index reads the same bytes again and again", offset=self.position)
         data = self._wire.ask("read", [self.position, size])[1]
         self.position += len(data)
         return data
@@ -183,7 +184,11 @@ def demultiplex(wire: Wire, request: dict[str, Any]) -> None:
             is_reordered = stream.codec.canonical_name in _FILTERS and packets.is_reordered()
             name = stream.codec.canonical_name
             is_made = is_reordered and request["b_frames"] != "keep"
-            track = {**_facts(container, stream), "is_reordered": is_reordered, "encoder": _ENCODERS[name] if is_made else None}
+            track = {
+                **_facts(container, stream),
+                "is_reordered": is_reordered,
+                "encoder": _ENCODERS[name] if is_made else None,
+            }
             if is_reordered and request["b_frames"] == "error":
                 wire.send("track", track)
                 return
@@ -194,22 +199,22 @@ def demultiplex(wire: Wire, request: dict[str, Any]) -> None:
                 batches.add([pts, dts, is_keyframe], data)
             batches.flush()
     except (av.error.FFmpegError, MemoryError, ValueError, OverflowError) as error:
-        raise Failure(_reason(error), offset=min(file.position, size)) from error
+        raise FailureError(_reason(error), offset=min(file.position, size)) from error
 
 
 def _chosen(container: Any, track: int) -> Any:
     streams = container.streams.video
     if not streams:
-        raise Failure("the file has no video track")
+        raise FailureError("the file has no video track")
     if track >= len(streams):
-        raise Failure(f"there is no video track {track}; the file has {len(streams)}", "usage")
+        raise FailureError(f"there is no video track {track}; the file has {len(streams)}", "usage")
     stream = streams[track]
     context = stream.codec_context
     if context is None or stream.codec.canonical_name not in _DECODERS:
         tag = "unknown" if context is None else context.codec_tag or context.name
-        raise Failure(f"the video codec {tag!r}", "unsupported")
+        raise FailureError(f"the video codec {tag!r}", "unsupported")
     if stream.time_base is None or not stream.time_base > 0:
-        raise Failure("the video track has no time base")
+        raise FailureError("the video track has no time base")
     return stream
 
 
@@ -234,9 +239,11 @@ def _check_index(stream: Any, size: int) -> None:
     for number, entry in enumerate(stream.index_entries):
         total += entry.size
         if entry.pos < 0 or entry.size < 0 or entry.pos + entry.size > size:
-            raise Failure(f"sample {number:,} of {entry.size:,} bytes does not end within the file", offset=entry.pos)
+            raise FailureError(
+                f"sample {number:,} of {entry.size:,} bytes does not end within the file", offset=entry.pos
+            )
     if total > 2 * size + _BATCH_BYTES:
-        raise Failure(f"its samples have {total:,} bytes together, more than the file: they lie over each other")
+        raise FailureError(f"its samples have {total:,} bytes together, more than the file: they lie over each other")
 
 
 class _Window:
@@ -284,7 +291,7 @@ class _Packets:
                 return
             size += packet.size
             if size > self._most:
-                raise Failure("its samples are more than the file: they lie over each other")
+                raise FailureError("its samples are more than the file: they lie over each other")
             yield packet
 
     def _first(self) -> int | None:
@@ -317,9 +324,9 @@ class _Packets:
             if not packet.size:
                 continue
             if packet.is_corrupt:
-                raise Failure("a sample is damaged or cut", offset=packet.pos)
+                raise FailureError("a sample is damaged or cut", offset=packet.pos)
             if packet.pts is None:
-                raise Failure("a sample has no time", offset=packet.pos)
+                raise FailureError("a sample has no time", offset=packet.pos)
             yield packet
 
 
@@ -357,30 +364,31 @@ def _without_reordering(stream: Any, packets: _Packets, window: _Window, request
     if encoder is not None:
         yield from encoder.finish()
     if made != wanted:
-        raise Failure(f"{wanted:,} samples decode to {made:,} frames")
+        raise FailureError(f"{wanted:,} samples decode to {made:,} frames")
 
 
 def _decoded(name: str, time_base: Fraction, samples: Iterator[tuple[int, bytes]]) -> Iterator[Any]:
-    """Yield the frames of samples. Raises :class:`Failure` for a sample that cannot be decoded."""
+    """Yield the frames of samples. Raises :class:`FailureError` for a sample that cannot be decoded."""
     context = av.CodecContext.create(_DECODERS[name], "r")
     context.thread_count = min(os.cpu_count() or 1, 4)
     context.options = {"err_detect": "explode"} if name in _FILTERS else {}
     number = 0
     try:
-        for number, (pts, data) in enumerate(samples):
+        for pts, data in samples:
             packet = av.Packet(data)
             packet.pts = packet.dts = pts
             packet.time_base = time_base
             yield from _sound(context.decode(packet))
+            number += 1
         yield from _sound(context.decode(None))
     except (av.error.FFmpegError, ValueError, MemoryError) as error:
-        raise Failure(f"sample {number:,} cannot be decoded: {_reason(error)}") from error
+        raise FailureError(f"sample {number:,} cannot be decoded: {_reason(error)}") from error
 
 
 def _sound(frames: list[Any]) -> Iterator[Any]:
     for frame in frames:
         if frame.is_corrupt or frame.pts is None:
-            raise Failure("a frame is damaged: what it refers to is missing")
+            raise FailureError("a frame is damaged: what it refers to is missing")
         yield frame
 
 
@@ -448,13 +456,13 @@ def decode(wire: Wire, request: dict[str, Any]) -> None:
 
     for frame in _decoded(request["codec"], Fraction(*request["time_base"]), samples()):
         if frame.width * frame.height > request["most_pixels"]:
-            raise Failure(f"a frame has {frame.width} x {frame.height} pixels")
+            raise FailureError(f"a frame has {frame.width} x {frame.height} pixels")
         made += 1
         image = frame.to_ndarray(format="rgb24")
         batches.add([frame.pts, frame.width, frame.height], np.ascontiguousarray(image).tobytes())
     batches.flush()
     if taken != made:
-        raise Failure(f"{taken:,} samples decode to {made:,} frames")
+        raise FailureError(f"{taken:,} samples decode to {made:,} frames")
 
 
 def encode(wire: Wire, request: dict[str, Any]) -> None:
@@ -475,7 +483,7 @@ def encode(wire: Wire, request: dict[str, Any]) -> None:
         for sample in encoder.finish() if encoder is not None else ():
             batches.add(list(sample[:3]), sample[3])
     except (av.error.FFmpegError, ValueError, MemoryError) as error:
-        raise Failure(f"the frames cannot be encoded: {_reason(error)}") from error
+        raise FailureError(f"the frames cannot be encoded: {_reason(error)}") from error
     batches.flush()
 
 
@@ -485,7 +493,9 @@ def mux(wire: Wire, request: dict[str, Any]) -> None:
     target = WrittenFile(wire)
     time_base = Fraction(*request["time_base"])
     try:
-        with av.open(target, "w", format="mp4", options={"video_track_timescale": f"{time_base.denominator}"}) as container:
+        with av.open(
+            target, "w", format="mp4", options={"video_track_timescale": f"{time_base.denominator}"}
+        ) as container:
             stream = _muxed(container, request)
             stream.time_base = time_base
             for (pts, dts, duration, is_keyframe), data in _taken(wire):
@@ -495,7 +505,7 @@ def mux(wire: Wire, request: dict[str, Any]) -> None:
                 packet.pts, packet.dts, packet.duration, packet.is_keyframe = pts, dts, duration, is_keyframe
                 container.mux_one(packet)
     except (av.error.FFmpegError, ValueError, MemoryError) as error:
-        raise Failure(f"the samples cannot be written as MP4: {_reason(error)}") from error
+        raise FailureError(f"the samples cannot be written as MP4: {_reason(error)}") from error
 
 
 def _muxed(container: Any, request: dict[str, Any]) -> Any:
@@ -523,7 +533,7 @@ def serve(wire: Wire) -> None:
         try:
             _OPERATIONS[request["operation"]](wire, request)
             wire.send("end")
-        except Failure as error:
+        except FailureError as error:
             wire.send("error", [error.kind, str(error), error.offset])
 
 
@@ -549,7 +559,5 @@ if __name__ == "__main__":
     os.dup2(2, 1)  # encoders print
     _import_all()
     _confine(int(sys.argv[1]))
-    try:
+    with contextlib.suppress(EOFError, BrokenPipeError):
         serve(wire)
-    except (EOFError, BrokenPipeError):
-        pass
