@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import io
 import struct
-from collections.abc import Iterable, Sequence
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from random import Random
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from chunkmill.engine.errors import ChunkmillError, ReadWarning
 
 CODECS = ("h264", "hevc", "av1", "vp9")
 _ENCODERS = {"h264": "libx264", "hevc": "libx265", "av1": "libsvtav1", "vp9": "libvpx-vp9"}
@@ -82,3 +86,23 @@ def boxes(data: bytes) -> Iterable[tuple[int, bytes, int]]:
         size = int.from_bytes(data[at : at + 4], "big")
         yield at, data[at + 4 : at + 8], size
         at += size
+
+
+def mutants(data: bytes, count: int, seed: int, path: Path, read: Callable[[Path], object]) -> dict[str, int]:
+    """Read ``count`` damaged copies; how many were read, were errors, and ended the process that read them."""
+    random, counts = Random(seed), {"read": 0, "errors": 0, "crashed": 0}
+    for _ in range(count):
+        damaged = bytearray(data)
+        for _ in range(random.choice((1, 4, 30))):
+            damaged[random.randrange(len(damaged))] = random.randrange(256)
+        if not random.randrange(4):
+            del damaged[random.randrange(len(damaged)) :]
+        path.write_bytes(damaged)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ReadWarning)
+            try:
+                read(path)
+                counts["read"] += 1
+            except ChunkmillError as error:
+                counts["crashed" if "crashed" in str(error) else "errors"] += 1
+    return counts

@@ -198,6 +198,8 @@ def _track(facts: dict[str, Any], path: str, track: int, b_frames: BFrames, qual
         _warn(
             f"{path}: of its tracks only video track {track} is read, not: {', '.join(others + facts['other_tracks'])}"
         )
+    if Fraction(*facts["time_base"]) >= 1:
+        _warn(f"{path}: the video has no time scale, or one of a second: its ticks are seconds, and times may be wrong")
     if facts["encoder"]:
         _warn(
             f"{path}: the video has B-frames, which a VideoStream cannot hold; it is encoded anew as"

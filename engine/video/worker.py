@@ -17,7 +17,7 @@ import pkgutil
 import resource
 import struct
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from fractions import Fraction
 from typing import Any, BinaryIO
 
@@ -194,7 +194,11 @@ def demultiplex(wire: Wire, request: dict[str, Any]) -> None:
                 return
             wire.send("track", track)
             batches = Batches(wire)
-            samples = _without_reordering(stream, packets, window, request) if is_made else _filtered(stream, packets)
+            samples = (
+                _without_reordering(stream, packets, window, request)
+                if is_made
+                else _filtered(stream, packets if is_reordered else packets.without_spare_lead())
+            )
             for pts, dts, is_keyframe, data in samples:
                 batches.add([pts, dts, is_keyframe], data)
             batches.flush()
@@ -294,6 +298,18 @@ class _Packets:
                 raise FailureError("its samples are more than the file: they lie over each other")
             yield packet
 
+    def without_spare_lead(self) -> Iterator[Any]:
+        """Yield the packets, shown in the order of decoding, from the last key frame that the window needs."""
+        lead: list[Any] = []
+        packets = iter(self)
+        for packet in packets:
+            if packet.is_keyframe:
+                lead.clear()
+            lead.append(packet)
+            if self._window.start is None or packet.pts >= self._window.start:
+                yield from lead
+                yield from packets
+
     def _first(self) -> int | None:
         """The time to seek to, so that the first packet is a key frame at or before the window; None: the start."""
         start = self._window.start
@@ -330,7 +346,7 @@ class _Packets:
             yield packet
 
 
-def _filtered(stream: Any, packets: _Packets) -> Iterator[Item]:
+def _filtered(stream: Any, packets: Iterable[Any]) -> Iterator[Item]:
     """Yield samples as they are, H.264 and H.265 in Annex B form with parameter sets at each key frame."""
     name = _FILTERS.get(stream.codec.canonical_name)
     chain = None if name is None else av.bitstream.BitStreamFilterContext(name, stream)

@@ -232,8 +232,8 @@ class LeRobotEpisode(FrameReader):
     def stream(self, *, video_mode: VideoMode = "native", b_frames: BFrames = "reencode") -> LazyChunkStream:
         """A lazy stream of the episode's chunks; each call reads it anew.
 
-        ``video_mode="native"`` gives each video as a ``VideoStream``, ``"skip"`` leaves videos out. Samples come as
-        they are in the file. Before an episode that begins within a group of pictures, the samples that its decoding needs
+        ``video_mode="native"`` gives each video as a ``VideoStream``, ``"skip"`` leaves videos out. Samples are
+        those of the file. Before an episode that begins within a group of pictures, the samples that its decoding needs
         come at negative times. Videos with B-frames, which a ``VideoStream`` cannot hold, are encoded anew with a
         ``ReadWarning``, or are an ``UnsupportedError`` with ``b_frames="error"``.
 

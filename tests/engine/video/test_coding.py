@@ -115,12 +115,12 @@ def test_two_encoders_in_one_track_decode(tmp_path: Path) -> None:
 @pytest.mark.parametrize("codec", CODECS)
 def test_a_window_within_a_group_has_its_lead_in(codec: str, tmp_path: Path) -> None:
     data = video(codec)
-    track, whole = read(tmp_path / "v.mp4", data)
+    _, whole = read(tmp_path / "v.mp4", data)
     _, samples = read(tmp_path / "v.mp4", data, start=Fraction(13, 30), end=Fraction(22, 30))
     assert samples == whole[10:22]
     _, samples = read(tmp_path / "v.mp4", data, start=Fraction(20, 30))
     assert samples == whole[20:]
-    assert read(tmp_path / "v.mp4", data, start=Fraction(90))[1] == whole[20:]
+    assert read(tmp_path / "v.mp4", data, start=Fraction(90))[1] == []
     assert read(tmp_path / "v.mp4", data, end=Fraction(0))[1] == []
 
 
@@ -138,7 +138,7 @@ def test_b_frames_are_encoded_anew_and_said(codec: str, name: str, tmp_path: Pat
         _, samples = read(tmp_path / "v.mp4", data, start=Fraction(13, 30), end=Fraction(22, 30), quality=30)
     assert [s.pts for s in samples] == [TICKS * i for i in range(13, 22)]
     assert samples[0].is_keyframe
-    with pytest.raises(UnsupportedError, match="has B-frames.*b_frames="):
+    with pytest.raises(UnsupportedError, match=r"has B-frames.*b_frames="):
         read(tmp_path / "v.mp4", data, b_frames="error")
     _, kept = read(tmp_path / "v.mp4", data, b_frames="keep")
     assert [s.pts for s in kept] == [pts for pts, _, _ in packets(data)]
