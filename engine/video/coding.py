@@ -15,7 +15,7 @@ from ..errors import ReadError, ReadWarning, UnsupportedError, UsageError
 from ..limits import MAX_FRAME_PIXELS, check_limit
 from ..storage.positional import PositionalFile
 from .bitstream import DETECTORS, without_repeats
-from .process import Item, Work
+from .process import Item, VideoWork
 
 BFrames = Literal["reencode", "error", "keep"]
 """What becomes of samples that are not shown in the order in which they are decoded."""
@@ -74,7 +74,7 @@ class VideoFrame(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class VideoTrack:
-    """What the samples of a track have in common.
+    """The properties that all samples of a track share.
 
     ``codec`` is the number that ``VideoStream:codec`` holds, ``time_base`` the seconds of a tick, ``rate`` the mean of
     frames a second, where the file says it. ``pixel_format`` is FFmpeg's name.
@@ -105,7 +105,7 @@ class VideoTrack:
 class Demultiplexed:
     """The track of a file, and its samples, which are read once, as they are asked for."""
 
-    def __init__(self, track: VideoTrack, work: Work, path: str) -> None:
+    def __init__(self, track: VideoTrack, work: VideoWork, path: str) -> None:
         self.track = track
         self._work = work
         self._path = path
@@ -173,7 +173,7 @@ def demultiplex(
         "b_frames": b_frames,
         **_encoding(quality, "fast", None),
     }
-    work = Work(request, path=file.path, file=file)
+    work = VideoWork(request, path=file.path, file=file)
     try:
         return Demultiplexed(_track(work.answer, file.path, track, b_frames, quality), work, file.path)
     except BaseException:
@@ -264,7 +264,7 @@ def decode(track: VideoTrack, samples: Iterable[VideoSample], *, path: str | Non
         "time_base": track.time_base.as_integer_ratio(),
         "most_pixels": MAX_FRAME_PIXELS,
     }
-    work = Work(request, path=path, given=_batches(((s.pts,), s.data) for s in samples))
+    work = VideoWork(request, path=path, given=_batches(((s.pts,), s.data) for s in samples))
     for (pts, width, height), data in work.items():
         yield VideoFrame(pts, np.frombuffer(data, np.uint8).reshape(height, width, 3))
 
@@ -303,7 +303,7 @@ def encode(
         **_encoding(quality, speed, keyframe_interval),
         "rate": None if track.rate is None else track.rate.as_integer_ratio(),
     }
-    work = Work(request, given=_batches(_pixels(track, frames, marked)))
+    work = VideoWork(request, given=_batches(_pixels(track, frames, marked)))
     detector = DETECTORS[track.codec]
     for (pts, dts, _), data in work.items():
         yield VideoSample(pts, dts, detector(data), data)
@@ -339,7 +339,7 @@ def mux(track: VideoTrack, samples: Iterable[VideoSample], file: BinaryIO) -> No
         "pixel_format": track.pixel_format,
         "time_base": track.time_base.as_integer_ratio(),
     }
-    for _ in Work(request, given=_batches(_timed(track, samples)), target=file).items():
+    for _ in VideoWork(request, given=_batches(_timed(track, samples)), target=file).items():
         pass
 
 

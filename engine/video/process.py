@@ -137,7 +137,7 @@ def _stop() -> None:
     _idle.clear()
 
 
-class Work:
+class VideoWork:
     """One request to a process: ``answer`` is what it says first, :meth:`items` what it makes.
 
     ``file`` is what it may read, ``given`` what it takes in, ``target`` what it may write. ``path`` names the input in

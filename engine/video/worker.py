@@ -43,7 +43,7 @@ Item = tuple[int, int, bool, bytes]
 
 
 class FailureError(Exception):
-    """What is wrong with the input: the message, and the kind of error that it becomes."""
+    """The input is wrong; ``kind`` says which error it becomes."""
 
     def __init__(self, message: str, kind: str = "read", offset: int | None = None) -> None:
         super().__init__(message)
@@ -51,7 +51,7 @@ class FailureError(Exception):
         self.offset = offset
 
 
-class Wire:
+class Pipes:
     """The two pipes to the process that asks."""
 
     def __init__(self, source: BinaryIO, target: BinaryIO) -> None:
@@ -82,7 +82,7 @@ class Wire:
 class AskedFile:
     """The file of a request, read through the pipes. Reads are windows; all together are bounded."""
 
-    def __init__(self, wire: Wire, size: int, most: int) -> None:
+    def __init__(self, wire: Pipes, size: int, most: int) -> None:
         self._wire = wire
         self._size = size
         self._left = most
@@ -111,10 +111,10 @@ class AskedFile:
         return self.position
 
 
-class WrittenFile:
+class MuxedFile:
     """The file of a muxer, written through the pipes."""
 
-    def __init__(self, wire: Wire) -> None:
+    def __init__(self, wire: Pipes) -> None:
         self._wire = wire
         self._position = self._size = 0
 
@@ -138,7 +138,7 @@ class WrittenFile:
 class Batches:
     """Results on their way out, sent about a MiB at a time."""
 
-    def __init__(self, wire: Wire) -> None:
+    def __init__(self, wire: Pipes) -> None:
         self._wire = wire
         self._items: list[list[Any]] = []
         self._parts: list[bytes] = []
@@ -159,7 +159,7 @@ class Batches:
         self._items, self._parts, self._size = [], [], 0
 
 
-def _taken(wire: Wire) -> Iterator[tuple[list[Any], bytes]]:
+def _taken(wire: Pipes) -> Iterator[tuple[list[Any], bytes]]:
     """Yield the items that the other side gives, with their bytes."""
     while True:
         items, data = wire.ask("next")
@@ -171,7 +171,7 @@ def _taken(wire: Wire) -> Iterator[tuple[list[Any], bytes]]:
             at += size
 
 
-def demultiplex(wire: Wire, request: dict[str, Any]) -> None:
+def demultiplex(wire: Pipes, request: dict[str, Any]) -> None:
     """Send the track, then its samples from the last key frame before ``start`` to ``end``."""
     size = request["size"]
     file = AskedFile(wire, size, 8 * size + _FREE_OUTPUT)
@@ -458,7 +458,7 @@ def _options(name: str, quality: int, speed: str, interval: int) -> dict[str, st
     return {"crf": f"{quality}", "b": "0", "deadline": "realtime", "cpu-used": "6", "lag-in-frames": "0"}
 
 
-def decode(wire: Wire, request: dict[str, Any]) -> None:
+def decode(wire: Pipes, request: dict[str, Any]) -> None:
     """Take samples (pts), send frames (pts, width, height) as pixels in rows."""
     wire.send("track", None)
     batches = Batches(wire)
@@ -481,7 +481,7 @@ def decode(wire: Wire, request: dict[str, Any]) -> None:
         raise FailureError(f"{taken:,} samples decode to {made:,} frames")
 
 
-def encode(wire: Wire, request: dict[str, Any]) -> None:
+def encode(wire: Pipes, request: dict[str, Any]) -> None:
     """Take frames (pts, width, height, whether a key frame) as RGB, send samples."""
     wire.send("track", None)
     batches = Batches(wire)
@@ -503,10 +503,10 @@ def encode(wire: Wire, request: dict[str, Any]) -> None:
     batches.flush()
 
 
-def mux(wire: Wire, request: dict[str, Any]) -> None:
+def mux(wire: Pipes, request: dict[str, Any]) -> None:
     """Take samples (pts, dts, duration, whether a key frame), have an MP4 of them written."""
     wire.send("track", None)
-    target = WrittenFile(wire)
+    target = MuxedFile(wire)
     time_base = Fraction(*request["time_base"])
     try:
         with av.open(
@@ -542,7 +542,7 @@ def _reason(error: BaseException) -> str:
 _OPERATIONS = {"demultiplex": demultiplex, "decode": decode, "encode": encode, "mux": mux}
 
 
-def serve(wire: Wire) -> None:
+def serve(wire: Pipes) -> None:
     """Answer requests to the end of the input."""
     while True:
         request, _ = wire.receive()
@@ -571,7 +571,7 @@ def _confine(most_memory: int) -> None:
 if __name__ == "__main__":
     os.environ.clear()
     av.logging.set_level(None)
-    wire = Wire(sys.stdin.buffer, os.fdopen(os.dup(1), "wb"))
+    wire = Pipes(sys.stdin.buffer, os.fdopen(os.dup(1), "wb"))
     os.dup2(2, 1)  # encoders print
     _import_all()
     _confine(int(sys.argv[1]))
