@@ -31,6 +31,7 @@ _H265: Final = _CODECS["hevc"]
 _NO_ENCODER: Final = "vp8"
 _BATCH_BYTES: Final = 1 << 20
 _BOX_HEAD: Final = 16
+_SMALL_INDEX: Final = 16 << 20
 _MOST_BOXES: Final = 1_000_000
 _BOXES: Final = frozenset(
     (
@@ -162,10 +163,10 @@ def demultiplex(
     Raises ``ReadError`` with the offset, ``UnsupportedError`` for other containers and codecs, ``MissingExtraError``
     without the extra ``video``.
     """
-    check_boxes(file)
     request = {
         "operation": "demultiplex",
         "container": "mp4",
+        "may_reorder": check_boxes(file),
         "size": file.size,
         "track": track,
         "start": None if start is None else start.as_integer_ratio(),
@@ -215,12 +216,16 @@ def _track(facts: dict[str, Any], path: str, track: int, b_frames: BFrames, qual
     )
 
 
-def check_boxes(file: PositionalFile) -> None:
+def check_boxes(file: PositionalFile) -> bool:
     """Check that the file is a sequence of whole boxes that begins as an MP4 or QuickTime file does.
+
+    Return False where it is certain that its samples are shown in the order of decoding: there are no fragments, and no
+    composition times (``ctts``) in the index. Then the samples need not be read twice.
 
     Raises ``UnsupportedError`` for another kind of file, and ``ReadError`` with the place of a box that is cut.
     """
     at = 0
+    may_reorder = False
     for _ in range(_MOST_BOXES):
         if at == file.size:
             break
@@ -246,11 +251,19 @@ def check_boxes(file: PositionalFile) -> None:
                 offset=at,
                 hint=_HINT,
             )
+        if kind == b"moof" or (kind == b"moov" and (size > _SMALL_INDEX or _has_composition_times(file, at, size))):
+            may_reorder = True
         at += size
     else:
         raise ReadError(f"the file has more than {_MOST_BOXES:,} boxes", path=file.path, offset=at, hint=_HINT)
     if not file.size:
         raise ReadError("the file is empty", path=file.path, offset=0, hint=_HINT)
+    return may_reorder
+
+
+def _has_composition_times(file: PositionalFile, at: int, size: int) -> bool:
+    data = file.read(at, size, what="the index")
+    return b"ctts" in data or b"cmov" in data  # which is compressed
 
 
 def decode(track: VideoTrack, samples: Iterable[VideoSample], *, path: str | None = None) -> Iterator[VideoFrame]:

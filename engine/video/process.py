@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
+import fcntl
 import importlib.util
 import json
 import os
@@ -65,6 +67,9 @@ class VideoProcess:
         assert self._process.stdin is not None
         self._answers = self._process.stdout.fileno()
         self._requests = self._process.stdin
+        for pipe in (self._answers, self._requests.fileno()):
+            with contextlib.suppress(OSError):  # more than this user may have
+                fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, _PIECE)
 
     @property
     def is_usable(self) -> bool:

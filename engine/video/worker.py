@@ -181,7 +181,7 @@ def demultiplex(wire: Pipes, request: dict[str, Any]) -> None:
             _check_index(stream, size)
             window = _Window(stream, request["start"], request["end"])
             packets = _Packets(container, stream, window, size)
-            is_reordered = stream.codec.canonical_name in _FILTERS and packets.is_reordered()
+            is_reordered = stream.codec.canonical_name in _FILTERS and request["may_reorder"] and packets.is_reordered()
             name = stream.codec.canonical_name
             is_made = is_reordered and request["b_frames"] != "keep"
             track = {
