@@ -23,10 +23,11 @@ _HOMES = {
     ".pipelines": "Pipeline load_pipeline",
     ".reports": "RunReport save_report",
     ".rrd": "StoreEntry Verification",
-    ".store": "ChunkStore LazyStore OptimizationProfile RecordingStore StoreVersion video",
+    ".store": "ChunkStore LazyStore OptimizationProfile RecordingStore StoreVersion",
     ".stream": "ContentFilter LazyChunkStream write_stores",
     ".tables": ("Columns Fail Retry Skip UDF UnpackedUDF fail_fast retry_all retry_transient skip_on_error udf"),
     ".viewer": "ViewerClient send_chunks",
+    "": "video",
 }
 
 name_terminals(

@@ -48,7 +48,6 @@ from .store import LazyStore as LazyStore
 from .store import OptimizationProfile as OptimizationProfile
 from .store import RecordingStore as RecordingStore
 from .store import StoreVersion as StoreVersion
-from .store import video as video
 from .stream import ContentFilter as ContentFilter
 from .stream import LazyChunkStream as LazyChunkStream
 from .stream import write_stores as write_stores
@@ -65,5 +64,6 @@ from .tables import skip_on_error as skip_on_error
 from .tables import udf as udf
 from .viewer import ViewerClient as ViewerClient
 from .viewer import send_chunks as send_chunks
+from . import video as video
 
 __all__: list[str]

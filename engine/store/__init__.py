@@ -6,7 +6,7 @@ The names below are loaded when they are first used, so that reading an RRD does
 from ..lazy_names import lazy_names
 
 _HOMES = {
-    "..optimisation": "OptimizationProfile video",
+    "..optimisation": "OptimizationProfile",
     "..stream": "ChunkStore LazyStore StoreVersion",
     ".chunk_store": "collect_plan open_recording read_rows segment_of",
     ".recording_store": "RecordingStore chunks_panel",

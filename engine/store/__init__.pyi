@@ -1,6 +1,5 @@
 # Made of the table in __init__.py: python -m tests.run house stubs
 from ..optimisation import OptimizationProfile as OptimizationProfile
-from ..optimisation import video as video
 from ..stream import ChunkStore as ChunkStore
 from ..stream import LazyStore as LazyStore
 from ..stream import StoreVersion as StoreVersion

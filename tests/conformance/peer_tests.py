@@ -199,7 +199,8 @@ def _names() -> ModuleType:
     module = ModuleType("chunkmill_names")
     for home in (chunkmill.engine.catalog, chunkmill.lenses, chunkmill.readers, chunkmill.engine):
         vars(module).update({name: getattr(home, name) for name in home.__all__})
-    vars(module).update(vars(chunkmill.engine.video))
+    video = chunkmill.engine.video
+    vars(module).update({name: getattr(video, name) for name in video.__all__})
     return module
 
 

@@ -54,6 +54,7 @@ FACES = (
     "chunkmill.engine.store",
     "chunkmill.engine.stream",
     "chunkmill.engine.tables",
+    "chunkmill.engine.video",
     "chunkmill.engine.viewer",
     "chunkmill.lenses",
     "chunkmill.lenses.archetypes",
