@@ -313,9 +313,9 @@ class _Within:
 
 
 def _read_within(row: Format, options: SourceOptions) -> dict[str, int]:
-    """The range of log times that an MCAP is to be read in, where that says the same: other chunks stay unread."""
+    """The range of log times that an MCAP or a bag is to be read in, where that says the same: other chunks stay unread."""
     bounds = options.bounds
-    if row.name != "mcap" or bounds is None or timeline_called(bounds.timeline, [_LOG_TIME]) is None:
+    if "start_time_ns" not in {o.name for o in row.options} or bounds is None or timeline_called(bounds.timeline, [_LOG_TIME]) is None:
         return {}
     if options.reading.keys() & {"timestamp_offset_ns", "timeline_type"}:
         return {}

@@ -119,6 +119,19 @@ def heads_of(arena: Bytes, offsets: Ints) -> MessageHeads:
     return MessageHeads(offsets, view[offsets].view(_MESSAGE_HEAD))
 
 
+def placed_heads(starts: Ints, lengths: Ints, channels: Ints, times: npt.NDArray[np.uint64]) -> MessageHeads:
+    """The messages of another container, as if MCAP had them: where the data of each begins, and its length (int64).
+
+    ``times`` are the log and the publish times (uint64, ns). The data of the first begins behind byte 30.
+    """
+    heads = np.zeros(len(starts), _MESSAGE_HEAD)
+    heads["opcode"] = Op.MESSAGE
+    heads["length"] = lengths + MESSAGE_FIXED
+    heads["channel"] = channels
+    heads["log_time"] = heads["publish_time"] = times
+    return MessageHeads(starts - _WIDTH, heads)
+
+
 def _overrun(block: Block, at: int, opcode: int, length: int, path: str) -> ReadError:
     where = "inside a chunk " if block.in_chunk else ""
     what = f"a record {record_name(opcode)} of {length:,} bytes" if length else "a record"
@@ -461,7 +474,7 @@ def _decompressed(head: ChunkHead, data: bytes | memoryview, path: str, offset: 
         if head.compression == "zstd" and (data or size):
             records = pa.Codec("zstd").decompress(data, size)
         elif head.compression == "lz4":
-            records = _decompress_lz4(data, size)
+            records = decompress_lz4(data, size)
     except (OSError, RuntimeError, EOFError) as error:
         why = f"a {head.compression} chunk does not decompress to the {size:,} bytes it declares: {error}"
         raise damaged(why, path=path, offset=offset) from error
@@ -470,8 +483,8 @@ def _decompressed(head: ChunkHead, data: bytes | memoryview, path: str, offset: 
     return records
 
 
-def _decompress_lz4(data: bytes | memoryview, size: int) -> bytes:
-    """LZ4 frames, one or several, of at most ``size`` bytes together."""
+def decompress_lz4(data: bytes | memoryview, size: int) -> bytes:
+    """LZ4 frames, one or several, of at most ``size`` bytes together. Raises ``EOFError`` and ``RuntimeError``."""
     from lz4.frame import create_decompression_context, decompress_chunk
 
     parts: list[bytes] = []

@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Final, NamedTuple
+from typing import ClassVar, Final, NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -21,7 +21,19 @@ from ...engine.limits import MAX_ATTACHMENTS, MAX_METADATA, MAX_SCHEMA_BYTES, MI
 from .blocks import Bytes, MessageHeads
 from .decoding import blobs
 from .file import McapFile, Summary
-from .records import HEAD, Channel, McapSchema, Op, RecordPlace, Registry, damaged, malformed, parse_record, record_name
+from .records import (
+    HEAD,
+    Channel,
+    ChunkIndexEntry,
+    McapSchema,
+    Op,
+    RecordPlace,
+    Registry,
+    damaged,
+    malformed,
+    parse_record,
+    record_name,
+)
 
 
 class FileFacts(NamedTuple):
@@ -123,6 +135,18 @@ PAIRS: Final = pa.list_(
 """Rerun's ``KeyValuePairs``."""
 
 
+class MessageIndex(Protocol):
+    """The chunks of a file's index, and the messages in each of them."""
+
+    def chunks(self) -> Sequence[ChunkIndexEntry]:
+        """The chunks, in file order; none without an index. Raises ``ReadError``."""
+        ...
+
+    def messages(self, entry: ChunkIndexEntry, registry: Registry) -> Iterator[tuple[Bytes, MessageHeads]]:
+        """The messages of a chunk, in file order, with the memory that holds them. Raises ``ReadError``."""
+        ...
+
+
 class FileDecoder(ABC):
     """Makes chunks of what a file says of itself; one is made for each split whose chunks they are.
 
@@ -153,7 +177,7 @@ class FileDecoder(ABC):
     def add(self, arena: Bytes, found: MessageHeads) -> None:  # noqa: B027 (most look at none)
         """Look at messages, which come behind those that were looked at before."""
 
-    def look_up(self, file: McapFile) -> None:  # noqa: B027 (most look at none)
+    def look_up(self, index: MessageIndex) -> None:  # noqa: B027 (most look at none)
         """Find messages by the index, where those of the file are read in several splits."""
 
     @abstractmethod

@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, NamedTuple, Protocol
 
 import numpy as np
 
@@ -32,9 +32,9 @@ from ..recording_file import FrameReader, RecordingFile, option, recover_option
 from .channel_chunks import LOG_TIME, PUBLISH_TIME, ChannelOutput, entities_of, runs
 from .decoders import DECODERS, McapOptions, choose, compile_decoder, file_decoders, reads_records, stamp_in
 from .file import McapFile, McapLayout, Summary, read_layout
-from .file_level import NO_FACTS, FileFacts, MessageSurvey, facts_of
+from .file_level import NO_FACTS, FileFacts, MessageIndex, MessageSurvey, facts_of
 from .plan import no_message, no_topic, plan_splits, says_all_channels, whole, why_nothing
-from .records import Op, Registry, damaged
+from .records import ChunkIndexEntry, Op, Registry, damaged
 from .section import McapSplit, MessageGroup, SectionReader, Tally, TimeRange, checked_range
 
 if TYPE_CHECKING:
@@ -57,7 +57,8 @@ _LATEST: Final = 2**63 - 1
 class _SplitReading:
     """Reads one split once, in three steps that follow each other: :meth:`before`, :meth:`messages`, :meth:`after`.
 
-    ``facts`` are what the summary tells, ``wants`` says at which entities somebody will look.
+    ``facts`` are what the summary tells, ``wants`` says at which entities somebody will look. ``index`` finds the
+    messages of other splits.
     """
 
     def __init__(
@@ -67,7 +68,9 @@ class _SplitReading:
         facts: FileFacts,
         options: McapOptions,
         wants: Callable[[str], bool],
+        index: MessageIndex,
     ) -> None:
+        self._index = index
         self._file = file
         self._split = split
         self._facts = facts
@@ -84,7 +87,7 @@ class _SplitReading:
         """Yield what the summary tells of the file."""
         yield from self._file_level(self._split.before, self._facts)
 
-    def messages(self, section: SectionReader) -> Iterator[Chunk]:
+    def messages(self, section: MessageSection) -> Iterator[Chunk]:
         """The messages that ``section`` finds."""
         split, times = self._split, self._options.times
         late = [self._decoders[name] for name in split.after]
@@ -102,7 +105,7 @@ class _SplitReading:
                 yield from self._messages(group)
             del group  # so that its arena can be taken for the next one
 
-    def after(self, section: SectionReader) -> Iterator[Chunk]:
+    def after(self, section: MessageSection) -> Iterator[Chunk]:
         """Yield what reading ``section`` has told of the file, and robots. Warns of what could not be decoded."""
         outputs = [output for output in self._outputs.values() if output is not None]
         for output in outputs:
@@ -132,7 +135,7 @@ class _SplitReading:
         for decoder in (self._decoders[name] for name in names):
             if decoder.entity is None or self._wants(decoder.entity):
                 if not self._split.is_whole:
-                    decoder.look_up(self._file)
+                    decoder.look_up(self._index)
                 chunks = decoder.chunks(self._file, facts)
                 yield from (chunk for chunk in chunks if self._wants(chunk.entity_path))
 
@@ -161,6 +164,59 @@ class _SplitReading:
         return ChannelOutput(channel, decoder, self._options, choice.lenses, stamp)
 
 
+class MessageSection(Protocol):
+    """Reads the records of one split. ``tally`` counts what was read so far."""
+
+    tally: Tally
+
+    def groups(self) -> Iterator[MessageGroup]:
+        """The messages of the split, in groups of about ``GROUP_BYTES``, in file order. Raises ``ReadError``."""
+        ...
+
+
+class Rescue(Protocol):
+    """The reading of a damaged file: its records in ``split``, and what its index tells, if it can be believed."""
+
+    @property
+    def split(self) -> McapSplit:
+        """All records of the file."""
+        ...
+
+    @property
+    def facts(self) -> FileFacts:
+        """What the index tells."""
+        ...
+
+    @property
+    def report(self) -> McapRecoveryReport:
+        """What was recovered and what was lost."""
+        ...
+
+    def section(self, file: Any, registry: Registry) -> MessageSection:
+        """A reader of the records, which fills the report."""
+        ...
+
+    def finish(self, file: Any, section: Any) -> None:
+        """Complete the report when all records were read."""
+        ...
+
+
+class _Index:
+    """The index of an open file; see :class:`MessageIndex`."""
+
+    def __init__(self, source: McapSource, file: McapFile) -> None:
+        self._source = source
+        self._file = file
+
+    def chunks(self) -> Sequence[ChunkIndexEntry]:
+        summary = self._source.layout(self._file).summary
+        return () if summary is None else summary.chunks
+
+    def messages(self, entry: ChunkIndexEntry, registry: Registry) -> Iterator[MessageGroup]:
+        split = McapSplit("", entry.length, entry.offset, entry.end, chunks=1)
+        return self._source.section(self._file, split, registry).groups()
+
+
 class _Shared(NamedTuple):
     """The part of the summary that every split needs: facts of the file, and the numbers of its chunks and messages."""
 
@@ -176,7 +232,12 @@ class McapSource(Source[McapSplit]):
     the summary tells them; messages by split, within it by groups of MCAP chunks of about 32 MiB, within these by
     channel id, then by log time; what of the file level only reading tells; robots. The same for every run over the
     same bytes. ``nothing`` says why the options choose no message, where the summary told it when splits were made.
+
+    A container of another kind that holds channels of messages is a class derived from this, which says how such files
+    are opened, divided and read: the methods from :meth:`open` to :meth:`rescue`.
     """
+
+    reader: ClassVar[str] = "McapReader"
 
     def __init__(self, path: str, options: McapOptions | None = None) -> None:
         self.path = path
@@ -187,11 +248,11 @@ class McapSource(Source[McapSplit]):
         self.nothing: ReadWarning | None = None
 
     def __repr__(self) -> str:
-        return f"McapSource({self.path!r})"
+        return f"{type(self).__name__}({self.path!r})"
 
     def describe(self) -> str:
         """``McapReader(drive.mcap)``."""
-        return f"McapReader({self.path})"
+        return f"{self.reader}({self.path})"
 
     def paths(self) -> Sequence[str]:
         """The file that is read."""
@@ -199,9 +260,41 @@ class McapSource(Source[McapSplit]):
 
     def narrowed(self, wanted: Callable[[str], bool]) -> McapSource:
         """The same file without the topics at whose entities nobody will look: their messages are not decoded."""
-        narrowed = McapSource(self.path, self.options)
+        narrowed = type(self)(self.path, self.options)
         narrowed._shared, narrowed._version, narrowed._wanted = self._shared, self._version, wanted
         return narrowed
+
+    def open(self, version: str | None = None, *, unwrap: bool = True) -> McapFile:
+        """The file, opened; of this version, if given. ``unwrap``: one that is compressed as a whole is unpacked."""
+        return McapFile(self.path, version, unwrap=unwrap)
+
+    def layout(self, file: Any) -> McapLayout:
+        """The parts of the file, and its index. Raises ``ReadError`` where it is cut or damaged."""
+        return read_layout(file)
+
+    def plan(self, file: Any, layout: McapLayout, unwanted: frozenset[int]) -> list[McapSplit]:
+        """The parts that tasks read."""
+        return plan_splits(file, layout, self.options, unwanted)
+
+    def section(self, file: Any, split: McapSplit, registry: Registry, *, threads: int = 1) -> MessageSection:
+        """A reader of the records of a split."""
+        wanted = [d.name for d in file_decoders(self.options.decoders) if d.entity and self._wants(d.entity)]
+        checks = not reads_records(Op.ATTACHMENT, wanted)
+        return SectionReader(file, split, registry, check_attachments=checks, threads=threads)
+
+    def why_nothing(self, file: Any, layout: McapLayout) -> ReadWarning | None:
+        """Say why the options choose no message of the file; None where the index does not prove that."""
+        return why_nothing(file, layout, self.options)
+
+    def unwanted(self, summary: Summary | None) -> frozenset[int]:
+        """The places of the chunks that a frame needs nothing of, by the summary."""
+        return self.without_wanted(summary) if self.options.values else frozenset()
+
+    def rescue(self, file: Any) -> Rescue:
+        """The reading of a damaged file."""
+        from .recovery import plan_salvage
+
+        return plan_salvage(file, self.options)
 
     def splits(self) -> Sequence[McapSplit]:
         """Runs of MCAP chunks of about 64 MiB uncompressed.
@@ -209,32 +302,30 @@ class McapSource(Source[McapSplit]):
         One for a file without a usable index, for one that is compressed as a whole, and when a damaged file is to be
         recovered.
         """
-        with McapFile(self.path, unwrap=False) as file:
+        with self.open(unwrap=False) as file:
             self._version = file.version
             if self.options.recover or file.is_wrapped:
                 return [McapSplit(PurePath(self.path).name, file.size, 0, 0, is_planned=False)]
-            layout = read_layout(file)
+            layout = self.layout(file)
             self._shared = _share(layout)
-            self.nothing = why_nothing(file, layout, self.options)
-            return plan_splits(file, layout, self.options, self._unwanted(layout.summary))
+            self.nothing = self.why_nothing(file, layout)
+            return self.plan(file, layout, self.unwanted(layout.summary))
 
     def read(self, split: McapSplit) -> Iterator[Chunk]:
         """The chunks of one split. Warns (``ReadWarning``) of what could not be decoded and comes out raw."""
-        with McapFile(self.path, self._version) as file:
+        with self.open(self._version) as file:
             if self.options.recover:
                 yield from self._recovered(file)
                 return
             shared = self._shared
             if shared is None or not split.is_planned:
-                layout = read_layout(file)
+                layout = self.layout(file)
                 shared = _share(layout)
-                unwanted = self._unwanted(layout.summary)
+                unwanted = self.unwanted(layout.summary)
                 split = split if split.is_planned else whole(file, layout, self.options, unwanted)
             file.expect(split.start, split.end)
-            reading = _SplitReading(file, split, shared.facts, self.options, self._wants)
-            wanted = [d.name for d in file_decoders(self.options.decoders) if d.entity and self._wants(d.entity)]
-            checks = not reads_records(Op.ATTACHMENT, wanted)
-            section = SectionReader(file, split, reading.registry, check_attachments=checks, threads=_threads(split))
+            reading = self._reading(file, split, shared.facts)
+            section = self.section(file, split, reading.registry, threads=_threads(split))
             yield from reading.before()
             yield from reading.messages(section)
             if split.is_whole:
@@ -250,13 +341,16 @@ class McapSource(Source[McapSplit]):
             options = replace(options, columns=request.columns)
         if bounds is not None and not bounds.is_open and bounds.timeline in (LOG_TIME, _SHORT_LOG_TIME):
             options = replace(options, times=_narrower(options, bounds))
-        narrowed = McapSource(self.path, options)
+        narrowed = type(self)(self.path, options)
         narrowed._shared, narrowed._version, narrowed._wanted = self._shared, self._version, self._wanted
         return narrowed
 
-    def _unwanted(self, summary: Summary | None) -> frozenset[int]:
-        """The places of the chunks that a frame needs nothing of, by the summary."""
-        if not self.options.values or summary is None or not says_all_channels(summary):
+    def _reading(self, file: McapFile, split: McapSplit, facts: FileFacts) -> _SplitReading:
+        return _SplitReading(file, split, facts, self.options, self._wants, _Index(self, file))
+
+    def without_wanted(self, summary: Summary | None) -> frozenset[int]:
+        """The places of the chunks without a message that is wanted, by the channels that the summary names."""
+        if summary is None or not says_all_channels(summary):
             return frozenset()
         registry = Registry(self.path, summary.channels, summary.schemas)
         wanted = {
@@ -272,8 +366,8 @@ class McapSource(Source[McapSplit]):
         """The columns of the messages, by the summary; None where it does not say all, or lenses make others."""
         if self.options.recover or not self.options.values:
             return None
-        with McapFile(self.path) as file:
-            summary = read_layout(file).summary
+        with self.open() as file:
+            summary = self.layout(file).summary
         if summary is None or not says_all_channels(summary):
             return None
         registry = Registry(self.path, summary.channels, summary.schemas)
@@ -300,8 +394,8 @@ class McapSource(Source[McapSplit]):
         """The entities of all messages and of the file, by the summary; None where it does not say all."""
         if self.options.recover:
             return None
-        with McapFile(self.path, unwrap=False) as file:
-            summary = None if file.is_wrapped else read_layout(file).summary
+        with self.open(unwrap=False) as file:
+            summary = None if file.is_wrapped else self.layout(file).summary
         if summary is None or not says_all_channels(summary):
             return None
         registry = Registry(self.path, summary.channels, summary.schemas)
@@ -322,24 +416,30 @@ class McapSource(Source[McapSplit]):
 
         With ``timing`` it also tells rates and gaps of the channels, and reads the message indexes for that.
         """
+        with self.open() as file:
+            return self.describe_file(file, timing=timing)
+
+    def describe_file(self, file: Any, *, timing: bool) -> McapInfo:
+        """Describe the open file; see :meth:`info`."""
         from .info import describe_file
 
-        with McapFile(self.path) as file:
-            return describe_file(file, timing=timing)
+        return describe_file(file, timing=timing)
 
     def recovery_report(self) -> McapRecoveryReport:
         """Tell what can be recovered of the file, and what is lost; reads all of it, and decodes nothing."""
-        from .recovery import recovery_report
-
-        with McapFile(self.path) as file:
-            return recovery_report(file, self.options)
+        with self.open() as file:
+            salvage = self.rescue(file)
+            registry = Registry(self.path, salvage.facts.channels.values(), salvage.facts.schemas.values())
+            section = salvage.section(file, registry)
+            for _ in section.groups():
+                pass
+            salvage.finish(file, section)
+            return salvage.report
 
     def _recovered(self, file: McapFile) -> Iterator[Chunk]:
-        from .recovery import plan_salvage
-
-        salvage = plan_salvage(file, self.options)
+        salvage = self.rescue(file)
         file.expect(salvage.split.start, salvage.split.end)
-        reading = _SplitReading(file, salvage.split, salvage.facts, self.options, self._wants)
+        reading = self._reading(file, salvage.split, salvage.facts)
         section = salvage.section(file, reading.registry)
         yield from reading.before()
         yield from reading.messages(section)
@@ -378,7 +478,7 @@ def _share(layout: McapLayout) -> _Shared:
     return _Shared(facts_of(summary), max(chunks, statistics.chunk_count), statistics.message_count)
 
 
-def _check_counts(reader: SectionReader, shared: _Shared, split: McapSplit, path: str) -> None:
+def _check_counts(reader: MessageSection, shared: _Shared, split: McapSplit, path: str) -> None:
     """Compare what was found in the whole file with what its summary counts."""
     tally = reader.tally
     for what, found, declared in (
@@ -436,6 +536,8 @@ class McapReader(FrameReader):
     """
 
     frame_index = _SHORT_LOG_TIME
+    _source: ClassVar[type[McapSource]] = McapSource
+    _kind: ClassVar[str] = "MCAP"
 
     def __init__(
         self,
@@ -462,7 +564,7 @@ class McapReader(FrameReader):
             recover,
         )
         if not exists(self._path):
-            raise SourceMissingError("MCAP file not found", path=str(self._path))
+            raise SourceMissingError(f"{self._kind} file not found", path=str(self._path))
 
     @property
     def path(self) -> Location:
@@ -470,18 +572,17 @@ class McapReader(FrameReader):
         return self._path
 
     def __repr__(self) -> str:
-        return f"McapReader({self._path})"
+        return f"{type(self).__name__}({self._path})"
 
     def _repr_html_(self) -> str:
         return panel_or_error(repr(self), self._panel)
 
     def _panel(self) -> str:
-        from .info import describe_file
-
-        with McapFile(str(located(self._path))) as file:
-            if read_layout(file).summary is None and file.stored_size > SPLIT_BYTES:
+        source = self.source()
+        with source.open() as file:
+            if source.layout(file).summary is None and file.stored_size > SPLIT_BYTES:
                 return panel(repr(self), [size(file.stored_size), "without a summary: info() reads the whole file"])
-            return describe_file(file, timing=True).panel(repr(self))
+            return source.describe_file(file, timing=True).panel(repr(self))
 
     @staticmethod
     def available_decoders() -> list[str]:
@@ -497,7 +598,7 @@ class McapReader(FrameReader):
         options = self._options
         if start_time_ns is not None or end_time_ns is not None:
             options = replace(options, times=checked_range(start_time_ns, end_time_ns))
-        return McapSource(str(located(self._path)), options)
+        return self._source(str(located(self._path)), options)
 
     def stream(self, *, start_time_ns: int | None = None, end_time_ns: int | None = None) -> LazyChunkStream:
         """A lazy stream of the file's chunks; each call reads the file anew.
@@ -521,7 +622,7 @@ class McapReader(FrameReader):
         """
         from ...engine.stream import LazyChunkStream
 
-        return LazyChunkStream.from_source(McapSource(str(located(self._path)), self._options.of_values()))
+        return LazyChunkStream.from_source(self._source(str(located(self._path)), self._options.of_values()))
 
     @property
     def topics(self) -> list[str]:
@@ -553,8 +654,8 @@ class McapReader(FrameReader):
         return self.source().info(timing=timing)
 
 
-_CHOOSES_TOPICS = "choose topics of an MCAP"
-_CHOOSES_TIMES = "choose log times of an MCAP"
+_CHOOSES_TOPICS = "choose topics of an MCAP or a bag"
+_CHOOSES_TIMES = "choose log times of an MCAP or a bag"
 _INDEX_HINT = (
     "The messages are read all the same here, but readers that go by the index miss some; write the index anew with"
     " `mcap recover`."
@@ -593,22 +694,23 @@ class McapRecording(RecordingFile):
     """An MCAP file; its options are those of :class:`McapReader`, and ``topics``, which are whole names of topics."""
 
     frame_index = "log_time"
+    _reader_type: ClassVar[type[McapReader]] = McapReader
 
     include_topic_regex: tuple[str, ...] = option(
-        (), "MCAP: topics to read; repeatable.", flag="--topics", metavar="REGEX", parse=_regex, refused=_CHOOSES_TOPICS
+        (), "MCAP, bag: topics to read; repeatable.", flag="--topics", metavar="REGEX", parse=_regex, refused=_CHOOSES_TOPICS
     )
     exclude_topic_regex: tuple[str, ...] = option(
         (),
-        "MCAP: topics to leave out; repeatable.",
+        "MCAP, bag: topics to leave out; repeatable.",
         flag="--exclude-topics",
         metavar="REGEX",
         parse=_regex,
         refused=_CHOOSES_TOPICS,
     )
-    topics: tuple[str, ...] = option((), "MCAP: names of the topics to read.")
+    topics: tuple[str, ...] = option((), "MCAP, bag: names of the topics to read.")
     start_time_ns: int | None = option(
         None,
-        "MCAP: first log time to read, in nanoseconds.",
+        "MCAP, bag: first log time to read, in nanoseconds.",
         flag="--start-time-ns",
         metavar="NS",
         parse=_log_time,
@@ -616,24 +718,24 @@ class McapRecording(RecordingFile):
     )
     end_time_ns: int | None = option(
         None,
-        "MCAP: read messages before this log time, in nanoseconds.",
+        "MCAP, bag: read messages before this log time, in nanoseconds.",
         flag="--end-time-ns",
         metavar="NS",
         parse=_log_time,
         refused=_CHOOSES_TIMES,
     )
     decoders: tuple[str, ...] = option(
-        (), "MCAP: a decoder to use; repeatable. Default: all.", flag="--decoder", metavar="NAME"
+        (), "MCAP, bag: a decoder to use; repeatable. Default: all.", flag="--decoder", metavar="NAME"
     )
     timeline_type: str = option(
         "timestamp",
-        "MCAP: whether times are wall-clock times or durations.",
+        "MCAP, bag: whether times are wall-clock times or durations.",
         flag="--timeline-type",
         choices=("timestamp", "duration"),
     )
     timestamp_offset_ns: int | None = option(
         None,
-        "MCAP: offset added to every timestamp, in nanoseconds.",
+        "MCAP, bag: offset added to every timestamp, in nanoseconds.",
         flag="--timestamp-offset-ns",
         metavar="NS",
         parse=_nanoseconds,
@@ -654,7 +756,7 @@ class McapRecording(RecordingFile):
         names = [f"^{re.escape(topic)}$" for topic in given.pop("topics", ())]
         if names:
             given["include_topic_regex"] = [*names, *self.include_topic_regex]
-        return McapReader(self.path, **given)
+        return self._reader_type(self.path, **given)
 
     def verify(self) -> Verification:
         """Every record by the CRCs of the file, message indexes by the messages of their chunks, then every message
@@ -685,7 +787,7 @@ class McapRecording(RecordingFile):
         from ...engine.chunk import TimelineKind
         from ..inspection import FileReport, StoreReport, TimelineReport
 
-        info = McapSource(str(self.path)).info(timing=True)
+        info = self._reader_type._source(str(self.path)).info(timing=True)
         timeline = TimelineReport("message_log_time", TimelineKind.TIMESTAMP, info.start_time, info.end_time)
         topics = tuple(_topic(c) for c in sorted(info.channels, key=lambda c: (c.topic, c.id)))
         store = StoreReport("recording", None, None, (timeline,) if info.messages != 0 else (), topics)

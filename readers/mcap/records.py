@@ -262,15 +262,22 @@ class Registry:
         record = parse_record(library.Schema.read, Op.SCHEMA, body, path=self._path, offset=offset)
         if record.id == 0:
             raise malformed(Op.SCHEMA, "its id is 0, which means no schema", path=self._path, offset=offset)
-        schema = McapSchema(record.id, record.name, record.encoding, bytes(record.data))
-        if self._schemas.setdefault(schema.id, schema) != schema:
-            raise self._conflict(Op.SCHEMA, schema.id, offset)
+        self.define_schema(McapSchema(record.id, record.name, record.encoding, bytes(record.data)), offset=offset)
 
     def _add_channel(self, body: bytes, offset: int) -> None:
         check_limit(len(body), MAX_SCHEMA_BYTES, path=self._path, offset=offset, what="the length of a Channel record")
         record = parse_record(library.Channel.read, Op.CHANNEL, body, path=self._path, offset=offset)
         metadata = tuple(record.metadata.items())
         channel = Channel(record.id, record.topic, record.message_encoding, record.schema_id, metadata)
+        self.define_channel(channel, offset=offset)
+
+    def define_schema(self, schema: McapSchema, *, offset: int) -> None:
+        """Take in a schema that was parsed already. Raises ``ReadError`` where its id has another one."""
+        if self._schemas.setdefault(schema.id, schema) != schema:
+            raise self._conflict(Op.SCHEMA, schema.id, offset)
+
+    def define_channel(self, channel: Channel, *, offset: int) -> None:
+        """Take in a channel that was parsed already. Raises ``ReadError`` where its id has another one."""
         known = self._channels.setdefault(channel.id, channel)
         if known[:4] != channel[:4]:
             raise self._conflict(Op.CHANNEL, channel.id, offset)

@@ -18,10 +18,9 @@ from ...engine.errors import ReadWarning
 from ...engine.limits import MAX_MESH, MAX_SCHEMA_BYTES
 from .blocks import Bytes, MessageHeads
 from .decoding import blobs
-from .file import McapFile, Summary, read_layout
-from .file_level import FileDecoder, FileFacts, Schemas, described, static_chunk
+from .file import McapFile, Summary
+from .file_level import FileDecoder, FileFacts, MessageIndex, Schemas, described, static_chunk
 from .records import HEAD, MESSAGE_FIXED, Channel, McapSchema, Registry
-from .section import McapSplit, SectionReader
 
 if TYPE_CHECKING:
     from xml.etree.ElementTree import Element
@@ -481,22 +480,19 @@ class Robots(FileDecoder):
                 continue
             yield from _robot_chunks(robot, path=file.path)
 
-    def look_up(self, file: McapFile) -> None:
+    def look_up(self, index: MessageIndex) -> None:
         """Find of each channel the last message that can be read, in the chunks that hold it, from the last one on."""
         if not self._missing():
             return
-        summary = read_layout(file).summary
-        for entry in reversed(summary.chunks if summary is not None else ()):
+        for entry in reversed(index.chunks()):
             missing = self._missing()
             if not missing:
                 return
             held = set(np.frombuffer(entry.channel_ids, "<u2").tolist())
             if held and not held & missing:
                 continue
-            split = McapSplit("", entry.length, entry.offset, entry.end, chunks=1)
-            groups = list(SectionReader(file, split, self._registry).groups())
-            for group in reversed(groups):
-                self._look(group.arena, group.found, self._missing())
+            for arena, found in reversed(list(index.messages(entry, self._registry))):
+                self._look(arena, found, self._missing())
 
     def _channels(self) -> frozenset[int]:
         """The ids of the channels with descriptions, as far as they are known by now."""
