@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..engine.errors import ReadError, SourceMissingError, UnsupportedError, UsageError
 from ..engine.locations import Location, exists, located
+from .bag import BagRecording
 from .lerobot import LeRobotRecording
 from .mcap.reader import McapRecording
 from .parquet import ParquetRecording
@@ -272,5 +273,6 @@ for _row in (
     Format("parquet", "a Parquet file", ParquetRecording, (".parquet", ".parq", ".pq"), (b"PAR1", b"PARE")),
     Format("lerobot", "a LeRobot dataset", LeRobotRecording, marker="meta/info.json"),
     STORE,
+    Format("bag", "a ROS 1 bag", BagRecording, (".bag", ".bag.active"), (b"#ROSBAG", b"#ROSRECORD", b"#ROSLOG")),
 ):
     _add(_row)

@@ -313,9 +313,10 @@ class _Within:
 
 
 def _read_within(row: Format, options: SourceOptions) -> dict[str, int]:
-    """The range of log times that an MCAP or a bag is to be read in, where that says the same: other chunks stay unread."""
+    """The range of log times that an MCAP or bag is to be read in, where that says the same; others stay unread."""
     bounds = options.bounds
-    if "start_time_ns" not in {o.name for o in row.options} or bounds is None or timeline_called(bounds.timeline, [_LOG_TIME]) is None:
+    has_range = any(o.name == "start_time_ns" for o in row.options)
+    if not has_range or bounds is None or timeline_called(bounds.timeline, [_LOG_TIME]) is None:
         return {}
     if options.reading.keys() & {"timestamp_offset_ns", "timeline_type"}:
         return {}

@@ -105,9 +105,7 @@ def no_message(times: TimeRange) -> str:
     return f"no message is from {times.start:,} ns" + (f" to before {times.end:,} ns" if times.end < 2**64 else " on")
 
 
-def _holds_some(
-    file: McapFile, layout: McapLayout, summary: Summary, times: TimeRange, zero_is_told: bool
-) -> bool:
+def _holds_some(file: McapFile, layout: McapLayout, summary: Summary, times: TimeRange, zero_is_told: bool) -> bool:
     """Whether there may be messages of a range, by the times of the file and its chunks."""
     statistics = summary.statistics
     assert statistics is not None

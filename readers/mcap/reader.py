@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, NamedTuple, Protocol, Self
 
 import numpy as np
 
@@ -258,11 +258,9 @@ class McapSource(Source[McapSplit]):
         """The file that is read."""
         return [self.path]
 
-    def narrowed(self, wanted: Callable[[str], bool]) -> McapSource:
+    def narrowed(self, wanted: Callable[[str], bool]) -> Self:
         """The same file without the topics at whose entities nobody will look: their messages are not decoded."""
-        narrowed = type(self)(self.path, self.options)
-        narrowed._shared, narrowed._version, narrowed._wanted = self._shared, self._version, wanted
-        return narrowed
+        return self._narrower(self.options, wanted)
 
     def open(self, version: str | None = None, *, unwrap: bool = True) -> McapFile:
         """The file, opened; of this version, if given. ``unwrap``: one that is compressed as a whole is unpacked."""
@@ -334,15 +332,18 @@ class McapSource(Source[McapSplit]):
             if split.is_whole and self.nothing is None and not self.options.values:
                 reading.warn_of_nothing(section.tally)
 
-    def projected(self, request: FrameRequest) -> McapSource:
+    def projected(self, request: FrameRequest) -> Self:
         """The same file for a frame: fields that no column needs, and messages outside of its times, are left out."""
         options, bounds = self.options, request.bounds
         if options.values and request.columns is not None:
             options = replace(options, columns=request.columns)
         if bounds is not None and not bounds.is_open and bounds.timeline in (LOG_TIME, _SHORT_LOG_TIME):
             options = replace(options, times=_narrower(options, bounds))
+        return self._narrower(options, self._wanted)
+
+    def _narrower(self, options: McapOptions, wanted: Callable[[str], bool] | None) -> Self:
         narrowed = type(self)(self.path, options)
-        narrowed._shared, narrowed._version, narrowed._wanted = self._shared, self._version, self._wanted
+        vars(narrowed).update(_shared=self._shared, _version=self._version, _wanted=wanted)
         return narrowed
 
     def _reading(self, file: McapFile, split: McapSplit, facts: FileFacts) -> _SplitReading:
@@ -536,7 +537,9 @@ class McapReader(FrameReader):
     """
 
     frame_index = _SHORT_LOG_TIME
-    _source: ClassVar[type[McapSource]] = McapSource
+    source_type: ClassVar[type[McapSource]] = McapSource
+    """The class of :meth:`source`."""
+
     _kind: ClassVar[str] = "MCAP"
 
     def __init__(
@@ -598,7 +601,7 @@ class McapReader(FrameReader):
         options = self._options
         if start_time_ns is not None or end_time_ns is not None:
             options = replace(options, times=checked_range(start_time_ns, end_time_ns))
-        return self._source(str(located(self._path)), options)
+        return self.source_type(str(located(self._path)), options)
 
     def stream(self, *, start_time_ns: int | None = None, end_time_ns: int | None = None) -> LazyChunkStream:
         """A lazy stream of the file's chunks; each call reads the file anew.
@@ -622,7 +625,7 @@ class McapReader(FrameReader):
         """
         from ...engine.stream import LazyChunkStream
 
-        return LazyChunkStream.from_source(self._source(str(located(self._path)), self._options.of_values()))
+        return LazyChunkStream.from_source(self.source_type(str(located(self._path)), self._options.of_values()))
 
     @property
     def topics(self) -> list[str]:
@@ -697,7 +700,12 @@ class McapRecording(RecordingFile):
     _reader_type: ClassVar[type[McapReader]] = McapReader
 
     include_topic_regex: tuple[str, ...] = option(
-        (), "MCAP, bag: topics to read; repeatable.", flag="--topics", metavar="REGEX", parse=_regex, refused=_CHOOSES_TOPICS
+        (),
+        "MCAP, bag: topics to read; repeatable.",
+        flag="--topics",
+        metavar="REGEX",
+        parse=_regex,
+        refused=_CHOOSES_TOPICS,
     )
     exclude_topic_regex: tuple[str, ...] = option(
         (),
@@ -778,7 +786,7 @@ class McapRecording(RecordingFile):
                 found.add(RecordingFile.verify(self))
             else:
                 found.count(chunks=report.chunks, rows=report.messages)
-                for fault in _faults(report):
+                for fault in faults_of(report):
                     found.fault(fault)
         return found.verification()
 
@@ -787,14 +795,14 @@ class McapRecording(RecordingFile):
         from ...engine.chunk import TimelineKind
         from ..inspection import FileReport, StoreReport, TimelineReport
 
-        info = self._reader_type._source(str(self.path)).info(timing=True)
+        info = self._reader_type.source_type(str(self.path)).info(timing=True)
         timeline = TimelineReport("message_log_time", TimelineKind.TIMESTAMP, info.start_time, info.end_time)
         topics = tuple(_topic(c) for c in sorted(info.channels, key=lambda c: (c.topic, c.id)))
         store = StoreReport("recording", None, None, (timeline,) if info.messages != 0 else (), topics)
         return FileReport(str(self.path), info.bytes, (store,), _facts(info))
 
 
-def _faults(report: McapRecoveryReport) -> Iterator[ReadError]:
+def faults_of(report: McapRecoveryReport) -> Iterator[ReadError]:
     """All that is wrong in a file, with its places."""
     hint = "The file is damaged; --recover (recover=True) reads the rest of it."
     places: list[tuple[int | None, str]] = [*report.damaged, *report.doubtful]
