@@ -18,6 +18,7 @@ from ...engine.limits import MAX_BAG_HEADER, MAX_FOOTER, MAX_OTHER_RECORDS, MAX_
 from ..mcap.file import McapFile, McapLayout, Summary, Window
 from ..mcap.records import CUT_HINT, Channel, ChunkHead, ChunkIndexEntry, McapSchema, Registry, damaged
 
+_LONGEST_VERSION: Final = 32
 MAGIC: Final = b"#ROSBAG V2.0\n"
 U32: Final = struct.Struct("<I")
 _U64: Final = struct.Struct("<Q")
@@ -228,8 +229,8 @@ class _ChunkInfo(NamedTuple):
 
 def check_version(file: BagFile) -> None:
     """Raise ``ReadError`` unless the file begins as a bag of version 2.0 does, and is not encrypted."""
-    begin = file.read_up_to(0, len(MAGIC))
-    if begin == MAGIC:
+    begin = file.read_up_to(0, _LONGEST_VERSION)
+    if begin.startswith(MAGIC):
         return
     if MAGIC.startswith(begin):
         raise ReadError(f"the file ends after {len(begin)} bytes", path=file.path, offset=len(begin), hint=CUT_HINT)
@@ -360,7 +361,7 @@ def _chunk_info(record: Record, data: bytes, path: str) -> _ChunkInfo:
 def _entries(file: BagFile, start: int, end: int, infos: list[_ChunkInfo]) -> Iterator[ChunkIndexEntry]:
     """The chunks as an MCAP's index has them, each compared with the record that it points at."""
     file.peek((info.offset, 128) for info in infos)
-    ends = [*(info.offset for info in infos[1:]), end]
+    ends = [*(info.offset for info in infos), end][1:]
     at = start
     for info, until in zip(infos, ends, strict=True):
         if not at <= info.offset < end:
