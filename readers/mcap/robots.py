@@ -434,7 +434,7 @@ def _vectors(values: object) -> pa.Array:
 
 
 _TOPIC_PART: Final = "robot_description"
-_STRING: Final = "std_msgs/msg/String"
+_STRINGS: Final = (("std_msgs/msg/String", "ros2msg"), ("std_msgs/String", "ros1msg"))
 
 
 class Robots(FileDecoder):
@@ -505,10 +505,13 @@ class Robots(FileDecoder):
     def _look(self, arena: Bytes, found: MessageHeads, ids: frozenset[int]) -> None:
         channels = found.heads["channel"]
         for id_ in ids:
+            encoding = self._registry.channels[id_].message_encoding.lower()
             for i in np.flatnonzero(channels == id_)[::-1].tolist():
                 begin = int(found.offsets[i]) + HEAD.size + MESSAGE_FIXED
                 end = int(found.offsets[i]) + HEAD.size + int(found.heads["length"][i])
-                text = _string_of(arena[begin:end].tobytes()) if end - begin <= MAX_SCHEMA_BYTES else None
+                if end - begin > MAX_SCHEMA_BYTES:
+                    continue
+                text = _string_of(arena[begin:end].tobytes(), encoding)
                 if text is not None:
                     self._texts[id_] = text
                     break
@@ -517,7 +520,7 @@ class Robots(FileDecoder):
 def _description_channels(
     channels: Mapping[int, Channel], schemas: Mapping[int, McapSchema], selects: Callable[[str], bool]
 ) -> frozenset[int]:
-    """The ids of the channels whose messages are robot descriptions: ROS 2 strings at a topic so named."""
+    """The ids of the channels whose messages are robot descriptions: strings of ROS at a topic so named."""
     return frozenset(
         c.id
         for c in channels.values()
@@ -526,11 +529,13 @@ def _description_channels(
 
 
 def _is_string(schema: McapSchema | None) -> bool:
-    return schema is not None and (schema.name, schema.encoding) == (_STRING, "ros2msg")
+    return schema is not None and (schema.name, schema.encoding) in _STRINGS
 
 
-def _string_of(data: bytes) -> str | None:
-    """The text of a ``std_msgs/msg/String`` in CDR; None when it is none."""
+def _string_of(data: bytes, encoding: str) -> str | None:
+    """The text of a ``std_msgs/String``, in CDR or as ROS 1 writes it; None when it is none."""
+    if encoding == "ros1":
+        data = b"\0\1\0\0" + data
     if len(data) < 8 or data[0] != 0:
         return None
     size = int.from_bytes(data[4:8], "little" if data[1] & 1 else "big")
