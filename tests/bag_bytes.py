@@ -154,9 +154,11 @@ def messages(count: int = 60, start: int = 1_600_000_000_000_000_000) -> list[Me
     return made
 
 
-def recording(compression: str = "none", *, indexed: bool = True, count: int = 60, per_chunk: int = 10) -> bytes:
-    """A bag of ``messages``; connections are in the first chunk, as recorders write them."""
-    entries = messages(count)
+def recording(
+    compression: str = "none", *, indexed: bool = True, count: int = 60, per_chunk: int = 10, publishers: int = 2
+) -> bytes:
+    """A bag of ``messages``; connections are in the first chunk, as recorders write them. ``publishers`` of a topic."""
+    entries = [e if publishers == 2 or e.connection == 2 else e._replace(connection=0) for e in messages(count)]
     parts = [entries[at : at + per_chunk] for at in range(0, count, per_chunk)]
     chunks = [chunk(part, compression, connections=CONNECTIONS if i == 0 else ()) for i, part in enumerate(parts)]
     return bag(chunks, CONNECTIONS, indexed=indexed)

@@ -364,7 +364,9 @@ class TestRefused:
             BagReader(tmp_path / "no.bag")
 
     def test_an_unencrypted_one_may_say_so(self, tmp_path: Path) -> None:
-        assert read(save(tmp_path / "x.bag", recording())) and read(save(tmp_path / "y.bag", bag([], [], encryptor=b"")))
+        assert read(save(tmp_path / "x.bag", recording())) and read(
+            save(tmp_path / "y.bag", bag([], [], encryptor=b""))
+        )
 
 
 def places(data: bytes) -> list[tuple[int, int]]:
