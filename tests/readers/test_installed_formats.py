@@ -51,11 +51,11 @@ def python(folder: Path, code: str) -> subprocess.CompletedProcess[str]:
 def test_its_files_are_read_and_its_options_are_flags(tmp_path: Path) -> None:
     folder = installed(tmp_path, "lines = linereader:FORMAT")
     (tmp_path / "x.lines").write_text("1\n2\n")
-    out = tmp_path / "x.rrd"
+    source, out = str(tmp_path / "x.lines"), str(tmp_path / "x.rrd")
     code = f"""
 from chunkmill.engine.cli import main
 import sys
-sys.argv = ["chunkmill", "convert", {str(tmp_path / "x.lines")!r}, "-o", {str(out)!r}, "--factor=3", "--executor=inline"]
+sys.argv = ["chunkmill", "convert", {source!r}, "-o", {out!r}, "--factor=3", "--executor=inline"]
 main()
 """
     done = python(folder, code)
