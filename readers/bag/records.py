@@ -17,6 +17,7 @@ from ...engine.errors import ReadError, UnsupportedError
 from ...engine.limits import MAX_BAG_HEADER, MAX_FOOTER, MAX_OTHER_RECORDS, MAX_SCHEMA_BYTES, check_limit
 from ..mcap.file import McapFile, McapLayout, Summary, Window
 from ..mcap.records import CUT_HINT, Channel, ChunkHead, ChunkIndexEntry, McapSchema, Registry, damaged
+from ..mcap.records import Op as McapOp
 
 _LONGEST_VERSION: Final = 32
 MAGIC: Final = b"#ROSBAG V2.0\n"
@@ -196,6 +197,9 @@ def define_connection(registry: Registry, record: Record, data: bytes, *, path: 
 
     Of several connections with one definition the first has the schema.
     """
+    body = b"".join((record.fields.get(b"conn", b""), record.fields.get(b"topic", b""), data))
+    if registry.is_known(McapOp.CHANNEL, body):
+        return
     id_ = connection_id(record._replace(offset=offset), path=path)
     fields = parse_fields(data, path=path, offset=offset)
     try:
@@ -212,6 +216,7 @@ def define_connection(registry: Registry, record: Record, data: bytes, *, path: 
     schema_id = known.schema_id if known is not None else next(same, id_ + 1)
     registry.define_schema(McapSchema(schema_id, name, "ros1msg", definition), offset=offset)
     registry.define_channel(Channel(id_, topic, "ros1", schema_id, metadata), offset=offset)
+    registry.know(McapOp.CHANNEL, body)
 
 
 def _text(value: bytes) -> str:

@@ -29,6 +29,7 @@ from .records import (
     bag_header,
     check_version,
     chunk_head,
+    made_record,
     read_layout,
 )
 from .section import BagSection, Block, Messages, walk
@@ -147,11 +148,13 @@ class RecoveringSection(BagSection):
             if not place - at + 4 <= size <= _LONGEST_HEAD:
                 continue
             self._tries -= 1
-            if self._tries <= 0:
+            raw = window[at + U32.size : at + 2 * U32.size + size]
+            if self._tries <= 0 or len(raw) < U32.size + size:
                 return None
             with suppress(ReadError):
-                record = self._file.record_at(begin + at, self._file.size)
-                if record.op == op and self._is_believable(record):
+                record = made_record(raw, begin + at, path=self._file.path, place=begin + at)
+                is_chunk = record.op == Op.CHUNK  # which may be cut
+                if record.op == op and (is_chunk or record.end <= self._split.end) and self._is_believable(record):
                     return begin + at
         return None
 

@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from lz4.frame import LZ4FrameDecompressor
 from zstandard import ZstdDecompressor
 
 from ...engine.errors import ReadError
@@ -20,7 +21,7 @@ from ...engine.limits import (
     check_expansion,
     check_limit,
 )
-from ..mcap.blocks import Bytes, ChunkPool, Ints, MessageHeads, decompress_lz4, joined, placed_heads, take_arena
+from ..mcap.blocks import Bytes, ChunkPool, Ints, MessageHeads, joined, placed_heads, take_arena
 from ..mcap.records import CUT_HINT, ChunkHead, Registry, damaged
 from ..mcap.section import GROUP_BYTES, McapSplit, MessageGroup, Tally
 from .records import (
@@ -46,6 +47,9 @@ _HEAD: Final = 38
 _WIDTH: Final = _HEAD + 2 * U32.size
 _SHAPES: Final = 16
 """Orders and lengths of headers that are looked for in a group before messages are taken one by one."""
+
+_STEP: Final = 4 * MIB
+"""Bytes that are decompressed at a time."""
 
 _WINDOWS: Final = (64 * 1024, 8 * MIB)
 """Smallest and largest piece in which messages outside of chunks are read."""
@@ -277,28 +281,29 @@ def checked_head(record: Record, *, path: str) -> ChunkHead:
 def decompress(head: ChunkHead, data: bytes | memoryview, out: Bytes, *, path: str, offset: int) -> None:
     """Fill ``out`` with the records of a compressed chunk, exactly as many bytes as it declares.
 
-    Takes twice that memory at most, whatever the compressed bytes say of themselves.
+    Writers make one stream or frame of a chunk. Takes little memory beside, whatever the bytes say of themselves.
     """
-    size = head.uncompressed_size
+    size, used = head.uncompressed_size, 0
+    if not len(data) and not size:
+        return
+    make = LZ4FrameDecompressor if head.compression == "lz4" else BZ2Decompressor
     try:
-        records = b""
-        if len(data) or size:
-            records = decompress_lz4(data, size) if head.compression == "lz4" else _decompress_bz2(data, size)
+        decompressor = make()
+        rest: bytes | memoryview = data
+        while not decompressor.eof:
+            part = decompressor.decompress(rest, min(_STEP, size - used + 1))
+            if used + len(part) > size or (not part and not decompressor.eof):
+                raise EOFError("its stream is cut short, or holds more")
+            out[used : used + len(part)] = np.frombuffer(part, np.uint8)
+            used += len(part)
+            rest = b""
+        if decompressor.unused_data:
+            raise EOFError("something follows its stream")
     except (OSError, RuntimeError, EOFError) as error:
         why = f"a {head.compression} chunk does not decompress to the {size:,} bytes it declares: {error}"
         raise damaged(why, path=path, offset=offset) from error
-    if len(records) != size:
-        raise _wrong_size(head, len(records), path, offset)
-    out[:] = np.frombuffer(records, np.uint8)
-
-
-def _decompress_bz2(data: bytes | memoryview, size: int) -> bytes:
-    """One bz2 stream of at most ``size`` bytes: writers make no more of a chunk."""
-    decompressor = BZ2Decompressor()
-    records = decompressor.decompress(data, size + 1)
-    if not decompressor.eof or decompressor.unused_data:
-        raise EOFError("its stream is cut short, or holds more")
-    return records
+    if used != size:
+        raise _wrong_size(head, used, path, offset)
 
 
 def _wrong_size(head: ChunkHead, size: int, path: str, offset: int) -> ReadError:

@@ -474,7 +474,7 @@ def _decompressed(head: ChunkHead, data: bytes | memoryview, path: str, offset: 
         if head.compression == "zstd" and (data or size):
             records = pa.Codec("zstd").decompress(data, size)
         elif head.compression == "lz4":
-            records = decompress_lz4(data, size)
+            records = _decompress_lz4(data, size)
     except (OSError, RuntimeError, EOFError) as error:
         why = f"a {head.compression} chunk does not decompress to the {size:,} bytes it declares: {error}"
         raise damaged(why, path=path, offset=offset) from error
@@ -483,7 +483,7 @@ def _decompressed(head: ChunkHead, data: bytes | memoryview, path: str, offset: 
     return records
 
 
-def decompress_lz4(data: bytes | memoryview, size: int) -> bytes:
+def _decompress_lz4(data: bytes | memoryview, size: int) -> bytes:
     """LZ4 frames, one or several, of at most ``size`` bytes together. Raises ``EOFError`` and ``RuntimeError``."""
     from lz4.frame import create_decompression_context, decompress_chunk
 

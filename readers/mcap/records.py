@@ -234,12 +234,20 @@ class Registry:
 
     def add(self, opcode: int, body: bytes, *, offset: int) -> None:
         """Take in the body of a Schema or Channel record found at (or in the chunk at) ``offset``."""
-        if body in self._seen[opcode]:
+        if self.is_known(opcode, body):
             return
         if opcode == Op.SCHEMA:
             self._add_schema(body, offset)
         else:
             self._add_channel(body, offset)
+        self.know(opcode, body)
+
+    def is_known(self, opcode: int, body: bytes) -> bool:
+        """Whether these very bytes of a Schema or Channel record were taken in before."""
+        return body in self._seen[opcode]
+
+    def know(self, opcode: int, body: bytes) -> None:
+        """Note that these bytes were taken in."""
         self._seen[opcode].add(body)
 
     def channel(self, channel_id: int, *, offset: int | None) -> Channel:

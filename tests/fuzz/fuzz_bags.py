@@ -39,7 +39,7 @@ from bag_bytes import (
 
 
 def bag_sources() -> list[Source]:
-    """Each compression, with an index and without; nothing in a bag tells right bytes from wrong ones, but for bz2's."""
+    """Each compression, with an index and without; a bag has nothing that tells right bytes from wrong ones."""
     made = []
     for compression in COMPRESS:
         for indexed in (True, False):

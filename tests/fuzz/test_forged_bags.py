@@ -19,14 +19,13 @@ def worker():
 
 
 @pytest.mark.parametrize("name", FORGED)
-@pytest.mark.parametrize("kind", ["bag", "recovered_bag"])
-def test_a_forged_bag_takes_little(worker: Worker, tmp_path: Path, name: str, kind: str) -> None:
+def test_a_forged_bag_takes_little(worker: Worker, tmp_path: Path, name: str) -> None:
     path = tmp_path / "x.bag"
     path.write_bytes(FORGED[name]())
-    answer = worker.read(kind, path)
-    assert answer["outcome"] in ("read", "refused"), answer
-    assert answer["seconds"] < SECONDS and answer["mib"] < MIB, answer
-    if answer["outcome"] == "refused":
-        assert answer["path"] == str(path) and answer["hint"] and answer["offset"] is not None, answer
-    elif kind == "recovered_bag":
-        assert answer["warned"], answer
+    strict, recovered = worker.read("bag", path), worker.read("recovered_bag", path)
+    for answer in (strict, recovered):
+        assert answer["outcome"] in ("read", "refused"), answer
+        assert answer["seconds"] < SECONDS and answer["mib"] < MIB, answer
+    if strict["outcome"] == "refused":
+        assert strict["path"] == str(path) and strict["hint"] and strict["offset"] is not None, strict
+        assert recovered["outcome"] == "refused" or recovered["warned"], recovered
