@@ -289,7 +289,7 @@ def decompress(head: ChunkHead, data: bytes | memoryview, out: Bytes, *, path: s
     make = LZ4FrameDecompressor if head.compression == "lz4" else BZ2Decompressor
     try:
         decompressor = make()
-        rest: bytes | memoryview = data
+        rest = bytes(data)
         while not decompressor.eof:
             part = decompressor.decompress(rest, min(_STEP, size - used + 1))
             if used + len(part) > size or (not part and not decompressor.eof):

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 import pyarrow as pa
 
-from ....engine.limits import MAX_NESTING, MAX_SCHEMA_BYTES, MAX_SCHEMA_FIELDS
+from ....engine.limits import MAX_CHUNK_UNCOMPRESSED, MAX_NESTING, MAX_SCHEMA_BYTES, MAX_SCHEMA_FIELDS
 from .cdr_types import PRIMITIVES, TIME, MessageType, Node, Primitive, Sequence, Text
 from .columns import SchemaError
 
@@ -177,7 +177,7 @@ def _named(definitions: dict[str, RosDefinition]) -> dict[str, RosDefinition]:
     return {name: RosDefinition(name, found.fields, found.constants) for name, found in definitions.items()}
 
 
-LARGEST: Final = 1 << 40
+LARGEST: Final = MAX_CHUNK_UNCOMPRESSED
 """Bytes that no message can have: a fixed-size type past it is refused."""
 
 
