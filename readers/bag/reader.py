@@ -13,13 +13,13 @@ from ...engine.limits import MAX_INDEXED_TIMES, SPLIT_BYTES
 from ..mcap.file import McapLayout, Summary
 from ..mcap.file_level import MessageSurvey
 from ..mcap.info import McapInfo, TimeCollector, described_channels
-from ..mcap.plan import Piece, cut, whole, why_nothing
+from ..mcap.plan import SplitPiece, cut, whole, why_nothing
 from ..mcap.reader import McapReader, McapRecording, McapSource, faults_of
 from ..mcap.records import Registry
 from ..mcap.section import McapSplit
 from ..recording_file import RecordingFile
-from .records import BagFile, Op, connection_id, read_layout
-from .recovery import Salvage, plan_salvage
+from .records import BagFile, BagOp, connection_id, read_layout
+from .recovery import BagSalvage, plan_salvage
 from .section import ENTRY, BagSection, times_of
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class BagSource(McapSource):
         if summary is None or sum(entry.uncompressed_size for entry in summary.chunks) <= SPLIT_BYTES:
             return [whole(file, layout, self.options, unwanted)]
         pieces = [
-            Piece(entry.offset, entry.uncompressed_size, file.counts[entry.offset], entry.offset not in unwanted)
+            SplitPiece(entry.offset, entry.uncompressed_size, file.counts[entry.offset], entry.offset not in unwanted)
             for entry in summary.chunks
         ]
         return cut(file, layout, self.options, pieces, unwanted)
@@ -70,7 +70,7 @@ class BagSource(McapSource):
         outside = {e.offset for e in summary.chunks if e.start_time >= times.end or e.end_time < times.start}
         return self.without_wanted(summary) | outside
 
-    def rescue(self, file: BagFile) -> Salvage:
+    def rescue(self, file: BagFile) -> BagSalvage:
         """The reading of a damaged bag."""
         return plan_salvage(file, self.options)
 
@@ -106,7 +106,7 @@ class BagSource(McapSource):
         )
 
     def _scanned(self, file: BagFile, layout: McapLayout) -> BagInfo:
-        """What reading all of a bag without an index tells; nothing is decoded."""
+        """Describe a bag without an index by reading all of it; nothing is decoded."""
         registry = Registry(file.path)
         survey, collector = MessageSurvey(), TimeCollector()
         section = BagSection(file, whole(file, layout, self.options), registry)
@@ -145,7 +145,7 @@ def _indexed_times(file: BagFile, summary: Summary) -> TimeCollector:
         at, end = entry.end, entry.end + entry.index_length
         while at < end:
             record = file.record_at(at, end)
-            if record.op == Op.INDEX and record.size % ENTRY.itemsize == 0:
+            if record.op == BagOp.INDEX and record.size % ENTRY.itemsize == 0:
                 entries = np.frombuffer(file.read_at(record.data_at, record.size, what="an index record"), ENTRY)
                 collector.add(connection_id(record, path=file.path), times_of(entries))
             at = record.end

@@ -30,7 +30,7 @@ LAST_CONNECTION: Final = 2**16 - 2
 """The largest id of a connection: it becomes the id of a channel, and one more that of a schema, both of 16 bits."""
 
 
-class Op:
+class BagOp:
     """The kinds of records."""
 
     MESSAGE: Final = 2
@@ -42,12 +42,12 @@ class Op:
 
 
 _NAMES: Final = {
-    Op.MESSAGE: "message",
-    Op.BAG_HEADER: "bag header",
-    Op.INDEX: "index",
-    Op.CHUNK: "chunk",
-    Op.CHUNK_INFO: "chunk info",
-    Op.CONNECTION: "connection",
+    BagOp.MESSAGE: "message",
+    BagOp.BAG_HEADER: "bag header",
+    BagOp.INDEX: "index",
+    BagOp.CHUNK: "chunk",
+    BagOp.CHUNK_INFO: "chunk info",
+    BagOp.CONNECTION: "connection",
 }
 
 COMPRESSIONS: Final = {b"none": "", b"bz2": "bz2", b"lz4": "lz4"}
@@ -56,7 +56,7 @@ COMPRESSIONS: Final = {b"none": "", b"bz2": "bz2", b"lz4": "lz4"}
 Fields = Mapping[bytes, bytes]
 
 
-class Record(NamedTuple):
+class BagRecord(NamedTuple):
     """A record: where it begins in the file, what it is, the fields of its header, and its data."""
 
     offset: int
@@ -89,7 +89,7 @@ class BagFile(McapFile):
         self._window = Window(self)
         self.counts: Mapping[int, int] = {}
 
-    def record_at(self, offset: int, end: int) -> Record:
+    def record_at(self, offset: int, end: int) -> BagRecord:
         """The record at ``offset``, which must lie wholly before ``end``. Raises ``ReadError``."""
         left = end - offset
         if left < 2 * U32.size:
@@ -105,7 +105,7 @@ class BagFile(McapFile):
             raise self._cut(offset, end, why)
         return record
 
-    def data_of(self, record: Record, cap: int) -> bytes:
+    def data_of(self, record: BagRecord, cap: int) -> bytes:
         """The data of a record of at most ``cap`` bytes."""
         check_limit(record.size, cap, path=self.path, offset=record.offset, what=f"the length of a {record.name}")
         return self.read_at(record.data_at, record.size, what=f"a {record.name} record")
@@ -120,13 +120,13 @@ class BagFile(McapFile):
         return damaged(why, path=self.path, offset=offset)
 
 
-def made_record(raw: bytes, offset: int, *, path: str, place: int) -> Record:
+def made_record(raw: bytes, offset: int, *, path: str, place: int) -> BagRecord:
     """The record at ``offset`` of which these are the header and the length of the data; errors are at ``place``."""
     fields = parse_fields(raw[: -U32.size], path=path, offset=place)
     op = fields.get(b"op", b"")
     if len(op) != 1:
         raise damaged("the header of a record does not say what it is", path=path, offset=place)
-    return Record(offset, op[0], fields, offset + U32.size + len(raw), U32.unpack(raw[-U32.size :])[0])
+    return BagRecord(offset, op[0], fields, offset + U32.size + len(raw), U32.unpack(raw[-U32.size :])[0])
 
 
 def parse_fields(raw: bytes, *, path: str, offset: int) -> Fields:
@@ -150,7 +150,7 @@ def parse_fields(raw: bytes, *, path: str, offset: int) -> Fields:
     return fields
 
 
-def number(record: Record, name: bytes, unpack: struct.Struct = U32, *, path: str) -> int:
+def number(record: BagRecord, name: bytes, unpack: struct.Struct = U32, *, path: str) -> int:
     """A number among the fields of a record. Raises ``ReadError``."""
     value = record.fields.get(name, b"")
     if len(value) != unpack.size:
@@ -158,7 +158,7 @@ def number(record: Record, name: bytes, unpack: struct.Struct = U32, *, path: st
     return int(unpack.unpack(value)[0])
 
 
-def time_in(record: Record, name: bytes, *, path: str) -> int:
+def time_in(record: BagRecord, name: bytes, *, path: str) -> int:
     """A time among the fields of a record, in ns. Raises ``ReadError``."""
     value = record.fields.get(name, b"")
     if len(value) != _TIME.size:
@@ -167,12 +167,12 @@ def time_in(record: Record, name: bytes, *, path: str) -> int:
     return int(seconds) * 1_000_000_000 + int(nanoseconds)
 
 
-def _without(record: Record, name: bytes, path: str) -> ReadError:
+def _without(record: BagRecord, name: bytes, path: str) -> ReadError:
     why = f"a {record.name} record has no field {name.decode()!r} of its length"
     return damaged(why, path=path, offset=record.offset)
 
 
-def chunk_head(record: Record, *, path: str) -> ChunkHead:
+def chunk_head(record: BagRecord, *, path: str) -> ChunkHead:
     """The compression and the sizes of a chunk. Raises ``ReadError``."""
     compression = record.fields.get(b"compression", b"")
     if compression not in COMPRESSIONS:
@@ -186,13 +186,13 @@ def chunk_head(record: Record, *, path: str) -> ChunkHead:
     return ChunkHead(0, 0, size, 0, COMPRESSIONS[compression], record.size, record.data_at - record.offset)
 
 
-def connection_id(record: Record, *, path: str) -> int:
+def connection_id(record: BagRecord, *, path: str) -> int:
     """The id of the connection that a record is about. Raises ``ReadError``."""
     id_ = number(record, b"conn", path=path)
     return check_limit(id_, LAST_CONNECTION, path=path, offset=record.offset, what="the number of a connection")
 
 
-def define_connection(registry: Registry, record: Record, data: bytes, *, path: str, offset: int) -> None:
+def define_connection(registry: Registry, record: BagRecord, data: bytes, *, path: str, offset: int) -> None:
     """Take a connection in as a channel of messages of ROS 1, with its schema. Raises ``ReadError``.
 
     Of several connections with one definition the first has the schema.
@@ -224,7 +224,7 @@ def _text(value: bytes) -> str:
 
 
 class _ChunkInfo(NamedTuple):
-    """What the index tells of a chunk: its place, its times (ns), and its messages by connection."""
+    """A chunk as the index describes it: its place, its times (ns), and its messages by connection."""
 
     offset: int
     start_time: int
@@ -259,10 +259,10 @@ def check_version(file: BagFile) -> None:
     )
 
 
-def bag_header(file: BagFile) -> Record:
+def bag_header(file: BagFile) -> BagRecord:
     """The first record of a bag. Raises ``ReadError`` where it is another one, or says that the bag is encrypted."""
     record = file.record_at(len(MAGIC), file.size)
-    if record.op != Op.BAG_HEADER:
+    if record.op != BagOp.BAG_HEADER:
         why = f"the file begins with a {record.name} record where its header should be"
         raise damaged(why, path=file.path, offset=record.offset)
     encryptor = record.fields.get(b"encryptor", b"")
@@ -334,10 +334,10 @@ def _read_index(file: BagFile, index_at: int, registry: Registry) -> Iterator[_C
         if at == file.size:
             return
         record = file.record_at(at, file.size)
-        if record.op == Op.CONNECTION:
+        if record.op == BagOp.CONNECTION:
             data = file.data_of(record, MAX_SCHEMA_BYTES)
             define_connection(registry, record, data, path=file.path, offset=at)
-        elif record.op == Op.CHUNK_INFO:
+        elif record.op == BagOp.CHUNK_INFO:
             info = _chunk_info(record, file.data_of(record, MAX_FOOTER), file.path)
             if info.offset in seen:
                 raise damaged(f"the index has the chunk at byte {info.offset:,} twice", path=file.path, offset=at)
@@ -349,7 +349,7 @@ def _read_index(file: BagFile, index_at: int, registry: Registry) -> Iterator[_C
     raise damaged(f"the index has more than {MAX_OTHER_RECORDS:,} records", path=file.path, offset=index_at)
 
 
-def _chunk_info(record: Record, data: bytes, path: str) -> _ChunkInfo:
+def _chunk_info(record: BagRecord, data: bytes, path: str) -> _ChunkInfo:
     version, count = (number(record, name, path=path) for name in (b"ver", b"count"))
     if version != 1 or len(data) != count * _COUNT.size:
         why = f"a chunk info record of version {version} has {len(data):,} bytes for {count:,} connections"
@@ -373,7 +373,7 @@ def _entries(file: BagFile, start: int, end: int, infos: list[_ChunkInfo]) -> It
             why = f"the index has a chunk at byte {info.offset:,}, where there is none"
             raise damaged(why, path=file.path, offset=end)
         record = file.record_at(info.offset, until)
-        if record.op != Op.CHUNK:
+        if record.op != BagOp.CHUNK:
             why = f"the index has a chunk here, and this is a {record.name} record"
             raise damaged(why, path=file.path, offset=info.offset)
         head = chunk_head(record, path=file.path)

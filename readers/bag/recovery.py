@@ -24,15 +24,15 @@ from .records import (
     MAGIC,
     U32,
     BagFile,
-    Op,
-    Record,
+    BagOp,
+    BagRecord,
     bag_header,
     check_version,
     chunk_head,
     made_record,
     read_layout,
 )
-from .section import BagSection, Block, Messages, walk
+from .section import BagBlock, BagMessages, BagSection, walk
 
 _STEP: Final = 64 * 1024
 _WINDOW: Final = 4 * MIB
@@ -118,7 +118,7 @@ class RecoveringSection(BagSection):
                 self._file.record_at(record.end, end)
         except ReadError:
             return None
-        return record.end if record.size or record.op != Op.CHUNK else None
+        return record.end if record.size or record.op != BagOp.CHUNK else None
 
     def _next_record(self, at: int, inside: int) -> int:
         """The place at or behind ``at`` where a believable record begins, or the end; up to ``inside`` only a chunk."""
@@ -130,9 +130,9 @@ class RecoveringSection(BagSection):
             place = -1
             while (place := window.find(_MARK, place + 1)) >= 0:
                 kind = window[place + len(_MARK) : place + len(_MARK) + 1]
-                if kind == bytes([Op.CHUNK]) or (begin + place > inside and kind in (b"\x02", b"\x04", b"\x07")):
+                if kind == bytes([BagOp.CHUNK]) or (begin + place > inside and kind in (b"\x02", b"\x04", b"\x07")):
                     offset = self._beginning(window, begin, place, kind[0])
-                    if offset is not None and (kind[0] == Op.CHUNK or offset >= inside):
+                    if offset is not None and (kind[0] == BagOp.CHUNK or offset >= inside):
                         return min(offset, known)
                 if self._tries <= 0:
                     return known
@@ -153,17 +153,17 @@ class RecoveringSection(BagSection):
                 return None
             with suppress(ReadError):
                 record = made_record(raw, begin + at, path=self._file.path, place=begin + at)
-                is_chunk = record.op == Op.CHUNK  # which may be cut
+                is_chunk = record.op == BagOp.CHUNK  # which may be cut
                 if record.op == op and (is_chunk or record.end <= self._split.end) and self._is_believable(record):
                     return begin + at
         return None
 
-    def _is_believable(self, record: Record) -> bool:
-        if record.op == Op.CHUNK:
+    def _is_believable(self, record: BagRecord) -> bool:
+        if record.op == BagOp.CHUNK:
             chunk_head(record, path=self._file.path)
             return True
-        names = {Op.MESSAGE: b"time", Op.INDEX: b"count", Op.CONNECTION: b"topic"}
-        return names[record.op] in record.fields and (record.op == Op.CONNECTION or b"conn" in record.fields)
+        names = {BagOp.MESSAGE: b"time", BagOp.INDEX: b"count", BagOp.CONNECTION: b"topic"}
+        return names[record.op] in record.fields and (record.op == BagOp.CONNECTION or b"conn" in record.fields)
 
     def _broken_chunk(self, at: int) -> _Broken | None:
         """What is left of the chunk at ``at``, if it is one: to the end of the file where that comes too early."""
@@ -174,7 +174,7 @@ class RecoveringSection(BagSection):
             if data_at > end or size > _LONGEST_HEAD:
                 return None
             record = self._file.record_at(at, 2**63)
-            if record.op != Op.CHUNK:
+            if record.op != BagOp.CHUNK:
                 return None
             head = chunk_head(record, path=self._file.path)
             if not head.size and not head.uncompressed_size:  # its sizes were to be filled in when it was finished
@@ -194,7 +194,7 @@ class RecoveringSection(BagSection):
     def _saved(self, broken: _Broken, at: int, error: ReadError) -> Generator[MessageGroup, None, int]:
         """The messages among the first records of a damaged chunk; returns how many bytes of records were whole."""
         arena = np.frombuffer(broken.records, np.uint8)
-        block = Block(0, len(arena), at, None)
+        block = BagBlock(0, len(arena), at, None)
         messages, end = self._first_of(arena, block)
         count = len(messages.offsets)
         self._report.doubted(at, f"{error.message}; {count:,} messages of the chunk were kept")
@@ -205,7 +205,7 @@ class RecoveringSection(BagSection):
             yield self._group(arena, messages)
         return end
 
-    def _first_of(self, arena: Bytes, block: Block) -> tuple[MessageHeads, int]:
+    def _first_of(self, arena: Bytes, block: BagBlock) -> tuple[MessageHeads, int]:
         """The messages of a block up to its first fault, and where that is."""
         walked = walk(arena, block, self._registry, path=self._file.path)
         try:
@@ -214,7 +214,7 @@ class RecoveringSection(BagSection):
             self._report.lost(block.offset, error.message)
             return joined([]), walked.end
 
-    def _messages(self, arena: Bytes, blocks: Sequence[Block]) -> MessageHeads:
+    def _messages(self, arena: Bytes, blocks: Sequence[BagBlock]) -> MessageHeads:
         """The messages of blocks; one that breaks gives those before the break."""
         parts = []
         for block in blocks:
@@ -238,7 +238,7 @@ class RecoveringSection(BagSection):
         times["message_log_time"] = max(times.get("message_log_time", 0), last)
         return MessageGroup(arena, messages)
 
-    def _heads(self, made: Messages, offset: int) -> MessageHeads:
+    def _heads(self, made: BagMessages, offset: int) -> MessageHeads:
         """The messages whose connection is known; others are lost."""
         known = np.array([id_ for id_ in self._registry.channels if id_ <= LAST_CONNECTION], np.int64)
         good = np.isin(made.connections, known)
@@ -270,7 +270,7 @@ def _decompressed_beginning(head: ChunkHead, data: bytes) -> bytearray:
     return records
 
 
-class Salvage(NamedTuple):
+class BagSalvage(NamedTuple):
     """The reading of a damaged bag: its records in ``split``, with what its index tells, if it can be believed."""
 
     split: McapSplit
@@ -293,7 +293,7 @@ class Salvage(NamedTuple):
             report.lost_messages = max(report.lost_messages, lost, 0)
 
 
-def plan_salvage(file: BagFile, options: McapOptions) -> Salvage:
+def plan_salvage(file: BagFile, options: McapOptions) -> BagSalvage:
     """Look at the header and the index. Raises ``ReadError`` only where it is no bag that can be read at all."""
     check_version(file)
     report = McapRecoveryReport(file.path, file.size)
@@ -311,7 +311,9 @@ def plan_salvage(file: BagFile, options: McapOptions) -> Salvage:
         with suppress(ReadError):
             start = bag_header(file).end
         after = tuple(d.name for d in decoders)
-        return Salvage(McapSplit(name, file.size, start, file.size, after=after, is_whole=True), NO_FACTS, None, report)
+        return BagSalvage(
+            McapSplit(name, file.size, start, file.size, after=after, is_whole=True), NO_FACTS, None, report
+        )
     early = [d for d in decoders if layout.summary is not None and not d.looks_at_messages]
     split = McapSplit(
         name,
@@ -323,4 +325,4 @@ def plan_salvage(file: BagFile, options: McapOptions) -> Salvage:
         is_whole=True,
     )
     facts = facts_of(layout.summary) if layout.summary is not None else NO_FACTS
-    return Salvage(split, facts, layout, report)
+    return BagSalvage(split, facts, layout, report)

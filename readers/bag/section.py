@@ -28,8 +28,8 @@ from .records import (
     LAST_CONNECTION,
     U32,
     BagFile,
-    Op,
-    Record,
+    BagOp,
+    BagRecord,
     chunk_head,
     connection_id,
     define_connection,
@@ -66,7 +66,7 @@ def _nanoseconds(seconds: np.ndarray, nanoseconds: np.ndarray) -> npt.NDArray[np
     return times
 
 
-class Block(NamedTuple):
+class BagBlock(NamedTuple):
     """Whole records from byte ``begin`` to ``end`` of the arena: those of the chunk at ``offset``, or from there on.
 
     ``indexed`` holds of each index record behind the chunk the connection and the entries; None where it can't be used.
@@ -86,7 +86,7 @@ class _Shape(NamedTuple):
     fixed: Ints
 
 
-class Messages(NamedTuple):
+class BagMessages(NamedTuple):
     """Messages of an arena: where the data of each begins and its length, its connection (int64) and time (uint64)."""
 
     starts: Ints
@@ -106,7 +106,11 @@ def _shape_of(head: bytes) -> _Shape | None:
         at += U32.size + size
         values[name] = (at - len(value), len(value), value)
     sizes = {name: size for name, (_, size, _) in values.items()}
-    if sizes != {b"op": 1, b"conn": 4, b"time": 8} or at != U32.size + _HEAD or values[b"op"][2] != bytes([Op.MESSAGE]):
+    if (
+        sizes != {b"op": 1, b"conn": 4, b"time": 8}
+        or at != U32.size + _HEAD
+        or values[b"op"][2] != bytes([BagOp.MESSAGE])
+    ):
         return None
     conn, time = values[b"conn"][0], values[b"time"][0]
     fixed = np.ones(_WIDTH, np.bool_)
@@ -114,13 +118,13 @@ def _shape_of(head: bytes) -> _Shape | None:
     return _Shape(conn, time, np.flatnonzero(fixed))
 
 
-def _messages_at(arena: Bytes, places: Ints) -> Messages | None:
+def _messages_at(arena: Bytes, places: Ints) -> BagMessages | None:
     """The messages whose records begin at ``places`` (ascending); None where one of them is none.
 
     Their lengths are not looked at yet. Headers of one shape are read all at once.
     """
     count = len(places)
-    made = Messages(*(np.zeros(count, np.int64) for _ in range(3)), np.zeros(count, np.uint64))
+    made = BagMessages(*(np.zeros(count, np.int64) for _ in range(3)), np.zeros(count, np.uint64))
     left = np.arange(count)
     if count and int(places[-1]) <= len(arena) - _WIDTH:
         windows = np.ndarray((len(arena) - _WIDTH + 1,), f"V{_WIDTH}", buffer=arena.data, strides=(1,))
@@ -143,7 +147,7 @@ def _messages_at(arena: Bytes, places: Ints) -> Messages | None:
     return made
 
 
-def _fill(made: Messages, which: Ints, places: Ints, rows: Bytes, shape: _Shape) -> None:
+def _fill(made: BagMessages, which: Ints, places: Ints, rows: Bytes, shape: _Shape) -> None:
     def word(at: int) -> npt.NDArray[np.uint32]:
         return np.ascontiguousarray(rows[:, at : at + 4]).view("<u4")[:, 0]
 
@@ -153,12 +157,12 @@ def _fill(made: Messages, which: Ints, places: Ints, rows: Bytes, shape: _Shape)
     made.times[which] = _nanoseconds(word(shape.time), word(shape.time + 4))
 
 
-def _fill_one(made: Messages, row: int, arena: Bytes, place: int) -> bool:
+def _fill_one(made: BagMessages, row: int, arena: Bytes, place: int) -> bool:
     """Take a message whose header has another shape; false where there is none."""
     try:
         record = _record_in(arena, place, len(arena), path="", offset=0)
         time = record.fields.get(b"time", b"")
-        if record.op != Op.MESSAGE or len(time) != 8:
+        if record.op != BagOp.MESSAGE or len(time) != 8:
             return False
         made.connections[row] = number(record, b"conn", path="")
     except ReadError:
@@ -168,7 +172,7 @@ def _fill_one(made: Messages, row: int, arena: Bytes, place: int) -> bool:
     return True
 
 
-def _record_in(arena: Bytes, at: int, end: int, *, path: str, offset: int) -> Record:
+def _record_in(arena: Bytes, at: int, end: int, *, path: str, offset: int) -> BagRecord:
     """The record at byte ``at`` of the arena; its data may run past the end. Raises ``ReadError`` at ``offset``."""
     left = end - at - _SMALLEST
     size = U32.unpack_from(arena.data, at)[0] if left >= 0 else -1
@@ -186,7 +190,7 @@ class Walk(NamedTuple):
     fault: ReadError | None
 
 
-def walk(arena: Bytes, block: Block, registry: Registry, *, path: str) -> Walk:
+def walk(arena: Bytes, block: BagBlock, registry: Registry, *, path: str) -> Walk:
     """Go from record to record; connections go to ``registry``. It ends before the first record that is not whole."""
     view, unpack, at, end = arena.data, U32.unpack_from, block.begin, block.end
     offsets: list[int] = []
@@ -205,11 +209,11 @@ def walk(arena: Bytes, block: Block, registry: Registry, *, path: str) -> Walk:
             record = _record_in(arena, at, end, path=path, offset=block.offset)
             if record.end > end:
                 raise damaged(f"a {record.name} in a chunk runs past its end", path=path, offset=block.offset)
-            if record.op == Op.MESSAGE:
+            if record.op == BagOp.MESSAGE:
                 if at + _WIDTH <= end:
                     fixed = _fixed_parts(bytes(view[at : at + _WIDTH]))
                 offsets.append(at)
-            elif record.op == Op.CONNECTION:
+            elif record.op == BagOp.CONNECTION:
                 others += 1
                 what = "the number of connection records"
                 check_limit(others, MAX_OTHER_RECORDS, path=path, offset=block.offset, what=what)
@@ -234,7 +238,7 @@ def _fixed_parts(head: bytes) -> list[tuple[int, int, bytes]]:
     return [(int(p[0]), int(p[-1]) + 1, head[p[0] : p[-1] + 1]) for p in parts]
 
 
-def _by_index(arena: Bytes, blocks: Sequence[Block], registry: Registry, path: str) -> Messages | None:
+def _by_index(arena: Bytes, blocks: Sequence[BagBlock], registry: Registry, path: str) -> BagMessages | None:
     """The messages by the indexes of all blocks, or None unless these and the records agree exactly."""
     entries = [(id_, np.frombuffer(raw, ENTRY)) for block in blocks for id_, raw in block.indexed or ()]
     counts = np.array([sum(len(raw) for _, raw in block.indexed or ()) // ENTRY.itemsize for block in blocks])
@@ -267,7 +271,7 @@ def _by_index(arena: Bytes, blocks: Sequence[Block], registry: Registry, path: s
     return made
 
 
-def checked_head(record: Record, *, path: str) -> ChunkHead:
+def checked_head(record: BagRecord, *, path: str) -> ChunkHead:
     """The head of a chunk whose sizes are believable. Raises ``ReadError``."""
     head = chunk_head(record, path=path)
     if head.compression == "" and head.size != head.uncompressed_size:
@@ -327,7 +331,7 @@ class BagSection:
             self._pool = ChunkPool(file.fills, self._decompress, threads)
         self._arena: Bytes = np.empty(0, np.uint8)
         self._used = 0
-        self._blocks: list[Block] = []
+        self._blocks: list[BagBlock] = []
         self._behind_chunk = False
         self._window = _WINDOWS[0]
         self.tally = Tally()
@@ -369,44 +373,44 @@ class BagSection:
         if self._pool is not None:
             self._pool.finish(lambda at, size: self._file.read_at(at, size, what="a chunk"))
 
-    def _make_room(self, record: Record) -> Iterator[MessageGroup]:
+    def _make_room(self, record: BagRecord) -> Iterator[MessageGroup]:
         """Take an arena for a record that does not fit into what is left of the one before, whose messages come."""
         need = self._room_for(record)
         if need > len(self._arena) - self._used:
             yield from self._flush()
             self._arena = take_arena(max(GROUP_BYTES, need))
 
-    def _room_for(self, record: Record) -> int:
+    def _room_for(self, record: BagRecord) -> int:
         """Arena bytes that a record needs."""
-        if record.op == Op.CHUNK and record.offset not in self._split.unwanted:
+        if record.op == BagOp.CHUNK and record.offset not in self._split.unwanted:
             return checked_head(record, path=self._file.path).uncompressed_size
-        if record.op == Op.MESSAGE:
+        if record.op == BagOp.MESSAGE:
             what = "the length of a message"
             size = record.end - record.offset
             check_limit(size, MAX_CHUNK_UNCOMPRESSED, path=self._file.path, offset=record.offset, what=what)
             return max(size, min(self._window, self._split.end - record.offset))
         return 0
 
-    def _take(self, record: Record) -> int:
+    def _take(self, record: BagRecord) -> int:
         """Take a record in, or some of them, and return where the next one begins."""
         path = self._file.path
         after_chunk, self._behind_chunk = self._behind_chunk, False
-        if record.op == Op.CHUNK:
+        if record.op == BagOp.CHUNK:
             self._take_chunk(record)
-        elif record.op == Op.INDEX:
+        elif record.op == BagOp.INDEX:
             self._behind_chunk = after_chunk
             if after_chunk:
                 self._take_index(record)
-        elif record.op == Op.CONNECTION:
+        elif record.op == BagOp.CONNECTION:
             data = self._file.data_of(record, MAX_SCHEMA_BYTES)
             define_connection(self._registry, record, data, path=path, offset=record.offset)
-        elif record.op == Op.MESSAGE:
+        elif record.op == BagOp.MESSAGE:
             return self._take_window(record)
-        elif record.op != Op.CHUNK_INFO:  # of an index that the recorder wrote, and its header does not name yet
+        elif record.op != BagOp.CHUNK_INFO:  # of an index that the recorder wrote, and its header does not name yet
             raise damaged(f"there is a {record.name} record among the chunks", path=path, offset=record.offset)
         return record.end
 
-    def _take_chunk(self, record: Record) -> None:
+    def _take_chunk(self, record: BagRecord) -> None:
         head = chunk_head(record, path=self._file.path)
         self.tally.chunks[head.compression] += 1
         self.tally.uncompressed += head.uncompressed_size
@@ -424,11 +428,11 @@ class BagSection:
         else:
             data = self._file.view_of(record.data_at, head.size)
             decompress(head, data, out, path=self._file.path, offset=record.offset)
-        self._blocks.append(Block(self._used, self._used + len(out), record.offset, []))
+        self._blocks.append(BagBlock(self._used, self._used + len(out), record.offset, []))
         self._used += len(out)
         self._behind_chunk = True
 
-    def _check_is_finished(self, record: Record) -> None:
+    def _check_is_finished(self, record: BagRecord) -> None:
         """Raise where no record follows an empty chunk: a recorder fills in its sizes when it has written all of it."""
         try:
             self._file.record_at(record.end, self._split.end)
@@ -445,7 +449,7 @@ class BagSection:
     ) -> None:
         decompress(head, data, out, path=self._file.path, offset=offset)
 
-    def _take_index(self, record: Record) -> None:
+    def _take_index(self, record: BagRecord) -> None:
         """Keep the entries of an index record that belongs to the chunk before it."""
         block, path = self._blocks[-1], self._file.path
         id_ = connection_id(record, path=path)
@@ -455,13 +459,13 @@ class BagSection:
             return
         block.indexed.append((id_, bytes(self._file.view_of(record.data_at, record.size))))
 
-    def _take_window(self, record: Record) -> int:
+    def _take_window(self, record: BagRecord) -> int:
         """Take a stretch of records outside of chunks, beginning with a message: of a chunk that was not finished."""
         offset = record.offset
         size = max(record.end - offset, min(self._window, self._split.end - offset))
         out = self._arena[self._used : self._used + size]
         self._file.read_into(offset, out.data, what="a message")
-        block = Block(self._used, self._used + size, offset, None)
+        block = BagBlock(self._used, self._used + size, offset, None)
         end = walk(self._arena, block, self._registry, path=self._file.path).end
         smallest, largest = _WINDOWS
         self._window = min(4 * self._window, largest) if 2 * (end - self._used) > size else smallest
@@ -479,7 +483,7 @@ class BagSection:
             self.tally.messages += len(messages.offsets)
             yield MessageGroup(arena, messages)
 
-    def _messages(self, arena: Bytes, blocks: Sequence[Block]) -> MessageHeads:
+    def _messages(self, arena: Bytes, blocks: Sequence[BagBlock]) -> MessageHeads:
         """The messages of blocks, by their indexes where these are right, else by going from record to record."""
         if blocks and all(block.indexed for block in blocks):
             made = _by_index(arena, blocks, self._registry, self._file.path)
@@ -487,20 +491,20 @@ class BagSection:
                 return self._heads(made, blocks[0].offset)
         return joined([self._walked(arena, block) for block in blocks])
 
-    def _walked(self, arena: Bytes, block: Block) -> MessageHeads:
+    def _walked(self, arena: Bytes, block: BagBlock) -> MessageHeads:
         walked = walk(arena, block, self._registry, path=self._file.path)
         if walked.fault is not None:
             raise walked.fault
         return self._heads_at(arena, walked, block)
 
-    def _heads_at(self, arena: Bytes, walked: Walk, block: Block) -> MessageHeads:
+    def _heads_at(self, arena: Bytes, walked: Walk, block: BagBlock) -> MessageHeads:
         made = _messages_at(arena, np.array(walked.offsets, np.int64))
         if made is None:
             why = "the header of a message in a chunk lacks its connection or its time"
             raise damaged(why, path=self._file.path, offset=block.offset)
         return self._heads(made, block.offset)
 
-    def _heads(self, made: Messages, offset: int) -> MessageHeads:
+    def _heads(self, made: BagMessages, offset: int) -> MessageHeads:
         """The messages as the rest of the reader has them. Raises ``ReadError`` for those of no known connection."""
         known = self._registry.channels
         unknown = [id_ for id_ in np.unique(made.connections).tolist() if id_ > LAST_CONNECTION or id_ not in known]

@@ -27,7 +27,7 @@ _INDEX_HEAD: Final = HEAD.size + 6
 _INDEX_ENTRY: Final = 16
 
 
-class Piece(NamedTuple):
+class SplitPiece(NamedTuple):
     """A chunk: where it begins, and how many bytes it uncompresses to.
 
     ``messages`` is the number that the length of its message indexes tells, None where it has none. ``is_wanted``: it
@@ -143,10 +143,10 @@ class _IndexWalk:
         self._known = {a.offset for a in summary.attachments} | {m.offset for m in summary.metadata}
         self._looks_at_messages = looks_at_messages(summary, options)
         self._left = MAX_GAP_RECORDS
-        self._pieces: list[Piece] = []
+        self._pieces: list[SplitPiece] = []
         self._loose = False
 
-    def pieces(self) -> list[Piece]:
+    def pieces(self) -> list[SplitPiece]:
         """Return every chunk of the data section in file order, indexed or not. Only heads are read.
 
         Raises ``UnusableIndexError``, and ``ReadError`` when fewer chunks are there than the summary counts.
@@ -166,7 +166,7 @@ class _IndexWalk:
             raise damaged(why, path=self._file.path, offset=layout.data_end)
         return self._checked()
 
-    def _checked(self) -> list[Piece]:
+    def _checked(self) -> list[SplitPiece]:
         """The pieces; without their numbers of messages where these can't be compared with the summary's."""
         statistics, counts = self._summary.statistics, [piece.messages for piece in self._pieces]
         if self._loose:  # messages outside of chunks: nothing is left out for its time
@@ -183,7 +183,7 @@ class _IndexWalk:
         )
         if head.uncompressed_size == 0:
             messages = 0
-        self._pieces.append(Piece(offset, head.uncompressed_size, messages, is_wanted))
+        self._pieces.append(SplitPiece(offset, head.uncompressed_size, messages, is_wanted))
 
     def _walk_gap(self, at: int, end: int) -> None:
         """Walk the heads of the records between two indexed chunks, and add the chunks among them."""
@@ -303,7 +303,7 @@ def whole(
 
 
 def cut(
-    file: McapFile, layout: McapLayout, options: McapOptions, pieces: list[Piece], unwanted: frozenset[int]
+    file: McapFile, layout: McapLayout, options: McapOptions, pieces: list[SplitPiece], unwanted: frozenset[int]
 ) -> list[McapSplit]:
     """Runs of equal uncompressed size, as near as chunk borders allow."""
     decoders = file_decoders(options.decoders)
@@ -337,7 +337,7 @@ def cut(
     return splits
 
 
-def _runs(pieces: list[Piece]) -> list[list[Piece]]:
+def _runs(pieces: list[SplitPiece]) -> list[list[SplitPiece]]:
     """Neighbouring pieces of about ``SPLIT_BYTES`` together, without stretches of which nothing is wanted."""
     total = np.cumsum([piece.uncompressed if piece.is_wanted else 0 for piece in pieces])
     count = max(1, -(-int(total[-1]) // SPLIT_BYTES))
@@ -347,7 +347,7 @@ def _runs(pieces: list[Piece]) -> list[list[Piece]]:
     return [trimmed for run in runs if (trimmed := _trimmed(run))]
 
 
-def _trimmed(run: list[Piece]) -> list[Piece]:
+def _trimmed(run: list[SplitPiece]) -> list[SplitPiece]:
     wanted = [i for i, piece in enumerate(run) if piece.is_wanted]
     return run[wanted[0] : wanted[-1] + 1] if wanted else []
 

@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, NamedTuple, Protocol, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, NamedTuple, Self
 
 import numpy as np
 
@@ -34,8 +34,18 @@ from .decoders import DECODERS, McapOptions, choose, compile_decoder, file_decod
 from .file import McapFile, McapLayout, Summary, read_layout
 from .file_level import NO_FACTS, FileFacts, MessageIndex, MessageSurvey, facts_of
 from .plan import no_message, no_topic, plan_splits, says_all_channels, whole, why_nothing
-from .records import ChunkIndexEntry, Op, Registry, damaged
-from .section import McapSplit, MessageGroup, SectionReader, Tally, TimeRange, checked_range
+from .records import Op, Registry, damaged
+from .section import (
+    McapSplit,
+    MessageGroup,
+    MessageSection,
+    Rescue,
+    SectionIndex,
+    SectionReader,
+    Tally,
+    TimeRange,
+    checked_range,
+)
 
 if TYPE_CHECKING:
     from ...engine.chunk import TimeBounds
@@ -164,59 +174,6 @@ class _SplitReading:
         return ChannelOutput(channel, decoder, self._options, choice.lenses, stamp)
 
 
-class MessageSection(Protocol):
-    """Reads the records of one split. ``tally`` counts what was read so far."""
-
-    tally: Tally
-
-    def groups(self) -> Iterator[MessageGroup]:
-        """The messages of the split, in groups of about ``GROUP_BYTES``, in file order. Raises ``ReadError``."""
-        ...
-
-
-class Rescue(Protocol):
-    """The reading of a damaged file: its records in ``split``, and what its index tells, if it can be believed."""
-
-    @property
-    def split(self) -> McapSplit:
-        """All records of the file."""
-        ...
-
-    @property
-    def facts(self) -> FileFacts:
-        """What the index tells."""
-        ...
-
-    @property
-    def report(self) -> McapRecoveryReport:
-        """What was recovered and what was lost."""
-        ...
-
-    def section(self, file: Any, registry: Registry) -> MessageSection:
-        """A reader of the records, which fills the report."""
-        ...
-
-    def finish(self, file: Any, section: Any) -> None:
-        """Complete the report when all records were read."""
-        ...
-
-
-class _Index:
-    """The index of an open file; see :class:`MessageIndex`."""
-
-    def __init__(self, source: McapSource, file: McapFile) -> None:
-        self._source = source
-        self._file = file
-
-    def chunks(self) -> Sequence[ChunkIndexEntry]:
-        summary = self._source.layout(self._file).summary
-        return () if summary is None else summary.chunks
-
-    def messages(self, entry: ChunkIndexEntry, registry: Registry) -> Iterator[MessageGroup]:
-        split = McapSplit("", entry.length, entry.offset, entry.end, chunks=1)
-        return self._source.section(self._file, split, registry).groups()
-
-
 class _Shared(NamedTuple):
     """The part of the summary that every split needs: facts of the file, and the numbers of its chunks and messages."""
 
@@ -260,7 +217,7 @@ class McapSource(Source[McapSplit]):
 
     def narrowed(self, wanted: Callable[[str], bool]) -> Self:
         """The same file without the topics at whose entities nobody will look: their messages are not decoded."""
-        return self._narrower(self.options, wanted)
+        return self._with(self.options, wanted)
 
     def open(self, version: str | None = None, *, unwrap: bool = True) -> McapFile:
         """The file, opened; of this version, if given. ``unwrap``: one that is compressed as a whole is unpacked."""
@@ -339,15 +296,15 @@ class McapSource(Source[McapSplit]):
             options = replace(options, columns=request.columns)
         if bounds is not None and not bounds.is_open and bounds.timeline in (LOG_TIME, _SHORT_LOG_TIME):
             options = replace(options, times=_narrower(options, bounds))
-        return self._narrower(options, self._wanted)
+        return self._with(options, self._wanted)
 
-    def _narrower(self, options: McapOptions, wanted: Callable[[str], bool] | None) -> Self:
+    def _with(self, options: McapOptions, wanted: Callable[[str], bool] | None) -> Self:
         narrowed = type(self)(self.path, options)
         vars(narrowed).update(_shared=self._shared, _version=self._version, _wanted=wanted)
         return narrowed
 
     def _reading(self, file: McapFile, split: McapSplit, facts: FileFacts) -> _SplitReading:
-        return _SplitReading(file, split, facts, self.options, self._wants, _Index(self, file))
+        return _SplitReading(file, split, facts, self.options, self._wants, SectionIndex(self, file))
 
     def without_wanted(self, summary: Summary | None) -> frozenset[int]:
         """The places of the chunks without a message that is wanted, by the channels that the summary names."""
