@@ -142,7 +142,7 @@ class RecoveringSection(BagSection):
         return known
 
     def _beginning(self, window: bytes, begin: int, place: int, op: int) -> int | None:
-        """Where in the file the record begins whose ``op`` is at ``place`` of the window."""
+        """The byte of the file at which the record begins whose ``op`` is at ``place`` of the window."""
         for at in range(place - U32.size, max(place - _LONGEST_HEAD, -1), -1):
             size = U32.unpack_from(window, at)[0]
             if not place - at + 4 <= size <= _LONGEST_HEAD:
@@ -166,7 +166,7 @@ class RecoveringSection(BagSection):
         return names[record.op] in record.fields and (record.op == BagOp.CONNECTION or b"conn" in record.fields)
 
     def _broken_chunk(self, at: int) -> _Broken | None:
-        """What is left of the chunk at ``at``, if it is one: to the end of the file where that comes too early."""
+        """The rest of the chunk at ``at``, if it is one: to the end of the file where that comes too early."""
         end = self._split.end
         with suppress(ReadError):
             (size,) = U32.unpack(self._file.read_at(at, U32.size, what="a record"))

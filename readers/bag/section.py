@@ -79,7 +79,7 @@ class BagBlock(NamedTuple):
 
 
 class _Shape(NamedTuple):
-    """How the headers of messages are made: where two values stand in the first 46 bytes, and which bytes are fixed."""
+    """The shape of the headers of messages: where two values are in the first 46 bytes, and which bytes are fixed."""
 
     conn: int
     time: int
@@ -183,7 +183,7 @@ def _record_in(arena: Bytes, at: int, end: int, *, path: str, offset: int) -> Ba
 
 
 class Walk(NamedTuple):
-    """Where the messages of a block begin, where the walk ended, and what is wrong there, if anything is."""
+    """The beginnings of the messages of a block, the end of the walk, and the fault there, if there is one."""
 
     offsets: list[int]
     end: int

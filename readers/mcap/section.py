@@ -188,12 +188,12 @@ class Rescue(Protocol):
 
     @property
     def facts(self) -> FileFacts:
-        """What the index tells."""
+        """The facts that the index tells."""
         ...
 
     @property
     def report(self) -> McapRecoveryReport:
-        """What was recovered and what was lost."""
+        """The report of what was recovered and what was lost."""
         ...
 
     def section(self, file: Any, registry: Registry) -> MessageSection:
