@@ -3,8 +3,8 @@
 ``numbers``: 60,000 messages of IMUs, joints and odometry; all fields of all become Arrow columns of ours, and Python's
 objects of rosbags. ``images``: 400 images of 640 x 480, of which both keep the bytes.
 
-Ratios on two cores, busy: numbers 0.04 (plain), 0.05 (LZ4), 0.65 (bz2, nearly all of it decompression); images 3.6: rosbags
-gives views of the bytes that it read, where columns are copies.
+Ratios on two cores, busy: numbers 0.04 (plain), 0.05 (LZ4), 0.65 (bz2, nearly all of it decompression); images 3.6:
+rosbags gives views of the bytes that it read, where columns are copies.
 """
 
 from __future__ import annotations
