@@ -17,6 +17,9 @@ MIB: Final = 1024 * 1024
 MAX_CHUNK_UNCOMPRESSED: Final = 1024 * MIB
 """Largest uncompressed size of one MCAP chunk or RRD payload, in bytes."""
 
+MAX_BAG_HEADER: Final = MIB
+"""Largest header of a record of a bag, without its data, in bytes."""
+
 FREE_EXPANSION: Final = 256 * MIB
 """Compressed data may expand to this many bytes whatever its ratio."""
 

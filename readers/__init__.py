@@ -6,6 +6,7 @@ The names below are loaded when they are first used, so that a program that read
 from ..engine.lazy_names import lazy_names
 
 _HOMES = {
+    ".bag": "BagInfo BagReader",
     ".formats": (
         "FORMATS Format STORE all_options all_suffixes checked_options dataset_format detect_format format_of_name "
         "inspect is_rrd register rrd_suffix stem_of unregister"

@@ -1,4 +1,6 @@
 # Made of the table in __init__.py: python -m tests.run house stubs
+from .bag import BagInfo as BagInfo
+from .bag import BagReader as BagReader
 from .formats import FORMATS as FORMATS
 from .formats import Format as Format
 from .formats import STORE as STORE

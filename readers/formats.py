@@ -2,22 +2,26 @@
 
 A row has the names and first bytes of files, and the class over one file. The fields of that class are the options.
 The rows make the options of ``chunkmill convert`` and ``ingest``, of Spark's data sources and of :class:`Ingest`. They
-also say which files are searched for in folders, and what ``chunkmill inspect`` shows. :func:`register` adds a row.
+also say which files are searched for in folders, and what ``chunkmill inspect`` shows. :func:`register` adds a row, and
+so does each entry point of the group ``chunkmill.readers`` in an installed package.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Mapping
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from fnmatch import fnmatch
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path, PurePath, PurePosixPath
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from ..engine.errors import ReadError, SourceMissingError, UnsupportedError, UsageError
+from ..engine.errors import ReadError, ReadWarning, SourceMissingError, UnsupportedError, UsageError
 from ..engine.locations import Location, exists, located
+from .bag import BagRecording
 from .lerobot import LeRobotRecording
 from .mcap.reader import McapRecording
 from .parquet import ParquetRecording
@@ -29,6 +33,9 @@ if TYPE_CHECKING:
     from .inspection import FileReport
 
 _MAGIC_SIZE = 16
+ENTRY_POINTS = "chunkmill.readers"
+"""The group of entry points by which packages add formats; each names a :class:`Format`."""
+
 _OURS = "chunkmill"
 
 
@@ -84,8 +91,27 @@ class Format:
 
 _rows: dict[str, Format] = {}
 _of_suffix: dict[str, Format] = {}
+_installed: set[EntryPoint] = set()
 
-FORMATS: Mapping[str, Format] = MappingProxyType(_rows)
+
+class _Formats(Mapping[str, Format]):
+    """The rows, with those of installed packages."""
+
+    def __getitem__(self, name: str) -> Format:
+        return self._all()[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._all())
+
+    def __len__(self) -> int:
+        return len(self._all())
+
+    def _all(self) -> Mapping[str, Format]:
+        _load_installed()
+        return _rows
+
+
+FORMATS: Mapping[str, Format] = _Formats()
 """All formats, by their names; :func:`register` adds to them."""
 
 
@@ -95,13 +121,46 @@ def register(row: Format) -> None:
     Its class is sent to Spark's workers with its code. Call this when a program starts: running Spark sessions and
     tasks do not see new formats. Raises ``UsageError`` if the name, a suffix or an option belongs to another format.
     """
-    for other in _rows.values():
+    if FORMATS.get(row.name) is row:  # by its entry point
+        return
+    for other in FORMATS.values():
         _check_apart(row, other)
     if row.file.__module__.partition(".")[0] != _OURS and row.file.__module__ in sys.modules:
         from ..engine.execution import send_by_value  # the help of the command line needs none of it
 
         send_by_value(sys.modules[row.file.__module__])
     _add(row)
+
+
+def _load_installed() -> None:
+    """Add the formats of installed packages. One that cannot be added is left out with a ``ReadWarning``.
+
+    This happens when the registry is first looked at, not when it is imported: a package's own module imports it.
+    """
+    for point in _entry_points():
+        if point in _installed:
+            continue
+        _installed.add(point)
+        package = point.dist.name if point.dist is not None else point.value
+        try:
+            row = point.load()
+            if not isinstance(row, Format):
+                raise UsageError(f"{point.value} is no chunkmill.readers.Format")
+            if _rows.get(row.name) is row:  # its module registers it, too
+                continue
+            for other in _rows.values():
+                _check_apart(row, other)
+        except Exception as error:  # noqa: BLE001 (whatever a foreign module does, the others are read)
+            why = f"{type(error).__name__}: {error}"
+            text = f"the format {point.name!r} of the package {package} is left out: {why}"
+            warnings.warn(text, ReadWarning, stacklevel=4)
+        else:
+            _add(row)
+
+
+@cache
+def _entry_points() -> tuple[EntryPoint, ...]:
+    return tuple(sorted(entry_points(group=ENTRY_POINTS)))
 
 
 def unregister(name: str) -> None:
@@ -137,12 +196,13 @@ def _check_apart(row: Format, other: Format) -> None:
 
 def all_suffixes() -> tuple[str, ...]:
     """The suffixes of all formats, sorted: what folders are searched for."""
+    _load_installed()
     return tuple(sorted(_of_suffix))
 
 
 def all_options() -> list[Option]:
     """The options of all formats; one that several have comes once."""
-    return list({o.name: o for row in _rows.values() for o in row.options}.values())
+    return list({o.name: o for row in FORMATS.values() for o in row.options}.values())
 
 
 def checked_options(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -165,6 +225,7 @@ def checked_options(given: Mapping[str, Any]) -> dict[str, Any]:
 
 def suffix_of(name: str) -> str:
     """Return the suffix of a recording's file name, as it is written there, or "" for any other name."""
+    _load_installed()
     lower = name.lower()
     size = max((len(suffix) for suffix in _of_suffix if lower.endswith(suffix)), default=0)
     return name[len(name) - size :]
@@ -197,7 +258,7 @@ def stem_of(name: str) -> str:
 
 def dataset_format(folder: Location) -> Format | None:
     """The format of a folder that is one input; None for a folder of files."""
-    return next((row for row in _rows.values() if row.is_dataset(folder)), None)
+    return next((row for row in FORMATS.values() if row.is_dataset(folder)), None)
 
 
 def detect_format(path: Location) -> Format:
@@ -224,15 +285,15 @@ def detect_format(path: Location) -> Format:
     if named_format is not None:
         return named_format
     magic = _first_bytes(path)
-    for row in _rows.values():
+    for row in FORMATS.values():
         if row.magic and magic.startswith(row.magic):
             return row
-    files = [row.title for row in _rows.values() if row.marker is None]
+    files = [row.title for row in FORMATS.values() if row.marker is None]
     raise UnsupportedError(
         f"this is neither {' nor '.join(files)}",
         path=str(path),
         offset=0,
-        hint=f"chunkmill reads these {len(files)} formats.",
+        hint=f"chunkmill reads these {len(files)} formats; a package with an entry point {ENTRY_POINTS!r} adds others.",
     )
 
 
@@ -272,5 +333,6 @@ for _row in (
     Format("parquet", "a Parquet file", ParquetRecording, (".parquet", ".parq", ".pq"), (b"PAR1", b"PARE")),
     Format("lerobot", "a LeRobot dataset", LeRobotRecording, marker="meta/info.json"),
     STORE,
+    Format("bag", "a ROS 1 bag", BagRecording, (".bag", ".bag.active"), (b"#ROSBAG", b"#ROSRECORD", b"#ROSLOG")),
 ):
     _add(_row)

@@ -108,7 +108,7 @@ def recover_option() -> Any:
     """The option of formats of which a cut or damaged file can be recovered."""
     return option(
         False,
-        "Read what is left of a cut or damaged MCAP or RRD, and report what was lost.",
+        "Read what is left of a cut or damaged MCAP, bag or RRD, and report what was lost.",
         flag="--recover",
         switch=True,
     )

@@ -313,9 +313,10 @@ class _Within:
 
 
 def _read_within(row: Format, options: SourceOptions) -> dict[str, int]:
-    """Return the range of log times to read an MCAP in, if it is equivalent: other chunks stay unread."""
+    """Return the range of log times to read an MCAP or a bag in, if it is equivalent: other chunks stay unread."""
     bounds = options.bounds
-    if row.name != "mcap" or bounds is None or timeline_called(bounds.timeline, [_LOG_TIME]) is None:
+    has_range = any(o.name == "start_time_ns" for o in row.options)
+    if not has_range or bounds is None or timeline_called(bounds.timeline, [_LOG_TIME]) is None:
         return {}
     if options.reading.keys() & {"timestamp_offset_ns", "timeline_type"}:
         return {}

@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import IO, BinaryIO, Final, NamedTuple, NoReturn, Self, cast
+from typing import IO, BinaryIO, ClassVar, Final, NamedTuple, NoReturn, Self, cast
 
 import lz4.frame
 import zstandard
@@ -102,6 +102,8 @@ class McapFile:
     its size as stored.
     """
 
+    kind: ClassVar[str] = "MCAP"
+
     def __init__(self, path: str, version: str | None = None, *, unwrap: bool = True) -> None:
         self.path = path
         self._open(path, version)
@@ -123,7 +125,7 @@ class McapFile:
             status = os.fstat(self._file.fileno())
             self.size = status.st_size
         except FileNotFoundError as error:
-            raise SourceMissingError("MCAP file not found", path=path) from error
+            raise SourceMissingError(f"{self.kind} file not found", path=path) from error
         except OSError as error:
             raise ReadError(f"the file cannot be opened: {error.strerror or error}", path=path) from error
         if not stat.S_ISREG(status.st_mode):
@@ -429,7 +431,7 @@ def _raise_foreign(path: str, begin: bytes) -> NoReturn:
     if begin.startswith(b"\x28\xb5\x2f\xfd"):
         hint = "It is compressed with zstd twice as a whole; decompress it once (zstd -d)."
     elif begin.startswith(b"#ROSBAG"):
-        hint = "It is a ROS 1 bag; convert it to MCAP first (mcap convert)."
+        hint = "It is a ROS 1 bag: name it .bag, or open it with BagReader."
     elif begin.startswith(b"\x89MCAP0\n"):
         hint = "Its line ends were converted on the way, which damages binary files; copy it again in binary mode."
     raise ReadError("the file does not begin with the magic bytes of MCAP", path=path, offset=0, hint=hint)

@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Final, NamedTuple
+from typing import ClassVar, Final, NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -24,6 +24,7 @@ from .records import (
     HEAD,
     Bytes,
     Channel,
+    ChunkIndexEntry,
     McapSchema,
     MessageHeads,
     Op,
@@ -135,6 +136,18 @@ PAIRS: Final = pa.list_(
 """Rerun's ``KeyValuePairs``."""
 
 
+class MessageIndex(Protocol):
+    """The chunks of a file's index, and the messages in each of them."""
+
+    def chunks(self) -> Sequence[ChunkIndexEntry]:
+        """The chunks, in file order; none without an index. Raises ``ReadError``."""
+        ...
+
+    def messages(self, entry: ChunkIndexEntry, registry: Registry) -> Iterator[tuple[Bytes, MessageHeads]]:
+        """The messages of a chunk, in file order, with the memory that holds them. Raises ``ReadError``."""
+        ...
+
+
 class FileDecoder(ABC):
     """Makes the chunks about a file as a whole. Each split with such chunks has a decoder of its own.
 
@@ -165,7 +178,7 @@ class FileDecoder(ABC):
     def add(self, arena: Bytes, messages: MessageHeads) -> None:  # noqa: B027 (most look at none)
         """Look at the next messages, in the order of the file."""
 
-    def look_up(self, file: McapFile) -> None:  # noqa: B027 (most look at none)
+    def look_up(self, index: MessageIndex) -> None:  # noqa: B027 (most look at none)
         """Find messages by the index, where those of the file are read in several splits."""
 
     @abstractmethod

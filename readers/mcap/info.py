@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import ClassVar, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -39,7 +39,7 @@ class ChannelTiming(NamedTuple):
     gap_start: int | None
 
 
-class _TimeCollector:
+class TimeCollector:
     """Collects the times of messages by channel, up to ``MAX_INDEXED_TIMES``; beyond that nothing is known."""
 
     def __init__(self) -> None:
@@ -75,9 +75,9 @@ class _TimeCollector:
         return timings
 
 
-def _indexed_times(file: McapFile, entries: Sequence[ChunkIndexEntry]) -> _TimeCollector:
+def _indexed_times(file: McapFile, entries: Sequence[ChunkIndexEntry]) -> TimeCollector:
     """Return the times in the MessageIndex records behind these chunks. Reads nothing else of the file."""
-    collector = _TimeCollector()
+    collector = TimeCollector()
     if sum(entry.index_length for entry in entries) // 16 > MAX_INDEXED_TIMES:
         return collector
     file.peek((entry.end, entry.index_length) for entry in entries)
@@ -160,6 +160,8 @@ class McapInfo:
     metadata: int
     scanned: bool
 
+    kind: ClassVar[str] = "MCAP"
+
     @property
     def compression_ratio(self) -> float | None:
         """Uncompressed over compressed bytes of the chunks."""
@@ -167,10 +169,11 @@ class McapInfo:
 
     def __repr__(self) -> str:
         messages = "" if self.messages is None else f", {counted(self.messages, 'message')}"
-        return f"McapInfo({self.path}: {size(self.bytes)}, {counted(len(self.channels), 'channel')}{messages})"
+        channels = counted(len(self.channels), "channel")
+        return f"{type(self).__name__}({self.path}: {size(self.bytes)}, {channels}{messages})"
 
     def _repr_html_(self) -> str:
-        return self.panel(f"MCAP {self.path}")
+        return self.panel(f"{self.kind} {self.path}")
 
     def panel(self, title: str) -> str:
         """The panel that a notebook shows, under this title."""
@@ -227,7 +230,9 @@ def describe_file(file: McapFile, *, timing: bool = False) -> McapInfo:
         bytes=file.stored_size,
         profile=layout.profile,
         library=layout.library,
-        channels=_channels({c.id: c for c in summary.channels}, {s.id: s for s in summary.schemas}, counts, timings),
+        channels=described_channels(
+            {c.id: c for c in summary.channels}, {s.id: s for s in summary.schemas}, counts, timings
+        ),
         messages=statistics.message_count if statistics is not None else None,
         start_time=start_time,
         end_time=end_time,
@@ -266,7 +271,7 @@ def _scan(file: McapFile, layout: McapLayout, *, timing: bool) -> McapInfo:
     """Read the file from front to end, decode nothing."""
     summary = layout.summary
     registry = Registry(file.path, *(summary[:2] if summary is not None else ()))
-    survey, collector = MessageSurvey(), _TimeCollector()
+    survey, collector = MessageSurvey(), TimeCollector()
     reader = SectionReader(file, whole(file, layout, McapOptions()), registry)
     for group in reader.groups():
         survey.add(group.messages)
@@ -278,7 +283,9 @@ def _scan(file: McapFile, layout: McapLayout, *, timing: bool) -> McapInfo:
         bytes=file.stored_size,
         profile=layout.profile,
         library=layout.library,
-        channels=_channels(registry.channels, registry.schemas, survey.counts, collector.timings(survey.counts)),
+        channels=described_channels(
+            registry.channels, registry.schemas, survey.counts, collector.timings(survey.counts)
+        ),
         messages=tally.messages,
         start_time=survey.start_time,
         end_time=survey.end_time,
@@ -292,12 +299,14 @@ def _scan(file: McapFile, layout: McapLayout, *, timing: bool) -> McapInfo:
     )
 
 
-def _channels(
+def described_channels(
     channels: Mapping[int, Channel],
     schemas: Mapping[int, McapSchema],
     counts: Mapping[int, int] | None,
     timings: Mapping[int, ChannelTiming],
 ) -> tuple[ChannelInfo, ...]:
+    """The channels with their schemas, and their counts and timings where these are known."""
+
     def described(channel: Channel) -> ChannelInfo:
         schema = schemas.get(channel.schema_id)
         name, encoding = (None, None) if schema is None else (schema.name, schema.encoding)

@@ -27,7 +27,7 @@ _INDEX_HEAD: Final = HEAD.size + 6
 _INDEX_ENTRY: Final = 16
 
 
-class _Piece(NamedTuple):
+class SplitPiece(NamedTuple):
     """A chunk: where it begins, and how many bytes it uncompresses to.
 
     ``messages`` is their number by the length of its message indexes, None without these. ``is_wanted``: it may hold
@@ -69,8 +69,13 @@ def says_all_channels(summary: Summary) -> bool:
     return summary.statistics is not None
 
 
-def why_nothing(file: McapFile, layout: McapLayout, options: McapOptions) -> ReadWarning | None:
-    """Return why the options choose no message of a file with messages, or None if its summary does not prove that."""
+def why_nothing(
+    file: McapFile, layout: McapLayout, options: McapOptions, *, zero_is_told: bool = False
+) -> ReadWarning | None:
+    """Return why the options choose no message of a file with messages, or None if its summary does not prove that.
+
+    With ``zero_is_told``, the times of chunks cover messages at log time 0, which writers of MCAP may leave out.
+    """
     summary = layout.summary
     if summary is None or not says_all_channels(summary) or summary.statistics is None:
         return None
@@ -79,7 +84,7 @@ def why_nothing(file: McapFile, layout: McapLayout, options: McapOptions) -> Rea
     topics = sorted({channel.topic for channel in summary.channels})
     if not any(map(options.selects, topics)):
         return UnmatchedWarning(f"{file.path}: {no_topic(options, topics)}")
-    if options.times is None or _holds_some(file, layout, summary, options.times):
+    if options.times is None or _holds_some(file, layout, summary, options.times, zero_is_told):
         return None
     first, last = summary.statistics.message_start_time, summary.statistics.message_end_time
     why = f"{no_message(options.times)}, and the log times of the file are {first:,} to {last:,}"
@@ -100,7 +105,7 @@ def no_message(times: TimeRange) -> str:
     return f"no message is from {times.start:,} ns" + (f" to before {times.end:,} ns" if times.end < 2**64 else " on")
 
 
-def _holds_some(file: McapFile, layout: McapLayout, summary: Summary, times: TimeRange) -> bool:
+def _holds_some(file: McapFile, layout: McapLayout, summary: Summary, times: TimeRange, zero_is_told: bool) -> bool:
     """Return whether there may be messages of a range, by the times of the file and its chunks."""
     statistics = summary.statistics
     assert statistics is not None
@@ -111,7 +116,11 @@ def _holds_some(file: McapFile, layout: McapLayout, summary: Summary, times: Tim
         return True
     return any(
         (entry.start_time < times.end and entry.end_time >= times.start)
-        or (times.has_zero and any(times.holds(t).any() for t in times_behind(file, entry.end, layout.data_end)))
+        or (
+            times.has_zero
+            and not zero_is_told
+            and any(times.holds(t).any() for t in times_behind(file, entry.end, layout.data_end))
+        )
         for entry in summary.chunks
     )
 
@@ -134,10 +143,10 @@ class _IndexWalk:
         self._known = {a.offset for a in summary.attachments} | {m.offset for m in summary.metadata}
         self._looks_at_messages = looks_at_messages(summary, options)
         self._left = MAX_GAP_RECORDS
-        self._pieces: list[_Piece] = []
+        self._pieces: list[SplitPiece] = []
         self._loose = False
 
-    def pieces(self) -> list[_Piece]:
+    def pieces(self) -> list[SplitPiece]:
         """Return every chunk of the data section in file order, indexed or not. Only heads are read.
 
         Raises ``UnusableIndexError``, and ``ReadError`` when fewer chunks are there than the summary counts.
@@ -157,7 +166,7 @@ class _IndexWalk:
             raise damaged(why, path=self._file.path, offset=layout.data_end)
         return self._checked()
 
-    def _checked(self) -> list[_Piece]:
+    def _checked(self) -> list[SplitPiece]:
         """The pieces; without their numbers of messages where these can't be compared with the summary's."""
         statistics, counts = self._summary.statistics, [piece.messages for piece in self._pieces]
         if self._loose:  # messages outside of chunks: nothing is left out for its time
@@ -174,7 +183,7 @@ class _IndexWalk:
         )
         if head.uncompressed_size == 0:
             messages = 0
-        self._pieces.append(_Piece(offset, head.uncompressed_size, messages, is_wanted))
+        self._pieces.append(SplitPiece(offset, head.uncompressed_size, messages, is_wanted))
 
     def _walk_gap(self, at: int, end: int) -> None:
         """Walk the heads of the records between two indexed chunks, and add the chunks among them."""
@@ -264,7 +273,7 @@ def plan_splits(
         _check_channels(summary)
     except _UnusableIndexError:
         return [whole(file, layout, options, unwanted)]
-    return _cut(file, layout, options, pieces, unwanted)
+    return cut(file, layout, options, pieces, unwanted)
 
 
 def whole(
@@ -293,8 +302,8 @@ def whole(
     return replace(split, end=split.start, check_data_crc=False, is_whole=False)
 
 
-def _cut(
-    file: McapFile, layout: McapLayout, options: McapOptions, pieces: list[_Piece], unwanted: frozenset[int]
+def cut(
+    file: McapFile, layout: McapLayout, options: McapOptions, pieces: list[SplitPiece], unwanted: frozenset[int]
 ) -> list[McapSplit]:
     """Runs of equal uncompressed size, as near as chunk borders allow."""
     decoders = file_decoders(options.decoders)
@@ -328,7 +337,7 @@ def _cut(
     return splits
 
 
-def _runs(pieces: list[_Piece]) -> list[list[_Piece]]:
+def _runs(pieces: list[SplitPiece]) -> list[list[SplitPiece]]:
     """Neighbouring pieces of about ``SPLIT_BYTES`` together, without stretches of which nothing is wanted."""
     total = np.cumsum([piece.uncompressed if piece.is_wanted else 0 for piece in pieces])
     count = max(1, -(-int(total[-1]) // SPLIT_BYTES))
@@ -338,7 +347,7 @@ def _runs(pieces: list[_Piece]) -> list[list[_Piece]]:
     return [trimmed for run in runs if (trimmed := _trimmed(run))]
 
 
-def _trimmed(run: list[_Piece]) -> list[_Piece]:
+def _trimmed(run: list[SplitPiece]) -> list[SplitPiece]:
     wanted = [i for i, piece in enumerate(run) if piece.is_wanted]
     return run[wanted[0] : wanted[-1] + 1] if wanted else []
 

@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, NamedTuple, Self
 
 import numpy as np
 
@@ -44,10 +44,20 @@ from .decoders import (
     stamp_in,
 )
 from .file import McapFile, McapLayout, Summary, read_layout
-from .file_level import NO_FACTS, FileFacts, MessageSurvey, facts_of
+from .file_level import NO_FACTS, FileFacts, MessageIndex, MessageSurvey, facts_of
 from .plan import no_message, no_topic, plan_splits, says_all_channels, whole, why_nothing
 from .records import Op, Registry, damaged
-from .section import McapSplit, MessageGroup, SectionReader, Tally, TimeRange, checked_range
+from .section import (
+    McapSplit,
+    MessageGroup,
+    MessageSection,
+    Rescue,
+    SectionIndex,
+    SectionReader,
+    Tally,
+    TimeRange,
+    checked_range,
+)
 
 if TYPE_CHECKING:
     from ...engine.chunk import TimeBounds
@@ -69,7 +79,8 @@ _LATEST: Final = 2**63 - 1
 class _SplitReading:
     """Reads one split once, in three steps: :meth:`before`, :meth:`messages`, :meth:`after`.
 
-    ``facts`` are those of the summary, ``wants`` is true for the entities in use.
+    ``facts`` are those of the summary, ``wants`` is true for the entities in use. ``index`` finds messages of other
+    splits.
     """
 
     def __init__(
@@ -79,7 +90,9 @@ class _SplitReading:
         facts: FileFacts,
         options: McapOptions,
         wants: Callable[[str], bool],
+        index: MessageIndex,
     ) -> None:
+        self._index = index
         self._file = file
         self._split = split
         self._facts = facts
@@ -96,7 +109,7 @@ class _SplitReading:
         """Yield the chunks about the file that are made from its summary."""
         yield from self._file_level(self._split.before, self._facts)
 
-    def messages(self, section: SectionReader) -> Iterator[Chunk]:
+    def messages(self, section: MessageSection) -> Iterator[Chunk]:
         """The messages that ``section`` finds."""
         split, times = self._split, self._options.times
         late = [self._decoders[name] for name in split.after]
@@ -114,7 +127,7 @@ class _SplitReading:
                 yield from self._messages(group)
             del group  # so that its arena can be taken for the next one
 
-    def after(self, section: SectionReader) -> Iterator[Chunk]:
+    def after(self, section: MessageSection) -> Iterator[Chunk]:
         """Yield the chunks about the file made by reading ``section``, and robots. Warns of undecodable messages."""
         outputs = [output for output in self._outputs.values() if output is not None]
         for output in outputs:
@@ -144,7 +157,7 @@ class _SplitReading:
         for decoder in (self._decoders[name] for name in names):
             if decoder.entity is None or self._wants(decoder.entity):
                 if not self._split.is_whole:
-                    decoder.look_up(self._file)
+                    decoder.look_up(self._index)
                 chunks = decoder.chunks(self._file, facts)
                 yield from (chunk for chunk in chunks if self._wants(chunk.entity_path))
 
@@ -188,7 +201,12 @@ class McapSource(Source[McapSplit]):
     the summary; messages by split, within it by groups of MCAP chunks of about 32 MiB, within these by channel id, then
     by log time; chunks of the file level made by reading the whole file; robots. The same for every run over the same
     bytes. ``nothing`` is the reason why the options choose no message, if the summary proved it for the splits.
+
+    The source of another container of channels with messages is a class derived from this. It overrides the methods
+    from :meth:`open` to :meth:`rescue`, which open, divide and read a file.
     """
+
+    reader: ClassVar[str] = "McapReader"
 
     def __init__(self, path: str, options: McapOptions | None = None) -> None:
         self.path = path
@@ -199,21 +217,51 @@ class McapSource(Source[McapSplit]):
         self.nothing: ReadWarning | None = None
 
     def __repr__(self) -> str:
-        return f"McapSource({self.path!r})"
+        return f"{type(self).__name__}({self.path!r})"
 
     def describe(self) -> str:
         """``McapReader(drive.mcap)``."""
-        return f"McapReader({self.path})"
+        return f"{self.reader}({self.path})"
 
     def paths(self) -> Sequence[str]:
         """The file that is read."""
         return [self.path]
 
-    def narrowed(self, wanted: Callable[[str], bool]) -> McapSource:
+    def narrowed(self, wanted: Callable[[str], bool]) -> Self:
         """The same file without the topics at whose entities nobody will look: their messages are not decoded."""
-        narrowed = McapSource(self.path, self.options)
-        narrowed._shared, narrowed._version, narrowed._wanted = self._shared, self._version, wanted
-        return narrowed
+        return self._with(self.options, wanted)
+
+    def open(self, version: str | None = None, *, unwrap: bool = True) -> McapFile:
+        """The file, opened; of this version, if given. ``unwrap``: one that is compressed as a whole is unpacked."""
+        return McapFile(self.path, version, unwrap=unwrap)
+
+    def layout(self, file: Any) -> McapLayout:
+        """The parts of the file, and its index. Raises ``ReadError`` where it is cut or damaged."""
+        return read_layout(file)
+
+    def plan(self, file: Any, layout: McapLayout, unwanted: frozenset[int]) -> list[McapSplit]:
+        """The parts that tasks read."""
+        return plan_splits(file, layout, self.options, unwanted)
+
+    def section(self, file: Any, split: McapSplit, registry: Registry, *, threads: int = 1) -> MessageSection:
+        """A reader of the records of a split."""
+        wanted = [d.name for d in file_decoders(self.options.decoders) if d.entity and self._wants(d.entity)]
+        checks = not reads_records(Op.ATTACHMENT, wanted)
+        return SectionReader(file, split, registry, check_attachments=checks, threads=threads)
+
+    def why_nothing(self, file: Any, layout: McapLayout) -> ReadWarning | None:
+        """Say why the options choose no message of the file; None where the index does not prove that."""
+        return why_nothing(file, layout, self.options)
+
+    def unwanted(self, summary: Summary | None) -> frozenset[int]:
+        """The places of the chunks that a frame needs nothing of, by the summary."""
+        return self.without_wanted(summary) if self.options.values else frozenset()
+
+    def rescue(self, file: Any) -> Rescue:
+        """The reading of a damaged file."""
+        from .recovery import plan_salvage
+
+        return plan_salvage(file, self.options)
 
     def splits(self) -> Sequence[McapSplit]:
         """Runs of MCAP chunks of about 64 MiB uncompressed.
@@ -221,32 +269,30 @@ class McapSource(Source[McapSplit]):
         One for a file without a usable index, for one that is compressed as a whole, and when a damaged file is to be
         recovered.
         """
-        with McapFile(self.path, unwrap=False) as file:
+        with self.open(unwrap=False) as file:
             self._version = file.version
             if self.options.recover or file.is_wrapped:
                 return [McapSplit(PurePath(self.path).name, file.size, 0, 0, is_planned=False)]
-            layout = read_layout(file)
+            layout = self.layout(file)
             self._shared = _share(layout)
-            self.nothing = why_nothing(file, layout, self.options)
-            return plan_splits(file, layout, self.options, self._unwanted(layout.summary))
+            self.nothing = self.why_nothing(file, layout)
+            return self.plan(file, layout, self.unwanted(layout.summary))
 
     def read(self, split: McapSplit) -> Iterator[Chunk]:
         """The chunks of one split. Warns (``ReadWarning``) of what could not be decoded and comes out raw."""
-        with McapFile(self.path, self._version) as file:
+        with self.open(self._version) as file:
             if self.options.recover:
                 yield from self._recovered(file)
                 return
             shared = self._shared
             if shared is None or not split.is_planned:
-                layout = read_layout(file)
+                layout = self.layout(file)
                 shared = _share(layout)
-                unwanted = self._unwanted(layout.summary)
+                unwanted = self.unwanted(layout.summary)
                 split = split if split.is_planned else whole(file, layout, self.options, unwanted)
             file.expect(split.start, split.end)
-            reading = _SplitReading(file, split, shared.facts, self.options, self._wants)
-            wanted = [d.name for d in file_decoders(self.options.decoders) if d.entity and self._wants(d.entity)]
-            checks = not reads_records(Op.ATTACHMENT, wanted)
-            section = SectionReader(file, split, reading.registry, check_attachments=checks, threads=_threads(split))
+            reading = self._reading(file, split, shared.facts)
+            section = self.section(file, split, reading.registry, threads=_threads(split))
             yield from reading.before()
             yield from reading.messages(section)
             if split.is_whole:
@@ -255,20 +301,26 @@ class McapSource(Source[McapSplit]):
             if split.is_whole and self.nothing is None and not self.options.values:
                 reading.warn_of_nothing(section.tally)
 
-    def projected(self, request: FrameRequest) -> McapSource:
+    def projected(self, request: FrameRequest) -> Self:
         """The same file for a frame: fields that no column needs, and messages outside of its times, are left out."""
         options, bounds = self.options, request.bounds
         if options.values and request.columns is not None:
             options = replace(options, columns=request.columns)
         if bounds is not None and not bounds.is_open and bounds.timeline in (LOG_TIME, _SHORT_LOG_TIME):
             options = replace(options, times=_narrower(options, bounds))
-        narrowed = McapSource(self.path, options)
-        narrowed._shared, narrowed._version, narrowed._wanted = self._shared, self._version, self._wanted
+        return self._with(options, self._wanted)
+
+    def _with(self, options: McapOptions, wanted: Callable[[str], bool] | None) -> Self:
+        narrowed = type(self)(self.path, options)
+        vars(narrowed).update(_shared=self._shared, _version=self._version, _wanted=wanted)
         return narrowed
 
-    def _unwanted(self, summary: Summary | None) -> frozenset[int]:
-        """The places of the chunks that a frame needs nothing of, by the summary."""
-        if not self.options.values or summary is None or not says_all_channels(summary):
+    def _reading(self, file: McapFile, split: McapSplit, facts: FileFacts) -> _SplitReading:
+        return _SplitReading(file, split, facts, self.options, self._wants, SectionIndex(self, file))
+
+    def without_wanted(self, summary: Summary | None) -> frozenset[int]:
+        """The places of the chunks without a message that is wanted, by the channels that the summary names."""
+        if summary is None or not says_all_channels(summary):
             return frozenset()
         registry = Registry(self.path, summary.channels, summary.schemas)
         wanted = {
@@ -284,8 +336,8 @@ class McapSource(Source[McapSplit]):
         """The columns of the messages, by the summary; None where it does not say all, or lenses make others."""
         if self.options.recover or not self.options.values:
             return None
-        with McapFile(self.path) as file:
-            summary = read_layout(file).summary
+        with self.open() as file:
+            summary = self.layout(file).summary
         if summary is None or not says_all_channels(summary):
             return None
         registry = Registry(self.path, summary.channels, summary.schemas)
@@ -312,8 +364,8 @@ class McapSource(Source[McapSplit]):
         """The entities of all messages and of the file, by the summary; None where it does not say all."""
         if self.options.recover:
             return None
-        with McapFile(self.path, unwrap=False) as file:
-            summary = None if file.is_wrapped else read_layout(file).summary
+        with self.open(unwrap=False) as file:
+            summary = None if file.is_wrapped else self.layout(file).summary
         if summary is None or not says_all_channels(summary):
             return None
         registry = Registry(self.path, summary.channels, summary.schemas)
@@ -334,24 +386,30 @@ class McapSource(Source[McapSplit]):
 
         With ``timing``, rates and gaps of the channels are added, and the message indexes are read for them.
         """
+        with self.open() as file:
+            return self.describe_file(file, timing=timing)
+
+    def describe_file(self, file: Any, *, timing: bool) -> McapInfo:
+        """Describe the open file; see :meth:`info`."""
         from .info import describe_file
 
-        with McapFile(self.path) as file:
-            return describe_file(file, timing=timing)
+        return describe_file(file, timing=timing)
 
     def recovery_report(self) -> McapRecoveryReport:
         """Report the recoverable and the lost parts of the file; reads all of it, and decodes nothing."""
-        from .recovery import recovery_report
-
-        with McapFile(self.path) as file:
-            return recovery_report(file, self.options)
+        with self.open() as file:
+            salvage = self.rescue(file)
+            registry = Registry(self.path, salvage.facts.channels.values(), salvage.facts.schemas.values())
+            section = salvage.section(file, registry)
+            for _ in section.groups():
+                pass
+            salvage.finish(file, section)
+            return salvage.report
 
     def _recovered(self, file: McapFile) -> Iterator[Chunk]:
-        from .recovery import plan_salvage
-
-        salvage = plan_salvage(file, self.options)
+        salvage = self.rescue(file)
         file.expect(salvage.split.start, salvage.split.end)
-        reading = _SplitReading(file, salvage.split, salvage.facts, self.options, self._wants)
+        reading = self._reading(file, salvage.split, salvage.facts)
         section = salvage.section(file, reading.registry)
         yield from reading.before()
         yield from reading.messages(section)
@@ -390,7 +448,7 @@ def _share(layout: McapLayout) -> _Shared:
     return _Shared(facts_of(summary), max(chunks, statistics.chunk_count), statistics.message_count)
 
 
-def _check_counts(reader: SectionReader, shared: _Shared, split: McapSplit, path: str) -> None:
+def _check_counts(reader: MessageSection, shared: _Shared, split: McapSplit, path: str) -> None:
     """Compare the chunks and messages of the whole file with the counts of its summary."""
     tally = reader.tally
     for what, count, declared in (
@@ -448,6 +506,10 @@ class McapReader(FrameReader):
     """
 
     frame_index = _SHORT_LOG_TIME
+    source_type: ClassVar[type[McapSource]] = McapSource
+    """The class of :meth:`source`."""
+
+    _kind: ClassVar[str] = "MCAP"
 
     def __init__(
         self,
@@ -474,7 +536,7 @@ class McapReader(FrameReader):
             recover,
         )
         if not exists(self._path):
-            raise SourceMissingError("MCAP file not found", path=str(self._path))
+            raise SourceMissingError(f"{self._kind} file not found", path=str(self._path))
 
     @property
     def path(self) -> Location:
@@ -482,18 +544,17 @@ class McapReader(FrameReader):
         return self._path
 
     def __repr__(self) -> str:
-        return f"McapReader({self._path})"
+        return f"{type(self).__name__}({self._path})"
 
     def _repr_html_(self) -> str:
         return panel_or_error(repr(self), self._panel)
 
     def _panel(self) -> str:
-        from .info import describe_file
-
-        with McapFile(str(located(self._path))) as file:
-            if read_layout(file).summary is None and file.stored_size > SPLIT_BYTES:
+        source = self.source()
+        with source.open() as file:
+            if source.layout(file).summary is None and file.stored_size > SPLIT_BYTES:
                 return panel(repr(self), [size(file.stored_size), "without a summary: info() reads the whole file"])
-            return describe_file(file, timing=True).panel(repr(self))
+            return source.describe_file(file, timing=True).panel(repr(self))
 
     @staticmethod
     def available_decoders() -> list[str]:
@@ -509,7 +570,7 @@ class McapReader(FrameReader):
         options = self._options
         if start_time_ns is not None or end_time_ns is not None:
             options = replace(options, times=checked_range(start_time_ns, end_time_ns))
-        return McapSource(str(located(self._path)), options)
+        return self.source_type(str(located(self._path)), options)
 
     def stream(self, *, start_time_ns: int | None = None, end_time_ns: int | None = None) -> LazyChunkStream:
         """A lazy stream of the file's chunks; each call reads the file anew.
@@ -533,7 +594,7 @@ class McapReader(FrameReader):
         """
         from ...engine.stream import LazyChunkStream
 
-        return LazyChunkStream.from_source(McapSource(str(located(self._path)), self._options.of_values()))
+        return LazyChunkStream.from_source(self.source_type(str(located(self._path)), self._options.of_values()))
 
     @property
     def topics(self) -> list[str]:
@@ -565,8 +626,8 @@ class McapReader(FrameReader):
         return self.source().info(timing=timing)
 
 
-_CHOOSES_TOPICS = "choose topics of an MCAP"
-_CHOOSES_TIMES = "choose log times of an MCAP"
+_CHOOSES_TOPICS = "choose topics of an MCAP or a bag"
+_CHOOSES_TIMES = "choose log times of an MCAP or a bag"
 _INDEX_HINT = (
     "The messages are read all the same here, but readers that go by the index miss some; write the index anew with"
     " `mcap recover`."
@@ -605,22 +666,28 @@ class McapRecording(RecordingFile):
     """An MCAP file; its options are those of :class:`McapReader`, and ``topics``, which are whole names of topics."""
 
     frame_index = "log_time"
+    _reader_type: ClassVar[type[McapReader]] = McapReader
 
     include_topic_regex: tuple[str, ...] = option(
-        (), "MCAP: topics to read; repeatable.", flag="--topics", metavar="REGEX", parse=_regex, refused=_CHOOSES_TOPICS
+        (),
+        "MCAP, bag: topics to read; repeatable.",
+        flag="--topics",
+        metavar="REGEX",
+        parse=_regex,
+        refused=_CHOOSES_TOPICS,
     )
     exclude_topic_regex: tuple[str, ...] = option(
         (),
-        "MCAP: topics to leave out; repeatable.",
+        "MCAP, bag: topics to leave out; repeatable.",
         flag="--exclude-topics",
         metavar="REGEX",
         parse=_regex,
         refused=_CHOOSES_TOPICS,
     )
-    topics: tuple[str, ...] = option((), "MCAP: names of the topics to read.")
+    topics: tuple[str, ...] = option((), "MCAP, bag: names of the topics to read.")
     start_time_ns: int | None = option(
         None,
-        "MCAP: first log time to read, in nanoseconds.",
+        "MCAP, bag: first log time to read, in nanoseconds.",
         flag="--start-time-ns",
         metavar="NS",
         parse=_log_time,
@@ -628,24 +695,24 @@ class McapRecording(RecordingFile):
     )
     end_time_ns: int | None = option(
         None,
-        "MCAP: read messages before this log time, in nanoseconds.",
+        "MCAP, bag: read messages before this log time, in nanoseconds.",
         flag="--end-time-ns",
         metavar="NS",
         parse=_log_time,
         refused=_CHOOSES_TIMES,
     )
     decoders: tuple[str, ...] = option(
-        (), "MCAP: a decoder to use; repeatable. Default: all.", flag="--decoder", metavar="NAME"
+        (), "MCAP, bag: a decoder to use; repeatable. Default: all.", flag="--decoder", metavar="NAME"
     )
     timeline_type: str = option(
         "timestamp",
-        "MCAP: whether times are wall-clock times or durations.",
+        "MCAP, bag: whether times are wall-clock times or durations.",
         flag="--timeline-type",
         choices=("timestamp", "duration"),
     )
     timestamp_offset_ns: int | None = option(
         None,
-        "MCAP: offset added to every timestamp, in nanoseconds.",
+        "MCAP, bag: offset added to every timestamp, in nanoseconds.",
         flag="--timestamp-offset-ns",
         metavar="NS",
         parse=_nanoseconds,
@@ -666,7 +733,7 @@ class McapRecording(RecordingFile):
         names = [f"^{re.escape(topic)}$" for topic in given.pop("topics", ())]
         if names:
             given["include_topic_regex"] = [*names, *self.include_topic_regex]
-        return McapReader(self.path, **given)
+        return self._reader_type(self.path, **given)
 
     def verify(self) -> Verification:
         """Every record by the CRCs of the file, message indexes by the messages of their chunks, then every message
@@ -688,7 +755,7 @@ class McapRecording(RecordingFile):
                 findings.add(RecordingFile.verify(self))
             else:
                 findings.count(chunks=report.chunks, rows=report.messages)
-                for fault in _faults(report):
+                for fault in faults_of(report):
                     findings.fault(fault)
         return findings.verification()
 
@@ -697,14 +764,14 @@ class McapRecording(RecordingFile):
         from ...engine.chunk import TimelineKind
         from ..inspection import FileReport, StoreReport, TimelineReport
 
-        info = McapSource(str(self.path)).info(timing=True)
+        info = self._reader_type.source_type(str(self.path)).info(timing=True)
         timeline = TimelineReport("message_log_time", TimelineKind.TIMESTAMP, info.start_time, info.end_time)
         topics = tuple(_topic(c) for c in sorted(info.channels, key=lambda c: (c.topic, c.id)))
         store = StoreReport("recording", None, None, (timeline,) if info.messages != 0 else (), topics)
         return FileReport(str(self.path), info.bytes, (store,), _facts(info))
 
 
-def _faults(report: McapRecoveryReport) -> Iterator[ReadError]:
+def faults_of(report: McapRecoveryReport) -> Iterator[ReadError]:
     """Return all faults of a file, with their places."""
     hint = "The file is damaged; --recover (recover=True) reads the rest of it."
     places: list[tuple[int | None, str]] = [*report.damaged, *report.doubtful]

@@ -243,12 +243,20 @@ class Registry:
 
     def add(self, opcode: int, body: bytes, *, offset: int) -> None:
         """Take in the body of a Schema or Channel record found at (or in the chunk at) ``offset``."""
-        if body in self._seen[opcode]:
+        if self.is_known(opcode, body):
             return
         if opcode == Op.SCHEMA:
             self._add_schema(body, offset)
         else:
             self._add_channel(body, offset)
+        self.know(opcode, body)
+
+    def is_known(self, opcode: int, body: bytes) -> bool:
+        """Whether these very bytes of a Schema or Channel record were taken in before."""
+        return body in self._seen[opcode]
+
+    def know(self, opcode: int, body: bytes) -> None:
+        """Note that these bytes were taken in."""
         self._seen[opcode].add(body)
 
     def channel(self, channel_id: int, *, offset: int | None) -> Channel:
@@ -271,15 +279,22 @@ class Registry:
         record = parse_record(library.Schema.read, Op.SCHEMA, body, path=self._path, offset=offset)
         if record.id == 0:
             raise malformed(Op.SCHEMA, "its id is 0, which means no schema", path=self._path, offset=offset)
-        schema = McapSchema(record.id, record.name, record.encoding, bytes(record.data))
-        if self._schemas.setdefault(schema.id, schema) != schema:
-            raise self._conflict(Op.SCHEMA, schema.id, offset)
+        self.define_schema(McapSchema(record.id, record.name, record.encoding, bytes(record.data)), offset=offset)
 
     def _add_channel(self, body: bytes, offset: int) -> None:
         check_limit(len(body), MAX_SCHEMA_BYTES, path=self._path, offset=offset, what="the length of a Channel record")
         record = parse_record(library.Channel.read, Op.CHANNEL, body, path=self._path, offset=offset)
         metadata = tuple(record.metadata.items())
         channel = Channel(record.id, record.topic, record.message_encoding, record.schema_id, metadata)
+        self.define_channel(channel, offset=offset)
+
+    def define_schema(self, schema: McapSchema, *, offset: int) -> None:
+        """Add a parsed schema. Raises ``ReadError`` if its id has another one."""
+        if self._schemas.setdefault(schema.id, schema) != schema:
+            raise self._conflict(Op.SCHEMA, schema.id, offset)
+
+    def define_channel(self, channel: Channel, *, offset: int) -> None:
+        """Add a parsed channel. Raises ``ReadError`` if its id has another one."""
         existing = self._channels.setdefault(channel.id, channel)
         if existing[:4] != channel[:4]:
             raise self._conflict(Op.CHANNEL, channel.id, offset)
@@ -384,6 +399,19 @@ def heads_of(arena: Bytes, offsets: Ints) -> MessageHeads:
         padded = np.concatenate((arena, np.zeros(_WIDTH, np.uint8)))
     view = np.ndarray((len(padded) - _WIDTH + 1,), f"V{_WIDTH}", buffer=padded.data, strides=(1,))
     return MessageHeads(offsets, view[offsets].view(_MESSAGE_HEAD))
+
+
+def placed_heads(starts: Ints, lengths: Ints, channels: Ints, times: npt.NDArray[np.uint64]) -> MessageHeads:
+    """The messages of another container, as if MCAP had them: where the data of each begins, and its length (int64).
+
+    ``times`` are the log and the publish times (uint64, ns). The data of the first begins behind byte 30.
+    """
+    heads = np.zeros(len(starts), _MESSAGE_HEAD)
+    heads["opcode"] = Op.MESSAGE
+    heads["length"] = lengths + MESSAGE_FIXED
+    heads["channel"] = channels
+    heads["log_time"] = heads["publish_time"] = times
+    return MessageHeads(starts - _WIDTH, heads)
 
 
 def _overrun(block: Block, at: int, opcode: int, length: int, path: str) -> ReadError:
@@ -738,7 +766,7 @@ def _decompressed(head: ChunkHead, data: bytes | memoryview, path: str, offset: 
 
 
 def _decompress_lz4(data: bytes | memoryview, size: int) -> bytes:
-    """LZ4 frames, one or several, of at most ``size`` bytes together."""
+    """LZ4 frames, one or several, of at most ``size`` bytes together. Raises ``EOFError`` and ``RuntimeError``."""
     from lz4.frame import create_decompression_context, decompress_chunk
 
     parts: list[bytes] = []

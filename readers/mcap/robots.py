@@ -17,10 +17,9 @@ from ...engine.chunk import Chunk, ComponentDescriptor, join_parts
 from ...engine.errors import ReadWarning
 from ...engine.limits import MAX_MESH, MAX_SCHEMA_BYTES
 from .decoding import blobs
-from .file import McapFile, Summary, read_layout
-from .file_level import FileDecoder, FileFacts, Schemas, described, static_chunk
+from .file import McapFile, Summary
+from .file_level import FileDecoder, FileFacts, MessageIndex, Schemas, described, static_chunk
 from .records import HEAD, MESSAGE_FIXED, Bytes, Channel, McapSchema, MessageHeads, Registry
-from .section import McapSplit, SectionReader
 
 if TYPE_CHECKING:
     from xml.etree.ElementTree import Element
@@ -434,7 +433,7 @@ def _vectors(values: object) -> pa.Array:
 
 
 _TOPIC_PART: Final = "robot_description"
-_STRING: Final = "std_msgs/msg/String"
+_STRINGS: Final = (("std_msgs/msg/String", "ros2msg"), ("std_msgs/String", "ros1msg"))
 
 
 class Robots(FileDecoder):
@@ -480,22 +479,19 @@ class Robots(FileDecoder):
                 continue
             yield from _robot_chunks(robot, path=file.path)
 
-    def look_up(self, file: McapFile) -> None:
+    def look_up(self, index: MessageIndex) -> None:
         """Find each channel's last readable message: its chunks are searched from the last to the first."""
         if not self._missing():
             return
-        summary = read_layout(file).summary
-        for entry in reversed(summary.chunks if summary is not None else ()):
+        for entry in reversed(index.chunks()):
             missing = self._missing()
             if not missing:
                 return
             held = set(np.frombuffer(entry.channel_ids, "<u2").tolist())
             if held and not held & missing:
                 continue
-            split = McapSplit("", entry.length, entry.offset, entry.end, chunks=1)
-            groups = list(SectionReader(file, split, self._registry).groups())
-            for group in reversed(groups):
-                self._look(group.arena, group.messages, self._missing())
+            for arena, messages in reversed(list(index.messages(entry, self._registry))):
+                self._look(arena, messages, self._missing())
 
     def _channels(self) -> frozenset[int]:
         """The ids of the channels with descriptions, as far as they are known by now."""
@@ -508,10 +504,13 @@ class Robots(FileDecoder):
     def _look(self, arena: Bytes, messages: MessageHeads, ids: frozenset[int]) -> None:
         channels = messages.heads["channel"]
         for id_ in ids:
+            encoding = self._registry.channels[id_].message_encoding.lower()
             for i in np.flatnonzero(channels == id_)[::-1].tolist():
                 begin = int(messages.offsets[i]) + HEAD.size + MESSAGE_FIXED
                 end = int(messages.offsets[i]) + HEAD.size + int(messages.heads["length"][i])
-                text = _string_of(arena[begin:end].tobytes()) if end - begin <= MAX_SCHEMA_BYTES else None
+                if end - begin > MAX_SCHEMA_BYTES:
+                    continue
+                text = _string_of(arena[begin:end].tobytes(), encoding)
                 if text is not None:
                     self._texts[id_] = text
                     break
@@ -520,7 +519,7 @@ class Robots(FileDecoder):
 def _description_channels(
     channels: Mapping[int, Channel], schemas: Mapping[int, McapSchema], selects: Callable[[str], bool]
 ) -> frozenset[int]:
-    """The ids of the channels whose messages are robot descriptions: ROS 2 strings at a topic so named."""
+    """The ids of the channels whose messages are robot descriptions: strings of ROS at a topic so named."""
     return frozenset(
         c.id
         for c in channels.values()
@@ -529,11 +528,13 @@ def _description_channels(
 
 
 def _is_string(schema: McapSchema | None) -> bool:
-    return schema is not None and (schema.name, schema.encoding) == (_STRING, "ros2msg")
+    return schema is not None and (schema.name, schema.encoding) in _STRINGS
 
 
-def _string_of(data: bytes) -> str | None:
-    """The text of a ``std_msgs/msg/String`` in CDR; None when it is none."""
+def _string_of(data: bytes, encoding: str) -> str | None:
+    """The text of a ``std_msgs/String``, in CDR or as ROS 1 writes it; None when it is none."""
+    if encoding == "ros1":
+        data = b"\0\1\0\0" + data
     if len(data) < 8 or data[0] != 0:
         return None
     size = int.from_bytes(data[4:8], "little" if data[1] & 1 else "big")

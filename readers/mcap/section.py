@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import warnings
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +16,7 @@ from ...engine.errors import ReadError, ReadWarning, UsageError
 from ...engine.limits import MAX_CHUNK_UNCOMPRESSED, MAX_OTHER_RECORDS, MAX_SCHEMA_BYTES, MIB, check_limit
 from ...engine.stream import Split
 from .file import McapFile, RecordCursor
-from .file_level import read_attachment
+from .file_level import FileFacts, read_attachment
 from .message_indexes import times_behind
 from .records import (
     CHUNK_HEAD_MAX,
@@ -24,6 +24,7 @@ from .records import (
     Block,
     Bytes,
     ChunkHead,
+    ChunkIndexEntry,
     ChunkPool,
     MessageHeads,
     Op,
@@ -40,6 +41,9 @@ from .records import (
     take_arena,
     walk,
 )
+
+if TYPE_CHECKING:
+    from .recovery import McapRecoveryReport
 
 _BEYOND: Final = 2**64
 
@@ -159,6 +163,62 @@ class Tally:
     compressed: int = 0
     attachments: list[RecordPlace] = field(default_factory=list)
     metadata: list[RecordPlace] = field(default_factory=list)
+
+
+class MessageSection(Protocol):
+    """Reads the records of one split. ``tally`` counts what was read so far."""
+
+    tally: Tally
+
+    def groups(self) -> Iterator[MessageGroup]:
+        """The messages of the split, in groups of about ``GROUP_BYTES``, in file order. Raises ``ReadError``."""
+        ...
+
+
+class Rescue(Protocol):
+    """The reading of a damaged file: its records in ``split``, and what its index tells, if it can be believed."""
+
+    @property
+    def split(self) -> McapSplit:
+        """All records of the file."""
+        ...
+
+    @property
+    def facts(self) -> FileFacts:
+        """The facts that the index tells."""
+        ...
+
+    @property
+    def report(self) -> McapRecoveryReport:
+        """The report of what was recovered and what was lost."""
+        ...
+
+    def section(self, file: Any, registry: Registry) -> MessageSection:
+        """A reader of the records, which fills the report."""
+        ...
+
+    def finish(self, file: Any, section: Any) -> None:
+        """Complete the report when all records were read."""
+        ...
+
+
+class SectionIndex:
+    """The :class:`MessageIndex` of an open file, by the source that reads it."""
+
+    def __init__(self, source: Any, file: McapFile) -> None:
+        self._source = source
+        self._file = file
+
+    def chunks(self) -> Sequence[ChunkIndexEntry]:
+        """The chunks, in file order; none without an index. Raises ``ReadError``."""
+        summary = self._source.layout(self._file).summary
+        return () if summary is None else summary.chunks
+
+    def messages(self, entry: ChunkIndexEntry, registry: Registry) -> Iterator[MessageGroup]:
+        """The messages of a chunk, in file order. Raises ``ReadError``."""
+        split = McapSplit("", entry.length, entry.offset, entry.end, chunks=1)
+        section: MessageSection = self._source.section(self._file, split, registry)
+        return section.groups()
 
 
 class SectionReader:

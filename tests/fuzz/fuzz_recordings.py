@@ -1,6 +1,6 @@
 """Damage small recordings at random and look at what the readers make of them.
 
-    python tests/fuzz/fuzz_recordings.py rrd|mcap|parquet|store --mutants 2000 --seed 1 [--only N] [--keep FOLDER]
+    python tests/fuzz/fuzz_recordings.py rrd|mcap|bag|parquet|store --mutants 2000 --seed 1 [--only N] [--keep FOLDER]
 
 Each mutant is read in another process. It must come out right, be refused with a ``ReadError`` that names the file and
 says what to do, or, where the format has no checksum, come out different; never a crash, a foreign exception, more
@@ -25,6 +25,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from fuzz_bags import bag_sources
 from fuzz_parquet import parquet_sources
 from fuzz_sources import Source, make_store, mcap_sources, rrd_sources, store_files
 from mutation import Mutant, mutate
@@ -38,9 +39,9 @@ MIB = 512
 PATIENCE = 60.0
 """Seconds on the wall clock after which a reader is taken to hang."""
 
-KINDS = ("rrd", "mcap", "parquet", "store")
+KINDS = ("rrd", "mcap", "bag", "parquet", "store")
 
-SOURCES = {"rrd": rrd_sources, "mcap": mcap_sources, "parquet": parquet_sources}
+SOURCES = {"rrd": rrd_sources, "mcap": mcap_sources, "bag": bag_sources, "parquet": parquet_sources}
 
 
 class Worker:
@@ -151,7 +152,7 @@ class Bench:
         chance = random.Random(f"{self._kind} {seed} {number}")
         source = chance.choice(self._sources)
         mutant = mutate(chance, source.data, source.lengths)
-        unguarded = mutant.touched is None and self._kind in ("rrd", "parquet")
+        unguarded = mutant.touched is None and self._kind in ("rrd", "bag", "parquet")
         if mutant.touched is not None:
             begin, end = mutant.touched
             unguarded = any(begin < b and a < end for a, b in source.unguarded)

@@ -24,6 +24,7 @@ from chunkmill.engine.errors import ReadError, ReadWarning
 from chunkmill.engine.recordings import RecordingsFolder, times_in
 from chunkmill.engine.rrd import RecoveringFile, RrdFile
 from chunkmill.engine.store import ChunkStore
+from chunkmill.readers import BagReader
 from chunkmill.readers.mcap import McapReader
 from chunkmill.readers.parquet import ParquetReader
 from chunkmill.readers.rrd import RrdSource
@@ -59,6 +60,23 @@ def read_mcap(path: str) -> Iterator[str]:
             yield chunk_digest(chunk, ids=False)
 
 
+def read_bag(path: str) -> Iterator[str]:
+    """All chunks of a bag; their ids are made anew by each reading, and left out."""
+    yield from _chunks_of_bag(path)
+
+
+def read_recovered_bag(path: str) -> Iterator[str]:
+    """What is left of a damaged bag."""
+    yield from _chunks_of_bag(path, recover=True)
+
+
+def _chunks_of_bag(path: str, *, recover: bool = False) -> Iterator[str]:
+    source = BagReader(path, recover=recover).source()
+    for split in source.splits():
+        for chunk in source.read(split):
+            yield chunk_digest(chunk, ids=False)
+
+
 def read_parquet(path: str) -> Iterator[str]:
     """All chunks of a file; their ids are made anew by each reading, and left out."""
     source = ParquetReader(path).source()
@@ -84,6 +102,8 @@ def read_store(path: str) -> Iterator[str]:
 READERS: dict[str, Callable[[str], Iterator[str]]] = {
     "rrd": read_rrd,
     "mcap": read_mcap,
+    "bag": read_bag,
+    "recovered_bag": read_recovered_bag,
     "parquet": read_parquet,
     "store": read_store,
 }
@@ -141,6 +161,9 @@ def _outcome(kind: str, path: str) -> dict[str, Any]:
             if kind == "rrd":
                 with contextlib.suppress(ReadError):
                     recover_rrd(path)
+            if kind == "bag":
+                with contextlib.suppress(ReadError):
+                    list(read_recovered_bag(path))
             return {"outcome": "refused", "text": str(error), **error.to_dict()}
     except BaseException:  # noqa: BLE001 - to tell of it is what this is for
         return {"outcome": "foreign", "text": traceback.format_exc()}

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fuzz_bags import bag_sources
 from fuzz_parquet import parquet_sources
 from fuzz_recordings import Case, Worker, fuzz, judge, replay
 from fuzz_sources import make_store, mcap_sources, rrd_sources, store_files
@@ -16,7 +17,7 @@ from mutation import Mutant, mutate
 SEED = 20_261_121
 
 
-@pytest.mark.parametrize(("kind", "mutants"), [("rrd", 80), ("mcap", 80), ("parquet", 80), ("store", 40)])
+@pytest.mark.parametrize(("kind", "mutants"), [("rrd", 80), ("mcap", 80), ("bag", 80), ("parquet", 80), ("store", 40)])
 def test_damaged_files_are_refused_or_right(kind: str, mutants: int) -> None:
     tally = fuzz(kind, range(mutants), SEED)
     assert not tally.failures, "\n".join(f"{why}\n{replay(kind, SEED, number)}" for number, _, why in tally.failures)
@@ -39,6 +40,7 @@ def test_what_was_found_stays_found(kind: str, seed: int, numbers: tuple[int, ..
 def test_sources_are_the_same_each_time(tmp_path: Path) -> None:
     assert rrd_sources() == rrd_sources()
     assert mcap_sources() == mcap_sources()
+    assert bag_sources() == bag_sources()
     assert parquet_sources() == parquet_sources()
     stores = []
     for folder in (tmp_path / "one", tmp_path / "two"):

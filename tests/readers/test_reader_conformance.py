@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from bag_bytes import recording
 from chunkmill.engine import Chunk, ChunkmillError, Ingest, LazyChunkStream, RecordingStore, UsageError
 from chunkmill.engine.cli.commands import commands
 from chunkmill.engine.data_sources import register as register_sources
@@ -103,6 +104,7 @@ MAKERS: dict[str, Callable[[Path, Path], Any]] = {
     "parquet": make_parquet,
     "lerobot": make_lerobot,
     "store": make_store,
+    "bag": lambda path, _data: path.write_bytes(recording("lz4", publishers=1)),
     "jsonl": lambda path, _data: path.write_text("".join(json.dumps(line) + "\n" for line in LINES)),
 }
 

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 import pyarrow as pa
 
-from ....engine.limits import MAX_NESTING, MAX_SCHEMA_BYTES, MAX_SCHEMA_FIELDS
+from ....engine.limits import MAX_CHUNK_UNCOMPRESSED, MAX_NESTING, MAX_SCHEMA_BYTES, MAX_SCHEMA_FIELDS
 from .columns import PRIMITIVES, TIME, MessageType, Node, Primitive, SchemaError, SequenceType, Text
 
 _SEPARATOR: Final = re.compile(r"^={3,}\s*$", re.MULTILINE)
@@ -178,7 +178,7 @@ def _named(definitions: dict[str, RosDefinition]) -> dict[str, RosDefinition]:
     }
 
 
-LARGEST: Final = 1 << 40
+LARGEST: Final = MAX_CHUNK_UNCOMPRESSED
 """Bytes that no message can have: a fixed-size type past it is refused."""
 
 

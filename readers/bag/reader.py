@@ -1,0 +1,219 @@
+"""``BagReader``, its source of chunks, and what ``inspect`` shows."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+
+from ...engine.errors import ReadWarning
+from ...engine.limits import MAX_INDEXED_TIMES, SPLIT_BYTES
+from ..mcap.file import McapLayout, Summary
+from ..mcap.file_level import MessageSurvey
+from ..mcap.info import McapInfo, TimeCollector, described_channels
+from ..mcap.plan import SplitPiece, cut, whole, why_nothing
+from ..mcap.reader import McapReader, McapRecording, McapSource, faults_of
+from ..mcap.records import Registry
+from ..mcap.section import McapSplit
+from ..recording_file import RecordingFile
+from .records import BagFile, BagOp, connection_id, read_layout
+from .recovery import BagSalvage, plan_salvage
+from .section import ENTRY, BagSection, times_of
+
+if TYPE_CHECKING:
+    from ...engine.rrd import Verification
+
+
+class BagSource(McapSource):
+    """The chunks of one bag.
+
+    Guarantee: that of :class:`McapSource`: every message of a selected topic (and time) is one row, once, in the same
+    order for every run over the same bytes. Chunks of the bag without such a message, by its index, are not read.
+    """
+
+    reader = "BagReader"
+
+    def open(self, version: str | None = None, *, unwrap: bool = True) -> BagFile:  # noqa: ARG002 (no bag is wrapped)
+        """The bag, opened; of this version, if given."""
+        return BagFile(self.path, version)
+
+    def layout(self, file: BagFile) -> McapLayout:
+        """The parts of the bag, and its index as the summary of an MCAP. Raises ``ReadError``."""
+        return read_layout(file)
+
+    def plan(self, file: BagFile, layout: McapLayout, unwanted: frozenset[int]) -> list[McapSplit]:
+        """Runs of chunks of about ``SPLIT_BYTES`` uncompressed; one for a bag without an index."""
+        summary = layout.summary
+        if summary is None or sum(entry.uncompressed_size for entry in summary.chunks) <= SPLIT_BYTES:
+            return [whole(file, layout, self.options, unwanted)]
+        pieces = [
+            SplitPiece(entry.offset, entry.uncompressed_size, file.counts[entry.offset], entry.offset not in unwanted)
+            for entry in summary.chunks
+        ]
+        return cut(file, layout, self.options, pieces, unwanted)
+
+    def section(self, file: BagFile, split: McapSplit, registry: Registry, *, threads: int = 1) -> BagSection:
+        """A reader of the records of a split."""
+        return BagSection(file, split, registry, threads=threads)
+
+    def why_nothing(self, file: BagFile, layout: McapLayout) -> ReadWarning | None:
+        """Say why the options choose no message of the bag; None where the index does not prove that."""
+        return why_nothing(file, layout, self.options, zero_is_told=True)
+
+    def unwanted(self, summary: Summary | None) -> frozenset[int]:
+        """The places of the chunks without a message of a wanted topic and time: no checksum asks for their bytes."""
+        times = self.options.times
+        if summary is None or times is None:
+            return self.without_wanted(summary)
+        outside = {e.offset for e in summary.chunks if e.start_time >= times.end or e.end_time < times.start}
+        return self.without_wanted(summary) | outside
+
+    def rescue(self, file: BagFile) -> BagSalvage:
+        """The reading of a damaged bag."""
+        return plan_salvage(file, self.options)
+
+    def describe_file(self, file: BagFile, *, timing: bool) -> BagInfo:
+        """Describe the open bag; see :meth:`BagReader.info`."""
+        layout = self.layout(file)
+        summary = layout.summary
+        if summary is None:
+            return self._scanned(file, layout)
+        statistics = summary.statistics
+        assert statistics is not None
+        counts = statistics.channel_message_counts
+        timings = _indexed_times(file, summary).timings(counts) if timing else {}
+        has_some = statistics.message_count > 0
+        return BagInfo(
+            path=file.path,
+            bytes=file.size,
+            profile=layout.profile,
+            library=layout.library,
+            channels=described_channels(
+                {c.id: c for c in summary.channels}, {s.id: s for s in summary.schemas}, counts, timings
+            ),
+            messages=statistics.message_count,
+            start_time=statistics.message_start_time if has_some else None,
+            end_time=statistics.message_end_time if has_some else None,
+            chunks=len(summary.chunks),
+            uncompressed_bytes=sum(entry.uncompressed_size for entry in summary.chunks),
+            compressed_bytes=sum(entry.compressed_size for entry in summary.chunks),
+            compression=dict(Counter(entry.compression for entry in summary.chunks)),
+            attachments=0,
+            metadata=0,
+            scanned=False,
+        )
+
+    def _scanned(self, file: BagFile, layout: McapLayout) -> BagInfo:
+        """Describe a bag without an index by reading all of it; nothing is decoded."""
+        registry = Registry(file.path)
+        survey, collector = MessageSurvey(), TimeCollector()
+        section = BagSection(file, whole(file, layout, self.options), registry)
+        for group in section.groups():
+            survey.add(group.messages)
+            collector.add_found(group.messages)
+        tally = section.tally
+        return BagInfo(
+            path=file.path,
+            bytes=file.size,
+            profile=layout.profile,
+            library=layout.library,
+            channels=described_channels(
+                registry.channels, registry.schemas, survey.counts, collector.timings(survey.counts)
+            ),
+            messages=tally.messages,
+            start_time=survey.start_time,
+            end_time=survey.end_time,
+            chunks=tally.chunks.total(),
+            uncompressed_bytes=tally.uncompressed,
+            compressed_bytes=tally.compressed,
+            compression=dict(tally.chunks),
+            attachments=0,
+            metadata=0,
+            scanned=True,
+        )
+
+
+def _indexed_times(file: BagFile, summary: Summary) -> TimeCollector:
+    """The times that the index records behind the chunks tell. Of the bag nothing else is read."""
+    collector = TimeCollector()
+    if sum(entry.index_length for entry in summary.chunks) // ENTRY.itemsize > MAX_INDEXED_TIMES:
+        return collector
+    file.peek((entry.end, entry.index_length) for entry in summary.chunks)
+    for entry in summary.chunks:
+        at, end = entry.end, entry.end + entry.index_length
+        while at < end:
+            record = file.record_at(at, end)
+            if record.op == BagOp.INDEX and record.size % ENTRY.itemsize == 0:
+                entries = np.frombuffer(file.read_at(record.data_at, record.size, what="an index record"), ENTRY)
+                collector.add(connection_id(record, path=file.path), times_of(entries))
+            at = record.end
+    return collector
+
+
+class BagInfo(McapInfo):
+    """The content of a bag, as :meth:`BagReader.info` describes it; fields are those of :class:`McapInfo`.
+
+    Connections are its channels. ``scanned``: there was no index, so the whole bag was read for this.
+    """
+
+    __slots__ = ()
+    kind: ClassVar[str] = "bag"
+
+
+class BagReader(McapReader):
+    """Read chunks from a ROS 1 bag of version 2.0 (``.bag``; chunks plain, bz2 or lz4).
+
+    What comes out is what :class:`McapReader` makes of the same messages in an MCAP. Every message becomes one row at
+    the entity of its topic. A bag has one time for each message, when it was received: both ``message_log_time`` and
+    ``message_publish_time`` have it. Several connections of one topic are rows of one entity. A bag without an index,
+    as a recorder that was stopped leaves (``.bag.active``), is read from front to end. Raises ``ReadError`` while a cut
+    or damaged bag is read, and ``UnsupportedError`` for one that is encrypted or of version 1.
+
+    Parameters
+    ----------
+    path
+        The bag, or the URL of an object (``s3://``, ``gs://``, ``abfs://``). It must exist; it is opened when the
+        stream runs.
+    timeline_type, timestamp_offset_ns, decoders, include_topic_regex, exclude_topic_regex, start_time_ns, end_time_ns
+        As for :class:`McapReader`. Chunks of the bag without a message of the topics and times are not read.
+    recover
+        Read what is left of a cut or damaged bag in one split. A ``ReadWarning``, and :meth:`recovery_report`, tell the
+        loss. A bag has no checksums, but for what bz2 and lz4 have.
+
+    Raises
+    ------
+    FileNotFoundError
+        There is no such file (``SourceMissingError``).
+    ValueError
+        A timeline type, decoder or pattern that does not exist, or a range of times that ends before it starts
+        (``UsageError``).
+    TypeError, OverflowError
+        An offset or a time that is no integer, or does not fit into 64 bits.
+    """
+
+    source_type = BagSource
+    _kind = "bag"
+
+
+@dataclass(frozen=True)
+class BagRecording(McapRecording):
+    """A ROS 1 bag; its options are those of an MCAP."""
+
+    _reader_type = BagReader
+
+    def verify(self) -> Verification:
+        """Every record, then every message decoded; of a damaged bag, its records alone."""
+        from ...engine.rrd import Findings
+
+        findings = Findings()
+        with findings.noting():
+            report = BagSource(str(self.path)).recovery_report()
+            if report.is_whole:
+                findings.add(RecordingFile.verify(self))
+            else:
+                findings.count(chunks=report.chunks, rows=report.messages)
+                for fault in faults_of(report):
+                    findings.fault(fault)
+        return findings.verification()
