@@ -11,8 +11,7 @@ import os
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from fnmatch import fnmatch
-from pathlib import Path, PurePath, PurePosixPath
+from pathlib import Path, PurePath
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +21,7 @@ from .lerobot import LeRobotRecording
 from .mcap.reader import McapRecording
 from .parquet import ParquetRecording
 from .recording_file import Option, RecordingFile
+from .rosbag2 import Rosbag2Recording
 from .rrd import RrdRecording
 from .store_recording import StoreRecording
 
@@ -72,14 +72,7 @@ class Format:
 
     def is_dataset(self, folder: Location) -> bool:
         """Whether a folder, or a prefix of an object store, is one input of this format."""
-        if self.marker is None:
-            return False
-        if isinstance(folder, Path):
-            return any(found.is_file() for found in folder.glob(self.marker))
-        from ..engine.execution import Folder
-
-        names = Folder.at(folder / str(PurePosixPath(self.marker).parent)).names()
-        return any(fnmatch(name, PurePosixPath(self.marker).name) for name in names)
+        return self.marker is not None and self.file.is_one_input(folder, self.marker)
 
 
 _rows: dict[str, Format] = {}
@@ -227,7 +220,7 @@ def detect_format(path: Location) -> Format:
     for row in _rows.values():
         if row.magic and magic.startswith(row.magic):
             return row
-    files = [row.title for row in _rows.values() if row.marker is None]
+    files = [row.title for row in _rows.values() if row.marker is None or row.suffixes]
     raise UnsupportedError(
         f"this is neither {' nor '.join(files)}",
         path=str(path),
@@ -272,5 +265,13 @@ for _row in (
     Format("parquet", "a Parquet file", ParquetRecording, (".parquet", ".parq", ".pq"), (b"PAR1", b"PARE")),
     Format("lerobot", "a LeRobot dataset", LeRobotRecording, marker="meta/info.json"),
     STORE,
+    Format(
+        "rosbag2",
+        "a rosbag2 database",
+        Rosbag2Recording,
+        (".db3", ".db3.zstd", ".db3.zst"),
+        (b"SQLite format 3\0",),
+        marker="metadata.yaml",
+    ),
 ):
     _add(_row)

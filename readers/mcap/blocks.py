@@ -119,6 +119,22 @@ def heads_of(arena: Bytes, offsets: Ints) -> MessageHeads:
     return MessageHeads(offsets, view[offsets].view(_MESSAGE_HEAD))
 
 
+def messages_at(
+    starts: Ints, ends: Ints, channels: Ints, log_times: np.ndarray, publish_times: np.ndarray
+) -> MessageHeads:
+    """Messages of another container, whose data is ``arena[starts[i]:ends[i]]``, as those of MCAP are described.
+
+    There are no records around the data: what would be before the first may begin before the arena.
+    """
+    heads = np.zeros(len(starts), _MESSAGE_HEAD)
+    heads["opcode"] = Op.MESSAGE
+    heads["length"] = ends - starts + MESSAGE_FIXED
+    heads["channel"] = channels
+    heads["log_time"] = log_times
+    heads["publish_time"] = publish_times
+    return MessageHeads(starts - HEAD.size - MESSAGE_FIXED, heads)
+
+
 def _overrun(block: Block, at: int, opcode: int, length: int, path: str) -> ReadError:
     where = "inside a chunk " if block.in_chunk else ""
     what = f"a record {record_name(opcode)} of {length:,} bytes" if length else "a record"

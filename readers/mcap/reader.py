@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol
 
 import numpy as np
 
@@ -34,7 +34,7 @@ from .decoders import DECODERS, McapOptions, choose, compile_decoder, file_decod
 from .file import McapFile, McapLayout, Summary, read_layout
 from .file_level import NO_FACTS, FileFacts, MessageSurvey, facts_of
 from .plan import no_message, no_topic, plan_splits, says_all_channels, whole, why_nothing
-from .records import Op, Registry, damaged
+from .records import Channel, Op, Registry, damaged
 from .section import McapSplit, MessageGroup, SectionReader, Tally, TimeRange, checked_range
 
 if TYPE_CHECKING:
@@ -54,7 +54,17 @@ _NO_END: Final = 2**64
 _LATEST: Final = 2**63 - 1
 
 
-class _SplitReading:
+class Section(Protocol):
+    """What gives the messages of a split, and counts what it read."""
+
+    tally: Tally
+
+    def groups(self) -> Iterator[MessageGroup]:
+        """Yield the messages, in the order of the file."""
+        ...
+
+
+class SplitReading:
     """Reads one split once, in three steps that follow each other: :meth:`before`, :meth:`messages`, :meth:`after`.
 
     ``facts`` are what the summary tells, ``wants`` says at which entities somebody will look.
@@ -84,7 +94,7 @@ class _SplitReading:
         """Yield what the summary tells of the file."""
         yield from self._file_level(self._split.before, self._facts)
 
-    def messages(self, section: SectionReader) -> Iterator[Chunk]:
+    def messages(self, section: Section) -> Iterator[Chunk]:
         """The messages that ``section`` finds."""
         split, times = self._split, self._options.times
         late = [self._decoders[name] for name in split.after]
@@ -102,7 +112,7 @@ class _SplitReading:
                 yield from self._messages(group)
             del group  # so that its arena can be taken for the next one
 
-    def after(self, section: SectionReader) -> Iterator[Chunk]:
+    def after(self, section: Section) -> Iterator[Chunk]:
         """Yield what reading ``section`` has told of the file, and robots. Warns of what could not be decoded."""
         outputs = [output for output in self._outputs.values() if output is not None]
         for output in outputs:
@@ -231,7 +241,7 @@ class McapSource(Source[McapSplit]):
                 unwanted = self._unwanted(layout.summary)
                 split = split if split.is_planned else whole(file, layout, self.options, unwanted)
             file.expect(split.start, split.end)
-            reading = _SplitReading(file, split, shared.facts, self.options, self._wants)
+            reading = SplitReading(file, split, shared.facts, self.options, self._wants)
             wanted = [d.name for d in file_decoders(self.options.decoders) if d.entity and self._wants(d.entity)]
             checks = not reads_records(Op.ATTACHMENT, wanted)
             section = SectionReader(file, split, reading.registry, check_attachments=checks, threads=_threads(split))
@@ -245,12 +255,7 @@ class McapSource(Source[McapSplit]):
 
     def projected(self, request: FrameRequest) -> McapSource:
         """The same file for a frame: fields that no column needs, and messages outside of its times, are left out."""
-        options, bounds = self.options, request.bounds
-        if options.values and request.columns is not None:
-            options = replace(options, columns=request.columns)
-        if bounds is not None and not bounds.is_open and bounds.timeline in (LOG_TIME, _SHORT_LOG_TIME):
-            options = replace(options, times=_narrower(options, bounds))
-        narrowed = McapSource(self.path, options)
+        narrowed = McapSource(self.path, narrower(self.options, request))
         narrowed._shared, narrowed._version, narrowed._wanted = self._shared, self._version, self._wanted
         return narrowed
 
@@ -277,24 +282,7 @@ class McapSource(Source[McapSplit]):
         if summary is None or not says_all_channels(summary):
             return None
         registry = Registry(self.path, summary.channels, summary.schemas)
-        found = []
-        for channel in summary.channels:
-            entity, schema = parse_entity_path(channel.topic), registry.schema_of(channel)
-            choice = choose(channel, schema, self.options)
-            if choice is None or not self._wants(entity):
-                continue
-            if choice.lenses:
-                return None
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # they come when the messages do
-                decoder = compile_decoder(channel, schema, choice.row, self.options, path=self.path)
-            d = decoder.descriptor
-            found.append(
-                ComponentColumnDescriptor(entity, d.component, d.archetype, d.component_type, False, decoder.column)
-            )
-        kind = TimelineKind(self.options.timeline_type)
-        indexes = [IndexColumnDescriptor(name, kind) for name in (LOG_TIME, PUBLISH_TIME)]
-        return Schema(indexes if found else (), found), frozenset((c.entity_path, c.component) for c in found)
+        return message_columns(registry, summary.channels, self.options, self._wants, self.path)
 
     def entities(self) -> set[str] | None:
         """The entities of all messages and of the file, by the summary; None where it does not say all."""
@@ -339,7 +327,7 @@ class McapSource(Source[McapSplit]):
 
         salvage = plan_salvage(file, self.options)
         file.expect(salvage.split.start, salvage.split.end)
-        reading = _SplitReading(file, salvage.split, salvage.facts, self.options, self._wants)
+        reading = SplitReading(file, salvage.split, salvage.facts, self.options, self._wants)
         section = salvage.section(file, reading.registry)
         yield from reading.before()
         yield from reading.messages(section)
@@ -356,6 +344,49 @@ def _threads(split: McapSplit) -> int:
     """The number of chunks to decompress at once; one in tasks, as others have the other cores, and for small files."""
     is_small = split.end - split.start < _LEAST_FOR_THREADS
     return 1 if is_small or in_task() else min(_MOST_THREADS, os.cpu_count() or 1)
+
+
+def message_entities(
+    registry: Registry, channel: Channel, options: McapOptions, wants: Callable[[str], bool]
+) -> set[str]:
+    """The entities at which messages of a channel may come out; none unless one of them is wanted."""
+    choice = choose(channel, registry.schema_of(channel), options)
+    entities = set() if choice is None else entities_of(choice.lenses, parse_entity_path(channel.topic))
+    return entities if any(map(wants, entities)) else set()
+
+
+def message_columns(
+    registry: Registry, channels: Iterable[Channel], options: McapOptions, wants: Callable[[str], bool], path: str
+) -> tuple[Schema, frozenset[Origin]] | None:
+    """The columns of the messages of some channels, as :meth:`McapSource.columns` gives them."""
+    found = []
+    for channel in channels:
+        entity, schema = parse_entity_path(channel.topic), registry.schema_of(channel)
+        choice = choose(channel, schema, options)
+        if choice is None or not wants(entity):
+            continue
+        if choice.lenses:
+            return None
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # they come when the messages do
+            decoder = compile_decoder(channel, schema, choice.row, options, path=path)
+        d = decoder.descriptor
+        found.append(
+            ComponentColumnDescriptor(entity, d.component, d.archetype, d.component_type, False, decoder.column)
+        )
+    kind = TimelineKind(options.timeline_type)
+    indexes = [IndexColumnDescriptor(name, kind) for name in (LOG_TIME, PUBLISH_TIME)]
+    return Schema(indexes if found else (), found), frozenset((c.entity_path, c.component) for c in found)
+
+
+def narrower(options: McapOptions, request: FrameRequest) -> McapOptions:
+    """The options for a frame: of fields only those that it needs, of messages those within its times."""
+    bounds = request.bounds
+    if options.values and request.columns is not None:
+        options = replace(options, columns=request.columns)
+    if bounds is not None and not bounds.is_open and bounds.timeline in (LOG_TIME, _SHORT_LOG_TIME):
+        options = replace(options, times=_narrower(options, bounds))
+    return options
 
 
 def _narrower(options: McapOptions, bounds: TimeBounds) -> TimeRange:
@@ -648,13 +679,16 @@ class McapRecording(RecordingFile):
         """The messages as they are decoded; see :meth:`McapReader.values`."""
         return self._reader().values()
 
-    def _reader(self) -> McapReader:
-
+    def reading_options(self) -> dict[str, Any]:
+        """The options as arguments of the reader: names of topics become expressions."""
         given = self.given()
         names = [f"^{re.escape(topic)}$" for topic in given.pop("topics", ())]
         if names:
             given["include_topic_regex"] = [*names, *self.include_topic_regex]
-        return McapReader(self.path, **given)
+        return given
+
+    def _reader(self) -> McapReader:
+        return McapReader(self.path, **self.reading_options())
 
     def verify(self) -> Verification:
         """Every record by the CRCs of the file, message indexes by the messages of their chunks, then every message
@@ -682,14 +716,18 @@ class McapRecording(RecordingFile):
 
     def report(self) -> FileReport:
         """Channels, counts, times and compression, by the summary where there is one."""
-        from ...engine.chunk import TimelineKind
-        from ..inspection import FileReport, StoreReport, TimelineReport
-
         info = McapSource(str(self.path)).info(timing=True)
-        timeline = TimelineReport("message_log_time", TimelineKind.TIMESTAMP, info.start_time, info.end_time)
-        topics = tuple(_topic(c) for c in sorted(info.channels, key=lambda c: (c.topic, c.id)))
-        store = StoreReport("recording", None, None, (timeline,) if info.messages != 0 else (), topics)
-        return FileReport(str(self.path), info.bytes, (store,), _facts(info))
+        return report_of(info, _facts(info))
+
+
+def report_of(info: McapInfo, facts: dict[str, str | float | bool]) -> FileReport:
+    """The report on what an information describes, with some facts."""
+    from ..inspection import FileReport, StoreReport, TimelineReport
+
+    timeline = TimelineReport("message_log_time", TimelineKind.TIMESTAMP, info.start_time, info.end_time)
+    topics = tuple(_topic(c) for c in sorted(info.channels, key=lambda c: (c.topic, c.id)))
+    store = StoreReport("recording", None, None, (timeline,) if info.messages != 0 else (), topics)
+    return FileReport(info.path, info.bytes, (store,), facts)
 
 
 def _faults(report: McapRecoveryReport) -> Iterator[ReadError]:
