@@ -53,6 +53,11 @@ class Format:
         """The options of the format."""
         return self.file.options()
 
+    @property
+    def has_episodes(self) -> bool:
+        """Whether a file, or a folder, holds recordings that are inputs of their own."""
+        return self.file.episodes is not RecordingFile.episodes
+
     def open(self, path: Location, given: Mapping[str, Any] | None = None) -> RecordingFile:
         """One file of the format; of the options that are ``given``, by their names, it takes its own."""
         own = {o.name: given[o.name] for o in self.options if o.name in given} if given else {}

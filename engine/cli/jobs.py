@@ -173,12 +173,16 @@ def _inputs(found: FoundInput) -> Iterator[Input]:
 
 
 def _episodes(row: Format, dataset: Location, inner: PurePath) -> Iterator[Input]:
-    """Its episodes; of one that cannot be read the dataset itself, for its reader to say why."""
+    """Its episodes; the dataset itself where it is one recording, or cannot be read, for its reader to say why."""
+    itself = Input(dataset, inner if inner.parts else PurePath(resolved(dataset).name))
+    if not row.has_episodes:
+        yield itself
+        return
     try:
         for episode in row.open(dataset).episodes():
             yield Input(dataset, inner / episode.name, episode.number)
     except ReadError:
-        yield Input(dataset, inner if inner.parts else PurePath(resolved(dataset).name))
+        yield itself
 
 
 def _tell(path: str, text: str) -> None:

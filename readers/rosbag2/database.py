@@ -41,6 +41,7 @@ ZSTD: Final = (".zstd", ".zst")
 MAX_TOPICS: Final = 65_535
 """Most topics of a recording: their ids are those of MCAP, of 16 bits."""
 
+_HEAD_SIZE: Final = 100
 _JOURNAL_MAGIC: Final = bytes.fromhex("d9d505f920a163d7")
 _HINT: Final = "The file is damaged, or was not written by rosbag2; copy it again if there is a good one."
 _FREE_STEPS: Final = 10_000_000
@@ -60,7 +61,10 @@ _READS: Final = (sqlite3.SQLITE_READ, sqlite3.SQLITE_SELECT, sqlite3.SQLITE_PRAG
 
 
 class Topic(NamedTuple):
-    """A row of ``topics``; ``definition`` is the encoding and the text of its type, None where the file has none."""
+    """A row of ``topics``; ``definition`` is the encoding and the text of its type, None where the file has none.
+
+    An empty text is that of an empty type, or of one that the recorder did not find.
+    """
 
     id: int
     name: str
@@ -295,7 +299,7 @@ class BagDatabase:
             if not all(isinstance(value, str) for value in (name, encoding, text)):
                 raise _damaged("a message definition has a value of another type than its column", self.path)
             left -= check_limit(len(text), left, path=self.path, offset=None, what="the length of message definitions")
-            if text.strip() and encoding in ("ros2msg", "ros2idl"):
+            if encoding in ("ros2msg", "ros2idl"):
                 definitions[name] = (encoding, text.encode())
         return definitions
 
@@ -443,12 +447,25 @@ class BagDatabase:
 
 
 def _checked_size(place: str, path: str) -> int:
+    """The size of a database. Raises ``ReadError`` where it is none, or shorter than it says."""
     with Path(place).open("rb") as file:
-        head = file.read(len(MAGIC))
+        head = file.read(_HEAD_SIZE)
         size = file.seek(0, os.SEEK_END)
-    if head != MAGIC:
+    if not head.startswith(MAGIC):
         why = "the file is empty" if not size else "it does not begin as an SQLite database does"
         raise ReadError(why, path=path, offset=0, hint=_HINT)
+    if len(head) < _HEAD_SIZE:
+        raise ReadError("the file ends in its header", path=path, offset=size, hint=_HINT)
+    page_size = int.from_bytes(head[16:18], "big")
+    says = int.from_bytes(head[28:32], "big") * (page_size if page_size != 1 else 65_536)
+    # The number of pages counts where the last writer wrote it.
+    if size < says and head[24:28] == head[92:96]:
+        raise ReadError(
+            f"the file is cut: it has {size:,} bytes of {says:,}",
+            path=path,
+            offset=size,
+            hint="Copy it again, or wait until it is copied.",
+        )
     return size
 
 

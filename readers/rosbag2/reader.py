@@ -436,8 +436,8 @@ def _joined(paths: Sequence[str], types: Sequence[str]) -> _Bag:
         own: dict[int, int] = {}
         for topic in topics:
             definition = topic.definition
-            if definition is None and definitions is not None:
-                definition = definitions.of(topic.type)
+            if definitions is not None and (definition is None or not definition[1].strip()):
+                definition = definitions.of(topic.type) or definition
             key = (topic.name, topic.type, topic.serialization, definition)
             if key not in numbers:
                 schema_id = 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from chunkmill.engine import Chunk, ChunkmillError, Ingest, LazyChunkStream, RecordingStore, UsageError
+from bags import of_mcap, write_bag
+from chunkmill.engine import Chunk, ChunkmillError, Ingest, LazyChunkStream, ReadWarning, RecordingStore, UsageError
 from chunkmill.engine.cli.commands import commands
 from chunkmill.engine.data_sources import register as register_sources
 from chunkmill.engine.data_sources.options import Request
@@ -97,12 +99,18 @@ def make_store(path: Path, data: Path) -> None:
     stream.collect(into=path, application_id="a", recording_id="r", executor="inline")
 
 
+def make_rosbag2(path: Path, data: Path) -> None:
+    kinds, messages = of_mcap(data / "mcap" / "rosbag2__cdr_test_0.mcap")
+    write_bag(path, [messages[:2], messages[2:5], messages[5:]], kinds)
+
+
 MAKERS: dict[str, Callable[[Path, Path], Any]] = {
     "mcap": lambda path, data: shutil.copy(data / "mcap" / "rosbag2__cdr_test_0.mcap", path),
     "rrd": make_rrd,
     "parquet": make_parquet,
     "lerobot": make_lerobot,
     "store": make_store,
+    "rosbag2": make_rosbag2,
     "jsonl": lambda path, _data: path.write_text("".join(json.dumps(line) + "\n" for line in LINES)),
 }
 
@@ -134,7 +142,7 @@ def read_splits(file: Path) -> list[Chunk]:
 def test_the_name_or_the_content_tells_the_format(file: Path, tmp_path: Path) -> None:
     row = detect_format(file)
     assert row.name == file.suffix[1:] and FORMATS[row.name] is row
-    if row.magic:
+    if row.magic and file.is_file():
         shutil.copy(file, tmp_path / "noname")
         assert detect_format(tmp_path / "noname") is row
     for suffix in row.suffixes:
@@ -262,7 +270,9 @@ def test_damage_is_an_error_of_ours(file: Path, tmp_path: Path, seed: int) -> No
     content[at : at + 24] = bytes((seed * 37 + i * 91) % 256 for i in range(len(content[at : at + 24])))
     victim.write_bytes(content)
     try:
-        opened(damaged).stream().to_chunks(executor="inline")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ReadWarning)
+            opened(damaged).stream().to_chunks(executor="inline")
     except (ChunkmillError, FileNotFoundError) as error:
         said = str(error)
     else:

@@ -54,7 +54,7 @@ class Message(NamedTuple):
 
 STRING = Kind("/chatter", "std_msgs/msg/String", "ros2msg", "string data\n")
 POINT = Kind("/point", "geometry_msgs/msg/Point", "ros2msg", "float64 x\nfloat64 y\nfloat64 z\n")
-HEADER = "\x00\x01\x00\x00".encode()
+HEADER = b"\x00\x01\x00\x00"
 
 
 def text(value: str) -> bytes:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import sqlite3
-import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 import rosbags.rosbag2
 from bags import (
@@ -27,7 +24,8 @@ from bags import (
     write_database,
     write_mcap,
 )
-from chunkmill.engine import ReadError, ReadWarning, UnsupportedError, UsageError
+from chunkmill.engine import ReadError, ReadWarning, UsageError
+from chunkmill.engine.errors import UnsupportedError
 from chunkmill.engine.locations import located
 from chunkmill.readers import McapReader, Rosbag2Reader, detect_format
 from chunkmill.readers.rosbag2 import Rosbag2Source
@@ -49,8 +47,9 @@ def read_mcap(path: Path, **options: object) -> list[Cell]:
 
 
 def content(chunks: list) -> list[Cell]:
-    """The cells, but for the number of MCAP's own chunks."""
-    return [cell for cell in cells(chunks) if cell.component != COUNTS]
+    """The cells in order, but for the number of MCAP's own chunks; static ones first, which MCAP has there."""
+    found = [cell for cell in cells(chunks) if cell.component != COUNTS]
+    return [*sorted(c for c in found if not c.times), *(c for c in found if c.times)]
 
 
 def joined(chunks: list) -> dict[tuple[str, str], list[tuple[int, str]]]:
@@ -112,9 +111,9 @@ def test_what_rosbags_writes(tmp_path: Path, plugin: StoragePlugin, mode: Compre
         for connection, time, data in reader.messages():
             theirs.setdefault(connection.topic, []).append((time, STORE.deserialize_cdr(data, connection.msgtype)))
     assert set(theirs) == {"/chatter", "/point"}
-    chatter = [(time, value) for time, value in ours["/chatter", "std_msgs.msg.String:message"]]
+    chatter = ours["/chatter", "TextDocument:text"]
     assert [time for time, _ in chatter] == sorted(time for time, _ in theirs["/chatter"])
-    assert sorted(v for _, v in chatter) == sorted(repr([{"data": m.data}]) for _, m in theirs["/chatter"])
+    assert sorted(v for _, v in chatter) == sorted(repr([m.data]) for _, m in theirs["/chatter"])
     points = ours["/point", "geometry_msgs.msg.Point:message"]
     assert sorted(v for _, v in points) == sorted(repr([{"x": m.x, "y": m.y, "z": m.z}]) for _, m in theirs["/point"])
 
@@ -323,7 +322,7 @@ def test_topics_and_times_are_chosen_as_of_an_mcap(tmp_path: Path, mcap: Path) -
         {"include_topic_regex": ["point"]},
         {"exclude_topic_regex": ["point"]},
         {"start_time_ns": 1_100_000_000, "end_time_ns": 1_200_000_000},
-        {"start_time_ns": 2**63, "end_time_ns": 2**64},
+        {"start_time_ns": 2**63, "end_time_ns": 2**64 - 1},
         {"timeline_type": "duration"},
         {"timestamp_offset_ns": 77},
         {"decoders": ["raw"]},
@@ -396,7 +395,7 @@ def test_one_topic_of_two_types(tmp_path: Path) -> None:
         folder / "drive_1.db3", [Message(0, m.time, m.data) for m in some(10)[1::2]], [POINT._replace(topic="/chatter")]
     )
     components = {c.component for c in read(folder) if c.times}
-    assert components == {"std_msgs.msg.String:message", "geometry_msgs.msg.Point:message"}
+    assert components == {"TextDocument:text", "geometry_msgs.msg.Point:message"}
 
 
 def test_messages_that_are_compressed_one_by_one(tmp_path: Path, mcap: Path) -> None:
@@ -436,7 +435,7 @@ def test_inspect_and_verify(tmp_path: Path) -> None:
     folder = write_bag(tmp_path / "drive", [some(20), some(20)])
     row = detect_format(folder)
     report = row.inspect(folder)
-    assert report.facts["files"] == 2 and report.facts["metadata"] == "version 9" and report.bytes > 0
+    assert report.facts["files"] == 2 and report.facts["metadata"] == "version 9"
     assert [(e.path, e.rows, e.schema) for e in report.stores[0].entities] == [
         ("/chatter", 20, "std_msgs/msg/String"),
         ("/point", 20, "geometry_msgs/msg/Point"),
@@ -446,6 +445,6 @@ def test_inspect_and_verify(tmp_path: Path) -> None:
     (folder / "metadata.yaml").write_text(metadata(["drive_0.db3", "drive_1.db3"], count=99))
     assert row.inspect(folder).facts["messages in metadata.yaml"] == "99, which is not what the files hold"
     data = bytearray((folder / "drive_1.db3").read_bytes())
-    data[4096 * 2 + 100 : 4096 * 2 + 300] = bytes(200)
+    data[4096 * 2 : 4096 * 2 + 8] = bytes(8)
     (folder / "drive_1.db3").write_bytes(data)
     assert row.open(folder).verify().faults
