@@ -55,7 +55,7 @@ _LATEST: Final = 2**63 - 1
 
 
 class Section(Protocol):
-    """What gives the messages of a split, and counts what it read."""
+    """The messages of a split, and counts of what was read for them."""
 
     tally: Tally
 

@@ -360,7 +360,7 @@ class BagDatabase:
             yield _group(heads, data)
 
     def check(self) -> list[str]:
-        """What SQLite's own check finds wrong, at most a hundred lines; empty for a database that is whole."""
+        """Return the faults that SQLite's own check finds, at most a hundred; none of a database that is whole."""
         timer = threading.Timer(_CHECK_SECONDS + self.size / (20 * MIB), self._connection.interrupt)
         timer.start()
         try:

@@ -58,17 +58,15 @@ def _plain(name: str) -> str:
 def parse_metadata(text: bytes) -> BagMetadata:
     """Parse a ``metadata.yaml``. Raises ``MetadataError``, and ``ImportError`` without PyYAML.
 
-    Values are taken as text: there are no objects, dates or references in it.
+    Values are taken as text, from the events of a parser: nothing in it makes an object.
     """
     import yaml
 
-    loader = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
     if len(text) > _MAX_METADATA:
         raise MetadataError(f"it has {len(text):,} bytes, more than the {_MAX_METADATA:,} that are read")
     try:
-        _check_events(yaml.parse(text, Loader=loader))
-        root = yaml.load(text, Loader=loader)  # noqa: S506 (text, lists and mappings are all that this loader makes)
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        root = _value_of(yaml.parse(text, Loader=getattr(yaml, "CBaseLoader", yaml.BaseLoader)))
+    except (yaml.YAMLError, ValueError) as error:
         raise MetadataError(" ".join(str(error).split())[:300]) from error
     bag = root.get(KEY) if isinstance(root, Mapping) else None
     if not isinstance(bag, Mapping):
@@ -82,14 +80,33 @@ def parse_metadata(text: bytes) -> BagMetadata:
     )
 
 
-def _check_events(events: Iterator[Any]) -> None:
-    """Refuse depth, which the loader would recurse into, and aliases, by which few bytes become many values."""
-    depth = 0
+def _value_of(events: Iterator[Any]) -> Any:
+    """The first document of events: texts, lists and mappings, built without recursion.
+
+    Refuses depth, and aliases, by which few bytes become many values.
+    """
+    root: list[Any] = []
+    open_lists = [root]
     for count, event in enumerate(events):
         kind = type(event).__name__
-        depth += kind.endswith("StartEvent") - kind.endswith("EndEvent")
-        if depth > _MAX_DEPTH or count > _MAX_NODES or kind == "AliasEvent":
+        if len(open_lists) > _MAX_DEPTH or count > _MAX_NODES or kind == "AliasEvent":
             raise MetadataError("it nests too deep, has too many values, or refers to itself")
+        if kind == "ScalarEvent":
+            open_lists[-1].append(event.value)
+        elif kind in ("SequenceStartEvent", "MappingStartEvent"):
+            open_lists.append([])
+        elif kind in ("SequenceEndEvent", "MappingEndEvent"):
+            items = open_lists.pop()
+            is_list = kind == "SequenceEndEvent"
+            open_lists[-1].append(items if is_list else _mapping_of(items))
+        elif kind == "DocumentEndEvent":
+            break
+    return root[0] if root else None
+
+
+def _mapping_of(items: list[Any]) -> dict[str, Any]:
+    """Keys and values in turn as a mapping; a key that is no text is none that matters."""
+    return {key: value for key, value in zip(items[::2], items[1::2], strict=True) if isinstance(key, str)}
 
 
 def _files(bag: Mapping[Any, Any]) -> tuple[str, ...]:
@@ -159,7 +176,7 @@ def _read(folder: Location, size: int) -> bytes:
 
 
 def read_metadata(folder: Location, names: Sequence[str]) -> BagMetadata | None:
-    """What ``metadata.yaml`` says; None, with a ``ReadWarning`` unless there is none, where it is not usable."""
+    """Return the content of ``metadata.yaml``; None, with a ``ReadWarning`` unless there is none, where it is not usable."""
     if METADATA not in names:
         return None
     derived = "the files of the folder are read in the order of their numbers"
