@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from bags import of_mcap, write_bag
 from chunkmill.engine import Chunk, ChunkmillError, Ingest, LazyChunkStream, ReadWarning, RecordingStore, UsageError
 from chunkmill.engine.cli.commands import commands
 from chunkmill.engine.data_sources import register as register_sources
@@ -39,6 +38,7 @@ from chunkmill.readers import (
 from click.testing import CliRunner, Result
 from comparison import cells
 from places import REPOSITORY
+from rosbag2_making import of_mcap, write_bag
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -10,9 +10,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from bags import KINDS, MESSAGES, STRING, TABLES, Kind, Message, compress, some, write_bag, write_database
 from chunkmill.engine import ReadError, ReadWarning
 from chunkmill.readers import Rosbag2Reader
+from rosbag2_making import KINDS, MESSAGES, STRING, TABLES, Kind, Message, compress, some, write_bag, write_database
 
 ENDLESS = "WITH RECURSIVE r(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM r)"
 

@@ -9,7 +9,14 @@ from pathlib import Path
 
 import pytest
 import rosbags.rosbag2
-from bags import (
+from chunkmill.engine import ReadError, ReadWarning, UsageError
+from chunkmill.engine.errors import UnsupportedError
+from chunkmill.engine.locations import located
+from chunkmill.readers import McapReader, Rosbag2Reader, detect_format
+from chunkmill.readers.rosbag2 import Rosbag2Source
+from comparison import Cell, cells
+from places import recordings
+from rosbag2_making import (
     KINDS,
     POINT,
     STRING,
@@ -24,13 +31,6 @@ from bags import (
     write_database,
     write_mcap,
 )
-from chunkmill.engine import ReadError, ReadWarning, UsageError
-from chunkmill.engine.errors import UnsupportedError
-from chunkmill.engine.locations import located
-from chunkmill.readers import McapReader, Rosbag2Reader, detect_format
-from chunkmill.readers.rosbag2 import Rosbag2Source
-from comparison import Cell, cells
-from places import recordings
 from rosbags.rosbag2.enums import CompressionMode, StoragePlugin
 from rosbags.typesys import Stores, get_typestore
 
