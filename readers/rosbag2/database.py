@@ -414,7 +414,7 @@ class BagDatabase:
             for row in cursor:
                 before = row[0]
                 yield row
-        except (sqlite3.Error, sqlite3.Warning, OverflowError, MemoryError) as error:
+        except (sqlite3.Error, sqlite3.Warning, OverflowError, MemoryError, UnicodeError) as error:
             where = what if before is None else f"{what}, behind row {str(before)[:60]}"
             raise self._error(error, where) from error
 
