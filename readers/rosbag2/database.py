@@ -14,7 +14,7 @@ import tempfile
 import threading
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Self
@@ -31,7 +31,7 @@ from ...engine.limits import (
     MIB,
     check_limit,
 )
-from ..mcap.blocks import MessageHeads, messages_at
+from ..mcap.blocks import Bytes, messages_at, take_arena
 from ..mcap.section import GROUP_BYTES, MessageGroup, TimeRange
 
 MAGIC: Final = b"SQLite format 3\0"
@@ -50,6 +50,9 @@ _STEPS_PER_BYTE: Final = 8
 
 _STEPS_AT_ONCE: Final = 100_000
 _GROUP_ROWS: Final = 131_072
+_BATCH_ROWS: Final = 1_024
+_BATCH_BYTES: Final = MIB // 2
+_FIRST_ARENA: Final = MIB
 _ROWS_AT_ONCE: Final = 512
 _COPY_BYTES: Final = MIB
 _CHECK_SECONDS: Final = 5.0
@@ -79,6 +82,15 @@ class Counted(NamedTuple):
     counts: Mapping[int, int]
     start_time: int | None
     end_time: int | None
+
+
+class _Batch(NamedTuple):
+    """Columns of some rows of ``messages``."""
+
+    row_ids: tuple[int, ...]
+    topics: tuple[int, ...]
+    times: tuple[int, ...]
+    data: tuple[bytes, ...]
 
 
 class RowRange(NamedTuple):
@@ -340,24 +352,49 @@ class BagDatabase:
         """
         self._bound(MAX_CHUNK_UNCOMPRESSED)
         query, values = _query(rows, only, times)
-        heads: list[tuple[int, int, int]] = []
-        data: list[bytes] = []
-        size, before = 0, None
-        for row_id, topic, time, content in self._rows("the table messages", query, values):
-            self._check_row(row_id, before, topic, time)
-            before = row_id
-            if not isinstance(content, bytes):
-                raise _damaged(f"the data of row {row_id:,} of messages is no blob", self.path)
-            if topic not in channels:
-                raise _damaged(f"row {row_id:,} of messages is of topic {topic:,}, which is not in topics", self.path)
-            if data and (size + len(content) > GROUP_BYTES or len(data) >= _GROUP_ROWS):
-                yield _group(heads, data)
-                heads, data, size = [], [], 0
-            heads.append((channels[topic], time, len(content)))
-            data.append(content)
+        group = _Group()
+        for batch in self._batches(query, values):
+            topics, data = batch.topics, batch.data
+            unknown = set(topics) - channels.keys()
+            if unknown:
+                row = batch.row_ids[topics.index(min(unknown))]
+                what = f"row {row:,} of messages is of topic {min(unknown):,}, which is not in topics"
+                raise _damaged(what, self.path)
+            size = sum(map(len, data))
+            if not group.has_room(size):
+                yield group.messages()
+                group = _Group()
+            group.add([channels[topic] for topic in topics], batch.times, data, size)
+        if not group.is_empty:
+            yield group.messages()
+
+    def _batches(self, query: str, values: Sequence[int]) -> Iterator[_Batch]:
+        """Some checked rows at a time: few where they are large, so that no more of them is held than needed."""
+        rows: list[tuple[Any, ...]] = []
+        size, last = 0, None
+        for row in self._rows("the table messages", query, values):
+            rows.append(row)
+            content = row[3]
+            if type(content) is not bytes:
+                raise _damaged(f"the data of row {row[0]:,} of messages is no blob", self.path)
             size += len(content)
-        if data:
-            yield _group(heads, data)
+            if size >= _BATCH_BYTES or len(rows) >= _BATCH_ROWS:
+                yield self._checked(rows, last)
+                rows, size, last = [], 0, row[0]
+        if rows:
+            yield self._checked(rows, last)
+
+    def _checked(self, rows: list[tuple[Any, ...]], last: int | None) -> _Batch:
+        """The columns of rows that come behind the row id ``last``. Raises ``ReadError`` for the first wrong one."""
+        batch = _Batch(*zip(*rows, strict=True))
+        kinds = {*map(type, batch.row_ids), *map(type, batch.topics), *map(type, batch.times)}
+        is_right = kinds == {int} and min(batch.times) >= 0 and (last is None or batch.row_ids[0] > last)
+        if not is_right or not all(a < b for a, b in pairwise(batch.row_ids)):
+            before = last
+            for row in rows:
+                self._check_row(row[0], before, row[1], row[2])
+                before = row[0]
+        return batch
 
     def check(self) -> list[str]:
         """Return the faults that SQLite's own check finds, at most a hundred; none of a database that is whole."""
@@ -482,17 +519,48 @@ def _query(rows: RowRange, only: Collection[int] | None, times: TimeRange | None
     return f"SELECT {columns} FROM messages NOT INDEXED WHERE {where} ORDER BY rowid", values  # noqa: S608
 
 
-def _group(heads: list[tuple[int, int, int]], data: list[bytes]) -> MessageGroup:
-    columns = np.array(heads, np.int64)
-    arena = np.frombuffer(b"".join(data), np.uint8)
-    ends = np.cumsum(columns[:, 2])
-    times = columns[:, 1].astype(np.uint64)
-    messages: MessageHeads = messages_at(ends - columns[:, 2], ends, columns[:, 0], times, times)
-    return MessageGroup(arena, messages)
+class _Group:
+    """Messages that are collected in one arena.
 
+    They are copied there as they come, so that the memory that SQLite's binding took for them serves the next ones.
+    """
 
-@contextmanager
-def opened(path: str) -> Iterator[BagDatabase]:
-    """Open a database by itself, with what lies beside it."""
-    with BagDatabase(LocalCopy(path)) as database:
-        yield database
+    def __init__(self) -> None:
+        self._channels: list[int] = []
+        self._times: list[int] = []
+        self._lengths: list[int] = []
+        self._arena: Bytes = np.empty(0, np.uint8)
+        self._used = 0
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no message was added."""
+        return not self._times
+
+    def has_room(self, size: int) -> bool:
+        """Whether messages of so many bytes belong to the group; a first one always does."""
+        return self.is_empty or (self._used + size <= GROUP_BYTES and len(self._times) < _GROUP_ROWS)
+
+    def add(self, channels: Sequence[int], times: Sequence[int], data: Sequence[bytes], size: int) -> None:
+        """Take in messages of ``size`` bytes together."""
+        end = self._used + size
+        if end > len(self._arena):
+            self._grow(end)
+        self._arena[self._used : end] = np.frombuffer(data[0] if len(data) == 1 else b"".join(data), np.uint8)
+        self._used = end
+        self._channels += channels
+        self._times += times
+        self._lengths += map(len, data)
+
+    def messages(self) -> MessageGroup:
+        """The group."""
+        lengths, times = np.array(self._lengths, np.int64), np.array(self._times, np.uint64)
+        ends = np.cumsum(lengths)
+        heads = messages_at(ends - lengths, ends, np.array(self._channels, np.int64), times, times)
+        return MessageGroup(self._arena[: self._used], heads)
+
+    def _grow(self, least: int) -> None:
+        """Take a larger arena: small recordings need no large one."""
+        arena = take_arena(max(least, min(GROUP_BYTES, max(_FIRST_ARENA, 8 * len(self._arena)))))
+        arena[: self._used] = self._arena[: self._used]
+        self._arena = arena
