@@ -16,6 +16,7 @@ _HOMES = {
     ".mcap": "McapInfo McapReader",
     ".parquet": "ColumnRule IndexColumn ParquetReader",
     ".recording_file": "Episode FileSource FrameReader IndexedReader Option RecordingFile StreamingReader option",
+    ".rosbag2": "Rosbag2Reader",
     ".rrd": "RrdReader",
 }
 

@@ -35,6 +35,7 @@ from .recording_file import Option as Option
 from .recording_file import RecordingFile as RecordingFile
 from .recording_file import StreamingReader as StreamingReader
 from .recording_file import option as option
+from .rosbag2 import Rosbag2Reader as Rosbag2Reader
 from .rrd import RrdReader as RrdReader
 
 __all__: list[str]

@@ -13,19 +13,19 @@ import sys
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from fnmatch import fnmatch
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
-from pathlib import Path, PurePath, PurePosixPath
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
 from ..engine.errors import ReadError, ReadWarning, SourceMissingError, UnsupportedError, UsageError
 from ..engine.locations import Location, exists, located
 from .bag import BagRecording
 from .lerobot import LeRobotRecording
-from .mcap.reader import McapRecording
+from .mcap.recording import McapRecording
 from .parquet import ParquetRecording
 from .recording_file import Option, RecordingFile
+from .rosbag2 import Rosbag2Recording
 from .rrd import RrdRecording
 from .store_recording import StoreRecording
 
@@ -60,6 +60,11 @@ class Format:
         """The options of the format."""
         return self.file.options()
 
+    @property
+    def has_episodes(self) -> bool:
+        """Whether a file, or a folder, holds recordings that are inputs of their own."""
+        return self.file.episodes is not RecordingFile.episodes
+
     def open(self, path: Location, given: Mapping[str, Any] | None = None) -> RecordingFile:
         """One file of the format; of the options that are ``given``, by their names, it takes its own."""
         own = {o.name: given[o.name] for o in self.options if o.name in given} if given else {}
@@ -79,14 +84,7 @@ class Format:
 
     def is_dataset(self, folder: Location) -> bool:
         """Return whether a folder, or a prefix of an object store, is one input of this format."""
-        if self.marker is None:
-            return False
-        if isinstance(folder, Path):
-            return any(path.is_file() for path in folder.glob(self.marker))
-        from ..engine.execution import Folder
-
-        names = Folder.at(folder / str(PurePosixPath(self.marker).parent)).names()
-        return any(fnmatch(name, PurePosixPath(self.marker).name) for name in names)
+        return self.marker is not None and self.file.is_one_input(folder, self.marker)
 
 
 _rows: dict[str, Format] = {}
@@ -288,7 +286,7 @@ def detect_format(path: Location) -> Format:
     for row in FORMATS.values():
         if row.magic and magic.startswith(row.magic):
             return row
-    files = [row.title for row in FORMATS.values() if row.marker is None]
+    files = [row.title for row in FORMATS.values() if row.marker is None or row.suffixes]
     raise UnsupportedError(
         f"this is neither {' nor '.join(files)}",
         path=str(path),
@@ -334,5 +332,13 @@ for _row in (
     Format("lerobot", "a LeRobot dataset", LeRobotRecording, marker="meta/info.json"),
     STORE,
     Format("bag", "a ROS 1 bag", BagRecording, (".bag", ".bag.active"), (b"#ROSBAG", b"#ROSRECORD", b"#ROSLOG")),
+    Format(
+        "rosbag2",
+        "a rosbag2 database",
+        Rosbag2Recording,
+        (".db3", ".db3.zstd", ".db3.zst"),
+        (b"SQLite format 3\0",),
+        marker="metadata.yaml",
+    ),
 ):
     _add(_row)

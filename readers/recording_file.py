@@ -12,9 +12,10 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import MISSING, dataclass, field, fields, replace
+from fnmatch import fnmatch
 from functools import lru_cache
 from io import BufferedReader
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, NamedTuple, Protocol, Unpack, runtime_checkable
 
 from ..engine.errors import UsageError
@@ -175,6 +176,19 @@ class RecordingFile(FrameReader):
 
     episode_option: ClassVar[str] = "episode"
     """The option that chooses one of :meth:`episodes`, by its number."""
+
+    marker_suffices: ClassVar[bool] = True
+    """Whether a folder that contains the marker of its format is one input, whatever else is in it."""
+
+    @classmethod
+    def is_one_input(cls, folder: Location, marker: str) -> bool:
+        """Return True for a folder, or a prefix of an object store, that contains a file of the marker's pattern."""
+        if isinstance(folder, Path):
+            return any(file.is_file() for file in folder.glob(marker))
+        from ..engine.execution import Folder
+
+        pattern = PurePosixPath(marker)
+        return any(fnmatch(name, pattern.name) for name in Folder.at(folder / str(pattern.parent)).names())
 
     @classmethod
     def options(cls) -> tuple[Option, ...]:

@@ -267,16 +267,19 @@ def _files_below(folder: Path) -> list[tuple[str, str, PurePath]]:
 
 
 def _objects_below(prefix: ObjectUrl) -> list[tuple[str, str, PurePath]]:
-    markers = [row.marker for row in FORMATS.values() if row.marker is not None]
+    rows = [row for row in FORMATS.values() if row.marker is not None]
+    markers = [row.marker for row in rows if row.marker is not None]
     suffixes = sorted({*all_suffixes(), *(PurePosixPath(marker).suffix for marker in markers)})
     objects = find_objects(prefix, tuple(suffixes), hidden=())
     if [str(match.url) for match in objects] == [str(prefix)]:
         raise UsageError(f'expected prefix / directory but got an object ("{prefix}")')
     datasets = {
-        match.below.parents[len(PurePosixPath(marker).parts) - 1]
+        folder
         for match in objects
-        for marker in markers
+        for row, marker in zip(rows, markers, strict=True)
         if match.below.match(marker)
+        and ((folder := match.below.parents[len(PurePosixPath(marker).parts) - 1]) is not None)
+        and (row.file.marker_suffices or row.is_dataset(prefix / str(folder) if folder.parts else prefix))
     }
     inputs: dict[PurePosixPath, ObjectUrl] = {}
     for match in objects:

@@ -173,12 +173,16 @@ def _inputs(match: FoundInput) -> Iterator[Input]:
 
 
 def _episodes(row: Format, dataset: Location, inner: PurePath) -> Iterator[Input]:
-    """The episodes of a dataset; if it cannot be read, the dataset itself, whose reader reports why."""
+    """The episodes of a dataset; the dataset itself if it is one recording, or its reader is to say why it fails."""
+    itself = Input(dataset, inner if inner.parts else PurePath(resolved(dataset).name))
+    if not row.has_episodes:
+        yield itself
+        return
     try:
         for episode in row.open(dataset).episodes():
             yield Input(dataset, inner / episode.name, episode.number)
     except ReadError:
-        yield Input(dataset, inner if inner.parts else PurePath(resolved(dataset).name))
+        yield itself
 
 
 def _tell(path: str, text: str) -> None:

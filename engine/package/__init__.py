@@ -16,7 +16,9 @@ _HOMES = {
     "": "engine lenses readers",
     ".engine": "*",
     ".lenses": "DeriveLens Lens MutateLens OnError OutputMode Quarantine Selector",
-    ".readers": "ColumnRule IndexColumn LeRobotDataset LeRobotReader McapInfo McapReader ParquetReader RrdReader",
+    ".readers": (
+        "ColumnRule IndexColumn LeRobotDataset LeRobotReader McapInfo McapReader ParquetReader Rosbag2Reader RrdReader"
+    ),
 }
 
 name_terminals(__name__, {".lenses": "LensSet apply_lenses apply_selector"})

@@ -17,6 +17,7 @@ from .readers import LeRobotReader as LeRobotReader
 from .readers import McapInfo as McapInfo
 from .readers import McapReader as McapReader
 from .readers import ParquetReader as ParquetReader
+from .readers import Rosbag2Reader as Rosbag2Reader
 from .readers import RrdReader as RrdReader
 
 __version__: str

@@ -163,7 +163,7 @@ class VideoWork:
         self._given = given
         self._target = target
         self._process = _taken()
-        self._is_done = False
+        self._is_done = self._is_closed = False
         try:
             self._send(request)
             self.answer = self._next("track")[1]
@@ -186,13 +186,13 @@ class VideoWork:
 
     def close(self) -> None:
         """Give the process back, or kill it where it is not done."""
-        process, self._process = self._process, None  # type: ignore[assignment]
-        if process is None:
+        if self._is_closed:
             return
+        self._is_closed = True
         if self._is_done:
-            _given_back(process)
+            _given_back(self._process)
         else:
-            process.stop()
+            self._process.stop()
 
     def _next(self, wanted: str) -> tuple[str, Any, bytes]:
         """Serve the process until it says what is wanted, or ends."""
@@ -229,7 +229,7 @@ class VideoWork:
             return self._process.receive()
         except TimeoutError:
             raise self._lost(f"nothing came of it within {_SILENT_SECONDS:g} s, and it was stopped") from None
-        except (EOFError, ValueError, AttributeError):
+        except (EOFError, ValueError):
             raise self._lost("the process that read it crashed, or took too much memory") from None
 
     def _lost(self, message: str) -> ReadError:

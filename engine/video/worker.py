@@ -351,7 +351,8 @@ def _filtered(stream: Any, packets: Iterable[Any]) -> Iterator[Item]:
     name = _FILTERS.get(stream.codec.canonical_name)
     chain = None if name is None else av.bitstream.BitStreamFilterContext(name, stream)
     for packet in packets:
-        for out in [packet] if chain is None else chain.filter(packet):
+        passed: list[Any] = [packet] if chain is None else chain.filter(packet)
+        for out in passed:
             yield out.pts, out.pts if out.dts is None else out.dts, out.is_keyframe, bytes(out)
 
 
@@ -385,7 +386,7 @@ def _without_reordering(stream: Any, packets: _Packets, window: _Window, request
 
 def _decoded(name: str, time_base: Fraction, samples: Iterator[tuple[int, bytes]]) -> Iterator[Any]:
     """Yield the frames of samples. Raises :class:`FailureError` for a sample that cannot be decoded."""
-    context = av.CodecContext.create(_DECODERS[name], "r")
+    context: Any = av.CodecContext.create(_DECODERS[name], "r")
     context.thread_count = min(os.cpu_count() or 1, 4)
     context.options = {"err_detect": "explode"} if name in _FILTERS else {}
     number = 0
@@ -416,7 +417,7 @@ class _Encoder:
     ) -> None:
         codec = av.Codec(_ENCODERS[name], "w")
         formats = [f.name for f in codec.video_formats or ()]
-        context = av.CodecContext.create(codec, "w")
+        context: Any = av.CodecContext.create(codec, "w")
         context.width, context.height = width, height
         context.pix_fmt = self._format = pixel_format if pixel_format in formats else "yuv420p"
         context.time_base = time_base

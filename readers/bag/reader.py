@@ -14,7 +14,8 @@ from ..mcap.file import McapLayout, Summary
 from ..mcap.file_level import MessageSurvey
 from ..mcap.info import McapInfo, TimeCollector, described_channels
 from ..mcap.plan import SplitPiece, cut, whole, why_nothing
-from ..mcap.reader import McapReader, McapRecording, McapSource, faults_of
+from ..mcap.reader import McapReader, McapSource
+from ..mcap.recording import McapRecording, faults_of
 from ..mcap.records import Registry
 from ..mcap.section import McapSplit
 from ..recording_file import RecordingFile

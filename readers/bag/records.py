@@ -359,8 +359,8 @@ def _chunk_info(record: BagRecord, data: bytes, path: str) -> _ChunkInfo:
         counts[check_limit(id_, LAST_CONNECTION, path=path, offset=record.offset, what="the id of a connection")] += (
             messages
         )
-    times = (time_in(record, name, path=path) for name in (b"start_time", b"end_time"))
-    return _ChunkInfo(number(record, b"chunk_pos", _U64, path=path), *times, counts)
+    start, end = (time_in(record, name, path=path) for name in (b"start_time", b"end_time"))
+    return _ChunkInfo(number(record, b"chunk_pos", _U64, path=path), start, end, counts)
 
 
 def _entries(file: BagFile, start: int, end: int, infos: list[_ChunkInfo]) -> Iterator[ChunkIndexEntry]:

@@ -245,7 +245,7 @@ class RecoveringSection(BagSection):
         if count:
             self._report.lost(offset, f"{count:,} messages are of connections that no record defines")
             self._report.lost_messages += count
-        return placed_heads(*(column[good] for column in made))
+        return placed_heads(made.starts[good], made.lengths[good], made.connections[good], made.times[good])
 
 
 def _decompressed_beginning(head: ChunkHead, data: bytes) -> bytearray:

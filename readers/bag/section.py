@@ -135,7 +135,8 @@ def _messages_at(arena: Bytes, places: Ints) -> BagMessages | None:
     Their lengths are not looked at yet. Headers of one shape are read all at once.
     """
     count = len(places)
-    made = BagMessages(*(np.zeros(count, np.int64) for _ in range(3)), np.zeros(count, np.uint64))
+    starts, lengths, connections = np.zeros((3, count), np.int64)
+    made = BagMessages(starts, lengths, connections, np.zeros(count, np.uint64))
     left = np.arange(count)
     if count and int(places[-1]) <= len(arena) - _WIDTH:
         windows = np.ndarray((len(arena) - _WIDTH + 1,), f"V{_WIDTH}", buffer=arena.data, strides=(1,))

@@ -57,11 +57,9 @@ class EpisodeFrames:
         start = Fraction(video.start)
         path = Path(root) / video.path
         with open_positional(str(path)) as file:
-            bounds = {
-                "start": start - half if start > 0 else None,
-                "end": None if video.end is None else Fraction(video.end) - half,
-            }
-            with demultiplex(file, **bounds, b_frames=b_frames) as opened:
+            first = start - half if start > 0 else None
+            end = None if video.end is None else Fraction(video.end) - half
+            with demultiplex(file, start=first, end=end, b_frames=b_frames) as opened:
                 pairing = _Pairing(lines, self._fps, opened.track, start)
                 yield from stream_chunks(entity_path, opened.track, opened.samples(), pairing.times)
         message = pairing.disagreement()

@@ -1,12 +1,11 @@
-"""``McapReader``, its source of chunks, and what ``inspect`` shows."""
+"""``McapReader``, and its source of chunks."""
 
 from __future__ import annotations
 
 import os
-import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, NamedTuple, Self
 
@@ -21,14 +20,14 @@ from ...engine.chunk import (
     TimelineKind,
     parse_entity_path,
 )
-from ...engine.errors import ReadError, ReadWarning, SourceMissingError, UnmatchedWarning, UsageError
+from ...engine.errors import ReadWarning, SourceMissingError, UnmatchedWarning, UsageError
 from ...engine.limits import MIB, SPLIT_BYTES
 from ...engine.locations import Location, exists, located, reading_location
 from ...engine.markup import panel, panel_or_error
 from ...engine.spark import in_task
 from ...engine.stream import Source
 from ...engine.units import counted, size, utc_time
-from ..recording_file import FrameReader, RecordingFile, option, recover_option
+from ..recording_file import FrameReader
 from .decoders import (
     DECODERS,
     LOG_TIME,
@@ -46,12 +45,11 @@ from .decoders import (
 from .file import McapFile, McapLayout, Summary, read_layout
 from .file_level import NO_FACTS, FileFacts, MessageIndex, MessageSurvey, facts_of
 from .plan import no_message, no_topic, plan_splits, says_all_channels, whole, why_nothing
-from .records import Op, Registry, damaged
+from .records import Channel, Op, Registry, damaged
 from .section import (
     McapSplit,
     MessageGroup,
     MessageSection,
-    Rescue,
     SectionIndex,
     SectionReader,
     Tally,
@@ -61,11 +59,9 @@ from .section import (
 
 if TYPE_CHECKING:
     from ...engine.chunk import TimeBounds
-    from ...engine.rrd import Verification
     from ...engine.stream import FrameRequest, LazyChunkStream
-    from ..inspection import EntitySummary, FileReport
-    from .info import ChannelInfo, McapInfo
-    from .recovery import McapRecoveryReport
+    from .info import McapInfo
+    from .recovery import McapRecoveryReport, Rescue
 
 _SHORT_LOG_TIME: Final = "log_time"
 _MOST_THREADS: Final = 4
@@ -76,7 +72,7 @@ _NO_END: Final = 2**64
 _LATEST: Final = 2**63 - 1
 
 
-class _SplitReading:
+class SplitReading:
     """Reads one split once, in three steps: :meth:`before`, :meth:`messages`, :meth:`after`.
 
     ``facts`` are those of the summary, ``wants`` is true for the entities in use. ``index`` finds messages of other
@@ -90,7 +86,7 @@ class _SplitReading:
         facts: FileFacts,
         options: McapOptions,
         wants: Callable[[str], bool],
-        index: MessageIndex,
+        index: MessageIndex | None = None,
     ) -> None:
         self._index = index
         self._file = file
@@ -156,7 +152,7 @@ class _SplitReading:
     def _file_level(self, names: tuple[str, ...], facts: FileFacts) -> Iterator[Chunk]:
         for decoder in (self._decoders[name] for name in names):
             if decoder.entity is None or self._wants(decoder.entity):
-                if not self._split.is_whole:
+                if not self._split.is_whole and self._index is not None:
                     decoder.look_up(self._index)
                 chunks = decoder.chunks(self._file, facts)
                 yield from (chunk for chunk in chunks if self._wants(chunk.entity_path))
@@ -303,20 +299,15 @@ class McapSource(Source[McapSplit]):
 
     def projected(self, request: FrameRequest) -> Self:
         """The same file for a frame: fields that no column needs, and messages outside of its times, are left out."""
-        options, bounds = self.options, request.bounds
-        if options.values and request.columns is not None:
-            options = replace(options, columns=request.columns)
-        if bounds is not None and not bounds.is_open and bounds.timeline in (LOG_TIME, _SHORT_LOG_TIME):
-            options = replace(options, times=_narrower(options, bounds))
-        return self._with(options, self._wanted)
+        return self._with(narrower(self.options, request), self._wanted)
 
     def _with(self, options: McapOptions, wanted: Callable[[str], bool] | None) -> Self:
         narrowed = type(self)(self.path, options)
         vars(narrowed).update(_shared=self._shared, _version=self._version, _wanted=wanted)
         return narrowed
 
-    def _reading(self, file: McapFile, split: McapSplit, facts: FileFacts) -> _SplitReading:
-        return _SplitReading(file, split, facts, self.options, self._wants, SectionIndex(self, file))
+    def _reading(self, file: McapFile, split: McapSplit, facts: FileFacts) -> SplitReading:
+        return SplitReading(file, split, facts, self.options, self._wants, SectionIndex(self, file))
 
     def without_wanted(self, summary: Summary | None) -> frozenset[int]:
         """The places of the chunks without a message that is wanted, by the channels that the summary names."""
@@ -341,24 +332,7 @@ class McapSource(Source[McapSplit]):
         if summary is None or not says_all_channels(summary):
             return None
         registry = Registry(self.path, summary.channels, summary.schemas)
-        columns = []
-        for channel in summary.channels:
-            entity, schema = parse_entity_path(channel.topic), registry.schema_of(channel)
-            choice = choose(channel, schema, self.options)
-            if choice is None or not self._wants(entity):
-                continue
-            if choice.lenses:
-                return None
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # they come when the messages do
-                decoder = compile_decoder(channel, schema, choice.row, self.options, path=self.path)
-            d = decoder.descriptor
-            columns.append(
-                ComponentColumnDescriptor(entity, d.component, d.archetype, d.component_type, False, decoder.column)
-            )
-        kind = TimelineKind(self.options.timeline_type)
-        indexes = [IndexColumnDescriptor(name, kind) for name in (LOG_TIME, PUBLISH_TIME)]
-        return Schema(indexes if columns else (), columns), frozenset((c.entity_path, c.component) for c in columns)
+        return message_columns(registry, summary.channels, self.options, self._wants, self.path)
 
     def entities(self) -> set[str] | None:
         """The entities of all messages and of the file, by the summary; None where it does not say all."""
@@ -426,6 +400,49 @@ def _threads(split: McapSplit) -> int:
     """The number of chunks to decompress at once; one in tasks, as others have the other cores, and for small files."""
     is_small = split.end - split.start < _LEAST_FOR_THREADS
     return 1 if is_small or in_task() else min(_MOST_THREADS, os.cpu_count() or 1)
+
+
+def message_entities(
+    registry: Registry, channel: Channel, options: McapOptions, wants: Callable[[str], bool]
+) -> set[str]:
+    """The entities at which messages of a channel may come out; none unless one of them is wanted."""
+    choice = choose(channel, registry.schema_of(channel), options)
+    entities = set() if choice is None else entities_of(choice.lenses, parse_entity_path(channel.topic))
+    return entities if any(map(wants, entities)) else set()
+
+
+def message_columns(
+    registry: Registry, channels: Iterable[Channel], options: McapOptions, wants: Callable[[str], bool], path: str
+) -> tuple[Schema, frozenset[Origin]] | None:
+    """The columns of the messages of some channels, as :meth:`McapSource.columns` gives them."""
+    found = []
+    for channel in channels:
+        entity, schema = parse_entity_path(channel.topic), registry.schema_of(channel)
+        choice = choose(channel, schema, options)
+        if choice is None or not wants(entity):
+            continue
+        if choice.lenses:
+            return None
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # they come when the messages do
+            decoder = compile_decoder(channel, schema, choice.row, options, path=path)
+        d = decoder.descriptor
+        found.append(
+            ComponentColumnDescriptor(entity, d.component, d.archetype, d.component_type, False, decoder.column)
+        )
+    kind = TimelineKind(options.timeline_type)
+    indexes = [IndexColumnDescriptor(name, kind) for name in (LOG_TIME, PUBLISH_TIME)]
+    return Schema(indexes if found else (), found), frozenset((c.entity_path, c.component) for c in found)
+
+
+def narrower(options: McapOptions, request: FrameRequest) -> McapOptions:
+    """The options for a frame: of fields only those that it needs, of messages those within its times."""
+    bounds = request.bounds
+    if options.values and request.columns is not None:
+        options = replace(options, columns=request.columns)
+    if bounds is not None and not bounds.is_open and bounds.timeline in (LOG_TIME, _SHORT_LOG_TIME):
+        options = replace(options, times=_narrower(options, bounds))
+    return options
 
 
 def _narrower(options: McapOptions, bounds: TimeBounds) -> TimeRange:
@@ -624,188 +641,3 @@ class McapReader(FrameReader):
         With ``timing`` also the rate of each channel and its largest gap, for which the message indexes are read.
         """
         return self.source().info(timing=timing)
-
-
-_CHOOSES_TOPICS = "choose topics of an MCAP or a bag"
-_CHOOSES_TIMES = "choose log times of an MCAP or a bag"
-_INDEX_HINT = (
-    "The messages are read all the same here, but readers that go by the index miss some; write the index anew with"
-    " `mcap recover`."
-)
-
-
-def _regex(text: str) -> str:
-    """Refuse what is not a regular expression before anything is read."""
-    try:
-        re.compile(text)
-    except re.error as error:
-        raise ValueError(f"{text!r} is not a regular expression: {error}") from None
-    return text
-
-
-def _nanoseconds(text: str) -> int:
-    return _whole(text, -(2**63), 2**63)
-
-
-def _log_time(text: str) -> int:
-    return _whole(text, 0, 2**64)
-
-
-def _whole(text: str, low: int, high: int) -> int:
-    try:
-        number = int(text)
-    except ValueError:
-        raise ValueError(f"{text!r} is not a number of nanoseconds") from None
-    if not low <= number < high:
-        raise ValueError(f"{text!r} is not from {low} to {high - 1} ns")
-    return number
-
-
-@dataclass(frozen=True)
-class McapRecording(RecordingFile):
-    """An MCAP file; its options are those of :class:`McapReader`, and ``topics``, which are whole names of topics."""
-
-    frame_index = "log_time"
-    _reader_type: ClassVar[type[McapReader]] = McapReader
-
-    include_topic_regex: tuple[str, ...] = option(
-        (),
-        "MCAP, bag: topics to read; repeatable.",
-        flag="--topics",
-        metavar="REGEX",
-        parse=_regex,
-        refused=_CHOOSES_TOPICS,
-    )
-    exclude_topic_regex: tuple[str, ...] = option(
-        (),
-        "MCAP, bag: topics to leave out; repeatable.",
-        flag="--exclude-topics",
-        metavar="REGEX",
-        parse=_regex,
-        refused=_CHOOSES_TOPICS,
-    )
-    topics: tuple[str, ...] = option((), "MCAP, bag: names of the topics to read.")
-    start_time_ns: int | None = option(
-        None,
-        "MCAP, bag: first log time to read, in nanoseconds.",
-        flag="--start-time-ns",
-        metavar="NS",
-        parse=_log_time,
-        refused=_CHOOSES_TIMES,
-    )
-    end_time_ns: int | None = option(
-        None,
-        "MCAP, bag: read messages before this log time, in nanoseconds.",
-        flag="--end-time-ns",
-        metavar="NS",
-        parse=_log_time,
-        refused=_CHOOSES_TIMES,
-    )
-    decoders: tuple[str, ...] = option(
-        (), "MCAP, bag: a decoder to use; repeatable. Default: all.", flag="--decoder", metavar="NAME"
-    )
-    timeline_type: str = option(
-        "timestamp",
-        "MCAP, bag: whether times are wall-clock times or durations.",
-        flag="--timeline-type",
-        choices=("timestamp", "duration"),
-    )
-    timestamp_offset_ns: int | None = option(
-        None,
-        "MCAP, bag: offset added to every timestamp, in nanoseconds.",
-        flag="--timestamp-offset-ns",
-        metavar="NS",
-        parse=_nanoseconds,
-    )
-    recover: bool = recover_option()
-
-    def stream(self) -> LazyChunkStream:
-        """The chunks of the file, as :class:`McapReader` reads it."""
-        return self._reader().stream()
-
-    def values(self) -> LazyChunkStream:
-        """The messages as they are decoded; see :meth:`McapReader.values`."""
-        return self._reader().values()
-
-    def _reader(self) -> McapReader:
-
-        given = self.given()
-        names = [f"^{re.escape(topic)}$" for topic in given.pop("topics", ())]
-        if names:
-            given["include_topic_regex"] = [*names, *self.include_topic_regex]
-        return self._reader_type(self.path, **given)
-
-    def verify(self) -> Verification:
-        """Every record by the CRCs of the file, message indexes by the messages of their chunks, then every message
-        decoded; of a damaged file, its records alone.
-        """
-        from ...engine.rrd import Findings
-        from .decoders import McapOptions
-        from .file import McapFile
-        from .message_indexes import IndexComparison
-        from .recovery import recovery_report
-
-        findings, indexes = Findings(), IndexComparison()
-        with findings.noting():
-            with McapFile(str(self.path)) as file:
-                report = recovery_report(file, McapOptions(), indexes)
-            for offset, reason in indexes.faults:
-                findings.fault(ReadError(reason, path=report.path, offset=offset, hint=_INDEX_HINT))
-            if report.is_whole:
-                findings.add(RecordingFile.verify(self))
-            else:
-                findings.count(chunks=report.chunks, rows=report.messages)
-                for fault in faults_of(report):
-                    findings.fault(fault)
-        return findings.verification()
-
-    def report(self) -> FileReport:
-        """Channels, counts, times and compression, by the summary where there is one."""
-        from ...engine.chunk import TimelineKind
-        from ..inspection import FileReport, StoreReport, TimelineReport
-
-        info = self._reader_type.source_type(str(self.path)).info(timing=True)
-        timeline = TimelineReport("message_log_time", TimelineKind.TIMESTAMP, info.start_time, info.end_time)
-        topics = tuple(_topic(c) for c in sorted(info.channels, key=lambda c: (c.topic, c.id)))
-        store = StoreReport("recording", None, None, (timeline,) if info.messages != 0 else (), topics)
-        return FileReport(str(self.path), info.bytes, (store,), _facts(info))
-
-
-def faults_of(report: McapRecoveryReport) -> Iterator[ReadError]:
-    """Return all faults of a file, with their places."""
-    hint = "The file is damaged; --recover (recover=True) reads the rest of it."
-    places: list[tuple[int | None, str]] = [*report.damaged, *report.doubtful]
-    if report.reason is not None:
-        places.append((report.whole_until or None, report.reason))
-    if report.lost_messages:
-        places.append((None, f"{report.lost_messages:,} messages are missing"))
-    for offset, reason in sorted(places, key=lambda place: place[0] or report.size):
-        yield ReadError(reason, path=report.path, offset=offset, hint=hint)
-
-
-def _topic(channel: ChannelInfo) -> EntitySummary:
-    from ..inspection import EntitySummary
-
-    return EntitySummary(
-        channel.topic,
-        channel.count,
-        schema=channel.schema,
-        encoding="/".join(e for e in (channel.message_encoding, channel.schema_encoding) if e),
-        rate=channel.rate,
-        largest_gap=channel.timing.largest_gap if channel.timing is not None else None,
-    )
-
-
-def _facts(info: McapInfo) -> dict[str, str | float | bool]:
-    ratio = info.compression_ratio
-    return {
-        "profile": info.profile,
-        "library": info.library,
-        "chunks": info.chunks,
-        "compression": ", ".join(f"{name or 'none'}" for name in sorted(info.compression)),
-        "compression_ratio": 0.0 if ratio is None else round(ratio, 2),
-        "uncompressed_bytes": info.uncompressed_bytes,
-        "attachments": info.attachments,
-        "metadata": info.metadata,
-        "scanned": info.scanned,
-    }

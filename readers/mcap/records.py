@@ -321,6 +321,7 @@ _WIDTH: Final = _MESSAGE_HEAD.itemsize
 
 Bytes = npt.NDArray[np.uint8]
 Ints = npt.NDArray[np.int64]
+Times = npt.NDArray[np.uint64] | Ints
 
 
 class Block(NamedTuple):
@@ -401,16 +402,20 @@ def heads_of(arena: Bytes, offsets: Ints) -> MessageHeads:
     return MessageHeads(offsets, view[offsets].view(_MESSAGE_HEAD))
 
 
-def placed_heads(starts: Ints, lengths: Ints, channels: Ints, times: npt.NDArray[np.uint64]) -> MessageHeads:
+def placed_heads(
+    starts: Ints, lengths: Ints, channels: Ints, log_times: Times, publish_times: Times | None = None
+) -> MessageHeads:
     """The messages of another container, as if MCAP had them: where the data of each begins, and its length (int64).
 
-    ``times`` are the log and the publish times (uint64, ns). The data of the first begins behind byte 30.
+    The times are in ns; the publish times are the log times if they are not given. There are no records around the
+    data: the record of the first may begin before the arena.
     """
     heads = np.zeros(len(starts), _MESSAGE_HEAD)
     heads["opcode"] = Op.MESSAGE
     heads["length"] = lengths + MESSAGE_FIXED
     heads["channel"] = channels
-    heads["log_time"] = heads["publish_time"] = times
+    heads["log_time"] = log_times
+    heads["publish_time"] = log_times if publish_times is None else publish_times
     return MessageHeads(starts - _WIDTH, heads)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import PurePath
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
 import lz4.frame
 import numpy as np
@@ -48,7 +48,7 @@ from .records import (
     parse_record,
     take_arena,
 )
-from .section import GROUP_BYTES, McapSplit, MessageGroup, SectionReader
+from .section import GROUP_BYTES, McapSplit, MessageGroup, MessageSection, SectionReader
 
 _SMALLEST_WINDOW: Final = 4096
 _LARGEST_WINDOW: Final = 4 * MIB
@@ -316,6 +316,33 @@ _OF_SUMMARY: Final = frozenset(
 
 _EFFORT: Final = 20
 """Most bytes read and decompressed for broken chunks, in sizes of the file, besides one large chunk."""
+
+
+class Rescue(Protocol):
+    """The reading of a damaged file: its records in ``split``, and what its index tells, if it can be believed."""
+
+    @property
+    def split(self) -> McapSplit:
+        """All records of the file."""
+        ...
+
+    @property
+    def facts(self) -> FileFacts:
+        """The facts that the index tells."""
+        ...
+
+    @property
+    def report(self) -> McapRecoveryReport:
+        """The report of what was recovered and what was lost."""
+        ...
+
+    def section(self, file: Any, registry: Registry) -> MessageSection:
+        """A reader of the records, which fills the report."""
+        ...
+
+    def finish(self, file: Any, section: Any) -> None:
+        """Complete the report when all records were read."""
+        ...
 
 
 class _Broken(NamedTuple):

@@ -6,7 +6,7 @@ import warnings
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +16,7 @@ from ...engine.errors import ReadError, ReadWarning, UsageError
 from ...engine.limits import MAX_CHUNK_UNCOMPRESSED, MAX_OTHER_RECORDS, MAX_SCHEMA_BYTES, MIB, check_limit
 from ...engine.stream import Split
 from .file import McapFile, RecordCursor
-from .file_level import FileFacts, read_attachment
+from .file_level import read_attachment
 from .message_indexes import times_behind
 from .records import (
     CHUNK_HEAD_MAX,
@@ -41,9 +41,6 @@ from .records import (
     take_arena,
     walk,
 )
-
-if TYPE_CHECKING:
-    from .recovery import McapRecoveryReport
 
 _BEYOND: Final = 2**64
 
@@ -172,33 +169,6 @@ class MessageSection(Protocol):
 
     def groups(self) -> Iterator[MessageGroup]:
         """The messages of the split, in groups of about ``GROUP_BYTES``, in file order. Raises ``ReadError``."""
-        ...
-
-
-class Rescue(Protocol):
-    """The reading of a damaged file: its records in ``split``, and what its index tells, if it can be believed."""
-
-    @property
-    def split(self) -> McapSplit:
-        """All records of the file."""
-        ...
-
-    @property
-    def facts(self) -> FileFacts:
-        """The facts that the index tells."""
-        ...
-
-    @property
-    def report(self) -> McapRecoveryReport:
-        """The report of what was recovered and what was lost."""
-        ...
-
-    def section(self, file: Any, registry: Registry) -> MessageSection:
-        """A reader of the records, which fills the report."""
-        ...
-
-    def finish(self, file: Any, section: Any) -> None:
-        """Complete the report when all records were read."""
         ...
 
 

@@ -1,6 +1,6 @@
 """Damage small recordings at random and look at what the readers make of them.
 
-    python tests/fuzz/fuzz_recordings.py rrd|mcap|bag|parquet|store --mutants 2000 --seed 1 [--only N] [--keep FOLDER]
+    python tests/fuzz/fuzz_recordings.py KIND --mutants 2000 --seed 1 [--only N] [--keep FOLDER]
 
 Each mutant is read in another process. It must come out right, be refused with a ``ReadError`` that names the file and
 says what to do, or, where the format has no checksum, come out different; never a crash, a foreign exception, more
@@ -27,6 +27,7 @@ from typing import Any, Self
 
 from fuzz_bags import bag_sources
 from fuzz_parquet import parquet_sources
+from fuzz_rosbag2 import rosbag2_sources
 from fuzz_sources import Source, make_store, mcap_sources, rrd_sources, store_files
 from mutation import Mutant, mutate
 
@@ -39,9 +40,15 @@ MIB = 512
 PATIENCE = 60.0
 """Seconds on the wall clock after which a reader is taken to hang."""
 
-KINDS = ("rrd", "mcap", "bag", "parquet", "store")
+KINDS = ("rrd", "mcap", "bag", "parquet", "rosbag2", "store")
 
-SOURCES = {"rrd": rrd_sources, "mcap": mcap_sources, "bag": bag_sources, "parquet": parquet_sources}
+SOURCES = {
+    "rrd": rrd_sources,
+    "mcap": mcap_sources,
+    "bag": bag_sources,
+    "parquet": parquet_sources,
+    "rosbag2": rosbag2_sources,
+}
 
 
 class Worker:
@@ -143,7 +150,7 @@ class Bench:
         self._sources = SOURCES[kind]()
         self._right = {}
         for source in self._sources:
-            path = folder / f"x.{kind}"
+            path = folder / _name(kind, source)
             path.write_bytes(source.data)
             self._right[source.name] = self._digest(path)
 
@@ -152,7 +159,7 @@ class Bench:
         chance = random.Random(f"{self._kind} {seed} {number}")
         source = chance.choice(self._sources)
         mutant = mutate(chance, source.data, source.lengths)
-        unguarded = mutant.touched is None and self._kind in ("rrd", "bag", "parquet")
+        unguarded = mutant.touched is None and self._kind in ("rrd", "bag", "parquet", "rosbag2")
         if mutant.touched is not None:
             begin, end = mutant.touched
             unguarded = any(begin < b and a < end for a, b in source.unguarded)
@@ -161,7 +168,7 @@ class Bench:
             mutant = mutant._replace(data=sealed, what=f"{mutant.what}, checksums mended", way="checksums mended")
             unguarded = True
         store = self._kind == "store"
-        file = self._folder / source.name if store else self._folder / f"x.{self._kind}"
+        file = self._folder / source.name if store else self._folder / _name(self._kind, source)
         read = self._folder / "store" if store else file
         return Case(number, source.name, mutant, unguarded, self._kind == "rrd", file, read, source.data)
 
@@ -184,6 +191,10 @@ class Bench:
         answer = self._worker.read(self._kind, path)
         assert answer["outcome"] == "read" and not answer["warned"], answer
         return str(answer["digest"])
+
+
+def _name(kind: str, source: Source) -> str:
+    return f"x{source.suffix or f'.{kind}'}"
 
 
 def judge(answer: dict[str, Any], right: str, case: Case) -> tuple[str, str | None]:

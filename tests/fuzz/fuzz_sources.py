@@ -42,7 +42,8 @@ class Source:
     """A recording, or one file of a store.
 
     ``lengths`` are its length fields, ``unguarded`` the ranges in which its format has nothing that tells right bytes
-    from wrong ones. ``seal`` makes the checksums of damaged bytes right again, as an attacker would.
+    from wrong ones. ``seal`` makes the checksums of damaged bytes right again, as an attacker would. ``suffix`` is
+    that of its name, where that matters.
     """
 
     name: str
@@ -50,6 +51,7 @@ class Source:
     lengths: tuple[LengthField, ...] = ()
     unguarded: tuple[_RANGE, ...] = ()
     seal: Callable[[bytes], bytes] | None = None
+    suffix: str = ""
 
 
 @contextmanager

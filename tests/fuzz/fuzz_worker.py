@@ -27,6 +27,7 @@ from chunkmill.engine.store import ChunkStore
 from chunkmill.readers import BagReader
 from chunkmill.readers.mcap import McapReader
 from chunkmill.readers.parquet import ParquetReader
+from chunkmill.readers.rosbag2 import Rosbag2Reader
 from chunkmill.readers.rrd import RrdSource
 
 MIB = 1024 * 1024
@@ -85,6 +86,14 @@ def read_parquet(path: str) -> Iterator[str]:
             yield chunk_digest(chunk, ids=False)
 
 
+def read_rosbag2(path: str) -> Iterator[str]:
+    """All chunks of a database; their ids are made anew by each reading, and left out."""
+    source = Rosbag2Reader(path).source()
+    for split in source.splits():
+        for chunk in source.read(split):
+            yield chunk_digest(chunk, ids=False)
+
+
 def read_store(path: str) -> Iterator[str]:
     """The newest version of a kept store, what its manifest says, all chunks and their times."""
     store = ChunkStore.open(path)
@@ -105,6 +114,7 @@ READERS: dict[str, Callable[[str], Iterator[str]]] = {
     "bag": read_bag,
     "recovered_bag": read_recovered_bag,
     "parquet": read_parquet,
+    "rosbag2": read_rosbag2,
     "store": read_store,
 }
 

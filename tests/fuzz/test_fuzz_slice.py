@@ -1,4 +1,4 @@
-"""A slice of 280 mutants of ``fuzz_recordings.py``, and that the script would notice what it looks for."""
+"""A slice of 360 mutants of ``fuzz_recordings.py``, and that the script would notice what it looks for."""
 
 from __future__ import annotations
 
@@ -11,13 +11,16 @@ import pytest
 from fuzz_bags import bag_sources
 from fuzz_parquet import parquet_sources
 from fuzz_recordings import Case, Worker, fuzz, judge, replay
+from fuzz_rosbag2 import rosbag2_sources
 from fuzz_sources import make_store, mcap_sources, rrd_sources, store_files
 from mutation import Mutant, mutate
 
 SEED = 20_261_121
 
 
-@pytest.mark.parametrize(("kind", "mutants"), [("rrd", 80), ("mcap", 80), ("bag", 80), ("parquet", 80), ("store", 40)])
+@pytest.mark.parametrize(
+    ("kind", "mutants"), [("rrd", 80), ("mcap", 80), ("bag", 80), ("parquet", 80), ("rosbag2", 80), ("store", 40)]
+)
 def test_damaged_files_are_refused_or_right(kind: str, mutants: int) -> None:
     tally = fuzz(kind, range(mutants), SEED)
     assert not tally.failures, "\n".join(f"{why}\n{replay(kind, SEED, number)}" for number, _, why in tally.failures)
@@ -27,7 +30,8 @@ def test_damaged_files_are_refused_or_right(kind: str, mutants: int) -> None:
 
 
 # Statistics of a column that do not fit its schema, at which Arrow's Python binding ends the process.
-FINDS = [("parquet", 1, (97, 829, 938, 1378, 1724, 1883))]
+# Names of tables in SQLite's list that are no UTF-8.
+FINDS = [("parquet", 1, (97, 829, 938, 1378, 1724, 1883)), ("rosbag2", 1, (1243, 1498))]
 
 
 @pytest.mark.parametrize(("kind", "seed", "numbers"), FINDS)
@@ -42,6 +46,7 @@ def test_sources_are_the_same_each_time(tmp_path: Path) -> None:
     assert mcap_sources() == mcap_sources()
     assert bag_sources() == bag_sources()
     assert parquet_sources() == parquet_sources()
+    assert rosbag2_sources() == rosbag2_sources()
     stores = []
     for folder in (tmp_path / "one", tmp_path / "two"):
         make_store(folder)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from bag_bytes import recording
-from chunkmill.engine import Chunk, ChunkmillError, Ingest, LazyChunkStream, RecordingStore, UsageError
+from chunkmill.engine import Chunk, ChunkmillError, Ingest, LazyChunkStream, ReadWarning, RecordingStore, UsageError
 from chunkmill.engine.cli.commands import commands
 from chunkmill.engine.data_sources import register as register_sources
 from chunkmill.engine.data_sources.options import Request
@@ -38,6 +39,7 @@ from chunkmill.readers import (
 from click.testing import CliRunner, Result
 from comparison import cells
 from places import REPOSITORY
+from rosbag2_making import of_mcap, write_bag
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -98,6 +100,11 @@ def make_store(path: Path, data: Path) -> None:
     stream.collect(into=path, application_id="a", recording_id="r", executor="inline")
 
 
+def make_rosbag2(path: Path, data: Path) -> None:
+    kinds, messages = of_mcap(data / "mcap" / "rosbag2__cdr_test_0.mcap")
+    write_bag(path, [messages[:2], messages[2:5], messages[5:]], kinds)
+
+
 MAKERS: dict[str, Callable[[Path, Path], Any]] = {
     "mcap": lambda path, data: shutil.copy(data / "mcap" / "rosbag2__cdr_test_0.mcap", path),
     "rrd": make_rrd,
@@ -105,6 +112,7 @@ MAKERS: dict[str, Callable[[Path, Path], Any]] = {
     "lerobot": make_lerobot,
     "store": make_store,
     "bag": lambda path, _data: path.write_bytes(recording("lz4", publishers=1)),
+    "rosbag2": make_rosbag2,
     "jsonl": lambda path, _data: path.write_text("".join(json.dumps(line) + "\n" for line in LINES)),
 }
 
@@ -136,7 +144,7 @@ def read_splits(file: Path) -> list[Chunk]:
 def test_the_name_or_the_content_tells_the_format(file: Path, tmp_path: Path) -> None:
     row = detect_format(file)
     assert row.name == file.suffix[1:] and FORMATS[row.name] is row
-    if row.magic:
+    if row.magic and file.is_file():
         shutil.copy(file, tmp_path / "noname")
         assert detect_format(tmp_path / "noname") is row
     for suffix in row.suffixes:
@@ -264,7 +272,9 @@ def test_damage_is_an_error_of_ours(file: Path, tmp_path: Path, seed: int) -> No
     content[at : at + 24] = bytes((seed * 37 + i * 91) % 256 for i in range(len(content[at : at + 24])))
     victim.write_bytes(content)
     try:
-        opened(damaged).stream().to_chunks(executor="inline")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ReadWarning)
+            opened(damaged).stream().to_chunks(executor="inline")
     except (ChunkmillError, FileNotFoundError) as error:
         said = str(error)
     else:

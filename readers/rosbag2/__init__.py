@@ -1,0 +1,12 @@
+"""rosbag2: a folder of SQLite databases or MCAPs is one recording, and so is a database alone.
+
+The names below are loaded when they are first used, so that a program that reads one format does not load the others.
+"""
+
+from ...engine.lazy_names import lazy_names
+
+_HOMES = {
+    ".reader": "Rosbag2Reader Rosbag2Recording Rosbag2Source",
+}
+
+__all__, __getattr__, __dir__ = lazy_names(__name__, _HOMES)

@@ -1,0 +1,566 @@
+"""SQLite databases of rosbag2, opened so that what they say of themselves can do nothing but be read.
+
+The tables, of all versions: ``topics(id, name, type, serialization_format, …)``, ``messages(id, topic_id, timestamp,
+data)``; from Iron on also ``message_definitions(topic_type, encoding, encoded_message_definition, …)``. Timestamps are
+ns, and data is as the middleware gave it. Source: the storage plugin ``rosbag2_storage_sqlite3``.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+import tempfile
+import threading
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import pairwise
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, NamedTuple, Self
+from urllib.parse import quote
+
+import numpy as np
+
+from ...engine.errors import ReadError, UnsupportedError
+from ...engine.limits import (
+    FREE_EXPANSION,
+    MAX_CHUNK_UNCOMPRESSED,
+    MAX_COMPRESSION_RATIO,
+    MAX_SCHEMA_BYTES,
+    MIB,
+    check_limit,
+)
+from ..mcap.records import Bytes, placed_heads, take_arena
+from ..mcap.section import GROUP_BYTES, MessageGroup, TimeRange
+
+MAGIC: Final = b"SQLite format 3\0"
+ZSTD: Final = (".zstd", ".zst")
+"""What ends the name of a storage file that is compressed as a whole."""
+
+MAX_TOPICS: Final = 65_535
+"""Most topics of a recording: their ids are those of MCAP, of 16 bits."""
+
+_HEAD_SIZE: Final = 100
+_JOURNAL_MAGIC: Final = bytes.fromhex("d9d505f920a163d7")
+_HINT: Final = "The file is damaged, or was not written by rosbag2; copy it again if there is a good one."
+_FREE_STEPS: Final = 10_000_000
+_STEPS_PER_BYTE: Final = 8
+"""Steps of SQLite's virtual machine that a query may take: a row has some twenty bytes, and takes some twenty."""
+
+_STEPS_AT_ONCE: Final = 100_000
+_GROUP_ROWS: Final = 131_072
+_BATCH_ROWS: Final = 1_024
+_BATCH_BYTES: Final = MIB // 2
+_FIRST_ARENA: Final = MIB
+_ROWS_AT_ONCE: Final = 512
+_COPY_BYTES: Final = MIB
+_CHECK_SECONDS: Final = 5.0
+_TABLES: Final = frozenset({"messages", "topics", "message_definitions", "schema"})
+_CATALOGUES: Final = frozenset({"sqlite_master", "sqlite_schema"})
+_PRAGMAS: Final = frozenset({"table_xinfo", "quick_check", "trusted_schema", "cell_size_check", "query_only"})
+_GENERATED: Final = (2, 3)
+_READS: Final = (sqlite3.SQLITE_READ, sqlite3.SQLITE_SELECT, sqlite3.SQLITE_PRAGMA)
+
+
+class Topic(NamedTuple):
+    """A row of ``topics``; ``definition`` is the encoding and the text of its type, None where the file has none.
+
+    An empty text is that of an empty type, or of one that the recorder did not find.
+    """
+
+    id: int
+    name: str
+    type: str
+    serialization: str
+    definition: tuple[str, bytes] | None
+
+
+class Counted(NamedTuple):
+    """The messages of a database: how many of each topic, and the first and last timestamp (ns), None without any."""
+
+    counts: Mapping[int, int]
+    start_time: int | None
+    end_time: int | None
+
+
+class _Batch(NamedTuple):
+    """Columns of some rows of ``messages``."""
+
+    row_ids: tuple[int, ...]
+    topics: tuple[int, ...]
+    times: tuple[int, ...]
+    data: tuple[bytes, ...]
+
+
+class RowRange(NamedTuple):
+    """Rows of ``messages`` by their row ids, both ends included."""
+
+    low: int
+    high: int
+
+
+def is_compressed(name: str) -> bool:
+    """Return True for the name of a file that is compressed as a whole."""
+    return name.lower().endswith(ZSTD)
+
+
+def _damaged(why: str, path: str, hint: str = _HINT) -> ReadError:
+    return ReadError(why, path=path, hint=hint)
+
+
+class LocalCopy:
+    """A database as a file that can be opened as it is: the file itself, or a copy of it in a temporary folder.
+
+    A file that is compressed as a whole is decompressed into the copy. What a write-ahead log or a rollback journal
+    beside the file holds is applied to the copy; the file itself is never written. The copy is removed with the object
+    that made it; one that travelled to another process or machine names it, and makes another where it is not there.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._copy: str | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_folder": None}
+
+    @property
+    def place(self) -> str:
+        """The file to open. Raises ``ReadError``."""
+        if self._copy is None or not Path(self._copy).exists():
+            self._copy = self._made()
+        return self._copy
+
+    @property
+    def is_copy(self) -> bool:
+        """Whether the file to open is not the file itself."""
+        return self.place != self.path
+
+    def _made(self) -> str:
+        beside = [end for end in ("-wal", "-journal") if _holds_changes(Path(self.path + end), self.path)]
+        if not beside and not is_compressed(self.path):
+            return self.path
+        self._folder = tempfile.TemporaryDirectory(prefix="chunkmill-rosbag2-")
+        copy = str(Path(self._folder.name, "copy.db3"))
+        try:
+            if is_compressed(self.path):
+                _decompress(self.path, copy)
+            else:
+                shutil.copyfile(self.path, copy)
+                for end in beside:
+                    shutil.copyfile(self.path + end, copy + end)
+                _apply_changes(copy, self.path)
+        except OSError as error:
+            raise ReadError(
+                f"a copy of it cannot be made in {tempfile.gettempdir()}: {error.strerror}",
+                path=self.path,
+                hint="It is compressed, or has a journal beside it; TMPDIR names a folder with more room.",
+            ) from error
+        return copy
+
+
+def _holds_changes(beside: Path, path: str) -> bool:
+    """Whether a log or a journal beside a database holds changes. Raises ``ReadError`` for a journal of several files.
+
+    SQLite removes the file that such a journal names, wherever that is. Format: https://sqlite.org/fileformat2.html
+    """
+    if not beside.is_file() or beside.stat().st_size == 0:
+        return False
+    if beside.name.endswith("-wal"):
+        return True
+    with beside.open("rb") as file:
+        head = file.read(len(_JOURNAL_MAGIC))
+        file.seek(-min(len(_JOURNAL_MAGIC), beside.stat().st_size), os.SEEK_END)
+        tail = file.read()
+    if head == _JOURNAL_MAGIC and tail == _JOURNAL_MAGIC:
+        raise _damaged(
+            f"its journal {beside.name} is that of several databases, and names another file",
+            path,
+            "rosbag2 writes no such journals; remove it if the recording is whole without it.",
+        )
+    return head == _JOURNAL_MAGIC
+
+
+def _decompress(path: str, copy: str) -> None:
+    from zstandard import ZstdDecompressor, ZstdError
+
+    left = max(FREE_EXPANSION, MAX_COMPRESSION_RATIO * Path(path).stat().st_size)
+    made = 0
+    with Path(path).open("rb") as source, Path(copy).open("wb") as target:
+        try:
+            for part in ZstdDecompressor(max_window_size=2**27).read_to_iter(source, write_size=_COPY_BYTES):
+                made += len(part)
+                check_limit(made, left, path=path, offset=None, what="the uncompressed size")
+                target.write(part)
+        except (ZstdError, MemoryError) as error:
+            raise _damaged(f"it cannot be decompressed: {error}, after {made:,} bytes", path) from error
+        # A frame that is cut short ends without a word.
+        if made == 0 or not _ends_whole(path):
+            raise _damaged(f"its compressed bytes end early, after {made:,} bytes of content", path)
+
+
+def _ends_whole(path: str) -> bool:
+    """Whether the last Zstandard frame of a file is complete."""
+    from zstandard import ZstdDecompressor
+
+    with Path(path).open("rb") as source:
+        rest = b""
+        while True:
+            decompressor = ZstdDecompressor(max_window_size=2**27).decompressobj(write_size=_COPY_BYTES)
+            while not decompressor.eof:
+                data = rest or source.read(_COPY_BYTES // 64)
+                rest = b""
+                if not data:
+                    return False
+                decompressor.decompress(data)
+            rest = decompressor.unused_data
+            if not rest and not (rest := source.read(_COPY_BYTES // 64)):
+                return True
+
+
+def _apply_changes(copy: str, path: str) -> None:
+    """Apply the log or journal beside a copy, and leave the copy alone."""
+    try:
+        connection = _connected(f"file:{quote(copy)}?mode=rw")
+        try:
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+            connection.execute("PRAGMA journal_mode=DELETE").fetchall()
+        finally:
+            connection.close()
+    except sqlite3.Error as error:
+        raise _damaged(f"its journal cannot be applied: {error}", path) from error
+
+
+def _connected(uri: str) -> sqlite3.Connection:
+    """Open a database whose schema is trusted with nothing."""
+    connection = sqlite3.connect(uri, uri=True, check_same_thread=False, isolation_level=None)
+    connection.execute("PRAGMA trusted_schema=OFF")
+    connection.execute("PRAGMA cell_size_check=ON")
+    return connection
+
+
+def _allowed(action: int, first: str | None, second: str | None, _database: str | None, inner: str | None) -> int:
+    """Allow reading of the tables of rosbag2 themselves: no function, no view, no trigger, no recursion."""
+    del second
+    if action not in _READS or inner is not None:
+        return sqlite3.SQLITE_DENY
+    if action == sqlite3.SQLITE_READ and (first or "").lower() not in _TABLES | _CATALOGUES:
+        return sqlite3.SQLITE_DENY
+    if action == sqlite3.SQLITE_PRAGMA and (first or "").lower() not in _PRAGMAS:
+        return sqlite3.SQLITE_DENY
+    return sqlite3.SQLITE_OK
+
+
+class BagDatabase:
+    """One open database. Use it as a context manager.
+
+    Opening and reading raise ``ReadError``: where it is no such database, where ``messages`` or ``topics`` is a view,
+    a virtual table or has computed columns, where a length is larger than the file, and where a query takes more steps
+    than a file of its size can need.
+    """
+
+    def __init__(self, copy: LocalCopy) -> None:
+        self.path = copy.path
+        place = copy.place
+        self.size = _checked_size(place, self.path)
+        self._steps = 0
+        try:
+            self._connection = _connected(f"file:{quote(place)}?mode=ro&immutable=1")
+        except sqlite3.Error as error:
+            raise self._error(error) from error
+        try:
+            self._prepare()
+        except BaseException:
+            self._connection.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._connection.close()
+
+    def topics(self) -> list[Topic]:
+        """The topics by ascending id. Raises ``ReadError``."""
+        self._bound(MAX_SCHEMA_BYTES)
+        definitions = self._definitions()
+        columns = self._columns["topics"]
+        serialization = "serialization_format" if "serialization_format" in columns else "'cdr'"
+        query = f"SELECT id, name, type, {serialization} FROM topics NOT INDEXED"  # noqa: S608 (one of two texts)
+        topics: dict[int, Topic] = {}
+        for id_, name, type_name, how in self._rows("the table topics", query):
+            what = f"the topic {id_!r}"
+            if not isinstance(id_, int) or not all(isinstance(text, str) for text in (name, type_name, how)):
+                raise _damaged(f"{what} has a value of another type than its column", self.path)
+            if id_ in topics:
+                raise _damaged(f"{what} is there twice", self.path)
+            topics[id_] = Topic(id_, name, type_name, how, definitions.get(type_name))
+            check_limit(len(topics), MAX_TOPICS, path=self.path, offset=None, what="the number of topics")
+        return [topics[id_] for id_ in sorted(topics)]
+
+    def _definitions(self) -> dict[str, tuple[str, bytes]]:
+        if "message_definitions" not in self._columns:
+            return {}
+        query = "SELECT topic_type, encoding, encoded_message_definition FROM message_definitions NOT INDEXED"
+        definitions: dict[str, tuple[str, bytes]] = {}
+        left = 4 * MAX_SCHEMA_BYTES
+        for name, encoding, text in self._rows("the table message_definitions", query):
+            if not all(isinstance(value, str) for value in (name, encoding, text)):
+                raise _damaged("a message definition has a value of another type than its column", self.path)
+            left -= check_limit(len(text), left, path=self.path, offset=None, what="the length of message definitions")
+            if encoding in ("ros2msg", "ros2idl"):
+                definitions[name] = (encoding, text.encode())
+        return definitions
+
+    def row_ids(self) -> RowRange | None:
+        """The first and the last row id of the messages; None without any. Raises ``ReadError``."""
+        ends = []
+        for order in ("ASC", "DESC"):
+            query = f"SELECT rowid FROM messages NOT INDEXED ORDER BY rowid {order} LIMIT 1"  # noqa: S608
+            ends += [row[0] for row in self._rows("the table messages", query)]
+        return RowRange(ends[0], ends[1]) if len(ends) == 2 else None
+
+    def counted(self) -> Counted:
+        """Count the messages; every row is looked at, and no data. Raises ``ReadError``."""
+        counts: Counter[int] = Counter()
+        first = last = None
+        query = "SELECT rowid, topic_id, timestamp FROM messages NOT INDEXED ORDER BY rowid"
+        before = None
+        for row_id, topic, time in self._rows("the table messages", query):
+            self._check_row(row_id, before, topic, time)
+            before = row_id
+            counts[topic] += 1
+            first = time if first is None or time < first else first
+            last = time if last is None or time > last else last
+        return Counted(counts, first, last)
+
+    def groups(
+        self,
+        rows: RowRange,
+        channels: Mapping[int, int],
+        *,
+        only: Collection[int] | None = None,
+        times: TimeRange | None = None,
+    ) -> Iterator[MessageGroup]:
+        """The messages of a range of rows, in its order, in groups of about 32 MiB. Raises ``ReadError``.
+
+        ``channels`` has the number of each topic's channel by the topic's id. Where ``only`` some topics, or ``times``,
+        are wanted, SQLite leaves out the others.
+        """
+        self._bound(MAX_CHUNK_UNCOMPRESSED)
+        query, values = _query(rows, only, times)
+        group = _Group()
+        for batch in self._batches(query, values):
+            topics, data = batch.topics, batch.data
+            unknown = set(topics) - channels.keys()
+            if unknown:
+                row = batch.row_ids[topics.index(min(unknown))]
+                what = f"row {row:,} of messages is of topic {min(unknown):,}, which is not in topics"
+                raise _damaged(what, self.path)
+            size = sum(map(len, data))
+            if not group.has_room(size):
+                yield group.messages()
+                group = _Group()
+            group.add([channels[topic] for topic in topics], batch.times, data, size)
+        if not group.is_empty:
+            yield group.messages()
+
+    def _batches(self, query: str, values: Sequence[int]) -> Iterator[_Batch]:
+        """Some checked rows at a time: few where they are large, so that no more of them is held than needed."""
+        rows: list[tuple[Any, ...]] = []
+        size, last = 0, None
+        for row in self._rows("the table messages", query, values):
+            rows.append(row)
+            content = row[3]
+            if type(content) is not bytes:
+                raise _damaged(f"the data of row {row[0]:,} of messages is no blob", self.path)
+            size += len(content)
+            if size >= _BATCH_BYTES or len(rows) >= _BATCH_ROWS:
+                yield self._checked(rows, last)
+                rows, size, last = [], 0, row[0]
+        if rows:
+            yield self._checked(rows, last)
+
+    def _checked(self, rows: list[tuple[Any, ...]], last: int | None) -> _Batch:
+        """The columns of rows that come behind the row id ``last``. Raises ``ReadError`` for the first wrong one."""
+        batch = _Batch(*zip(*rows, strict=True))
+        kinds = {*map(type, batch.row_ids), *map(type, batch.topics), *map(type, batch.times)}
+        is_right = kinds == {int} and min(batch.times) >= 0 and (last is None or batch.row_ids[0] > last)
+        if not is_right or not all(a < b for a, b in pairwise(batch.row_ids)):
+            before = last
+            for row in rows:
+                self._check_row(row[0], before, row[1], row[2])
+                before = row[0]
+        return batch
+
+    def check(self) -> list[str]:
+        """Return the faults that SQLite's own check finds, at most a hundred; none of a database that is whole."""
+        timer = threading.Timer(_CHECK_SECONDS + self.size / (20 * MIB), self._connection.interrupt)
+        timer.start()
+        try:
+            lines = [str(line) for (line,) in self._rows("the database", "PRAGMA quick_check(100)")]
+        finally:
+            timer.cancel()
+        return [line for line in lines if line != "ok"]
+
+    def _prepare(self) -> None:
+        connection = self._connection
+        self._bound(MAX_SCHEMA_BYTES)
+        connection.set_progress_handler(self._step, _STEPS_AT_ONCE)
+        if list(connection.execute("PRAGMA trusted_schema")) != [(0,)]:
+            raise UnsupportedError(
+                f"SQLite {sqlite3.sqlite_version} cannot open a database without trusting it",
+                path=self.path,
+                hint="SQLite 3.31 and newer can.",
+            )
+        connection.set_authorizer(_allowed)
+        kinds: dict[str, list[tuple[Any, Any]]] = {}
+        query = "SELECT type, name, rootpage FROM sqlite_master"
+        for kind, name, root in self._rows("the list of tables", query):
+            if kind in ("table", "view"):
+                kinds.setdefault(str(name).lower(), []).append((kind, root))
+        self._columns = {name: self._checked_columns(name, kinds[name]) for name in _TABLES if name in kinds}
+        for name, needed in (("topics", ("id", "name", "type")), ("messages", ("topic_id", "timestamp", "data"))):
+            missing = [name] if name not in kinds else [c for c in needed if c not in self._columns[name]]
+            if missing:
+                what = "table" if name not in kinds else f"column of the table {name} called"
+                raise _damaged(f"it has no {what} {missing[0]}", self.path, "This is no database of rosbag2.")
+
+    def _checked_columns(self, name: str, kinds: Sequence[tuple[Any, Any]]) -> frozenset[str]:
+        """The columns of a table. Raises ``ReadError`` unless it is one, once, and stores its columns."""
+        if len(kinds) != 1 or kinds[0][0] != "table" or not isinstance(kinds[0][1], int) or kinds[0][1] <= 0:
+            kind = "several" if len(kinds) > 1 else "a view" if kinds[0][0] == "view" else "a virtual table"
+            raise _damaged(f"{name} is {kind}, and no table", self.path, "It is not read: rosbag2 writes tables only.")
+        columns = list(self._rows(f"the columns of {name}", f"PRAGMA table_xinfo({name})"))
+        computed = [str(column[1]) for column in columns if column[-1] in _GENERATED]
+        if computed:
+            raise _damaged(
+                f"the column {computed[0][:60]} of {name} is computed", self.path, "rosbag2 writes no such columns."
+            )
+        return frozenset(str(column[1]) for column in columns)
+
+    def _rows(self, what: str, query: str, values: Sequence[int] = ()) -> Iterator[tuple[Any, ...]]:
+        self._steps = (_FREE_STEPS + _STEPS_PER_BYTE * self.size) // _STEPS_AT_ONCE
+        before: Any = None
+        try:
+            cursor = self._connection.execute(query, values)
+            cursor.arraysize = _ROWS_AT_ONCE
+            for row in cursor:
+                before = row[0]
+                yield row
+        except (sqlite3.Error, sqlite3.Warning, OverflowError, MemoryError, UnicodeError) as error:
+            where = what if before is None else f"{what}, behind row {str(before)[:60]}"
+            raise self._error(error, where) from error
+
+    def _check_row(self, row_id: Any, before: Any, topic: Any, time: Any) -> None:
+        if not isinstance(row_id, int) or (before is not None and row_id <= before):
+            raise _damaged(f"the rows of messages are not in order behind row {before}", self.path)
+        if not isinstance(topic, int) or not isinstance(time, int):
+            raise _damaged(f"row {row_id:,} of messages has no topic or no timestamp that is a number", self.path)
+        if time < 0:
+            raise _damaged(f"the timestamp of row {row_id:,} of messages is {time:,}, before 1970", self.path)
+
+    def _bound(self, length: int) -> None:
+        self._connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, min(length, max(self.size, 1000)))
+
+    def _step(self) -> int:
+        self._steps -= 1
+        return self._steps < 0
+
+    def _error(self, error: BaseException, what: str = "") -> ReadError:
+        code = getattr(error, "sqlite_errorcode", None)
+        if code == sqlite3.SQLITE_INTERRUPT:
+            why = f"reading {what} takes more steps than a file of {self.size:,} bytes can need"
+        elif code == sqlite3.SQLITE_TOOBIG or isinstance(error, MemoryError):
+            why = f"a value in {what} is longer than the file, or than is read"
+        elif code == sqlite3.SQLITE_AUTH:
+            why = f"{what} is no plain table"
+        else:
+            why = f"SQLite cannot read {what or 'it'}: {error}"
+        return _damaged(why, self.path)
+
+
+def _checked_size(place: str, path: str) -> int:
+    """The size of a database. Raises ``ReadError`` where it is none, or shorter than it says."""
+    with Path(place).open("rb") as file:
+        head = file.read(_HEAD_SIZE)
+        size = file.seek(0, os.SEEK_END)
+    if not head.startswith(MAGIC):
+        why = "the file is empty" if not size else "it does not begin as an SQLite database does"
+        raise ReadError(why, path=path, offset=0, hint=_HINT)
+    if len(head) < _HEAD_SIZE:
+        raise ReadError("the file ends in its header", path=path, offset=size, hint=_HINT)
+    page_size = int.from_bytes(head[16:18], "big")
+    says = int.from_bytes(head[28:32], "big") * (page_size if page_size != 1 else 65_536)
+    # The number of pages counts where the last writer wrote it.
+    if size < says and head[24:28] == head[92:96]:
+        raise ReadError(
+            f"the file is cut: it has {size:,} bytes of {says:,}",
+            path=path,
+            offset=size,
+            hint="Copy it again, or wait until it is copied.",
+        )
+    return size
+
+
+def _query(rows: RowRange, only: Collection[int] | None, times: TimeRange | None) -> tuple[str, list[int]]:
+    conditions, values = ["rowid BETWEEN ? AND ?"], [rows.low, rows.high]
+    if only is not None:
+        conditions.append(f"topic_id IN ({','.join('?' * len(only))})")
+        values += sorted(only)
+    if times is not None:
+        conditions.append("timestamp BETWEEN ? AND ?")
+        values += [min(times.start, 2**63 - 1), min(times.end - 1, 2**63 - 1)]
+    where = " AND ".join(conditions)
+    columns = "rowid, topic_id, timestamp, data"
+    return f"SELECT {columns} FROM messages NOT INDEXED WHERE {where} ORDER BY rowid", values  # noqa: S608
+
+
+class _Group:
+    """Messages that are collected in one arena.
+
+    They are copied there as they come, so that the memory that SQLite's binding took for them serves the next ones.
+    """
+
+    def __init__(self) -> None:
+        self._channels: list[int] = []
+        self._times: list[int] = []
+        self._lengths: list[int] = []
+        self._arena: Bytes = np.empty(0, np.uint8)
+        self._used = 0
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no message was added."""
+        return not self._times
+
+    def has_room(self, size: int) -> bool:
+        """Whether messages of so many bytes belong to the group; a first one always does."""
+        return self.is_empty or (self._used + size <= GROUP_BYTES and len(self._times) < _GROUP_ROWS)
+
+    def add(self, channels: Sequence[int], times: Sequence[int], data: Sequence[bytes], size: int) -> None:
+        """Take in messages of ``size`` bytes together."""
+        end = self._used + size
+        if end > len(self._arena):
+            self._grow(end)
+        self._arena[self._used : end] = np.frombuffer(data[0] if len(data) == 1 else b"".join(data), np.uint8)
+        self._used = end
+        self._channels += channels
+        self._times += times
+        self._lengths += map(len, data)
+
+    def messages(self) -> MessageGroup:
+        """The group."""
+        lengths, times = np.array(self._lengths, np.int64), np.array(self._times, np.uint64)
+        ends = np.cumsum(lengths)
+        heads = placed_heads(ends - lengths, lengths, np.array(self._channels, np.int64), times)
+        return MessageGroup(self._arena[: self._used], heads)
+
+    def _grow(self, least: int) -> None:
+        """Take a larger arena: small recordings need no large one."""
+        arena = take_arena(max(least, min(GROUP_BYTES, max(_FIRST_ARENA, 8 * len(self._arena)))))
+        arena[: self._used] = self._arena[: self._used]
+        self._arena = arena
