@@ -1,0 +1,1 @@
+"""Writers of formats: a format that is written is a class and a row."""
