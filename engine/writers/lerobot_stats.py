@@ -27,7 +27,7 @@ Numbers = npt.NDArray[np.float64]
 class Statistics:
     """The statistics of one feature: ``[d]`` of each figure; ``points``, sorted and of equal weight, are ``[k, d]``.
 
-    ``samples`` is what the format counts: frames, also where each frame of an image gives many values. ``values`` is the
+    """The statistics of one feature. Figures are ``[d]``; ``points``, sorted and of equal weight, are ``[k, d]``.
     number of values behind the mean.
     """
 
