@@ -25,9 +25,9 @@ Numbers = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
-    """The statistics of one feature: ``[d]`` of each figure; ``points``, sorted and of equal weight, are ``[k, d]``.
-
     """The statistics of one feature. Figures are ``[d]``; ``points``, sorted and of equal weight, are ``[k, d]``.
+
+    ``samples`` is what the format counts: frames, even where each frame of an image has many values. ``values`` is the
     number of values behind the mean.
     """
 
