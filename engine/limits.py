@@ -92,6 +92,12 @@ MAX_DEPTH_IMAGE: Final = 256 * MIB
 MAX_DEPTH_IMAGES: Final = 512 * MIB
 """Most bytes of float32 that the depth images in PNG of one chunk may have together."""
 
+MAX_FRAME_PIXELS: Final = 64 * MIB
+"""Most pixels of a frame of video: 8,192 x 8,192."""
+
+MAX_VIDEO_MEMORY: Final = 4096 * MIB
+"""Address space of a process that reads, decodes or encodes video, in bytes."""
+
 MAX_LANDING_FILE: Final = 1024 * MIB
 """Largest file of a landing log, in bytes."""
 

@@ -14,15 +14,15 @@ import pyarrow as pa
 
 from ..chunk import Chunk, ChunkData, ChunkHeader, ComponentDescriptor, TimelineKind, ticks
 from ..errors import ReadError, ReadWarning
-from .merging import merge_chunks
-from .profile import FIXED_BYTES, MergeCandidate, Settings, extent_of
-from .video_codecs import (
+from ..video import (
     DETECTORS,
     IsKeyframe,
     detect_gop_start,
     is_annex_b,
     length_prefixed_to_annex_b,
 )
+from .merging import merge_chunks
+from .profile import FIXED_BYTES, MergeCandidate, Settings, extent_of
 
 __all__ = [
     "IS_KEYFRAME",

@@ -8,18 +8,24 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Final, Literal, cast
 
 from ...engine.chunk import Chunk, ComponentColumn, is_property, parse_entity_path
 from ...engine.errors import ReadError, ReadWarning, SourceMissingError, UnsupportedError, UsageError
 from ...engine.markup import bar, panel, panel_or_error, table
 from ...engine.stream import LazyChunkStream
 from ...engine.units import counted, duration
+from ...engine.video import BFrames
 from ..recording_file import Episode, FrameReader, RecordingFile, option
 from .source import FRAME_INDEX, INFO, DatasetInfo, EpisodeInfo, EpisodeSource, Feature, is_dataset, read_metadata
 
 if TYPE_CHECKING:
     from ..inspection import FileReport
+
+
+VideoMode = Literal["native", "skip"]
+VIDEO_MODES: Final = ("native", "skip")
+B_FRAMES: Final = ("reencode", "error")
 
 
 class LeRobotDataset:
@@ -28,7 +34,9 @@ class LeRobotDataset:
     Features become entities, their dots part the path: ``observation.state`` is ``/observation/state``. Vectors and
     numbers are ``Scalars`` with the feature's names, images ``EncodedImage``, texts ``TextDocument``; the task is text
     at ``/task``. Timelines are ``frame_index`` and ``index`` (sequences) and ``timestamp`` (duration since the start
-    of the episode). Videos are not read: the path of each is static data at its entity, and a ``ReadWarning`` says so.
+    of the episode). Videos are ``VideoStream``, whose samples are those of the file, on the same timelines; the file of
+    each is static data at its entity. They need the extra ``video``; without it, and where a file is missing, a
+    ``ReadWarning`` says so.
 
     Raises
     ------
@@ -138,21 +146,17 @@ class LeRobotReader:
         *,
         entity_path_prefix: str | None = None,
         timeline: str | None = None,
-        video_mode: Literal["native", "skip"] = "native",
+        video_mode: VideoMode = "native",
+        b_frames: BFrames = "reencode",
     ) -> LazyChunkStream:
         """A lazy stream of one episode's chunks; each call reads it anew.
 
         ``entity_path_prefix`` stands before every entity path, not before ``/__properties``; ``timeline`` is another
-        name for ``frame_index``. With ``video_mode="skip"`` there is no warning about videos, which are not read.
+        name for ``frame_index``. ``video_mode`` and ``b_frames`` are those of :meth:`LeRobotEpisode.stream`.
 
         Raises ``UsageError`` (a ``ValueError``) for an episode or a mode that does not exist.
         """
-        if video_mode not in ("native", "skip"):
-            raise UsageError(f"Unknown video mode: '{video_mode}'. Expected 'native' or 'skip'.")
-        source = self._dataset.episode(episode).source()
-        if video_mode == "skip":
-            source = replace(source, episode=replace(source.episode, videos=()))
-        stream = LazyChunkStream.from_source(source)
+        stream = self._dataset.episode(episode).stream(video_mode=video_mode, b_frames=b_frames)
         if entity_path_prefix is None and timeline is None:
             return stream
         return stream.map(_Renamed(entity_path_prefix or "/", timeline or FRAME_INDEX))
@@ -197,7 +201,7 @@ class LeRobotEpisode(FrameReader):
             "; ".join(self.tasks),
         ]
         lines = ((v.feature, v.path, f"{v.start:g} s") for v in videos)
-        drawn = table(["video, which is not read", "file", "from"], lines, len(videos), kind="grid") if videos else ""
+        drawn = table(["video", "file", "from"], lines, len(videos), kind="grid") if videos else ""
         return panel(repr(self), facts, _features_table(info.features), drawn)
 
     @property
@@ -225,9 +229,24 @@ class LeRobotEpisode(FrameReader):
         info = self._dataset.info._replace(episodes=())  # sources travel
         return EpisodeSource(str(self._dataset.path.absolute()), info, self._episode)
 
-    def stream(self) -> LazyChunkStream:
-        """A lazy stream of the episode's chunks; each call reads it anew."""
-        return LazyChunkStream.from_source(self.source())
+    def stream(self, *, video_mode: VideoMode = "native", b_frames: BFrames = "reencode") -> LazyChunkStream:
+        """A lazy stream of the episode's chunks; each call reads it anew.
+
+        ``video_mode="native"`` gives each video as a ``VideoStream``, ``"skip"`` leaves videos out. Samples are
+        those of the file. Before an episode that begins within a group of pictures, the samples that its decoding needs
+        come at negative times. Videos with B-frames, which a ``VideoStream`` cannot hold, are encoded anew with a
+        ``ReadWarning``, or are an ``UnsupportedError`` with ``b_frames="error"``.
+
+        Raises ``UsageError`` (a ``ValueError``) for a mode that does not exist.
+        """
+        if video_mode not in VIDEO_MODES:
+            raise UsageError(f"Unknown video mode: '{video_mode}'. Expected 'native' or 'skip'.")
+        if b_frames not in B_FRAMES:
+            raise UsageError(f"Unknown treatment of B-frames: '{b_frames}'. Expected 'reencode' or 'error'.")
+        source = replace(self.source(), b_frames=b_frames)
+        if video_mode == "skip":
+            source = replace(source, episode=replace(source.episode, videos=()))
+        return LazyChunkStream.from_source(source)
 
 
 @dataclass(frozen=True)
@@ -235,12 +254,16 @@ class LeRobotRecording(RecordingFile):
     """A LeRobot dataset, and one of its episodes: by default the first."""
 
     episode: int | None = option(None, "Number of the episode of a LeRobot dataset to read.", parse=int)
+    video_mode: str = option(
+        "native", "Whether the videos of a LeRobot dataset are read.", flag="--video-mode", choices=VIDEO_MODES
+    )
+    b_frames: str = option("reencode", "What becomes of videos with B-frames.", flag="--b-frames", choices=B_FRAMES)
 
     def stream(self) -> LazyChunkStream:
         """The chunks of the episode; with a warning where none was chosen, and there are more."""
         dataset = _dataset(self._folder)
         if self.episode is not None:
-            return dataset.episode(self.episode).stream()
+            return self._stream(dataset.episode(self.episode))
         episodes = dataset.episodes()
         if not episodes:
             raise ReadError("the dataset holds no episode", path=str(self.path))
@@ -251,7 +274,10 @@ class LeRobotRecording(RecordingFile):
                 ReadWarning,
                 stacklevel=2,
             )
-        return episodes[0].stream()
+        return self._stream(episodes[0])
+
+    def _stream(self, episode: LeRobotEpisode) -> LazyChunkStream:
+        return episode.stream(video_mode=cast("VideoMode", self.video_mode), b_frames=cast("BFrames", self.b_frames))
 
     def episodes(self) -> Sequence[Episode]:
         """All episodes, by number. Raises ``ReadError``."""

@@ -16,11 +16,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...engine.chunk import Chunk, ComponentDescriptor, parse_entity_path
-from ...engine.errors import ReadError, ReadWarning, SourceMissingError, UnsupportedError
+from ...engine.errors import ReadError, ReadWarning, SourceMissingError, UnsupportedError, extra_command
 from ...engine.limits import MAX_CHUNK_UNCOMPRESSED, MAX_SCHEMA_BYTES, check_limit
 from ...engine.stream import Source, Split
 from ...engine.units import counted
+from ...engine.video import BFrames, has_video_extra
 from ..parquet import CHUNK_BYTES, ParquetFile, one_each, open_file, read_columns, series_chunk
+from .videos import EpisodeFrames, Video
 
 INFO: Final = "meta/info.json"
 """The file that describes a dataset."""
@@ -45,15 +47,6 @@ class Feature(NamedTuple):
     names: tuple[str, ...]
 
 
-class _Video(NamedTuple):
-    """The video of one feature: its path below the dataset, and the seconds of it that belong to the episode."""
-
-    feature: str
-    path: str
-    start: float
-    end: float | None
-
-
 @dataclass(frozen=True, slots=True)
 class EpisodeInfo:
     """One episode: its number, frames and tasks, and the files (below the dataset) it lies in."""
@@ -62,7 +55,7 @@ class EpisodeInfo:
     length: int
     tasks: tuple[str, ...]
     data: str
-    videos: tuple[_Video, ...]
+    videos: tuple[Video, ...]
 
 
 class DatasetInfo(NamedTuple):
@@ -111,7 +104,7 @@ def _v2_episodes(root: Path, info: Mapping[str, Any], features: tuple[Feature, .
         index = _number(line, "episode_index", root / "meta/episodes.jsonl")
         place = {"episode_index": index, "episode_chunk": index // size}
         videos = tuple(
-            _Video(f.name, _filled(video.replace("{video_key}", f.name), place, path), 0.0, None)
+            Video(f.name, _filled(video.replace("{video_key}", f.name), place, path), 0.0, None)
             for f in features
             if f.dtype == "video" and video
         )
@@ -135,12 +128,12 @@ def _v3_episodes(root: Path, info: Mapping[str, Any], features: tuple[Feature, .
             )
 
 
-def _v3_video(feature: str, template: str, row: Mapping[str, Any], file: Path) -> _Video | None:
+def _v3_video(feature: str, template: str, row: Mapping[str, Any], file: Path) -> Video | None:
     if row.get(f"videos/{feature}/file_index") is None:
         return None
     place = {k: _number(row, f"videos/{feature}/{k}", file) for k in ("chunk_index", "file_index")}
     start, end = (row.get(f"videos/{feature}/{k}_timestamp") for k in ("from", "to"))
-    return _Video(
+    return Video(
         feature,
         _filled(template.replace("{video_key}", feature), place, file),
         float(start or 0.0),
@@ -411,21 +404,23 @@ class EpisodeSource(Source[Split]):
     """The frames of one episode.
 
     Guarantee: every frame of the episode is one row of each feature's entity. Order: properties, then by batches of
-    frames, within these by feature, static data last; the same for every run over the same bytes.
+    frames, within these by feature, then static data, and the videos last, feature by feature, whole groups of pictures
+    packed to about 2 MiB; the same for every run over the same bytes.
     """
 
     root: str
     info: DatasetInfo
     episode: EpisodeInfo
     wanted: Callable[[str], bool] | None = None
+    b_frames: BFrames = "reencode"
 
     def describe(self) -> str:
         """One line for the plan."""
         return f"LeRobotDataset({Path(self.root).name}, episode {self.episode.index})"
 
     def paths(self) -> Sequence[str]:
-        """The file the frames lie in."""
-        return [str(Path(self.root) / self.episode.data)]
+        """The file of the frames, then those of the videos."""
+        return [str(Path(self.root) / place) for place in (self.episode.data, *(v.path for v in self.episode.videos))]
 
     def narrowed(self, wanted: Callable[[str], bool]) -> EpisodeSource:
         """The same without the entities that nobody looks at: their features are not read."""
@@ -438,18 +433,35 @@ class EpisodeSource(Source[Split]):
         return {"/__properties", "/task", *(parse_entity_path(_entity_of(n)) for n in names if n not in _PLACES)}
 
     def splits(self) -> Sequence[Split]:
-        """The episode. Warns (``ReadWarning``) that its videos are not in the recording."""
-        missing = [v.feature for v in self.episode.videos]
-        if missing:
-            warnings.warn(
-                f"{self.root}: the videos of {', '.join(missing)} are not read; the entity of each says"
-                " where its file is",
-                ReadWarning,
-                stacklevel=2,
-            )
+        """The episode. Warns (``ReadWarning``) of videos that are not read: without their files, or without PyAV."""
+        self._warn_of_videos()
         with ParquetFile(self.paths()[0]) as file:
             share = self.episode.length / max(file.footer.rows, 1)
             return [Split(f"episode {self.episode.index}", round(file.size * min(share, 1)))]
+
+    def _warn_of_videos(self) -> None:
+        wanted = [v for v in self.episode.videos if self._wants(parse_entity_path(_entity_of(v.feature)))]
+        if not has_video_extra():
+            lost, why = wanted, f"PyAV is not installed: {extra_command('video')}"
+        else:
+            lost, why = [v for v in wanted if not self._has(v)], "their files are missing"
+        if lost:
+            warnings.warn(
+                f"{self.root}: the videos of {', '.join(v.feature for v in lost)} are not read, as {why}; the entity of"
+                " each says where its file is",
+                ReadWarning,
+                stacklevel=3,
+            )
+
+    def _has(self, video: Video) -> bool:
+        return (Path(self.root) / video.path).is_file()
+
+    def _videos(self, frames: EpisodeFrames) -> Iterator[Chunk]:
+        """The samples of the videos that are wanted and can be read."""
+        for video in self.episode.videos:
+            entity = parse_entity_path(_entity_of(video.feature))
+            if self._wants(entity) and self._has(video) and has_video_extra():
+                yield from frames.video_chunks(self.root, entity, video, self.episode.index, self.b_frames)
 
     def read(self, split: Split) -> Iterator[Chunk]:  # noqa: ARG002 (there is only one)
         """The chunks of the episode. Raises ``ReadError``."""
@@ -459,11 +471,13 @@ class EpisodeSource(Source[Split]):
         images = _Images(self.root, self.paths()[0])
         lost: set[int] = set()
         frames = 0
+        times = EpisodeFrames(self.info.fps)
         with open_file(self.paths()[0]) as file:
             for columns in self._frames(file):
                 length = len(next(iter(columns.values())))
                 frames += length
                 timelines = self._timelines(columns, file.path)
+                times.add(timelines)
                 yield from self._features(columns, timelines, names, images)
                 if _TASK in columns:
                     lost |= self._tasks_without_text(columns[_TASK])
@@ -478,6 +492,8 @@ class EpisodeSource(Source[Split]):
             )
         for entity, found in names.items():
             yield series_chunk(entity, found)
+        if frames:
+            yield from self._videos(times)
         images.warn()
         if lost:
             warnings.warn(

@@ -23,6 +23,7 @@ from chunkmill.engine.tables import connect, udf
 from chunkmill.readers import McapReader
 from source_tree import modules
 
+
 def passed_by(journey: Callable[[], None]) -> set[str]:
     """The modules whose functions a journey calls, when it is made again."""
     journey()  # what is imported and looked up once

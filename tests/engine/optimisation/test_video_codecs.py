@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import nullcontext
 
 import pytest
-from chunkmill.engine.optimisation.video_codecs import DETECTORS, BitReader, nal_units, picture_size, raw_payload
+from chunkmill.engine.video.bitstream import DETECTORS, BitReader, nal_units, picture_size, raw_payload
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from video_making import AV1, DELTA, H264, H265, IDR_ALONE, KEY, START, VP8, VP9, BitWriter, h264_parameters

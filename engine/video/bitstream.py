@@ -217,6 +217,19 @@ def is_vp9_keyframe(sample: bytes) -> bool:
         return False
 
 
+_H265_PARAMETER_SETS = frozenset((32, 33, 34))
+
+
+def without_repeats(sample: bytes) -> bytes:
+    """Return an H.265 sample without parameter sets that repeat one before them, as those of containers do."""
+    units = [sample[begin:end].rstrip(b"\0") for begin, end in nal_units(sample)]
+    kept: list[bytes] = []
+    for unit in units:
+        if not (unit[0] >> 1 & 0x3F in _H265_PARAMETER_SETS and unit in kept):
+            kept.append(unit)
+    return sample if len(kept) == len(units) else b"".join(b"\0" + _START + unit for unit in kept)
+
+
 _SEQUENCE_HEADER = 1
 _FRAMES = frozenset((3, 6))
 

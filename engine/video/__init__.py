@@ -1,0 +1,17 @@
+"""Video: samples in containers, key frames in samples, frames encoded and decoded.
+
+The names below are loaded when they are first used.
+"""
+
+from ..lazy_names import lazy_names
+
+_HOMES = {
+    ".bitstream": "DETECTORS IsKeyframe detect_gop_start is_annex_b length_prefixed_to_annex_b",
+    ".chunks": "pack_groups stream_chunks",
+    ".coding": (
+        "BFrames Demultiplexed QUALITY VideoFrame VideoSample VideoTrack check_boxes decode demultiplex encode mux"
+    ),
+    ".process": "has_video_extra",
+}
+
+__all__, __getattr__, __dir__ = lazy_names(__name__, _HOMES)

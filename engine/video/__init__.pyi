@@ -1,0 +1,22 @@
+# Made of the table in __init__.py: python -m tests.run house stubs
+from .bitstream import DETECTORS as DETECTORS
+from .bitstream import IsKeyframe as IsKeyframe
+from .bitstream import detect_gop_start as detect_gop_start
+from .bitstream import is_annex_b as is_annex_b
+from .bitstream import length_prefixed_to_annex_b as length_prefixed_to_annex_b
+from .chunks import pack_groups as pack_groups
+from .chunks import stream_chunks as stream_chunks
+from .coding import BFrames as BFrames
+from .coding import Demultiplexed as Demultiplexed
+from .coding import QUALITY as QUALITY
+from .coding import VideoFrame as VideoFrame
+from .coding import VideoSample as VideoSample
+from .coding import VideoTrack as VideoTrack
+from .coding import check_boxes as check_boxes
+from .coding import decode as decode
+from .coding import demultiplex as demultiplex
+from .coding import encode as encode
+from .coding import mux as mux
+from .process import has_video_extra as has_video_extra
+
+__all__: list[str]

@@ -1,0 +1,384 @@
+"""Video as samples: out of an MP4, to and from frames, into an MP4. PyAV does it, in a process that may die."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, BinaryIO, Final, Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import ReadError, ReadWarning, UnsupportedError, UsageError
+from ..limits import MAX_FRAME_PIXELS, check_limit
+from ..storage.positional import PositionalFile
+from .bitstream import DETECTORS, without_repeats
+from .process import Item, Work
+
+BFrames = Literal["reencode", "error", "keep"]
+"""What becomes of samples that are not shown in the order in which they are decoded."""
+
+QUALITY: Final = 18
+"""The constant rate factor of videos that are encoded anew; lower is better and larger."""
+
+_CODECS: Final = {"h264": 0x61766331, "hevc": 0x68657631, "av1": 0x61763031, "vp8": 0x76703038, "vp9": 0x76703039}
+"""FFmpeg's names, and the four characters that ``VideoStream:codec`` holds."""
+_NAMES: Final = {number: name for name, number in _CODECS.items()}
+_SHOWN: Final = {"h264": "H.264", "hevc": "H.265", "av1": "AV1", "vp8": "VP8", "vp9": "VP9"}
+_H265: Final = _CODECS["hevc"]
+_NO_ENCODER: Final = "vp8"
+_BATCH_BYTES: Final = 1 << 20
+_BOX_HEAD: Final = 16
+_MOST_BOXES: Final = 1_000_000
+_BOXES: Final = frozenset(
+    (
+        b"ftyp",
+        b"moov",
+        b"mdat",
+        b"free",
+        b"skip",
+        b"wide",
+        b"pnot",
+        b"styp",
+        b"sidx",
+        b"moof",
+        b"uuid",
+        b"meta",
+        b"pdin",
+    )
+)
+"""Boxes with which an MP4 or a QuickTime file may begin (ISO/IEC 14496-12, 4.3)."""
+_HINT: Final = "The file is cut short or damaged; copy it again."
+
+
+class VideoSample(NamedTuple):
+    """One picture as it is encoded. Times are in ticks of the track's time base.
+
+    ``pts`` is when it is shown, and ``dts`` when it is decoded. ``data`` is Annex B for H.264 and H.265.
+    """
+
+    pts: int
+    dts: int
+    is_keyframe: bool
+    data: bytes
+
+
+class VideoFrame(NamedTuple):
+    """One picture as pixels: RGB of shape ``(height, width, 3)``, shown at ``pts`` ticks."""
+
+    pts: int
+    image: npt.NDArray[np.uint8]
+
+
+@dataclass(frozen=True, slots=True)
+class VideoTrack:
+    """What the samples of a track have in common.
+
+    ``codec`` is the number that ``VideoStream:codec`` holds, ``time_base`` the seconds of a tick, ``rate`` the mean of
+    frames a second, where the file says it. ``pixel_format`` is FFmpeg's name.
+    """
+
+    codec: int
+    width: int
+    height: int
+    time_base: Fraction
+    rate: Fraction | None = None
+    pixel_format: str = "yuv420p"
+
+    @property
+    def codec_name(self) -> str:
+        """The name of the codec, such as ``H.264``."""
+        return _SHOWN[_NAMES[self.codec]]
+
+    def nanoseconds(self, ticks: int) -> int:
+        """Return ticks as nanoseconds, rounded to the nearest.
+
+        >>> VideoTrack(0x61763031, 64, 48, Fraction(1, 15360)).nanoseconds(512)
+        33333333
+        """
+        base = self.time_base
+        return (2 * ticks * base.numerator * 1_000_000_000 + base.denominator) // (2 * base.denominator)
+
+
+class Demultiplexed:
+    """The track of a file, and its samples, which are read once, as they are asked for."""
+
+    def __init__(self, track: VideoTrack, work: Work, path: str) -> None:
+        self.track = track
+        self._work = work
+        self._path = path
+
+    def samples(self) -> Iterator[VideoSample]:
+        """Yield the samples in the order in which they are decoded. Raises ``ReadError``."""
+        detector = DETECTORS[self.track.codec]
+        is_first, claimed = True, 0
+        for (pts, dts, is_marked), data in self._work.items():
+            try:
+                is_keyframe = detector(data)
+            except ValueError as error:
+                raise ReadError(f"a key frame cannot be read: {error}", path=self._path, hint=_HINT) from error
+            if is_first and not is_keyframe:
+                _warn(f"{self._path}: the video begins with a sample that is no key frame, which cannot be decoded")
+            claimed += is_marked and not is_keyframe
+            if is_keyframe and self.track.codec == _H265:
+                data = without_repeats(data)
+            is_first = False
+            yield VideoSample(pts, dts, is_keyframe, data)
+        if claimed:
+            _warn(f"{self._path}: {claimed:,} samples are marked as key frames, and a decoder cannot start at them")
+
+    def close(self) -> None:
+        """End the reading of samples that were not all asked for."""
+        self._work.close()
+
+    def __enter__(self) -> Demultiplexed:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def demultiplex(
+    file: PositionalFile,
+    *,
+    start: Fraction | None = None,
+    end: Fraction | None = None,
+    track: int = 0,
+    b_frames: BFrames = "reencode",
+    quality: int = QUALITY,
+) -> Demultiplexed:
+    """Open a video track of an MP4 or QuickTime file, whose samples come without being decoded.
+
+    Guarantee: H.264 and H.265 are in Annex B form with parameter sets at each key frame, AV1, VP8 and VP9 as they are
+    in the file; in decoding order; the same in every run. With ``start`` and ``end`` (seconds, ``end`` excluded) only
+    those shown then, and before them the samples from the last key frame on, which their decoding needs.
+
+    Samples with B-frames, which a ``VideoStream`` cannot hold, are encoded anew in the same codec, with key frames
+    where they were, and a ``ReadWarning`` says so; then no samples stand before ``start``. ``b_frames="error"``
+    refuses them, ``"keep"`` gives them as they are. Tracks that are not read are named in a ``ReadWarning``.
+
+    Raises ``ReadError`` with the offset, ``UnsupportedError`` for other containers and codecs, ``MissingExtraError``
+    without the extra ``video``.
+    """
+    check_boxes(file)
+    request = {
+        "operation": "demultiplex",
+        "container": "mp4",
+        "size": file.size,
+        "track": track,
+        "start": None if start is None else start.as_integer_ratio(),
+        "end": None if end is None else end.as_integer_ratio(),
+        "b_frames": b_frames,
+        **_encoding(quality, "fast", None),
+    }
+    work = Work(request, path=file.path, file=file)
+    try:
+        return Demultiplexed(_track(work.answer, file.path, track, b_frames, quality), work, file.path)
+    except BaseException:
+        work.close()
+        raise
+
+
+def _track(facts: dict[str, Any], path: str, track: int, b_frames: BFrames, quality: int) -> VideoTrack:
+    for side in ("width", "height"):
+        check_limit(facts[side] - 1, MAX_FRAME_PIXELS, path=path, offset=None, what=f"the {side} of the video")
+    pixels = facts["width"] * facts["height"]
+    check_limit(pixels, MAX_FRAME_PIXELS, path=path, offset=None, what="the number of pixels of a frame")
+    name, rate = facts["codec"], facts["rate"]
+    if facts["is_reordered"] and b_frames == "error":
+        raise UnsupportedError(
+            "the video has B-frames, which a VideoStream cannot hold",
+            path=path,
+            hint='With b_frames="reencode" it is encoded anew.',
+        )
+    others = [f"{facts['video_tracks'] - 1} more of video"] if facts["video_tracks"] > 1 else []
+    if others or facts["other_tracks"]:
+        _warn(
+            f"{path}: of its tracks only video track {track} is read, not: {', '.join(others + facts['other_tracks'])}"
+        )
+    if Fraction(*facts["time_base"]) >= 1:
+        _warn(f"{path}: the video has no time scale, or one of a second: its ticks are seconds, and times may be wrong")
+    if facts["encoder"]:
+        _warn(
+            f"{path}: the video has B-frames, which a VideoStream cannot hold; it is encoded anew as"
+            f" {_SHOWN[name]} by {facts['encoder']} (constant rate factor {quality}), which loses some detail"
+        )
+    return VideoTrack(
+        codec=_CODECS[name],
+        width=facts["width"],
+        height=facts["height"],
+        time_base=Fraction(*facts["time_base"]),
+        rate=Fraction(*rate) if rate else None,
+        pixel_format=facts["pixel_format"] or "yuv420p",
+    )
+
+
+def check_boxes(file: PositionalFile) -> None:
+    """Check that the file is a sequence of whole boxes that begins as an MP4 or QuickTime file does.
+
+    Raises ``UnsupportedError`` for another kind of file, and ``ReadError`` with the place of a box that is cut.
+    """
+    at = 0
+    for _ in range(_MOST_BOXES):
+        if at == file.size:
+            break
+        head = file.read(at, min(_BOX_HEAD, file.size - at), what="the head of a box")
+        kind = head[4:8]
+        if at == 0 and kind not in _BOXES:
+            raise UnsupportedError(
+                f"a video that begins with {head[:8]!r}, which is not an MP4 or QuickTime file",
+                path=file.path,
+                offset=0,
+                hint="MP4 and QuickTime files are read.",
+            )
+        size = int.from_bytes(head[:4], "big")
+        least = 8
+        if size == 1 and len(head) == _BOX_HEAD:
+            size, least = int.from_bytes(head[8:], "big"), _BOX_HEAD
+        elif size == 0:
+            size = file.size - at
+        if size < least or size > file.size - at:
+            raise ReadError(
+                f"box {kind!r} has {size:,} bytes, and {file.size - at:,} are left",
+                path=file.path,
+                offset=at,
+                hint=_HINT,
+            )
+        at += size
+    else:
+        raise ReadError(f"the file has more than {_MOST_BOXES:,} boxes", path=file.path, offset=at, hint=_HINT)
+    if not file.size:
+        raise ReadError("the file is empty", path=file.path, offset=0, hint=_HINT)
+
+
+def decode(track: VideoTrack, samples: Iterable[VideoSample], *, path: str | None = None) -> Iterator[VideoFrame]:
+    """Yield the frames of samples, in the order in which they are shown. The first sample is a key frame.
+
+    Raises ``ReadError`` for a sample that cannot be decoded, and where frames are missing.
+    """
+    request = {
+        "operation": "decode",
+        "codec": _NAMES[track.codec],
+        "time_base": track.time_base.as_integer_ratio(),
+        "most_pixels": MAX_FRAME_PIXELS,
+    }
+    work = Work(request, path=path, given=_batches(((s.pts,), s.data) for s in samples))
+    for (pts, width, height), data in work.items():
+        yield VideoFrame(pts, np.frombuffer(data, np.uint8).reshape(height, width, 3))
+
+
+def encode(
+    track: VideoTrack,
+    frames: Iterable[VideoFrame],
+    *,
+    quality: int = QUALITY,
+    keyframe_interval: int | None = None,
+    keyframes: Iterable[int] = (),
+    speed: str = "veryfast",
+) -> Iterator[VideoSample]:
+    """Yield the samples of frames, without B-frames, with parameter sets at each key frame.
+
+    Frames have the size of ``track``, and their times ascend. ``quality`` is the constant rate factor. A key frame is
+    the first, one each ``keyframe_interval`` frames, and those at the ticks in ``keyframes``. ``speed`` is the preset
+    of H.264 and H.265.
+
+    Raises ``UsageError`` for frames and options that do not fit, ``ReadError`` where the encoder fails.
+    """
+    name = _NAMES[track.codec]
+    if name == _NO_ENCODER:
+        raise UsageError(f"there is no encoder of {track.codec_name}", hint="H.264, H.265, AV1 and VP9 are written.")
+    if track.pixel_format == "yuv420p" and (track.width % 2 or track.height % 2):
+        raise UsageError(
+            f"frames of {track.width} x {track.height} pixels, and yuv420p needs even numbers",
+            hint='Crop them by a pixel, or encode a track of pixel_format="yuv444p".',
+        )
+    marked = frozenset(keyframes)
+    request = {
+        "operation": "encode",
+        "codec": name,
+        "time_base": track.time_base.as_integer_ratio(),
+        "pixel_format": track.pixel_format,
+        **_encoding(quality, speed, keyframe_interval),
+        "rate": None if track.rate is None else track.rate.as_integer_ratio(),
+    }
+    work = Work(request, given=_batches(_pixels(track, frames, marked)))
+    detector = DETECTORS[track.codec]
+    for (pts, dts, _), data in work.items():
+        yield VideoSample(pts, dts, detector(data), data)
+
+
+def _pixels(track: VideoTrack, frames: Iterable[VideoFrame], keyframes: frozenset[int]) -> Iterator[Item]:
+    last: int | None = None
+    for pts, image in frames:
+        if image.shape != (track.height, track.width, 3) or image.dtype != np.uint8:
+            raise UsageError(
+                f"a frame of shape {image.shape} and type {image.dtype}; uint8 of ({track.height}, {track.width}, 3) is"
+                " expected"
+            )
+        if last is not None and pts <= last:
+            raise UsageError(f"a frame at tick {pts:,} follows one at {last:,}", hint="Times of frames ascend.")
+        last = pts
+        yield (pts, track.width, track.height, pts in keyframes), np.ascontiguousarray(image).tobytes()
+
+
+def mux(track: VideoTrack, samples: Iterable[VideoSample], file: BinaryIO) -> None:
+    """Write samples into ``file``, which is empty and seekable, as an MP4 with one track, without encoding them.
+
+    Samples are in decoding order, H.264 and H.265 in Annex B form; the first is a key frame. Each is shown until the
+    next one is, the last as long as the one before it. Nothing is written where there is no sample.
+
+    Raises ``UsageError`` where times do not ascend, ``ReadError`` where the samples do not make a track.
+    """
+    request = {
+        "operation": "mux",
+        "codec": _NAMES[track.codec],
+        "width": track.width,
+        "height": track.height,
+        "pixel_format": track.pixel_format,
+        "time_base": track.time_base.as_integer_ratio(),
+    }
+    for _ in Work(request, given=_batches(_timed(track, samples)), target=file).items():
+        pass
+
+
+def _timed(track: VideoTrack, samples: Iterable[VideoSample]) -> Iterator[Item]:
+    """Samples with their durations, which the next of each tells."""
+    before: VideoSample | None = None
+    step = max(round(1 / (track.time_base * (track.rate or 30))), 1)
+    for sample in samples:
+        if before is not None:
+            step = sample.dts - before.dts
+            if step <= 0:
+                raise UsageError(f"a sample at tick {sample.dts:,} follows one at {before.dts:,}")
+            yield (before.pts, before.dts, step, before.is_keyframe), before.data
+        before = sample
+    if before is not None:
+        yield (before.pts, before.dts, step, before.is_keyframe), before.data
+
+
+def _batches(items: Iterable[Item]) -> Iterator[list[Item]]:
+    """Lists of items of about a MiB."""
+    batch: list[Item] = []
+    size = 0
+    for item in items:
+        batch.append(item)
+        size += len(item[1]) + 64
+        if size >= _BATCH_BYTES:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
+
+
+def _encoding(quality: int, speed: str, keyframe_interval: int | None) -> dict[str, Any]:
+    if not 0 <= quality <= 51:
+        raise UsageError(f"a constant rate factor of {quality}, not of 0 to 51")
+    if keyframe_interval is not None and keyframe_interval < 1:
+        raise UsageError(f"a key frame each {keyframe_interval} frames")
+    return {"quality": quality, "speed": speed, "keyframe_interval": keyframe_interval, "rate": None}
+
+
+def _warn(message: str) -> None:
+    warnings.warn(message, ReadWarning, stacklevel=3)

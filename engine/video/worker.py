@@ -1,0 +1,579 @@
+"""The program of the process that runs PyAV, so that what crashes it or takes all memory ends only that process.
+
+A message is two lengths (4 bytes each, big-endian), a JSON object and bytes. This side drives: after a request it asks
+for bytes of the file (``read``), for more of what it takes in (``next``), or has bytes written (``write``), and sends
+results (``out``), until it sends ``end`` or ``error``. It can open no file: before the first request, the number of
+files that the process may have open is lowered to those that it has. This file is run by its path, so it imports
+nothing of the project.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import json
+import os
+import pkgutil
+import resource
+import struct
+import sys
+from collections.abc import Iterable, Iterator
+from fractions import Fraction
+from typing import Any, BinaryIO
+
+import av
+import av.bitstream
+import av.error
+import numpy as np
+
+_HEAD = struct.Struct(">II")
+_BATCH_BYTES = 1 << 20
+_READ_BYTES = 1 << 18
+_FILTERS = {"h264": "h264_mp4toannexb", "hevc": "hevc_mp4toannexb"}
+_DECODERS = {"h264": "h264", "hevc": "hevc", "av1": "libdav1d", "vp8": "vp8", "vp9": "vp9"}
+_ENCODERS = {"h264": "libx264", "hevc": "libx265", "av1": "libsvtav1", "vp9": "libvpx-vp9"}
+_INTRA = 1
+_AUTOMATIC = 0
+_DISCARDED = 2
+"""A flag of an index entry: a frame that an edit list leaves out."""
+_FREE_OUTPUT = 64 << 20
+
+Item = tuple[int, int, bool, bytes]
+"""A sample: presentation and decoding time in ticks, whether it is a key frame, its bytes."""
+
+
+class FailureError(Exception):
+    """What is wrong with the input: the message, and the kind of error that it becomes."""
+
+    def __init__(self, message: str, kind: str = "read", offset: int | None = None) -> None:
+        super().__init__(message)
+        self.kind = kind
+        self.offset = offset
+
+
+class Wire:
+    """The two pipes to the process that asks."""
+
+    def __init__(self, source: BinaryIO, target: BinaryIO) -> None:
+        self._source = source
+        self._target = target
+
+    def receive(self) -> tuple[Any, bytes]:
+        """Return the next message. Raises ``EOFError`` at the end of the input."""
+        head = self._source.read(_HEAD.size)
+        if len(head) < _HEAD.size:
+            raise EOFError
+        length, size = _HEAD.unpack(head)
+        return json.loads(self._source.read(length)), self._source.read(size)
+
+    def send(self, kind: str, value: Any = None, data: bytes = b"") -> None:
+        """Send a message of one kind."""
+        text = json.dumps({kind: value}).encode()
+        self._target.write(_HEAD.pack(len(text), len(data)) + text)
+        self._target.write(data)
+        self._target.flush()
+
+    def ask(self, kind: str, value: Any = None) -> tuple[Any, bytes]:
+        """Send a request and return the answer."""
+        self.send(kind, value)
+        return self.receive()
+
+
+class AskedFile:
+    """The file of a request, read through the pipes. Reads are windows; all together are bounded."""
+
+    def __init__(self, wire: Wire, size: int, most: int) -> None:
+        self._wire = wire
+        self._size = size
+        self._left = most
+        self.position = 0
+
+    def read(self, size: int = -1) -> bytes:
+        """Return at most ``size`` bytes from where it stands."""
+        size = self._size - self.position if size < 0 else min(size, self._size - self.position)
+        if size <= 0:
+            return b""
+        self._left -= size
+        if self._left < 0:
+            raise FailureError("its index reads the same bytes again and again", offset=self.position)
+        data = self._wire.ask("read", [self.position, size])[1]
+        self.position += len(data)
+        return data
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        """Move to an offset and return it."""
+        base = (0, self.position, self._size)[whence]
+        self.position = max(base + offset, 0)
+        return self.position
+
+    def tell(self) -> int:
+        """Return where it stands."""
+        return self.position
+
+
+class WrittenFile:
+    """The file of a muxer, written through the pipes."""
+
+    def __init__(self, wire: Wire) -> None:
+        self._wire = wire
+        self._position = self._size = 0
+
+    def write(self, data: bytes) -> int:
+        """Write bytes where it stands."""
+        self._wire.send("write", self._position, bytes(data))
+        self._position += len(data)
+        self._size = max(self._size, self._position)
+        return len(data)
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        """Move to an offset and return it."""
+        self._position = (0, self._position, self._size)[whence] + offset
+        return self._position
+
+    def tell(self) -> int:
+        """Return where it stands."""
+        return self._position
+
+
+class Batches:
+    """Results on their way out, sent about a MiB at a time."""
+
+    def __init__(self, wire: Wire) -> None:
+        self._wire = wire
+        self._items: list[list[Any]] = []
+        self._parts: list[bytes] = []
+        self._size = 0
+
+    def add(self, item: list[Any], data: bytes) -> None:
+        """Send an item with its bytes, with the next batch."""
+        self._items.append([*item, len(data)])
+        self._parts.append(data)
+        self._size += len(data) + 64
+        if self._size >= _BATCH_BYTES:
+            self.flush()
+
+    def flush(self) -> None:
+        """Send what was added."""
+        if self._items:
+            self._wire.send("out", self._items, b"".join(self._parts))
+        self._items, self._parts, self._size = [], [], 0
+
+
+def _taken(wire: Wire) -> Iterator[tuple[list[Any], bytes]]:
+    """Yield the items that the other side gives, with their bytes."""
+    while True:
+        items, data = wire.ask("next")
+        if not items:
+            return
+        at = 0
+        for *item, size in items:
+            yield item, data[at : at + size]
+            at += size
+
+
+def demultiplex(wire: Wire, request: dict[str, Any]) -> None:
+    """Send the track, then its samples from the last key frame before ``start`` to ``end``."""
+    size = request["size"]
+    file = AskedFile(wire, size, 8 * size + _FREE_OUTPUT)
+    try:
+        with av.open(file, format=request["container"], buffer_size=_READ_BYTES) as container:
+            stream = _chosen(container, request["track"])
+            _check_index(stream, size)
+            window = _Window(stream, request["start"], request["end"])
+            packets = _Packets(container, stream, window, size)
+            is_reordered = stream.codec.canonical_name in _FILTERS and packets.is_reordered()
+            name = stream.codec.canonical_name
+            is_made = is_reordered and request["b_frames"] != "keep"
+            track = {
+                **_facts(container, stream),
+                "is_reordered": is_reordered,
+                "encoder": _ENCODERS[name] if is_made else None,
+            }
+            if is_reordered and request["b_frames"] == "error":
+                wire.send("track", track)
+                return
+            wire.send("track", track)
+            batches = Batches(wire)
+            samples = (
+                _without_reordering(stream, packets, window, request)
+                if is_made
+                else _filtered(stream, packets if is_reordered else packets.without_spare_lead())
+            )
+            for pts, dts, is_keyframe, data in samples:
+                batches.add([pts, dts, is_keyframe], data)
+            batches.flush()
+    except (av.error.FFmpegError, MemoryError, ValueError, OverflowError) as error:
+        raise FailureError(_reason(error), offset=min(file.position, size)) from error
+
+
+def _chosen(container: Any, track: int) -> Any:
+    streams = container.streams.video
+    if not streams:
+        raise FailureError("the file has no video track")
+    if track >= len(streams):
+        raise FailureError(f"there is no video track {track}; the file has {len(streams)}", "usage")
+    stream = streams[track]
+    context = stream.codec_context
+    if context is None or stream.codec.canonical_name not in _DECODERS:
+        tag = "unknown" if context is None else context.codec_tag or context.name
+        raise FailureError(f"the video codec {tag!r}", "unsupported")
+    if stream.time_base is None or not stream.time_base > 0:
+        raise FailureError("the video track has no time base")
+    return stream
+
+
+def _facts(container: Any, stream: Any) -> dict[str, Any]:
+    context = stream.codec_context
+    rate = stream.average_rate
+    return {
+        "codec": stream.codec.canonical_name,
+        "width": context.width,
+        "height": context.height,
+        "pixel_format": context.pix_fmt,
+        "time_base": [stream.time_base.numerator, stream.time_base.denominator],
+        "rate": [rate.numerator, rate.denominator] if rate else None,
+        "video_tracks": len(container.streams.video),
+        "other_tracks": sorted({s.type or "data" for s in container.streams if s.type != "video"}),
+    }
+
+
+def _check_index(stream: Any, size: int) -> None:
+    """Check that each sample of the index lies in the file; all together are not larger than twice the file."""
+    total = 0
+    for number, entry in enumerate(stream.index_entries):
+        total += entry.size
+        if entry.pos < 0 or entry.size < 0 or entry.pos + entry.size > size:
+            raise FailureError(
+                f"sample {number:,} of {entry.size:,} bytes does not end within the file", offset=entry.pos
+            )
+    if total > 2 * size + _BATCH_BYTES:
+        raise FailureError(f"its samples have {total:,} bytes together, more than the file: they lie over each other")
+
+
+class _Window:
+    """The ticks of the first sample that is wanted and of the first behind the last; None where there is no bound."""
+
+    def __init__(self, stream: Any, start: list[int] | None, end: list[int] | None) -> None:
+        base = stream.time_base
+        self.start = None if start is None else _ceiling(Fraction(*start) / base)
+        self.end = None if end is None else _ceiling(Fraction(*end) / base)
+
+    def holds(self, pts: int) -> bool:
+        """Whether a sample at ``pts`` is wanted for itself."""
+        return (self.start is None or pts >= self.start) and (self.end is None or pts < self.end)
+
+
+def _ceiling(value: Fraction) -> int:
+    return max(min(-(-value.numerator // value.denominator), 1 << 62), -(1 << 62))
+
+
+class _Packets:
+    """The packets of a window in decoding order, from the key frame before it on; each iteration reads anew."""
+
+    def __init__(self, container: Any, stream: Any, window: _Window, size: int) -> None:
+        self._container = container
+        self._stream = stream
+        self._window = window
+        self._most = 2 * size + _FREE_OUTPUT
+        self._begin = self._first()
+
+    def is_reordered(self) -> bool:
+        """Whether a packet is shown before one that is decoded earlier. Reads the window."""
+        highest: int | None = None
+        for packet in self:
+            if highest is not None and packet.pts < highest:
+                return True
+            highest = packet.pts
+        return False
+
+    def __iter__(self) -> Iterator[Any]:
+        self._seek(self._begin)
+        window, size = self._window, 0
+        for packet in self._raw():
+            order = packet.pts if packet.dts is None else packet.dts
+            if window.end is not None and order >= window.end and packet.pts >= window.end:
+                return
+            size += packet.size
+            if size > self._most:
+                raise FailureError("its samples are more than the file: they lie over each other")
+            yield packet
+
+    def without_spare_lead(self) -> Iterator[Any]:
+        """Yield the packets, shown in the order of decoding, from the last key frame that the window needs."""
+        lead: list[Any] = []
+        packets = iter(self)
+        for packet in packets:
+            if packet.is_keyframe:
+                lead.clear()
+            lead.append(packet)
+            if self._window.start is None or packet.pts >= self._window.start:
+                yield from lead
+                yield from packets
+
+    def _first(self) -> int | None:
+        """The time to seek to, so that the first packet is a key frame at or before the window; None: the start."""
+        start = self._window.start
+        if start is None:
+            return None
+        back = 0
+        while True:
+            target = start - back
+            self._seek(target)
+            packet = next(self._raw(), None)
+            if packet is not None and packet.is_keyframe and packet.pts <= start:
+                return target
+            if back > abs(start) + (1 << 40) or target < 0:
+                return None
+            back = max(2 * back, int(1 / self._stream.time_base) or 1)
+
+    def _seek(self, target: int | None) -> None:
+        at = -(1 << 62) if target is None else target
+        try:
+            self._container.seek(at, stream=self._stream, backward=True, any_frame=False)
+        except av.error.FFmpegError:
+            if target is not None:
+                raise
+            self._container.seek(0, stream=self._stream, backward=True, any_frame=False)
+
+    def _raw(self) -> Iterator[Any]:
+        for packet in self._container.demux(self._stream):
+            if not packet.size:
+                continue
+            if packet.is_corrupt:
+                raise FailureError("a sample is damaged or cut", offset=packet.pos)
+            if packet.pts is None:
+                raise FailureError("a sample has no time", offset=packet.pos)
+            yield packet
+
+
+def _filtered(stream: Any, packets: Iterable[Any]) -> Iterator[Item]:
+    """Yield samples as they are, H.264 and H.265 in Annex B form with parameter sets at each key frame."""
+    name = _FILTERS.get(stream.codec.canonical_name)
+    chain = None if name is None else av.bitstream.BitStreamFilterContext(name, stream)
+    for packet in packets:
+        for out in [packet] if chain is None else chain.filter(packet):
+            yield out.pts, out.pts if out.dts is None else out.dts, out.is_keyframe, bytes(out)
+
+
+def _without_reordering(stream: Any, packets: _Packets, window: _Window, request: dict[str, Any]) -> Iterator[Item]:
+    """Yield the samples of the window encoded anew, each shown when it was, key frames where they were."""
+    name = stream.codec.canonical_name
+    keyframes: set[int] = set()
+    wanted = 0
+
+    def samples() -> Iterator[tuple[int, bytes]]:
+        nonlocal wanted
+        for pts, _, is_keyframe, data in _filtered(stream, packets):
+            wanted += window.holds(pts)
+            if is_keyframe:
+                keyframes.add(pts)
+            yield pts, data
+
+    made = 0
+    encoder: _Encoder | None = None
+    for frame in _decoded(name, stream.time_base, samples()):
+        if window.holds(frame.pts):
+            if encoder is None:
+                encoder = _Encoder(name, frame.width, frame.height, frame.format.name, stream.time_base, request)
+            made += 1
+            yield from encoder.encode(frame, made == 1 or frame.pts in keyframes)
+    if encoder is not None:
+        yield from encoder.finish()
+    if made != wanted:
+        raise FailureError(f"{wanted:,} samples decode to {made:,} frames")
+
+
+def _decoded(name: str, time_base: Fraction, samples: Iterator[tuple[int, bytes]]) -> Iterator[Any]:
+    """Yield the frames of samples. Raises :class:`FailureError` for a sample that cannot be decoded."""
+    context = av.CodecContext.create(_DECODERS[name], "r")
+    context.thread_count = min(os.cpu_count() or 1, 4)
+    context.options = {"err_detect": "explode"} if name in _FILTERS else {}
+    number = 0
+    try:
+        for pts, data in samples:
+            packet = av.Packet(data)
+            packet.pts = packet.dts = pts
+            packet.time_base = time_base
+            yield from _sound(context.decode(packet))
+            number += 1
+        yield from _sound(context.decode(None))
+    except (av.error.FFmpegError, ValueError, MemoryError) as error:
+        raise FailureError(f"sample {number:,} cannot be decoded: {_reason(error)}") from error
+
+
+def _sound(frames: list[Any]) -> Iterator[Any]:
+    for frame in frames:
+        if frame.is_corrupt or frame.pts is None:
+            raise FailureError("a frame is damaged: what it refers to is missing")
+        yield frame
+
+
+class _Encoder:
+    """Frames encoded without reordering, key frames where they are asked for, parameter sets in band."""
+
+    def __init__(
+        self, name: str, width: int, height: int, pixel_format: str, time_base: Fraction, request: dict[str, Any]
+    ) -> None:
+        codec = av.Codec(_ENCODERS[name], "w")
+        formats = [f.name for f in codec.video_formats or ()]
+        context = av.CodecContext.create(codec, "w")
+        context.width, context.height = width, height
+        context.pix_fmt = self._format = pixel_format if pixel_format in formats else "yuv420p"
+        context.time_base = time_base
+        rate = request.get("rate")
+        context.framerate = Fraction(*rate) if rate else Fraction(30)
+        context.gop_size = self._interval = request["keyframe_interval"] or 1 << 20
+        context.max_b_frames = 0
+        context.thread_count = min(os.cpu_count() or 1, 4)
+        context.options = _options(name, request["quality"], request["speed"], self._interval)
+        context.open()
+        self._context = context
+
+    def encode(self, frame: Any, is_keyframe: bool) -> Iterator[Item]:
+        """Yield the samples that are ready after this frame."""
+        pts, time_base = frame.pts, self._context.time_base
+        if frame.format.name != self._format:
+            frame = frame.reformat(format=self._format)
+        frame.pts, frame.time_base = pts, time_base
+        frame.pict_type = _INTRA if is_keyframe else _AUTOMATIC
+        yield from self._samples(self._context.encode(frame))
+
+    def finish(self) -> Iterator[Item]:
+        """Yield the samples that are left."""
+        yield from self._samples(self._context.encode(None))
+
+    def _samples(self, packets: list[Any]) -> Iterator[Item]:
+        for packet in packets:
+            yield packet.pts, packet.pts, packet.is_keyframe, bytes(packet)
+
+
+def _options(name: str, quality: int, speed: str, interval: int) -> dict[str, str]:
+    if name == "h264":
+        return {"crf": f"{quality}", "preset": speed, "sc_threshold": "0", "forced-idr": "1", "bf": "0"}
+    if name == "hevc":
+        settings = f"bframes=0:scenecut=0:open-gop=0:repeat-headers=1:keyint={interval}:log-level=none"
+        return {"crf": f"{quality}", "preset": speed, "forced-idr": "1", "x265-params": settings}
+    if name == "av1":
+        return {"crf": f"{quality}", "preset": "8", "svtav1-params": "pred-struct=1:scd=0"}
+    return {"crf": f"{quality}", "b": "0", "deadline": "realtime", "cpu-used": "6", "lag-in-frames": "0"}
+
+
+def decode(wire: Wire, request: dict[str, Any]) -> None:
+    """Take samples (pts), send frames (pts, width, height) as pixels in rows."""
+    wire.send("track", None)
+    batches = Batches(wire)
+    taken = made = 0
+
+    def samples() -> Iterator[tuple[int, bytes]]:
+        nonlocal taken
+        for (pts,), data in _taken(wire):
+            taken += 1
+            yield pts, data
+
+    for frame in _decoded(request["codec"], Fraction(*request["time_base"]), samples()):
+        if frame.width * frame.height > request["most_pixels"]:
+            raise FailureError(f"a frame has {frame.width} x {frame.height} pixels")
+        made += 1
+        image = frame.to_ndarray(format="rgb24")
+        batches.add([frame.pts, frame.width, frame.height], np.ascontiguousarray(image).tobytes())
+    batches.flush()
+    if taken != made:
+        raise FailureError(f"{taken:,} samples decode to {made:,} frames")
+
+
+def encode(wire: Wire, request: dict[str, Any]) -> None:
+    """Take frames (pts, width, height, whether a key frame) as RGB, send samples."""
+    wire.send("track", None)
+    batches = Batches(wire)
+    encoder: _Encoder | None = None
+    time_base = Fraction(*request["time_base"])
+    try:
+        for (pts, width, height, is_keyframe), data in _taken(wire):
+            frame = av.VideoFrame.from_ndarray(np.frombuffer(data, np.uint8).reshape(height, width, 3), format="rgb24")
+            is_first = encoder is None
+            if encoder is None:
+                encoder = _Encoder(request["codec"], width, height, request["pixel_format"], time_base, request)
+            frame.pts = pts
+            for sample in encoder.encode(frame, is_keyframe or is_first):
+                batches.add(list(sample[:3]), sample[3])
+        for sample in encoder.finish() if encoder is not None else ():
+            batches.add(list(sample[:3]), sample[3])
+    except (av.error.FFmpegError, ValueError, MemoryError) as error:
+        raise FailureError(f"the frames cannot be encoded: {_reason(error)}") from error
+    batches.flush()
+
+
+def mux(wire: Wire, request: dict[str, Any]) -> None:
+    """Take samples (pts, dts, duration, whether a key frame), have an MP4 of them written."""
+    wire.send("track", None)
+    target = WrittenFile(wire)
+    time_base = Fraction(*request["time_base"])
+    try:
+        with av.open(
+            target, "w", format="mp4", options={"video_track_timescale": f"{time_base.denominator}"}
+        ) as container:
+            stream = _muxed(container, request)
+            stream.time_base = time_base
+            for (pts, dts, duration, is_keyframe), data in _taken(wire):
+                packet = av.Packet(data)
+                packet.stream = stream
+                packet.time_base = time_base
+                packet.pts, packet.dts, packet.duration, packet.is_keyframe = pts, dts, duration, is_keyframe
+                container.mux_one(packet)
+    except (av.error.FFmpegError, ValueError, MemoryError) as error:
+        raise FailureError(f"the samples cannot be written as MP4: {_reason(error)}") from error
+
+
+def _muxed(container: Any, request: dict[str, Any]) -> Any:
+    name, width, height = request["codec"], request["width"], request["height"]
+    if name != "vp9":
+        return container.add_mux_stream(name, width=width, height=height)
+    stream = container.add_stream(_ENCODERS[name])  # the box of VP9 has its pixel format, which only an encoder can set
+    stream.width, stream.height, stream.pix_fmt = width, height, request["pixel_format"]
+    return stream
+
+
+def _reason(error: BaseException) -> str:
+    if isinstance(error, MemoryError):
+        return "it takes more memory than a video may"
+    return getattr(error, "strerror", None) or str(error) or type(error).__name__
+
+
+_OPERATIONS = {"demultiplex": demultiplex, "decode": decode, "encode": encode, "mux": mux}
+
+
+def serve(wire: Wire) -> None:
+    """Answer requests to the end of the input."""
+    while True:
+        request, _ = wire.receive()
+        try:
+            _OPERATIONS[request["operation"]](wire, request)
+            wire.send("end")
+        except FailureError as error:
+            wire.send("error", [error.kind, str(error), error.offset])
+
+
+def _import_all() -> None:
+    """Import what PyAV imports only when it is used, which needs files."""
+    for module in pkgutil.walk_packages(av.__path__, "av."):
+        if module.name not in ("av.__main__", "av.datasets"):
+            importlib.import_module(module.name)
+
+
+def _confine(most_memory: int) -> None:
+    """Bound the memory of this process, and let it open no more files."""
+    resource.setrlimit(resource.RLIMIT_AS, (most_memory, most_memory))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    files = max(int(name) for name in os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 8  # noqa: PTH112, PTH208
+    resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))
+
+
+if __name__ == "__main__":
+    os.environ.clear()
+    av.logging.set_level(None)
+    wire = Wire(sys.stdin.buffer, os.fdopen(os.dup(1), "wb"))
+    os.dup2(2, 1)  # encoders print
+    _import_all()
+    _confine(int(sys.argv[1]))
+    with contextlib.suppress(EOFError, BrokenPipeError):
+        serve(wire)
