@@ -6,7 +6,7 @@ import ctypes
 import json
 import os
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -31,10 +31,11 @@ from ..execution import Task
 from ..locations import located
 from ..storage import ObjectUrl
 from ..stream import LazyChunkStream
-from .lerobot_episodes import Episode, EpisodeAccount, Places, RecordingSamples
+from .lerobot_episodes import SAMPLE, Episode, EpisodeAccount, Places, RecordingSamples
 from .lerobot_files import (
     ACCOUNT,
     WrittenEpisode,
+    WrittenVideo,
     account_from_json,
     account_to_json,
     read_statistics,
@@ -43,8 +44,9 @@ from .lerobot_files import (
     write_dataset,
     write_part,
 )
-from .lerobot_spec import VIDEO, ExportSpec, FeatureSpec
+from .lerobot_spec import IMAGE, VIDEO, ExportSpec, FeatureSpec
 from .lerobot_stats import Statistics, sampled_frames, shrunk
+from .lerobot_video import Video, VideoPart, write_images
 from .pictures import picture_size, pixels, png_of
 
 
@@ -106,8 +108,6 @@ def write_lerobot(
         The destination cannot be written, or is there already.
     """
     chosen = spec if isinstance(spec, ExportSpec) else ExportSpec.of(spec)
-    if any(feature.dtype == VIDEO for feature in chosen.features):
-        raise UnsupportedError("features of the dtype video are not written", hint="Give them the dtype image.")
     place = located(destination)
     if isinstance(place, ObjectUrl):
         raise UnsupportedError("a LeRobot dataset is written to a local folder", path=str(place), hint="Copy it then.")
@@ -123,7 +123,7 @@ def write_lerobot(
         raise_failure(ran.notes)
         warn_of(ran.notes, set())
         outcomes = [outcome for outcome in ran.outcomes() if not isinstance(outcome, Exception)]
-        written, accounts, shapes = _written(staging.local, todo, outcomes, chosen)
+        written, accounts, shapes, codecs = _written(staging.local, todo, outcomes, chosen)
         kept = [episode for episode in before.kept if episode.account.recording not in {each.name for each in todo}]
         others = [a for a in before.accounts if a["recording"] not in {each.name for each in todo}]
         everything = [*kept, *written]
@@ -135,7 +135,7 @@ def write_lerobot(
         with writing(str(place)):
             new = staging.local / "dataset"
             new.mkdir()
-            write_dataset(new, whole, everything, facts)
+            write_dataset(new, whole, everything, facts, before.codecs | codecs)
             _publish(new, place)
     return _report(place, everything, tuple(accounts), skipped)
 
@@ -170,11 +170,12 @@ class _Before:
     kept: list[WrittenEpisode]
     accounts: list[dict[str, Any]]
     shapes: dict[str, tuple[int, ...]]
+    codecs: dict[str, str]
 
     @classmethod
     def of(cls, place: Path, spec: ExportSpec, *, append: bool) -> _Before:
         if not place.exists() or (place.is_dir() and not any(place.iterdir())):
-            return cls([], [], {})
+            return cls([], [], {}, {})
         if not append:
             raise WriteError("is there already", path=str(place), hint="Give a new folder, or append to it.")
         hint = "Only a dataset that chunkmill wrote by the same specification is appended to; write another one."
@@ -183,7 +184,7 @@ class _Before:
             info = json.loads((place / "meta/info.json").read_text(encoding="utf-8"))
             if facts["spec"] != spec.with_shapes(_shapes(info)).digest:
                 raise WriteError("was written by another specification", path=str(place), hint=hint)
-            return cls(*read_written(place, spec), _shapes(info))
+            return cls(*read_written(place, spec), _shapes(info), _codecs(info))
         except (OSError, ValueError, KeyError, TypeError) as error:
             if isinstance(error, WriteError):
                 raise
@@ -200,6 +201,10 @@ def _shapes(info: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
     return {name: tuple(feature["shape"]) for name, feature in info["features"].items()}
 
 
+def _codecs(info: Mapping[str, Any]) -> dict[str, str]:
+    return {name: f["info"]["video.codec"] for name, f in info["features"].items() if f["dtype"] == VIDEO}
+
+
 @dataclass(frozen=True, slots=True)
 class _ExportBody(Body):
     """One recording: its episodes become files in the staging folder."""
@@ -214,35 +219,65 @@ class _ExportBody(Body):
         yield from ()
         recording = self.recordings[task.index]
         source = RecordingSamples(recording.name, recording.stream, self.spec)
-        pictures = {
-            feature.name: _Pictures(source, feature) for feature in self.spec.features if feature.is_picture
-        }
+        pictures = {f.name: _pictures(source, f, self.spec.fps) for f in self.spec.features if f.is_picture}
         shapes = {name: picture.shape for name, picture in pictures.items()}
         shapes |= {
             name: samples.values.shape[1:] for name, samples in source.samples.items() if not isinstance(samples, Places)
         }
         spec = self.spec.with_shapes(shapes)
-        folder, accounts, figures = Path(task.location), [], []
+        folder, accounts, figures, videos = Path(task.location), [], [], []
         for number, episode in enumerate(source.episodes()):
-            accounts.append(account_to_json(episode.account, None))
             if not episode.length:
+                accounts.append(account_to_json(episode.account, None))
                 continue
-            images = {name: pictures[name].of(places) for name, places in episode.pictures.items()}
+            stem = f"{task.name}-{number:05d}"
             with writing(str(folder)):
-                write_part(folder / f"{task.name}-{number:05d}.parquet", spec, episode, images)
-            figures.append(_statistics(episode, pictures))
+                parts = _write_videos(folder, stem, episode, spec, pictures)
+                images = {f.name: _images_of(pictures[f.name], episode) for f in spec.features if f.dtype == IMAGE}
+                write_part(folder / f"{stem}.parquet", spec, episode, images)
+            figures.append(_statistics(episode, pictures, parts))
+            videos.append({name: [file, part.lead] for name, (file, part) in parts.items()})
+            reencoded = sum(part.reencoded for _, part in parts.values())
+            accounts.append(account_to_json(replace(episode.account, reencoded=reencoded), None))
+        codecs = {f.name: pictures[f.name].codec for f in spec.features if f.dtype == VIDEO}
         task.put(f"{task.name}.npz", statistics_bytes(figures))
-        task.put(f"{task.name}.json", json.dumps({"accounts": accounts, "shapes": shapes}).encode())
+        facts = {"accounts": accounts, "shapes": shapes, "videos": videos, "codecs": codecs}
+        task.put(f"{task.name}.json", json.dumps(facts).encode())
         return {"chunks": 0, "bytes": 0, "name": task.name}
+
+
+def _pictures(source: RecordingSamples, feature: FeatureSpec, fps: int) -> _Pictures | Video:
+    places = source.samples[feature.name]
+    assert isinstance(places, Places)
+    return Video(source, feature, places, fps) if places.component == SAMPLE else _Pictures(source, feature, fps)
+
+
+def _images_of(picture: _Pictures | Video, episode: Episode) -> Iterator[bytes]:
+    assert isinstance(picture, _Pictures)
+    return picture.of(episode.pictures[picture.name])
+
+
+def _write_videos(
+    folder: Path, stem: str, episode: Episode, spec: ExportSpec, pictures: Mapping[str, _Pictures | Video]
+) -> dict[str, tuple[str, VideoPart]]:
+    """Write the videos of an episode; gives the names of their files."""
+    found = {}
+    for place, feature in enumerate(spec.features):
+        if feature.dtype == VIDEO:
+            name = f"{stem}-{place}.mp4"
+            found[feature.name] = name, pictures[feature.name].write(folder / name, episode.pictures[feature.name])
+    return found
 
 
 class _Pictures:
     """The images of one feature of a recording: all of one size, as JPEG or PNG."""
 
-    def __init__(self, source: RecordingSamples, feature: FeatureSpec) -> None:
+    codec = "h264"
+
+    def __init__(self, source: RecordingSamples, feature: FeatureSpec, fps: int) -> None:
         places = source.samples[feature.name]
         assert isinstance(places, Places)
-        self._source, self._places, self._name = source, places, feature.name
+        self._source, self._places, self.name, self._fps = source, places, feature.name, fps
         self._shape = feature.shape
         if len(places.times):
             self.get(0)
@@ -262,7 +297,7 @@ class _Pictures:
             self._shape = shape
         if shape[:2] != self._shape[:2]:
             raise ReadError(
-                f"features.{self._name}: an image is {width} x {height}, not {self._shape[1]} x {self._shape[0]}",
+                f"features.{self.name}: an image is {width} x {height}, not {self._shape[1]} x {self._shape[0]}",
                 path=self._source.name,
                 hint="A dataset has images of one size.",
             )
@@ -276,6 +311,12 @@ class _Pictures:
                 last, data = index, self.get(index)
             yield data
 
+    def write(self, path: Path, indexes: Any) -> VideoPart:
+        """Write the images of frames as a video."""
+        images = (pixels(data, self._source.name) for data in self.of(indexes))
+        write_images(path, images, self.shape, self._fps)
+        return VideoPart(0, len(indexes), self.statistics(indexes))
+
     def statistics(self, indexes: Any) -> Statistics:
         """Return the statistics of the frames that LeRobot samples, of all their pixels."""
         frames = sampled_frames(len(indexes))
@@ -286,22 +327,34 @@ class _Pictures:
         return Statistics.joined(parts)
 
 
-def _statistics(episode: Episode, pictures: Mapping[str, _Pictures]) -> dict[str, Statistics]:
+def _statistics(
+    episode: Episode, pictures: Mapping[str, _Pictures | Video], parts: Mapping[str, tuple[str, VideoPart]]
+) -> dict[str, Statistics]:
     found = {name: Statistics.of(rows) for name, rows in episode.numbers.items()}
-    return found | {name: pictures[name].statistics(indexes) for name, indexes in episode.pictures.items()}
+    for name, indexes in episode.pictures.items():
+        picture = pictures[name]
+        if name in parts:
+            found[name] = parts[name][1].statistics
+        else:
+            assert isinstance(picture, _Pictures)
+            found[name] = picture.statistics(indexes)
+    return found
 
 
 def _written(
     folder: Path, given: Sequence[ExportedRecording], outcomes: Sequence[Mapping[str, Any]], spec: ExportSpec
-) -> tuple[list[WrittenEpisode], list[EpisodeAccount], dict[str, tuple[int, ...]]]:
+) -> tuple[list[WrittenEpisode], list[EpisodeAccount], dict[str, tuple[int, ...]], dict[str, str]]:
     """Return what the tasks wrote. Raises ``ReadError`` where recordings differ in the shape of a feature."""
     names = [feature.name for feature in spec.features]
     episodes, accounts = [], []
     shapes: dict[str, tuple[int, ...]] = {}
+    codecs: dict[str, str] = {}
     for recording, outcome in zip(given, outcomes, strict=True):
         facts = json.loads((folder / f"{outcome['name']}.json").read_bytes())
         count = sum(account["reason"] is None for account in facts["accounts"])
         figures = iter(read_statistics((folder / f"{outcome['name']}.npz").read_bytes(), count, names))
+        videos = iter(facts["videos"])
+        codecs |= facts["codecs"]
         for name, shape in facts["shapes"].items():
             if tuple(shape) != shapes.setdefault(name, tuple(shape)):
                 raise ReadError(
@@ -315,9 +368,13 @@ def _written(
             if account.reason is None:
                 part = folder / f"{outcome['name']}-{number:05d}.parquet"
                 rows = (0, account.written)
-                statistics, digest = next(figures), recording.digest
-                episodes.append(WrittenEpisode(account, account.task, account.written, part, rows, statistics, digest))
-    return episodes, accounts, shapes
+                films = {
+                    name: WrittenVideo(folder / file, lead / spec.fps, (lead + account.written) / spec.fps)
+                    for name, (file, lead) in next(videos).items()
+                }
+                facts_of = (account.written, part, rows, next(figures), recording.digest, films)
+                episodes.append(WrittenEpisode(account, account.task, *facts_of))
+    return episodes, accounts, shapes, codecs
 
 
 _AT_FDCWD: Final = -100

@@ -29,6 +29,7 @@ from .lerobot_spec import (
     BetweenEvents,
     Column,
     Event,
+    VIDEO,
     ExportSpec,
     FeatureSpec,
     Labels,
@@ -44,7 +45,8 @@ MOST_FRAMES: Final = 50_000_000
 _BLOB: Final = "EncodedImage:blob"
 _BUFFER: Final = "Image:buffer"
 _FORMAT: Final = "Image:format"
-_SAMPLE: Final = "VideoStream:sample"
+SAMPLE: Final = "VideoStream:sample"
+_CODEC: Final = "VideoStream:codec"
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +157,7 @@ class RecordingSamples:
     def _feature(self, feature: FeatureSpec) -> Samples | Places:
         key = f"features.{feature.name}"
         if feature.is_picture:
-            return self._pictures(feature.source, key)
+            return self._pictures(feature.source, key, is_video=feature.dtype == VIDEO)
         found = self.column(feature.source, key)
         return Samples(found[0], self._numbers(found[1], feature))
 
@@ -182,12 +184,12 @@ class RecordingSamples:
             return chunk.apply_selector(component, column.selector)
         except ValueError as error:
             raise UsageError(
-                f"{key}.selector: {error}", path=self.name, hint=f"Look at the column: chunkmill print … {column.entity}."
+                f"{key}.selector: {error}", path=self.name, hint=f"chunkmill print shows the values of {column.entity}."
             ) from error
 
-    def _pictures(self, column: Column, key: str) -> Places:
-        component = column.component or self._only_component(column, key, (_BLOB, _BUFFER, _SAMPLE))
-        if component == _SAMPLE:
+    def _pictures(self, column: Column, key: str, *, is_video: bool) -> Places:
+        component = column.component or self._only_component(column, key, (_BLOB, _BUFFER, SAMPLE))
+        if component == SAMPLE and not is_video:
             raise UsageError(
                 f"{key}: {column.entity} is a video",
                 path=self.name,
@@ -220,6 +222,24 @@ class RecordingSamples:
         if kind is None or not kind[row].is_valid or not len(kind[row].values):
             raise ReadError("an image of raw pixels has no format", path=self.name, hint="Take another column.")
         return raw, kind[row].values[0].as_py()
+
+    def codec(self, feature: FeatureSpec) -> int:
+        """Return the codec of a video. Raises ``ReadError`` where there is none, or several."""
+        entity = feature.source.entity
+        found: set[int] = set()
+        for chunk in self._chunks:
+            if chunk.header.entity_path == entity:
+                for component in chunk.header.components:
+                    if component.descriptor.component == _CODEC:
+                        values = next(c.values for c in chunk.data.components if c.descriptor.component == _CODEC)
+                        found |= set(values.flatten().drop_null().unique().to_pylist())
+        if len(found) == 1:
+            return found.pop()
+        raise ReadError(
+            f"features.{feature.name}: the video has {'no' if not found else 'more than one'} codec",
+            path=self.name,
+            hint=f"{entity} needs one value of {_CODEC}.",
+        )
 
     def _data(self, number: int) -> ChunkData:
         """Return the columns of a chunk, of which the last ones used are held."""
@@ -345,8 +365,8 @@ class RecordingSamples:
             case TimeRanges(ranges):
                 for begin, stop in ranges:
                     yield Cut(start + round(begin * 1e9), start + round(stop * 1e9))
-            case WhereTrue(column):
-                yield from self._where_true(column, end)
+            case WhereTrue(column, equals):
+                yield from self._where_true(column, equals, end)
             case BetweenEvents(first, last):
                 yield from self._between(first, last)
             case Labels() as labels:
@@ -357,9 +377,10 @@ class RecordingSamples:
             case _:
                 yield Cut(start, end)
 
-    def _where_true(self, column: Column, end: int) -> Iterator[Cut]:
+    def _where_true(self, column: Column, equals: Any, end: int) -> Iterator[Cut]:
         times, pieces = self.column(column, "episodes")
-        truths = np.array([bool(value) for piece in pieces for value in _scalars(piece, self.name)], bool)
+        values = [value for piece in pieces for value in _scalars(piece, self.name)]
+        truths = np.array([bool(value) if equals is None else value == equals for value in values], bool)
         order = np.argsort(times, kind="stable")
         times, truths = times[order], truths[order]
         edges = np.flatnonzero(np.diff(np.concatenate([[False], truths, [False]]).astype(np.int8)))

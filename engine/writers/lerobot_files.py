@@ -5,9 +5,8 @@ from __future__ import annotations
 import io
 import json
 import os
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -39,6 +38,15 @@ _IMAGE_TYPE: Final = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
 
 
 @dataclass(frozen=True, slots=True)
+class WrittenVideo:
+    """The video of one episode and feature: its file, and the seconds of it in which the episode is."""
+
+    file: Path
+    start: float
+    end: float
+
+
+@dataclass(frozen=True, slots=True)
 class WrittenEpisode:
     """An episode as a task wrote it, or as it lies in a dataset.
 
@@ -52,6 +60,7 @@ class WrittenEpisode:
     rows: tuple[int, int]
     statistics: Mapping[str, Statistics]
     digest: str | None = None
+    videos: Mapping[str, WrittenVideo] = field(default_factory=dict)
 
 
 # ---------------------------------------------------------------------------------------------------------- parts
@@ -238,25 +247,46 @@ def _hub_features(spec: ExportSpec) -> dict[str, Any]:
         else:
             array = {"shape": list(feature.shape), "dtype": feature.dtype, "_type": f"Array{len(feature.shape)}D"}
             found[feature.name] = array
-    return found | {name: {"dtype": str(kind).replace("float", "float32"), "_type": "Value"} for name, kind in _OWN.items()}
+    own = {name: "float32" if kind == pa.float32() else "int64" for name, kind in _OWN.items()}
+    return found | {name: {"dtype": kind, "_type": "Value"} for name, kind in own.items()}
 
 
-def info_features(spec: ExportSpec) -> dict[str, Any]:
+def info_features(spec: ExportSpec, codecs: Mapping[str, str]) -> dict[str, Any]:
     """Return the features as ``meta/info.json`` has them."""
     found: dict[str, Any] = {}
     for feature in spec.features:
         assert feature.shape is not None
         names: Any = ["height", "width", "channels"] if feature.is_picture else list(feature.names) or None
         found[feature.name] = {"dtype": feature.dtype, "shape": list(feature.shape), "names": names}
+        if feature.dtype == VIDEO:
+            height, width, channels = feature.shape
+            facts = {
+                "video.height": height,
+                "video.width": width,
+                "video.codec": codecs[feature.name],
+                "video.pix_fmt": "yuv420p",
+                "video.is_depth_map": False,
+                "video.fps": spec.fps,
+                "video.channels": channels,
+                "has_audio": False,
+            }
+            found[feature.name]["info"] = facts
     for name, kind in _OWN.items():
         found[name] = {"dtype": "float32" if kind == pa.float32() else "int64", "shape": [1], "names": None}
     return found
 
 
-def write_dataset(root: Path, spec: ExportSpec, episodes: Sequence[WrittenEpisode], accounts: Sequence[Any]) -> None:
+def write_dataset(
+    root: Path,
+    spec: ExportSpec,
+    episodes: Sequence[WrittenEpisode],
+    accounts: Sequence[Any],
+    codecs: Mapping[str, str],
+) -> None:
     """Write a dataset of episodes into a new folder, and flush it to disk.
 
-    ``accounts`` are those of all episodes, and of those that were not written.
+    ``accounts`` are those of all episodes, and of those that were not written; ``codecs`` those of videos. Each video
+    is a file of its own, which is linked, not copied.
     """
     files = _DataFiles(root, spec, 0)
     tasks = list(dict.fromkeys(episode.task for episode in episodes))
@@ -278,6 +308,7 @@ def write_dataset(root: Path, spec: ExportSpec, episodes: Sequence[WrittenEpisod
                     "data/file_index": place,
                     "dataset_from_index": index,
                     "dataset_to_index": index + episode.length,
+                    **_videos(root, spec, number, episode),
                 }
             )
             index += episode.length
@@ -302,13 +333,29 @@ def write_dataset(root: Path, spec: ExportSpec, episodes: Sequence[WrittenEpisod
         "splits": {"train": f"0:{len(episodes)}"},
         "data_path": DATA_PATH,
         "video_path": VIDEO_PATH if any(feature.dtype == VIDEO for feature in spec.features) else None,
-        "features": info_features(spec),
+        "features": info_features(spec, codecs),
     }
     _write_json(root / "meta/info.json", info)
     ours = [{name: each[name] for name in each if name not in _OWN} for each in figures]
     (root / STATISTICS.format(number=0)).write_bytes(statistics_bytes(ours, compressed=True))
     _write_json(root / ACCOUNT, {"version": ACCOUNT_VERSION, "spec": spec.digest, "episodes": list(accounts)})
     _flush(root)
+
+
+def _videos(root: Path, spec: ExportSpec, number: int, episode: WrittenEpisode) -> dict[str, Any]:
+    """Link the videos of an episode into the dataset; gives its columns on them."""
+    found: dict[str, Any] = {}
+    chunk, place = divmod(number, FILES_A_CHUNK)
+    for feature in spec.features:
+        if feature.dtype == VIDEO:
+            video = episode.videos[feature.name]
+            target = root / placed(VIDEO_PATH, number, video_key=feature.name)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.hardlink_to(video.file)
+            values = (chunk, place, video.start, video.end)
+            keys = ("chunk_index", "file_index", "from_timestamp", "to_timestamp")
+            found |= {f"videos/{feature.name}/{key}": value for key, value in zip(keys, values, strict=True)}
+    return found
 
 
 def _own_columns(fps: int, number: int, index: int, length: int, task: int) -> dict[str, npt.NDArray[Any]]:
@@ -346,15 +393,13 @@ def _shown(name: str, statistics: Statistics, spec: ExportSpec) -> dict[str, Any
 def _write_tasks(path: Path, tasks: Sequence[str]) -> None:
     """Write the tasks as pandas does a frame whose index they are."""
     index = "__index_level_0__"
+    text = {"name": None, "pandas_type": "unicode", "numpy_type": "object"}
+    number = {"name": "task_index", "field_name": "task_index", "pandas_type": "int64", "numpy_type": "int64"}
+    number |= {"metadata": None}
     described = {
         "index_columns": [index],
-        "column_indexes": [
-            {"name": None, "field_name": None, "pandas_type": "unicode", "numpy_type": "object", "metadata": {"encoding": "UTF-8"}}
-        ],
-        "columns": [
-            {"name": "task_index", "field_name": "task_index", "pandas_type": "int64", "numpy_type": "int64", "metadata": None},
-            {"name": None, "field_name": index, "pandas_type": "unicode", "numpy_type": "object", "metadata": None},
-        ],
+        "column_indexes": [{**text, "field_name": None, "metadata": {"encoding": "UTF-8"}}],
+        "columns": [number, {**text, "field_name": index, "metadata": None}],
         "creator": {"library": "pyarrow", "version": pa.__version__},
         "pandas_version": "2.2.0",
     }
@@ -367,7 +412,7 @@ def _write_episodes(
     path: Path, spec: ExportSpec, rows: Sequence[Mapping[str, Any]], figures: Sequence[Mapping[str, Statistics]]
 ) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    kinds = {key: pa.list_(pa.string()) if key == "tasks" else pa.int64() for key in (rows[0] if rows else {})}
+    kinds = {key: _kind(key) for key in (rows[0] if rows else {})}
     columns = {key: pa.array([row[key] for row in rows], kind) for key, kind in kinds.items()}
     for name in figures[0] if figures else ():
         kind = pa.float64()
@@ -380,6 +425,12 @@ def _write_episodes(
     zeros = pa.array([0] * len(rows), pa.int64())
     columns |= {"meta/episodes/chunk_index": zeros, "meta/episodes/file_index": zeros}
     pq.write_table(pa.table(columns), path)
+
+
+def _kind(key: str) -> pa.DataType:
+    if key == "tasks":
+        return pa.list_(pa.string())
+    return pa.float64() if key.endswith("_timestamp") else pa.int64()
 
 
 def _write_json(path: Path, value: Any) -> None:
@@ -418,6 +469,9 @@ def read_written(root: Path, spec: ExportSpec) -> tuple[list[WrittenEpisode], li
     names = [feature.name for feature in spec.features]
     figures = read_statistics((root / STATISTICS.format(number=0)).read_bytes(), len(written), names)
     keys = ["tasks", "length", "data/chunk_index", "data/file_index", "dataset_from_index"]
+    videos = [feature.name for feature in spec.features if feature.dtype == VIDEO]
+    ends = ("chunk_index", "file_index", "from_timestamp", "to_timestamp")
+    keys += [f"videos/{name}/{key}" for name in videos for key in ends]
     rows = pq.read_table(root / placed(EPISODES_PATH, 0), columns=keys).to_pylist()
     starts: dict[int, int] = {}
     found = []
@@ -425,28 +479,23 @@ def read_written(root: Path, spec: ExportSpec) -> tuple[list[WrittenEpisode], li
         file = row["data/chunk_index"] * FILES_A_CHUNK + row["data/file_index"]
         first = row["dataset_from_index"] - starts.setdefault(file, row["dataset_from_index"])
         place = root / placed(DATA_PATH, file)
-        rows_of = (first, first + row["length"])
+        of_video = {name: _read_video(root, name, row) for name in videos}
         found.append(
             WrittenEpisode(
-                account_from_json(account), row["tasks"][0], row["length"], place, rows_of, statistics, account["digest"]
+                account_from_json(account),
+                row["tasks"][0],
+                row["length"],
+                place,
+                (first, first + row["length"]),
+                statistics,
+                account["digest"],
+                of_video,
             )
         )
     return found, accounts
 
 
-def remove(path: Path) -> None:
-    """Remove a folder, if it is there."""
-    shutil.rmtree(path, ignore_errors=True)
-
-
-__all__ = [
-    "ACCOUNT",
-    "WrittenEpisode",
-    "account_to_json",
-    "columns_of",
-    "read_statistics",
-    "read_written",
-    "statistics_bytes",
-    "write_dataset",
-    "write_part",
-]
+def _read_video(root: Path, name: str, row: Mapping[str, Any]) -> WrittenVideo:
+    keys = ("chunk_index", "file_index", "from_timestamp", "to_timestamp")
+    chunk, place, start, end = (row[f"videos/{name}/{key}"] for key in keys)
+    return WrittenVideo(root / placed(VIDEO_PATH, chunk * FILES_A_CHUNK + place, video_key=name), start, end)

@@ -24,7 +24,8 @@ from .alignment import Alignment, Outside, Rule
 
 IMAGE: Final = "image"
 VIDEO: Final = "video"
-NUMBERS: Final = ("bool", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
+_INTEGERS: Final = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
+NUMBERS: Final = ("bool", "float32", "float64", *_INTEGERS)
 DTYPES: Final = (*NUMBERS, IMAGE, VIDEO)
 OWN_COLUMNS: Final = ("timestamp", "frame_index", "episode_index", "index", "task_index")
 """The columns that every dataset has."""
@@ -83,9 +84,10 @@ class TimeRanges:
 
 @dataclass(frozen=True, slots=True)
 class WhereTrue:
-    """An episode for each stretch of time in which the last value of a column is true."""
+    """An episode for each stretch of time in which the last value of a column is true, or ``equals`` a value."""
 
     column: Column
+    equals: float | str | bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +154,8 @@ class ExportSpec:
         """
         place = Path(path)
         try:
-            check_limit(place.stat().st_size, MAX_SCHEMA_BYTES, path=str(place), offset=None, what="the size of the file")
+            size = place.stat().st_size
+            check_limit(size, MAX_SCHEMA_BYTES, path=str(place), offset=None, what="the size of the file")
             text = place.read_text(encoding="utf-8")
         except FileNotFoundError as error:
             raise SourceMissingError("there is no such file", path=str(place), hint="Check the path.") from error
@@ -194,7 +197,7 @@ class ExportSpec:
         if isinstance(self.task, Column):
             found.append(self.task)
         match self.episodes:
-            case WhereTrue(column):
+            case WhereTrue(column, _):
                 found.append(column)
             case BetweenEvents(start, end):
                 found += [start.column, end.column]
@@ -350,7 +353,7 @@ def _episodes(given: str | Mapping[str, Any]) -> Episodes:
     elif by == "ranges":
         made = TimeRanges(tuple(_range(pair, keys.at("ranges")) for pair in keys.take("ranges", list, required=True)))
     elif by == "column":
-        made = WhereTrue(_column(keys, closes=False))
+        made = WhereTrue(_column(keys, closes=False), keys.take("equals", (bool, int, float, str)))
     elif by == "events":
         made = BetweenEvents(*(_event(keys.take(key, dict, required=True), keys.at(key)) for key in ("start", "end")))
     elif by == "labels":
