@@ -15,6 +15,7 @@ from .compare import compare, print_chunks
 from .complaints import FAILED, reported
 from .computed_tables import tables
 from .convert import merge
+from .lerobot import export_lerobot
 from .looking import export, inspect, ls, show
 from .options import (
     APPLICATION_ID,
@@ -383,6 +384,7 @@ for _command in (
     ls,
     show,
     export,
+    export_lerobot,
     compare,
     print_chunks,
     query,

@@ -20,6 +20,7 @@ from ..execution import (
     RunOptions,
     Stage,
     Staging,
+    Task,
     TaskRun,
     executor_name,
     progress_shown,
@@ -27,7 +28,6 @@ from ..execution import (
     sync_folder,
     warn_of,
 )
-from ..execution import Task
 from ..locations import located
 from ..storage import ObjectUrl
 from ..stream import LazyChunkStream
@@ -79,6 +79,7 @@ def write_lerobot(
     spec: ExportSpec | Mapping[str, Any],
     *,
     executor: str | None = None,
+    master: str | None = None,
     append: bool = False,
     progress: Progress = None,
 ) -> ExportReport:
@@ -115,7 +116,7 @@ def write_lerobot(
     before = _Before.of(place, chosen, append=append)
     todo, skipped = before.todo(given)
     with progress_shown(progress, str(destination)) as listener, Staging.beside(place) as staging:
-        options = RunOptions(executor_name(executor), progress=listener)
+        options = RunOptions(executor_name(executor), master, progress=listener)
         if append and not todo and before.accounts:
             return _report(place, before.kept, (), skipped)
         tasks = [Task(number, each.name, 0) for number, each in enumerate(todo)]
@@ -222,7 +223,9 @@ class _ExportBody(Body):
         pictures = {f.name: _pictures(source, f, self.spec.fps) for f in self.spec.features if f.is_picture}
         shapes = {name: picture.shape for name, picture in pictures.items()}
         shapes |= {
-            name: samples.values.shape[1:] for name, samples in source.samples.items() if not isinstance(samples, Places)
+            name: samples.values.shape[1:]
+            for name, samples in source.samples.items()
+            if not isinstance(samples, Places)
         }
         spec = self.spec.with_shapes(shapes)
         folder, accounts, figures, videos = Path(task.location), [], [], []

@@ -23,13 +23,25 @@ from ..errors import ReadError, SourceMissingError, UsageError
 from ..limits import MAX_SCHEMA_BYTES, check_limit
 from ..store import ChunkStore
 from ..stream import LazyChunkStream
-from .alignment import EXACT, HELD, INTERPOLATED, MISSING, Aligned, Outside, Rule, Ticks, align, frame_times
-from .alignment import interpolated, slerped
+from .alignment import (
+    EXACT,
+    HELD,
+    INTERPOLATED,
+    MISSING,
+    Aligned,
+    Outside,
+    Rule,
+    Ticks,
+    align,
+    frame_times,
+    interpolated,
+    slerped,
+)
 from .lerobot_spec import (
+    VIDEO,
     BetweenEvents,
     Column,
     Event,
-    VIDEO,
     ExportSpec,
     FeatureSpec,
     Labels,
@@ -143,9 +155,7 @@ class RecordingSamples:
         self._chunks: list[Chunk] = list(self._store)
         self._decoded: OrderedDict[int, ChunkData] = OrderedDict()
         self._held = 0
-        self.samples: dict[str, Samples | Places] = {
-            feature.name: self._feature(feature) for feature in spec.features
-        }
+        self.samples: dict[str, Samples | Places] = {feature.name: self._feature(feature) for feature in spec.features}
 
     @property
     def store(self) -> ChunkStore:
@@ -278,9 +288,11 @@ class RecordingSamples:
                 path=self.name,
                 hint=f"There is something at {', '.join(have)}." if have else "chunkmill inspect shows the entities.",
             )
-        fit = [c for c in components if c != "CoordinateFrame:frame"] if among is None else [
-            c for c in components if c in set(among)
-        ]
+        fit = (
+            [c for c in components if c != "CoordinateFrame:frame"]
+            if among is None
+            else [c for c in components if c in set(among)]
+        )
         if len(fit) == 1:
             return fit[0]
         raise UsageError(
@@ -290,7 +302,9 @@ class RecordingSamples:
     def _timeline(self, column: Column, component: str, key: str) -> str:
         wanted = column.timeline or self._spec.timeline
         lines = {
-            line.name: line.kind for chunk in self._with(column.entity, component, None) for line in chunk.header.timelines
+            line.name: line.kind
+            for chunk in self._with(column.entity, component, None)
+            for line in chunk.header.timelines
         }
         if not lines:
             have = sorted({c.header.entity_path for c in self._chunks})
@@ -411,7 +425,10 @@ class RecordingSamples:
     def _aligned(self, cut: Cut) -> Episode:
         spec = self._spec
         check_limit(
-            max(cut.end - cut.start, 0) * spec.fps // 1_000_000_000, MOST_FRAMES, path=self.name, offset=None,
+            max(cut.end - cut.start, 0) * spec.fps // 1_000_000_000,
+            MOST_FRAMES,
+            path=self.name,
+            offset=None,
             what="the number of frames of an episode",
         )
         frames = frame_times(cut.start, cut.end, spec.fps)
@@ -437,7 +454,12 @@ class RecordingSamples:
         if reason is None and count < spec.minimum * spec.fps:
             reason = f"{count / spec.fps:.3f} s is less than the minimum of {spec.minimum:g} s"
         account = EpisodeAccount(
-            self.name, cut.start, cut.end, task, len(frames), 0 if reason else count,
+            self.name,
+            cut.start,
+            cut.end,
+            task,
+            len(frames),
+            0 if reason else count,
             len(frames) - (0 if reason else count),
             {name: _feature_account(values, keep, reason is None) for name, values in aligned.items()},
             reason,
@@ -473,7 +495,9 @@ class RecordingSamples:
 def _flat(values: pa.Array, feature: FeatureSpec, path: str) -> npt.NDArray[Any]:
     """Return rows of numbers, of which lists within lists are made one after the other."""
     count = len(values)
-    while pa.types.is_list(values.type) or pa.types.is_large_list(values.type) or pa.types.is_fixed_size_list(values.type):
+    while (
+        pa.types.is_list(values.type) or pa.types.is_large_list(values.type) or pa.types.is_fixed_size_list(values.type)
+    ):
         values = values.flatten()
     kind = values.type
     is_number = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)

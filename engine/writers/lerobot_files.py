@@ -99,9 +99,7 @@ def _array(rows: npt.NDArray[Any], feature: FeatureSpec) -> pa.Array:
     return flat.cast(kind)
 
 
-def write_part(
-    path: Path, spec: ExportSpec, episode: Episode, images: Mapping[str, Iterator[bytes]]
-) -> None:
+def write_part(path: Path, spec: ExportSpec, episode: Episode, images: Mapping[str, Iterator[bytes]]) -> None:
     """Write the columns of one episode, image by image."""
     features = columns_of(spec)
     schema = pa.schema([(feature.name, feature_type(feature)) for feature in features])
@@ -121,7 +119,9 @@ def write_part(
             for feature in features:
                 if feature.dtype == IMAGE:
                     blobs = pa.array(held[feature.name], pa.binary())
-                    arrays.append(pa.StructArray.from_arrays([blobs, pa.nulls(len(blobs), pa.string())], ["bytes", "path"]))
+                    arrays.append(
+                        pa.StructArray.from_arrays([blobs, pa.nulls(len(blobs), pa.string())], ["bytes", "path"])
+                    )
                 else:
                     arrays.append(_array(episode.numbers[feature.name][begin:end], feature))
             writer.write_batch(pa.RecordBatch.from_arrays(arrays, schema=schema))

@@ -73,7 +73,9 @@ class Video:
         self._source, self._places, self._name = source, places, feature.name
         codec = source.codec(feature)
         if codec not in DETECTORS:
-            raise UnsupportedError(f"features.{feature.name}: the codec {codec:#x}", path=source.name, hint="Leave it out.")
+            raise UnsupportedError(
+                f"features.{feature.name}: the codec {codec:#x}", path=source.name, hint="Leave it out."
+            )
         is_keyframe = [self._is_keyframe(codec, index) for index in range(len(places.times))]
         self._starts = np.flatnonzero(is_keyframe)
         if not len(self._starts):
@@ -158,7 +160,9 @@ class Video:
                     del held[awaited]
                 awaited = next(queue, None)
         if awaited is not None:
-            raise ReadError(f"features.{self._name}: a sample gives no frame", path=self._source.name, hint="Leave it out.")
+            raise ReadError(
+                f"features.{self._name}: a sample gives no frame", path=self._source.name, hint="Leave it out."
+            )
 
     def _statistics(self, runs: list[_Run], length: int, lead: int) -> Statistics:
         """Return the statistics of the frames that LeRobot samples, of the samples of the recording."""

@@ -12,7 +12,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-
 from chunkmill import Chunk, LazyChunkStream, LeRobotReader, McapReader, ReadError, UsageError
 from chunkmill.engine.chunk import ComponentDescriptor
 from chunkmill.engine.errors import WriteError
@@ -31,7 +30,9 @@ def column(entity: str, times: Any, name: str, values: pa.Array) -> Chunk:
 def numbers(entity: str, seconds: Any, values: Any) -> Chunk:
     """A chunk of numbers, a list for each time."""
     ticks = np.rint(np.asarray(seconds) * SECOND)
-    return column(entity, ticks, "Scalars:scalars", pa.array(np.asarray(values, float).tolist(), pa.list_(pa.float64())))
+    return column(
+        entity, ticks, "Scalars:scalars", pa.array(np.asarray(values, float).tolist(), pa.list_(pa.float64()))
+    )
 
 
 def jpeg(shade: int, size: tuple[int, int] = (16, 8)) -> bytes:
@@ -197,7 +198,9 @@ def test_append_takes_new_recordings_and_replaces_changed_ones(tmp_path: Path) -
 
 
 def test_a_failure_leaves_the_destination_as_it_was(tmp_path: Path) -> None:
-    broken = LazyChunkStream.from_iter([numbers("/arm", [0, 1], [[0, 0], [1, 1]]), images("/camera", [0, 1], [jpeg(1), b"x"])])
+    broken = LazyChunkStream.from_iter(
+        [numbers("/arm", [0, 1], [[0, 0], [1, 1]]), images("/camera", [0, 1], [jpeg(1), b"x"])]
+    )
     with pytest.raises(ReadError, match="an image begins with 78"):
         export(tmp_path / "set", a=recording(), b=broken)
     assert not list(tmp_path.iterdir())
@@ -236,7 +239,11 @@ def test_a_specification_that_cannot_be(path: str, value: Any, message: str) -> 
 @pytest.mark.parametrize(
     ("path", "value", "message"),
     [
-        ("features/observation.state/entity", "/leg", r"features\.observation\.state\.entity: there is nothing at /leg"),
+        (
+            "features/observation.state/entity",
+            "/leg",
+            r"features\.observation\.state\.entity: there is nothing at /leg",
+        ),
         ("features/observation.state/component", "Nope", r"there is no Nope at /arm"),
         ("timeline", "log", r"there is no 'log'; /arm has time"),
         ("features/observation.state/names", ["a"], "names: there are 1 for 2 numbers"),
