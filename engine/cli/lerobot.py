@@ -54,10 +54,10 @@ def export_lerobot(
                 raise UsageError(
                     f"{spec!r} is not a rate", hint="Give the frames a second: export lerobot 30 … --draft."
                 )
-            import yaml
+            import json
 
             first = _recordings(distinct_inputs(inputs[:1])[0], options)[0]
-            click.echo(yaml.safe_dump(draft_spec(first.stream, fps=int(spec)), sort_keys=False), nl=False)
+            click.echo(json.dumps(draft_spec(first.stream, fps=int(spec)), indent=2))  # which is YAML, too
             return
         if output is None:
             raise UsageError("there is no output", hint="Name a folder with -o.")

@@ -30,7 +30,7 @@ MISSING: Final = 3
 
 
 class Rule(StrEnum):
-    """How a frame takes its value from samples."""
+    """The way in which a frame takes its value from samples."""
 
     LATEST = "latest"
     """The last sample at the frame's time or before it."""
@@ -43,7 +43,7 @@ class Rule(StrEnum):
 
 
 class Outside(StrEnum):
-    """What becomes of a frame for which no sample lies within the tolerance."""
+    """The fate of a frame for which no sample lies within the tolerance."""
 
     HOLD = "hold"
     """It takes the value all the same. A frame without any value is dropped."""
@@ -72,7 +72,7 @@ class Alignment:
 
 @dataclass(frozen=True, slots=True)
 class Aligned:
-    """What the frames take: arrays with an item for each frame.
+    """The samples that frames take: arrays with an item for each frame.
 
     ``first`` and ``second`` are indexes of samples, in the order given; -1 where there is none. ``weight`` is that of
     the second, 0 where a value is a sample's own. ``staleness`` is the distance in nanoseconds to the nearer sample, 0

@@ -61,7 +61,7 @@ class ExportedRecording:
 
 @dataclass(frozen=True, slots=True)
 class ExportReport:
-    """What an export wrote: the accounts of the episodes of this run, and the figures of the whole dataset.
+    """The outcome of an export: the accounts of the episodes of this run, and the figures of the whole dataset.
 
     ``skipped`` recordings were in the dataset already, from the same source by the same specification.
     """
@@ -166,7 +166,7 @@ def _distinct(
 
 @dataclass(frozen=True, slots=True)
 class _Before:
-    """What is at the destination: episodes, accounts, and the shapes of features."""
+    """The content of the destination: episodes, accounts, and the shapes of features."""
 
     kept: list[WrittenEpisode]
     accounts: list[dict[str, Any]]

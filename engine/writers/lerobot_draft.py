@@ -27,15 +27,19 @@ def draft_spec(stream: LazyChunkStream, *, fps: int = 30) -> dict[str, Any]:
     Raises ``UsageError`` where there is neither.
     """
     features: dict[str, dict[str, Any]] = {}
+    clocks: dict[str, set[str]] = {}
     for chunk in copy(stream):
         lines = [line.name for line in chunk.header.timelines if line.kind is not TimelineKind.SEQUENCE]
         if lines:
-            timeline = next((name for name in _CLOCKS if name in lines), lines[0])
             for name, feature in _proposed(chunk).items():
-                features.setdefault(name, {**feature, "timeline": timeline})
+                features.setdefault(name, feature)
+                clocks.setdefault(name, set(lines))
     if not features:
         raise UsageError("the recording has neither numbers nor images", hint="chunkmill inspect shows what it has.")
-    return {"fps": fps, "task": "", "episodes": "recording", "minimum": 1.0, "features": features}
+    shared = set.intersection(*clocks.values())  # clocks are not mixed: their zeros may differ by years
+    timeline = next((name for name in _CLOCKS if name in shared), min(shared, default=None))
+    start = {"fps": fps, "timeline": timeline, "task": "", "episodes": "recording", "minimum": 1.0}
+    return {**start, "features": features}
 
 
 def _proposed(chunk: Chunk) -> dict[str, dict[str, Any]]:

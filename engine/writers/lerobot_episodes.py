@@ -40,7 +40,7 @@ from .alignment import (
 from .lerobot_spec import (
     VIDEO,
     BetweenEvents,
-    Column,
+    ColumnSpec,
     Event,
     ExportSpec,
     FeatureSpec,
@@ -90,7 +90,7 @@ class Cut:
 
 @dataclass(frozen=True, slots=True)
 class FeatureAccount:
-    """How the frames of an episode came to their values of one feature; ``staleness`` is the largest, in nanoseconds.
+    """The counts of frames of an episode by how they came to their values of one feature; ``staleness`` is the largest, in nanoseconds.
 
     ``missing`` are frames without a value: they are dropped, or the episode is.
     """
@@ -104,7 +104,7 @@ class FeatureAccount:
 
 @dataclass(frozen=True, slots=True)
 class EpisodeAccount:
-    """What became of the frames of an episode.
+    """The account of an episode: what became of its frames.
 
     ``wanted`` frames lie in its time, ``written`` ones are in the dataset, ``dropped`` are not. ``reason`` says why an
     episode is not written at all. ``start`` and ``end`` are in nanoseconds, on the timelines of the recording.
@@ -136,7 +136,7 @@ class Episode:
 
 
 class RecordingSamples:
-    """What an export needs of one recording, collected in the scratch folder.
+    """The chunks of one recording that an export needs, collected in the scratch folder.
 
     Raises
     ------
@@ -171,7 +171,7 @@ class RecordingSamples:
         found = self.column(feature.source, key)
         return Samples(found[0], self._numbers(found[1], feature))
 
-    def column(self, column: Column, key: str) -> tuple[Ticks, list[pa.Array]]:
+    def column(self, column: ColumnSpec, key: str) -> tuple[Ticks, list[pa.Array]]:
         """Return the times of a column, and its values in pieces: a list for each time."""
         component = column.component or self._only_component(column, key)
         timeline = self._timeline(column, component, key)
@@ -188,7 +188,7 @@ class RecordingSamples:
             values.append(column_values.filter(is_there))
         return (np.concatenate(times) if times else np.zeros(0, np.int64)), values
 
-    def _selected(self, chunk: Chunk, component: str, column: Column, key: str) -> Chunk:
+    def _selected(self, chunk: Chunk, component: str, column: ColumnSpec, key: str) -> Chunk:
         assert column.selector is not None
         try:
             return chunk.apply_selector(component, column.selector)
@@ -197,7 +197,7 @@ class RecordingSamples:
                 f"{key}.selector: {error}", path=self.name, hint=f"chunkmill print shows the values of {column.entity}."
             ) from error
 
-    def _pictures(self, column: Column, key: str, *, is_video: bool) -> Places:
+    def _pictures(self, column: ColumnSpec, key: str, *, is_video: bool) -> Places:
         component = column.component or self._only_component(column, key, (_BLOB, _BUFFER, SAMPLE))
         if component == SAMPLE and not is_video:
             raise UsageError(
@@ -278,7 +278,7 @@ class RecordingSamples:
     def _with(self, entity: str, component: str, timeline: str | None) -> Iterator[Chunk]:
         return (chunk for chunk in self._chunks if self._fits(chunk, entity, component, timeline))
 
-    def _only_component(self, column: Column, key: str, among: Iterable[str] | None = None) -> str:
+    def _only_component(self, column: ColumnSpec, key: str, among: Iterable[str] | None = None) -> str:
         headers = [c.header for c in self._chunks if c.header.entity_path == column.entity and not c.header.is_static]
         components = sorted({c.descriptor.component for h in headers for c in h.components})
         if not components:
@@ -299,7 +299,7 @@ class RecordingSamples:
             f"{key}.component: {column.entity} has {', '.join(components)}", path=self.name, hint="Choose one of them."
         )
 
-    def _timeline(self, column: Column, component: str, key: str) -> str:
+    def _timeline(self, column: ColumnSpec, component: str, key: str) -> str:
         wanted = column.timeline or self._spec.timeline
         lines = {
             line.name: line.kind
@@ -391,7 +391,7 @@ class RecordingSamples:
             case _:
                 yield Cut(start, end)
 
-    def _where_true(self, column: Column, equals: Any, end: int) -> Iterator[Cut]:
+    def _where_true(self, column: ColumnSpec, equals: Any, end: int) -> Iterator[Cut]:
         times, pieces = self.column(column, "episodes")
         values = [value for piece in pieces for value in _scalars(piece, self.name)]
         truths = np.array([bool(value) if equals is None else value == equals for value in values], bool)

@@ -36,7 +36,7 @@ _Choice = TypeVar("_Choice", Rule, Outside)
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class ColumnSpec:
     """Values of a recording: a component of an entity, and what a selector makes of it.
 
     Without a ``component``, it is the one that the entity has; without a ``timeline``, that of the whole export.
@@ -57,7 +57,7 @@ class FeatureSpec:
     """
 
     name: str
-    source: Column
+    source: ColumnSpec
     dtype: str = "float32"
     shape: tuple[int, ...] | None = None
     names: tuple[str, ...] = ()
@@ -86,7 +86,7 @@ class TimeRanges:
 class WhereTrue:
     """An episode for each stretch of time in which the last value of a column is true, or ``equals`` a value."""
 
-    column: Column
+    column: ColumnSpec
     equals: float | str | bool | None = None
 
 
@@ -94,7 +94,7 @@ class WhereTrue:
 class Event:
     """A moment: a row of a column, or one with a value that ``equals``, where the one before has not."""
 
-    column: Column
+    column: ColumnSpec
     equals: float | str | bool | None = None
 
 
@@ -133,7 +133,7 @@ class ExportSpec:
 
     fps: int
     features: tuple[FeatureSpec, ...]
-    task: str | Column = ""
+    task: str | ColumnSpec = ""
     timeline: str | None = None
     episodes: Episodes = field(default_factory=WholeRecording)
     minimum: float = 0.0
@@ -191,10 +191,10 @@ class ExportSpec:
         return made
 
     @property
-    def columns(self) -> tuple[Column, ...]:
+    def columns(self) -> tuple[ColumnSpec, ...]:
         """All columns that are read."""
         found = [feature.source for feature in self.features]
-        if isinstance(self.task, Column):
+        if isinstance(self.task, ColumnSpec):
             found.append(self.task)
         match self.episodes:
             case WhereTrue(column, _):
@@ -278,7 +278,7 @@ def _yaml(text: str, path: str) -> Mapping[str, Any]:
     return given
 
 
-def _column(keys: _Keys, *, closes: bool) -> Column:
+def _column(keys: _Keys, *, closes: bool) -> ColumnSpec:
     entity = keys.take("entity", str, required=True)
     try:
         entity = parse_entity_path(entity)
@@ -287,7 +287,7 @@ def _column(keys: _Keys, *, closes: bool) -> Column:
     texts = [keys.take(key, str) for key in ("component", "selector", "timeline")]
     if closes:
         keys.close()
-    return Column(entity, *texts)
+    return ColumnSpec(entity, *texts)
 
 
 def _feature(name: str, keys: _Keys) -> FeatureSpec:
