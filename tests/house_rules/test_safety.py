@@ -7,7 +7,9 @@ import ast
 from source_tree import SOURCE_FOLDERS, foreign_imports, module_name, nodes, python_files
 
 # Each of these turns bytes into running code, or is known to do so when it is fed the wrong ones.
-FORBIDDEN_IMPORTS = {"cPickle", "code", "dill", "joblib", "jsonpickle", "marshal", "pickle", "shelve", "yaml"}
+FORBIDDEN_IMPORTS = {"cPickle", "code", "dill", "joblib", "jsonpickle", "marshal", "pickle", "shelve"}
+YAML_NAMES = {"BaseLoader", "CBaseLoader", "YAMLError", "parse"}
+"""What is used of PyYAML: its parser, whose events are texts. Its loaders can make objects."""
 FORBIDDEN_CALLS = {"__import__", "compile", "eval", "exec"}
 SHELL_CALLS = {"getoutput", "popen", "system"}
 
@@ -18,6 +20,23 @@ def is_forbidden(call: ast.Call) -> bool:
         or (isinstance(call.func, ast.Attribute) and call.func.attr in SHELL_CALLS)
         or any(keyword.arg == "shell" for keyword in call.keywords)
     )
+
+
+def names_of_yaml(tree: list[ast.AST]) -> set[str]:
+    """Return the names that a module uses of PyYAML; ``from yaml import …`` gives them, too."""
+    used = {
+        n.attr for n in tree if isinstance(n, ast.Attribute) and isinstance(n.value, ast.Name) and n.value.id == "yaml"
+    }
+    imports = [n for n in tree if isinstance(n, ast.ImportFrom) and (n.module or "").partition(".")[0] == "yaml"]
+    return used | {alias.name for node in imports for alias in node.names}
+
+
+def test_nothing_makes_objects_of_yaml() -> None:
+    assert [
+        f"{module_name(path)} uses yaml.{name}"
+        for path in python_files(*SOURCE_FOLDERS)
+        for name in names_of_yaml(list(nodes(path))) - YAML_NAMES
+    ] == []
 
 
 def test_nothing_unpickles_or_evaluates() -> None:
