@@ -90,7 +90,9 @@ class Cut:
 
 @dataclass(frozen=True, slots=True)
 class FeatureAccount:
-    """The counts of frames of an episode by how they came to their values of one feature; ``staleness`` is the largest, in nanoseconds.
+    """The counts of frames of an episode, by how they came to their values of one feature.
+
+    ``staleness`` is the largest, in nanoseconds.
 
     ``missing`` are frames without a value: they are dropped, or the episode is.
     """
