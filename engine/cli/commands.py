@@ -14,6 +14,7 @@ from .catalogs import catalog, place_at, register, sql, store_words, unregister
 from .compare import compare, print_chunks
 from .complaints import FAILED, reported
 from .computed_tables import tables
+from .lerobot import export_lerobot
 from .looking import export, inspect, ls, query, show
 from .options import (
     APPLICATION_ID,
@@ -426,6 +427,7 @@ for _command in (
     ls,
     show,
     export,
+    export_lerobot,
     compare,
     print_chunks,
     query,

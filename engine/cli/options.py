@@ -261,6 +261,14 @@ _LONGEST_SENTENCE: Final = 1000
 class CommandGroup(click.Group):
     """Commands whose help lists whole sentences, whatever the width of the terminal."""
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command; ``export lerobot`` is one by itself."""
+        if args[:2] == ["export", "lerobot"]:
+            args = ["export-lerobot", *args[2:]]
+        return super().resolve_command(ctx, args)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the name and the first sentence of each command."""
         shown = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]

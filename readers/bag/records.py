@@ -211,9 +211,9 @@ def define_connection(registry: Registry, record: BagRecord, data: bytes, *, pat
         raise damaged(why, path=path, offset=offset) from error
     rest = {key: value for key, value in fields.items() if key not in (b"type", b"message_definition")}
     metadata = tuple((_text(key), _text(value)) for key, value in sorted(rest.items()))
-    known = registry.channels.get(id_)
+    channel = registry.channels.get(id_)
     same = (s.id for s in registry.schemas.values() if (s.name, s.data) == (name, definition))
-    schema_id = known.schema_id if known is not None else next(same, id_ + 1)
+    schema_id = channel.schema_id if channel is not None else next(same, id_ + 1)
     registry.define_schema(McapSchema(schema_id, name, "ros1msg", definition), offset=offset)
     registry.define_channel(Channel(id_, topic, "ros1", schema_id, metadata), offset=offset)
     registry.know(McapOp.CHANNEL, body)

@@ -122,9 +122,9 @@ class RecoveringSection(BagSection):
     def _next_record(self, at: int, inside: int) -> int:
         """The place at or behind ``at`` where a believable record begins, or the end; up to ``inside`` only a chunk."""
         end = self._split.end
-        known = next((offset for offset in self._index if offset >= at), end)
+        indexed = next((offset for offset in self._index if offset >= at), end)
         begin = at
-        while begin < known:
+        while begin < indexed:
             window = self._file.read_up_to(begin, _WINDOW + _LONGEST_HEAD)
             place = -1
             while (place := window.find(_MARK, place + 1)) >= 0:
@@ -132,13 +132,13 @@ class RecoveringSection(BagSection):
                 if kind == bytes([BagOp.CHUNK]) or (begin + place > inside and kind in (b"\x02", b"\x04", b"\x07")):
                     offset = self._beginning(window, begin, place, kind[0])
                     if offset is not None and (kind[0] == BagOp.CHUNK or offset >= inside):
-                        return min(offset, known)
+                        return min(offset, indexed)
                 if self._tries <= 0:
-                    return known
+                    return indexed
             if len(window) <= _LONGEST_HEAD:
                 break
             begin += max(len(window) - _LONGEST_HEAD, 1)
-        return known
+        return indexed
 
     def _beginning(self, window: bytes, begin: int, place: int, op: int) -> int | None:
         """The byte of the file at which the record begins whose ``op`` is at ``place`` of the window."""

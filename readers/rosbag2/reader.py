@@ -477,13 +477,13 @@ def _joined_info(path: str, infos: Sequence[McapInfo]) -> McapInfo:
     for info in infos:
         for channel in info.channels:
             key = (channel.topic, channel.message_encoding, channel.schema, channel.schema_encoding)
-            known = channels.get(key)
-            if known is None:
+            existing = channels.get(key)
+            if existing is None:
                 channels[key] = channel
             else:
-                counts = (known.count, channel.count)
+                counts = (existing.count, channel.count)
                 count = None if None in counts else sum(n for n in counts if n is not None)
-                channels[key] = replace(known, count=count, timing=None)
+                channels[key] = replace(existing, count=count, timing=None)
     messages = [info.messages for info in infos]
     compression: Counter[str] = sum((Counter(info.compression) for info in infos), Counter())
     return McapInfo(

@@ -1,0 +1,16 @@
+"""Writers of formats: a format that is written is a class and a row.
+
+The names below are loaded when they are first used.
+"""
+
+from ..lazy_names import lazy_names
+
+_HOMES = {
+    ".alignment": "Alignment Outside Rule",
+    ".lerobot": "ExportReport ExportedRecording write_lerobot",
+    ".lerobot_draft": "draft_spec",
+    ".lerobot_episodes": "EpisodeAccount FeatureAccount",
+    ".lerobot_spec": "ExportSpec",
+}
+
+__all__, __getattr__, __dir__ = lazy_names(__name__, _HOMES)

@@ -1,0 +1,210 @@
+"""Samples of one feature, aligned to the frames of a fixed rate: which sample each frame takes, and how stale it is.
+
+Alignment looks at times alone, so that it serves numbers, images and videos alike: it gives indexes of samples, and the
+weight between two of them where a rule interpolates.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from fractions import Fraction
+from typing import Final, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import UsageError
+
+Ticks: TypeAlias = npt.NDArray[np.int64]
+"""Times in nanoseconds."""
+
+EXACT: Final = 0
+"""The value is a sample's own, no further from the frame than the tolerance."""
+INTERPOLATED: Final = 1
+"""The value is made of the samples on both sides; the nearer one is no further from the frame than the tolerance."""
+HELD: Final = 2
+"""The value is a sample's own, further from the frame than the tolerance."""
+MISSING: Final = 3
+"""There is no value."""
+
+
+class Rule(StrEnum):
+    """The way in which a frame takes its value from samples."""
+
+    LATEST = "latest"
+    """The last sample at the frame's time or before it."""
+    NEAREST = "nearest"
+    """The nearest sample; of two at the same distance, the earlier one."""
+    LINEAR = "linear"
+    """The line between the samples on both sides; beyond the first and the last sample, that one's value."""
+    SLERP = "slerp"
+    """The same on the sphere of unit quaternions (x, y, z, w), the shorter way."""
+
+
+class Outside(StrEnum):
+    """The fate of a frame for which no sample lies within the tolerance."""
+
+    HOLD = "hold"
+    """It takes the value all the same. A frame without any value is dropped."""
+    DROP_FRAME = "drop_frame"
+    DROP_EPISODE = "drop_episode"
+    ERROR = "error"
+
+
+@dataclass(frozen=True, slots=True)
+class Alignment:
+    """The rule of one feature.
+
+    ``tolerance`` and ``offset`` are in nanoseconds. The offset is added to the times of samples: a sensor whose stamps
+    come 30 ms late has -30,000,000. Without a tolerance, every sample is near enough.
+    """
+
+    rule: Rule = Rule.LATEST
+    tolerance: int | None = None
+    outside: Outside = Outside.HOLD
+    offset: int = 0
+
+    def __post_init__(self) -> None:
+        if self.tolerance is not None and self.tolerance < 0:
+            raise UsageError(f"a tolerance cannot be negative: {self.tolerance}")
+
+
+@dataclass(frozen=True, slots=True)
+class Aligned:
+    """The samples that frames take: arrays with an item for each frame.
+
+    ``first`` and ``second`` are indexes of samples, in the order given; -1 where there is none. ``weight`` is that of
+    the second, 0 where a value is a sample's own. ``staleness`` is the distance in nanoseconds to the nearer sample, 0
+    where there is none. ``outcome`` is one of ``EXACT``, ``INTERPOLATED``, ``HELD`` and ``MISSING``.
+    """
+
+    first: Ticks
+    second: Ticks
+    weight: npt.NDArray[np.float64]
+    staleness: Ticks
+    outcome: npt.NDArray[np.uint8]
+
+    def count(self, outcome: int, among: npt.NDArray[np.bool_] | None = None) -> int:
+        """Return the number of frames with an outcome, among some of them."""
+        same = self.outcome == outcome
+        return int(np.count_nonzero(same if among is None else same & among))
+
+
+def frame_times(start: int, end: int, fps: int | Fraction) -> Ticks:
+    """Return the times of frames from ``start`` to ``end``, both within, each rounded by itself: no drift adds up.
+
+    >>> frame_times(0, 100_000_000, 30).tolist()
+    [0, 33333333, 66666667, 100000000]
+    """
+    rate = Fraction(fps)
+    if rate <= 0:
+        raise UsageError(f"a rate must be above zero: {fps}")
+    if end < start:
+        return np.zeros(0, np.int64)
+    step, whole = 1_000_000_000 * rate.denominator, rate.numerator
+    last = (end - start) * whole // step + 1  # one more: rounding may bring it back into the range
+    times = [start + (2 * number * step + whole) // (2 * whole) for number in range(last + 1)]  # Python's: exact
+    return np.array(times[: -1 if times[-1] > end else None], np.int64)
+
+
+def align(times: Ticks, frames: Ticks, alignment: Alignment) -> Aligned:
+    """Align samples to frames.
+
+    Parameters
+    ----------
+    times
+        The times of the samples, in the order in which they were recorded. They need not be sorted; of samples with one
+        time, the last one counts.
+    frames
+        The times of the frames, sorted.
+    alignment
+        The rule.
+    """
+    order = np.argsort(times, kind="stable")
+    stamps = times[order] + alignment.offset
+    if len(stamps):
+        is_last = np.append(stamps[1:] != stamps[:-1], True)
+        order, stamps = order[is_last], stamps[is_last]
+    before = np.searchsorted(stamps, frames, side="right") - 1
+    after = np.minimum(before + 1, len(stamps) - 1)
+    if not len(stamps):
+        nothing = np.full(len(frames), -1, np.int64)
+        zeros = np.zeros(len(frames), np.int64)
+        outcome = np.full(len(frames), MISSING, np.uint8)
+        return Aligned(nothing, nothing.copy(), np.zeros(len(frames)), zeros, outcome)
+    never = np.iinfo(np.int64).max
+    to_before = np.where(before >= 0, frames - stamps[np.maximum(before, 0)], never)
+    to_after = np.where(stamps[after] >= frames, stamps[after] - frames, never)
+    if alignment.rule is Rule.LATEST:
+        own, staleness = np.maximum(before, 0), to_before
+        has_value = before >= 0
+    else:
+        own, staleness = np.where(to_before <= to_after, before, after), np.minimum(to_before, to_after)
+        has_value = np.ones(len(frames), bool)
+    is_far = staleness > (never if alignment.tolerance is None else alignment.tolerance)
+    between = np.zeros(len(frames), bool)
+    if alignment.rule in (Rule.LINEAR, Rule.SLERP):  # a line across a gap would be an invention
+        between = (before >= 0) & (to_before > 0) & (to_after < never) & ~is_far
+    weight = np.zeros(len(frames))
+    weight[between] = to_before[between] / (to_before[between] + to_after[between])
+    outcome = np.where(between, INTERPOLATED, EXACT).astype(np.uint8)
+    outcome[is_far] = HELD if alignment.outside is Outside.HOLD else MISSING
+    outcome[~has_value] = MISSING
+    is_there = outcome != MISSING
+    first, second = np.where(between, before, own), np.where(between, after, own)
+    return Aligned(
+        np.where(is_there, order[first], -1),
+        np.where(is_there, order[second], -1),
+        weight,
+        np.where(has_value, staleness, 0),
+        outcome,
+    )
+
+
+def interpolated(values: npt.NDArray[np.float64], aligned: Aligned) -> npt.NDArray[np.float64]:
+    """Return the value of each frame, on the line between its two samples; NaN where a frame has none.
+
+    ``values`` has a row for each sample.
+    """
+    if not len(values):
+        return np.full((len(aligned.first), *values.shape[1:]), np.nan)
+    rows = values[aligned.first].astype(np.float64)
+    between = aligned.outcome == INTERPOLATED  # no others: infinity times zero is no number
+    weight = aligned.weight[between].reshape(-1, *[1] * (values.ndim - 1))
+    rows[between] = rows[between] * (1 - weight) + values[aligned.second[between]] * weight
+    rows[aligned.outcome == MISSING] = np.nan
+    return rows
+
+
+def slerped(values: npt.NDArray[np.float64], aligned: Aligned) -> npt.NDArray[np.float64]:
+    """Return the rotation of each frame, on the shorter way between its two samples; NaN where a frame has none.
+
+    ``values`` are quaternions (x, y, z, w), a row for each sample; they are normalised where a frame lies between two.
+
+    Raises
+    ------
+    UsageError
+        For values of another shape, and a quaternion of length zero between which a frame lies.
+    """
+    if values.ndim != 2 or values.shape[1] != 4:
+        raise UsageError(f"slerp needs quaternions of four numbers, not values of shape {values.shape[1:]}")
+    rows = interpolated(values, aligned)
+    between = aligned.outcome == INTERPOLATED
+    if not between.any():
+        return rows
+    left, right = values[aligned.first[between]], values[aligned.second[between]]
+    lengths = [np.linalg.norm(ends, axis=1, keepdims=True) for ends in (left, right)]
+    if any((length == 0).any() for length in lengths):
+        raise UsageError("a quaternion has the length zero", hint="Leave these rows out, or take the rule latest.")
+    left, right = left / lengths[0], right / lengths[1]
+    cosine = np.sum(left * right, axis=1, keepdims=True)
+    right, cosine = np.where(cosine < 0, -right, right), np.abs(cosine)
+    angle = np.arccos(np.minimum(cosine, 1.0))
+    weight = aligned.weight[between][:, None]
+    is_near = cosine > 1 - 1e-9  # where the sine is too small to divide by, the line is as good
+    sine = np.where(is_near, 1.0, np.sin(angle))
+    parts = [np.where(is_near, share, np.sin(share * angle) / sine) for share in (1 - weight, weight)]
+    turned = parts[0] * left + parts[1] * right
+    rows[between] = turned / np.linalg.norm(turned, axis=1, keepdims=True)
+    return rows

@@ -1,0 +1,401 @@
+"""``write_lerobot``: streams of recordings become a LeRobot dataset of version 3.0, with an account of every frame."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from ..errors import ReadError, UnsupportedError, UsageError, WriteError, writing
+from ..execution import (
+    Body,
+    Progress,
+    RunOptions,
+    Stage,
+    Staging,
+    Task,
+    TaskRun,
+    executor_name,
+    progress_shown,
+    raise_failure,
+    sync_folder,
+    warn_of,
+)
+from ..locations import located
+from ..storage import ObjectUrl
+from ..stream import LazyChunkStream
+from .lerobot_episodes import SAMPLE, Episode, EpisodeAccount, Places, RecordingSamples
+from .lerobot_files import (
+    ACCOUNT,
+    WrittenEpisode,
+    WrittenVideo,
+    account_from_json,
+    account_to_json,
+    read_statistics,
+    read_written,
+    statistics_bytes,
+    write_dataset,
+    write_part,
+)
+from .lerobot_spec import IMAGE, VIDEO, ExportSpec, FeatureSpec
+from .lerobot_stats import Statistics, sampled_frames, shrunk
+from .lerobot_video import Video, VideoPart, write_images
+from .pictures import picture_size, pixels, png_of
+
+
+@dataclass(frozen=True, slots=True)
+class ExportedRecording:
+    """A recording to export: its name, its chunks, and a digest of its source by which a later run knows it."""
+
+    name: str
+    stream: LazyChunkStream
+    digest: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ExportReport:
+    """The outcome of an export: the accounts of the episodes of this run, and the figures of the whole dataset.
+
+    ``skipped`` recordings were in the dataset already, from the same source by the same specification.
+    """
+
+    destination: str
+    accounts: tuple[EpisodeAccount, ...]
+    episodes: int
+    frames: int
+    skipped: tuple[str, ...] = ()
+
+
+def write_lerobot(
+    recordings: Mapping[str, LazyChunkStream] | Sequence[ExportedRecording],
+    destination: str | os.PathLike[str],
+    spec: ExportSpec | Mapping[str, Any],
+    *,
+    executor: str | None = None,
+    master: str | None = None,
+    append: bool = False,
+    progress: Progress = None,
+) -> ExportReport:
+    """Write recordings as a LeRobot dataset of version 3.0; each recording is a task.
+
+    Guarantee: the dataset appears whole, in one step, or not at all; one that is there stays as it is until then.
+    Episodes are in the order of the recordings, and of their times within each. A stream is run once.
+
+    Parameters
+    ----------
+    recordings
+        Streams by the names of the recordings; or with digests of their sources.
+    destination
+        A local folder that is new or empty. With ``append``, one that this function wrote by the same specification:
+        recordings whose name and digest it has are left out, and those with its name and another digest, or without
+        one, are replaced.
+    spec
+        The specification, or a mapping for :meth:`ExportSpec.of`.
+
+    Raises
+    ------
+    UsageError
+        The specification cannot be, or does not fit a recording.
+    ReadError
+        A recording is damaged, or has values that do not fit.
+    WriteError, NoSpaceError
+        The destination cannot be written, or is there already.
+    """
+    chosen = spec if isinstance(spec, ExportSpec) else ExportSpec.of(spec)
+    place = located(destination)
+    if isinstance(place, ObjectUrl):
+        raise UnsupportedError("a LeRobot dataset is written to a local folder", path=str(place), hint="Copy it then.")
+    given = _distinct(recordings)
+    before = _Before.of(place, chosen, append=append)
+    todo, skipped = before.todo(given)
+    with progress_shown(progress, str(destination)) as listener, Staging.beside(place) as staging:
+        options = RunOptions(executor_name(executor), master, progress=listener)
+        if append and not todo and before.accounts:
+            return _report(place, before.kept, (), skipped)
+        tasks = [Task(number, each.name, 0) for number, each in enumerate(todo)]
+        ran = Stage(_ExportBody(chosen, tuple(todo)), tasks, staging, destination=str(place)).run(options)
+        raise_failure(ran.notes)
+        warn_of(ran.notes, set())
+        outcomes = [outcome for outcome in ran.outcomes() if not isinstance(outcome, Exception)]
+        written, accounts, shapes, codecs = _written(staging.local, todo, outcomes, chosen)
+        kept = [episode for episode in before.kept if episode.account.recording not in {each.name for each in todo}]
+        others = [a for a in before.accounts if a["recording"] not in {each.name for each in todo}]
+        everything = [*kept, *written]
+        if not everything:
+            reasons = "; ".join(f"{a.recording}: {a.reason}" for a in accounts[:3])
+            raise UsageError(f"there is no episode to write: {reasons}", hint="Look at tolerances and the minimum.")
+        whole = chosen.with_shapes(before.shapes | shapes)
+        facts = [*others, *(account_to_json(a, _digest(a, todo)) for a in accounts)]
+        with writing(str(place)):
+            new = staging.local / "dataset"
+            new.mkdir()
+            write_dataset(new, whole, everything, facts, before.codecs | codecs)
+            _publish(new, place)
+    return _report(place, everything, tuple(accounts), skipped)
+
+
+def _report(
+    place: Path, episodes: Sequence[WrittenEpisode], accounts: Sequence[EpisodeAccount], skipped: Sequence[str]
+) -> ExportReport:
+    frames = sum(episode.length for episode in episodes)
+    return ExportReport(str(place), tuple(accounts), len(episodes), frames, tuple(skipped))
+
+
+def _digest(account: EpisodeAccount, given: Sequence[ExportedRecording]) -> str | None:
+    return next(each.digest for each in given if each.name == account.recording)
+
+
+def _distinct(
+    recordings: Mapping[str, LazyChunkStream] | Sequence[ExportedRecording],
+) -> list[ExportedRecording]:
+    if isinstance(recordings, Mapping):
+        return [ExportedRecording(name, stream) for name, stream in recordings.items()]
+    names = [each.name for each in recordings]
+    again = sorted({name for name in names if names.count(name) > 1})
+    if again:
+        raise UsageError(f"recordings have one name: {', '.join(again[:5])}", hint="Give each a name of its own.")
+    return list(recordings)
+
+
+@dataclass(frozen=True, slots=True)
+class _Before:
+    """The content of the destination: episodes, accounts, and the shapes of features."""
+
+    kept: list[WrittenEpisode]
+    accounts: list[dict[str, Any]]
+    shapes: dict[str, tuple[int, ...]]
+    codecs: dict[str, str]
+
+    @classmethod
+    def of(cls, place: Path, spec: ExportSpec, *, append: bool) -> _Before:
+        if not place.exists() or (place.is_dir() and not any(place.iterdir())):
+            return cls([], [], {}, {})
+        if not append:
+            raise WriteError("is there already", path=str(place), hint="Give a new folder, or append to it.")
+        hint = "Only a dataset that chunkmill wrote by the same specification is appended to; write another one."
+        try:
+            facts = json.loads((place / ACCOUNT).read_text(encoding="utf-8"))
+            info = json.loads((place / "meta/info.json").read_text(encoding="utf-8"))
+            if facts["spec"] != spec.with_shapes(_shapes(info)).digest:
+                raise WriteError("was written by another specification", path=str(place), hint=hint)
+            return cls(*read_written(place, spec), _shapes(info), _codecs(info))
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            if isinstance(error, WriteError):
+                raise
+            raise ReadError(f"cannot be appended to: {error!r}", path=str(place), hint=hint) from error
+
+    def todo(self, given: Sequence[ExportedRecording]) -> tuple[list[ExportedRecording], list[str]]:
+        """Return the recordings to export, and the names of those that are there already."""
+        written = {(account["recording"], account["digest"]) for account in self.accounts if account["digest"]}
+        skipped = [each.name for each in given if (each.name, each.digest) in written]
+        return [each for each in given if each.name not in skipped], skipped
+
+
+def _shapes(info: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+    return {name: tuple(feature["shape"]) for name, feature in info["features"].items()}
+
+
+def _codecs(info: Mapping[str, Any]) -> dict[str, str]:
+    return {name: f["info"]["video.codec"] for name, f in info["features"].items() if f["dtype"] == VIDEO}
+
+
+@dataclass(frozen=True, slots=True)
+class _ExportBody(Body):
+    """One recording: its episodes become files in the staging folder."""
+
+    spec: ExportSpec
+    recordings: tuple[ExportedRecording, ...]
+
+    def label(self, index: int) -> str:
+        return self.recordings[index].name
+
+    def run(self, task: TaskRun) -> Generator[pa.RecordBatch, None, dict[str, Any]]:
+        yield from ()
+        recording = self.recordings[task.index]
+        source = RecordingSamples(recording.name, recording.stream, self.spec)
+        pictures = {f.name: _pictures(source, f, self.spec.fps) for f in self.spec.features if f.is_picture}
+        shapes = {name: picture.shape for name, picture in pictures.items()}
+        shapes |= {
+            name: samples.values.shape[1:]
+            for name, samples in source.samples.items()
+            if not isinstance(samples, Places)
+        }
+        spec = self.spec.with_shapes(shapes)
+        folder, accounts, figures, videos = Path(task.location), [], [], []
+        for number, episode in enumerate(source.episodes()):
+            if not episode.length:
+                accounts.append(account_to_json(episode.account, None))
+                continue
+            stem = f"{task.name}-{number:05d}"
+            with writing(str(folder)):
+                parts = _write_videos(folder, stem, episode, spec, pictures)
+                images = {f.name: _images_of(pictures[f.name], episode) for f in spec.features if f.dtype == IMAGE}
+                write_part(folder / f"{stem}.parquet", spec, episode, images)
+            figures.append(_statistics(episode, pictures, parts))
+            videos.append({name: [file, part.lead] for name, (file, part) in parts.items()})
+            reencoded = sum(part.reencoded for _, part in parts.values())
+            accounts.append(account_to_json(replace(episode.account, reencoded=reencoded), None))
+        codecs = {f.name: pictures[f.name].codec for f in spec.features if f.dtype == VIDEO}
+        task.put(f"{task.name}.npz", statistics_bytes(figures))
+        facts = {"accounts": accounts, "shapes": shapes, "videos": videos, "codecs": codecs}
+        task.put(f"{task.name}.json", json.dumps(facts).encode())
+        return {"chunks": 0, "bytes": 0, "name": task.name}
+
+
+def _pictures(source: RecordingSamples, feature: FeatureSpec, fps: int) -> _Pictures | Video:
+    places = source.samples[feature.name]
+    assert isinstance(places, Places)
+    return Video(source, feature, places, fps) if places.component == SAMPLE else _Pictures(source, feature, fps)
+
+
+def _images_of(picture: _Pictures | Video, episode: Episode) -> Iterator[bytes]:
+    assert isinstance(picture, _Pictures)
+    return picture.of(episode.pictures[picture.name])
+
+
+def _write_videos(
+    folder: Path, stem: str, episode: Episode, spec: ExportSpec, pictures: Mapping[str, _Pictures | Video]
+) -> dict[str, tuple[str, VideoPart]]:
+    """Write the videos of an episode; gives the names of their files."""
+    samples = {}
+    for place, feature in enumerate(spec.features):
+        if feature.dtype == VIDEO:
+            name = f"{stem}-{place}.mp4"
+            samples[feature.name] = name, pictures[feature.name].write(folder / name, episode.pictures[feature.name])
+    return samples
+
+
+class _Pictures:
+    """The images of one feature of a recording: all of one size, as JPEG or PNG."""
+
+    codec = "h264"
+
+    def __init__(self, source: RecordingSamples, feature: FeatureSpec, fps: int) -> None:
+        places = source.samples[feature.name]
+        assert isinstance(places, Places)
+        self._source, self._places, self.name, self._fps = source, places, feature.name, fps
+        self._shape = feature.shape
+        if len(places.times):
+            self.get(0)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Height, width and channels."""
+        return self._shape or (0, 0, 3)
+
+    def get(self, index: int) -> bytes:
+        """Return an image. Raises ``ReadError`` for one of another size."""
+        raw, given = self._source.picture(self._places, index)
+        data = raw if given is None else png_of(raw, given, self._source.name)
+        height, width, _ = picture_size(data, self._source.name)
+        shape = (height, width, 3)
+        if self._shape is None:
+            self._shape = shape
+        if shape[:2] != self._shape[:2]:
+            raise ReadError(
+                f"features.{self.name}: an image is {width} x {height}, not {self._shape[1]} x {self._shape[0]}",
+                path=self._source.name,
+                hint="A dataset has images of one size.",
+            )
+        return data
+
+    def of(self, indexes: Sequence[int] | Any) -> Iterator[bytes]:
+        """Yield the images of frames."""
+        last, data = -1, b""
+        for index in np.asarray(indexes).tolist():
+            if index != last:
+                last, data = index, self.get(index)
+            yield data
+
+    def write(self, path: Path, indexes: Any) -> VideoPart:
+        """Write the images of frames as a video."""
+        images = (pixels(data, self._source.name) for data in self.of(indexes))
+        write_images(path, images, self.shape, self._fps)
+        return VideoPart(0, len(indexes), self.statistics(indexes))
+
+    def statistics(self, indexes: Any) -> Statistics:
+        """Return the statistics of the frames that LeRobot samples, of all their pixels."""
+        frames = sampled_frames(len(indexes))
+        parts = []
+        for index in np.asarray(indexes)[frames].tolist():
+            values = shrunk(pixels(self.get(index), self._source.name))
+            parts.append(Statistics.of(values.reshape(-1, 3), 1))
+        return Statistics.joined(parts)
+
+
+def _statistics(
+    episode: Episode, pictures: Mapping[str, _Pictures | Video], parts: Mapping[str, tuple[str, VideoPart]]
+) -> dict[str, Statistics]:
+    statistics = {name: Statistics.of(rows) for name, rows in episode.numbers.items()}
+    for name, indexes in episode.pictures.items():
+        picture = pictures[name]
+        if name in parts:
+            statistics[name] = parts[name][1].statistics
+        else:
+            assert isinstance(picture, _Pictures)
+            statistics[name] = picture.statistics(indexes)
+    return statistics
+
+
+def _written(
+    folder: Path, given: Sequence[ExportedRecording], outcomes: Sequence[Mapping[str, Any]], spec: ExportSpec
+) -> tuple[list[WrittenEpisode], list[EpisodeAccount], dict[str, tuple[int, ...]], dict[str, str]]:
+    """Return what the tasks wrote. Raises ``ReadError`` where recordings differ in the shape of a feature."""
+    names = [feature.name for feature in spec.features]
+    episodes, accounts = [], []
+    shapes: dict[str, tuple[int, ...]] = {}
+    codecs: dict[str, str] = {}
+    for recording, outcome in zip(given, outcomes, strict=True):
+        facts = json.loads((folder / f"{outcome['name']}.json").read_bytes())
+        count = sum(account["reason"] is None for account in facts["accounts"])
+        figures = iter(read_statistics((folder / f"{outcome['name']}.npz").read_bytes(), count, names))
+        videos = iter(facts["videos"])
+        codecs |= facts["codecs"]
+        for name, shape in facts["shapes"].items():
+            if tuple(shape) != shapes.setdefault(name, tuple(shape)):
+                raise ReadError(
+                    f"features.{name}: the shape is {shape}, and {list(shapes[name])} in a recording before it",
+                    path=recording.name,
+                    hint="Leave it out, or give a selector that makes them the same.",
+                )
+        for number, given_account in enumerate(facts["accounts"]):
+            account = account_from_json(given_account)
+            accounts.append(account)
+            if account.reason is None:
+                part = folder / f"{outcome['name']}-{number:05d}.parquet"
+                rows = (0, account.written)
+                films = {
+                    name: WrittenVideo(folder / file, lead / spec.fps, (lead + account.written) / spec.fps)
+                    for name, (file, lead) in next(videos).items()
+                }
+                facts_of = (account.written, part, rows, next(figures), recording.digest, films)
+                episodes.append(WrittenEpisode(account, account.task, *facts_of))
+    return episodes, accounts, shapes, codecs
+
+
+_AT_FDCWD: Final = -100
+_RENAME_EXCHANGE: Final = 2
+
+
+def _publish(new: Path, place: Path) -> None:
+    """Let a folder take a name in one step; what has the name before takes the other one."""
+    if place.is_dir() and any(place.iterdir()):
+        library = ctypes.CDLL(None, use_errno=True)
+        names = (os.fsencode(new), os.fsencode(place))
+        if library.renameat2(_AT_FDCWD, names[0], _AT_FDCWD, names[1], _RENAME_EXCHANGE):
+            code = ctypes.get_errno()
+            raise WriteError(
+                f"this file system cannot exchange two folders in one step: {os.strerror(code)}",
+                path=str(place),
+                hint="Write another dataset instead of appending.",
+            )
+    else:
+        new.replace(place)
+    sync_folder(place.parent)

@@ -1,0 +1,593 @@
+"""Episodes of one recording: samples of each feature, cut and aligned to frames, with an account of each.
+
+Numbers and times are in memory; images stay in the scratch folder, and are read by their index.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..chunk import Chunk, ChunkData, TimelineKind
+from ..errors import ReadError, SourceMissingError, UsageError
+from ..limits import MAX_SCHEMA_BYTES, check_limit
+from ..store import ChunkStore
+from ..stream import LazyChunkStream
+from .alignment import (
+    EXACT,
+    HELD,
+    INTERPOLATED,
+    MISSING,
+    Aligned,
+    Outside,
+    Rule,
+    Ticks,
+    align,
+    frame_times,
+    interpolated,
+    slerped,
+)
+from .lerobot_spec import (
+    VIDEO,
+    BetweenEvents,
+    ColumnSpec,
+    Event,
+    ExportSpec,
+    FeatureSpec,
+    Labels,
+    TimeRanges,
+    WhereTrue,
+)
+
+CACHE_BYTES: Final = 64_000_000
+"""Bytes of decoded chunks of images that are held at once."""
+
+MOST_FRAMES: Final = 50_000_000
+
+_BLOB: Final = "EncodedImage:blob"
+_BUFFER: Final = "Image:buffer"
+_FORMAT: Final = "Image:format"
+SAMPLE: Final = "VideoStream:sample"
+_CODEC: Final = "VideoStream:codec"
+
+
+@dataclass(frozen=True, slots=True)
+class Samples:
+    """The values of a column in the order recorded. ``values`` has a row for each time."""
+
+    times: Ticks
+    values: npt.NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """The images of a column in the order recorded: in which chunk of the store, and in which row of it."""
+
+    times: Ticks
+    chunks: npt.NDArray[np.int64]
+    rows: npt.NDArray[np.int64]
+    component: str
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """The time of an episode, both ends within, in nanoseconds; and its task, where that is known by then."""
+
+    start: int
+    end: int
+    task: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FeatureAccount:
+    """The counts of frames of an episode, by how they came to their values of one feature.
+
+    ``staleness`` is the largest, in nanoseconds.
+
+    ``missing`` are frames without a value: they are dropped, or the episode is.
+    """
+
+    exact: int
+    held: int
+    interpolated: int
+    missing: int
+    staleness: int
+
+
+@dataclass(frozen=True, slots=True)
+class EpisodeAccount:
+    """The account of an episode: what became of its frames.
+
+    ``wanted`` frames lie in its time, ``written`` ones are in the dataset, ``dropped`` are not. ``reason`` says why an
+    episode is not written at all. ``start`` and ``end`` are in nanoseconds, on the timelines of the recording.
+    ``staleness`` has, for each feature, the largest in each hundredth of the episode, for a plot.
+    """
+
+    recording: str
+    start: int
+    end: int
+    task: str
+    wanted: int
+    written: int
+    dropped: int
+    features: Mapping[str, FeatureAccount]
+    reason: str | None = None
+    reencoded: int = 0
+    staleness: Mapping[str, Sequence[int]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Episode:
+    """One episode: for each feature of numbers the values of its frames, for each of images the indexes of samples."""
+
+    task: str
+    length: int
+    numbers: Mapping[str, npt.NDArray[Any]]
+    pictures: Mapping[str, Ticks]
+    account: EpisodeAccount
+
+
+class RecordingSamples:
+    """The chunks of one recording that an export needs, collected in the scratch folder.
+
+    Raises
+    ------
+    UsageError
+        The recording lacks an entity, a component or a timeline, or has several from which to choose.
+    ReadError
+        Values do not fit the feature.
+    """
+
+    def __init__(self, name: str, stream: LazyChunkStream, spec: ExportSpec) -> None:
+        self.name = name
+        self._spec = spec
+        entities = sorted({column.entity for column in spec.columns})
+        # A filter consumes its stream, and a terminal must not: the copy is another stream over the same source.
+        self._store = copy(stream).filter(content=entities).collect(executor="inline")
+        self._chunks: list[Chunk] = list(self._store)
+        self._decoded: OrderedDict[int, ChunkData] = OrderedDict()
+        self._held = 0
+        self.samples: dict[str, Samples | Places] = {feature.name: self._feature(feature) for feature in spec.features}
+
+    @property
+    def store(self) -> ChunkStore:
+        """The chunks."""
+        return self._store
+
+    # --- columns
+
+    def _feature(self, feature: FeatureSpec) -> Samples | Places:
+        key = f"features.{feature.name}"
+        if feature.is_picture:
+            return self._pictures(feature.source, key, is_video=feature.dtype == VIDEO)
+        column = self.column(feature.source, key)
+        return Samples(column[0], self._numbers(column[1], feature))
+
+    def column(self, column: ColumnSpec, key: str) -> tuple[Ticks, list[pa.Array]]:
+        """Return the times of a column, and its values in pieces: a list for each time."""
+        component = column.component or self._only_component(column, key)
+        timeline = self._timeline(column, component, key)
+        times, values = [], []
+        for chunk in self._with(column.entity, component, timeline):
+            made = Chunk.lazy(chunk.header, chunk.payload) if chunk.payload is not None else chunk
+            if column.selector is not None:
+                made = self._selected(made, component, column, key)
+            data = made.data
+            column_values = next(c.values for c in data.components if c.descriptor.component == component)
+            ticks = next(line.ticks for line in data.timelines if line.name == timeline)
+            is_there = pc.fill_null(pc.greater(pc.list_value_length(column_values), 0), False)
+            times.append(ticks[np.asarray(is_there)].copy())
+            values.append(column_values.filter(is_there))
+        return (np.concatenate(times) if times else np.zeros(0, np.int64)), values
+
+    def _selected(self, chunk: Chunk, component: str, column: ColumnSpec, key: str) -> Chunk:
+        assert column.selector is not None
+        try:
+            return chunk.apply_selector(component, column.selector)
+        except ValueError as error:
+            raise UsageError(
+                f"{key}.selector: {error}", path=self.name, hint=f"chunkmill print shows the values of {column.entity}."
+            ) from error
+
+    def _pictures(self, column: ColumnSpec, key: str, *, is_video: bool) -> Places:
+        component = column.component or self._only_component(column, key, (_BLOB, _BUFFER, SAMPLE))
+        if component == SAMPLE and not is_video:
+            raise UsageError(
+                f"{key}: {column.entity} is a video",
+                path=self.name,
+                hint="Give the feature the dtype video.",
+            )
+        timeline = self._timeline(column, component, key)
+        times, chunks, rows = [], [], []
+        for number, chunk in enumerate(self._chunks):
+            if not self._fits(chunk, column.entity, component, timeline):
+                continue
+            data = self._data(number)
+            values = next(c.values for c in data.components if c.descriptor.component == component)
+            is_there = np.flatnonzero(pc.fill_null(pc.greater(pc.list_value_length(values), 0), False))
+            times.append(next(line.ticks for line in data.timelines if line.name == timeline)[is_there].copy())
+            chunks.append(np.full(len(is_there), number))
+            rows.append(is_there)
+        if not times:
+            return Places(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.int64), component)
+        return Places(np.concatenate(times), np.concatenate(chunks), np.concatenate(rows), component)
+
+    def picture(self, places: Places, index: int) -> tuple[bytes, Mapping[str, Any] | None]:
+        """Return the bytes of an image, and its format where they are raw pixels."""
+        data, row = self._data(int(places.chunks[index])), int(places.rows[index])
+        columns = {c.descriptor.component: c.values for c in data.components}
+        blob = columns[places.component][row].values[0].values
+        raw = blob.to_numpy(zero_copy_only=False).tobytes()
+        if places.component != _BUFFER:
+            return raw, None
+        kind = columns.get(_FORMAT)
+        if kind is None or not kind[row].is_valid or not len(kind[row].values):
+            raise ReadError("an image of raw pixels has no format", path=self.name, hint="Take another column.")
+        return raw, kind[row].values[0].as_py()
+
+    def codec(self, feature: FeatureSpec) -> int:
+        """Return the codec of a video. Raises ``ReadError`` where there is none, or several."""
+        entity = feature.source.entity
+        codecs: set[int] = set()
+        for chunk in self._chunks:
+            if chunk.header.entity_path == entity:
+                for component in chunk.header.components:
+                    if component.descriptor.component == _CODEC:
+                        values = next(c.values for c in chunk.data.components if c.descriptor.component == _CODEC)
+                        codecs |= set(values.flatten().drop_null().unique().to_pylist())
+        if len(codecs) == 1:
+            return codecs.pop()
+        raise ReadError(
+            f"features.{feature.name}: the video has {'no' if not codecs else 'more than one'} codec",
+            path=self.name,
+            hint=f"{entity} needs one value of {_CODEC}.",
+        )
+
+    def _data(self, number: int) -> ChunkData:
+        """Return the columns of a chunk, of which the last ones used are held."""
+        if number in self._decoded:
+            self._decoded.move_to_end(number)
+            return self._decoded[number]
+        chunk = self._chunks[number]
+        fresh = Chunk.lazy(chunk.header, chunk.payload) if chunk.payload is not None else chunk
+        data = fresh.data
+        self._decoded[number] = data
+        self._held += fresh.byte_size
+        while self._held > CACHE_BYTES and len(self._decoded) > 1:
+            _, old = self._decoded.popitem(last=False)
+            self._held -= Chunk.from_data(old).byte_size
+        return data
+
+    def _fits(self, chunk: Chunk, entity: str, component: str, timeline: str | None) -> bool:
+        header = chunk.header
+        return (
+            header.entity_path == entity
+            and not header.is_static
+            and any(c.descriptor.component == component for c in header.components)
+            and (timeline is None or any(line.name == timeline for line in header.timelines))
+        )
+
+    def _with(self, entity: str, component: str, timeline: str | None) -> Iterator[Chunk]:
+        return (chunk for chunk in self._chunks if self._fits(chunk, entity, component, timeline))
+
+    def _only_component(self, column: ColumnSpec, key: str, among: Iterable[str] | None = None) -> str:
+        headers = [c.header for c in self._chunks if c.header.entity_path == column.entity and not c.header.is_static]
+        components = sorted({c.descriptor.component for h in headers for c in h.components})
+        if not components:
+            have = sorted({c.header.entity_path for c in self._chunks})
+            raise UsageError(
+                f"{key}.entity: there is nothing at {column.entity}",
+                path=self.name,
+                hint=f"There is something at {', '.join(have)}." if have else "chunkmill inspect shows the entities.",
+            )
+        fit = (
+            [c for c in components if c != "CoordinateFrame:frame"]
+            if among is None
+            else [c for c in components if c in set(among)]
+        )
+        if len(fit) == 1:
+            return fit[0]
+        raise UsageError(
+            f"{key}.component: {column.entity} has {', '.join(components)}", path=self.name, hint="Choose one of them."
+        )
+
+    def _timeline(self, column: ColumnSpec, component: str, key: str) -> str:
+        wanted = column.timeline or self._spec.timeline
+        lines = {
+            line.name: line.kind
+            for chunk in self._with(column.entity, component, None)
+            for line in chunk.header.timelines
+        }
+        if not lines:
+            have = sorted({c.header.entity_path for c in self._chunks})
+            raise UsageError(
+                f"{key}: there is no {component} at {column.entity}",
+                path=self.name,
+                hint=f"There is something at {', '.join(have)}." if have else "chunkmill inspect shows the entities.",
+            )
+        times = sorted(name for name, kind in lines.items() if kind is not TimelineKind.SEQUENCE)
+        if wanted is None and len(times) == 1:
+            return times[0]
+        if wanted in times:
+            return wanted
+        reason = "none is chosen" if wanted is None else f"there is no {wanted!r}"
+        if wanted in lines:
+            reason = f"{wanted!r} counts, and has no times"
+        raise UsageError(
+            f"{key}.timeline: {reason}; {column.entity} has {', '.join(times)}", path=self.name, hint="Choose one."
+        )
+
+    def _numbers(self, pieces: Sequence[pa.Array], feature: FeatureSpec) -> npt.NDArray[Any]:
+        """Return the values as rows of the feature's shape."""
+        rows = [_flat(piece, feature, self.name) for piece in pieces]
+        if not rows:
+            return np.zeros((0, *(feature.shape or (1,))))
+        widths = {row.shape[1] for row in rows}
+        wanted = math.prod(feature.shape) if feature.shape is not None else rows[0].shape[1]
+        if widths != {wanted}:
+            raise ReadError(
+                f"features.{feature.name}: values have {', '.join(map(str, sorted(widths)))} numbers, not {wanted}",
+                path=self.name,
+                hint="Give another shape, or a selector that takes as many.",
+            )
+        if feature.names and len(feature.names) != wanted:
+            raise UsageError(f"features.{feature.name}.names: there are {len(feature.names)} for {wanted} numbers")
+        joined = np.concatenate(rows)
+        return joined.reshape(len(joined), *(feature.shape or (wanted,)))
+
+    # --- episodes
+
+    def episodes(self) -> Iterator[Episode]:
+        """Yield the episodes; one that is not written has only an account."""
+        for cut in self._cuts():
+            yield self._aligned(cut)
+
+    @property
+    def span(self) -> tuple[int, int]:
+        """The time in which every feature has samples: from the last of their beginnings to the first of their ends.
+
+        Raises ``UsageError`` where there is none.
+        """
+        starts, ends = [], []
+        for feature in self._spec.features:
+            times = self.samples[feature.name].times
+            if not len(times):
+                raise UsageError(f"features.{feature.name}: there is no value", path=self.name, hint="Leave it out.")
+            offset = feature.alignment.offset
+            starts.append((int(times.min()) + offset, feature.name))
+            ends.append((int(times.max()) + offset, feature.name))
+        (start, late), (end, early) = max(starts), min(ends)
+        if end < start:
+            raise UsageError(
+                f"features.{late}: it begins {(start - end) / 1e9:.3f} s after features.{early} has ended",
+                path=self.name,
+                hint="They may be on different clocks; choose the timeline of each.",
+            )
+        return start, end
+
+    def _cuts(self) -> Iterator[Cut]:
+        start, end = self.span
+        match self._spec.episodes:
+            case TimeRanges(ranges):
+                for begin, stop in ranges:
+                    yield Cut(start + round(begin * 1e9), start + round(stop * 1e9))
+            case WhereTrue(column, equals):
+                yield from self._where_true(column, equals, end)
+            case BetweenEvents(first, last):
+                yield from self._between(first, last)
+            case Labels() as labels:
+                for row in _labels(labels):
+                    if row["recording"] in (self.name, Path(self.name).name, Path(self.name).stem):
+                        begin, finish = (start + round(float(row[k]) * 1e9) for k in ("start", "end"))
+                        yield Cut(begin, finish, row.get("task") or None)
+            case _:
+                yield Cut(start, end)
+
+    def _where_true(self, column: ColumnSpec, equals: Any, end: int) -> Iterator[Cut]:
+        times, pieces = self.column(column, "episodes")
+        values = [value for piece in pieces for value in _scalars(piece, self.name)]
+        truths = np.array([bool(value) if equals is None else value == equals for value in values], bool)
+        order = np.argsort(times, kind="stable")
+        times, truths = times[order], truths[order]
+        edges = np.flatnonzero(np.diff(np.concatenate([[False], truths, [False]]).astype(np.int8)))
+        for first, after in zip(edges[::2], edges[1::2], strict=True):
+            yield Cut(int(times[first]), int(times[after]) - 1 if after < len(times) else end)
+
+    def _between(self, first: Event, last: Event) -> Iterator[Cut]:
+        starts, ends = self._moments(first, "episodes.start"), self._moments(last, "episodes.end")
+        reached = None
+        for start in starts.tolist():
+            if reached is not None and start < reached:
+                continue
+            after = int(np.searchsorted(ends, start, side="right"))
+            if after == len(ends):
+                return
+            reached = int(ends[after])
+            yield Cut(start, reached)
+
+    def _moments(self, event: Event, key: str) -> Ticks:
+        times, pieces = self.column(event.column, key)
+        if event.equals is None:
+            return np.sort(times)
+        same = np.array([v == event.equals for piece in pieces for v in _scalars(piece, self.name)], bool)
+        order = np.argsort(times, kind="stable")
+        same = same[order]
+        begins: Ticks = times[order][same & ~np.concatenate([[False], same[:-1]])]
+        return begins
+
+    def _aligned(self, cut: Cut) -> Episode:
+        spec = self._spec
+        check_limit(
+            max(cut.end - cut.start, 0) * spec.fps // 1_000_000_000,
+            MOST_FRAMES,
+            path=self.name,
+            offset=None,
+            what="the number of frames of an episode",
+        )
+        frames = frame_times(cut.start, cut.end, spec.fps)
+        aligned = {f.name: align(self.samples[f.name].times, frames, f.alignment) for f in spec.features}
+        first, last = self.span
+        keep = (frames >= first) & (frames <= last)  # beyond that, values that are held would be an invention
+        reason = None
+        for feature in spec.features:
+            is_missing = (aligned[feature.name].outcome == MISSING) & (frames >= first) & (frames <= last)
+            keep &= ~is_missing
+            if not is_missing.any():
+                continue
+            at = (int(frames[np.argmax(is_missing)]) - cut.start) / 1e9
+            lacks = f"features.{feature.name}: the frame at {at:.3f} s has no value within its tolerance"
+            if feature.alignment.outside is Outside.ERROR:
+                raise UsageError(lacks, path=self.name, hint="Choose another tolerance, or what is done outside of it.")
+            if feature.alignment.outside is Outside.DROP_EPISODE:
+                reason = reason or lacks
+        count = int(keep.sum())
+        task = self._task(cut)
+        if reason is None and not count:
+            reason = "no frame has a value of every feature"
+        if reason is None and count < spec.minimum * spec.fps:
+            reason = f"{count / spec.fps:.3f} s is less than the minimum of {spec.minimum:g} s"
+        account = EpisodeAccount(
+            self.name,
+            cut.start,
+            cut.end,
+            task,
+            len(frames),
+            0 if reason else count,
+            len(frames) - (0 if reason else count),
+            {name: _feature_account(values, keep, reason is None) for name, values in aligned.items()},
+            reason,
+            staleness={name: _coarse(values.staleness) for name, values in aligned.items()},
+        )
+        if reason is not None:
+            return Episode(task, 0, {}, {}, account)
+        kept = {name: _kept(values, keep) for name, values in aligned.items()}
+        numbers, pictures = {}, {}
+        for feature in spec.features:
+            samples = self.samples[feature.name]
+            if isinstance(samples, Places):
+                pictures[feature.name] = kept[feature.name].first
+            else:
+                numbers[feature.name] = _values(samples.values, kept[feature.name], feature, self.name)
+        return Episode(task, count, numbers, pictures, account)
+
+    def _task(self, cut: Cut) -> str:
+        """Return the task of an episode: its own, else the text of the export, else the last one at its end."""
+        if cut.task is not None:
+            return cut.task
+        if isinstance(self._spec.task, str):
+            return self._spec.task
+        times, pieces = self.column(self._spec.task, "task")
+        texts = [value for piece in pieces for value in _scalars(piece, self.name)]
+        order = np.argsort(times, kind="stable")
+        at = int(np.searchsorted(times[order], cut.end, side="right")) - 1
+        if at < 0:
+            raise ReadError("there is no task before the end of an episode", path=self.name, hint="Give task a text.")
+        return str(texts[order[at]])
+
+
+def _flat(values: pa.Array, feature: FeatureSpec, path: str) -> npt.NDArray[Any]:
+    """Return rows of numbers, of which lists within lists are made one after the other."""
+    count = len(values)
+    while (
+        pa.types.is_list(values.type) or pa.types.is_large_list(values.type) or pa.types.is_fixed_size_list(values.type)
+    ):
+        values = values.flatten()
+    kind = values.type
+    is_number = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)
+    if not is_number:
+        raise UsageError(
+            f"features.{feature.name}: {kind} is no number",
+            path=path,
+            hint=f"Give a selector that makes numbers of {feature.source.entity}.",
+        )
+    if values.null_count:
+        raise ReadError(f"features.{feature.name}: a number is null", path=path, hint="Give a selector without it.")
+    if count and len(values) % count:
+        raise ReadError(f"features.{feature.name}: values differ in length", path=path, hint="Give a selector.")
+    return np.asarray(values.to_numpy(zero_copy_only=False)).reshape(count, len(values) // count if count else 1)
+
+
+def _scalars(values: pa.Array, path: str) -> Iterator[Any]:
+    """Yield the one value of each row. Raises ``ReadError`` where a row has several."""
+    for row in values.to_pylist():
+        while isinstance(row, list) and len(row) == 1:
+            row = row[0]
+        if isinstance(row, list | dict):
+            raise ReadError("a row has several values, and one is needed", path=path, hint="Give a selector.")
+        yield row
+
+
+def _kept(aligned: Aligned, keep: npt.NDArray[np.bool_]) -> Aligned:
+    return Aligned(
+        aligned.first[keep], aligned.second[keep], aligned.weight[keep], aligned.staleness[keep], aligned.outcome[keep]
+    )
+
+
+def _values(values: npt.NDArray[Any], aligned: Aligned, feature: FeatureSpec, path: str) -> npt.NDArray[Any]:
+    if feature.alignment.rule is Rule.LINEAR:
+        rows: npt.NDArray[Any] = interpolated(values.astype(np.float64), aligned)
+    elif feature.alignment.rule is Rule.SLERP:
+        rows = slerped(values.astype(np.float64), aligned)
+    else:
+        rows = values[aligned.first]
+    return _cast(rows, feature, path)
+
+
+def _cast(rows: npt.NDArray[Any], feature: FeatureSpec, path: str) -> npt.NDArray[Any]:
+    """Return numbers in the feature's type. Raises ``ReadError`` where one does not fit it, or is not finite."""
+    key, kind = f"features.{feature.name}", np.dtype(feature.dtype)
+    if rows.dtype.kind == "f" and not np.isfinite(rows).all():
+        raise ReadError(f"{key}: a value is not finite", path=path, hint="Give a selector that leaves it out.")
+    with np.errstate(over="ignore", invalid="ignore"):
+        made = rows.astype(kind)
+    is_same = np.isfinite(made).all() if kind.kind == "f" else np.array_equal(made, rows)
+    if not is_same:
+        raise ReadError(f"{key}: a value does not fit {feature.dtype}", path=path, hint="Give it another dtype.")
+    return made
+
+
+def _feature_account(aligned: Aligned, keep: npt.NDArray[np.bool_], is_written: bool) -> FeatureAccount:
+    among = keep if is_written else np.zeros_like(keep)
+    exact, held, made = (aligned.count(outcome, among) for outcome in (EXACT, HELD, INTERPOLATED))
+    staleness = int(aligned.staleness[among].max()) if among.any() else 0
+    return FeatureAccount(exact, held, made, aligned.count(MISSING), staleness)
+
+
+def _coarse(staleness: Ticks, most: int = 100) -> list[int]:
+    """Return the largest staleness in each of at most ``most`` parts of the frames."""
+    return [int(part.max()) for part in np.array_split(staleness, min(most, len(staleness)))] if len(staleness) else []
+
+
+def _labels(labels: Labels) -> list[dict[str, Any]]:
+    """Read the rows that are kept. Raises ``ReadError``."""
+    import pyarrow.csv
+    import pyarrow.parquet
+
+    path = Path(labels.path)
+    hint = "A table of labels, CSV or Parquet, has the columns recording, start and end, and may have verdict and task."
+    try:
+        check_limit(path.stat().st_size, MAX_SCHEMA_BYTES, path=str(path), offset=None, what="the size of the file")
+        read = pyarrow.parquet.read_table if path.suffix == ".parquet" else pyarrow.csv.read_csv
+        rows = read(path).to_pylist()
+    except FileNotFoundError as error:
+        raise SourceMissingError("there is no such table of labels", path=str(path), hint=hint) from error
+    except (OSError, pa.ArrowInvalid) as error:
+        raise ReadError(f"the table of labels cannot be read: {error}", path=str(path), hint=hint) from error
+    for number, row in enumerate(rows):
+        if not {"recording", "start", "end"} <= row.keys() or (labels.keep and "verdict" not in row):
+            raise ReadError("the table of labels lacks a column", path=str(path), hint=hint)
+        row["recording"] = str(row["recording"])
+        ends = [row["start"], row["end"]]
+        if not all(isinstance(n, int | float) and math.isfinite(n) for n in ends) or not ends[0] < ends[1]:
+            raise ReadError(f"row {number}: start and end are {ends}, in seconds", path=str(path), hint=hint)
+    return [row for row in rows if not labels.keep or str(row["verdict"]) in labels.keep]

@@ -1,0 +1,379 @@
+"""The specification of an export to LeRobot: what becomes a feature, by which clock, and what an episode is.
+
+It is checked whole before anything runs; an error names the key, as in ``features.action.rule``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import numpy as np
+
+from ..chunk import parse_entity_path
+from ..errors import MissingExtraError, ReadError, SourceMissingError, UsageError, extra_command
+from ..limits import MAX_SCHEMA_BYTES, check_limit
+from .alignment import Alignment, Outside, Rule
+
+IMAGE: Final = "image"
+VIDEO: Final = "video"
+_INTEGERS: Final = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
+NUMBERS: Final = ("bool", "float32", "float64", *_INTEGERS)
+DTYPES: Final = (*NUMBERS, IMAGE, VIDEO)
+OWN_COLUMNS: Final = ("timestamp", "frame_index", "episode_index", "index", "task_index")
+"""The columns that every dataset has."""
+
+_MOST_FPS: Final = 10_000
+_MOST_SECONDS: Final = 9e9
+_Choice = TypeVar("_Choice", Rule, Outside)
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnSpec:
+    """Values of a recording: a component of an entity, and what a selector makes of it.
+
+    Without a ``component``, it is the one that the entity has; without a ``timeline``, that of the whole export.
+    """
+
+    entity: str
+    component: str | None = None
+    selector: str | None = None
+    timeline: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FeatureSpec:
+    """One feature: where its values come from, what they are, and how frames take them.
+
+    Without a ``shape``, it is that of the first value. Units become part of the names of the numbers' metadata in
+    ``meta/chunkmill.json``; LeRobot has no place for them.
+    """
+
+    name: str
+    source: ColumnSpec
+    dtype: str = "float32"
+    shape: tuple[int, ...] | None = None
+    names: tuple[str, ...] = ()
+    units: str | None = None
+    alignment: Alignment = field(default_factory=Alignment)
+
+    @property
+    def is_picture(self) -> bool:
+        """Whether its values are images."""
+        return self.dtype in (IMAGE, VIDEO)
+
+
+@dataclass(frozen=True, slots=True)
+class WholeRecording:
+    """Each recording is an episode."""
+
+
+@dataclass(frozen=True, slots=True)
+class TimeRanges:
+    """An episode for each range, in seconds from the recording's first frame on."""
+
+    ranges: tuple[tuple[float, float], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class WhereTrue:
+    """An episode for each stretch of time in which the last value of a column is true, or ``equals`` a value."""
+
+    column: ColumnSpec
+    equals: float | str | bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """A moment: a row of a column, or one with a value that ``equals``, where the one before has not."""
+
+    column: ColumnSpec
+    equals: float | str | bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BetweenEvents:
+    """An episode from each start to the first end after it; a start without an end gives none."""
+
+    start: Event
+    end: Event
+
+
+@dataclass(frozen=True, slots=True)
+class Labels:
+    """An episode for each row of a table whose ``verdict`` is among those that are kept.
+
+    The table, CSV or Parquet, has the columns ``recording``, ``start`` and ``end`` (seconds from the recording's first
+    frame on), and may have ``verdict`` and ``task``.
+    """
+
+    path: str
+    keep: tuple[str, ...] = ()
+
+
+Episodes = WholeRecording | TimeRanges | WhereTrue | BetweenEvents | Labels
+
+
+@dataclass(frozen=True, slots=True)
+class ExportSpec:
+    """An export: ``fps`` frames a second of ``features``; ``task`` is its text, or where that comes from.
+
+    Raises
+    ------
+    UsageError
+        By its constructors, for what is missing, unknown or cannot be, with the key.
+    """
+
+    fps: int
+    features: tuple[FeatureSpec, ...]
+    task: str | ColumnSpec = ""
+    timeline: str | None = None
+    episodes: Episodes = field(default_factory=WholeRecording)
+    minimum: float = 0.0
+    robot_type: str | None = None
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> ExportSpec:
+        """Read a specification from a YAML or JSON file.
+
+        Raises
+        ------
+        SourceMissingError, ReadError
+            The file is missing or not YAML.
+        MissingExtraError
+            PyYAML is not installed.
+        UsageError
+            As for :meth:`of`.
+        """
+        place = Path(path)
+        try:
+            size = place.stat().st_size
+            check_limit(size, MAX_SCHEMA_BYTES, path=str(place), offset=None, what="the size of the file")
+            text = place.read_text(encoding="utf-8")
+        except FileNotFoundError as error:
+            raise SourceMissingError("there is no such file", path=str(place), hint="Check the path.") from error
+        except (OSError, UnicodeDecodeError) as error:
+            raise ReadError(f"cannot be read: {error}", path=str(place), hint="Give a YAML file.") from error
+        return cls.of(_yaml(text, str(place)))
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> ExportSpec:
+        """Make a specification of a mapping, as YAML files have it."""
+        keys = _Keys(given, "")
+        fps = keys.take("fps", int, required=True)
+        if not 0 < fps <= _MOST_FPS:
+            raise _wrong("fps", f"{fps} is not a number of frames a second from 1 to {_MOST_FPS:,}")
+        named = keys.take("features", dict, required=True)
+        if not named:
+            raise _wrong("features", "there is none")
+        features = tuple(_feature(str(name), _Keys(value, f"features.{name}")) for name, value in named.items())
+        task = keys.take("task", (str, dict), "")
+        minimum = keys.seconds("minimum", 0.0)
+        made = cls(
+            fps,
+            features,
+            task if isinstance(task, str) else _column(_Keys(task, "task"), closes=True),
+            keys.take("timeline", str, None),
+            _episodes(keys.take("episodes", (str, dict), "recording")),
+            minimum,
+            keys.take("robot_type", str, None),
+        )
+        keys.close()
+        if minimum < 0:
+            raise _wrong("minimum", "it cannot be negative")
+        return made
+
+    @property
+    def columns(self) -> tuple[ColumnSpec, ...]:
+        """All columns that are read."""
+        columns = [feature.source for feature in self.features]
+        if isinstance(self.task, ColumnSpec):
+            columns.append(self.task)
+        match self.episodes:
+            case WhereTrue(column, _):
+                columns.append(column)
+            case BetweenEvents(start, end):
+                columns += [start.column, end.column]
+            case _:
+                pass
+        return tuple(columns)
+
+    @property
+    def digest(self) -> str:
+        """A digest of all that decides what is written."""
+        return hashlib.sha256(json.dumps(asdict(self), sort_keys=True, default=str).encode()).hexdigest()
+
+    def with_shapes(self, shapes: Mapping[str, tuple[int, ...]]) -> ExportSpec:
+        """Return the same with the shapes of features that had none."""
+        return replace(self, features=tuple(replace(f, shape=f.shape or shapes.get(f.name)) for f in self.features))
+
+
+class _Keys:
+    """The keys of a mapping, each taken once; what is left at the end is an error."""
+
+    def __init__(self, given: Any, place: str) -> None:
+        if not isinstance(given, Mapping):
+            raise _wrong(place or "the specification", f"{given!r} is not a mapping")
+        self._left = dict(given)
+        self._all: list[str] = []
+        self.place = place
+
+    def at(self, key: str) -> str:
+        return f"{self.place}.{key}" if self.place else key
+
+    def take(self, key: str, kinds: Any, default: Any = None, *, required: bool = False) -> Any:
+        self._all.append(key)
+        if self._left.get(key) is None:
+            self._left.pop(key, None)
+            if required:
+                raise _wrong(self.at(key), "it is missing")
+            return default
+        value = self._left.pop(key)
+        wanted = kinds if isinstance(kinds, tuple) else (kinds,)
+        if not isinstance(value, wanted) or (isinstance(value, bool) and bool not in wanted):
+            raise _wrong(self.at(key), f"{value!r} is not {' or '.join(kind.__name__ for kind in wanted)}")
+        return value
+
+    def seconds(self, key: str, default: float | None = None) -> Any:
+        value = self.take(key, (int, float), default)
+        if value is not None and not (math.isfinite(value) and abs(value) < _MOST_SECONDS):
+            raise _wrong(self.at(key), f"{value!r} is not a number of seconds")
+        return value
+
+    def choice(self, key: str, choices: type[_Choice], default: _Choice) -> _Choice:
+        value = self.take(key, str, default.value)
+        if value not in [choice.value for choice in choices]:
+            raise _wrong(self.at(key), f"{value!r} is none of {', '.join(choice.value for choice in choices)}")
+        return choices(value)
+
+    def close(self) -> None:
+        for key in self._left:
+            near = get_close_matches(str(key), self._all, 1)
+            meant = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(self._all)}"
+            raise _wrong(self.at(str(key)), f"there is no such key; {meant}")
+
+
+def _wrong(key: str, reason: str) -> UsageError:
+    return UsageError(f"{key}: {reason}", hint="See docs/lerobot.md for the keys of a specification.")
+
+
+def _yaml(text: str, path: str) -> Mapping[str, Any]:
+    try:
+        import yaml
+    except ImportError as error:
+        raise MissingExtraError("a specification in YAML needs PyYAML", hint=extra_command("lerobot")) from error
+    try:
+        given = yaml.safe_load(text)
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
+        raise ReadError(f"is not YAML: {error}", path=path, hint="Mend the file.") from None
+    if not isinstance(given, dict):
+        raise ReadError("is not a mapping", path=path, hint="A specification begins with keys such as fps: 30.")
+    return given
+
+
+def _column(keys: _Keys, *, closes: bool) -> ColumnSpec:
+    entity = keys.take("entity", str, required=True)
+    try:
+        entity = parse_entity_path(entity)
+    except ValueError as error:
+        raise _wrong(keys.at("entity"), str(error)) from None
+    texts = [keys.take(key, str) for key in ("component", "selector", "timeline")]
+    if closes:
+        keys.close()
+    return ColumnSpec(entity, *texts)
+
+
+def _feature(name: str, keys: _Keys) -> FeatureSpec:
+    if not name or "/" in name or name in OWN_COLUMNS:
+        raise _wrong(f"features.{name}", "a feature has a name without a slash, and not that of a column of every set")
+    source = _column(keys, closes=False)
+    dtype = keys.take("dtype", str, "float32")
+    if dtype not in DTYPES:
+        raise _wrong(keys.at("dtype"), f"{dtype!r} is none of {', '.join(DTYPES)}")
+    shape = keys.take("shape", (list, tuple))
+    if shape is not None and not (shape and all(type(n) is int and 0 < n < 2**31 for n in shape)):
+        raise _wrong(keys.at("shape"), f"{shape!r} is not a list of numbers above zero")
+    if shape is not None and len(shape) > 5:
+        raise _wrong(keys.at("shape"), "LeRobot has five dimensions at most")
+    names = keys.take("names", (list, tuple), ())
+    if not all(isinstance(each, str) for each in names):
+        raise _wrong(keys.at("names"), "a name is a text")
+    feature = FeatureSpec(
+        name,
+        source,
+        dtype,
+        None if shape is None else tuple(shape),
+        tuple(names),
+        keys.take("units", str),
+        _alignment(keys),
+    )
+    keys.close()
+    _check_feature(feature, keys)
+    return feature
+
+
+def _alignment(keys: _Keys) -> Alignment:
+    rule = keys.choice("rule", Rule, Rule.LATEST)
+    tolerance, offset = keys.seconds("tolerance"), keys.seconds("offset", 0.0)
+    if tolerance is not None and tolerance < 0:
+        raise _wrong(keys.at("tolerance"), "it cannot be negative")
+    outside = keys.choice("outside", Outside, Outside.HOLD)
+    return Alignment(rule, None if tolerance is None else round(tolerance * 1e9), outside, round(offset * 1e9))
+
+
+def _check_feature(feature: FeatureSpec, keys: _Keys) -> None:
+    rule, size = feature.alignment.rule, None if feature.shape is None else math.prod(feature.shape)
+    between = rule in (Rule.LINEAR, Rule.SLERP)
+    if between and not feature.dtype.startswith("float"):
+        raise _wrong(keys.at("rule"), f"{rule.value} makes values between two, which {feature.dtype} has not")
+    if rule is Rule.SLERP and size not in (None, 4):
+        raise _wrong(keys.at("rule"), f"slerp is for quaternions of four numbers, and the shape is {feature.shape}")
+    if feature.is_picture:
+        if feature.shape is not None and (len(feature.shape) != 3 or feature.shape[2] not in (1, 3)):
+            raise _wrong(keys.at("shape"), f"that of an image is [height, width, 3], not {list(feature.shape)}")
+        if feature.names:
+            raise _wrong(keys.at("names"), "images have none")
+    elif feature.names and size is not None and len(feature.names) != size:
+        raise _wrong(keys.at("names"), f"there are {len(feature.names)} for {size} numbers")
+
+
+def _episodes(given: str | Mapping[str, Any]) -> Episodes:
+    keys = _Keys({"by": given} if isinstance(given, str) else given, "episodes")
+    by = keys.take("by", str, "recording")
+    made: Episodes
+    if by == "recording":
+        made = WholeRecording()
+    elif by == "ranges":
+        made = TimeRanges(tuple(_range(pair, keys.at("ranges")) for pair in keys.take("ranges", list, required=True)))
+    elif by == "column":
+        made = WhereTrue(_column(keys, closes=False), keys.take("equals", (bool, int, float, str)))
+    elif by == "events":
+        made = BetweenEvents(*(_event(keys.take(key, dict, required=True), keys.at(key)) for key in ("start", "end")))
+    elif by == "labels":
+        keep = keys.take("keep", list, [])
+        made = Labels(keys.take("table", str, required=True), tuple(map(str, keep)))
+    else:
+        raise _wrong("episodes.by", f"{by!r} is none of recording, ranges, column, events, labels")
+    keys.close()
+    return made
+
+
+def _range(pair: Any, key: str) -> tuple[float, float]:
+    is_pair = isinstance(pair, Sequence) and len(pair) == 2 and all(type(n) in (int, float) for n in pair)
+    if not is_pair or not np.isfinite(pair).all() or not -_MOST_SECONDS < pair[0] < pair[1] < _MOST_SECONDS:
+        raise _wrong(key, f"{pair!r} is not a start and a later end, in seconds")
+    return float(pair[0]), float(pair[1])
+
+
+def _event(given: Mapping[str, Any], place: str) -> Event:
+    keys = _Keys(given, place)
+    column, equals = _column(keys, closes=False), keys.take("equals", (bool, int, float, str))
+    keys.close()
+    return Event(column, equals)

@@ -1,0 +1,139 @@
+"""Statistics of the features of a LeRobot dataset, of each episode and of all episodes.
+
+Count, minimum, maximum, mean and standard deviation are exact, those of all episodes too. Quantiles of an episode are
+exact for the values they are made of. Those of all episodes are made of at most ``POINTS`` points of each episode: the
+rank of the value that is given as the quantile q lies within q ± 2 / (POINTS - 1). LeRobot takes the mean of the
+episodes' quantiles instead, which is no quantile of the values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import UsageError
+
+POINTS: Final = 1_001
+QUANTILES: Final = (0.01, 0.10, 0.50, 0.90, 0.99)
+
+Numbers = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Statistics:
+    """The statistics of one feature. Figures are ``[d]``; ``points``, sorted and of equal weight, are ``[k, d]``.
+
+    ``samples`` is what the format counts: frames, even where each frame of an image has many values. ``values`` is the
+    number of values behind the mean.
+    """
+
+    samples: int
+    values: int
+    minimum: Numbers
+    maximum: Numbers
+    mean: Numbers
+    squares: Numbers
+    """The sum of squared distances from the mean."""
+    points: Numbers
+
+    @classmethod
+    def of(cls, rows: npt.NDArray[Any], samples: int | None = None) -> Statistics:
+        """Return the statistics of rows ``[n, d]``, or of numbers ``[n]``; of ``n`` frames, if not told otherwise.
+
+        Raises
+        ------
+        UsageError
+            Without rows, and for values that are no numbers: NaN or infinite.
+        """
+        if not len(rows):
+            raise UsageError("an episode without frames has no statistics")
+        numbers = np.asarray(rows).reshape(len(rows), -1).astype(np.float64)
+        if not np.isfinite(numbers).all():
+            row = int(np.argmin(np.isfinite(numbers).all(axis=1)))
+            raise UsageError(f"row {row} has a value that is not finite", hint="Leave the frames out, or fill them.")
+        mean = numbers.mean(axis=0)
+        points = np.sort(numbers, axis=0)
+        if len(points) > POINTS:
+            points = np.quantile(points, np.linspace(0, 1, POINTS), axis=0)
+        return cls(
+            len(rows) if samples is None else samples,
+            len(rows),
+            numbers.min(axis=0),
+            numbers.max(axis=0),
+            mean,
+            ((numbers - mean) ** 2).sum(axis=0),
+            points,
+        )
+
+    @classmethod
+    def joined(cls, parts: Sequence[Statistics]) -> Statistics:
+        """Return the statistics of all the values behind some statistics."""
+        if len(parts) == 1:
+            return parts[0]
+        counts = np.array([part.values for part in parts], np.float64)[:, None]
+        means = np.stack([part.mean for part in parts])
+        mean = (means * counts).sum(axis=0) / counts.sum()
+        squares = np.stack([part.squares for part in parts]) + counts * (means - mean) ** 2
+        return cls(
+            sum(part.samples for part in parts),
+            sum(part.values for part in parts),
+            np.min([part.minimum for part in parts], axis=0),
+            np.max([part.maximum for part in parts], axis=0),
+            mean,
+            squares.sum(axis=0),
+            _points_of_all(parts),
+        )
+
+    @property
+    def deviation(self) -> Numbers:
+        """The standard deviation, of the values as a population."""
+        return np.sqrt(self.squares / self.values)
+
+    def quantile(self, q: float) -> Numbers:
+        """Return the quantile ``q`` of each dimension."""
+        return np.quantile(self.points, q, axis=0)
+
+    def to_json(self, shape: tuple[int, ...], scale: float = 1.0) -> dict[str, Any]:
+        """Return the figures as ``meta/stats.json`` has them, in a shape, divided by ``scale``."""
+        figures = {"min": self.minimum, "max": self.maximum, "mean": self.mean, "std": self.deviation}
+        figures |= {f"q{round(q * 100):02d}": self.quantile(q) for q in QUANTILES}
+        shown = {name: (figure / scale).reshape(shape).tolist() for name, figure in figures.items()}
+        return {**shown, "count": [self.samples]}
+
+
+def _points_of_all(parts: Sequence[Statistics]) -> Numbers:
+    """Return points of equal weight of all parts, whose points stand for different numbers of values."""
+    weights = np.concatenate([np.full(len(part.points), part.values / len(part.points)) for part in parts])
+    points = np.concatenate([part.points for part in parts])
+    total = weights.sum()
+    wanted = np.linspace(0, 1, min(POINTS, len(points)))
+    columns = []
+    for column in points.T:
+        order = np.argsort(column, kind="stable")
+        ranks = (np.cumsum(weights[order]) - weights[order] / 2) / total
+        ranks = (ranks - ranks[0]) / (ranks[-1] - ranks[0])  # the first point is the minimum, the last the maximum
+        columns.append(np.interp(wanted, ranks, column[order]))
+    return np.stack(columns, axis=1)
+
+
+def sampled_frames(frames: int) -> list[int]:
+    """Return the frames of an episode by which LeRobot takes the statistics of its images.
+
+    >>> len(sampled_frames(80)), len(sampled_frames(2000)), sampled_frames(3)
+    (80, 299, [0, 1, 2])
+    """
+    wanted = max(min(100, frames), min(int(frames**0.75), 10_000))
+    return [int(frame) for frame in np.round(np.linspace(0, frames - 1, wanted))]
+
+
+def shrunk(image: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+    """Return every n-th pixel of an image ``[height, width, channels]``, as LeRobot does for images of 300 and more."""
+    height, width = image.shape[:2]
+    if max(height, width) < 300:
+        return image
+    step = int((width if width > height else height) / 150)
+    return image[::step, ::step]

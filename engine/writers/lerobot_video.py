@@ -1,0 +1,202 @@
+"""Videos of episodes: groups of pictures that fit the frames are copied, others are encoded anew.
+
+A group of pictures is copied where its samples take the places of frames one to one from its first on; its end may be
+missing. An episode that begins within a group keeps the samples before it, which are shown before its first frame.
+Parameter sets are in band at each key frame, so that copied and encoded groups are in one track.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import groupby
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import ReadError, UnsupportedError
+from ..video import DETECTORS, VideoFrame, VideoSample, VideoTrack, decode, encode, mux
+from .alignment import Ticks
+from .lerobot_episodes import Places, RecordingSamples
+from .lerobot_spec import FeatureSpec
+from .lerobot_stats import Statistics, sampled_frames, shrunk
+
+H264: Final = 0x61766331
+QUALITY: Final = 23
+"""The constant rate factor of what is encoded anew."""
+KEYFRAME_INTERVAL: Final = 10
+"""Frames from one key frame to the next in what is encoded of images: a training reads single frames."""
+TICKS_A_FRAME: Final = 512
+
+_NAMES: Final = {"H.264": "h264", "H.265": "hevc", "AV1": "av1", "VP9": "vp9", "VP8": "vp8"}
+
+
+@dataclass(frozen=True, slots=True)
+class VideoPart:
+    """The video of one episode: ``lead`` frames come before its first one. ``reencoded`` frames were encoded anew."""
+
+    lead: int
+    reencoded: int
+    statistics: Statistics
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """Frames of an episode whose samples are of one group of pictures, which begins at the sample ``start``."""
+
+    start: int
+    samples: tuple[int, ...]
+    is_first: bool
+
+    @property
+    def is_copied(self) -> bool:
+        first = self.samples[0]
+        follows = self.samples == tuple(range(first, first + len(self.samples)))
+        return follows and (first == self.start or self.is_first)
+
+
+class Video:
+    """The samples of one feature of a recording that are a video.
+
+    Raises
+    ------
+    ReadError
+        A sample cannot be read, or there is no key frame before one that is needed.
+    UnsupportedError
+        The codec is none that is known.
+    """
+
+    def __init__(self, source: RecordingSamples, feature: FeatureSpec, places: Places, fps: int) -> None:
+        self._source, self._places, self._name = source, places, feature.name
+        codec = source.codec(feature)
+        if codec not in DETECTORS:
+            raise UnsupportedError(
+                f"features.{feature.name}: the codec {codec:#x}", path=source.name, hint="Leave it out."
+            )
+        is_keyframe = [self._is_keyframe(codec, index) for index in range(len(places.times))]
+        self._starts = np.flatnonzero(is_keyframe)
+        if not len(self._starts):
+            raise ReadError(f"features.{feature.name}: there is no key frame", path=source.name, hint="Leave it out.")
+        self._track = VideoTrack(codec, 16, 16, Fraction(1, fps * TICKS_A_FRAME), Fraction(fps))
+        first = int(self._starts[0])
+        height, width = next(iter(self._frames(first, [first]))).shape[:2]
+        self._track = VideoTrack(codec, width, height, Fraction(1, fps * TICKS_A_FRAME), Fraction(fps))
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Height, width and channels."""
+        return self._track.height, self._track.width, 3
+
+    @property
+    def codec(self) -> str:
+        """The name of the codec, as FFmpeg has it."""
+        return _NAMES[self._track.codec_name]
+
+    def write(self, path: Path, indexes: Ticks) -> VideoPart:
+        """Write the video of an episode whose frames take the samples at ``indexes``."""
+        runs = self._runs(indexes.tolist())
+        lead = runs[0].samples[0] - runs[0].start if runs[0].is_copied else 0
+        reencoded = sum(len(run.samples) for run in runs if not run.is_copied)
+        samples = _counted(self._samples(runs))
+        with path.open("wb") as file:
+            mux(self._track, samples, file)
+        return VideoPart(lead, reencoded, self._statistics(runs, len(indexes), lead))
+
+    def _runs(self, indexes: list[int]) -> list[_Run]:
+        groups = np.searchsorted(self._starts, indexes, side="right") - 1
+        if (groups < 0).any():
+            raise ReadError(
+                f"features.{self._name}: a frame is before the first key frame",
+                path=self._source.name,
+                hint="Let episodes begin later, by a range of time.",
+            )
+        runs: list[_Run] = []
+        for group, places in groupby(range(len(indexes)), key=lambda place: int(groups[place])):
+            runs.append(_Run(int(self._starts[group]), tuple(indexes[place] for place in places), not runs))
+        return runs
+
+    def _samples(self, runs: Iterable[_Run]) -> Iterator[tuple[bool, bytes]]:
+        """Yield the samples of runs: whether one is a key frame, and its bytes."""
+        for is_copied, some in groupby(runs, key=lambda run: run.is_copied):
+            if is_copied:
+                for run in some:
+                    for index in range(run.start, run.samples[-1] + 1):
+                        yield index == run.start, self._bytes(index)
+            else:
+                group = list(some)
+                images = (image for run in group for image in self._frames(run.start, run.samples))
+                yield from self.encoded(self._track, images)
+
+    @staticmethod
+    def encoded(track: VideoTrack, images: Iterable[npt.NDArray[np.uint8]]) -> Iterator[tuple[bool, bytes]]:
+        """Yield the samples of images."""
+        frames = (VideoFrame(number * TICKS_A_FRAME, image) for number, image in enumerate(images))
+        for sample in encode(track, frames, quality=QUALITY, keyframe_interval=KEYFRAME_INTERVAL):
+            yield sample.is_keyframe, sample.data
+
+    def _frames(self, start: int, wanted: Iterable[int]) -> Iterator[npt.NDArray[np.uint8]]:
+        """Yield the images at samples of one group of pictures, in the order wanted."""
+        numbers = list(wanted)
+        last = max(numbers)
+        left = {number: numbers.count(number) for number in numbers}
+        held: dict[int, npt.NDArray[np.uint8]] = {}
+        given = (
+            VideoSample(number * TICKS_A_FRAME, number * TICKS_A_FRAME, number == start, self._bytes(number))
+            for number in range(start, last + 1)
+        )
+        queue = iter(numbers)
+        awaited = next(queue, None)
+        for frame in decode(self._track, given, path=self._source.name):
+            number = frame.pts // TICKS_A_FRAME
+            if number in left:
+                held[number] = frame.image
+            while awaited is not None and awaited in held:
+                yield held[awaited]
+                left[awaited] -= 1
+                if not left[awaited]:
+                    del held[awaited]
+                awaited = next(queue, None)
+        if awaited is not None:
+            raise ReadError(
+                f"features.{self._name}: a sample gives no frame", path=self._source.name, hint="Leave it out."
+            )
+
+    def _statistics(self, runs: list[_Run], length: int, lead: int) -> Statistics:
+        """Return the statistics of the frames that LeRobot samples, of the samples of the recording."""
+        del lead
+        wanted, parts, begin = set(sampled_frames(length)), [], 0
+        for run in runs:
+            chosen = [index for place, index in enumerate(run.samples, begin) if place in wanted]
+            begin += len(run.samples)
+            if chosen:
+                parts += [Statistics.of(shrunk(image).reshape(-1, 3), 1) for image in self._frames(run.start, chosen)]
+        return Statistics.joined(parts)
+
+    def _bytes(self, index: int) -> bytes:
+        return self._source.picture(self._places, index)[0]
+
+    def _is_keyframe(self, codec: int, index: int) -> bool:
+        try:
+            return DETECTORS[codec](self._bytes(index))
+        except ValueError as error:
+            raise ReadError(
+                f"features.{self._name}: sample {index:,} cannot be read: {error}",
+                path=self._source.name,
+                hint="The recording is damaged, or its codec is another one.",
+            ) from error
+
+
+def write_images(path: Path, images: Iterable[npt.NDArray[np.uint8]], shape: tuple[int, ...], fps: int) -> None:
+    """Write images as the video of an episode, in H.264."""
+    track = VideoTrack(H264, shape[1], shape[0], Fraction(1, fps * TICKS_A_FRAME), Fraction(fps))
+    with path.open("wb") as file:
+        mux(track, _counted(Video.encoded(track, images)), file)
+
+
+def _counted(samples: Iterable[tuple[bool, bytes]]) -> Iterator[VideoSample]:
+    """Give samples their places in the track, one frame after the other."""
+    for number, (is_keyframe, data) in enumerate(samples):
+        yield VideoSample(number * TICKS_A_FRAME, number * TICKS_A_FRAME, is_keyframe, data)
