@@ -31,7 +31,7 @@ from ..execution import (
 from ..locations import located
 from ..storage import ObjectUrl
 from ..stream import LazyChunkStream
-from .lerobot_episodes import SAMPLE, Episode, EpisodeAccount, Places, RecordingSamples
+from .lerobot_episodes import SAMPLE, AlignedEpisode, EpisodeAccount, PicturePlaces, RecordingSamples
 from .lerobot_files import (
     ACCOUNT,
     WrittenEpisode,
@@ -46,8 +46,7 @@ from .lerobot_files import (
 )
 from .lerobot_spec import IMAGE, VIDEO, ExportSpec, FeatureSpec
 from .lerobot_stats import Statistics, sampled_frames, shrunk
-from .lerobot_video import Video, VideoPart, write_images
-from .pictures import picture_size, pixels, png_of
+from .lerobot_video import EncodedVideo, VideoPart, picture_size, pixels, png_of, write_images
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,7 +224,7 @@ class _ExportBody(Body):
         shapes |= {
             name: samples.values.shape[1:]
             for name, samples in source.samples.items()
-            if not isinstance(samples, Places)
+            if not isinstance(samples, PicturePlaces)
         }
         spec = self.spec.with_shapes(shapes)
         folder, accounts, figures, videos = Path(task.location), [], [], []
@@ -249,19 +248,19 @@ class _ExportBody(Body):
         return {"chunks": 0, "bytes": 0, "name": task.name}
 
 
-def _pictures(source: RecordingSamples, feature: FeatureSpec, fps: int) -> _Pictures | Video:
+def _pictures(source: RecordingSamples, feature: FeatureSpec, fps: int) -> _Pictures | EncodedVideo:
     places = source.samples[feature.name]
-    assert isinstance(places, Places)
-    return Video(source, feature, places, fps) if places.component == SAMPLE else _Pictures(source, feature, fps)
+    assert isinstance(places, PicturePlaces)
+    return EncodedVideo(source, feature, places, fps) if places.component == SAMPLE else _Pictures(source, feature, fps)
 
 
-def _images_of(picture: _Pictures | Video, episode: Episode) -> Iterator[bytes]:
+def _images_of(picture: _Pictures | EncodedVideo, episode: AlignedEpisode) -> Iterator[bytes]:
     assert isinstance(picture, _Pictures)
     return picture.of(episode.pictures[picture.name])
 
 
 def _write_videos(
-    folder: Path, stem: str, episode: Episode, spec: ExportSpec, pictures: Mapping[str, _Pictures | Video]
+    folder: Path, stem: str, episode: AlignedEpisode, spec: ExportSpec, pictures: Mapping[str, _Pictures | EncodedVideo]
 ) -> dict[str, tuple[str, VideoPart]]:
     """Write the videos of an episode; gives the names of their files."""
     samples = {}
@@ -279,7 +278,7 @@ class _Pictures:
 
     def __init__(self, source: RecordingSamples, feature: FeatureSpec, fps: int) -> None:
         places = source.samples[feature.name]
-        assert isinstance(places, Places)
+        assert isinstance(places, PicturePlaces)
         self._source, self._places, self.name, self._fps = source, places, feature.name, fps
         self._shape = feature.shape
         if len(places.times):
@@ -331,7 +330,9 @@ class _Pictures:
 
 
 def _statistics(
-    episode: Episode, pictures: Mapping[str, _Pictures | Video], parts: Mapping[str, tuple[str, VideoPart]]
+    episode: AlignedEpisode,
+    pictures: Mapping[str, _Pictures | EncodedVideo],
+    parts: Mapping[str, tuple[str, VideoPart]],
 ) -> dict[str, Statistics]:
     statistics = {name: Statistics.of(rows) for name, rows in episode.numbers.items()}
     for name, indexes in episode.pictures.items():

@@ -70,7 +70,7 @@ class Samples:
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class PicturePlaces:
     """The images of a column in the order recorded: in which chunk of the store, and in which row of it."""
 
     times: Ticks
@@ -127,7 +127,7 @@ class EpisodeAccount:
 
 
 @dataclass(frozen=True, slots=True)
-class Episode:
+class AlignedEpisode:
     """One episode: for each feature of numbers the values of its frames, for each of images the indexes of samples."""
 
     task: str
@@ -157,7 +157,9 @@ class RecordingSamples:
         self._chunks: list[Chunk] = list(self._store)
         self._decoded: OrderedDict[int, ChunkData] = OrderedDict()
         self._held = 0
-        self.samples: dict[str, Samples | Places] = {feature.name: self._feature(feature) for feature in spec.features}
+        self.samples: dict[str, Samples | PicturePlaces] = {
+            feature.name: self._feature(feature) for feature in spec.features
+        }
 
     @property
     def store(self) -> ChunkStore:
@@ -166,7 +168,7 @@ class RecordingSamples:
 
     # --- columns
 
-    def _feature(self, feature: FeatureSpec) -> Samples | Places:
+    def _feature(self, feature: FeatureSpec) -> Samples | PicturePlaces:
         key = f"features.{feature.name}"
         if feature.is_picture:
             return self._pictures(feature.source, key, is_video=feature.dtype == VIDEO)
@@ -199,7 +201,7 @@ class RecordingSamples:
                 f"{key}.selector: {error}", path=self.name, hint=f"chunkmill print shows the values of {column.entity}."
             ) from error
 
-    def _pictures(self, column: ColumnSpec, key: str, *, is_video: bool) -> Places:
+    def _pictures(self, column: ColumnSpec, key: str, *, is_video: bool) -> PicturePlaces:
         component = column.component or self._only_component(column, key, (_BLOB, _BUFFER, SAMPLE))
         if component == SAMPLE and not is_video:
             raise UsageError(
@@ -219,10 +221,10 @@ class RecordingSamples:
             chunks.append(np.full(len(is_there), number))
             rows.append(is_there)
         if not times:
-            return Places(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.int64), component)
-        return Places(np.concatenate(times), np.concatenate(chunks), np.concatenate(rows), component)
+            return PicturePlaces(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.int64), component)
+        return PicturePlaces(np.concatenate(times), np.concatenate(chunks), np.concatenate(rows), component)
 
-    def picture(self, places: Places, index: int) -> tuple[bytes, Mapping[str, Any] | None]:
+    def picture(self, places: PicturePlaces, index: int) -> tuple[bytes, Mapping[str, Any] | None]:
         """Return the bytes of an image, and its format where they are raw pixels."""
         data, row = self._data(int(places.chunks[index])), int(places.rows[index])
         columns = {c.descriptor.component: c.values for c in data.components}
@@ -347,7 +349,7 @@ class RecordingSamples:
 
     # --- episodes
 
-    def episodes(self) -> Iterator[Episode]:
+    def episodes(self) -> Iterator[AlignedEpisode]:
         """Yield the episodes; one that is not written has only an account."""
         for cut in self._cuts():
             yield self._aligned(cut)
@@ -425,7 +427,7 @@ class RecordingSamples:
         begins: Ticks = times[order][same & ~np.concatenate([[False], same[:-1]])]
         return begins
 
-    def _aligned(self, cut: Cut) -> Episode:
+    def _aligned(self, cut: Cut) -> AlignedEpisode:
         spec = self._spec
         check_limit(
             max(cut.end - cut.start, 0) * spec.fps // 1_000_000_000,
@@ -469,16 +471,16 @@ class RecordingSamples:
             staleness={name: _coarse(values.staleness) for name, values in aligned.items()},
         )
         if reason is not None:
-            return Episode(task, 0, {}, {}, account)
+            return AlignedEpisode(task, 0, {}, {}, account)
         kept = {name: _kept(values, keep) for name, values in aligned.items()}
         numbers, pictures = {}, {}
         for feature in spec.features:
             samples = self.samples[feature.name]
-            if isinstance(samples, Places):
+            if isinstance(samples, PicturePlaces):
                 pictures[feature.name] = kept[feature.name].first
             else:
                 numbers[feature.name] = _values(samples.values, kept[feature.name], feature, self.name)
-        return Episode(task, count, numbers, pictures, account)
+        return AlignedEpisode(task, count, numbers, pictures, account)
 
     def _task(self, cut: Cut) -> str:
         """Return the task of an episode: its own, else the text of the export, else the last one at its end."""

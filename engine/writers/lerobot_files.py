@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from .lerobot_episodes import Episode, EpisodeAccount, FeatureAccount
+from .lerobot_episodes import AlignedEpisode, EpisodeAccount, FeatureAccount
 from .lerobot_spec import IMAGE, OWN_COLUMNS, VIDEO, ExportSpec, FeatureSpec
 from .lerobot_stats import Statistics
 
@@ -99,7 +99,7 @@ def _array(rows: npt.NDArray[Any], feature: FeatureSpec) -> pa.Array:
     return flat.cast(kind)
 
 
-def write_part(path: Path, spec: ExportSpec, episode: Episode, images: Mapping[str, Iterator[bytes]]) -> None:
+def write_part(path: Path, spec: ExportSpec, episode: AlignedEpisode, images: Mapping[str, Iterator[bytes]]) -> None:
     """Write the columns of one episode, image by image."""
     features = columns_of(spec)
     schema = pa.schema([(feature.name, feature_type(feature)) for feature in features])
@@ -374,7 +374,8 @@ def _size(episode: WrittenEpisode) -> int:
     """Return about how many bytes an episode takes."""
     total = pq.read_metadata(episode.data)
     size: int = sum(total.row_group(i).total_byte_size for i in range(total.num_row_groups))
-    return size * (episode.rows[1] - episode.rows[0]) // max(total.num_rows, 1)
+    part: int = size * (episode.rows[1] - episode.rows[0]) // max(total.num_rows, 1)
+    return part
 
 
 def shown_shape(name: str, spec: ExportSpec) -> tuple[int, ...]:
@@ -395,7 +396,12 @@ def _write_tasks(path: Path, tasks: Sequence[str]) -> None:
     """Write the tasks as pandas does a frame whose index they are."""
     index = "__index_level_0__"
     text: dict[str, str | None] = {"name": None, "pandas_type": "unicode", "numpy_type": "object"}
-    number: dict[str, str | None] = {"name": "task_index", "field_name": "task_index", "pandas_type": "int64", "numpy_type": "int64"}
+    number: dict[str, str | None] = {
+        "name": "task_index",
+        "field_name": "task_index",
+        "pandas_type": "int64",
+        "numpy_type": "int64",
+    }
     number |= {"metadata": None}
     described = {
         "index_columns": [index],
