@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Any
 
 from ..engine.errors import ReadError, SourceMissingError, UnsupportedError, UsageError
 from ..engine.locations import Location, exists, located
-from .lerobot import LeRobotRecording
-from .mcap.reader import McapRecording
-from .parquet import ParquetRecording
+from .lerobot.recording import LeRobotRecording
+from .mcap.recording import McapRecording
+from .parquet.recording import ParquetRecording
 from .recording_file import Option, RecordingFile
-from .rrd import RrdRecording
+from .rrd_recording import RrdRecording
 from .store_recording import StoreRecording
 
 if TYPE_CHECKING:

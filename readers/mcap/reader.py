@@ -1,12 +1,11 @@
-"""``McapReader``, its source of chunks, and what ``inspect`` shows."""
+"""``McapReader``, and its source of chunks."""
 
 from __future__ import annotations
 
 import os
-import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
@@ -21,14 +20,14 @@ from ...engine.chunk import (
     TimelineKind,
     parse_entity_path,
 )
-from ...engine.errors import ReadError, ReadWarning, SourceMissingError, UnmatchedWarning, UsageError
+from ...engine.errors import ReadWarning, SourceMissingError, UnmatchedWarning, UsageError
 from ...engine.limits import MIB, SPLIT_BYTES
 from ...engine.locations import Location, exists, located, reading_location
 from ...engine.markup import panel, panel_or_error
 from ...engine.spark import in_task
 from ...engine.stream import Source
 from ...engine.units import counted, size, utc_time
-from ..recording_file import FrameReader, RecordingFile, option, recover_option
+from ..recording_file import FrameReader
 from .decoders import (
     DECODERS,
     LOG_TIME,
@@ -51,10 +50,8 @@ from .section import McapSplit, MessageGroup, SectionReader, Tally, TimeRange, c
 
 if TYPE_CHECKING:
     from ...engine.chunk import TimeBounds
-    from ...engine.rrd import Verification
     from ...engine.stream import FrameRequest, LazyChunkStream
-    from ..inspection import EntitySummary, FileReport
-    from .info import ChannelInfo, McapInfo
+    from .info import McapInfo
     from .recovery import McapRecoveryReport
 
 _SHORT_LOG_TIME: Final = "log_time"
@@ -563,182 +560,3 @@ class McapReader(FrameReader):
         With ``timing`` also the rate of each channel and its largest gap, for which the message indexes are read.
         """
         return self.source().info(timing=timing)
-
-
-_CHOOSES_TOPICS = "choose topics of an MCAP"
-_CHOOSES_TIMES = "choose log times of an MCAP"
-_INDEX_HINT = (
-    "The messages are read all the same here, but readers that go by the index miss some; write the index anew with"
-    " `mcap recover`."
-)
-
-
-def _regex(text: str) -> str:
-    """Refuse what is not a regular expression before anything is read."""
-    try:
-        re.compile(text)
-    except re.error as error:
-        raise ValueError(f"{text!r} is not a regular expression: {error}") from None
-    return text
-
-
-def _nanoseconds(text: str) -> int:
-    return _whole(text, -(2**63), 2**63)
-
-
-def _log_time(text: str) -> int:
-    return _whole(text, 0, 2**64)
-
-
-def _whole(text: str, low: int, high: int) -> int:
-    try:
-        number = int(text)
-    except ValueError:
-        raise ValueError(f"{text!r} is not a number of nanoseconds") from None
-    if not low <= number < high:
-        raise ValueError(f"{text!r} is not from {low} to {high - 1} ns")
-    return number
-
-
-@dataclass(frozen=True)
-class McapRecording(RecordingFile):
-    """An MCAP file; its options are those of :class:`McapReader`, and ``topics``, which are whole names of topics."""
-
-    frame_index = "log_time"
-
-    include_topic_regex: tuple[str, ...] = option(
-        (), "MCAP: topics to read; repeatable.", flag="--topics", metavar="REGEX", parse=_regex, refused=_CHOOSES_TOPICS
-    )
-    exclude_topic_regex: tuple[str, ...] = option(
-        (),
-        "MCAP: topics to leave out; repeatable.",
-        flag="--exclude-topics",
-        metavar="REGEX",
-        parse=_regex,
-        refused=_CHOOSES_TOPICS,
-    )
-    topics: tuple[str, ...] = option((), "MCAP: names of the topics to read.")
-    start_time_ns: int | None = option(
-        None,
-        "MCAP: first log time to read, in nanoseconds.",
-        flag="--start-time-ns",
-        metavar="NS",
-        parse=_log_time,
-        refused=_CHOOSES_TIMES,
-    )
-    end_time_ns: int | None = option(
-        None,
-        "MCAP: read messages before this log time, in nanoseconds.",
-        flag="--end-time-ns",
-        metavar="NS",
-        parse=_log_time,
-        refused=_CHOOSES_TIMES,
-    )
-    decoders: tuple[str, ...] = option(
-        (), "MCAP: a decoder to use; repeatable. Default: all.", flag="--decoder", metavar="NAME"
-    )
-    timeline_type: str = option(
-        "timestamp",
-        "MCAP: whether times are wall-clock times or durations.",
-        flag="--timeline-type",
-        choices=("timestamp", "duration"),
-    )
-    timestamp_offset_ns: int | None = option(
-        None,
-        "MCAP: offset added to every timestamp, in nanoseconds.",
-        flag="--timestamp-offset-ns",
-        metavar="NS",
-        parse=_nanoseconds,
-    )
-    recover: bool = recover_option()
-
-    def stream(self) -> LazyChunkStream:
-        """The chunks of the file, as :class:`McapReader` reads it."""
-        return self._reader().stream()
-
-    def values(self) -> LazyChunkStream:
-        """The messages as they are decoded; see :meth:`McapReader.values`."""
-        return self._reader().values()
-
-    def _reader(self) -> McapReader:
-
-        given = self.given()
-        names = [f"^{re.escape(topic)}$" for topic in given.pop("topics", ())]
-        if names:
-            given["include_topic_regex"] = [*names, *self.include_topic_regex]
-        return McapReader(self.path, **given)
-
-    def verify(self) -> Verification:
-        """Every record by the CRCs of the file, message indexes by the messages of their chunks, then every message
-        decoded; of a damaged file, its records alone.
-        """
-        from ...engine.rrd import Findings
-        from .decoders import McapOptions
-        from .file import McapFile
-        from .message_indexes import IndexComparison
-        from .recovery import recovery_report
-
-        findings, indexes = Findings(), IndexComparison()
-        with findings.noting():
-            with McapFile(str(self.path)) as file:
-                report = recovery_report(file, McapOptions(), indexes)
-            for offset, reason in indexes.faults:
-                findings.fault(ReadError(reason, path=report.path, offset=offset, hint=_INDEX_HINT))
-            if report.is_whole:
-                findings.add(RecordingFile.verify(self))
-            else:
-                findings.count(chunks=report.chunks, rows=report.messages)
-                for fault in _faults(report):
-                    findings.fault(fault)
-        return findings.verification()
-
-    def report(self) -> FileReport:
-        """Channels, counts, times and compression, by the summary where there is one."""
-        from ...engine.chunk import TimelineKind
-        from ..inspection import FileReport, StoreReport, TimelineReport
-
-        info = McapSource(str(self.path)).info(timing=True)
-        timeline = TimelineReport("message_log_time", TimelineKind.TIMESTAMP, info.start_time, info.end_time)
-        topics = tuple(_topic(c) for c in sorted(info.channels, key=lambda c: (c.topic, c.id)))
-        store = StoreReport("recording", None, None, (timeline,) if info.messages != 0 else (), topics)
-        return FileReport(str(self.path), info.bytes, (store,), _facts(info))
-
-
-def _faults(report: McapRecoveryReport) -> Iterator[ReadError]:
-    """Return all faults of a file, with their places."""
-    hint = "The file is damaged; --recover (recover=True) reads the rest of it."
-    places: list[tuple[int | None, str]] = [*report.damaged, *report.doubtful]
-    if report.reason is not None:
-        places.append((report.whole_until or None, report.reason))
-    if report.lost_messages:
-        places.append((None, f"{report.lost_messages:,} messages are missing"))
-    for offset, reason in sorted(places, key=lambda place: place[0] or report.size):
-        yield ReadError(reason, path=report.path, offset=offset, hint=hint)
-
-
-def _topic(channel: ChannelInfo) -> EntitySummary:
-    from ..inspection import EntitySummary
-
-    return EntitySummary(
-        channel.topic,
-        channel.count,
-        schema=channel.schema,
-        encoding="/".join(e for e in (channel.message_encoding, channel.schema_encoding) if e),
-        rate=channel.rate,
-        largest_gap=channel.timing.largest_gap if channel.timing is not None else None,
-    )
-
-
-def _facts(info: McapInfo) -> dict[str, str | float | bool]:
-    ratio = info.compression_ratio
-    return {
-        "profile": info.profile,
-        "library": info.library,
-        "chunks": info.chunks,
-        "compression": ", ".join(f"{name or 'none'}" for name in sorted(info.compression)),
-        "compression_ratio": 0.0 if ratio is None else round(ratio, 2),
-        "uncompressed_bytes": info.uncompressed_bytes,
-        "attachments": info.attachments,
-        "metadata": info.metadata,
-        "scanned": info.scanned,
-    }
