@@ -132,9 +132,9 @@ class _Journal:
 
     def _entries(self) -> set[LandedFile]:
         """The noted files; a cut last line counts for nothing."""
-        path = self._folder / _DONE
         from ..ingest import LandedFile
 
+        path = self._folder / _DONE
         files: set[LandedFile] = set()
         if path.exists():
             for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
