@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any
 
 from ..engine.errors import ReadError, SourceMissingError, UnsupportedError, UsageError
 from ..engine.locations import Location, exists, located
-from .lerobot.recording import LeRobotRecording
+from .lerobot import LeRobotRecording
 from .mcap.recording import McapRecording
-from .parquet.recording import ParquetRecording
+from .parquet import ParquetRecording
 from .recording_file import Option, RecordingFile
 from .rrd_recording import RrdRecording
 from .store_recording import StoreRecording

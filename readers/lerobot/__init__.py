@@ -7,6 +7,7 @@ from ...engine.lazy_names import lazy_names
 
 _HOMES = {
     ".dataset": "LeRobotDataset LeRobotEpisode LeRobotReader",
+    ".recording": "LeRobotRecording",
     ".source": "EpisodeSource is_dataset",
 }
 

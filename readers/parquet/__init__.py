@@ -10,6 +10,7 @@ _HOMES = {
     ".layout": "one_each",
     ".options": "ColumnRule IndexColumn",
     ".reader": "ColumnInfo ParquetInfo ParquetReader",
+    ".recording": "ParquetRecording",
     ".source": "CHUNK_BYTES ParquetSource ParquetSplit series_chunk",
 }
 
