@@ -26,7 +26,7 @@ from .mcap.recording import McapRecording
 from .parquet import ParquetRecording
 from .recording_file import Option, RecordingFile
 from .rosbag2 import Rosbag2Recording
-from .rrd import RrdRecording
+from .rrd_recording import RrdRecording
 from .store_recording import StoreRecording
 
 if TYPE_CHECKING:

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from ..catalog import DatasetEntry, TableEntry
 from ..errors import ChunkmillError, NotFoundError, ReadError, SourceMissingError, UsageError
 from ..locations import exists, located
 from ..spark import Terminated
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from datafusion import DataFrame
 
-    from ..catalog import CatalogClient, RegistrationHandle, SegmentRegistrationResult
+    from ..catalog import CatalogClient, DatasetEntry, RegistrationHandle, SegmentRegistrationResult, TableEntry
     from ..locations import Location
 
 _LAKE = click.argument("lake", callback=check_place)

@@ -10,7 +10,6 @@ import click
 
 from ..locations import reading_location
 from .complaints import FAILED, echo_json, reported
-from .jobs import find_inputs
 from .options import CONTENT, DEBUG, QUIET, ReadingCommand
 
 if TYPE_CHECKING:
@@ -168,6 +167,8 @@ def _recordings(
     from ..stream import single_tasks
 
     options = SourceOptions(content=content, reading=reading, executor="inline")
+    from .jobs import find_inputs
+
     for item in find_inputs(file):
         for store, stream in stores_of(item.path, stem_of(item.path.name), options, item.episode):
             heading = f"{store.kind} {store.recording_id!r} of application {store.application_id!r}"

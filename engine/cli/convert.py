@@ -12,16 +12,14 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import replace
-from importlib.metadata import version
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
 from ...readers import all_options, detect_format, format_of_name, stem_of
 from ..errors import ChunkmillError, SessionError, SessionStartError, UsageError, writing
 from ..execution import Lease, PlannedRecording, RunOptions, executor_name, scratch_folder, write_recordings
-from ..ingest import LandedFile, file_at
 from ..locations import Location, exists, reading_location
 from ..reports import RunReport
 from ..rrd import RrdFile
@@ -47,6 +45,9 @@ from .jobs import (
 from .options import ConvertOptions
 from .outputs import check_replaced, output_folder
 from .standard_streams import as_given
+
+if TYPE_CHECKING:
+    from ..ingest import LandedFile
 
 Converter = Callable[[Sequence[ConversionJob]], Iterator[tuple[ConversionJob, bool]]]
 """Converts some inputs, and yields each with its success as soon as it is done."""
@@ -131,6 +132,8 @@ class _Journal:
 
     def _entries(self) -> set[LandedFile]:
         """The noted files; a cut last line counts for nothing."""
+        from ..ingest import LandedFile
+
         path = self._folder / _DONE
         files: set[LandedFile] = set()
         if path.exists():
@@ -207,6 +210,8 @@ class _Work:
 
 def _key(job: ConversionJob) -> LandedFile:
     """The journal's key of a job: the file as it is now; for an episode, its dataset's stamp."""
+    from ..ingest import LandedFile, file_at
+
     source = str(job.source)
     if job.episode is not None:
         row = detect_format(job.source)
@@ -217,6 +222,8 @@ def _key(job: ConversionJob) -> LandedFile:
 
 def _checkpoint(folder: Location, options: ConvertOptions, arguments: Sequence[str]) -> Path:
     """The folder of a command's journal, by its inputs, its options and the code of its pipeline."""
+    from importlib.metadata import version
+
     wanted = {
         "version": version("chunkmill"),
         "inputs": sorted(arguments),

@@ -15,11 +15,11 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
 from ..units import size
-from .jobs import ConversionJob
 from .options import ConvertOptions
 
 if TYPE_CHECKING:
     from ..locations import Location
+    from .jobs import ConversionJob
 
 _LOOKED_FOR: Final = ("pandas", "dateutil")
 """Modules that pyarrow looks for when it first converts a Python object."""

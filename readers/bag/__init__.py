@@ -5,6 +5,9 @@ The names below are loaded when they are first used, so that a program that need
 
 from ...engine.lazy_names import lazy_names
 
-_HOMES = {".reader": "BagInfo BagReader BagRecording BagSource"}
+_HOMES = {
+    ".reader": "BagInfo BagReader BagSource",
+    ".recording": "BagRecording",
+}
 
 __all__, __getattr__, __dir__ = lazy_names(__name__, _HOMES)

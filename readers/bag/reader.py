@@ -1,10 +1,9 @@
-"""``BagReader``, its source of chunks, and what ``inspect`` shows."""
+"""``BagReader``, and its source of chunks."""
 
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -15,16 +14,11 @@ from ..mcap.file_level import MessageSurvey
 from ..mcap.info import McapInfo, TimeCollector, described_channels
 from ..mcap.plan import SplitPiece, cut, whole, why_nothing
 from ..mcap.reader import McapReader, McapSource
-from ..mcap.recording import McapRecording, faults_of
 from ..mcap.records import Registry
 from ..mcap.section import McapSplit
-from ..recording_file import RecordingFile
 from .records import BagFile, BagOp, connection_id, read_layout
 from .recovery import BagSalvage, plan_salvage
 from .section import ENTRY, BagSection, times_of
-
-if TYPE_CHECKING:
-    from ...engine.rrd import Verification
 
 
 class BagSource(McapSource):
@@ -196,25 +190,3 @@ class BagReader(McapReader):
 
     source_type = BagSource
     _kind = "bag"
-
-
-@dataclass(frozen=True)
-class BagRecording(McapRecording):
-    """A ROS 1 bag; its options are those of an MCAP."""
-
-    _reader_type = BagReader
-
-    def verify(self) -> Verification:
-        """Every record, then every message decoded; of a damaged bag, its records alone."""
-        from ...engine.rrd import Findings
-
-        findings = Findings()
-        with findings.noting():
-            report = BagSource(str(self.path)).recovery_report()
-            if report.is_whole:
-                findings.add(RecordingFile.verify(self))
-            else:
-                findings.count(chunks=report.chunks, rows=report.messages)
-                for fault in faults_of(report):
-                    findings.fault(fault)
-        return findings.verification()

@@ -6,7 +6,8 @@ The names below are loaded when they are first used, so that a program that read
 from ...engine.lazy_names import lazy_names
 
 _HOMES = {
-    ".dataset": "LeRobotDataset LeRobotEpisode LeRobotReader LeRobotRecording",
+    ".dataset": "LeRobotDataset LeRobotEpisode LeRobotReader",
+    ".recording": "LeRobotRecording",
     ".source": "EpisodeSource is_dataset",
 }
 

@@ -2,7 +2,7 @@
 from .dataset import LeRobotDataset as LeRobotDataset
 from .dataset import LeRobotEpisode as LeRobotEpisode
 from .dataset import LeRobotReader as LeRobotReader
-from .dataset import LeRobotRecording as LeRobotRecording
+from .recording import LeRobotRecording as LeRobotRecording
 from .source import EpisodeSource as EpisodeSource
 from .source import is_dataset as is_dataset
 

@@ -1,23 +1,21 @@
-"""An MCAP file as an input of any format: its options, its verification, and what ``inspect`` shows."""
+"""MCAP in the registry of formats: the options, the verification, and what ``inspect`` shows."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from ...engine.errors import ReadError
 from ..recording_file import RecordingFile, option, recover_option
-from .decoders import McapOptions
-from .file import McapFile
-from .reader import McapReader
 
 if TYPE_CHECKING:
     from ...engine.rrd import Verification
     from ...engine.stream import LazyChunkStream
     from ..inspection import EntitySummary, FileReport
     from .info import ChannelInfo, McapInfo
+    from .reader import McapReader
     from .recovery import McapRecoveryReport
 
 _CHOOSES_TOPICS = "choose topics of an MCAP or a bag"
@@ -60,7 +58,6 @@ class McapRecording(RecordingFile):
     """An MCAP file; its options are those of :class:`McapReader`, and ``topics``, which are whole names of topics."""
 
     frame_index = "log_time"
-    _reader_type: ClassVar[type[McapReader]] = McapReader
 
     include_topic_regex: tuple[str, ...] = option(
         (),
@@ -129,14 +126,21 @@ class McapRecording(RecordingFile):
             given["include_topic_regex"] = [*names, *self.include_topic_regex]
         return given
 
+    def _reader_type(self) -> type[McapReader]:
+        from .reader import McapReader
+
+        return McapReader
+
     def _reader(self) -> McapReader:
-        return self._reader_type(self.path, **self.reading_options())
+        return self._reader_type()(self.path, **self.reading_options())
 
     def verify(self) -> Verification:
         """Every record by the CRCs of the file, message indexes by the messages of their chunks, then every message
         decoded; of a damaged file, its records alone.
         """
         from ...engine.rrd import Findings
+        from .decoders import McapOptions
+        from .file import McapFile
         from .message_indexes import IndexComparison
         from .recovery import recovery_report
 
@@ -156,7 +160,7 @@ class McapRecording(RecordingFile):
 
     def report(self) -> FileReport:
         """Channels, counts, times and compression, by the summary where there is one."""
-        info = self._reader_type.source_type(str(self.path)).info(timing=True)
+        info = self._reader_type().source_type(str(self.path)).info(timing=True)
         return report_of(info, _facts(info))
 
 

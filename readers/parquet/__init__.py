@@ -9,7 +9,8 @@ _HOMES = {
     ".file": "ParquetFile open_file read_columns",
     ".layout": "one_each",
     ".options": "ColumnRule IndexColumn",
-    ".reader": "ColumnInfo ParquetInfo ParquetReader ParquetRecording",
+    ".reader": "ColumnInfo ParquetInfo ParquetReader",
+    ".recording": "ParquetRecording",
     ".source": "CHUNK_BYTES ParquetSource ParquetSplit series_chunk",
 }
 

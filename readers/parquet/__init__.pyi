@@ -8,7 +8,7 @@ from .options import IndexColumn as IndexColumn
 from .reader import ColumnInfo as ColumnInfo
 from .reader import ParquetInfo as ParquetInfo
 from .reader import ParquetReader as ParquetReader
-from .reader import ParquetRecording as ParquetRecording
+from .recording import ParquetRecording as ParquetRecording
 from .source import CHUNK_BYTES as CHUNK_BYTES
 from .source import ParquetSource as ParquetSource
 from .source import ParquetSplit as ParquetSplit

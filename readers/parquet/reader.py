@@ -1,4 +1,4 @@
-"""``ParquetReader``, its options, and what ``inspect`` shows."""
+"""``ParquetReader``, and the facts of files."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Unpack
+from typing import TYPE_CHECKING, Final, Unpack
 
 import pyarrow as pa
 
@@ -14,7 +14,7 @@ from ...engine.errors import SourceMissingError
 from ...engine.locations import Location, located, reading_location
 from ...engine.markup import bar, panel, panel_or_error, table
 from ...engine.units import counted, size
-from ..recording_file import FrameReader, RecordingFile, option
+from ..recording_file import FrameReader
 from .file import ParquetFile
 from .layout import is_index_type
 from .options import ColumnRule, IndexColumn, LayoutArguments, ParquetOptions
@@ -22,7 +22,6 @@ from .source import ParquetSource, exists, find_files
 
 if TYPE_CHECKING:
     from ...engine.stream import LazyChunkStream
-    from ..inspection import FileReport
 
 _CODECS: Final = ("none", "snappy", "gzip", "lzo", "brotli", "lz4", "zstd", "lz4_raw")
 _ENCODINGS: Final = {
@@ -236,99 +235,3 @@ class ParquetReader(FrameReader):
         from ...engine.stream import LazyChunkStream
 
         return LazyChunkStream.from_source(self.source(**options))
-
-
-_TYPES = ("timestamp", "duration", "sequence")
-_UNITS = ("ns", "us", "ms", "s")
-
-
-def _index_column(text: str) -> tuple[str, ...]:
-    """Turn ``NAME:TYPE`` or ``NAME:TYPE:UNIT`` into the reader's tuples; a name may hold colons.
-
-    >>> _index_column("a:b:sequence"), _index_column("t:timestamp:ms")
-    (('a:b', 'sequence'), ('t', 'timestamp', 'ms'))
-    """
-    parts = text.rsplit(":", 2)
-    if len(parts) == 3 and parts[1] not in _TYPES:
-        parts = [":".join(parts[:2]), parts[2]]
-    if len(parts) < 2 or not parts[0] or parts[1] not in _TYPES or (len(parts) == 3 and parts[2] not in _UNITS):
-        raise ValueError(
-            f"{text!r} is not of the form NAME:TYPE[:UNIT] with a type of {', '.join(_TYPES)}"
-            f" and a unit of {', '.join(_UNITS)}"
-        )
-    return tuple(parts)
-
-
-@dataclass(frozen=True)
-class ParquetRecording(RecordingFile):
-    """A Parquet file; its options are those of :class:`ParquetReader`."""
-
-    index_columns: tuple[Any, ...] = option(
-        (),
-        "Parquet: a column that is a timeline, such as 'stamp:timestamp:us'; repeatable.",
-        flag="--index-column",
-        metavar="NAME:TYPE[:UNIT]",
-        parse=_index_column,
-    )
-    static_columns: tuple[str, ...] = option(
-        (),
-        "Parquet: a column with the same value in every row; repeatable.",
-        flag="--static-column",
-        metavar="NAME",
-    )
-    entity_path_prefix: str | None = option(
-        None, "Parquet: prefix of all entity paths.", flag="--entity-path-prefix", metavar="PATH"
-    )
-    column_grouping: str = option(
-        "prefix",
-        "Parquet: which columns share an entity. Default: those with the same prefix.",
-        flag="--column-grouping",
-        choices=("prefix", "individual", "explicit_prefixes"),
-    )
-    delimiter: str = option(
-        "_",
-        "Parquet: the character that ends the prefix of a column name. Default: '_'.",
-        flag="--delimiter",
-        metavar="CHAR",
-    )
-    prefixes: tuple[str, ...] = option(
-        (),
-        "Parquet: a prefix for --column-grouping explicit_prefixes; repeatable.",
-        flag="--prefix",
-        metavar="TEXT",
-    )
-    use_structs: bool = option(
-        True, "Parquet: make each column a component, without structs.", flag="--flat", switch=False
-    )
-    column_rules: tuple[Any, ...] = option((), "Rules that make one component of several columns.", parse=None)
-
-    def stream(self) -> LazyChunkStream:
-        """The chunks of the file, as :class:`ParquetReader` reads it."""
-
-        return ParquetReader(self.path, **self.given()).stream()
-
-    def report(self) -> FileReport:
-        """Rows, columns and their pages, by the footer."""
-        from ..inspection import ColumnReport, FileReport
-
-        (info,) = ParquetReader(self.path).info()
-        columns = tuple(
-            ColumnReport(
-                c.name,
-                c.type,
-                c.nullable,
-                c.values,
-                c.bytes,
-                c.uncompressed_bytes,
-                c.encodings,
-                c.compression,
-                c.is_index,
-            )
-            for c in info.columns
-        )
-        facts: dict[str, str | float | bool] = {
-            "rows": info.rows,
-            "row_groups": info.row_groups,
-            "created_by": info.created_by,
-        }
-        return FileReport(str(self.path), info.bytes, (), facts, columns, dict(info.key_values))

@@ -6,7 +6,8 @@ The names below are loaded when they are first used, so that a program that read
 from ...engine.lazy_names import lazy_names
 
 _HOMES = {
-    ".reader": "Rosbag2Reader Rosbag2Recording Rosbag2Source",
+    ".reader": "Rosbag2Reader Rosbag2Source",
+    ".recording": "Rosbag2Recording",
 }
 
 __all__, __getattr__, __dir__ = lazy_names(__name__, _HOMES)

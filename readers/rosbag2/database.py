@@ -33,11 +33,9 @@ from ...engine.limits import (
 )
 from ..mcap.records import Bytes, placed_heads, take_arena
 from ..mcap.section import GROUP_BYTES, MessageGroup, TimeRange
+from .folder import is_compressed
 
 MAGIC: Final = b"SQLite format 3\0"
-ZSTD: Final = (".zstd", ".zst")
-"""What ends the name of a storage file that is compressed as a whole."""
-
 MAX_TOPICS: Final = 65_535
 """Most topics of a recording: their ids are those of MCAP, of 16 bits."""
 
@@ -98,11 +96,6 @@ class RowRange(NamedTuple):
 
     low: int
     high: int
-
-
-def is_compressed(name: str) -> bool:
-    """Return True for the name of a file that is compressed as a whole."""
-    return name.lower().endswith(ZSTD)
 
 
 def _damaged(why: str, path: str, hint: str = _HINT) -> ReadError:

@@ -12,7 +12,9 @@ from ...engine.errors import ReadError, ReadWarning, SourceMissingError, Unsuppo
 from ...engine.limits import MIB
 from ...engine.locations import Location
 from ...engine.storage import ObjectUrl
-from .database import ZSTD, is_compressed
+
+ZSTD: Final = (".zstd", ".zst")
+"""What ends the name of a storage file that is compressed as a whole."""
 
 METADATA: Final = "metadata.yaml"
 KEY: Final = "rosbag2_bagfile_information"
@@ -24,6 +26,11 @@ _MAX_NODES: Final = 500_000
 _STORAGE: Final = (".db3", ".mcap")
 _NUMBER: Final = re.compile(r"(.*?)_?(\d{1,9})")
 _PEEK: Final = 64 * 1024
+
+
+def is_compressed(name: str) -> bool:
+    """Return True for the name of a file that is compressed as a whole."""
+    return name.lower().endswith(ZSTD)
 
 
 class MetadataError(ValueError):

@@ -1,4 +1,4 @@
-"""``Rosbag2Reader``, its source of chunks, and what ``inspect`` shows."""
+"""``Rosbag2Reader``, and its source of chunks."""
 
 from __future__ import annotations
 
@@ -23,19 +23,16 @@ from ..mcap.file_level import NO_FACTS, FileFacts, MessageSurvey, described, sta
 from ..mcap.info import ChannelInfo, McapInfo
 from ..mcap.plan import no_topic
 from ..mcap.reader import McapSource, SplitReading, message_columns, message_entities, narrower
-from ..mcap.recording import McapRecording, report_of
 from ..mcap.records import Channel, McapSchema, Registry
 from ..mcap.robots import Robots
 from ..mcap.section import McapSplit, MessageGroup, Tally, TimeRange
-from ..recording_file import FrameReader, RecordingFile, option
+from ..recording_file import FrameReader
 from .database import MAX_TOPICS, BagDatabase, LocalCopy, RowRange
 from .definitions import TypeDefinitions, checked_types
-from .folder import METADATA, BagFiles, bag_files, is_bag
+from .folder import BagFiles, bag_files, is_bag
 
 if TYPE_CHECKING:
-    from ...engine.rrd import Verification
     from ...engine.stream import FrameRequest, LazyChunkStream
-    from ..inspection import FileReport
 
 _OF_FILES: Final = frozenset({"recording_info", "stats"})
 """Decoders of what an MCAP says of itself, which is not true of a recording of several."""
@@ -610,84 +607,3 @@ class Rosbag2Reader(FrameReader):
     def info(self) -> McapInfo:
         """Describe the recording: topics, types, counts, times. Every row is looked at; messages are not decoded."""
         return self.source().info()
-
-
-@dataclass(frozen=True)
-class Rosbag2Recording(McapRecording):
-    """A recording of rosbag2; its options are those of an MCAP, and ``types``."""
-
-    types: tuple[str, ...] = option(
-        (),
-        "rosbag2: types that the recording does not define: a distribution (humble) or a folder of .msg or .idl files;"
-        " repeatable.",
-        flag="--types",
-        metavar="FOLDER|NAME",
-    )
-
-    marker_suffices = False
-
-    @classmethod
-    def is_one_input(cls, folder: Location, marker: str) -> bool:  # noqa: ARG003 (a recording may have lost it)
-        """Whether a folder is one recording."""
-        return is_bag(folder)
-
-    def stream(self) -> LazyChunkStream:
-        """The chunks of the recording, as :class:`Rosbag2Reader` reads it."""
-        return self._bag().stream()
-
-    def values(self) -> LazyChunkStream:
-        """The messages as they are decoded; see :meth:`Rosbag2Reader.values`."""
-        return self._bag().values()
-
-    def size(self) -> int:
-        """Bytes of the storage files."""
-        return sum(RecordingFile.size(Rosbag2Recording(file)) for file in self._files())
-
-    def stamp(self) -> tuple[int, int]:
-        """The bytes of the storage files and of what lies beside them, and when one of them was last changed."""
-        if not isinstance(self.path, Path):
-            return self.size(), 0
-        files = [Path(f"{file}{end}") for file in self._files() for end in ("", "-wal", "-journal")]
-        status = [file.stat() for file in files if file.exists()]
-        return sum(s.st_size for s in status), max((s.st_mtime_ns for s in status), default=0)
-
-    def report(self) -> FileReport:
-        """Topics, counts and times; every row is looked at."""
-        source = self._bag().source()
-        info = source.info()
-        metadata = source.files.metadata
-        facts: dict[str, str | float | bool] = {
-            "storage": "mcap" if source.is_mcap else "sqlite3",
-            "files": len(source.files.files),
-            "metadata": "derived from the files" if metadata is None else f"version {metadata.version}",
-        }
-        if metadata is not None and metadata.distribution:
-            facts["ros_distro"] = metadata.distribution
-        if metadata is not None and metadata.messages not in (None, info.messages):
-            facts[f"messages in {METADATA}"] = f"{metadata.messages:,}, which is not what the files hold"
-        return report_of(info, facts)
-
-    def verify(self) -> Verification:
-        """SQLite's check of each database, or the CRCs of each MCAP; then every message decoded."""
-        from ...engine.rrd import Findings
-
-        findings = Findings()
-        with findings.noting():
-            source = self._bag().source()
-            if source.is_mcap:
-                for file in source.files.files:
-                    findings.add(McapRecording(file).verify())
-                return findings.verification()
-            for file in source.files.files:
-                with findings.noting(), BagDatabase(LocalCopy(str(file))) as database:
-                    for line in database.check():
-                        hint = "The file is damaged; copy it again if there is a good one."
-                        findings.fault(ReadError(f"SQLite's check: {line}", path=str(file), hint=hint))
-            findings.add(RecordingFile.verify(self))
-        return findings.verification()
-
-    def _bag(self) -> Rosbag2Reader:
-        return Rosbag2Reader(self.path, **self.reading_options())
-
-    def _files(self) -> Sequence[Location]:
-        return bag_files(self.path).files

@@ -7,7 +7,6 @@ import os
 import re
 import shlex
 import shutil
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -23,6 +22,8 @@ client = CatalogClient(f"rerun+http://127.0.0.1:{sys.argv[1]}", token=sys.argv[2
 print("served:", sorted(dataset.name for dataset in client.datasets()))
 """
 """What a client asks of the server in the container."""
+
+FREE = "import socket; print(socket.create_server(('127.0.0.1', 0)).getsockname()[1])"
 
 LIBRARY = r"""
 set -euo pipefail
@@ -116,8 +117,6 @@ def building(built_from: Path) -> tuple[list[str], dict[str, str]]:
 @pytest.mark.skipif(not all(map(shutil.which, PROGRAMS)), reason=f"needs {', '.join(PROGRAMS)}")
 def test_the_image_converts_and_serves_for_a_user_without_a_name(tmp_path: Path) -> None:
     pytest.importorskip("rerun.catalog")
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = str(listener.getsockname()[1])
     made, told = building(context(tmp_path / "context"))
     settings = [f"{name}={value}" for name, value in os.environ.items() if name.startswith("PIP_")] + ["PIP_QUIET=1"]
     user, entry = told["USER"], shlex.join(words_of(told["ENTRYPOINT"]))
@@ -128,10 +127,11 @@ def test_the_image_converts_and_serves_for_a_user_without_a_name(tmp_path: Path)
         f'cp {DATA / "demo.mcap"} "$root/lake/demo.mcap"',
         f"enter {user} {entry} convert /lake/demo.mcap -o /lake/demo.rrd",
         f"enter {user} {entry} register /lake drives /lake/demo.rrd",
-        f"enter {user} {entry} {shlex.join(words_of(told['CMD']))} --port {port} 2>$work/log &",
+        f"port=$({sys.executable} -c {shlex.quote(FREE)})",  # not before, as building takes minutes
+        f"enter {user} {entry} {shlex.join(words_of(told['CMD']))} --port $port 2>$work/log &",
         f"enter {user} {entry} serve token /lake >$work/token",
         'for _ in {1..300}; do ! grep -q "is served at" $work/log || break; sleep 0.1; done; cat $work/log',
-        f'{sys.executable} -W ignore -c {shlex.quote(SERVED)} {port} "$(cat $work/token)"',
+        f'{sys.executable} -W ignore -c {shlex.quote(SERVED)} $port "$(cat $work/token)"',
     ]
     # The server ends with the script, as everything in its namespace does.
     command = ["unshare", "--mount", "--propagation", "private", "--pid", "--fork", "--kill-child", "bash", "-c"]

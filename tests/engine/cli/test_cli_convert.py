@@ -241,6 +241,14 @@ def test_the_start_of_a_conversion_here_leaves_out_what_nothing_needs(data: Path
     assert rows(tmp_path / "a.rrd")["/nissan/gps/duro/imu"] == 1556
 
 
+def test_commands_and_their_options_load_no_library_but_click() -> None:
+    """Help appears at once; Spark's JVM boots, and a server chooses its allocator, before Arrow is loaded."""
+    heavy = "{'numpy', 'pyarrow', 'pyspark', 'datafusion', 'lance', 'rich', 'mcap'}"
+    code = f"import sys, chunkmill.engine.cli.commands; print(*sorted({heavy} & sys.modules.keys()))"
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert done.stdout.split() == []
+
+
 def test_masked_arrays_come_back_when_they_are_asked_for() -> None:
     code = (
         "import numpy as np, pyarrow as pa\n"

@@ -1,0 +1,103 @@
+"""LeRobot in the registry of formats: a folder of episodes, each a recording, and what ``inspect`` shows of it."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Literal, cast
+
+from ...engine.errors import ReadError, ReadWarning, UnsupportedError
+from ..recording_file import Episode, RecordingFile, option
+
+if TYPE_CHECKING:
+    from ...engine.stream import LazyChunkStream
+    from ...engine.video import BFrames
+    from ..inspection import FileReport
+    from .dataset import LeRobotDataset, LeRobotEpisode
+
+VideoMode = Literal["native", "skip"]
+VIDEO_MODES: Final = ("native", "skip")
+B_FRAMES: Final = ("reencode", "error")
+
+
+@dataclass(frozen=True)
+class LeRobotRecording(RecordingFile):
+    """A LeRobot dataset, and one of its episodes: by default the first."""
+
+    episode: int | None = option(None, "Number of the episode of a LeRobot dataset to read.", parse=int)
+    video_mode: str = option(
+        "native", "Whether the videos of a LeRobot dataset are read.", flag="--video-mode", choices=VIDEO_MODES
+    )
+    b_frames: str = option("reencode", "What becomes of videos with B-frames.", flag="--b-frames", choices=B_FRAMES)
+
+    def stream(self) -> LazyChunkStream:
+        """Return the chunks of the episode. Warns if none was chosen and there are several."""
+        dataset = _dataset(self._folder)
+        if self.episode is not None:
+            return self._stream(dataset.episode(self.episode))
+        episodes = dataset.episodes()
+        if not episodes:
+            raise ReadError("the dataset holds no episode", path=str(self.path))
+        if len(episodes) > 1:
+            warnings.warn(
+                f"{self.path} holds {len(episodes)} episodes; {episodes[0].index} is read. "
+                "Choose one with the option 'episode'.",
+                ReadWarning,
+                stacklevel=2,
+            )
+        return self._stream(episodes[0])
+
+    def _stream(self, episode: LeRobotEpisode) -> LazyChunkStream:
+        return episode.stream(video_mode=cast("VideoMode", self.video_mode), b_frames=cast("BFrames", self.b_frames))
+
+    def episodes(self) -> Sequence[Episode]:
+        """All episodes, by number. Raises ``ReadError``."""
+        from .dataset import LeRobotDataset
+
+        return [Episode(e.index, e.recording_id) for e in LeRobotDataset(self._folder).episodes()]
+
+    def stamp(self) -> tuple[int, int]:
+        """The bytes of the files in ``meta``, and when one of them was last changed."""
+        files = [f.stat() for f in (self._folder / "meta").rglob("*") if f.is_file()]
+        return sum(f.st_size for f in files), max((f.st_mtime_ns for f in files), default=0)
+
+    def report(self) -> FileReport:
+        """Features, and what ``meta`` says."""
+        from ..inspection import ColumnReport, FileReport
+        from .dataset import LeRobotDataset
+
+        dataset = LeRobotDataset(self._folder)
+        info = dataset.info
+        columns = tuple(ColumnReport(f.name, f"{f.dtype}[{', '.join(map(str, f.shape))}]") for f in info.features)
+        facts: dict[str, str | float | bool] = {
+            "version": info.version,
+            "robot_type": info.robot_type or "",
+            "fps": f"{info.fps:g}",
+            "episodes": len(info.episodes),
+            "frames": sum(e.length for e in info.episodes),
+            "tasks": len(info.tasks),
+        }
+        files = {dataset.path / e.data for e in info.episodes}
+        num_bytes = sum(f.stat().st_size for f in files if f.exists())
+        return FileReport(str(self.path), num_bytes, (), facts, columns)
+
+    @property
+    def _folder(self) -> Path:
+        if not isinstance(self.path, Path):
+            raise UnsupportedError(
+                "LeRobot datasets are read from local folders",
+                path=str(self.path),
+                hint="Copy it to this machine first.",
+            )
+        return self.path
+
+
+@lru_cache(maxsize=1)
+def _dataset(path: Path) -> LeRobotDataset:
+    """The dataset that the episodes of a run are of; what its ``meta`` says is read once."""
+    from .dataset import LeRobotDataset
+
+    return LeRobotDataset(path)
