@@ -6,6 +6,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Final, Literal
 
 from ...engine.chunk import Chunk, ComponentColumn, is_property, parse_entity_path
 from ...engine.errors import SourceMissingError, UsageError
@@ -14,8 +15,11 @@ from ...engine.stream import LazyChunkStream
 from ...engine.units import counted, duration
 from ...engine.video import BFrames
 from ..recording_file import FrameReader
-from .recording import B_FRAMES, VIDEO_MODES, VideoMode
 from .source import FRAME_INDEX, INFO, DatasetInfo, EpisodeInfo, EpisodeSource, Feature, is_dataset, read_metadata
+
+VideoMode = Literal["native", "skip"]
+VIDEO_MODES: Final = ("native", "skip")
+B_FRAMES: Final = ("reencode", "error")
 
 
 class LeRobotDataset:

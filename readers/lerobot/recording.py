@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal, cast
+from typing import TYPE_CHECKING, cast
 
 from ...engine.errors import ReadError, ReadWarning, UnsupportedError
 from ..recording_file import Episode, RecordingFile, option
@@ -16,11 +16,7 @@ if TYPE_CHECKING:
     from ...engine.stream import LazyChunkStream
     from ...engine.video import BFrames
     from ..inspection import FileReport
-    from .dataset import LeRobotDataset, LeRobotEpisode
-
-VideoMode = Literal["native", "skip"]
-VIDEO_MODES: Final = ("native", "skip")
-B_FRAMES: Final = ("reencode", "error")
+    from .dataset import LeRobotDataset, LeRobotEpisode, VideoMode
 
 
 @dataclass(frozen=True)
@@ -29,9 +25,11 @@ class LeRobotRecording(RecordingFile):
 
     episode: int | None = option(None, "Number of the episode of a LeRobot dataset to read.", parse=int)
     video_mode: str = option(
-        "native", "Whether the videos of a LeRobot dataset are read.", flag="--video-mode", choices=VIDEO_MODES
+        "native", "Whether the videos of a LeRobot dataset are read.", flag="--video-mode", choices=("native", "skip")
     )
-    b_frames: str = option("reencode", "What becomes of videos with B-frames.", flag="--b-frames", choices=B_FRAMES)
+    b_frames: str = option(
+        "reencode", "What becomes of videos with B-frames.", flag="--b-frames", choices=("reencode", "error")
+    )
 
     def stream(self) -> LazyChunkStream:
         """Return the chunks of the episode. Warns if none was chosen and there are several."""
