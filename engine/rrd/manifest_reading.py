@@ -43,7 +43,7 @@ from .chunk_table import (
 )
 from .compression import check_compression, decompress
 from .messages import MESSAGE_HEADER_SIZE, STREAM_HEADER_SIZE
-from .payloads import digests_from_bytes
+from .payloads import DIGEST_SIZE
 
 _MANGLED: Final = str.maketrans(dict.fromkeys(", -.\\", "_"))
 
@@ -626,3 +626,14 @@ def _check_ranges(batch: pa.RecordBatch, layout: Layout) -> None:
 def _nulls_as_zero(column: pa.Array) -> npt.NDArray[Any]:
     """The values of a numeric or boolean column, zero where it is null."""
     return np.asarray((column.fill_null(0) if column.null_count else column).to_numpy(zero_copy_only=False))
+
+
+def digests_from_bytes(data: bytes, count: int) -> pa.Array:
+    """The inverse of :func:`~.manifest_writing.digests_to_bytes`, of so many chunks. Raises ``ValueError``."""
+    if not data:
+        return pa.nulls(count, pa.binary(DIGEST_SIZE))
+    if len(data) != DIGEST_SIZE * count:
+        raise ValueError(f"its digests of {count} chunks have {len(data)} bytes instead of {DIGEST_SIZE * count}")
+    is_present = np.frombuffer(data, np.uint64).reshape(-1, 2).any(axis=1)
+    validity = None if is_present.all() else pa.py_buffer(np.packbits(is_present, bitorder="little"))
+    return pa.Array.from_buffers(pa.binary(DIGEST_SIZE), count, [validity, pa.py_buffer(data)])

@@ -28,7 +28,7 @@ from .chunk_table import ChunkTable, Integers, Mask, distinct
 from .compression import Compression, compress
 from .manifest_reading import END, FIXED, HAS_STATIC_DATA, NUM_ROWS, START, STATIC_INDEX, column_name
 from .messages import ENCODER_VERSION_V0, RrdManifest, StoreEntry
-from .payloads import digests_to_bytes
+from .payloads import DIGEST_SIZE
 
 _ALL_TIMES: Final = (1 - 2**63, 2**63 - 1)
 _END_OF_STREAM_SIZE: Final = 8
@@ -307,3 +307,12 @@ def _sparse(rows: npt.NDArray[np.int64], values: Any, size: int, datatype: pa.Da
     present[rows] = True
     validity = pa.py_buffer(np.packbits(present, **_BITS))
     return pa.Array.from_buffers(datatype, size, [validity, pa.py_buffer(data)], size - len(rows))
+
+
+def digests_to_bytes(digests: pa.Array) -> bytes:
+    """Encode digests of chunks, with nulls, for a footer; empty if no chunk has one."""
+    if digests.null_count == len(digests):
+        return b""
+    filled = digests.fill_null(bytes(DIGEST_SIZE))
+    start = DIGEST_SIZE * filled.offset
+    return bytes(memoryview(filled.buffers()[1])[start : start + DIGEST_SIZE * len(filled)])

@@ -184,7 +184,6 @@ RrdPayload = EncodedPayload | FramedPayload
 
 DIGEST_SIZE: Final = 16
 _STORE_TAG: Final = 0x0A
-_NONE: Final = bytes(DIGEST_SIZE)
 
 
 def digest_of(data: bytes | memoryview) -> bytes:
@@ -231,15 +230,6 @@ def _field_of(store: StoreEntry) -> bytes:
     return store_field(store.to_message())
 
 
-def digests_to_bytes(digests: pa.Array) -> bytes:
-    """Encode digests of chunks, with nulls, for a footer; empty if no chunk has one."""
-    if digests.null_count == len(digests):
-        return b""
-    filled = digests.fill_null(_NONE)
-    start = DIGEST_SIZE * filled.offset
-    return bytes(memoryview(filled.buffers()[1])[start : start + DIGEST_SIZE * len(filled)])
-
-
 def digest_rows(digests: pa.Array) -> npt.NDArray[np.uint8]:
     """Return digests of chunks as bytes, shape (n, 16); zeros for a null."""
     if digests.null_count == len(digests):
@@ -247,17 +237,6 @@ def digest_rows(digests: pa.Array) -> npt.NDArray[np.uint8]:
     rows = np.frombuffer(digests.buffers()[1], np.uint8).reshape(-1, DIGEST_SIZE)
     rows = rows[digests.offset : digests.offset + len(digests)]
     return np.where(valid(digests)[:, None], rows, np.uint8(0)) if digests.null_count else rows
-
-
-def digests_from_bytes(data: bytes, count: int) -> pa.Array:
-    """The inverse of :func:`digests_to_bytes`, of so many chunks. Raises ``ValueError``."""
-    if not data:
-        return pa.nulls(count, pa.binary(DIGEST_SIZE))
-    if len(data) != DIGEST_SIZE * count:
-        raise ValueError(f"its digests of {count} chunks have {len(data)} bytes instead of {DIGEST_SIZE * count}")
-    is_present = np.frombuffer(data, np.uint64).reshape(-1, 2).any(axis=1)
-    validity = None if is_present.all() else pa.py_buffer(np.packbits(is_present, bitorder="little"))
-    return pa.Array.from_buffers(pa.binary(DIGEST_SIZE), count, [validity, pa.py_buffer(data)])
 
 
 @dataclass(frozen=True, slots=True)

@@ -409,11 +409,6 @@ class Chain:
         return self._flow(0, chunk)
 
     @property
-    def is_empty(self) -> bool:
-        """Whether chunks go straight from the source to the sink."""
-        return len(self.steps) == 1
-
-    @property
     def may_pass_on(self) -> bool:
         """Whether :meth:`fate` can decide for some chunks."""
         first = [self.steps[i] for i in (*self.steps[0].feeds, *self.steps[0].feeds_rest)]

@@ -126,7 +126,7 @@ class Plan(Work):
     def _fused(self, at: int, chunks: Iterator[Chunk]) -> Iterator[Chunk]:
         """The chain behind a source, applied to chunks."""
         chain = self.chains[at]
-        measured, is_empty = is_measuring(), chain.is_empty
+        measured, is_empty = is_measuring(), len(chain.steps) == 1
         for chunk in timed(chunks, READ):
             if measured:
                 came_in(chunk.byte_size)

@@ -15,11 +15,11 @@ from chunkmill.engine.chunk import Chunk
 from chunkmill.engine.cli.commands import commands
 from chunkmill.engine.errors import ReadError
 from chunkmill.engine.rrd import MessageWriter, RrdFile, StoreEntry
+from chunkmill.engine.rrd.manifest_reading import digests_from_bytes
+from chunkmill.engine.rrd.manifest_writing import digests_to_bytes
 from chunkmill.engine.rrd.payloads import (
     VerifiedPayload,
     digest_rows,
-    digests_from_bytes,
-    digests_to_bytes,
     message_digest,
     verified_after_store,
 )
