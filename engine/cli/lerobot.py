@@ -8,16 +8,17 @@ import click
 
 from .complaints import echo_json, reported
 from .options import CONTENT, DEBUG, EXECUTOR, QUIET, SPARK, ConvertOptions, ReadingCommand, chosen_executor
+from .outputs import output_option
 
 if TYPE_CHECKING:
     from ..writers import ExportedRecording, ExportReport
     from .jobs import Input
 
 
-@click.command(cls=ReadingCommand, name="export-lerobot", hidden=True)
+@click.command(cls=ReadingCommand, name="export-lerobot")
 @click.argument("spec", metavar="SPEC.yaml")
 @click.argument("inputs", nargs=-1, required=True, metavar="INPUT...")
-@click.option("-o", "--output", metavar="FOLDER", help="The folder of the dataset, which is new or empty.")
+@output_option("-o", "--output", writes=(), metavar="FOLDER", help="The folder of the dataset, which is new or empty.")
 @click.option("--append", is_flag=True, help="Add to the dataset; recordings that it has are left out.")
 @click.option("--draft", is_flag=True, help="Print a specification for the first INPUT instead; SPEC is its rate.")
 @CONTENT
