@@ -114,7 +114,7 @@ CALLS = {
     "export-lerobot fast demo.mcap --draft": (2, "is not a rate"),
     "export-lerobot spec.yaml demo.mcap": (2, "there is no output"),
     "export-lerobot spec.yaml demo.mcap -o note.txt": (2, "this is no folder"),
-    "export-lerobot spec.yaml demo.mcap -o out/set -q --executor inline --master local[1] --conf a=b": (2, "need Spark"),
+    "export-lerobot spec.yaml demo.mcap -o out/set -q --executor inline --master local --conf a=b": (2, "need Spark"),
     "export-lerobot none.yaml demo.mcap -o out/set --debug": (1, "Traceback"),
     "ingest landing --into out/a --once --settle 0s --max-files 1 --max-bytes 1MiB -q": (1, "bad.mcap: quarantined"),
     "ingest landing --into out/a --once --settle 0s --pipeline pipe.py --application-id a --content /nissan/**": (
