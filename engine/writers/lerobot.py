@@ -108,7 +108,7 @@ def write_lerobot(
     """
     if on_error not in ("raise", "skip"):
         raise UsageError(f"on_error is raise or skip, and not {on_error!r}")
-    chosen = _spec(spec)
+    chosen = ExportSpec.given(spec)
     place = located(destination)
     if isinstance(place, ObjectUrl):
         raise UnsupportedError("a LeRobot dataset is written to a local folder", path=str(place), hint="Copy it then.")
@@ -130,7 +130,7 @@ def write_lerobot(
         kept = [episode for episode in before.kept if episode.account.recording not in away]
         others = [a for a in before.accounts if a["recording"] not in away]
         written, accounts, shapes, codecs = _written(
-            staging.local, todo, outcomes, chosen, before.shapes if kept else {}
+            staging.local, todo, outcomes, chosen, before.shapes if kept else {}, skips=body.skips
         )
         everything = [*kept, *written]
         if not everything:
@@ -157,12 +157,6 @@ def write_recording(
 ) -> ExportReport:
     """Write the recording of one stream, as :func:`write_lerobot` does with the same options."""
     return write_lerobot({recording_id: stream}, destination, spec, **options)
-
-
-def _spec(given: ExportSpec | Mapping[str, Any] | str | os.PathLike[str]) -> ExportSpec:
-    if isinstance(given, ExportSpec):
-        return given
-    return ExportSpec.of(given) if isinstance(given, Mapping) else ExportSpec.load(given)
 
 
 def _report(
@@ -250,9 +244,8 @@ class _ExportBody(Body):
         except (ReadError, UsageError) as error:
             if not self.skips:
                 raise
-            reason = str(error)
-        lost = EpisodeAccount(recording.name, 0, 0, "", 0, 0, 0, {}, reason)
-        return _put(task, [], {"accounts": [account_to_json(lost, None)], "shapes": {}, "videos": [], "codecs": {}})
+            lost = account_to_json(_lost(recording, error), None)
+        return _put(task, [], {"accounts": [lost], "shapes": {}, "videos": [], "codecs": {}})
 
     def _written(self, task: TaskRun, recording: ExportedRecording) -> dict[str, Any]:
         source = RecordingSamples(recording.name, recording.opened(), self.spec)
@@ -280,6 +273,11 @@ class _ExportBody(Body):
             accounts.append(account_to_json(replace(episode.account, reencoded=reencoded), None))
         codecs = {f.name: pictures[f.name].codec for f in spec.features if f.dtype == VIDEO}
         return _put(task, figures, {"accounts": accounts, "shapes": shapes, "videos": videos, "codecs": codecs})
+
+
+def _lost(recording: ExportedRecording, error: Exception) -> EpisodeAccount:
+    """Return the account of a recording that is skipped for an error."""
+    return EpisodeAccount(recording.name, 0, 0, "", 0, 0, 0, {}, str(error))
 
 
 def _put(task: TaskRun, figures: Sequence[Mapping[str, Statistics]], facts: Mapping[str, Any]) -> dict[str, Any]:
@@ -391,6 +389,8 @@ def _written(
     outcomes: Sequence[Mapping[str, Any]],
     spec: ExportSpec,
     shapes_before: Mapping[str, tuple[int, ...]],
+    *,
+    skips: bool,
 ) -> tuple[list[WrittenEpisode], list[EpisodeAccount], dict[str, tuple[int, ...]], dict[str, str]]:
     """Return what the tasks wrote. Raises ``ReadError`` where recordings differ in the shape of a feature."""
     names = [feature.name for feature in spec.features]
@@ -402,14 +402,20 @@ def _written(
         count = sum(account["reason"] is None for account in facts["accounts"])
         figures = iter(read_statistics((folder / f"{outcome['name']}.npz").read_bytes(), count, names))
         videos = iter(facts["videos"])
+        other = next((n for n, s in facts["shapes"].items() if tuple(s) != shapes.get(n, tuple(s))), None)
+        if other is not None:
+            shape = facts["shapes"][other]
+            error = ReadError(
+                f"features.{other}: the shape is {shape}, and in a recording before {list(shapes[other])}",
+                path=recording.name,
+                hint="Leave it out, or give a selector that makes them the same.",
+            )
+            if not skips:
+                raise error
+            accounts.append(_lost(recording, error))
+            continue
+        shapes |= {name: tuple(shape) for name, shape in facts["shapes"].items()}
         codecs |= facts["codecs"]
-        for name, shape in facts["shapes"].items():
-            if tuple(shape) != shapes.setdefault(name, tuple(shape)):
-                raise ReadError(
-                    f"features.{name}: the shape is {shape}, and {list(shapes[name])} in a recording before it",
-                    path=recording.name,
-                    hint="Leave it out, or give a selector that makes them the same.",
-                )
         for number, given_account in enumerate(facts["accounts"]):
             account = account_from_json(given_account)
             accounts.append(account)

@@ -143,6 +143,13 @@ CALLS = {
     "ingest landing --into out/a --json": (2, "Add --once"),
     "ingest landing --rrds out/a --dataset drives --once": (2, "names one of a catalog"),
     "ingest landing --once": (2, "needs a destination"),
+    "ingest landing --into out/a --once --settle 0s --executor inline --lerobot out/set --lerobot-spec spec.yaml": (
+        1,
+        "out/set: 1 episode, 469 frames",
+    ),
+    "ingest landing --into out/a --once --lerobot out/set": (2, "needs a folder and a specification"),
+    "ingest landing --into out/a --once --lerobot out/a/set --lerobot-spec spec.yaml": (2, "lies in"),
+    "ingest landing --rrds out/a --once --lerobot out/set --lerobot-spec spec.yaml": (2, "is made of a store"),
     "ingest none --into out/a --once --debug": (1, "Traceback"),
     "ingest landing --into out/a --once --executor inline --master local[1] --conf a=b": (2, "need Spark"),
     "ingest landing --into note.txt --once": (1, "cannot be written"),

@@ -161,7 +161,7 @@ def test_calls(call: str, recordings: Path, tmp_path: Path, monkeypatch: pytest.
 PLACES = {"store", "lake", "new", "landing", "new/lake", "numbers.lance", "view.lance"}
 """Stores, catalogs, landing folders and tables, in which commands work that are given one."""
 
-MAKES = {"--into", "--rrds", "--checkpoint", "--archive", "--secret-file"}
+MAKES = {"--into", "--rrds", "--checkpoint", "--archive", "--secret-file", "--lerobot"}
 """Options that name what a command keeps its own files in."""
 
 
