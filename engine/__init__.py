@@ -27,7 +27,7 @@ _HOMES = {
     ".stream": "ContentFilter LazyChunkStream write_stores",
     ".tables": ("Columns Fail Retry Skip UDF UnpackedUDF fail_fast retry_all retry_transient skip_on_error udf"),
     ".viewer": "ViewerClient send_chunks",
-    ".writers": "ExportReport ExportSpec ExportedRecording draft_spec write_lerobot",
+    ".writers": "ExportReport ExportSpec ExportedRecording draft_spec push_lerobot write_lerobot",
     "": "video",
 }
 

@@ -68,6 +68,7 @@ from .writers import ExportReport as ExportReport
 from .writers import ExportSpec as ExportSpec
 from .writers import ExportedRecording as ExportedRecording
 from .writers import draft_spec as draft_spec
+from .writers import push_lerobot as push_lerobot
 from .writers import write_lerobot as write_lerobot
 from . import video as video
 

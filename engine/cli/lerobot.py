@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 @click.argument("inputs", nargs=-1, required=True, metavar="INPUT...")
 @output_option("-o", "--output", writes=(), metavar="FOLDER", help="The folder of the dataset, which is new or empty.")
 @click.option("--append", is_flag=True, help="Add to the dataset; recordings that it has are left out.")
+@click.option("--push", metavar="HUB_ID", help="Then upload the dataset to the Hugging Face Hub, as owner/name.")
 @click.option("--draft", is_flag=True, help="Print a specification for the first INPUT instead; SPEC is its rate.")
 @CONTENT
 @EXECUTOR
@@ -35,6 +36,7 @@ def export_lerobot(
     inputs: tuple[str, ...],
     output: str | None,
     append: bool,
+    push: str | None,
     draft: bool,
     as_json: bool,
     debug: bool,
@@ -48,7 +50,7 @@ def export_lerobot(
     with reported(debug=debug):
         from ..errors import UsageError
         from ..execution import RunOptions, is_auto
-        from ..writers import ExportSpec, draft_spec, recordings_of, write_lerobot
+        from ..writers import ExportSpec, check_hub, draft_spec, push_lerobot, recordings_of, write_lerobot
         from .jobs import distinct_inputs, progress_bar
 
         given["executor"] = chosen_executor(given["executor"], given["master"], given["conf"])
@@ -65,6 +67,8 @@ def export_lerobot(
             return
         if output is None:
             raise UsageError("there is no output", hint="Name a folder with -o.")
+        if push is not None:
+            check_hub(push)
         chosen = ExportSpec.load(spec)
         recordings = _recordings(distinct_inputs(inputs), options)
         executor = "inline" if is_auto(options.executor) else options.executor
@@ -73,10 +77,13 @@ def export_lerobot(
             report = write_lerobot(
                 recordings, output, chosen, executor=run.executor, master=run.master, append=append, progress=bar
             )
+        address = None if push is None else push_lerobot(output, push)
         if as_json:
-            echo_json(_facts(report))
+            echo_json(_facts(report) | ({} if address is None else {"pushed": address}))
         elif not options.quiet:
             _show(report)
+            if address is not None:
+                click.echo(f"{output} -> {address}", err=True)
 
 
 def _recordings(items: Sequence[Input], options: ConvertOptions) -> list[ExportedRecording | ExportedStore]:

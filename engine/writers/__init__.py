@@ -10,6 +10,7 @@ _HOMES = {
     ".lerobot": "ExportReport write_lerobot write_recording",
     ".lerobot_draft": "draft_spec",
     ".lerobot_episodes": "EpisodeAccount FeatureAccount",
+    ".lerobot_hub": "check_hub push_lerobot",
     ".lerobot_sources": (
         "Exportable ExportedRecording ExportedStore Recordings exported_entries exported_store recordings_of"
     ),

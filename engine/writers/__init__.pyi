@@ -8,6 +8,8 @@ from .lerobot import write_recording as write_recording
 from .lerobot_draft import draft_spec as draft_spec
 from .lerobot_episodes import EpisodeAccount as EpisodeAccount
 from .lerobot_episodes import FeatureAccount as FeatureAccount
+from .lerobot_hub import check_hub as check_hub
+from .lerobot_hub import push_lerobot as push_lerobot
 from .lerobot_sources import Exportable as Exportable
 from .lerobot_sources import ExportedRecording as ExportedRecording
 from .lerobot_sources import ExportedStore as ExportedStore

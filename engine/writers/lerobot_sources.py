@@ -19,7 +19,7 @@ from ..stream import ContentFilter, LazyChunkStream
 class ExportedRecording:
     """A recording to export: its name, its chunks, and a digest of its source by which a later run knows it.
 
-    ``stream`` may be a function that a task calls. ``origin`` is the store that the recording is in.
+    ``stream`` may be a function that a task calls. ``origin`` names the store that the recording is in.
     """
 
     name: str
@@ -34,7 +34,10 @@ class ExportedRecording:
 
 @dataclass(frozen=True, slots=True)
 class ExportedStore:
-    """Recordings of a store: ``origin`` is its place, ``present`` the ids of all that it has."""
+    """Recordings of a store: ``present`` are the ids of all that it has.
+
+    ``origin`` is a digest of its place, as datasets are published and their authors' paths are not.
+    """
 
     origin: str
     recordings: tuple[ExportedRecording, ...]
@@ -72,7 +75,7 @@ def exported_entries(
         if entry.kind != "blueprint":
             layers.setdefault(entry.recording_id, []).append(entry)
     place = folder.path
-    origin = str(place.resolve() if isinstance(place, Path) else place)
+    origin = digest_of(str(place.resolve() if isinstance(place, Path) else place).encode()).hex()
     expressions = None if contents is None else tuple(contents)
     recordings = []
     for name in layers if names is None else names:

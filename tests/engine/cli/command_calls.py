@@ -110,6 +110,7 @@ CALLS = {
     "export-lerobot spec.yaml store -o out/set --append --executor inline --json": (0, '"episodes": 1'),
     "export lerobot spec.yaml demo.rrd -o out/set --executor inline": (0, "1 episode, 469"),
     "export lerobot spec.yaml demo.mcap demo.rrd -o out/set --executor inline": (2, "recordings have one name"),
+    "export-lerobot spec.yaml demo.rrd -o out/set --push nothing/of/this": (2, ""),
     "export-lerobot 30 demo.mcap --draft": (0, '"fps": 30'),
     "export-lerobot fast demo.mcap --draft": (2, "is not a rate"),
     "export-lerobot spec.yaml demo.mcap": (2, "there is no output"),
