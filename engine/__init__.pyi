@@ -64,6 +64,12 @@ from .tables import skip_on_error as skip_on_error
 from .tables import udf as udf
 from .viewer import ViewerClient as ViewerClient
 from .viewer import send_chunks as send_chunks
+from .writers import ExportReport as ExportReport
+from .writers import ExportSpec as ExportSpec
+from .writers import ExportedRecording as ExportedRecording
+from .writers import draft_spec as draft_spec
+from .writers import push_lerobot as push_lerobot
+from .writers import write_lerobot as write_lerobot
 from . import video as video
 
 __all__: list[str]

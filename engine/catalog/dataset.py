@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from ..chunk import SORBET_VERSION, Schema, to_arrow_schema
 from ..errors import NotFoundError, ReadWarning, UsageError, check_argument
-from ..execution import RunOptions, executor_name
+from ..execution import Progress, RunOptions, executor_name
 from ..query import SEGMENT_ID, AnswerColumns, QueriedSegment, Query
 from ..recordings import BASE_LAYER, LiveEntries, RecordingsFolder, StoreReader, summarised
 from ..store import LazyStore
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from ..execution import DataFrame as SparkFrame
     from ..frames import QueryFrame
     from ..tables import NativeTable, TableConnection
+    from ..writers import ExportedStore, ExportReport, ExportSpec
 
 _METADATA: Final = {"sorbet:version": SORBET_VERSION}
 _COMPARED: Final = 1000
@@ -300,6 +301,32 @@ class DatasetView:
             There are no such columns, two would have one name, or the table holds something else.
         """
         return followed(self, tables, name, index, columns, contents=self._contents, fill_latest_at=fill_latest_at)
+
+    def write_lerobot(
+        self,
+        path: str | os.PathLike[str],
+        spec: ExportSpec | Mapping[str, Any] | str | os.PathLike[str],
+        *,
+        append: bool = False,
+        executor: str | None = None,
+        master: str | None = None,
+        progress: Progress = None,
+    ) -> ExportReport:
+        """Write the segments as a LeRobot dataset, or with ``append`` bring one up to date.
+
+        Then those that are new or were replaced are exported, and those that were deleted from the dataset are taken
+        out; if there are none, nothing is written. Guarantees and errors are those of :func:`write_lerobot`.
+        """
+        from ..writers import write_lerobot
+
+        return write_lerobot(self, path, spec, append=append, executor=executor, master=master, progress=progress)
+
+    def exported(self) -> ExportedStore:
+        """The segments as recordings to export, which are opened where they are read."""
+        from ..writers import exported_entries
+
+        store = self.dataset.store_reader()
+        return exported_entries(store.folder, store.live(), self.segment_ids(), self._contents)
 
     def layers(self) -> SegmentTables:
         """The layers of its segments."""

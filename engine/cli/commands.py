@@ -266,6 +266,10 @@ def verify(inputs: tuple[str, ...], as_json: bool, debug: bool, quiet: bool) -> 
     "--keep-versions", default="1h", show_default=True, metavar="TIME", help="How long old versions are kept."
 )
 @click.option("--compact-every", type=click.IntRange(1), metavar="N", help="Join small shards every N batches.")
+@click.option(
+    "--lerobot", metavar="FOLDER", help="Keep a LeRobot dataset of the recordings of the store in this folder."
+)
+@click.option("--lerobot-spec", metavar="SPEC.yaml", help="What becomes of recordings in the LeRobot dataset.")
 @CONTENT
 @APPLICATION_ID
 @click.option(

@@ -8,17 +8,22 @@ import click
 
 from .complaints import echo_json, reported
 from .options import CONTENT, DEBUG, EXECUTOR, QUIET, SPARK, ConvertOptions, ReadingCommand, chosen_executor
+from .outputs import output_option
 
 if TYPE_CHECKING:
-    from ..writers import ExportedRecording, ExportReport
+    from collections.abc import Sequence
+
+    from ..locations import Location
+    from ..writers import ExportedRecording, ExportedStore, ExportReport
     from .jobs import Input
 
 
-@click.command(cls=ReadingCommand, name="export-lerobot", hidden=True)
+@click.command(cls=ReadingCommand, name="export-lerobot")
 @click.argument("spec", metavar="SPEC.yaml")
 @click.argument("inputs", nargs=-1, required=True, metavar="INPUT...")
-@click.option("-o", "--output", metavar="FOLDER", help="The folder of the dataset, which is new or empty.")
+@output_option("-o", "--output", writes=(), metavar="FOLDER", help="The folder of the dataset, which is new or empty.")
 @click.option("--append", is_flag=True, help="Add to the dataset; recordings that it has are left out.")
+@click.option("--push", metavar="HUB_ID", help="Then upload the dataset to the Hugging Face Hub, as owner/name.")
 @click.option("--draft", is_flag=True, help="Print a specification for the first INPUT instead; SPEC is its rate.")
 @CONTENT
 @EXECUTOR
@@ -31,6 +36,7 @@ def export_lerobot(
     inputs: tuple[str, ...],
     output: str | None,
     append: bool,
+    push: str | None,
     draft: bool,
     as_json: bool,
     debug: bool,
@@ -44,7 +50,7 @@ def export_lerobot(
     with reported(debug=debug):
         from ..errors import UsageError
         from ..execution import RunOptions, is_auto
-        from ..writers import ExportSpec, draft_spec, write_lerobot
+        from ..writers import ExportSpec, check_hub, draft_spec, push_lerobot, recordings_of, write_lerobot
         from .jobs import distinct_inputs, progress_bar
 
         given["executor"] = chosen_executor(given["executor"], given["master"], given["conf"])
@@ -56,42 +62,87 @@ def export_lerobot(
                 )
             import json
 
-            first = _recordings(distinct_inputs(inputs[:1])[0], options)[0]
-            click.echo(json.dumps(draft_spec(first.stream, fps=int(spec)), indent=2))  # which is YAML, too
+            first = recordings_of(_recordings(distinct_inputs(inputs[:1])[:1], options))[0][0]
+            click.echo(json.dumps(draft_spec(first.opened(), fps=int(spec)), indent=2))  # which is YAML, too
             return
         if output is None:
             raise UsageError("there is no output", hint="Name a folder with -o.")
+        if push is not None:
+            check_hub(push)
         chosen = ExportSpec.load(spec)
-        recordings = [each for item in distinct_inputs(inputs) for each in _recordings(item, options)]
+        recordings = _recordings(distinct_inputs(inputs), options)
         executor = "inline" if is_auto(options.executor) else options.executor
         run = RunOptions(executor, options.master, options.conf or None)
         with progress_bar(output, quiet=options.quiet) as bar:
             report = write_lerobot(
                 recordings, output, chosen, executor=run.executor, master=run.master, append=append, progress=bar
             )
+        address = None if push is None else push_lerobot(output, push)
         if as_json:
-            echo_json(_facts(report))
+            echo_json(_facts(report) | ({} if address is None else {"pushed": address}))
         elif not options.quiet:
             _show(report)
+            if address is not None:
+                click.echo(f"{output} -> {address}", err=True)
 
 
-def _recordings(item: Input, options: ConvertOptions) -> list[ExportedRecording]:
-    """Return the recordings of an input, with the digest of a file."""
+def _recordings(items: Sequence[Input], options: ConvertOptions) -> list[ExportedRecording | ExportedStore]:
+    """Return the recordings of inputs: of files with digests of them and of how they are read, of stores together."""
+    from ...readers import STORE, detect_format
+    from ..recordings import RecordingsFolder
+    from ..writers import exported_entries
+
+    recordings: list[ExportedRecording | ExportedStore] = []
+    digests: dict[Location, str | None] = {}
+    for item in items:
+        if detect_format(item.path) is not STORE:
+            if item.path not in digests:
+                digests[item.path] = _digest_of(item.path)
+            recordings += _recordings_of(item, options, digests[item.path])
+        elif item.path not in digests:
+            digests[item.path] = None
+            folder = RecordingsFolder(item.path)
+            live = folder.live(folder.version(options.reading.get("version")))
+            recordings.append(exported_entries(folder, live, contents=options.content or None))
+    return recordings
+
+
+def _recordings_of(item: Input, options: ConvertOptions, digest: str | None) -> list[ExportedRecording]:
     import hashlib
-    from pathlib import Path
 
     from ..inputs import SourceOptions, stores_of
     from ..writers import ExportedRecording
 
     name = "-".join(item.name.parts)
     found = stores_of(item.path, name, SourceOptions(content=options.content, reading=options.reading), item.episode)
-    digest = None
-    if isinstance(item.path, Path) and item.path.is_file():
-        with item.path.open("rb") as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
+    if digest is not None:
+        read_with = repr((digest, item.episode, sorted(options.content), sorted(options.reading.items())))
+        digest = hashlib.sha256(read_with.encode()).hexdigest()
     recordings = [(store, stream) for store, stream in found if store is None or store.kind == "recording"]
     names = [name] if len(recordings) == 1 else [f"{name}-{store.recording_id}" for store, _ in recordings]
     return [ExportedRecording(each, stream, digest) for each, (_, stream) in zip(names, recordings, strict=True)]
+
+
+def _digest_of(place: Location) -> str | None:
+    """Return a digest of a file, or of all files of a folder; of an object in a store that of its version."""
+    import hashlib
+    from pathlib import Path
+
+    from ..errors import SourceMissingError
+    from ..storage import bucket_of
+
+    if not isinstance(place, Path):
+        try:
+            version = bucket_of(place).head(place.key).version
+        except SourceMissingError:
+            return None  # a folder there, which is exported again
+        return None if version is None else f"{place} {version}"
+    whole = hashlib.sha256()
+    for path in sorted(each for each in place.rglob("*") if each.is_file()) if place.is_dir() else [place]:
+        with path.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        whole.update(repr((str(path.relative_to(place)), digest)).encode())
+    return whole.hexdigest()
 
 
 def _facts(report: ExportReport) -> dict[str, Any]:
@@ -117,4 +168,5 @@ def _show(report: ExportReport) -> None:
     Console(stderr=True, width=None).print(table)
     frames, episodes = counted(report.frames, "frame"), counted(report.episodes, "episode")
     skipped = f"; {counted(len(report.skipped), 'recording')} left out, as they are in it" if report.skipped else ""
+    skipped += f"; {counted(len(report.removed), 'recording')} taken out" if report.removed else ""
     click.echo(f"{report.destination}: {episodes}, {frames}{skipped}", err=True)

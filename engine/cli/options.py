@@ -241,7 +241,22 @@ class PlaceType(click.types.StringParamType):
 
 _PLACES: Final = {
     *("inputs", "input", "first", "second", "file", "files", "paths", "store", "lake", "landing", "table", "pipeline"),
-    *("into", "rrds", "archive", "checkpoint", "output", "report", "svg", "catalog", "prefixes", "allow", "url"),
+    *(
+        "into",
+        "rrds",
+        "archive",
+        "checkpoint",
+        "lerobot",
+        "lerobot_spec",
+        "spec",
+        "output",
+        "report",
+        "svg",
+        "catalog",
+        "prefixes",
+        "allow",
+        "url",
+    ),
 }
 """The names of arguments and options that are paths or URLs."""
 

@@ -30,7 +30,7 @@ PICTURES: Final = (".svg",)
 
 
 class OutputOption(click.Option):
-    """An option for an output of a command: ``writes`` are the suffixes of the files.
+    """An option for an output of a command: ``writes`` are the suffixes of the files; none: it is a local folder.
 
     ``folder``: the name may be that of a folder. ``piped``: it may be ``-``, standard output.
     """
@@ -55,6 +55,8 @@ class OutputOption(click.Option):
         if not is_text(output):
             raise UsageError(f"the name {output!r} is not UTF-8", hint="Choose another: paths have to be UTF-8.")
         place = reading_location(output)
+        if not self.writes:
+            return _local_folder(place, output)
         if self.writes == RECORDINGS and is_folder(output):
             if self.folder:
                 return place
@@ -80,13 +82,13 @@ class OutputOption(click.Option):
 class WritingCommand(click.Command):
     """A command whose :class:`OutputOption` options are checked before it runs.
 
-    Where it has one it has ``--overwrite``, too. The parent folders of outputs are made.
+    Where one is a file it has ``--overwrite``, too. The parent folders of outputs are made.
     """
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         """The command's own options, and ``--overwrite`` behind the first output option."""
         params = super().get_params(ctx)
-        at = next((i for i, param in enumerate(params) if isinstance(param, OutputOption)), None)
+        at = next((i for i, param in enumerate(params) if isinstance(param, OutputOption) and param.writes), None)
         return params if at is None else [*params[: at + 1], _OVERWRITE, *params[at + 1 :]]
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -125,6 +127,15 @@ REPORT: Final = output_option(
     metavar="FILE",
     help="Save the run report as FILE.json, or as a page FILE.html.",
 )
+
+
+def _local_folder(place: Location, output: str) -> Location:
+    """The place of a folder that a command makes, or adds to."""
+    if isinstance(place, ObjectUrl):
+        raise UsageError("this is written to a local folder only", path=output, hint="Write it here, then upload it.")
+    if os.path.lexists(place) and not place.is_dir():
+        raise UsageError("this is no folder, and is never replaced", path=output, hint="Name a folder.")
+    return place
 
 
 def is_folder(output: str) -> bool:

@@ -13,13 +13,14 @@ from ..errors import UsageError
 from ..execution import Lease, RunOptions, executor_name
 from ..inputs import SourceOptions
 from ..limits import MIB
-from ..locations import Location, located
+from ..locations import Location, local_path, located
 from ..optimisation import OptimizationProfile
 from ..pipelines import Pipeline, load_pipeline
 from ..recordings import RecordingsFolder, StoreWriter, check_no_catalog
 from ..storage import ObjectUrl
 from ..stream import LazyChunkStream, PlaceholderSource
 from ..units import seconds_of
+from ..writers import ExportSpec
 from .batch import BatchOptions, BatchRunner
 from .checkpoint import HIDDEN_HOME, Checkpoint
 from .files import Disposal, SourceDone
@@ -27,7 +28,7 @@ from .landing import Landing, Lister
 from .landing_log import LandingLog
 from .metrics import IngestListener
 from .quarantine import FileQuarantine
-from .query import IngestParts, IngestQuery, Upkeep
+from .query import IngestParts, IngestQuery, LeRobotSink, Upkeep
 
 MAX_FILES: Final = 256
 MAX_BYTES: Final = 4096 * MIB
@@ -88,6 +89,10 @@ class Ingest:
         How long old versions of the store stay for those who read them.
     compact_every
         After how many batches small files of the store are joined, where that is worth it; None leaves them.
+    lerobot, lerobot_spec
+        A LeRobot dataset of the recordings in the store, which is brought up to date whenever no batch waits; a local
+        folder. ``lerobot_spec`` says what is in it: see :func:`write_lerobot`, whose ``append`` and
+        ``on_error="skip"`` apply. A recording of the store that is replaced or deleted is, in the dataset, too.
     executor, master, conf
         Where it runs: ``"spark"`` (the default) or ``"inline"``, Spark's master and settings.
     listeners
@@ -125,6 +130,8 @@ class Ingest:
         replace_same_id: bool = False,
         keep_versions: float | str = "1h",
         compact_every: int | None = None,
+        lerobot: str | os.PathLike[str] | None = None,
+        lerobot_spec: ExportSpec | Mapping[str, Any] | str | os.PathLike[str] | None = None,
         executor: str | None = None,
         master: str | None = None,
         conf: Mapping[str, str] | None = None,
@@ -145,6 +152,7 @@ class Ingest:
         self._keep_versions = seconds_of(keep_versions)
         self._profile = optimize
         self._run = RunOptions(executor_name(executor), master, conf)
+        self._lerobot = _lerobot(lerobot, lerobot_spec, self._places, self._run)
         self._reading = SourceOptions(
             content=tuple(content),
             pipeline=None if pipeline is None else _fit_to_run(load_pipeline(pipeline), self._run.executor),
@@ -233,6 +241,7 @@ class Ingest:
                 settle=self._settle,
                 listeners=self._listeners,
                 upkeep=Upkeep(writer, self._keep_versions, self._compact_every),
+                lerobot=self._lerobot,
             )
             return IngestQuery(parts, once=once, every=pause)
         except BaseException:
@@ -282,6 +291,28 @@ def _places(
         rrds=folder,
         checkpoint=home / "ingest" if checkpoint is None else located(checkpoint),
     )
+
+
+def _lerobot(
+    destination: str | os.PathLike[str] | None,
+    spec: ExportSpec | Mapping[str, Any] | str | os.PathLike[str] | None,
+    places: _Places,
+    run: RunOptions,
+) -> LeRobotSink | None:
+    if destination is None and spec is None:
+        return None
+    if destination is None or spec is None:
+        raise UsageError(
+            "a LeRobot dataset needs a folder and a specification",
+            hint="Name both (--lerobot and --lerobot-spec, lerobot=… and lerobot_spec=…).",
+        )
+    if places.into is None:
+        raise UsageError("a LeRobot dataset is made of a store", hint="Name a store, too (--into, into=…).")
+    place = local_path(destination)
+    for other in (places.source, places.into):
+        if f"{place.absolute()}/".startswith(f"{other}/"):
+            raise UsageError(f"{place} lies in {other}", hint="Choose a folder beside it.")
+    return LeRobotSink(place, ExportSpec.given(spec), run)
 
 
 def _fit_to_run(pipeline: Pipeline, executor: str | None) -> Pipeline:

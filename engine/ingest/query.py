@@ -10,14 +10,16 @@ import warnings
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from ..errors import ReadError, ReadWarning, SessionError, SourceMissingError, WriteError
+from ..errors import ReadError, ReadWarning, SessionError, SourceMissingError, UsageError, WriteError
 from ..execution import Lease, RunOptions
 from ..locations import Location
-from ..recordings import StoreWriter, compact_store
+from ..recordings import RecordingsFolder, StoreWriter, compact_store
 from ..spark import Terminated, give_up_start, interruptible, raise_in_thread
-from ..units import size
+from ..units import counted, size
+from ..writers import ExportSpec, exported_entries, write_lerobot
 from .batch import BatchRunner
 from .checkpoint import Checkpoint
 from .files import BatchResult, LandedFile
@@ -100,6 +102,37 @@ class Upkeep:
             )
 
 
+@dataclass(frozen=True, slots=True)
+class LeRobotSink:
+    """The LeRobot dataset ``destination`` of the recordings of a store, which follows the store.
+
+    A recording that does not fit the specification is left out, with the error in its account, and stops nothing.
+    """
+
+    destination: Path
+    spec: ExportSpec
+    run: RunOptions
+
+    def follow(self, folder: RecordingsFolder) -> None:
+        """Bring the dataset up to date; nothing is written where nothing changed. Raises ``WriteError``."""
+        version, live = folder.newest_live()
+        if version is None or not len(live):
+            return
+        given = exported_entries(folder, live)
+        run = {"executor": self.run.executor, "master": self.run.master, "progress": False}
+        try:
+            report = write_lerobot(given, self.destination, self.spec, append=True, on_error="skip", **run)
+        except UsageError as error:
+            logger.warning("%s is as it was: %s", self.destination, error)
+            return
+        for account in report.accounts:
+            if account.reason is not None:
+                logger.warning("%s: %s has no episode: %s", self.destination, account.recording, account.reason)
+        if report.accounts or report.removed:
+            done = (counted(report.episodes, "episode"), counted(report.frames, "frame"))
+            logger.info("%s: %s, %s", self.destination, *done)
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class IngestParts:
     """The parts that an ingestion is made of."""
@@ -117,6 +150,7 @@ class IngestParts:
     settle: float
     listeners: tuple[IngestListener, ...]
     upkeep: Upkeep
+    lerobot: LeRobotSink | None = None
 
 
 class IngestQuery:
@@ -226,6 +260,12 @@ class IngestQuery:
         if self._done:
             with contextlib.suppress(SourceMissingError):  # the entry may be gone with an earlier checkpoint
                 self._parts.runner.finish(self._parts.landing.log.files(self._done))
+        self._follow()
+
+    def _follow(self) -> None:
+        """Bring the LeRobot dataset up to date, if there is one and no batch waits."""
+        if self._parts.lerobot is not None and self._is_idle():
+            self._parts.lerobot.follow(self._parts.writer.folder)
 
     def _watch(self, executing: _Executing) -> None:
         """Look every so often, and offer what is new once the entry before is done."""
@@ -293,6 +333,7 @@ class IngestQuery:
         self._tell(lambda to: to.batch_done(result))
         parts.landing.compact(number)
         parts.upkeep.after_batch()
+        self._follow()
 
 
 class _Executing:

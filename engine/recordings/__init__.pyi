@@ -9,6 +9,7 @@ from .entries import LiveEntries as LiveEntries
 from .entries import RecordingEntry as RecordingEntry
 from .entries import entries_in as entries_in
 from .entries import key_of as key_of
+from .entries import layers_digest as layers_digest
 from .entries import removal_of as removal_of
 from .folder import RecordingsFolder as RecordingsFolder
 from .folder import StoreReader as StoreReader

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..markup import Cell, panel, table
-from ..rrd import NEVER_CHANGES, StoreEntry, check_digest, file_identity
+from ..rrd import NEVER_CHANGES, StoreEntry, check_digest, digest_of, file_identity
 from ..units import counted, size, utc_time
 
 BASE_LAYER: Final = "base"
@@ -49,6 +49,12 @@ def key_of(store: StoreEntry | RecordingEntry, layer: str = BASE_LAYER) -> Key:
     if isinstance(store, RecordingEntry):
         layer = store.layer
     return store.kind, store.application_id if store.kind == "blueprint" else "", store.recording_id, layer
+
+
+def layers_digest(layers: Iterable[RecordingEntry]) -> str:
+    """A digest of the layers of a recording: another one after a layer came, went or was replaced."""
+    marks = [(e.layer, e.added, e.segment_version, e.source_digest) for e in layers]
+    return digest_of(repr(marks).encode()).hex()
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,11 +7,12 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from ..chunk import Chunk, TimelineHeader, TimelineKind
 from ..errors import SourceMissingError
 from ..execution import Lease, Progress, RunOptions, executor_for, progress_shown
+from ..lazy_names import terminal
 from ..locations import Location
 from ..markup import Cell, bar, panel, table, track
 from ..optimisation import OptimizationProfile
@@ -35,6 +36,8 @@ from ..units import counted, duration, size, utc_time
 
 if TYPE_CHECKING:
     import datafusion
+
+    from ..writers import ExportReport, ExportSpec
 
 
 class RecordingStore:
@@ -173,6 +176,24 @@ class RecordingStore:
         layers = everything if recording_ids is None else everything.of_segments(recording_ids)
         columns = query.columns(schemas.union(everything.digests), schemas.union(layers.digests))
         return columns, layers.queried(self._folder, schemas, columns)
+
+    def write_lerobot(
+        self,
+        path: str | os.PathLike[str],
+        spec: ExportSpec | Mapping[str, Any] | str | os.PathLike[str],
+        *,
+        append: bool = False,
+        executor: str | None = None,
+        master: str | None = None,
+        progress: Progress = None,
+    ) -> ExportReport:
+        """Write the recordings as a LeRobot dataset, or with ``append`` bring one up to date.
+
+        Then those that are new or were replaced are exported, and those that were deleted from the store are taken
+        out; if there are none, nothing is written. Guarantees and errors are those of :func:`write_lerobot`.
+        """
+        given = {"append": append, "executor": executor, "master": master, "progress": progress}
+        return cast("ExportReport", terminal("write_lerobot")(self, path, spec, **given))
 
     def vacuum(self, *, keep: int = 1, older_than_seconds: float = 0.0) -> int:
         """Remove old versions, and files left by crashed runs; return the bytes freed.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
@@ -82,6 +82,7 @@ if TYPE_CHECKING:
     from ..execution import DataFrame, SparkSession
     from ..optimisation import OptimizationProfile
     from ..query import HeldRecording
+    from ..writers import ExportReport, ExportSpec
 
 _CONSUMED = "This stream has already been consumed by a pipeline operation (e.g. filter, drop, split, or merge)."
 
@@ -312,6 +313,25 @@ class LazyChunkStream(Frames):
             with self._ready(executor, master, progress, str(path)) as (plan, options):
                 return write_rrd_shards(located(path), store, shard_bytes, plan, options)
         return write_stores(path, [(store, self)], executor=executor, master=master, progress=progress)
+
+    def write_lerobot(
+        self,
+        path: str | os.PathLike[str],
+        spec: ExportSpec | Mapping[str, Any] | str | os.PathLike[str],
+        *,
+        recording_id: str,
+        append: bool = False,
+        executor: str | None = None,
+        master: str | None = None,
+        progress: Progress = None,
+    ) -> ExportReport:
+        """Run the pipeline into a LeRobot dataset, or with ``append`` add the recording to one.
+
+        ``spec`` is an :class:`ExportSpec`, a mapping for one, or a file. A recording of this id that the dataset has is
+        replaced. Guarantees and errors are those of :func:`write_lerobot`, which takes several recordings.
+        """
+        given = {"append": append, "executor": executor, "master": master, "progress": progress}
+        return cast("ExportReport", terminal("write_recording")(self, path, spec, recording_id, **given))
 
     def write_to(
         self,
@@ -600,6 +620,18 @@ class StoredChunks:
             shard_bytes=shard_bytes,
             progress=progress,
         )
+
+    def write_lerobot(
+        self,
+        path: str | os.PathLike[str],
+        spec: ExportSpec | Mapping[str, Any] | str | os.PathLike[str],
+        *,
+        recording_id: str,
+        append: bool = False,
+        progress: Progress = None,
+    ) -> ExportReport:
+        """Write the recording as a LeRobot dataset, or add it to one; see :meth:`LazyChunkStream.write_lerobot`."""
+        return self.stream().write_lerobot(path, spec, recording_id=recording_id, append=append, progress=progress)
 
     def versions(self) -> list[StoreVersion]:
         """All versions of a kept store, oldest first; none for one in scratch, in memory or in an RRD."""

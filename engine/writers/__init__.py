@@ -7,9 +7,13 @@ from ..lazy_names import lazy_names
 
 _HOMES = {
     ".alignment": "Alignment Outside Rule",
-    ".lerobot": "ExportReport ExportedRecording write_lerobot",
+    ".lerobot": "ExportReport write_lerobot write_recording",
     ".lerobot_draft": "draft_spec",
     ".lerobot_episodes": "EpisodeAccount FeatureAccount",
+    ".lerobot_hub": "check_hub push_lerobot",
+    ".lerobot_sources": (
+        "Exportable ExportedRecording ExportedStore Recordings exported_entries exported_store recordings_of"
+    ),
     ".lerobot_spec": "ExportSpec",
 }
 

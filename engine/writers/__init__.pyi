@@ -3,11 +3,20 @@ from .alignment import Alignment as Alignment
 from .alignment import Outside as Outside
 from .alignment import Rule as Rule
 from .lerobot import ExportReport as ExportReport
-from .lerobot import ExportedRecording as ExportedRecording
 from .lerobot import write_lerobot as write_lerobot
+from .lerobot import write_recording as write_recording
 from .lerobot_draft import draft_spec as draft_spec
 from .lerobot_episodes import EpisodeAccount as EpisodeAccount
 from .lerobot_episodes import FeatureAccount as FeatureAccount
+from .lerobot_hub import check_hub as check_hub
+from .lerobot_hub import push_lerobot as push_lerobot
+from .lerobot_sources import Exportable as Exportable
+from .lerobot_sources import ExportedRecording as ExportedRecording
+from .lerobot_sources import ExportedStore as ExportedStore
+from .lerobot_sources import Recordings as Recordings
+from .lerobot_sources import exported_entries as exported_entries
+from .lerobot_sources import exported_store as exported_store
+from .lerobot_sources import recordings_of as recordings_of
 from .lerobot_spec import ExportSpec as ExportSpec
 
 __all__: list[str]

@@ -44,25 +44,18 @@ from .lerobot_files import (
     write_dataset,
     write_part,
 )
+from .lerobot_sources import ExportedRecording, ExportedStore, Recordings, recordings_of
 from .lerobot_spec import IMAGE, VIDEO, ExportSpec, FeatureSpec
 from .lerobot_stats import Statistics, sampled_frames, shrunk
 from .lerobot_video import EncodedVideo, VideoPart, picture_size, pixels, png_of, write_images
 
 
 @dataclass(frozen=True, slots=True)
-class ExportedRecording:
-    """A recording to export: its name, its chunks, and a digest of its source by which a later run knows it."""
-
-    name: str
-    stream: LazyChunkStream
-    digest: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class ExportReport:
     """The outcome of an export: the accounts of the episodes of this run, and the figures of the whole dataset.
 
-    ``skipped`` recordings were in the dataset already, from the same source by the same specification.
+    ``skipped`` recordings were in the dataset already, from the same source by the same specification. ``removed`` ones
+    were taken out, as the store that they came from has them no longer.
     """
 
     destination: str
@@ -70,16 +63,18 @@ class ExportReport:
     episodes: int
     frames: int
     skipped: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
 
 
 def write_lerobot(
-    recordings: Mapping[str, LazyChunkStream] | Sequence[ExportedRecording],
+    recordings: Recordings,
     destination: str | os.PathLike[str],
-    spec: ExportSpec | Mapping[str, Any],
+    spec: ExportSpec | Mapping[str, Any] | str | os.PathLike[str],
     *,
     executor: str | None = None,
     master: str | None = None,
     append: bool = False,
+    on_error: str = "raise",
     progress: Progress = None,
 ) -> ExportReport:
     """Write recordings as a LeRobot dataset of version 3.0; each recording is a task.
@@ -90,13 +85,17 @@ def write_lerobot(
     Parameters
     ----------
     recordings
-        Streams by the names of the recordings; or with digests of their sources.
+        Streams by the names of the recordings; a store of recordings, a dataset or a view of one; or several.
     destination
         A local folder that is new or empty. With ``append``, one that this function wrote by the same specification:
         recordings whose name and digest it has are left out, and those with its name and another digest, or without
-        one, are replaced.
+        one, are replaced. Recordings of a store have a digest of their layers; those that were deleted from the store
+        are taken out. If there is nothing to do, nothing is written.
     spec
-        The specification, or a mapping for :meth:`ExportSpec.of`.
+        The specification, a mapping for :meth:`ExportSpec.of`, or a file for :meth:`ExportSpec.load`.
+    on_error
+        ``"skip"`` leaves a recording out that is damaged or does not fit the specification, with the error as the
+        reason in its account; a later run tries it again once it was replaced.
 
     Raises
     ------
@@ -107,75 +106,91 @@ def write_lerobot(
     WriteError, NoSpaceError
         The destination cannot be written, or is there already.
     """
-    chosen = spec if isinstance(spec, ExportSpec) else ExportSpec.of(spec)
+    if on_error not in ("raise", "skip"):
+        raise UsageError(f"on_error is raise or skip, and not {on_error!r}")
+    chosen = ExportSpec.given(spec)
     place = located(destination)
     if isinstance(place, ObjectUrl):
         raise UnsupportedError("a LeRobot dataset is written to a local folder", path=str(place), hint="Copy it then.")
-    given = _distinct(recordings)
+    given, stores = recordings_of(recordings)
     before = _Before.of(place, chosen, append=append)
     todo, skipped = before.todo(given)
+    removed = before.gone(stores)
     with progress_shown(progress, str(destination)) as listener, Staging.beside(place) as staging:
         options = RunOptions(executor_name(executor), master, progress=listener)
-        if append and not todo and before.accounts:
+        if append and not todo and not removed and before.origins:
             return _report(place, before.kept, (), skipped)
         tasks = [Task(number, each.name, 0) for number, each in enumerate(todo)]
-        ran = Stage(_ExportBody(chosen, tuple(todo)), tasks, staging, destination=str(place)).run(options)
+        body = _ExportBody(chosen, tuple(todo), skips=on_error == "skip")
+        ran = Stage(body, tasks, staging, destination=str(place)).run(options)
         raise_failure(ran.notes)
         warn_of(ran.notes, set())
         outcomes = [outcome for outcome in ran.outcomes() if not isinstance(outcome, Exception)]
-        written, accounts, shapes, codecs = _written(staging.local, todo, outcomes, chosen)
-        kept = [episode for episode in before.kept if episode.account.recording not in {each.name for each in todo}]
-        others = [a for a in before.accounts if a["recording"] not in {each.name for each in todo}]
+        away = {*removed, *(each.name for each in todo)}
+        kept = [episode for episode in before.kept if episode.account.recording not in away]
+        others = [a for a in before.accounts if a["recording"] not in away]
+        written, accounts, shapes, codecs = _written(
+            staging.local, todo, outcomes, chosen, before.shapes if kept else {}, skips=body.skips
+        )
         everything = [*kept, *written]
         if not everything:
-            reasons = "; ".join(f"{a.recording}: {a.reason}" for a in accounts[:3])
+            reasons = "; ".join(f"{a.recording}: {a.reason}" for a in accounts[:3]) or "no recording is left"
             raise UsageError(f"there is no episode to write: {reasons}", hint="Look at tolerances and the minimum.")
         whole = chosen.with_shapes(before.shapes | shapes)
         facts = [*others, *(account_to_json(a, _digest(a, todo)) for a in accounts)]
+        origins = {name: origin for name, origin in before.origins.items() if name not in away}
+        origins |= {each.name: (each.digest, each.origin) for each in todo}
         with writing(str(place)):
             new = staging.local / "dataset"
             new.mkdir()
-            write_dataset(new, whole, everything, facts, before.codecs | codecs)
+            write_dataset(new, whole, everything, facts, before.codecs | codecs, origins)
             _publish(new, place)
-    return _report(place, everything, tuple(accounts), skipped)
+    return _report(place, everything, tuple(accounts), skipped, removed)
+
+
+def write_recording(
+    stream: LazyChunkStream,
+    destination: str | os.PathLike[str],
+    spec: ExportSpec | Mapping[str, Any] | str | os.PathLike[str],
+    recording_id: str,
+    **options: Any,
+) -> ExportReport:
+    """Write the recording of one stream, as :func:`write_lerobot` does with the same options."""
+    return write_lerobot({recording_id: stream}, destination, spec, **options)
 
 
 def _report(
-    place: Path, episodes: Sequence[WrittenEpisode], accounts: Sequence[EpisodeAccount], skipped: Sequence[str]
+    place: Path,
+    episodes: Sequence[WrittenEpisode],
+    accounts: Sequence[EpisodeAccount],
+    skipped: Sequence[str],
+    removed: Sequence[str] = (),
 ) -> ExportReport:
     frames = sum(episode.length for episode in episodes)
-    return ExportReport(str(place), tuple(accounts), len(episodes), frames, tuple(skipped))
+    return ExportReport(str(place), tuple(accounts), len(episodes), frames, tuple(skipped), tuple(removed))
 
 
 def _digest(account: EpisodeAccount, given: Sequence[ExportedRecording]) -> str | None:
     return next(each.digest for each in given if each.name == account.recording)
 
 
-def _distinct(
-    recordings: Mapping[str, LazyChunkStream] | Sequence[ExportedRecording],
-) -> list[ExportedRecording]:
-    if isinstance(recordings, Mapping):
-        return [ExportedRecording(name, stream) for name, stream in recordings.items()]
-    names = [each.name for each in recordings]
-    again = sorted({name for name in names if names.count(name) > 1})
-    if again:
-        raise UsageError(f"recordings have one name: {', '.join(again[:5])}", hint="Give each a name of its own.")
-    return list(recordings)
-
-
 @dataclass(frozen=True, slots=True)
 class _Before:
-    """The content of the destination: episodes, accounts, and the shapes of features."""
+    """The content of the destination: episodes, accounts, and the shapes of features.
+
+    ``origins`` are the digests and the stores of its recordings, also of those without an episode.
+    """
 
     kept: list[WrittenEpisode]
     accounts: list[dict[str, Any]]
     shapes: dict[str, tuple[int, ...]]
     codecs: dict[str, str]
+    origins: dict[str, tuple[str | None, str | None]]
 
     @classmethod
     def of(cls, place: Path, spec: ExportSpec, *, append: bool) -> _Before:
         if not place.exists() or (place.is_dir() and not any(place.iterdir())):
-            return cls([], [], {}, {})
+            return cls([], [], {}, {}, {})
         if not append:
             raise WriteError("is there already", path=str(place), hint="Give a new folder, or append to it.")
         hint = "Only a dataset that chunkmill wrote by the same specification is appended to; write another one."
@@ -184,7 +199,8 @@ class _Before:
             info = json.loads((place / "meta/info.json").read_text(encoding="utf-8"))
             if facts["spec"] != spec.with_shapes(_shapes(info)).digest:
                 raise WriteError("was written by another specification", path=str(place), hint=hint)
-            return cls(*read_written(place, spec), _shapes(info), _codecs(info))
+            origins = {each["name"]: (each["digest"], each["origin"]) for each in facts["recordings"]}
+            return cls(*read_written(place, spec), _shapes(info), _codecs(info), origins)
         except (OSError, ValueError, KeyError, TypeError) as error:
             if isinstance(error, WriteError):
                 raise
@@ -192,9 +208,13 @@ class _Before:
 
     def todo(self, given: Sequence[ExportedRecording]) -> tuple[list[ExportedRecording], list[str]]:
         """Return the recordings to export, and the names of those that are there already."""
-        written = {(account["recording"], account["digest"]) for account in self.accounts if account["digest"]}
-        skipped = [each.name for each in given if (each.name, each.digest) in written]
-        return [each for each in given if each.name not in skipped], skipped
+        skipped = {each.name for each in given if each.digest and self.origins.get(each.name, ("",))[0] == each.digest}
+        return [each for each in given if each.name not in skipped], sorted(skipped)
+
+    def gone(self, stores: Sequence[ExportedStore]) -> list[str]:
+        """Return the names of recordings that came from one of the stores, which has them no longer."""
+        present = {store.origin: store.present for store in stores}
+        return [name for name, (_, at) in self.origins.items() if at in present and name not in present[at]]
 
 
 def _shapes(info: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
@@ -211,6 +231,7 @@ class _ExportBody(Body):
 
     spec: ExportSpec
     recordings: tuple[ExportedRecording, ...]
+    skips: bool = False
 
     def label(self, index: int) -> str:
         return self.recordings[index].name
@@ -218,7 +239,16 @@ class _ExportBody(Body):
     def run(self, task: TaskRun) -> Generator[pa.RecordBatch, None, dict[str, Any]]:
         yield from ()
         recording = self.recordings[task.index]
-        source = RecordingSamples(recording.name, recording.stream, self.spec)
+        try:
+            return self._written(task, recording)
+        except (ReadError, UsageError) as error:
+            if not self.skips:
+                raise
+            lost = account_to_json(_lost(recording, error), None)
+        return _put(task, [], {"accounts": [lost], "shapes": {}, "videos": [], "codecs": {}})
+
+    def _written(self, task: TaskRun, recording: ExportedRecording) -> dict[str, Any]:
+        source = RecordingSamples(recording.name, recording.opened(), self.spec)
         pictures = {f.name: _pictures(source, f, self.spec.fps) for f in self.spec.features if f.is_picture}
         shapes = {name: picture.shape for name, picture in pictures.items()}
         shapes |= {
@@ -242,10 +272,18 @@ class _ExportBody(Body):
             reencoded = sum(part.reencoded for _, part in parts.values())
             accounts.append(account_to_json(replace(episode.account, reencoded=reencoded), None))
         codecs = {f.name: pictures[f.name].codec for f in spec.features if f.dtype == VIDEO}
-        task.put(f"{task.name}.npz", statistics_bytes(figures))
-        facts = {"accounts": accounts, "shapes": shapes, "videos": videos, "codecs": codecs}
-        task.put(f"{task.name}.json", json.dumps(facts).encode())
-        return {"chunks": 0, "bytes": 0, "name": task.name}
+        return _put(task, figures, {"accounts": accounts, "shapes": shapes, "videos": videos, "codecs": codecs})
+
+
+def _lost(recording: ExportedRecording, error: Exception) -> EpisodeAccount:
+    """Return the account of a recording that is skipped for an error."""
+    return EpisodeAccount(recording.name, 0, 0, "", 0, 0, 0, {}, str(error))
+
+
+def _put(task: TaskRun, figures: Sequence[Mapping[str, Statistics]], facts: Mapping[str, Any]) -> dict[str, Any]:
+    task.put(f"{task.name}.npz", statistics_bytes(figures))
+    task.put(f"{task.name}.json", json.dumps(facts).encode())
+    return {"chunks": 0, "bytes": 0, "name": task.name}
 
 
 def _pictures(source: RecordingSamples, feature: FeatureSpec, fps: int) -> _Pictures | EncodedVideo:
@@ -346,26 +384,38 @@ def _statistics(
 
 
 def _written(
-    folder: Path, given: Sequence[ExportedRecording], outcomes: Sequence[Mapping[str, Any]], spec: ExportSpec
+    folder: Path,
+    given: Sequence[ExportedRecording],
+    outcomes: Sequence[Mapping[str, Any]],
+    spec: ExportSpec,
+    shapes_before: Mapping[str, tuple[int, ...]],
+    *,
+    skips: bool,
 ) -> tuple[list[WrittenEpisode], list[EpisodeAccount], dict[str, tuple[int, ...]], dict[str, str]]:
     """Return what the tasks wrote. Raises ``ReadError`` where recordings differ in the shape of a feature."""
     names = [feature.name for feature in spec.features]
     episodes, accounts = [], []
-    shapes: dict[str, tuple[int, ...]] = {}
+    shapes = dict(shapes_before)
     codecs: dict[str, str] = {}
     for recording, outcome in zip(given, outcomes, strict=True):
         facts = json.loads((folder / f"{outcome['name']}.json").read_bytes())
         count = sum(account["reason"] is None for account in facts["accounts"])
         figures = iter(read_statistics((folder / f"{outcome['name']}.npz").read_bytes(), count, names))
         videos = iter(facts["videos"])
+        other = next((n for n, s in facts["shapes"].items() if tuple(s) != shapes.get(n, tuple(s))), None)
+        if other is not None:
+            shape = facts["shapes"][other]
+            error = ReadError(
+                f"features.{other}: the shape is {shape}, and in a recording before {list(shapes[other])}",
+                path=recording.name,
+                hint="Leave it out, or give a selector that makes them the same.",
+            )
+            if not skips:
+                raise error
+            accounts.append(_lost(recording, error))
+            continue
+        shapes |= {name: tuple(shape) for name, shape in facts["shapes"].items()}
         codecs |= facts["codecs"]
-        for name, shape in facts["shapes"].items():
-            if tuple(shape) != shapes.setdefault(name, tuple(shape)):
-                raise ReadError(
-                    f"features.{name}: the shape is {shape}, and {list(shapes[name])} in a recording before it",
-                    path=recording.name,
-                    hint="Leave it out, or give a selector that makes them the same.",
-                )
         for number, given_account in enumerate(facts["accounts"]):
             account = account_from_json(given_account)
             accounts.append(account)

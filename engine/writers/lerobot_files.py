@@ -283,11 +283,12 @@ def write_dataset(
     episodes: Sequence[WrittenEpisode],
     accounts: Sequence[Any],
     codecs: Mapping[str, str],
+    origins: Mapping[str, tuple[str | None, str | None]],
 ) -> None:
     """Write a dataset of episodes into a new folder, and flush it to disk.
 
-    ``accounts`` are those of all episodes, and of those that were not written; ``codecs`` those of videos. Each video
-    is a file of its own, which is linked, not copied.
+    ``accounts`` are those of all episodes, and of those that were not written; ``codecs`` those of videos; ``origins``
+    the digest and the store of each recording. Each video is a file of its own, which is linked, not copied.
     """
     files = _DataFiles(root, spec, 0)
     tasks = list(dict.fromkeys(episode.task for episode in episodes))
@@ -339,7 +340,9 @@ def write_dataset(
     _write_json(root / "meta/info.json", info)
     ours = [{name: each[name] for name in each if name not in _OWN} for each in figures]
     (root / STATISTICS.format(number=0)).write_bytes(statistics_bytes(ours, compressed=True))
-    _write_json(root / ACCOUNT, {"version": ACCOUNT_VERSION, "spec": spec.digest, "episodes": list(accounts)})
+    recordings = [{"name": name, "digest": digest, "origin": origin} for name, (digest, origin) in origins.items()]
+    facts = {"version": ACCOUNT_VERSION, "spec": spec.digest, "recordings": recordings, "episodes": list(accounts)}
+    _write_json(root / ACCOUNT, facts)
     _flush(root)
 
 

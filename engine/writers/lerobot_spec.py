@@ -164,6 +164,13 @@ class ExportSpec:
         return cls.of(_yaml(text, str(place)))
 
     @classmethod
+    def given(cls, spec: ExportSpec | Mapping[str, Any] | str | os.PathLike[str]) -> ExportSpec:
+        """Return a specification, or make one of a mapping (:meth:`of`) or a file (:meth:`load`)."""
+        if isinstance(spec, ExportSpec):
+            return spec
+        return cls.of(spec) if isinstance(spec, Mapping) else cls.load(spec)
+
+    @classmethod
     def of(cls, given: Mapping[str, Any]) -> ExportSpec:
         """Make a specification of a mapping, as YAML files have it."""
         keys = _Keys(given, "")

@@ -56,6 +56,7 @@ FACES = (
     "chunkmill.engine.tables",
     "chunkmill.engine.video",
     "chunkmill.engine.viewer",
+    "chunkmill.engine.writers",
     "chunkmill.lenses",
     "chunkmill.lenses.archetypes",
     "chunkmill.lenses.foxglove",

@@ -95,6 +95,14 @@ def double(a: int) -> int:
 """
 
 
+SPEC = {
+    "fps": 30,
+    "timeline": "message_log_time",
+    "features": {"action": {"entity": "/nissan/vehicle_steering", "selector": ".data"}},
+}
+"""What `export lerobot` takes of demo.mcap."""
+
+
 FAST = ("--settle", "0s", "-q", "--executor", "inline")
 
 
@@ -116,6 +124,7 @@ def recordings(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "note.txt").write_text("a note")
     (folder / "pipe.py").write_text(PIPELINE)
     (folder / "doubling.py").write_text(DOUBLING)
+    (folder / "spec.yaml").write_text(json.dumps(SPEC))
     add_table(folder)
     return folder
 
@@ -152,7 +161,7 @@ def test_calls(call: str, recordings: Path, tmp_path: Path, monkeypatch: pytest.
 PLACES = {"store", "lake", "new", "landing", "new/lake", "numbers.lance", "view.lance"}
 """Stores, catalogs, landing folders and tables, in which commands work that are given one."""
 
-MAKES = {"--into", "--rrds", "--checkpoint", "--archive", "--secret-file"}
+MAKES = {"--into", "--rrds", "--checkpoint", "--archive", "--secret-file", "--lerobot"}
 """Options that name what a command keeps its own files in."""
 
 

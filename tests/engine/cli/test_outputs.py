@@ -24,6 +24,7 @@ CALLS = {
     "query -o": "query a.rrd --index frame",
     "query --report": "query a.rrd --index frame",
     "sql -o": 'sql lake select*from"__entries"',
+    "export-lerobot -o": "export-lerobot spec.yaml a.rrd",
 }
 KEEPS = b"years of work"
 
@@ -45,6 +46,14 @@ def leaves(group: click.Group = commands, path: tuple[str, ...] = ()) -> list[tu
 WRITERS = {f"{name} {option.opts[0]}": option for name, command in leaves() for option in outputs_of(command)}
 
 
+FILES = [name for name in CALLS if WRITERS[name].writes]
+FOLDERS = [name for name in CALLS if not WRITERS[name].writes]
+
+
+def suffix_of(writer: str) -> str:
+    return next(iter(WRITERS[writer].writes), "")
+
+
 def names_an_output(option: click.Parameter) -> bool:
     """Whether an option says that a command writes a file, by its name or the word in its help."""
     if getattr(option, "is_flag", False):
@@ -61,11 +70,13 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("CHUNKMILL_EXECUTOR", "inline")
     import pyarrow as pa
 
-    chunk = Chunk.build("/speed", {"frame": pa.array([1, 2])}, [(ComponentDescriptor("value"), pa.array([[1], [2]]))])
+    lines = {"frame": pa.array([1, 2]), "time": pa.array([0, 10**9]).cast(pa.timestamp("ns"))}
+    chunk = Chunk.build("/speed", lines, [(ComponentDescriptor("value"), pa.array([[1], [2]]))])
     LazyChunkStream.from_iter([chunk]).write_rrd(tmp_path / "a.rrd", application_id="t", recording_id="a")
     LazyChunkStream.from_iter([chunk]).collect(into=tmp_path / "store", recording_id="a", application_id="t")
     CatalogClient(tmp_path / "lake").create_dataset("drives")
     (tmp_path / "pipe.py").write_text("def pipeline(stream):\n    return stream\n")
+    (tmp_path / "spec.yaml").write_text('{"fps": 10, "features": {"action": {"entity": "/speed"}}}')
     return tmp_path
 
 
@@ -77,7 +88,7 @@ def test_every_output_of_every_command_is_in_the_table() -> None:
         assert isinstance(command, WritingCommand) or not outputs_of(command), name
 
 
-@pytest.mark.parametrize("writer", CALLS)
+@pytest.mark.parametrize("writer", FILES)
 @pytest.mark.parametrize("there", ["a file", "an empty file", "a link", "a link to nothing"])
 def test_a_file_is_replaced_only_with_overwrite(writer: str, there: str, folder: Path) -> None:
     option = WRITERS[writer]
@@ -98,7 +109,7 @@ def test_a_file_is_replaced_only_with_overwrite(writer: str, there: str, folder:
     assert out.read_bytes() not in (KEEPS, b"")
 
 
-@pytest.mark.parametrize("writer", CALLS)
+@pytest.mark.parametrize("writer", FILES)
 def test_an_rrd_is_replaced(writer: str, folder: Path) -> None:
     option = WRITERS[writer]
     out = folder / f"old{option.writes[0]}"
@@ -106,7 +117,7 @@ def test_an_rrd_is_replaced(writer: str, folder: Path) -> None:
     assert run(CALLS[writer], option.opts[0], out).exit_code == 0
 
 
-@pytest.mark.parametrize("writer", CALLS)
+@pytest.mark.parametrize("writer", FILES)
 @pytest.mark.parametrize("suffix", [".docx", ".csv", ".mcap"])
 def test_a_suffix_without_a_writer_is_refused_with_those_that_there_are(writer: str, suffix: str, folder: Path) -> None:
     option = WRITERS[writer]
@@ -123,17 +134,17 @@ def test_a_suffix_without_a_writer_is_refused_with_those_that_there_are(writer: 
 @pytest.mark.parametrize("writer", CALLS)
 def test_missing_folders_are_made_and_taken_back_after_an_error(writer: str, folder: Path) -> None:
     option = WRITERS[writer]
-    out = folder / "new" / "er" / f"out{option.writes[0]}"
+    out = folder / "new" / "er" / f"out{suffix_of(writer)}"
     assert run(CALLS[writer], option.opts[0], out).exit_code == 0
     assert out.exists()
     before = sorted(folder.rglob("*"))
-    gone = CALLS[writer].replace("a.rrd", "none.rrd").replace("pipe.py", "none.py").replace("store", "none")
-    done = run(gone.replace("__entries", "nope"), option.opts[0], folder / "not" / f"out{option.writes[0]}")
+    gone = CALLS[writer].replace("a.rrd", "none.rrd").replace("pipe.py", "none.py").replace("__entries", "nope")
+    done = run(gone.replace("export store", "export none"), option.opts[0], folder / "not" / f"out{suffix_of(writer)}")
     assert done.exit_code in (1, 2), done.output
     assert sorted(folder.rglob("*")) == before
 
 
-@pytest.mark.parametrize("writer", CALLS)
+@pytest.mark.parametrize("writer", FILES)
 def test_pipes_and_devices_are_never_replaced(writer: str, folder: Path) -> None:
     option = WRITERS[writer]
     pipe = folder / f"pipe{option.writes[0]}"
@@ -142,6 +153,25 @@ def test_pipes_and_devices_are_never_replaced(writer: str, folder: Path) -> None
         done = run(CALLS[writer], option.opts[0], pipe, *overwrite)
         assert (done.exit_code, "a device or a pipe" in done.stderr) == (2, True), done.output
     assert pipe.is_fifo()
+
+
+@pytest.mark.parametrize("writer", FOLDERS)
+def test_a_folder_takes_the_place_of_nothing(writer: str, folder: Path) -> None:
+    (folder / "thesis").write_bytes(KEEPS)
+    (folder / "link").symlink_to(folder / "nothing")
+    os.mkfifo(folder / "pipe")
+    before = sorted(folder.rglob("*"))
+    for name, said in (
+        ("thesis", "is no folder"),
+        ("link", "is no folder"),
+        ("pipe", "is no folder"),
+        ("store", "is there already"),
+        ("s3://bucket/set", "local folder only"),
+    ):
+        done = run(CALLS[writer], WRITERS[writer].opts[0], name)
+        assert (done.exit_code in (1, 2), said in " ".join(done.stderr.split())) == (True, True), done.output
+    assert (folder / "thesis").read_bytes() == KEEPS
+    assert sorted(folder.rglob("*")) == before
 
 
 @pytest.mark.parametrize("writer", [name for name, option in WRITERS.items() if not option.piped])

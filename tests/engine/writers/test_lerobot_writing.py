@@ -15,7 +15,7 @@ import pytest
 from chunkmill import Chunk, LazyChunkStream, LeRobotReader, McapReader, ReadError, UsageError
 from chunkmill.engine.chunk import ComponentDescriptor
 from chunkmill.engine.errors import WriteError
-from chunkmill.engine.writers.lerobot import ExportedRecording, write_lerobot
+from chunkmill.engine.writers import ExportedRecording, write_lerobot
 from chunkmill.engine.writers.lerobot_spec import ExportSpec
 
 SECOND = 1_000_000_000

@@ -1,0 +1,124 @@
+"""A LeRobot dataset on the Hugging Face Hub, by its own library."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from ..errors import MissingExtraError, ReadError, UsageError, WriteError, extra_command
+from ..locations import local_path
+
+_KIND: Final = "dataset"
+_FOLDERS: Final = ("data", "meta", "videos")
+_CARD: Final = """---
+task_categories:
+- robotics
+tags:
+- LeRobot
+configs:
+- config_name: default
+  data_files: data/*/*.parquet
+---
+
+A LeRobot dataset of version {version}: {episodes:,} episodes, {frames:,} frames at {fps} frames a second.
+"""
+
+
+def push_lerobot(folder: str | os.PathLike[str], hub_id: str, *, private: bool | None = None) -> str:
+    """Upload a LeRobot dataset to the Hugging Face Hub; return its address.
+
+    One commit has all changes, also files that the folder has no more; files beside ``data``, ``meta`` and ``videos``
+    stay as they are. Then the tag of the dataset's version, by which LeRobot finds it, is moved to that commit. Who may
+    write, the library knows by its login or ``HF_TOKEN``. A run that was cut is repeated.
+
+    Parameters
+    ----------
+    folder
+        The dataset.
+    hub_id
+        Its name there, ``owner/name``; it is made when there is none.
+    private
+        Whether a new one is private; by default as the owner has chosen.
+
+    Raises
+    ------
+    MissingExtraError
+        ``huggingface_hub`` is not installed.
+    UsageError
+        The name cannot be.
+    ReadError
+        The folder is not a LeRobot dataset.
+    WriteError
+        The Hub refuses it, or cannot be reached.
+    """
+    check_hub(hub_id)
+    import huggingface_hub
+    from huggingface_hub.errors import RevisionNotFoundError
+
+    root = local_path(folder)
+    info = _info(root)
+    repository: dict[str, Any] = {"repo_id": hub_id, "repo_type": _KIND}
+    with _on_hub(hub_id):
+        hub = huggingface_hub.HfApi(library_name="chunkmill")
+        address = str(hub.create_repo(**repository, private=private, exist_ok=True))
+        if not hub.file_exists(filename="README.md", **repository):
+            card = _CARD.format(
+                version=info["codebase_version"],
+                episodes=info["total_episodes"],
+                frames=info["total_frames"],
+                fps=info["fps"],
+            )
+            hub.upload_file(path_or_fileobj=card.encode(), path_in_repo="README.md", **repository)
+        patterns = [f"{name}/*" for name in _FOLDERS]
+        hub.upload_folder(
+            folder_path=str(root),
+            commit_message=f"{info['total_episodes']:,} episodes, {info['total_frames']:,} frames",
+            allow_patterns=patterns,
+            delete_patterns=patterns,
+            **repository,
+        )
+        with contextlib.suppress(RevisionNotFoundError):
+            hub.delete_tag(tag=info["codebase_version"], **repository)
+        hub.create_tag(tag=info["codebase_version"], **repository)
+    return address
+
+
+def check_hub(hub_id: str) -> None:
+    """Raise ``MissingExtraError`` without the library, ``UsageError`` for a name that cannot be one of the Hub."""
+    try:
+        from huggingface_hub.utils import validate_repo_id
+    except ImportError as error:
+        hint = extra_command("hub")
+        raise MissingExtraError("the Hugging Face Hub needs huggingface_hub", hint=hint) from error
+    try:
+        validate_repo_id(hub_id)
+        if hub_id.count("/") != 1:
+            raise ValueError("it has no owner")
+    except ValueError as error:
+        raise UsageError(f"{hub_id!r} is no name on the Hub: {error}", hint="Give owner/name.") from None
+
+
+def _info(root: Path) -> dict[str, Any]:
+    try:
+        info: dict[str, Any] = json.loads((root / "meta/info.json").read_text(encoding="utf-8"))
+        info["codebase_version"] = str(info["codebase_version"])
+        for key in ("total_episodes", "total_frames", "fps"):
+            info[key] = int(info[key])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ReadError(f"is not a LeRobot dataset: {error!r}", path=str(root), hint="Write one first.") from error
+    return info
+
+
+@contextmanager
+def _on_hub(hub_id: str) -> Iterator[None]:
+    """Let what the library raises be a ``WriteError``."""
+    try:
+        yield
+    except Exception as error:
+        hint = "The dataset is here; log in with `hf auth login`, or set HF_TOKEN, and push it again."
+        raise WriteError(f"was not pushed: {error}", path=hub_id, hint=hint) from error

@@ -1,0 +1,128 @@
+"""Recordings to export: streams by name, and those of stores and datasets, which are opened where they are read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol, TypeAlias, runtime_checkable
+
+from ..errors import UsageError
+from ..recordings import RecordingEntry, RecordingsFolder, layers_digest
+from ..rrd import digest_of
+from ..store import LazyStore, RecordingStore
+from ..stream import ContentFilter, LazyChunkStream
+
+
+@dataclass(frozen=True, slots=True)
+class ExportedRecording:
+    """A recording to export: its name, its chunks, and a digest of its source by which a later run knows it.
+
+    ``stream`` may be a function that a task calls. ``origin`` names the store that the recording is in.
+    """
+
+    name: str
+    stream: LazyChunkStream | Callable[[], LazyChunkStream]
+    digest: str | None = None
+    origin: str | None = None
+
+    def opened(self) -> LazyChunkStream:
+        """Return the stream."""
+        return self.stream if isinstance(self.stream, LazyChunkStream) else self.stream()
+
+
+@dataclass(frozen=True, slots=True)
+class ExportedStore:
+    """Recordings of a store: ``present`` are the ids of all that it has.
+
+    ``origin`` is a digest of its place, as datasets are published and their authors' paths are not.
+    """
+
+    origin: str
+    recordings: tuple[ExportedRecording, ...]
+    present: frozenset[str]
+
+    def exported(self) -> ExportedStore:
+        """Return it."""
+        return self
+
+
+@runtime_checkable
+class Exportable(Protocol):
+    """Something with recordings to export, as a view of a dataset is."""
+
+    def exported(self) -> ExportedStore:
+        """Return its recordings."""
+        ...
+
+
+Recordings: TypeAlias = (
+    "Mapping[str, LazyChunkStream] | RecordingStore | Exportable | "
+    "Sequence[ExportedRecording | RecordingStore | Exportable]"
+)
+
+
+def exported_entries(
+    folder: RecordingsFolder,
+    entries: Iterable[RecordingEntry],
+    names: Iterable[str] | None = None,
+    contents: Sequence[str] | None = None,
+) -> ExportedStore:
+    """Return recordings of a store: those of some ids, or all; and the entities of expressions, or all."""
+    layers: dict[str, list[RecordingEntry]] = {}
+    for entry in entries:
+        if entry.kind != "blueprint":
+            layers.setdefault(entry.recording_id, []).append(entry)
+    place = folder.path
+    origin = digest_of(str(place.resolve() if isinstance(place, Path) else place).encode()).hex()
+    expressions = None if contents is None else tuple(contents)
+    recordings = []
+    for name in layers if names is None else names:
+        if name in layers:
+            digest = layers_digest(layers[name])
+            if expressions is not None:
+                digest = digest_of("\n".join([digest, *expressions]).encode()).hex()
+            stream = partial(_stream, folder, tuple(layers[name]), expressions)
+            recordings.append(ExportedRecording(name, stream, digest, origin))
+    return ExportedStore(origin, tuple(recordings), frozenset(layers))
+
+
+def _stream(
+    folder: RecordingsFolder, layers: Sequence[RecordingEntry], contents: Sequence[str] | None
+) -> LazyChunkStream:
+    chunks = [chunk for layer in layers for chunk in folder.chunks(layer)]
+    stream = LazyStore(chunks, name=f"{folder.path}#{layers[0].recording_id}").stream()
+    return stream if contents is None else stream.filter(content=ContentFilter(contents))
+
+
+def exported_store(store: RecordingStore, contents: Sequence[str] | None = None) -> ExportedStore:
+    """Return the recordings of a store, at the version that is open."""
+    return exported_entries(RecordingsFolder(store.path), store.recordings(), contents=contents)
+
+
+def recordings_of(given: Any) -> tuple[list[ExportedRecording], list[ExportedStore]]:
+    """Return all recordings to export, and the stores among what was given.
+
+    Raises ``UsageError`` where two have one name, or something else was given.
+    """
+    recordings: list[ExportedRecording] = []
+    stores: list[ExportedStore] = []
+    if isinstance(given, Mapping):
+        given = [ExportedRecording(name, stream) for name, stream in given.items()]
+    for each in given if isinstance(given, list | tuple) else [given]:
+        if isinstance(each, ExportedRecording):
+            recordings.append(each)
+        elif isinstance(each, RecordingStore | Exportable):
+            stores.append(exported_store(each) if isinstance(each, RecordingStore) else each.exported())
+            recordings += stores[-1].recordings
+        else:
+            raise UsageError(
+                f"a {type(each).__name__} has no names of recordings",
+                hint="Give streams by name, a store of recordings, a dataset, or a view of one.",
+            )
+    names = [each.name for each in recordings]
+    again = sorted({name for name in names if names.count(name) > 1}) if len(set(names)) < len(names) else []
+    if again:
+        raise UsageError(f"recordings have one name: {', '.join(again[:5])}", hint="Give each a name of its own.")
+    return recordings, stores
