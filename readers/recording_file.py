@@ -251,6 +251,19 @@ class RecordingFile(FrameReader):
 
         return BufferedReader(RemoteFile(self.path))
 
+    def places(self) -> Iterator[Location]:
+        """Yield all that reading it may open, before links are followed: the file, or a folder with all below it.
+
+        A server refuses an input of which one lies outside of its allowed folders.
+        """
+        yield self.path
+        seen: set[str] = set()
+        for here, folders, names in os.walk(self.path, followlinks=True) if isinstance(self.path, Path) else ():
+            yield from (Path(here, name) for name in (*folders, *names))
+            real = {os.path.realpath(f"{here}/{name}"): name for name in folders}  # links may lead in a circle
+            folders[:] = [real[place] for place in real.keys() - seen]
+            seen |= real.keys()
+
     def given(self) -> dict[str, Any]:
         """The options that differ from their defaults, by their names."""
         values = ((o.name, getattr(self, o.name), o.default) for o in self.options())

@@ -16,6 +16,9 @@ from ...engine.storage import ObjectUrl
 ZSTD: Final = (".zstd", ".zst")
 """What ends the name of a storage file that is compressed as a whole."""
 
+BESIDE: Final = ("-wal", "-journal")
+"""What the name of a database ends with beside it where changes wait to be applied to it."""
+
 METADATA: Final = "metadata.yaml"
 KEY: Final = "rosbag2_bagfile_information"
 EXTRA: Final = "rosbag2"

@@ -251,6 +251,10 @@ def test_forged_files_are_refused_quickly(tmp_path: Path, forge: Callable[[Path]
             Rosbag2Reader(path).info()
 
 
+def test_there_are_twenty() -> None:
+    assert len(FORGED) >= 20
+
+
 def test_a_journal_that_names_another_file_removes_nothing(tmp_path: Path) -> None:
     """SQLite, opening a database with such a journal, removes the file that the journal names."""
     victim = tmp_path / "victim"
