@@ -180,6 +180,9 @@ class RecordingFile(FrameReader):
     marker_suffices: ClassVar[bool] = True
     """Whether a folder that contains the marker of its format is one input, whatever else is in it."""
 
+    lands_whole: ClassVar[bool] = False
+    """Whether an ingestion takes a folder of the format in its landing folder as one input."""
+
     @classmethod
     def is_one_input(cls, folder: Location, marker: str) -> bool:
         """Return True for a folder, or a prefix of an object store, that contains a file of the marker's pattern."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from ...engine.errors import ReadError
 from ..mcap.recording import McapRecording, report_of
@@ -33,6 +33,7 @@ class Rosbag2Recording(McapRecording):
     )
 
     marker_suffices = False
+    lands_whole: ClassVar[bool] = True
 
     @classmethod
     def is_one_input(cls, folder: Location, marker: str) -> bool:  # noqa: ARG003 (a recording may have lost it)
