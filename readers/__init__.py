@@ -9,7 +9,7 @@ _HOMES = {
     ".bag": "BagInfo BagReader",
     ".formats": (
         "FORMATS Format STORE all_options all_suffixes checked_options dataset_format detect_format format_of_name "
-        "inspect is_rrd register rrd_suffix stem_of unregister"
+        "inspect is_rrd lands_whole register rrd_suffix stem_of unregister"
     ),
     ".inspection": "EntitySummary FileReport StoreReport TimelineReport",
     ".lerobot": "LeRobotDataset LeRobotReader",

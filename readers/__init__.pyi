@@ -12,6 +12,7 @@ from .formats import detect_format as detect_format
 from .formats import format_of_name as format_of_name
 from .formats import inspect as inspect
 from .formats import is_rrd as is_rrd
+from .formats import lands_whole as lands_whole
 from .formats import register as register
 from .formats import rrd_suffix as rrd_suffix
 from .formats import stem_of as stem_of

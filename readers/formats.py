@@ -259,6 +259,11 @@ def dataset_format(folder: Location) -> Format | None:
     return next((row for row in FORMATS.values() if row.is_dataset(folder)), None)
 
 
+def lands_whole(folder: Path) -> bool:
+    """Return whether an ingestion takes a folder as one input."""
+    return any(row.file.lands_whole and row.is_dataset(folder) for row in FORMATS.values())
+
+
 def detect_format(path: Location) -> Format:
     """Return the format of ``path`` by its suffix, else by its first bytes.
 

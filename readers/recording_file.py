@@ -180,6 +180,9 @@ class RecordingFile(FrameReader):
     marker_suffices: ClassVar[bool] = True
     """Whether a folder that contains the marker of its format is one input, whatever else is in it."""
 
+    lands_whole: ClassVar[bool] = False
+    """Whether an ingestion takes a folder of the format in its landing folder as one input."""
+
     @classmethod
     def is_one_input(cls, folder: Location, marker: str) -> bool:
         """Return True for a folder, or a prefix of an object store, that contains a file of the marker's pattern."""
@@ -250,6 +253,19 @@ class RecordingFile(FrameReader):
         from ..engine.storage import RemoteFile
 
         return BufferedReader(RemoteFile(self.path))
+
+    def places(self) -> Iterator[Location]:
+        """Yield all that reading it may open, before links are followed: the file, or a folder with all below it.
+
+        A server refuses an input of which one lies outside of its allowed folders.
+        """
+        yield self.path
+        seen: set[str] = set()
+        for here, folders, names in os.walk(self.path, followlinks=True) if isinstance(self.path, Path) else ():
+            yield from (Path(here, name) for name in (*folders, *names))
+            real = {os.path.realpath(f"{here}/{name}"): name for name in folders}  # links may lead in a circle
+            folders[:] = [real[place] for place in real.keys() - seen]
+            seen |= real.keys()
 
     def given(self) -> dict[str, Any]:
         """The options that differ from their defaults, by their names."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import warnings
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import PurePosixPath
@@ -97,6 +97,24 @@ class StoreRecording(RecordingFile):
         live = self._live()
         layers = live.store.layers(self._chosen(live)[0].recording_id)
         return sum(e.bytes for e in layers), int(max(e.added for e in layers) * 1e9)
+
+    def places(self) -> Iterator[Location]:
+        """Yield the folder with all below it, and the files that manifests name: a store may refer to others' files.
+
+        Raises ``ReadError``.
+        """
+        from ..engine.locations import located
+        from ..engine.recordings import RecordingsFolder
+
+        yield from super().places()
+        live = self._live()
+        folder = RecordingsFolder(self.path)
+        for entry in (
+            *(layer for e in live.recordings for layer in live.store.layers(e.recording_id)),
+            *live.blueprints,
+        ):
+            if entry.manifest:
+                yield from map(located, folder.references(entry).table.part_codes[1])
 
     def report(self) -> FileReport:
         """Recordings and blueprints by their manifests; of the version, when and by what it was made."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import os
 import stat
 import time
@@ -28,6 +29,7 @@ from ..errors import (
     ReadError,
     ReadWarning,
     SourceMissingError,
+    UnsupportedError,
     UsageError,
     WriteError,
 )
@@ -137,6 +139,19 @@ def requests_of(
     ]
     _each(_check_there, requests)
     return _each_once(requests)
+
+
+def places_opened(uri: str) -> Iterator[Location]:
+    """Yield all places that a registration of ``uri`` may open, before links are followed.
+
+    Raises ``ReadError`` where an input that names its files cannot be read.
+    """
+    place = located(_place(uri))
+    yield place
+    if is_rrd(place.name) and not (isinstance(place, Path) and place.is_dir()):
+        return
+    with contextlib.suppress(SourceMissingError, UnsupportedError, OSError):  # reported as the outcome of the file
+        yield from detect_format(place).open(place).places()
 
 
 def requests_below(prefix: str | os.PathLike[str], layer: str | None) -> list[FileRequest]:

@@ -7,9 +7,11 @@ of a dataset.
 from __future__ import annotations
 
 import contextlib
+import errno
 import filecmp
 import os
 import shutil
+import stat
 from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -53,7 +55,10 @@ from ..storage import ObjectInfo, ObjectUrl, await_copy, bucket_of, copy_object,
 
 
 class LandedFile(NamedTuple):
-    """A file of a landing folder: its absolute path or URL, size in bytes, and time of modification in ns (Unix)."""
+    """A file of a landing folder: its absolute path or URL, size in bytes, and time of modification in ns (Unix).
+
+    Of a folder that is one input they are the bytes of the files in it, and the newest time of these and its own.
+    """
 
     path: str
     size: int
@@ -119,15 +124,39 @@ def file_at(path: str) -> LandedFile | None:
         if isinstance(location, ObjectUrl):
             info = bucket_of(location).head(location.key)
             return LandedFile(path, info.size, info.modified_ns)
-        stat = location.stat()
+        status = location.stat()
+        if not stat.S_ISDIR(status.st_mode):
+            return LandedFile(path, status.st_size, status.st_mtime_ns)
+        parts = [part.stat() for part in _parts(location)]  # of one that is being copied the hidden ones, too
     except (FileNotFoundError, NotADirectoryError, SourceMissingError):
         return None
-    return LandedFile(path, stat.st_size, stat.st_mtime_ns)
+    return LandedFile(path, sum(p.st_size for p in parts), max(p.st_mtime_ns for p in (status, *parts)))
+
+
+def _parts(folder: Path) -> list[Path]:
+    """The files of a folder that is one input, by their names."""
+    return sorted(path for path in folder.iterdir() if path.is_file())
 
 
 def digest_of_file(file: LandedFile) -> str:
-    """XXH3-128 of a file's content, hexadecimal. Raises ``ReadError``; a transient one where the file has changed."""
+    """XXH3-128 of a file's content, hexadecimal; of a folder's, of the names and contents of the files in it.
+
+    Raises ``ReadError``; a transient one where the file has changed.
+    """
     digest = xxhash.xxh3_128()
+    location = located(file.path)
+    if isinstance(location, Path) and location.is_dir():
+        for path in _parts(location):
+            part = LandedFile(str(path), path.stat().st_size, 0)
+            if not path.name.startswith("."):
+                digest.update(f"{len(os.fsencode(path.name))} {part.size} ".encode() + os.fsencode(path.name))
+                _add_content(digest, part)
+    else:
+        _add_content(digest, file)
+    return digest.hexdigest()
+
+
+def _add_content(digest: xxhash.xxh3_128, file: LandedFile) -> None:
     with open_positional(file.path) as source:
         if source.size != file.size:
             raise ReadError(
@@ -137,7 +166,6 @@ def digest_of_file(file: LandedFile) -> str:
             )
         for offset in range(0, file.size, _WINDOW):
             digest.update(source.read(offset, min(_WINDOW, file.size - offset), what="the file"))
-    return digest.hexdigest()
 
 
 def digest_files(files: Sequence[LandedFile], options: RunOptions) -> list[str | Exception]:
@@ -514,7 +542,7 @@ class LocalSources:
         """Remove a file; whether that was done. Raises ``OSError``."""
         if file_at(file.path) != file:
             return False
-        Path(file.path).unlink(missing_ok=True)
+        _remove(Path(file.path))
         return True
 
     def archive(self, file: LandedFile) -> bool:
@@ -528,7 +556,7 @@ class LocalSources:
         while True:
             name, place = find_name(path.name, lambda name: _look_in_folder(path, folder / name))
             if place is Occupancy.OURS:
-                path.unlink()
+                _remove(path)
                 return True
             with contextlib.suppress(FileExistsError):  # somebody took the name in this moment
                 _move_without_replacing(path, folder / name)
@@ -549,12 +577,18 @@ def _is_the_same(path: Path, target: Path) -> bool:
         return False
     if source_stat.st_dev == target_stat.st_dev:
         return source_stat.st_ino == target_stat.st_ino
+    if stat.S_ISDIR(source_stat.st_mode):
+        whole = [file_at(str(folder)) for folder in (path, target) if folder.is_dir()]
+        return len(whole) == 2 and len({digest_of_file(folder) for folder in whole if folder is not None}) == 1
     alike = (source_stat.st_size, source_stat.st_mtime_ns) == (target_stat.st_size, target_stat.st_mtime_ns)
     return alike and filecmp.cmp(path, target, shallow=False)
 
 
 def _move_without_replacing(path: Path, target: Path) -> None:
     """Move a file; raises ``FileExistsError`` where there is one. Across file systems it is copied first."""
+    if path.is_dir():
+        _move_folder(path, target)
+        return
     try:
         os.link(path, target)
     except OSError as error:
@@ -570,6 +604,45 @@ def _move_without_replacing(path: Path, target: Path) -> None:
     sync_folder(target.parent)
     reach("source.archive")
     path.unlink()
+
+
+def _move_folder(path: Path, target: Path) -> None:
+    """Move a folder that is one input, as a file is moved."""
+    if os.path.lexists(target):
+        raise FileExistsError(target)
+    try:
+        path.rename(target)
+        sync_folder(target.parent)
+    except OSError as error:
+        if error.errno in (errno.ENOTEMPTY, errno.EEXIST):
+            raise FileExistsError(target) from None
+        if error.errno != errno.EXDEV:
+            raise
+    else:
+        reach("source.archive")
+        return
+    draft = target.with_name(f".{target.name}.draft")
+    shutil.rmtree(draft, ignore_errors=True)
+    draft.mkdir()
+    for part in _parts(path):
+        shutil.copy2(part, draft / part.name)
+        with (draft / part.name).open("rb") as copy:
+            os.fsync(copy.fileno())
+    draft.rename(target)
+    sync_folder(target.parent)
+    reach("source.archive")
+    _remove(path)
+
+
+def _remove(path: Path) -> None:
+    """Remove a file, or a folder that is one input with the files in it; not what else is in it. A gone one is fine."""
+    if not path.is_dir():
+        path.unlink(missing_ok=True)
+        return
+    for part in _parts(path):
+        part.unlink(missing_ok=True)
+    with contextlib.suppress(OSError):
+        path.rmdir()
 
 
 class ObjectSources:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any, Final
 
-from ...readers import all_suffixes, checked_options
+from ...readers import all_suffixes, checked_options, lands_whole
 from ..errors import UsageError
 from ..execution import Lease, RunOptions, executor_name
 from ..inputs import SourceOptions
@@ -181,7 +181,8 @@ class Ingest:
 
         Raises ``SourceMissingError`` and ``UsageError`` as :meth:`start` does. Returns what lists the landing folder.
         """
-        lister = Lister(str(self._places.source), settle_seconds=self._settle, suffixes=all_suffixes())
+        source = str(self._places.source)
+        lister = Lister(source, settle_seconds=self._settle, suffixes=all_suffixes(), is_one=lands_whole)
         Checkpoint(self._places.checkpoint).check(self._places.source)
         return lister
 

@@ -31,7 +31,7 @@ from ..errors import ReadError, ReadWarning, SourceMissingError
 from ..limits import is_text
 from ..locations import located
 from ..storage import ObjectUrl, bucket_of
-from .files import LandedFile
+from .files import LandedFile, file_at
 from .landing_log import LandingLog
 
 UNFINISHED: Final = (".tmp", ".part", ".partial", ".crdownload", ".open", "~")
@@ -64,12 +64,17 @@ class Listing(ABC):
         self._reported: set[tuple[str, str]] = set()
 
     @staticmethod
-    def of(folder: str | os.PathLike[str], suffixes: Sequence[str]) -> Listing:
-        """The listing of what a path or URL names."""
+    def of(
+        folder: str | os.PathLike[str], suffixes: Sequence[str], is_one: Callable[[Path], bool] = lambda _: False
+    ) -> Listing:
+        """The listing of what a path or URL names.
+
+        Local folders below it for which ``is_one`` holds are listed as files are, without what is in them.
+        """
         location = located(folder)
-        return (
-            ObjectListing(location, suffixes) if isinstance(location, ObjectUrl) else LocalListing(location, suffixes)
-        )
+        if isinstance(location, ObjectUrl):
+            return ObjectListing(location, suffixes)
+        return LocalListing(location, suffixes, is_one)
 
     @abstractmethod
     def check(self) -> None:
@@ -92,9 +97,10 @@ class Listing(ABC):
 class LocalListing(Listing):
     """A folder of a file system. Links to files are followed, links to folders are not."""
 
-    def __init__(self, folder: Path, suffixes: Sequence[str]) -> None:
+    def __init__(self, folder: Path, suffixes: Sequence[str], is_one: Callable[[Path], bool]) -> None:
         super().__init__(suffixes)
         self._folder = str(folder)
+        self._is_one = is_one
 
     def check(self) -> None:
         """Raise ``SourceMissingError`` where there is no such folder, or it cannot be listed."""
@@ -143,7 +149,7 @@ class LocalListing(Listing):
                     continue
                 try:
                     if entry.is_dir(follow_symlinks=False):
-                        folders.append(entry.path)
+                        self._add_folder(entry.path, files, folders)
                     elif self._is_recording(entry.name):
                         self._add(entry, folder, files)
                     elif entry.is_symlink() and entry.is_dir():
@@ -151,6 +157,17 @@ class LocalListing(Listing):
                 except OSError as error:
                     complete &= self._explained(entry, folder, error)
         return complete
+
+    def _add_folder(self, path: str, files: list[LandedFile], folders: list[str]) -> None:
+        """Add a folder that is one input as a file, and else to the folders to look into."""
+        try:
+            whole = file_at(path) if is_text(path) and self._is_one(Path(path)) else None
+        except (OSError, ReadError):  # reported where its files are listed
+            whole = None
+        if whole is not None:
+            files.append(whole)
+        else:
+            folders.append(path)
 
     def _add(self, entry: os.DirEntry[str], folder: str, files: list[LandedFile]) -> None:
         path = entry.path
@@ -255,6 +272,8 @@ class Lister:
         How long a file must not have changed to be ready.
     suffixes
         What names of recordings end with (``.mcap``), in any case.
+    is_one
+        Whether a local folder is one recording, which is then listed as a file is: it settles as a whole.
     clock
         Tells the time.
 
@@ -266,9 +285,15 @@ class Lister:
     """
 
     def __init__(
-        self, folder: str, *, settle_seconds: float, suffixes: Sequence[str], clock: Clocks = _OF_THE_SYSTEM
+        self,
+        folder: str,
+        *,
+        settle_seconds: float,
+        suffixes: Sequence[str],
+        is_one: Callable[[Path], bool] = lambda _: False,
+        clock: Clocks = _OF_THE_SYSTEM,
     ) -> None:
-        self._listing = Listing.of(folder, suffixes)
+        self._listing = Listing.of(folder, suffixes, is_one)
         self._settle = settle_seconds
         self._clock = clock
         self._known: dict[str, LandedFile] = {}

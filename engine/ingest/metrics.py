@@ -27,7 +27,7 @@ from typing import Any, Final, Protocol, Self, TextIO, TypeVar
 from prometheus_client import CollectorRegistry, Gauge, Histogram, Info, ProcessCollector, start_http_server
 from prometheus_client import Counter as PrometheusCounter
 
-from ...readers import all_suffixes
+from ...readers import all_suffixes, lands_whole
 from ..errors import ChunkmillError, ReadError, ReadWarning, SourceMissingError, UsageError
 from ..execution import Holder, lease_holder
 from ..limits import as_text
@@ -475,7 +475,7 @@ class StatusReader:
 
     def _lag(self, identity: IngestIdentity, done: int, now: float) -> Lag:
         if self._listing is None:
-            self._listing = Listing.of(identity.source, all_suffixes())
+            self._listing = Listing.of(identity.source, all_suffixes(), lands_whole)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ReadWarning)  # the ingestion reports them
             listed = self._listing.sightings()

@@ -41,7 +41,10 @@ MAX_TOPICS: Final = 65_535
 
 _HEAD_SIZE: Final = 100
 _JOURNAL_MAGIC: Final = bytes.fromhex("d9d505f920a163d7")
-_HINT: Final = "The file is damaged, or was not written by rosbag2; copy it again if there is a good one."
+_HINT: Final = (
+    "The file is damaged, or was not written by rosbag2; copy it again if there is a good one. Nothing is recovered of "
+    "a database here; SQLite's shell may print what is left of it (`sqlite3 x.db3 .recover`, or `.dump`)."
+)
 _FREE_STEPS: Final = 10_000_000
 _STEPS_PER_BYTE: Final = 8
 """Steps of SQLite's virtual machine that a query may take: a row has some twenty bytes, and takes some twenty."""
@@ -494,7 +497,7 @@ def _checked_size(place: str, path: str) -> int:
             f"the file is cut: it has {size:,} bytes of {says:,}",
             path=path,
             offset=size,
-            hint="Copy it again, or wait until it is copied.",
+            hint=f"Wait until it is copied. {_HINT}",
         )
     return size
 

@@ -16,6 +16,9 @@ from ...engine.storage import ObjectUrl
 ZSTD: Final = (".zstd", ".zst")
 """What ends the name of a storage file that is compressed as a whole."""
 
+BESIDE: Final = ("-wal", "-journal")
+"""What the name of a database ends with beside it where changes wait to be applied to it."""
+
 METADATA: Final = "metadata.yaml"
 KEY: Final = "rosbag2_bagfile_information"
 EXTRA: Final = "rosbag2"
@@ -150,8 +153,8 @@ def names_in(folder: Location) -> list[str]:
 def is_bag(folder: Location) -> bool:
     """Return True for a folder that is one recording of rosbag2.
 
-    It holds storage files beside a ``metadata.yaml`` of rosbag2; or, without that, nothing but the parts of one
-    database, numbered from 0 on, as a recorder leaves them that did not end.
+    It holds storage files beside a ``metadata.yaml`` of rosbag2; or, without that, as a recorder leaves it that did not
+    end, nothing but parts that are named after it (``drive/drive_0.mcap``), or those of one database, numbered from 0.
     """
     if isinstance(folder, Path) and not folder.is_dir():
         return False
@@ -159,12 +162,15 @@ def is_bag(folder: Location) -> bool:
     stored = [name for name in names if storage_of(name)]
     if not stored:
         return False
+    storages = {storage_of(name) for name in stored}
+    if len(storages) == 1 and all(re.fullmatch(rf"{re.escape(folder.name)}_\d{{1,9}}", _stem(name)) for name in stored):
+        return True
     if METADATA in names:
         return KEY.encode() in _read(folder, _PEEK)
     parts = [re.fullmatch(r"(.+)_(\d{1,9})", _stem(name)) for name in _without_copies(stored)]
     numbers = sorted(int(part[2]) for part in parts if part is not None)
     is_one = len({part[1] for part in parts if part is not None}) == 1 and numbers == list(range(len(parts)))
-    return is_one and {storage_of(name) for name in stored} == {".db3"}
+    return is_one and storages == {".db3"}
 
 
 def _stem(name: str) -> str:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from ...engine.errors import ReadError
 from ..mcap.recording import McapRecording, report_of
 from ..recording_file import RecordingFile, option
-from .folder import METADATA, bag_files, is_bag
+from .folder import BESIDE, METADATA, bag_files, is_bag
 
 if TYPE_CHECKING:
     from ...engine.locations import Location
@@ -33,6 +33,7 @@ class Rosbag2Recording(McapRecording):
     )
 
     marker_suffices = False
+    lands_whole: ClassVar[bool] = True
 
     @classmethod
     def is_one_input(cls, folder: Location, marker: str) -> bool:  # noqa: ARG003 (a recording may have lost it)
@@ -55,9 +56,15 @@ class Rosbag2Recording(McapRecording):
         """The bytes of the storage files and of what lies beside them, and when one of them was last changed."""
         if not isinstance(self.path, Path):
             return self.size(), 0
-        files = [Path(f"{file}{end}") for file in self._files() for end in ("", "-wal", "-journal")]
+        files = [Path(f"{file}{end}") for file in self._files() for end in ("", *BESIDE)]
         status = [file.stat() for file in files if file.exists()]
         return sum(s.st_size for s in status), max((s.st_mtime_ns for s in status), default=0)
+
+    def places(self) -> Iterator[Location]:
+        """Yield the folder with all below it; of a database alone the file, and what SQLite takes from beside it."""
+        yield from super().places()
+        if isinstance(self.path, Path) and self.path.is_file():
+            yield from (Path(f"{self.path}{end}") for end in BESIDE)
 
     def report(self) -> FileReport:
         """Topics, counts and times; every row is looked at."""

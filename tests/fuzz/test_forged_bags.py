@@ -29,3 +29,7 @@ def test_a_forged_bag_takes_little(worker: Worker, tmp_path: Path, name: str) ->
     if strict["outcome"] == "refused":
         assert strict["path"] == str(path) and strict["hint"] and strict["offset"] is not None, strict
         assert recovered["outcome"] == "refused" or recovered["warned"], recovered
+
+
+def test_there_are_twenty() -> None:
+    assert len(FORGED) >= 20

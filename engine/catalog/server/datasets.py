@@ -19,7 +19,7 @@ from ...recordings import BASE_LAYER
 from ...rrd import RrdWriter, StoreEntry
 from ..dataset import DatasetEntry, layers_of
 from ..entries import EntryKind
-from ..layers import OnDuplicateSegmentLayer, requests_below
+from ..layers import OnDuplicateSegmentLayer, places_opened, requests_below
 from .lake import Lake, naming_places
 from .protocol import (
     Call,
@@ -209,7 +209,7 @@ def _register_with_dataset(lake: Lake, request: Any, call: Call) -> Any:
             raise invalid("invalid value for field 'rerun.cloud.v1alpha1.DataSourceKind.: enum value unspecified'")
         if not given.storage_url:
             raise invalid("missing required field: 'rerun.cloud.v1alpha1.DataSource.storage_url'")
-    lake.check_files([given.storage_url for given in request.data_sources])
+    lake.check_files(given.storage_url for given in request.data_sources)
     sources = [source for given in request.data_sources for source in _sources(lake, given)]
     rows = _registered(dataset, sources, choice, whole=call.client_version.startswith(_WITH_WHOLE_REQUESTS))
     rows = [(*row, DONE if error is None else failed_task(lake.shown(error))) for *row, error in rows]
@@ -224,11 +224,13 @@ def _sources(lake: Lake, given: Any) -> list[_Source]:
         raise ProtocolError(Status.UNIMPLEMENTED, text)
     layer = given.layer or BASE_LAYER
     if not given.prefix:
+        lake.check_files(map(str, places_opened(given.storage_url)))
         return [_Source(given.storage_url, layer)]
     requests = [request for request in requests_below(given.storage_url, layer) if request.place.endswith(".rrd")]
     if not requests:
         raise UsageError(f"no rrd files found in {given.storage_url}")
-    lake.check_files([request.place for request in requests])  # a link may lead out of what is allowed
+    for request in requests:
+        lake.check_files(map(str, places_opened(request.place)))  # a link may lead out of what is allowed
     return [_Source(request.uri, layer) for request in requests]
 
 

@@ -251,6 +251,24 @@ def test_forged_files_are_refused_quickly(tmp_path: Path, forge: Callable[[Path]
             Rosbag2Reader(path).info()
 
 
+def test_there_are_twenty() -> None:
+    assert len(FORGED) >= 20
+
+
+@pytest.mark.parametrize("damage", ["leaf", "cut"])
+def test_recovery_is_left_to_sqlite(tmp_path: Path, damage: str) -> None:
+    """With ``recover`` a damaged database is an error all the same, which says what may print its rest."""
+    path = write_database(tmp_path / "a.db3", some(4000))
+    content = path.read_bytes()
+    if damage == "cut":
+        path.write_bytes(content[: len(content) // 2 // 4096 * 4096])
+    else:
+        patched(path, len(content) // 2 // 4096 * 4096, b"\xff" * 4096)
+    with pytest.raises(ReadError) as caught:
+        Rosbag2Reader(path, recover=True).stream().to_chunks(executor="inline")
+    assert "`sqlite3 x.db3 .recover`" in (caught.value.hint or "")
+
+
 def test_a_journal_that_names_another_file_removes_nothing(tmp_path: Path) -> None:
     """SQLite, opening a database with such a journal, removes the file that the journal names."""
     victim = tmp_path / "victim"
