@@ -28,6 +28,7 @@ from ..execution import (
     sync_folder,
     warn_of,
 )
+from ..faults import reach
 from ..locations import located
 from ..storage import ObjectUrl
 from ..stream import LazyChunkStream
@@ -136,7 +137,9 @@ def write_lerobot(
             new = staging.local / "dataset"
             new.mkdir()
             write_dataset(new, whole, everything, facts, before.codecs | codecs)
+            reach("export.draft")
             _publish(new, place)
+        reach("staging.remove")
     return _report(place, everything, tuple(accounts), skipped)
 
 
@@ -237,6 +240,7 @@ class _ExportBody(Body):
                 parts = _write_videos(folder, stem, episode, spec, pictures)
                 images = {f.name: _images_of(pictures[f.name], episode) for f in spec.features if f.dtype == IMAGE}
                 write_part(folder / f"{stem}.parquet", spec, episode, images)
+                reach("export.part", folder / f"{stem}.parquet")
             figures.append(_statistics(episode, pictures, parts))
             videos.append({name: [file, part.lead] for name, (file, part) in parts.items()})
             reencoded = sum(part.reencoded for _, part in parts.values())
@@ -399,4 +403,5 @@ def _publish(new: Path, place: Path) -> None:
             )
     else:
         new.replace(place)
+    reach("export.publish")
     sync_folder(place.parent)

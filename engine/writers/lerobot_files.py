@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from ..faults import reach
 from .lerobot_episodes import AlignedEpisode, EpisodeAccount, FeatureAccount
 from .lerobot_spec import IMAGE, OWN_COLUMNS, VIDEO, ExportSpec, FeatureSpec
 from .lerobot_stats import Statistics
@@ -340,6 +341,7 @@ def write_dataset(
     ours = [{name: each[name] for name in each if name not in _OWN} for each in figures]
     (root / STATISTICS.format(number=0)).write_bytes(statistics_bytes(ours, compressed=True))
     _write_json(root / ACCOUNT, {"version": ACCOUNT_VERSION, "spec": spec.digest, "episodes": list(accounts)})
+    reach("export.write", root / ACCOUNT)
     _flush(root)
 
 
