@@ -358,6 +358,9 @@ class RecordingSamples:
     def span(self) -> tuple[int, int]:
         """The time in which every feature has samples: from the last of their beginnings to the first of their ends.
 
+        The hundredth of a frame after it belongs to it: times in float32, as LeRobot has them, are rounded, and the
+        last frame of such a recording would be lost.
+
         Raises ``UsageError`` where there is none.
         """
         starts, ends = [], []
@@ -375,7 +378,7 @@ class RecordingSamples:
                 path=self.name,
                 hint="They may be on different clocks; choose the timeline of each.",
             )
-        return start, end
+        return start, end + 1_000_000_000 // (100 * self._spec.fps)
 
     def _cuts(self) -> Iterator[Cut]:
         start, end = self.span

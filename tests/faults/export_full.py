@@ -1,4 +1,4 @@
-"""Export to LeRobot without space: the error is clear, the dataset is as it was, and with space the same call completes it.
+"""Export to LeRobot without space: a clear error, the dataset as it was, and complete by the same call with space.
 
     python tests/faults/export_full.py [--cases 6] [--seed 1]
 
@@ -37,7 +37,7 @@ def driver(root: Path, size: int | None = None) -> int:
         export(root / "disk" / "set", 1, FRAMES)
     except ChunkmillError as error:
         print(f"{type(error).__name__}: {error}")
-        return 1 if error.path and error.hint and error.code == "no-space" else 3
+        return 1 if error.path and error.hint and error.code == "chunkmill.nospace" else 3
     return 0
 
 
@@ -60,7 +60,7 @@ def case(root: Path, kind: str, draw: random.Random) -> tuple[list[str], bool]:
         disk.make_space()
     if waited(forked(lambda: driver(root), log)):
         wrong.append(f"with space it failed: {log.read_text()[-2000:]}")
-    if not {name.split("/")[0] for name in tree(place)} == {"data", "meta", "videos"} or tree(place) == before:
+    if {name.split("/")[0] for name in tree(place)} != {"data", "meta", "videos"} or tree(place) == before:
         wrong.append("the dataset is not complete")
     left = [path.name for path in place.parent.iterdir() if path.name not in ("set", "scratch")]
     return wrong + ([f"beside the dataset are {left}"] if left else []), code == 1

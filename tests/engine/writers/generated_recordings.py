@@ -111,6 +111,7 @@ def expected(case: Case) -> list[Expected]:
     spec, features = case.spec, case.spec["features"]
     stamps = {n: case.times[n] + round(f["offset"] * 1e9) for n, f in features.items()}
     first, last = max(int(t.min()) for t in stamps.values()), min(int(t.max()) for t in stamps.values())
+    last += 10**9 // (100 * spec["fps"])  # a hundredth of a frame
     ends = [(first, last)]
     if case.ranges:
         ends = [(first + round(a * 1e9), first + round(b * 1e9)) for a, b in case.ranges]
