@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 @EXECUTOR
 @SPARK
 @click.option("--json", "as_json", is_flag=True, help="Print the account as JSON.")
+@click.option("--report", metavar="FILE", help="Save the account as FILE.json, or as a page FILE.html.")
 @DEBUG
 @QUIET
 def export_lerobot(
@@ -33,6 +34,7 @@ def export_lerobot(
     append: bool,
     draft: bool,
     as_json: bool,
+    report: str | None,
     debug: bool,
     **given: Any,
 ) -> None:
@@ -44,7 +46,7 @@ def export_lerobot(
     with reported(debug=debug):
         from ..errors import UsageError
         from ..execution import RunOptions, is_auto
-        from ..writers import ExportSpec, draft_spec, write_lerobot
+        from ..writers import ExportSpec, check_account, draft_spec, save_account, write_lerobot
         from .jobs import distinct_inputs, progress_bar
 
         given["executor"] = chosen_executor(given["executor"], given["master"], given["conf"])
@@ -61,18 +63,22 @@ def export_lerobot(
             return
         if output is None:
             raise UsageError("there is no output", hint="Name a folder with -o.")
+        if report is not None:
+            check_account(report)
         chosen = ExportSpec.load(spec)
         recordings = [each for item in distinct_inputs(inputs) for each in _recordings(item, options)]
         executor = "inline" if is_auto(options.executor) else options.executor
         run = RunOptions(executor, options.master, options.conf or None)
         with progress_bar(output, quiet=options.quiet) as bar:
-            report = write_lerobot(
+            outcome = write_lerobot(
                 recordings, output, chosen, executor=run.executor, master=run.master, append=append, progress=bar
             )
+        if report is not None:
+            save_account(outcome, report)
         if as_json:
-            echo_json(_facts(report))
+            echo_json(_facts(outcome))
         elif not options.quiet:
-            _show(report)
+            _show(outcome)
 
 
 def _recordings(item: Input, options: ConvertOptions) -> list[ExportedRecording]:

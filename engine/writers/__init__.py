@@ -10,6 +10,7 @@ _HOMES = {
     ".lerobot": "ExportReport ExportedRecording write_lerobot",
     ".lerobot_draft": "draft_spec",
     ".lerobot_episodes": "EpisodeAccount FeatureAccount",
+    ".lerobot_page": "check_account save_account",
     ".lerobot_spec": "ExportSpec",
 }
 

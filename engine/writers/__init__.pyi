@@ -8,6 +8,8 @@ from .lerobot import write_lerobot as write_lerobot
 from .lerobot_draft import draft_spec as draft_spec
 from .lerobot_episodes import EpisodeAccount as EpisodeAccount
 from .lerobot_episodes import FeatureAccount as FeatureAccount
+from .lerobot_page import check_account as check_account
+from .lerobot_page import save_account as save_account
 from .lerobot_spec import ExportSpec as ExportSpec
 
 __all__: list[str]
