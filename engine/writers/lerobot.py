@@ -343,7 +343,7 @@ def _statistics(
     pictures: Mapping[str, _Pictures | EncodedVideo],
     parts: Mapping[str, tuple[str, VideoPart]],
 ) -> dict[str, Statistics]:
-    statistics = {name: Statistics.of(rows) for name, rows in episode.numbers.items()}
+    statistics = {n: Statistics.of(rows) for n, rows in episode.numbers.items() if rows.dtype != object}  # no texts
     for name, indexes in episode.pictures.items():
         picture = pictures[name]
         if name in parts:
@@ -358,7 +358,7 @@ def _written(
     folder: Path, given: Sequence[ExportedRecording], outcomes: Sequence[Mapping[str, Any]], spec: ExportSpec
 ) -> tuple[list[WrittenEpisode], list[EpisodeAccount], dict[str, tuple[int, ...]], dict[str, str]]:
     """Return what the tasks wrote. Raises ``ReadError`` where recordings differ in the shape of a feature."""
-    names = [feature.name for feature in spec.features]
+    names = spec.measured
     episodes, accounts = [], []
     shapes: dict[str, tuple[int, ...]] = {}
     codecs: dict[str, str] = {}

@@ -38,6 +38,7 @@ from .alignment import (
     slerped,
 )
 from .lerobot_spec import (
+    STRING,
     VIDEO,
     BetweenEvents,
     ColumnSpec,
@@ -173,6 +174,8 @@ class RecordingSamples:
         if feature.is_picture:
             return self._pictures(feature.source, key, is_video=feature.dtype == VIDEO)
         column = self.column(feature.source, key)
+        if feature.dtype == STRING:
+            return Samples(column[0], self._texts(column[1], feature))
         return Samples(column[0], self._numbers(column[1], feature))
 
     def column(self, column: ColumnSpec, key: str) -> tuple[Ticks, list[pa.Array]]:
@@ -328,6 +331,18 @@ class RecordingSamples:
         raise UsageError(
             f"{key}.timeline: {reason}; {column.entity} has {', '.join(times)}", path=self.name, hint="Choose one."
         )
+
+    def _texts(self, pieces: Sequence[pa.Array], feature: FeatureSpec) -> npt.NDArray[Any]:
+        """Return the values as rows of one text."""
+        texts = [value for piece in pieces for value in _scalars(piece, self.name)]
+        wrong = next((text for text in texts if not isinstance(text, str)), "")
+        if wrong != "":
+            raise ReadError(
+                f"features.{feature.name}: {wrong!r} is no text",
+                path=self.name,
+                hint=f"Give another dtype, or a selector that makes texts of {feature.source.entity}.",
+            )
+        return np.array(texts, object).reshape(len(texts), 1)
 
     def _numbers(self, pieces: Sequence[pa.Array], feature: FeatureSpec) -> npt.NDArray[Any]:
         """Return the values as rows of the feature's shape."""
@@ -550,6 +565,8 @@ def _values(values: npt.NDArray[Any], aligned: Aligned, feature: FeatureSpec, pa
 
 def _cast(rows: npt.NDArray[Any], feature: FeatureSpec, path: str) -> npt.NDArray[Any]:
     """Return numbers in the feature's type. Raises ``ReadError`` where one does not fit it, or is not finite."""
+    if feature.dtype == STRING:
+        return rows
     key, kind = f"features.{feature.name}", np.dtype(feature.dtype)
     if rows.dtype.kind == "f" and not np.isfinite(rows).all():
         raise ReadError(f"{key}: a value is not finite", path=path, hint="Give a selector that leaves it out.")

@@ -475,8 +475,7 @@ def read_written(root: Path, spec: ExportSpec) -> tuple[list[WrittenEpisode], li
     """Return the episodes of a dataset that was written here, and all accounts."""
     accounts = json.loads((root / ACCOUNT).read_text(encoding="utf-8"))["episodes"]
     written = [account for account in accounts if account["reason"] is None]
-    names = [feature.name for feature in spec.features]
-    figures = read_statistics((root / STATISTICS.format(number=0)).read_bytes(), len(written), names)
+    figures = read_statistics((root / STATISTICS.format(number=0)).read_bytes(), len(written), spec.measured)
     keys = ["tasks", "length", "data/chunk_index", "data/file_index", "dataset_from_index"]
     videos = [feature.name for feature in spec.features if feature.dtype == VIDEO]
     ends = ("chunk_index", "file_index", "from_timestamp", "to_timestamp")

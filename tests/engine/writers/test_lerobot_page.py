@@ -9,8 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from chunkmill import LazyChunkStream, UsageError
+from chunkmill.engine.cli.commands import commands
 from chunkmill.engine.writers import ExportReport, save_account, write_lerobot
 from chunkmill.engine.writers.lerobot_page import account_page, staleness_chart
+from click.testing import CliRunner
 from test_lerobot_writing import numbers
 
 
@@ -54,3 +56,19 @@ def test_it_is_saved_as_html_or_json(tmp_path: Path) -> None:
     assert len(json.loads((tmp_path / "a.json").read_text())["accounts"]) == 3
     with pytest.raises(UsageError, match=r"a \.json or an \.html file"):
         save_account(report, tmp_path / "a.txt")
+
+
+def test_the_command_saves_it(tmp_path: Path) -> None:
+    yaml = pytest.importorskip("yaml")
+    times = np.arange(11) / 10
+    LazyChunkStream.from_iter([numbers("/arm", times, times[:, None])]).write_rrd(
+        tmp_path / "a.rrd", application_id="arm", recording_id="a"
+    )
+    spec = {"fps": 10, "features": {"observation.state": {"entity": "/arm"}}}
+    (tmp_path / "spec.yaml").write_text(yaml.safe_dump(spec))
+    given = ["export", "lerobot", str(tmp_path / "spec.yaml"), str(tmp_path / "a.rrd"), "-o", str(tmp_path / "set")]
+    refused = CliRunner().invoke(commands, [*given, "--report", str(tmp_path / "a.txt")])
+    assert refused.exit_code == 2 and not (tmp_path / "set").exists()
+    done = CliRunner().invoke(commands, [*given, "--report", str(tmp_path / "a.html")])
+    assert done.exit_code == 0, done.output
+    assert "observation.state" in (tmp_path / "a.html").read_text()
