@@ -233,12 +233,16 @@ h1 { font-size: 1.35rem; margin: 0 0 .2rem; overflow-wrap: anywhere; }
 def report_page(report: RunReport) -> str:
     """A page of HTML that shows the report: figures, phases, tasks in time, entities, chunk sizes, the plan."""
     title = f"{report.destination or 'Run'}: {report.rows:,} rows in {report.chunks:,} chunks"
+    return page(report.destination or "Run", _subtitle(report), "\n".join(_body(report)), title=title)
+
+
+def page(heading: str, subtitle: str, body: str, *, title: str = "") -> str:
+    """Return a page of HTML, whose ``body`` is HTML already."""
     return (
         '<!doctype html>\n<html lang="en">\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{shown(title)}</title>\n<style>{_STYLE}{STYLE}{_colours()}</style>\n"
-        f'<body class="chunkmill">\n<h1>{escaped(report.destination or "Run")}</h1>\n'
-        f"<p>{escaped(_subtitle(report))}</p>\n" + "\n".join(_body(report)) + "\n"
+        f"<title>{shown(title or heading)}</title>\n<style>{_STYLE}{STYLE}{_colours()}</style>\n"
+        f'<body class="chunkmill">\n<h1>{escaped(heading)}</h1>\n<p>{escaped(subtitle)}</p>\n{body}\n'
     )
 
 

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 @EXECUTOR
 @SPARK
 @click.option("--json", "as_json", is_flag=True, help="Print the account as JSON.")
+@click.option("--report", metavar="FILE", help="Save the account as FILE.json, or as a page FILE.html.")
 @DEBUG
 @QUIET
 def export_lerobot(
@@ -39,6 +40,7 @@ def export_lerobot(
     push: str | None,
     draft: bool,
     as_json: bool,
+    report: str | None,
     debug: bool,
     **given: Any,
 ) -> None:
@@ -50,7 +52,16 @@ def export_lerobot(
     with reported(debug=debug):
         from ..errors import UsageError
         from ..execution import RunOptions, is_auto
-        from ..writers import ExportSpec, check_hub, draft_spec, push_lerobot, recordings_of, write_lerobot
+        from ..writers import (
+            ExportSpec,
+            check_account,
+            check_hub,
+            draft_spec,
+            push_lerobot,
+            recordings_of,
+            save_account,
+            write_lerobot,
+        )
         from .jobs import distinct_inputs, progress_bar
 
         given["executor"] = chosen_executor(given["executor"], given["master"], given["conf"])
@@ -69,19 +80,23 @@ def export_lerobot(
             raise UsageError("there is no output", hint="Name a folder with -o.")
         if push is not None:
             check_hub(push)
+        if report is not None:
+            check_account(report)
         chosen = ExportSpec.load(spec)
         recordings = _recordings(distinct_inputs(inputs), options)
         executor = "inline" if is_auto(options.executor) else options.executor
         run = RunOptions(executor, options.master, options.conf or None)
         with progress_bar(output, quiet=options.quiet) as bar:
-            report = write_lerobot(
+            outcome = write_lerobot(
                 recordings, output, chosen, executor=run.executor, master=run.master, append=append, progress=bar
             )
         address = None if push is None else push_lerobot(output, push)
+        if report is not None:
+            save_account(outcome, report)
         if as_json:
-            echo_json(_facts(report) | ({} if address is None else {"pushed": address}))
+            echo_json(_facts(outcome) | ({} if address is None else {"pushed": address}))
         elif not options.quiet:
-            _show(report)
+            _show(outcome)
             if address is not None:
                 click.echo(f"{output} -> {address}", err=True)
 

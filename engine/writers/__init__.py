@@ -11,6 +11,7 @@ _HOMES = {
     ".lerobot_draft": "draft_spec",
     ".lerobot_episodes": "EpisodeAccount FeatureAccount",
     ".lerobot_hub": "check_hub push_lerobot",
+    ".lerobot_page": "check_account save_account",
     ".lerobot_sources": (
         "Exportable ExportedRecording ExportedStore Recordings exported_entries exported_store recordings_of"
     ),

@@ -10,6 +10,8 @@ from .lerobot_episodes import EpisodeAccount as EpisodeAccount
 from .lerobot_episodes import FeatureAccount as FeatureAccount
 from .lerobot_hub import check_hub as check_hub
 from .lerobot_hub import push_lerobot as push_lerobot
+from .lerobot_page import check_account as check_account
+from .lerobot_page import save_account as save_account
 from .lerobot_sources import Exportable as Exportable
 from .lerobot_sources import ExportedRecording as ExportedRecording
 from .lerobot_sources import ExportedStore as ExportedStore

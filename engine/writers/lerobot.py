@@ -28,6 +28,7 @@ from ..execution import (
     sync_folder,
     warn_of,
 )
+from ..faults import reach
 from ..locations import located
 from ..storage import ObjectUrl
 from ..stream import LazyChunkStream
@@ -64,6 +65,11 @@ class ExportReport:
     frames: int
     skipped: tuple[str, ...] = ()
     removed: tuple[str, ...] = ()
+
+    def _repr_html_(self) -> str:
+        from .lerobot_page import account_panel
+
+        return account_panel(self)
 
 
 def write_lerobot(
@@ -144,7 +150,9 @@ def write_lerobot(
             new = staging.local / "dataset"
             new.mkdir()
             write_dataset(new, whole, everything, facts, before.codecs | codecs, origins)
+            reach("export.draft")
             _publish(new, place)
+        reach("staging.remove")
     return _report(place, everything, tuple(accounts), skipped, removed)
 
 
@@ -267,6 +275,7 @@ class _ExportBody(Body):
                 parts = _write_videos(folder, stem, episode, spec, pictures)
                 images = {f.name: _images_of(pictures[f.name], episode) for f in spec.features if f.dtype == IMAGE}
                 write_part(folder / f"{stem}.parquet", spec, episode, images)
+                reach("export.part", folder / f"{stem}.parquet")
             figures.append(_statistics(episode, pictures, parts))
             videos.append({name: [file, part.lead] for name, (file, part) in parts.items()})
             reencoded = sum(part.reencoded for _, part in parts.values())
@@ -372,7 +381,7 @@ def _statistics(
     pictures: Mapping[str, _Pictures | EncodedVideo],
     parts: Mapping[str, tuple[str, VideoPart]],
 ) -> dict[str, Statistics]:
-    statistics = {name: Statistics.of(rows) for name, rows in episode.numbers.items()}
+    statistics = {n: Statistics.of(rows) for n, rows in episode.numbers.items() if rows.dtype != object}  # no texts
     for name, indexes in episode.pictures.items():
         picture = pictures[name]
         if name in parts:
@@ -393,7 +402,7 @@ def _written(
     skips: bool,
 ) -> tuple[list[WrittenEpisode], list[EpisodeAccount], dict[str, tuple[int, ...]], dict[str, str]]:
     """Return what the tasks wrote. Raises ``ReadError`` where recordings differ in the shape of a feature."""
-    names = [feature.name for feature in spec.features]
+    names = spec.measured
     episodes, accounts = [], []
     shapes = dict(shapes_before)
     codecs: dict[str, str] = {}
@@ -449,4 +458,5 @@ def _publish(new: Path, place: Path) -> None:
             )
     else:
         new.replace(place)
+    reach("export.publish")
     sync_folder(place.parent)

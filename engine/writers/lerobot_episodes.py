@@ -38,6 +38,7 @@ from .alignment import (
     slerped,
 )
 from .lerobot_spec import (
+    STRING,
     VIDEO,
     BetweenEvents,
     ColumnSpec,
@@ -173,6 +174,8 @@ class RecordingSamples:
         if feature.is_picture:
             return self._pictures(feature.source, key, is_video=feature.dtype == VIDEO)
         column = self.column(feature.source, key)
+        if feature.dtype == STRING:
+            return Samples(column[0], self._texts(column[1], feature))
         return Samples(column[0], self._numbers(column[1], feature))
 
     def column(self, column: ColumnSpec, key: str) -> tuple[Ticks, list[pa.Array]]:
@@ -329,6 +332,18 @@ class RecordingSamples:
             f"{key}.timeline: {reason}; {column.entity} has {', '.join(times)}", path=self.name, hint="Choose one."
         )
 
+    def _texts(self, pieces: Sequence[pa.Array], feature: FeatureSpec) -> npt.NDArray[Any]:
+        """Return the values as rows of one text."""
+        texts = [value for piece in pieces for value in _scalars(piece, self.name)]
+        wrong = next((text for text in texts if not isinstance(text, str)), "")
+        if wrong != "":
+            raise ReadError(
+                f"features.{feature.name}: {wrong!r} is no text",
+                path=self.name,
+                hint=f"Give another dtype, or a selector that makes texts of {feature.source.entity}.",
+            )
+        return np.array(texts, object).reshape(len(texts), 1)
+
     def _numbers(self, pieces: Sequence[pa.Array], feature: FeatureSpec) -> npt.NDArray[Any]:
         """Return the values as rows of the feature's shape."""
         rows = [_flat(piece, feature, self.name) for piece in pieces]
@@ -358,6 +373,9 @@ class RecordingSamples:
     def span(self) -> tuple[int, int]:
         """The time in which every feature has samples: from the last of their beginnings to the first of their ends.
 
+        The hundredth of a frame after it belongs to it: times in float32, as LeRobot has them, are rounded, and the
+        last frame of such a recording would be lost.
+
         Raises ``UsageError`` where there is none.
         """
         starts, ends = [], []
@@ -375,7 +393,7 @@ class RecordingSamples:
                 path=self.name,
                 hint="They may be on different clocks; choose the timeline of each.",
             )
-        return start, end
+        return start, end + 1_000_000_000 // (100 * self._spec.fps)
 
     def _cuts(self) -> Iterator[Cut]:
         start, end = self.span
@@ -547,6 +565,8 @@ def _values(values: npt.NDArray[Any], aligned: Aligned, feature: FeatureSpec, pa
 
 def _cast(rows: npt.NDArray[Any], feature: FeatureSpec, path: str) -> npt.NDArray[Any]:
     """Return numbers in the feature's type. Raises ``ReadError`` where one does not fit it, or is not finite."""
+    if feature.dtype == STRING:
+        return rows
     key, kind = f"features.{feature.name}", np.dtype(feature.dtype)
     if rows.dtype.kind == "f" and not np.isfinite(rows).all():
         raise ReadError(f"{key}: a value is not finite", path=path, hint="Give a selector that leaves it out.")

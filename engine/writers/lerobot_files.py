@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from ..faults import reach
 from .lerobot_episodes import AlignedEpisode, EpisodeAccount, FeatureAccount
 from .lerobot_spec import IMAGE, OWN_COLUMNS, VIDEO, ExportSpec, FeatureSpec
 from .lerobot_stats import Statistics
@@ -343,6 +344,7 @@ def write_dataset(
     recordings = [{"name": name, "digest": digest, "origin": origin} for name, (digest, origin) in origins.items()]
     facts = {"version": ACCOUNT_VERSION, "spec": spec.digest, "recordings": recordings, "episodes": list(accounts)}
     _write_json(root / ACCOUNT, facts)
+    reach("export.write", root / ACCOUNT)
     _flush(root)
 
 
@@ -476,8 +478,7 @@ def read_written(root: Path, spec: ExportSpec) -> tuple[list[WrittenEpisode], li
     """Return the episodes of a dataset that was written here, and all accounts."""
     accounts = json.loads((root / ACCOUNT).read_text(encoding="utf-8"))["episodes"]
     written = [account for account in accounts if account["reason"] is None]
-    names = [feature.name for feature in spec.features]
-    figures = read_statistics((root / STATISTICS.format(number=0)).read_bytes(), len(written), names)
+    figures = read_statistics((root / STATISTICS.format(number=0)).read_bytes(), len(written), spec.measured)
     keys = ["tasks", "length", "data/chunk_index", "data/file_index", "dataset_from_index"]
     videos = [feature.name for feature in spec.features if feature.dtype == VIDEO]
     ends = ("chunk_index", "file_index", "from_timestamp", "to_timestamp")

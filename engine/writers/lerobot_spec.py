@@ -24,9 +24,10 @@ from .alignment import Alignment, Outside, Rule
 
 IMAGE: Final = "image"
 VIDEO: Final = "video"
+STRING: Final = "string"
 _INTEGERS: Final = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 NUMBERS: Final = ("bool", "float32", "float64", *_INTEGERS)
-DTYPES: Final = (*NUMBERS, IMAGE, VIDEO)
+DTYPES: Final = (*NUMBERS, STRING, IMAGE, VIDEO)
 OWN_COLUMNS: Final = ("timestamp", "frame_index", "episode_index", "index", "task_index")
 """The columns that every dataset has."""
 
@@ -213,6 +214,11 @@ class ExportSpec:
         return tuple(columns)
 
     @property
+    def measured(self) -> tuple[str, ...]:
+        """The names of the features that have statistics: all but texts."""
+        return tuple(feature.name for feature in self.features if feature.dtype != STRING)
+
+    @property
     def digest(self) -> str:
         """A digest of all that decides what is written."""
         return hashlib.sha256(json.dumps(asdict(self), sort_keys=True, default=str).encode()).hexdigest()
@@ -342,6 +348,11 @@ def _check_feature(feature: FeatureSpec, keys: _Keys) -> None:
         raise _wrong(keys.at("rule"), f"{rule.value} makes values between two, which {feature.dtype} has not")
     if rule is Rule.SLERP and size not in (None, 4):
         raise _wrong(keys.at("rule"), f"slerp is for quaternions of four numbers, and the shape is {feature.shape}")
+    if feature.dtype == STRING:
+        if feature.shape not in (None, (1,)):
+            raise _wrong(keys.at("shape"), f"a frame has one text, and the shape is {list(feature.shape or ())}")
+        if feature.names:
+            raise _wrong(keys.at("names"), "texts have none")
     if feature.is_picture:
         if feature.shape is not None and (len(feature.shape) != 3 or feature.shape[2] not in (1, 3)):
             raise _wrong(keys.at("shape"), f"that of an image is [height, width, 3], not {list(feature.shape)}")

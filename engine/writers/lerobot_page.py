@@ -1,0 +1,128 @@
+"""The account of an export as a page: figures, a row for each episode, and the staleness of its features over time."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from itertools import islice
+from pathlib import Path
+from typing import Final
+
+from ..errors import UsageError, writing
+from ..markup import Html, escaped, panel, shown, table
+from ..reports import page
+from ..units import counted, duration
+from .lerobot import ExportReport
+from .lerobot_episodes import EpisodeAccount
+
+_MOST_EPISODES: Final = 200
+_MOST_PLOTS: Final = 50
+_WIDTH: Final = 1100
+_HEIGHT: Final = 130
+_LEFT: Final = 70
+_BELOW: Final = 18
+_COLOURS: Final = ("read", "operate", "encode", "decode", "write", "start")
+
+
+def check_account(path: str | os.PathLike[str]) -> Path:
+    """Return the path of an account. Raises ``UsageError`` if it ends with neither ``.html`` nor ``.json``."""
+    if Path(path).suffix not in (".html", ".json"):
+        raise UsageError("an account is a .json or an .html file", path=str(path), hint="Give it such an ending.")
+    return Path(path)
+
+
+def save_account(report: ExportReport, path: str | os.PathLike[str]) -> None:
+    """Write the account of an export: as an HTML page if the name ends with ``.html``, else as JSON (``.json``).
+
+    Raises ``UsageError`` for another ending, ``WriteError`` where it cannot be written.
+    """
+    target = check_account(path)
+    text = account_page(report) if target.suffix == ".html" else json.dumps(asdict(report), indent=2)
+    with writing(str(path)):
+        target.write_text(text, encoding="utf-8")
+
+
+def account_page(report: ExportReport) -> str:
+    """Return the account as a page of HTML."""
+    return page(report.destination, _subtitle(report), "\n".join(_body(report)))
+
+
+def account_panel(report: ExportReport) -> str:
+    """Return the same as a notebook shows it."""
+    return panel(report.destination, [_subtitle(report)], "\n".join(_body(report)))
+
+
+def _subtitle(report: ExportReport) -> str:
+    skipped = f", {counted(len(report.skipped), 'recording')} left out, as they are in it" if report.skipped else ""
+    return f"{counted(report.episodes, 'episode')}, {counted(report.frames, 'frame')} in the dataset{skipped}"
+
+
+def _body(report: ExportReport) -> Iterator[str]:
+    accounts = report.accounts
+    yield "<h2>Episodes of this run</h2>"
+    head = ("recording", "start", "wanted", "written", "dropped", "re-encoded", "not written, because")
+    rows = (
+        (a.recording, f"{a.start / 1e9:.3f} s", a.wanted, a.written, a.dropped, a.reencoded, a.reason or "")
+        for a in accounts
+    )
+    yield table(head, rows, len(accounts), kind="wide", most=_MOST_EPISODES)
+    yield "<h2>Features</h2>"
+    yield _features(accounts)
+    yield "<h2>Staleness over time</h2>"
+    yield "<p>The largest distance in time from a frame to its sample, in each hundredth of an episode.</p>"
+    for account in islice(accounts, _MOST_PLOTS):
+        title = f"{account.recording}, from {account.start / 1e9:.3f} s"
+        yield f"<p>{shown(title)}</p>{staleness_chart(account)}"
+    if len(accounts) > _MOST_PLOTS:
+        yield f"<p>… and {len(accounts) - _MOST_PLOTS:,} more</p>"
+
+
+def _features(accounts: Sequence[EpisodeAccount]) -> str:
+    """Return a row for each feature, over all episodes."""
+    names = dict.fromkeys(name for account in accounts for name in account.features)
+    rows = []
+    for name in names:
+        facts = [account.features[name] for account in accounts if name in account.features]
+        counts = [sum(getattr(fact, key) for fact in facts) for key in ("exact", "interpolated", "held", "missing")]
+        stalest = max((fact.staleness for fact in facts), default=0)
+        rows.append((name, *counts, f"{stalest / 1e6:,.1f} ms"))
+    head = ("feature", "exact", "interpolated", "held", "missing", "stalest")
+    return table(head, rows, len(rows), kind="wide", most=_MOST_EPISODES)
+
+
+def staleness_chart(account: EpisodeAccount) -> Html:
+    """Return a line for each feature: its staleness in milliseconds over the time of the episode."""
+    most = max((max(values, default=0) for values in account.staleness.values()), default=0) or 1
+    height = _HEIGHT + _BELOW
+    shapes, legend = [_axes(most, (account.end - account.start) / 1e9)], ""
+    for number, (name, values) in enumerate(account.staleness.items()):
+        colour = f"var(--{_COLOURS[number % len(_COLOURS)]})"
+        step = (_WIDTH - _LEFT) / max(len(values), 1)
+        points = []
+        for place, value in enumerate(values):  # a part has one value: a stair
+            y = 4 + (_HEIGHT - 8) * (1 - value / most)
+            points += [f"{_LEFT + place * step:.1f},{y:.1f}", f"{_LEFT + (place + 1) * step:.1f},{y:.1f}"]
+        line = f'<polyline points="{" ".join(points)}" fill="none" stroke="{colour}" stroke-width="1.5"/>'
+        largest = f"{name}: up to {max(values, default=0) / 1e6:,.1f} ms"
+        shapes.append(f"<g><title>{escaped(largest)}</title>{line}</g>")
+        legend += f'<span style="--c:{colour}">{shown(largest)}</span>'
+    box = f'class="chart" viewBox="0 0 {_WIDTH} {height}" role="img" aria-label="staleness over time"'
+    return Html(f'<svg {box}>{"".join(shapes)}</svg><div class="legend">{legend}</div>')
+
+
+def _axes(most: int, seconds: float) -> str:
+    lines = []
+    for share in (0.0, 0.5, 1.0):
+        y = 4 + (_HEIGHT - 8) * (1 - share)
+        lines.append(
+            f'<line x1="{_LEFT}" x2="{_WIDTH}" y1="{y}" y2="{y}" stroke="var(--line)"/>'
+            f'<text x="{_LEFT - 6}" y="{y + 4}" text-anchor="end">{share * most / 1e6:,.1f} ms</text>'
+        )
+    for place in range(5):
+        anchor = "start" if place == 0 else "end" if place == 4 else "middle"
+        x = _LEFT + (_WIDTH - _LEFT) * place / 4
+        text = duration(seconds * place / 4)
+        lines.append(f'<text x="{x}" y="{_HEIGHT + _BELOW - 4}" text-anchor="{anchor}">{text}</text>')
+    return "".join(lines)
