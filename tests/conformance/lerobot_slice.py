@@ -67,6 +67,7 @@ CAR = {
         "action": {"entity": "/nissan/vehicle_steering", "selector": ".data", "rule": "nearest"},
     },
 }
+_NUMBERS = {"component": "Scalars:scalars", "rule": "linear", "tolerance": 0.05}
 ARM = {
     "fps": FPS,
     "timeline": "ros2_timestamp",
@@ -190,9 +191,8 @@ def write_database(folder: Path, start: int, *, phase: int) -> None:
     random = np.random.default_rng(phase)
     frames = [start + number * 10**9 // FPS + int(random.integers(-2_000_000, 2_000_000)) for number in range(FRAMES)]
     pictures = [np.full((SIZE[1], SIZE[0], 3), 255 * brightness((t - start) / 1e9, phase), np.uint8) for t in frames]
-    messages: list[tuple[int, str, Any]] = []
-    for at in range(start - 10_000_000, start + FRAMES * 10**9 // FPS, 10_000_000):
-        messages.append((at, "/joint_states", joints(at)))
+    ticks = range(start - 10_000_000, start + FRAMES * 10**9 // FPS, 10_000_000)
+    messages = [(at, "/joint_states", joints(at)) for at in ticks]
     still = types["sensor_msgs/msg/CompressedImage"]
     for at, picture, sample in zip(frames, pictures, samples(pictures), strict=True):
         messages.append((at, "/top", still(header(stamp(at), "top"), "jpeg", np.frombuffer(jpeg(picture), np.uint8))))

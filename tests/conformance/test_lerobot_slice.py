@@ -12,6 +12,7 @@ INTERPRETER = os.environ.get("CHUNKMILL_LEROBOT_PYTHON", "")
 """A Python that has lerobot 0.4.4; ``.ci/lerobot`` makes an environment of its own."""
 
 
+@pytest.mark.heavy
 def test_sources_become_datasets(tmp_path: Path) -> None:
     pytest.importorskip("av")
     from lerobot_slice import bag, databases, mcap
