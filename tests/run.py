@@ -18,7 +18,15 @@ KINDS = {
     "benchmarks": REPOSITORY / "benchmarks",
     "house": REPOSITORY / "tests" / "house_rules",
 }
-STARTED_BY_OTHERS = {"fault_driver", "fuzz_worker", "lake_roles", "s3_on_disk", "scale_work", "table_worker"}
+STARTED_BY_OTHERS = {
+    "fault_driver",
+    "fuzz_worker",
+    "lake_roles",
+    "lerobot_loader",
+    "s3_on_disk",
+    "scale_work",
+    "table_worker",
+}
 """Programs that the scripts start."""
 
 

@@ -1,9 +1,10 @@
-"""The pictures of the documentation, made from real recordings of ``tests/data``.
+"""The pictures of the documentation, made from real recordings of ``tests/data``; ``align`` is drawn of made-up times.
 
     python docs/building/pictures.py            # all of them, into docs/assets
     python docs/building/pictures.py plan store # some
 
-``plan`` and ``store`` need nothing but chunkmill. ``report`` needs Chromium, ``notebook`` also nbconvert and ipykernel.
+``align``, ``plan`` and ``store`` need nothing but chunkmill. ``report`` needs Chromium, ``notebook`` also
+nbconvert and ipykernel.
 ``viewer`` needs rerun-sdk, Pillow and a graphics driver; without a GPU Mesa's lavapipe will do (``apt install
 mesa-vulkan-drivers``). A picture whose program is missing stays as it is in the repository, and the script says so.
 """
@@ -23,6 +24,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import alignment
 from browser import Browser, find_browser
 from chunkmill import (
     DeriveLens,
@@ -128,6 +130,12 @@ def report(folder: Path) -> None:
         (ASSETS / "report.webp").write_bytes(tab.picture())
 
 
+def align(folder: Path) -> None:
+    """Rules and tolerances of an export's alignment."""
+    for draw in (alignment.rules, alignment.tolerance, alignment.episode):
+        (ASSETS / f"align-{draw.__name__}.svg").write_text(draw(folder), encoding="utf-8")
+
+
 NOTEBOOK = (
     "from chunkmill import LazyChunkStream, McapReader, RrdReader\n\nreader = McapReader('demo.mcap')\nreader",
     """gps, car = reader.stream().filter(is_static=False).split(content='/nissan/gps/**')
@@ -220,6 +228,7 @@ def _free_port() -> int:
 
 
 PICTURES: dict[str, Callable[[Path], None]] = {
+    "align": align,
     "notebook": notebook,
     "plan": plan,
     "report": report,
