@@ -72,11 +72,6 @@ class ExportReport:
     frames: int
     skipped: tuple[str, ...] = ()
 
-    def _repr_html_(self) -> str:
-        from .lerobot_page import account_panel
-
-        return account_panel(self)
-
 
 def write_lerobot(
     recordings: Mapping[str, LazyChunkStream] | Sequence[ExportedRecording],
