@@ -8,7 +8,7 @@ import click
 
 from .complaints import echo_json, reported
 from .options import CONTENT, DEBUG, EXECUTOR, QUIET, SPARK, ConvertOptions, ReadingCommand, chosen_executor
-from .outputs import output_option
+from .outputs import REPORTS, output_option
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,7 +29,12 @@ if TYPE_CHECKING:
 @EXECUTOR
 @SPARK
 @click.option("--json", "as_json", is_flag=True, help="Print the account as JSON.")
-@click.option("--report", metavar="FILE", help="Save the account as FILE.json, or as a page FILE.html.")
+@output_option(
+    "--report",
+    writes=REPORTS,
+    metavar="FILE",
+    help="Save the account as FILE.json, or as a page FILE.html.",
+)
 @DEBUG
 @QUIET
 def export_lerobot(

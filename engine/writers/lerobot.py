@@ -66,11 +66,6 @@ class ExportReport:
     skipped: tuple[str, ...] = ()
     removed: tuple[str, ...] = ()
 
-    def _repr_html_(self) -> str:
-        from .lerobot_page import account_panel
-
-        return account_panel(self)
-
 
 def write_lerobot(
     recordings: Recordings,

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from ..errors import UsageError, writing
-from ..markup import Html, escaped, panel, shown, table
+from ..markup import Html, escaped, shown, table
 from ..reports import page
 from ..units import counted, duration
 from .lerobot import ExportReport
@@ -47,11 +47,6 @@ def save_account(report: ExportReport, path: str | os.PathLike[str]) -> None:
 def account_page(report: ExportReport) -> str:
     """Return the account as a page of HTML."""
     return page(report.destination, _subtitle(report), "\n".join(_body(report)))
-
-
-def account_panel(report: ExportReport) -> str:
-    """Return the same as a notebook shows it."""
-    return panel(report.destination, [_subtitle(report)], "\n".join(_body(report)))
 
 
 def _subtitle(report: ExportReport) -> str:

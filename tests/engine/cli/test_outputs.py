@@ -25,6 +25,7 @@ CALLS = {
     "query --report": "query a.rrd --index frame",
     "sql -o": 'sql lake select*from"__entries"',
     "export-lerobot -o": "export-lerobot spec.yaml a.rrd",
+    "export-lerobot --report": "export-lerobot spec.yaml a.rrd -o out",
 }
 KEEPS = b"years of work"
 
