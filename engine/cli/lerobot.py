@@ -1,4 +1,4 @@
-"""``chunkmill export lerobot``."""
+"""``chunkmill export-lerobot``."""
 
 from __future__ import annotations
 
