@@ -69,7 +69,7 @@ def _extension(type_: str, path: Path) -> dict[bytes, bytes]:
 def test_metadata_and_names_of_tables_are_data(tmp_path: Path, canary: Path) -> None:
     client = CatalogClient(tmp_path / "lake")
     client.create_table("victim", pa.schema([("a", pa.int64())])).append(a=[1, 2])
-    odd = [name for name in names(canary) if "'" not in name or "DROP" in name]
+    odd = [name for name in names(canary) if ("'" not in name or "DROP" in name) and "." not in name]
     fields = [pa.field("key", pa.int64(), metadata={"rerun:is_table_index": "true", **payloads(canary)})]
     fields += [pa.field(name, pa.string(), metadata=payloads(canary)) for name in odd]
     schema = pa.schema(fields, payloads(canary))
