@@ -119,9 +119,17 @@ class LeRobotSink:
         if version is None or not len(live):
             return
         given = exported_entries(folder, live)
-        run = {"executor": self.run.executor, "master": self.run.master, "progress": False}
         try:
-            report = write_lerobot(given, self.destination, self.spec, append=True, on_error="skip", **run)
+            report = write_lerobot(
+                given,
+                self.destination,
+                self.spec,
+                executor=self.run.executor,
+                master=self.run.master,
+                append=True,
+                on_error="skip",
+                progress=False,
+            )
         except UsageError as error:
             logger.warning("%s is as it was: %s", self.destination, error)
             return
