@@ -30,9 +30,10 @@ from ..execution import (
 )
 from ..faults import reach
 from ..locations import located
+from ..rrd import digest_of
 from ..storage import ObjectUrl
 from ..stream import LazyChunkStream
-from .lerobot_episodes import SAMPLE, AlignedEpisode, EpisodeAccount, PicturePlaces, RecordingSamples
+from .lerobot_episodes import SAMPLE, AlignedEpisode, EpisodeAccount, PicturePlaces, RecordingSamples, label_rows
 from .lerobot_files import (
     ACCOUNT,
     WrittenEpisode,
@@ -46,7 +47,7 @@ from .lerobot_files import (
     write_part,
 )
 from .lerobot_sources import ExportedRecording, ExportedStore, Recordings, recordings_of
-from .lerobot_spec import IMAGE, VIDEO, ExportSpec, FeatureSpec
+from .lerobot_spec import IMAGE, VIDEO, ExportSpec, FeatureSpec, Labels
 from .lerobot_stats import Statistics, sampled_frames, shrunk
 from .lerobot_video import EncodedVideo, VideoPart, picture_size, pixels, png_of, write_images
 
@@ -89,9 +90,9 @@ def write_lerobot(
         Streams by the names of the recordings; a store of recordings, a dataset or a view of one; or several.
     destination
         A local folder that is new or empty. With ``append``, one that this function wrote by the same specification:
-        recordings whose name and digest it has are left out, and those with its name and another digest, or without
-        one, are replaced. Recordings of a store have a digest of their layers; those that were deleted from the store
-        are taken out. If there is nothing to do, nothing is written.
+        recordings whose name and digest it has are left out, and those with its name and another digest, other labels,
+        or without a digest, are replaced. Recordings of a store have a digest of their layers; those that were deleted
+        from the store are taken out. If there is nothing to do, nothing is written.
     spec
         The specification, a mapping for :meth:`ExportSpec.of`, or a file for :meth:`ExportSpec.load`.
     on_error
@@ -114,6 +115,8 @@ def write_lerobot(
     if isinstance(place, ObjectUrl):
         raise UnsupportedError("a LeRobot dataset is written to a local folder", path=str(place), hint="Copy it then.")
     given, stores = recordings_of(recordings)
+    if isinstance(chosen.episodes, Labels):
+        given = _with_labels(given, label_rows(chosen.episodes))
     before = _Before.of(place, chosen, append=append)
     todo, skipped = before.todo(given)
     removed = before.gone(stores)
@@ -160,6 +163,19 @@ def write_recording(
 ) -> ExportReport:
     """Write the recording of one stream, as :func:`write_lerobot` does with the same options."""
     return write_lerobot({recording_id: stream}, destination, spec, **options)
+
+
+def _with_labels(given: Sequence[ExportedRecording], rows: Sequence[Mapping[str, Any]]) -> list[ExportedRecording]:
+    """Return recordings with digests that also change with their labels."""
+    of: dict[str, list[str]] = {}
+    for row in rows:
+        of.setdefault(str(row["recording"]), []).append(repr(sorted(row.items())))
+    return [
+        replace(each, digest=digest_of("\n".join([each.digest, *of.get(each.name, ())]).encode()).hex())
+        if each.digest
+        else each
+        for each in given
+    ]
 
 
 def _report(

@@ -406,7 +406,7 @@ class RecordingSamples:
             case BetweenEvents(first, last):
                 yield from self._between(first, last)
             case Labels() as labels:
-                for row in _labels(labels):
+                for row in label_rows(labels):
                     if row["recording"] in (self.name, Path(self.name).name, Path(self.name).stem):
                         begin, finish = (start + round(float(row[k]) * 1e9) for k in ("start", "end"))
                         yield Cut(begin, finish, row.get("task") or None)
@@ -590,7 +590,7 @@ def _coarse(staleness: Ticks, most: int = 100) -> list[int]:
     return [int(part.max()) for part in np.array_split(staleness, min(most, len(staleness)))] if len(staleness) else []
 
 
-def _labels(labels: Labels) -> list[dict[str, Any]]:
+def label_rows(labels: Labels) -> list[dict[str, Any]]:
     """Read the rows that are kept. Raises ``ReadError``."""
     import pyarrow.csv
     import pyarrow.parquet

@@ -143,6 +143,23 @@ def test_a_recording_without_an_episode_is_done_once(tmp_path: Path) -> None:
     assert report.skipped == ("a", "b")
 
 
+def test_other_labels_export_a_recording_again(tmp_path: Path) -> None:
+    dataset = CatalogClient(tmp_path / "lake").create_dataset("drives")
+    register(dataset, tmp_path / "files", a=recording(1), b=recording(2))
+    table = tmp_path / "labels.csv"
+    spec = {**SPEC, "episodes": {"by": "labels", "table": str(table), "keep": ["good"]}}
+    head = "recording,start,end,verdict\n"
+    for text, skipped, whole in (
+        ("a,0,0.5,good\nb,0,1,good\n", (), {"a": 6, "b": 11}),
+        ("a,0,0.5,good\nb,0,1,good\n", ("a", "b"), {"a": 6, "b": 11}),
+        ("a,0,0.5,good\nb,0,0.2,good\n", ("a",), {"a": 6, "b": 3}),
+        ("a,0,0.5,bad\nb,0,0.2,good\n", ("b",), {"b": 3}),
+    ):
+        table.write_text(head + text)
+        assert dataset.write_lerobot(tmp_path / "set", spec, append=True, executor="inline").skipped == skipped
+        assert lengths(tmp_path / "set") == whole
+
+
 def test_several_at_once_and_what_cannot_be(tmp_path: Path) -> None:
     dataset = CatalogClient(tmp_path / "lake").create_dataset("drives")
     register(dataset, tmp_path / "files", a=recording(1))
