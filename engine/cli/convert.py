@@ -401,10 +401,7 @@ def merge_all(arguments: Sequence[str], output: str, options: ConvertOptions) ->
         echo_json({"sources": sources, "destination": as_given(str(target)), **report_facts(report)})
     elif not options.quiet:
         click.echo(summary(counted(len(jobs), "input"), target, report), err=True)
-    if options.stats:
-        from .query_display import print_stats
-
-        print_stats(report, options.chosen)
+    _tell(report, options)
 
 
 _LOOKED_INTO: Final = 64_000_000
