@@ -81,8 +81,8 @@ class Statistics:
         return cls(
             sum(part.samples for part in parts),
             sum(part.values for part in parts),
-            np.min([part.minimum for part in parts], axis=0),
-            np.max([part.maximum for part in parts], axis=0),
+            np.stack([part.minimum for part in parts]).min(axis=0),
+            np.stack([part.maximum for part in parts]).max(axis=0),
             mean,
             squares.sum(axis=0),
             _points_of_all(parts),
