@@ -220,9 +220,9 @@ def test_a_limit_does_not_run_everything(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(plan, "TASK_BYTES", 64 << 10)  # each segment by itself
     folder = tmp_path / "begun"
     folder.mkdir()
-    frame = answer(small_dataset(tmp_path, 20), lambda: ((folder / str(time.time_ns())).touch(), time.sleep(0.3)))
+    frame = answer(small_dataset(tmp_path, 60), lambda: ((folder / str(time.time_ns())).touch(), time.sleep(0.3)))
     assert len(frame.limit(10).to_pylist()) == 10
-    assert len(list(folder.iterdir())) < 12
+    assert len(list(folder.iterdir())) < 45  # two, eight and 32 tasks on two cores
 
 
 # --- frames of Spark

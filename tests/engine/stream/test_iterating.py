@@ -142,10 +142,10 @@ def test_what_was_given_goes_with_the_last_who_holds_it(
     stream = iter(LazyChunkStream.from_iter(endless()))
     kept = next(stream)
     seen = 0
-    for c in itertools.islice(stream, 1_500):
+    for c in itertools.islice(stream, 3_000):
         if c.entity_path.endswith("00"):
             seen = max(seen, sum(1 for _ in tmp_path.rglob("*.part")))
-    assert seen < 20
+    assert seen < 60  # of the more than 180 that were written
     stream.close()  # type: ignore[attr-defined]
     assert kept.to_record_batch().num_rows == 1
     del c, kept, stream
