@@ -99,6 +99,7 @@ class BitReader:
         return (code + 1) // 2 if code % 2 else -(code // 2)
 
 
+_OTHER_SLICES = frozenset((1, 2, 3, 4))
 _IDR_SLICE = 5
 _H264_PARAMETERS = 7
 _WITH_CHROMA_FORMAT = frozenset((44, 83, 86, 100, 110, 118, 122, 128, 134, 135, 138, 139, 244))
@@ -111,12 +112,19 @@ def is_h264_keyframe(sample: bytes) -> bool:
     """
     parameters: bytes | None = None
     has_idr = False
-    for begin, end in nal_units(sample):
-        kind = sample[begin] & 0x1F
-        if kind == _H264_PARAMETERS and parameters is None:
-            parameters = sample[begin:end]
-        elif kind == _IDR_SLICE:
+    start = sample.find(_START)
+    while start >= 0:
+        begin = start + 3
+        kind = sample[begin] & 0x1F if begin < len(sample) else 0
+        if kind in _OTHER_SLICES:
+            return False  # a picture has IDR slices alone, or none
+        if kind == _IDR_SLICE:
             has_idr = True
+            if parameters is not None:
+                break
+        start = sample.find(_START, begin)
+        if kind == _H264_PARAMETERS and parameters is None:
+            parameters = sample[begin : len(sample) if start < 0 else start]
     if parameters is None or not has_idr:
         return False
     try:

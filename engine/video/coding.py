@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, BinaryIO, Final, Literal, NamedTuple
@@ -266,20 +266,92 @@ def _has_composition_times(file: PositionalFile, at: int, size: int) -> bool:
     return b"ctts" in data or b"cmov" in data  # which is compressed
 
 
-def decode(track: VideoTrack, samples: Iterable[VideoSample], *, path: str | None = None) -> Iterator[VideoFrame]:
+def decode(
+    track: VideoTrack,
+    samples: Iterable[VideoSample],
+    *,
+    wanted: Container[int] | None = None,
+    step: int = 1,
+    threads: int | None = None,
+    path: str | None = None,
+) -> Iterator[VideoFrame]:
     """Yield the frames of samples, in the order in which they are shown. The first sample is a key frame.
+
+    Of all frames those whose times (``pts``) are ``wanted``, of all pixels every ``step``-th one of both directions.
+    ``threads`` decode, by default as many as there are cores, at most 4.
 
     Raises ``ReadError`` for a sample that cannot be decoded, and where frames are missing.
     """
+    request = {**_decoding(track), "operation": "decode", "step": step, "threads": threads}
+    given = (((s.pts, wanted is None or s.pts in wanted), s.data) for s in samples)
+    work = VideoWork(request, path=path, given=_batches(given))
+    for (pts, width, height), data in work.items():
+        yield VideoFrame(pts, np.frombuffer(data, np.uint8).reshape(height, width, 3))
+
+
+def transcode(
+    track: VideoTrack,
+    samples: Iterable[VideoSample],
+    order: Sequence[int],
+    *,
+    quality: int = QUALITY,
+    keyframe_interval: int = 1,
+    speed: str = "veryfast",
+    shown: Container[int] = (),
+    step: int = 1,
+    threads: int | None = None,
+    path: str | None = None,
+) -> Iterator[VideoSample | VideoFrame]:
+    """Yield samples anew: of the frames whose times are in ``order``, in that order, in the same codec.
+
+    Guarantee: pixels stay in the process that decodes and encodes them, in the format that they have there. The result
+    is one sample for each entry, a frame's time apart from 0 on, the first and each ``keyframe_interval``-th a key
+    frame with its parameter sets. A frame may be wanted several times. The first of ``samples``, whose times ascend,
+    is a key frame. Among them are the frames whose times are ``shown``, as :func:`decode` gives them.
+
+    Raises ``UsageError`` where frames of this size cannot be encoded, ``ReadError`` as :func:`decode` does.
+    """
+    _check_encodable(track)
     request = {
-        "operation": "decode",
+        **_decoding(track),
+        **_encoding(quality, speed, keyframe_interval),
+        "operation": "transcode",
+        "order": list(order),
+        "ticks": _frame_ticks(track),
+        "rate": None if track.rate is None else track.rate.as_integer_ratio(),
+        "step": step,
+        "threads": threads,
+    }
+    given = (((s.pts, s.pts in shown), s.data) for s in samples)
+    detector = DETECTORS[track.codec]
+    for (pts, *facts), data in VideoWork(request, path=path, given=_batches(given)).items():
+        if len(facts) == 3:
+            width, height, _ = facts
+            yield VideoFrame(pts, np.frombuffer(data, np.uint8).reshape(height, width, 3))
+        else:
+            yield VideoSample(pts, facts[0], detector(data), data)
+
+
+def _decoding(track: VideoTrack) -> dict[str, Any]:
+    return {
         "codec": _NAMES[track.codec],
         "time_base": track.time_base.as_integer_ratio(),
         "most_pixels": MAX_FRAME_PIXELS,
     }
-    work = VideoWork(request, path=path, given=_batches(((s.pts,), s.data) for s in samples))
-    for (pts, width, height), data in work.items():
-        yield VideoFrame(pts, np.frombuffer(data, np.uint8).reshape(height, width, 3))
+
+
+def _frame_ticks(track: VideoTrack) -> int:
+    return max(round(1 / (track.time_base * (track.rate or 30))), 1)
+
+
+def _check_encodable(track: VideoTrack) -> None:
+    if _NAMES[track.codec] == _NO_ENCODER:
+        raise UsageError(f"there is no encoder of {track.codec_name}", hint="H.264, H.265, AV1 and VP9 are written.")
+    if track.pixel_format == "yuv420p" and (track.width % 2 or track.height % 2):
+        raise UsageError(
+            f"frames of {track.width} x {track.height} pixels, and yuv420p needs even numbers",
+            hint='Crop them by a pixel, or encode a track of pixel_format="yuv444p".',
+        )
 
 
 def encode(
@@ -290,27 +362,22 @@ def encode(
     keyframe_interval: int | None = None,
     keyframes: Iterable[int] = (),
     speed: str = "veryfast",
+    threads: int | None = None,
 ) -> Iterator[VideoSample]:
     """Yield the samples of frames, without B-frames, with parameter sets at each key frame.
 
     Frames have the size of ``track``, and their times ascend. ``quality`` is the constant rate factor. A key frame is
     the first, one each ``keyframe_interval`` frames, and those at the ticks in ``keyframes``. ``speed`` is the preset
-    of H.264 and H.265.
+    of H.264 and H.265. ``threads`` encode, by default as many as there are cores, at most 4.
 
     Raises ``UsageError`` for frames and options that do not fit, ``ReadError`` where the encoder fails.
     """
-    name = _NAMES[track.codec]
-    if name == _NO_ENCODER:
-        raise UsageError(f"there is no encoder of {track.codec_name}", hint="H.264, H.265, AV1 and VP9 are written.")
-    if track.pixel_format == "yuv420p" and (track.width % 2 or track.height % 2):
-        raise UsageError(
-            f"frames of {track.width} x {track.height} pixels, and yuv420p needs even numbers",
-            hint='Crop them by a pixel, or encode a track of pixel_format="yuv444p".',
-        )
+    _check_encodable(track)
     marked = frozenset(keyframes)
     request = {
         "operation": "encode",
-        "codec": name,
+        "threads": threads,
+        "codec": _NAMES[track.codec],
         "time_base": track.time_base.as_integer_ratio(),
         "pixel_format": track.pixel_format,
         **_encoding(quality, speed, keyframe_interval),
@@ -359,7 +426,7 @@ def mux(track: VideoTrack, samples: Iterable[VideoSample], file: BinaryIO) -> No
 def _timed(track: VideoTrack, samples: Iterable[VideoSample]) -> Iterator[Item]:
     """Samples with their durations, which the next of each tells."""
     before: VideoSample | None = None
-    step = max(round(1 / (track.time_base * (track.rate or 30))), 1)
+    step = _frame_ticks(track)
     for sample in samples:
         if before is not None:
             step = sample.dts - before.dts

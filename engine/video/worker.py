@@ -17,6 +17,7 @@ import pkgutil
 import resource
 import struct
 import sys
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from fractions import Fraction
 from typing import Any, BinaryIO
@@ -372,7 +373,7 @@ def _without_reordering(stream: Any, packets: _Packets, window: _Window, request
 
     made = 0
     encoder: _Encoder | None = None
-    for frame in _decoded(name, stream.time_base, samples()):
+    for frame in _decoded(name, samples(), request, stream.time_base):
         if window.holds(frame.pts):
             if encoder is None:
                 encoder = _Encoder(name, frame.width, frame.height, frame.format.name, stream.time_base, request)
@@ -384,10 +385,16 @@ def _without_reordering(stream: Any, packets: _Packets, window: _Window, request
         raise FailureError(f"{wanted:,} samples decode to {made:,} frames")
 
 
-def _decoded(name: str, time_base: Fraction, samples: Iterator[tuple[int, bytes]]) -> Iterator[Any]:
+def _threads(request: dict[str, Any]) -> int:
+    return request.get("threads") or min(os.cpu_count() or 1, 4)
+
+
+def _decoded(
+    name: str, samples: Iterator[tuple[int, bytes]], request: dict[str, Any], time_base: Fraction
+) -> Iterator[Any]:
     """Yield the frames of samples. Raises :class:`FailureError` for a sample that cannot be decoded."""
     context: Any = av.CodecContext.create(_DECODERS[name], "r")
-    context.thread_count = min(os.cpu_count() or 1, 4)
+    context.thread_count = _threads(request)
     context.options = {"err_detect": "explode"} if name in _FILTERS else {}
     number = 0
     try:
@@ -425,7 +432,7 @@ class _Encoder:
         context.framerate = Fraction(*rate) if rate else Fraction(30)
         context.gop_size = self._interval = request["keyframe_interval"] or 1 << 20
         context.max_b_frames = 0
-        context.thread_count = min(os.cpu_count() or 1, 4)
+        context.thread_count = _threads(request)
         context.options = _options(name, request["quality"], request["speed"], self._interval)
         context.open()
         self._context = context
@@ -459,27 +466,108 @@ def _options(name: str, quality: int, speed: str, interval: int) -> dict[str, st
     return {"crf": f"{quality}", "b": "0", "deadline": "realtime", "cpu-used": "6", "lag-in-frames": "0"}
 
 
-def decode(wire: Pipes, request: dict[str, Any]) -> None:
-    """Take samples (pts), send frames (pts, width, height) as pixels in rows."""
-    wire.send("track", None)
-    batches = Batches(wire)
-    taken = made = 0
+class _Taken:
+    """Samples on their way into a decoder, and the times of those that are marked."""
 
-    def samples() -> Iterator[tuple[int, bytes]]:
-        nonlocal taken
-        for (pts,), data in _taken(wire):
-            taken += 1
+    def __init__(self, wire: Pipes) -> None:
+        self._wire = wire
+        self.marked: set[int] = set()
+        self.count = 0
+
+    def __iter__(self) -> Iterator[tuple[int, bytes]]:
+        for (pts, is_marked), data in _taken(self._wire):
+            self.count += 1
+            if is_marked:
+                self.marked.add(pts)
             yield pts, data
 
-    for frame in _decoded(request["codec"], Fraction(*request["time_base"]), samples()):
-        if frame.width * frame.height > request["most_pixels"]:
-            raise FailureError(f"a frame has {frame.width} x {frame.height} pixels")
-        made += 1
-        image = frame.to_ndarray(format="rgb24")
-        batches.add([frame.pts, frame.width, frame.height], np.ascontiguousarray(image).tobytes())
+    def frames(self, request: dict[str, Any]) -> Iterator[Any]:
+        """Yield the frame of each. Raises :class:`FailureError`, also where one has none."""
+        made = 0
+        for frame in _decoded(request["codec"], iter(self), request, Fraction(*request["time_base"])):
+            if frame.width * frame.height > request["most_pixels"]:
+                raise FailureError(f"a frame has {frame.width} x {frame.height} pixels")
+            made += 1
+            yield frame
+        if made != self.count:
+            raise FailureError(f"{self.count:,} samples decode to {made:,} frames")
+
+
+class _Order:
+    """Frames in the order in which they are wanted, maybe several times; those that come early are held."""
+
+    def __init__(self, order: list[int]) -> None:
+        self._left = Counter(order)
+        self._held: dict[int, Any] = {}
+        self._awaited = iter(order)
+        self._next = next(self._awaited, None)
+
+    def after(self, frame: Any) -> Iterator[Any]:
+        """Yield the frames whose turn it is, now that this one is there."""
+        if self._left[frame.pts]:
+            self._held[frame.pts] = frame
+        while self._next is not None and self._next in self._held:
+            yield self._held[self._next]
+            self._left[self._next] -= 1
+            if not self._left[self._next]:
+                del self._held[self._next]
+            self._next = next(self._awaited, None)
+
+    def check_end(self) -> None:
+        """Raise :class:`FailureError` where frames that are wanted did not come."""
+        if self._next is not None:
+            raise FailureError(f"{sum(self._left.values()):,} frames are missing")
+
+
+def decode(wire: Pipes, request: dict[str, Any]) -> None:
+    """Take samples (pts, whether its frame is wanted), send frames (pts, width, height) as pixels in rows."""
+    wire.send("track", None)
+    batches, samples = Batches(wire), _Taken(wire)
+    for frame in samples.frames(request):
+        if frame.pts in samples.marked:
+            _add_pixels(batches, frame, request["step"])
     batches.flush()
-    if taken != made:
-        raise FailureError(f"{taken:,} samples decode to {made:,} frames")
+
+
+def _add_pixels(batches: Batches, frame: Any, step: int, *facts: int) -> None:
+    image = frame.to_ndarray(format="rgb24")[::step, ::step]
+    batches.add([frame.pts, image.shape[1], image.shape[0], *facts], np.ascontiguousarray(image).tobytes())
+
+
+def transcode(wire: Pipes, request: dict[str, Any]) -> None:
+    """Take samples (pts, whether its frame is shown), send samples made anew of the frames in ``order``.
+
+    Frames that are shown are sent, too, as :func:`decode` does, with a fact more.
+    """
+    wire.send("track", None)
+    batches, samples, order = Batches(wire), _Taken(wire), _Order(request["order"])
+    name, time_base = request["codec"], Fraction(*request["time_base"])
+    encoder: _Encoder | None = None
+    number = 0
+    for frame in samples.frames(request):
+        if frame.pts in samples.marked:
+            _add_pixels(batches, frame, request["step"], 0)
+        for wanted in order.after(frame):
+            with _encoding():
+                if encoder is None:
+                    encoder = _Encoder(name, wanted.width, wanted.height, wanted.format.name, time_base, request)
+                wanted.pts = number * request["ticks"]
+                for sample in encoder.encode(wanted, number % request["keyframe_interval"] == 0):
+                    batches.add(list(sample[:3]), sample[3])
+            number += 1
+    with _encoding():
+        for sample in encoder.finish() if encoder is not None else ():
+            batches.add(list(sample[:3]), sample[3])
+    batches.flush()
+    order.check_end()
+
+
+@contextlib.contextmanager
+def _encoding() -> Iterator[None]:
+    try:
+        yield
+    except (av.error.FFmpegError, ValueError, MemoryError) as error:
+        raise FailureError(f"the frames cannot be encoded: {_reason(error)}") from error
 
 
 def encode(wire: Pipes, request: dict[str, Any]) -> None:
@@ -488,7 +576,7 @@ def encode(wire: Pipes, request: dict[str, Any]) -> None:
     batches = Batches(wire)
     encoder: _Encoder | None = None
     time_base = Fraction(*request["time_base"])
-    try:
+    with _encoding():
         for (pts, width, height, is_keyframe), data in _taken(wire):
             frame = av.VideoFrame.from_ndarray(np.frombuffer(data, np.uint8).reshape(height, width, 3), format="rgb24")
             is_first = encoder is None
@@ -499,8 +587,6 @@ def encode(wire: Pipes, request: dict[str, Any]) -> None:
                 batches.add(list(sample[:3]), sample[3])
         for sample in encoder.finish() if encoder is not None else ():
             batches.add(list(sample[:3]), sample[3])
-    except (av.error.FFmpegError, ValueError, MemoryError) as error:
-        raise FailureError(f"the frames cannot be encoded: {_reason(error)}") from error
     batches.flush()
 
 
@@ -540,7 +626,7 @@ def _reason(error: BaseException) -> str:
     return getattr(error, "strerror", None) or str(error) or type(error).__name__
 
 
-_OPERATIONS = {"demultiplex": demultiplex, "decode": decode, "encode": encode, "mux": mux}
+_OPERATIONS = {"demultiplex": demultiplex, "decode": decode, "transcode": transcode, "encode": encode, "mux": mux}
 
 
 def serve(wire: Pipes) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from ..errors import ReadError, UnsupportedError, UsageError, WriteError, writing
@@ -48,7 +49,7 @@ from .lerobot_files import (
 )
 from .lerobot_sources import ExportedRecording, ExportedStore, Recordings, recordings_of
 from .lerobot_spec import IMAGE, VIDEO, ExportSpec, FeatureSpec, Labels
-from .lerobot_stats import Statistics, sampled_frames, shrunk
+from .lerobot_stats import PixelCounts, Statistics, pixel_step, sampled_frames
 from .lerobot_video import EncodedVideo, VideoPart, picture_size, pixels, png_of, write_images
 
 
@@ -373,18 +374,25 @@ class _Pictures:
 
     def write(self, path: Path, indexes: Any) -> VideoPart:
         """Write the images of frames as a video."""
-        images = (pixels(data, self._source.name) for data in self.of(indexes))
-        write_images(path, images, self.shape, self._fps)
-        return VideoPart(0, len(indexes), self.statistics(indexes))
+        counts = PixelCounts()
+        write_images(path, self._counted(indexes, counts), self.shape, self._fps)
+        return VideoPart(0, len(indexes), counts.statistics())
+
+    def _counted(self, indexes: Any, counts: PixelCounts) -> Iterator[npt.NDArray[np.uint8]]:
+        """Yield the pixels of frames, and count those of the frames that LeRobot samples."""
+        sampled, step = set(sampled_frames(len(indexes))), pixel_step(*self.shape[:2])
+        for place, data in enumerate(self.of(indexes)):
+            image = pixels(data, self._source.name)
+            if place in sampled:
+                counts.add(image[::step, ::step])
+            yield image
 
     def statistics(self, indexes: Any) -> Statistics:
         """Return the statistics of the frames that LeRobot samples, of all their pixels."""
-        frames = sampled_frames(len(indexes))
-        parts = []
-        for index in np.asarray(indexes)[frames].tolist():
-            values = shrunk(pixels(self.get(index), self._source.name))
-            parts.append(Statistics.of(values.reshape(-1, 3), 1))
-        return Statistics.joined(parts)
+        counts, step = PixelCounts(), pixel_step(*self.shape[:2])
+        for data in self.of(np.asarray(indexes)[sampled_frames(len(indexes))]):
+            counts.add(pixels(data, self._source.name)[::step, ::step])
+        return counts.statistics()
 
 
 def _statistics(

@@ -130,10 +130,37 @@ def sampled_frames(frames: int) -> list[int]:
     return [int(frame) for frame in np.round(np.linspace(0, frames - 1, wanted))]
 
 
-def shrunk(image: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
-    """Return every n-th pixel of an image ``[height, width, channels]``, as LeRobot does for images of 300 and more."""
-    height, width = image.shape[:2]
-    if max(height, width) < 300:
-        return image
-    step = int((width if width > height else height) / 150)
-    return image[::step, ::step]
+def pixel_step(height: int, width: int) -> int:
+    """Return n where LeRobot takes every n-th pixel of an image for its statistics: more than 1 from 300 pixels on."""
+    return 1 if max(height, width) < 300 else int((width if width > height else height) / 150)
+
+
+class PixelCounts:
+    """How often each value of 8 bits is in each channel of some images, which says all that statistics need."""
+
+    def __init__(self) -> None:
+        self._counts = np.zeros((3, 256), np.int64)
+        self._images = 0
+
+    def add(self, image: npt.NDArray[np.uint8], times: int = 1) -> None:
+        """Count the pixels ``[height, width, 3]`` of an image that is shown some times."""
+        for channel in range(3):
+            self._counts[channel] += times * np.bincount(image[..., channel].ravel(), minlength=256)
+        self._images += times
+
+    def statistics(self) -> Statistics:
+        """Return the statistics of all pixels, which are exact."""
+        if not self._images:
+            raise UsageError("an episode without frames has no statistics")
+        shades, total = np.arange(256.0), int(self._counts[0].sum())
+        means = self._counts @ shades / total
+        squares = (self._counts * (shades - means[:, None]) ** 2).sum(axis=1)
+        places = np.linspace(0, total - 1, min(POINTS, total))
+        before = np.floor(places).astype(np.int64)
+        columns = []
+        for counts in self._counts:
+            ends = np.cumsum(counts)
+            low, high = (np.searchsorted(ends, ranks, side="right") for ranks in (before, np.ceil(places)))
+            columns.append(low + (high - low) * (places - before))
+        points = np.stack(columns, axis=1)
+        return Statistics(self._images, total, points[0], points[-1], means, squares, points)

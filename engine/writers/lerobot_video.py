@@ -8,7 +8,8 @@ Parameter sets are in band at each key frame, so that copied and encoded groups 
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import groupby
@@ -20,20 +21,19 @@ import numpy.typing as npt
 
 from ..errors import MissingExtraError, ReadError, UnsupportedError, extra_command
 from ..limits import MAX_CHUNK_UNCOMPRESSED, check_limit
-from ..video import DETECTORS, VideoFrame, VideoSample, VideoTrack, decode, encode, mux
+from ..spark import in_task
+from ..video import DETECTORS, VideoFrame, VideoSample, VideoTrack, decode, encode, mux, transcode
 from .alignment import Ticks
 from .lerobot_episodes import PicturePlaces, RecordingSamples
 from .lerobot_spec import FeatureSpec
-from .lerobot_stats import Statistics, sampled_frames, shrunk
+from .lerobot_stats import PixelCounts, Statistics, pixel_step, sampled_frames
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
 H264: Final = 0x61766331
-QUALITY: Final = 23
-"""The constant rate factor of what is encoded anew."""
-KEYFRAME_INTERVAL: Final = 10
-"""Frames from one key frame to the next in what is encoded of images: a training reads single frames."""
+ENCODING: Final[dict[str, Any]] = {"quality": 23, "keyframe_interval": 10, "speed": "superfast"}
+"""A training reads single frames, so key frames are close together; ``quality`` is the constant rate factor."""
 TICKS_A_FRAME: Final = 512
 
 _NAMES: Final = {"H.264": "h264", "H.265": "hevc", "AV1": "av1", "VP9": "vp9", "VP8": "vp8"}
@@ -54,13 +54,14 @@ class _Run:
 
     start: int
     samples: tuple[int, ...]
-    is_first: bool
+    place: int
+    """The frame of the first of them."""
 
     @property
     def is_copied(self) -> bool:
         first = self.samples[0]
         follows = self.samples == tuple(range(first, first + len(self.samples)))
-        return follows and (first == self.start or self.is_first)
+        return follows and (first == self.start or not self.place)
 
 
 class EncodedVideo:
@@ -87,7 +88,8 @@ class EncodedVideo:
             raise ReadError(f"features.{feature.name}: there is no key frame", path=source.name, hint="Leave it out.")
         self._track = VideoTrack(codec, 16, 16, Fraction(1, fps * TICKS_A_FRAME), Fraction(fps))
         first = int(self._starts[0])
-        height, width = next(iter(self._frames(first, [first]))).shape[:2]
+        frame = next(decode(self._track, [VideoSample(0, 0, True, self._bytes(first))], path=source.name))
+        height, width = frame.image.shape[:2]
         self._track = VideoTrack(codec, width, height, Fraction(1, fps * TICKS_A_FRAME), Fraction(fps))
 
     @property
@@ -105,10 +107,11 @@ class EncodedVideo:
         runs = self._runs(indexes.tolist())
         lead = runs[0].samples[0] - runs[0].start if runs[0].is_copied else 0
         reencoded = sum(len(run.samples) for run in runs if not run.is_copied)
-        samples = _counted(self._samples(runs))
+        sampled, counts = set(sampled_frames(len(indexes))), PixelCounts()
         with path.open("wb") as file:
-            mux(self._track, samples, file)
-        return VideoPart(lead, reencoded, self._statistics(runs, len(indexes), lead))
+            mux(self._track, _numbered(self._samples(runs, sampled, counts)), file)
+        self._count([run for run in runs if run.is_copied], sampled, counts)
+        return VideoPart(lead, reencoded, counts.statistics())
 
     def _runs(self, indexes: list[int]) -> list[_Run]:
         groups = np.searchsorted(self._starts, indexes, side="right") - 1
@@ -120,65 +123,54 @@ class EncodedVideo:
             )
         runs: list[_Run] = []
         for group, places in groupby(range(len(indexes)), key=lambda place: int(groups[place])):
-            runs.append(_Run(int(self._starts[group]), tuple(indexes[place] for place in places), not runs))
+            numbers = list(places)
+            runs.append(_Run(int(self._starts[group]), tuple(indexes[place] for place in numbers), numbers[0]))
         return runs
 
-    def _samples(self, runs: Iterable[_Run]) -> Iterator[tuple[bool, bytes]]:
-        """Yield the samples of runs: whether one is a key frame, and its bytes."""
+    def _samples(
+        self, runs: Iterable[_Run], sampled: Container[int], counts: PixelCounts
+    ) -> Iterator[tuple[bool, bytes]]:
+        """Yield the samples of runs: whether one is a key frame, and its bytes. Counts pixels of encoded frames."""
         for is_copied, some in groupby(runs, key=lambda run: run.is_copied):
-            if is_copied:
-                for run in some:
-                    for index in range(run.start, run.samples[-1] + 1):
-                        yield index == run.start, self._bytes(index)
+            if not is_copied:
+                yield from self._anew(list(some), sampled, counts)
+                continue
+            for run in some:
+                for index in range(run.start, run.samples[-1] + 1):
+                    yield index == run.start, self._bytes(index)
+
+    def _anew(self, runs: Sequence[_Run], sampled: Container[int], counts: PixelCounts) -> Iterator[tuple[bool, bytes]]:
+        """Yield the samples of runs that are encoded anew."""
+        indexes, order = _needed([(run.start, run.samples) for run in runs])
+        frames = (run.place + at for run in runs for at in range(len(run.samples)))
+        shown = Counter(place for place, frame in zip(order, frames, strict=True) if frame in sampled)
+        given = self._given(indexes)
+        for each in transcode(self._track, given, order, shown=shown, **ENCODING, **self._pixels):
+            if isinstance(each, VideoFrame):
+                counts.add(each.image, shown[each.pts])
             else:
-                group = list(some)
-                images = (image for run in group for image in self._frames(run.start, run.samples))
-                yield from self.encoded(self._track, images)
+                yield each.is_keyframe, each.data
 
-    @staticmethod
-    def encoded(track: VideoTrack, images: Iterable[npt.NDArray[np.uint8]]) -> Iterator[tuple[bool, bytes]]:
-        """Yield the samples of images."""
-        frames = (VideoFrame(number * TICKS_A_FRAME, image) for number, image in enumerate(images))
-        for sample in encode(track, frames, quality=QUALITY, keyframe_interval=KEYFRAME_INTERVAL):
-            yield sample.is_keyframe, sample.data
-
-    def _frames(self, start: int, wanted: Iterable[int]) -> Iterator[npt.NDArray[np.uint8]]:
-        """Yield the images at samples of one group of pictures, in the order wanted."""
-        numbers = list(wanted)
-        last = max(numbers)
-        left = {number: numbers.count(number) for number in numbers}
-        held: dict[int, npt.NDArray[np.uint8]] = {}
-        given = (
-            VideoSample(number * TICKS_A_FRAME, number * TICKS_A_FRAME, number == start, self._bytes(number))
-            for number in range(start, last + 1)
-        )
-        queue = iter(numbers)
-        awaited = next(queue, None)
-        for frame in decode(self._track, given, path=self._source.name):
-            number = frame.pts // TICKS_A_FRAME
-            if number in left:
-                held[number] = frame.image
-            while awaited is not None and awaited in held:
-                yield held[awaited]
-                left[awaited] -= 1
-                if not left[awaited]:
-                    del held[awaited]
-                awaited = next(queue, None)
-        if awaited is not None:
-            raise ReadError(
-                f"features.{self._name}: a sample gives no frame", path=self._source.name, hint="Leave it out."
-            )
-
-    def _statistics(self, runs: list[_Run], length: int, lead: int) -> Statistics:
-        """Return the statistics of the frames that LeRobot samples, of the samples of the recording."""
-        del lead
-        wanted, parts, begin = set(sampled_frames(length)), [], 0
+    def _count(self, runs: Iterable[_Run], sampled: Container[int], counts: PixelCounts) -> None:
+        """Count the pixels of the frames that LeRobot samples."""
+        groups = []
         for run in runs:
-            chosen = [index for place, index in enumerate(run.samples, begin) if place in wanted]
-            begin += len(run.samples)
+            chosen = [index for frame, index in enumerate(run.samples, run.place) if frame in sampled]
             if chosen:
-                parts += [Statistics.of(shrunk(image).reshape(-1, 3), 1) for image in self._frames(run.start, chosen)]
-        return Statistics.joined(parts)
+                groups.append((run.start, chosen))
+        indexes, places = _needed(groups)
+        times = Counter(places)
+        for frame in decode(self._track, self._given(indexes), wanted=times, **self._pixels):
+            counts.add(frame.image, times[frame.pts])
+
+    @property
+    def _pixels(self) -> dict[str, Any]:
+        step = pixel_step(self._track.height, self._track.width)
+        return {"step": step, "threads": 1 if in_task() else None, "path": self._source.name}
+
+    def _given(self, indexes: Iterable[int]) -> Iterator[VideoSample]:
+        """Yield samples to a decoder, numbered from 0 on."""
+        return (VideoSample(place, place, False, self._bytes(index)) for place, index in enumerate(indexes))
 
     def _bytes(self, index: int) -> bytes:
         return self._source.picture(self._places, index)[0]
@@ -194,14 +186,25 @@ class EncodedVideo:
             ) from error
 
 
+def _needed(groups: Iterable[tuple[int, Sequence[int]]]) -> tuple[list[int], list[int]]:
+    """Return the samples that a decoder needs for some of each group, and the places of those among them."""
+    needed: list[int] = []
+    places: list[int] = []
+    for start, wanted in groups:
+        places += [len(needed) + index - start for index in wanted]
+        needed += range(start, max(wanted) + 1)
+    return needed, places
+
+
 def write_images(path: Path, images: Iterable[npt.NDArray[np.uint8]], shape: tuple[int, ...], fps: int) -> None:
     """Write images as the video of an episode, in H.264."""
     track = VideoTrack(H264, shape[1], shape[0], Fraction(1, fps * TICKS_A_FRAME), Fraction(fps))
+    frames = (VideoFrame(number * TICKS_A_FRAME, image) for number, image in enumerate(images))
     with path.open("wb") as file:
-        mux(track, _counted(EncodedVideo.encoded(track, images)), file)
+        mux(track, encode(track, frames, threads=1 if in_task() else None, **ENCODING), file)
 
 
-def _counted(samples: Iterable[tuple[bool, bytes]]) -> Iterator[VideoSample]:
+def _numbered(samples: Iterable[tuple[bool, bytes]]) -> Iterator[VideoSample]:
     """Give samples their places in the track, one frame after the other."""
     for number, (is_keyframe, data) in enumerate(samples):
         yield VideoSample(number * TICKS_A_FRAME, number * TICKS_A_FRAME, is_keyframe, data)

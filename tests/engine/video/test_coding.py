@@ -22,6 +22,7 @@ from chunkmill.engine.video import (
     mux,
     pack_groups,
     process,
+    transcode,
 )
 from chunkmill.engine.video.bitstream import nal_units, without_repeats
 from video_files import CODECS, picture, video
@@ -83,6 +84,38 @@ def test_samples_decode_to_the_frames_and_back(codec: str, tmp_path: Path) -> No
     assert codec != "h264" or made[10].is_keyframe
     again = list(decode(track, made))
     assert all(np.abs(a.image.astype(int) - b.image).mean() < 12 for a, b in zip(frames, again, strict=True))
+
+
+@pytest.mark.process
+def test_wanted_frames_come_with_every_nth_pixel(tmp_path: Path) -> None:
+    track, samples = read(tmp_path / "v.mp4", video("h264"))
+    frames = list(decode(track, samples))
+    some = list(decode(track, samples, wanted={TICKS * 3, TICKS * 20}, step=4, threads=1))
+    assert [f.pts for f in some] == [TICKS * 3, TICKS * 20]
+    assert all(np.array_equal(f.image, frames[f.pts // TICKS].image[::4, ::4]) for f in some)
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("codec", CODECS)
+def test_samples_are_made_anew_in_another_order(codec: str, tmp_path: Path) -> None:
+    track, samples = read(tmp_path / "v.mp4", video(codec))
+    frames = [frame.image for frame in decode(track, samples)]
+    order = [5, 5, 9, 7, 7, 7, 8, 25, 29]
+    given = [sample._replace(pts=place, dts=place) for place, sample in enumerate(samples)]
+    both = list(transcode(track, given, order, keyframe_interval=4, shown={7, 28}, step=2, path="v.mp4"))
+    shown = {each.pts: each.image for each in both if isinstance(each, VideoFrame)}
+    assert shown.keys() == {7, 28} and all(np.array_equal(i, frames[p][::2, ::2]) for p, i in shown.items())
+    made = [each for each in both if isinstance(each, VideoSample)]
+    assert [sample.pts for sample in made] == [TICKS * place for place in range(len(order))]
+    assert {place for place, sample in enumerate(made) if sample.is_keyframe} >= {0, 4, 8}
+    again = list(decode(track, made))
+    assert all(np.abs(f.image.astype(int) - frames[o]).mean() < 6 for f, o in zip(again, order, strict=True))
+    with pytest.raises(ReadError, match="1 frames are missing"):
+        list(transcode(track, given[:20], [19, 20]))
+    with pytest.raises(ReadError, match=r"v\.mp4.*sample 1 cannot be decoded|v\.mp4.*samples decode to"):
+        list(transcode(track, [given[0], given[1]._replace(data=b"\xff" * 40)], [0, 1], path="v.mp4"))
+    with pytest.raises(UsageError, match="needs even numbers"):
+        list(transcode(VideoTrack(track.codec, 63, 48, track.time_base), given, [0]))
 
 
 @pytest.mark.process

@@ -5,7 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from chunkmill.engine.errors import UsageError
-from chunkmill.engine.writers.lerobot_stats import POINTS, QUANTILES, Statistics, sampled_frames, shrunk
+from chunkmill.engine.writers.lerobot_stats import (
+    POINTS,
+    QUANTILES,
+    PixelCounts,
+    Statistics,
+    pixel_step,
+    sampled_frames,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -49,5 +56,17 @@ def test_values_that_are_no_numbers_are_told_by_their_row() -> None:
 
 def test_images_are_sampled_as_lerobot_does() -> None:
     assert [len(sampled_frames(n)) for n in (1, 99, 100, 1000, 10**6)] == [1, 99, 100, 177, 10_000]
-    assert shrunk(np.zeros((480, 640, 3), np.uint8)).shape == (120, 160, 3)
-    assert shrunk(np.zeros((200, 299, 3), np.uint8)).shape == (200, 299, 3)
+    assert [pixel_step(*size) for size in ((480, 640), (200, 299), (640, 480), (300, 300))] == [4, 1, 4, 2]
+
+
+@pytest.mark.parametrize("shape", [(2, 3), (20, 30), (120, 160)])
+def test_counts_of_pixels_say_what_the_pixels_say(shape: tuple[int, int]) -> None:
+    random, counts, rows = np.random.default_rng(1), PixelCounts(), []
+    for high, times in ((1, 1), (90, 3), (190, 2)):
+        image = random.integers(60, 60 + high, (*shape, 3), np.uint8)
+        counts.add(image, times)
+        rows += [image.reshape(-1, 3)] * times
+    made, wanted = counts.statistics(), Statistics.of(np.concatenate(rows), 6)
+    assert (made.samples, made.values) == (wanted.samples, wanted.values)
+    for name in ("minimum", "maximum", "mean", "deviation", "points"):
+        np.testing.assert_allclose(getattr(made, name), getattr(wanted, name), rtol=1e-12, err_msg=name)
