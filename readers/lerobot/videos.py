@@ -89,8 +89,10 @@ class _Pairing:
 
     def times(self, samples: Sequence[VideoSample]) -> dict[str, pa.Array]:
         """Return the times of samples on each timeline."""
-        base = self._track.time_base
-        since = np.array([round((s.pts * base - self._start) * _SECOND) for s in samples], np.int64)
+        base, start = self._track.time_base, self._start
+        scale, shift = base.numerator * start.denominator * _SECOND, start.numerator * base.denominator * _SECOND
+        unit = base.denominator * start.denominator
+        since = np.array([(2 * (s.pts * scale - shift) + unit) // (2 * unit) for s in samples], np.int64)
         rows = self._nearest(since)
         is_paired = rows >= 0
         self._count(rows, since)

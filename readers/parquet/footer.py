@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Final, NamedTuple, TypeVar
 
 from ...engine.errors import ReadError, UnsupportedError
-from ...engine.limits import MAX_NESTING
+from ...engine.limits import MAX_NESTING, MIB
 
 TRUE: Final = 1
 BYTE: Final = 3
@@ -22,6 +23,8 @@ SET: Final = 10
 MAP: Final = 11
 STRUCT: Final = 12
 INTEGERS: Final = (4, 5, 6)
+
+_REMEMBERED_BYTES: Final = 4 * MIB
 
 _FALSE, _DOUBLE, _UUID = 2, 7, 13
 
@@ -346,12 +349,8 @@ def parse_footer(data: bytes, *, path: str, offset: int) -> ParquetFooter:
 
     Raises ``ReadError`` if it is no Thrift, is nested beyond reason, or lacks a required field.
     """
-    cursor = ThriftCursor(data)
     try:
-        values = cursor.struct(_FOOTER)
-        leaves, groups, pairs = (values.get(number, []) for number in (_SCHEMA, _ROW_GROUPS, _KEY_VALUES))
-        footer = ParquetFooter(leaves, groups, pairs, values.get(_CREATED_BY, ""))
-        _check(footer, values.get(_ROWS), cursor.at)
+        return _parsed_again(data) if len(data) <= _REMEMBERED_BYTES else _parsed(data)
     except ThriftError as error:
         raise ReadError(
             f"Parquet error: Parquet error: Invalid Parquet file. Corrupt footer: {error}",
@@ -362,7 +361,19 @@ def parse_footer(data: bytes, *, path: str, offset: int) -> ParquetFooter:
     except UnsupportedError as error:
         error.path = path
         raise
+
+
+def _parsed(data: bytes) -> ParquetFooter:
+    cursor = ThriftCursor(data)
+    values = cursor.struct(_FOOTER)
+    leaves, groups, pairs = (values.get(number, []) for number in (_SCHEMA, _ROW_GROUPS, _KEY_VALUES))
+    footer = ParquetFooter(leaves, groups, pairs, values.get(_CREATED_BY, ""))
+    _check(footer, values.get(_ROWS), cursor.at)
     return footer
+
+
+_parsed_again = lru_cache(maxsize=4)(_parsed)
+"""A file of many recordings is opened for each of them."""
 
 
 def _check(footer: ParquetFooter, rows: int | None, at: int) -> None:
