@@ -10,18 +10,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from bench_bag import write_bag
 from conftest import AT_LEAST, FIGURES, ROUNDS
 
 LEAST = 1.7
 
 CONVERT = """
 import sys, time
-from chunkmill.readers import McapReader
+from chunkmill.readers import BagReader, McapReader
 source, out, rounds, *options = sys.argv[1:]
 how = {"executor": "spark", "master": options[0]} if options else {"executor": "inline"}
 for _ in range(int(rounds) + 1):
     started = time.perf_counter()
-    McapReader(source).stream().write_rrd(out, application_id="b", recording_id="b", **how)
+    reader = (BagReader if source.endswith(".bag") else McapReader)(source)
+    reader.stream().write_rrd(out, application_id="b", recording_id="b", **how)
     print(time.perf_counter() - started, flush=True)
 """
 
@@ -39,6 +41,17 @@ def seconds_of(source: Path, out: Path, *masters: str | None) -> float:
     outputs = [process.communicate()[0] for process in running]
     assert not any(process.returncode for process in running)
     return max(statistics.median([float(line) for line in text.split()][1:]) for text in outputs)
+
+
+@pytest.mark.timeout(1200)
+def test_two_cores_over_one_for_a_bag(benchmark: Any, tmp_path: Path) -> None:
+    """Guards: a bag is converted at least 1.5 x as fast with two cores as with one."""
+    if len(os.sched_getaffinity(0)) < 2:
+        pytest.skip("one core only")
+    path = write_bag(tmp_path / "both.bag", "BZ2", 400_000, images=False)
+    one = seconds_of(path, tmp_path, "local[1]")
+    two = benchmark.pedantic(lambda: seconds_of(path, tmp_path, "local[2]"), rounds=1)
+    AT_LEAST.append((f"two cores over one, bag of {path.stat().st_size >> 20} MiB, bz2", one / two, 1.5, "x"))
 
 
 @pytest.mark.timeout(1200)

@@ -10,8 +10,10 @@ from __future__ import annotations
 import io
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
+from functools import cache
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -53,34 +55,43 @@ def moving(count: int) -> Iterator[np.ndarray]:
         yield np.clip(image, 0, 255).astype(np.uint8)
 
 
-def joints(entity: str) -> Chunk:
+def joints(entity: str, seconds: int) -> Chunk:
     """Seven numbers at 100 Hz."""
-    ticks = pa.array(np.arange(SECONDS * 100) * 10_000_000).cast(pa.timestamp("ns"))
-    values = np.random.default_rng(0).random((SECONDS * 100, 7))
+    ticks = pa.array(np.arange(seconds * 100) * 10_000_000).cast(pa.timestamp("ns"))
+    values = np.random.default_rng(0).random((seconds * 100, 7))
     return Chunk.build(entity, {"time": ticks}, [(SCALARS, pa.array(list(values), pa.list_(pa.float64())))])
+
+
+@cache
+def film() -> tuple[VideoTrack, list[VideoSample]]:
+    """Ten seconds of video."""
+    track = VideoTrack(0x61766331, WIDTH, HEIGHT, Fraction(1, FPS), Fraction(FPS))
+    frames = (VideoFrame(n, image) for n, image in enumerate(moving(SECONDS * FPS)))
+    return track, list(encode(track, frames, keyframe_interval=FPS, quality=23))
+
+
+def write_episode(path: Path, seconds: int = SECONDS) -> Path:
+    """A recording of one episode; one longer than the film shows it again."""
+    track, samples = film()
+
+    def times(batch: Sequence[VideoSample]) -> dict[str, pa.Array]:
+        ticks = [round(sample.pts * 1e9 / FPS) for sample in batch]
+        return {"time": pa.array(ticks, pa.int64()).cast(pa.timestamp("ns"))}
+
+    shown = (samples[n % len(samples)]._replace(pts=n, dts=n) for n in range(seconds * FPS))
+    chunks = chain(
+        stream_chunks("/camera", track, shown, times), [joints("/state", seconds), joints("/action", seconds)]
+    )
+    LazyChunkStream.from_iter(chunks).write_rrd(path, application_id="bench", recording_id=path.stem, executor="inline")
+    return path
 
 
 @pytest.fixture(scope="module")
 def recordings(tmp_path_factory: pytest.TempPathFactory) -> dict[str, LazyChunkStream]:
     """A recording of each episode."""
     folder = tmp_path_factory.mktemp("episodes")
-    track = VideoTrack(0x61766331, WIDTH, HEIGHT, Fraction(1, FPS), Fraction(FPS))
-    frames = (VideoFrame(n, image) for n, image in enumerate(moving(SECONDS * FPS)))
-    film = list(encode(track, frames, keyframe_interval=FPS, quality=23))
-
-    def times(samples: list[VideoSample]) -> dict[str, pa.Array]:
-        ticks = [round(sample.pts * 1e9 / FPS) for sample in samples]
-        return {"time": pa.array(ticks, pa.int64()).cast(pa.timestamp("ns"))}
-
-    made = {}
-    for number in range(EPISODES):
-        chunks = [*stream_chunks("/camera", track, film, times), joints("/state"), joints("/action")]
-        path = folder / f"episode_{number:02d}.rrd"
-        LazyChunkStream.from_iter(chunks).write_rrd(
-            path, application_id="bench", recording_id=path.stem, executor="inline"
-        )
-        made[path.stem] = RrdReader(path).stream()
-    return made
+    paths = [write_episode(folder / f"episode_{number:02d}.rrd") for number in range(EPISODES)]
+    return {path.stem: RrdReader(path).stream() for path in paths}
 
 
 def written(recordings: dict[str, LazyChunkStream], fps: int, folder: Path) -> float:

@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from test_lerobot_writing import FILM, export, rows_of, video
+from chunkmill import LazyChunkStream, LeRobotReader
+from test_lerobot_writing import FILM, export, numbers, rows_of, video
 
 pytest.importorskip("av")
 
@@ -69,3 +71,31 @@ def test_most_groups_of_pictures_are_copied(seed: int, tmp_path: Path) -> None:
     assert len(differs) * GROUP <= account.reencoded + GROUP
     assert 0 < account.reencoded <= 0.05 * account.written
     assert len(differs) <= 0.05 * count / GROUP
+
+
+@pytest.mark.slow
+def test_an_episode_of_forty_minutes(tmp_path: Path) -> None:
+    from chunkmill.engine.video import VideoFrame, VideoTrack, encode, stream_chunks
+
+    count, fps = 72_000, 30
+    track = VideoTrack(0x61766331, 64, 48, Fraction(1, fps), Fraction(fps))
+    frames = (VideoFrame(number, image) for number, image in enumerate(moving(300)))
+    samples = list(encode(track, frames, keyframe_interval=GROUP))
+
+    def times(batch: Any) -> dict[str, pa.Array]:
+        ticks = [round(sample.pts * 1e9 / fps) for sample in batch]
+        return {"time": pa.array(ticks, pa.int64()).cast(pa.timestamp("ns"))}
+
+    shown = (samples[n % len(samples)]._replace(pts=n, dts=n) for n in range(count))
+    state = numbers("/arm", np.arange(count) / fps, np.arange(count)[:, None])
+    (account,) = export(
+        tmp_path / "set", FILM, a=LazyChunkStream.from_iter([*stream_chunks("/camera", track, shown, times), state])
+    ).accounts
+    assert (account.written, account.reencoded) == (count, 0)
+
+    stream = LeRobotReader(tmp_path / "set").stream(0)
+    read = [c for c in stream.to_chunks(executor="inline") if c.entity_path == "/observation/images/top"]
+    batches = [chunk.to_record_batch() for chunk in read]
+    columns = [batch.column("VideoStream:sample") for batch in batches if "VideoStream:sample" in batch.schema.names]
+    data = [bytes(row[0].values.to_numpy()) for column in columns for row in column]
+    assert data == [samples[n % len(samples)].data for n in range(count)]
