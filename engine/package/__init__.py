@@ -17,7 +17,8 @@ _HOMES = {
     ".engine": "*",
     ".lenses": "DeriveLens Lens MutateLens OnError OutputMode Quarantine Selector",
     ".readers": (
-        "ColumnRule IndexColumn LeRobotDataset LeRobotReader McapInfo McapReader ParquetReader Rosbag2Reader RrdReader"
+        "BagReader ColumnRule IndexColumn LeRobotDataset LeRobotReader McapInfo McapReader ParquetReader Rosbag2Reader "
+        "RrdReader"
     ),
 }
 

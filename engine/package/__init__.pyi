@@ -10,6 +10,7 @@ from .lenses import OnError as OnError
 from .lenses import OutputMode as OutputMode
 from .lenses import Quarantine as Quarantine
 from .lenses import Selector as Selector
+from .readers import BagReader as BagReader
 from .readers import ColumnRule as ColumnRule
 from .readers import IndexColumn as IndexColumn
 from .readers import LeRobotDataset as LeRobotDataset

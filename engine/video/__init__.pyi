@@ -17,6 +17,7 @@ from .coding import decode as decode
 from .coding import demultiplex as demultiplex
 from .coding import encode as encode
 from .coding import mux as mux
+from .coding import transcode as transcode
 from .process import has_video_extra as has_video_extra
 
 __all__: list[str]
