@@ -136,7 +136,7 @@ def pixel_step(height: int, width: int) -> int:
 
 
 class PixelCounts:
-    """How often each value of 8 bits is in each channel of some images, which says all that statistics need."""
+    """The number of times that each value of 8 bits is in each channel of images: all that their statistics need."""
 
     def __init__(self) -> None:
         self._counts = np.zeros((3, 256), np.int64)
