@@ -39,6 +39,7 @@ from .alignment import (
 )
 from .frame_transforms import FrameTree, Looked, kind_of
 from .lerobot_spec import (
+    DESCRIPTIONS,
     STRING,
     VIDEO,
     BetweenEvents,
@@ -328,7 +329,7 @@ class RecordingSamples:
                 hint=f"There is something at {', '.join(have)}." if have else "chunkmill inspect shows the entities.",
             )
         fit = (
-            [c for c in components if c != "CoordinateFrame:frame"]
+            [c for c in components if c.partition(":")[0] not in DESCRIPTIONS]
             if among is None
             else [c for c in components if c in set(among)]
         )

@@ -30,9 +30,15 @@ NUMBERS: Final = ("bool", "float32", "float64", *_INTEGERS)
 DTYPES: Final = (*NUMBERS, STRING, IMAGE, VIDEO)
 OWN_COLUMNS: Final = ("timestamp", "frame_index", "episode_index", "index", "task_index")
 """The columns that every dataset has."""
+DESCRIPTIONS: Final = ("CoordinateFrame", "SeriesLines", "SeriesPoints")
+"""Archetypes that say what the values beside them are."""
 TRANSFORM_ENTITIES: Final = ("/tf", "/tf_static")
 TRANSFORM_KINDS: Final = ("point", "vector", "rotation", "pose")
 
+_COLUMN_KEYS: Final = (
+    *("entity", "component", "selector", "timeline"),
+    *("rule", "tolerance", "outside", "offset", "transform"),
+)
 _MOST_FPS: Final = 10_000
 _MOST_SECONDS: Final = 9e9
 _Choice = TypeVar("_Choice", Rule, Outside)
@@ -42,7 +48,8 @@ _Choice = TypeVar("_Choice", Rule, Outside)
 class ColumnSpec:
     """Values of a recording: a component of an entity, and what a selector makes of it.
 
-    Without a ``component``, it is the one that the entity has; without a ``timeline``, that of the whole export.
+    Without a ``component``, it is the one that the entity has, apart from static ones and ``DESCRIPTIONS``; without a
+    ``timeline``, that of the whole export.
     """
 
     entity: str
@@ -348,7 +355,7 @@ def _column(keys: _Keys, *, closes: bool) -> ColumnSpec:
 def _feature(name: str, keys: _Keys) -> FeatureSpec:
     if not name or "/" in name or name in OWN_COLUMNS:
         raise _wrong(f"features.{name}", "a feature has a name without a slash, and not that of a column of every set")
-    columns = (_feature_column(keys),)
+    columns = _feature_columns(keys)
     dtype = keys.take("dtype", str, "float32")
     if dtype not in DTYPES:
         raise _wrong(keys.at("dtype"), f"{dtype!r} is none of {', '.join(DTYPES)}")
@@ -382,6 +389,24 @@ def _alignment(keys: _Keys) -> Alignment:
     return Alignment(rule, None if tolerance is None else round(tolerance * 1e9), outside, round(offset * 1e9))
 
 
+def _feature_columns(keys: _Keys) -> tuple[FeatureColumn, ...]:
+    """Take the column of a feature, or the list of them: keys that a column lacks are those of the feature."""
+    listed = keys.take("columns", (list, tuple))
+    if listed is None:
+        return (_feature_column(keys),)
+    if not listed:
+        raise _wrong(keys.at("columns"), "there is none")
+    shared = {key: keys.take(key, object) for key in _COLUMN_KEYS}
+    columns = []
+    for number, given in enumerate(listed):
+        column = {"entity": given} if isinstance(given, str) else given
+        place = keys.at(f"columns.{number}")
+        each = _Keys(shared | dict(column) if isinstance(column, Mapping) else column, place)
+        columns.append(_feature_column(each))
+        each.close()
+    return tuple(columns)
+
+
 def _feature_column(keys: _Keys) -> FeatureColumn:
     source, alignment = _column(keys, closes=False), _alignment(keys)
     given = keys.take("transform", dict)
@@ -401,18 +426,27 @@ def _transform(keys: _Keys) -> FrameTransform:
     return FrameTransform(source, target, kind, paths, timeline)
 
 
-def _check_feature(feature: FeatureSpec, keys: _Keys) -> None:
-    size = None if feature.shape is None else math.prod(feature.shape)
+def _check_columns(feature: FeatureSpec, keys: _Keys) -> None:
+    is_float = feature.dtype.startswith("float")
     for column in feature.columns:
         rule = column.alignment.rule
-        if rule in (Rule.LINEAR, Rule.SLERP) and not feature.dtype.startswith("float"):
+        if rule in (Rule.LINEAR, Rule.SLERP) and not is_float:
             raise _wrong(keys.at("rule"), f"{rule.value} makes values between two, which {feature.dtype} has not")
-        if column.transform is not None and not feature.dtype.startswith("float"):
+        if column.transform is not None and not is_float:
             raise _wrong(keys.at("transform"), f"it makes numbers, which {feature.dtype} has not")
-    if rule is Rule.SLERP and size not in (None, 4, 7):
+    if len(feature.columns) > 1:
+        if feature.is_picture or feature.dtype == STRING:
+            raise _wrong(keys.at("columns"), f"a frame has one {feature.dtype}, of one column")
+        return
+    if rule is Rule.SLERP and feature.shape is not None and math.prod(feature.shape) not in (4, 7):
         raise _wrong(
             keys.at("rule"), f"slerp is for quaternions (4 numbers) and poses (7), and the shape is {feature.shape}"
         )
+
+
+def _check_feature(feature: FeatureSpec, keys: _Keys) -> None:
+    _check_columns(feature, keys)
+    size = None if feature.shape is None else math.prod(feature.shape)
     if feature.dtype == STRING:
         if feature.shape not in (None, (1,)):
             raise _wrong(keys.at("shape"), f"a frame has one text, and the shape is {list(feature.shape or ())}")
