@@ -31,6 +31,8 @@ _COLUMNS: Final = (_CHILD, _PARENT, _TRANSLATION, _QUATERNION)
 _KINDS: Final = {3: "point", 4: "rotation", 7: "pose"}
 _WIDTHS: Final = {"point": 3, "vector": 3, "rotation": 4, "pose": 7}
 _MOST_NAMES: Final = 20
+_MOST_DEEP: Final = 1000
+"""Frames above a frame, at most, as in tf2."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +137,7 @@ class FrameTree:
         up, down = self._ancestors(source), self._ancestors(target)
         shared = next((name for name in up if name in down), None)
         if shared is None:
-            ways = f"{' -> '.join(up)}, and {' -> '.join(down)}"
+            ways = f"{_shown(up, ' -> ')}, and {_shown(down, ' -> ')}"
             raise self._wrong("", f"{source!r} and {target!r} are not connected: {ways}", self._names((), transform))
         first = self._way(up[: up.index(shared) + 1], times, alignment)
         second = self._way(down[: down.index(shared) + 1], times, alignment)
@@ -152,11 +154,13 @@ class FrameTree:
         way = [name]
         while parents := self.parents[way[-1]]:
             if len(parents) > 1:
-                names = ", ".join(map(repr, sorted(parents)))
+                names = _shown(sorted(map(repr, parents)))
                 raise self._wrong("", f"the frame {way[-1]!r} has the parents {names}", "A frame has one parent.")
             if parents[0] in way:
                 cycle = [*way[way.index(parents[0]) :], parents[0]]
-                raise self._wrong("", f"frames form a cycle: {' -> '.join(cycle)}", "Frames form a tree.")
+                raise self._wrong("", f"frames form a cycle: {_shown(cycle, ' -> ')}", "Frames form a tree.")
+            if len(way) > _MOST_DEEP:
+                raise self._wrong("", f"{name!r} is below more than {_MOST_DEEP:,} frames", "Name frames nearer to it.")
             way.append(parents[0])
         return way
 
@@ -201,11 +205,10 @@ class FrameTree:
 
     def _names(self, names: Iterable[str], transform: FrameTransform) -> str:
         some = sorted(names) or sorted(self.parents)
-        more = f" and {len(some) - _MOST_NAMES} more" if len(some) > _MOST_NAMES else ""
         entities = ", ".join(transform.entities)
         if not some:
             return f"There are no transforms at {entities}; entities of the transform names others."
-        return f"Frames at {entities} are {', '.join(some[:_MOST_NAMES])}{more}."
+        return f"Frames at {entities} are {_shown(some)}."
 
     def _wrong(self, key: str, reason: str, hint: str) -> UsageError:
         return UsageError(f"{self.key}.transform{key}: {reason}", path=self.path, hint=hint)
@@ -240,6 +243,12 @@ def rotated(turns: Floats, vectors: Floats) -> Floats:
     return np.asarray(vectors + turns[:, 3:] * twice + np.cross(axis, twice))
 
 
+def _shown(names: Sequence[str], between: str = ", ") -> str:
+    """Return names for an error, not all of very many."""
+    more = f"{between}{len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+    return between.join(names[:_MOST_NAMES]) + more
+
+
 def _plain(name: str) -> str:
     """Return the name of a frame without the slash that it has in ROS 1."""
     return name.removeprefix("/")
@@ -266,12 +275,14 @@ def _edges(chunk: Chunk, timeline: str, path: str, key: str) -> Iterator[tuple[t
     others = frozenset(name for name in names if name.startswith("Transform3D:") and name not in _COLUMNS)
     codes = [pc.dictionary_encode(each) for each in ends]
     of = [np.asarray(pc.fill_null(each.indices, -1)).astype(np.int64) for each in codes]
-    is_there = (of[0] >= 0) & (of[1] >= 0)
-    for child, parent in np.unique(np.stack(of, axis=1)[is_there], axis=0).tolist():
-        rows = np.flatnonzero((of[0] == child) & (of[1] == parent))
-        name = tuple(_plain(each.dictionary[code].as_py()) for each, code in zip(codes, (child, parent), strict=True))
+    pairs = np.where((of[0] >= 0) & (of[1] >= 0), of[0] * len(codes[1].dictionary) + of[1], -1)
+    order = np.argsort(pairs, kind="stable")  # by frame, in the order recorded
+    for rows in np.split(order, np.flatnonzero(np.diff(pairs[order])) + 1):
+        if not len(rows) or pairs[rows[0]] < 0:
+            continue
+        child, parent = (_plain(each[int(rows[0])].as_py()) for each in ends)
         times = None if ticks is None else ticks[rows].copy()
-        yield (name[0], name[1]), _Edge(times, translations[rows], quaternions[rows], others)
+        yield (child, parent), _Edge(times, translations[rows], quaternions[rows], others)
 
 
 def _joined(some: Sequence[_Edge]) -> _Edge:

@@ -190,3 +190,15 @@ def test_lists_of_other_lengths(tmp_path: Path) -> None:
     stream = LazyChunkStream.merge(case.stream, LazyChunkStream.from_iter([uneven]))
     with pytest.raises(ReadError, match="values differ in length"):
         export(case, tmp_path, stream, entity="/uneven")
+
+
+def test_very_many_frames(tmp_path: Path) -> None:
+    """A row for each of many frames takes no longer than its length, and a chain has an end."""
+    many = [(static(f"frame_{number}", "map"), QUARTER) for number in range(50_000)]
+    case = recording()
+    stream = LazyChunkStream.merge(case.stream, LazyChunkStream.from_iter([transforms("/tf_static", None, many)]))
+    with pytest.raises(UsageError, match=r"there is no frame 'tool'[\s\S]*, 49981 more\."):
+        export(case, tmp_path, stream)
+    chain = [static("tool", "link_0"), *(static(f"link_{n}", f"link_{n + 1}") for n in range(1500))]
+    with pytest.raises(UsageError, match="'tool' is below more than 1,000 frames"):
+        export(recording(*chain, static("base", "map")), tmp_path)
