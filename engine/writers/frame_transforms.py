@@ -36,7 +36,7 @@ _MOST_DEEP: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Looked:
+class TransformLookup:
     """The transforms at some times, with an item for each: translations (m), unit quaternions, and how they came about.
 
     ``outcome`` and ``staleness`` are as in :class:`Aligned`, of the worst transform of the way. Those of static ones
@@ -60,7 +60,7 @@ class Looked:
         points, turns = self.applied(values[:, :3], "point"), self.applied(values[:, 3:], "rotation")
         return np.concatenate([points, turns], axis=1)
 
-    def seen_by(self, aligned: Aligned) -> Aligned:
+    def mark(self, aligned: Aligned) -> Aligned:
         """Return the alignment of samples with what became of their transforms.
 
         A frame that takes a sample with a held transform counts as held, one without a transform has no value.
@@ -117,7 +117,7 @@ class FrameTree:
             parents.setdefault(parent, [])
         return cls({ends: _joined(some) for ends, some in parts.items()}, parents, path, key)
 
-    def looked_up(self, transform: FrameTransform, times: Ticks, alignment: Alignment) -> Looked:
+    def lookup(self, transform: FrameTransform, times: Ticks, alignment: Alignment) -> TransformLookup:
         """Return the transforms from the source frame to the target frame at some times.
 
         Each transform of the way is interpolated by itself. Where none is within the tolerance, and without one beyond
@@ -142,7 +142,7 @@ class FrameTree:
         first = self._way(up[: up.index(shared) + 1], times, alignment)
         second = self._way(down[: down.index(shared) + 1], times, alignment)
         back = second.quaternions * [-1, -1, -1, 1]
-        return Looked(
+        return TransformLookup(
             rotated(back, first.translations - second.translations),
             multiplied(back, first.quaternions),
             np.maximum(first.outcome, second.outcome),
@@ -164,9 +164,9 @@ class FrameTree:
             way.append(parents[0])
         return way
 
-    def _way(self, names: Sequence[str], times: Ticks, alignment: Alignment) -> Looked:
+    def _way(self, names: Sequence[str], times: Ticks, alignment: Alignment) -> TransformLookup:
         """Return the transforms from the first frame to the last one, each the parent of the one before."""
-        made = Looked(
+        made = TransformLookup(
             np.zeros((len(times), 3)),
             np.tile([0.0, 0.0, 0.0, 1.0], (len(times), 1)),
             np.zeros(len(times), np.uint8),
@@ -174,7 +174,7 @@ class FrameTree:
         )
         for child, parent in pairwise(names):
             edge = self._at(child, parent, times, alignment)
-            made = Looked(
+            made = TransformLookup(
                 edge.applied(made.translations, "point"),
                 edge.applied(made.quaternions, "rotation"),
                 np.maximum(made.outcome, edge.outcome),
@@ -182,7 +182,7 @@ class FrameTree:
             )
         return made
 
-    def _at(self, child: str, parent: str, times: Ticks, alignment: Alignment) -> Looked:
+    def _at(self, child: str, parent: str, times: Ticks, alignment: Alignment) -> TransformLookup:
         edge, what = self.edges[child, parent], f"the transform of {child!r} in {parent!r}"
         if edge.others:
             raise self._wrong("", f"{what} also has {', '.join(sorted(edge.others))}", "Leave it out.")
@@ -194,14 +194,14 @@ class FrameTree:
             count = len(times)
             zeros = np.zeros(count, np.int64)
             place, turn = (np.tile(rows[-1], (count, 1)) for rows in (edge.translations, turns))
-            return Looked(place, turn, zeros.astype(np.uint8), zeros)
+            return TransformLookup(place, turn, zeros.astype(np.uint8), zeros)
         aligned = align(edge.times, times, Alignment(Rule.SLERP, alignment.tolerance, alignment.outside))
         outcome = aligned.outcome
         if alignment.tolerance is None:  # every transform is near enough, but for those that nobody knows
             beyond = (times < edge.times.min()) | (times > edge.times.max())
             outcome = np.where(beyond, HELD if alignment.outside is Outside.HOLD else MISSING, outcome)
         places = interpolated(edge.translations, aligned)
-        return Looked(places, slerped(turns, aligned), outcome.astype(np.uint8), aligned.staleness)
+        return TransformLookup(places, slerped(turns, aligned), outcome.astype(np.uint8), aligned.staleness)
 
     def _names(self, names: Iterable[str], transform: FrameTransform) -> str:
         some = sorted(names) or sorted(self.parents)

@@ -37,7 +37,7 @@ from .alignment import (
     interpolated,
     slerped,
 )
-from .frame_transforms import FrameTree, Looked, kind_of
+from .frame_transforms import FrameTree, TransformLookup, kind_of
 from .lerobot_spec import (
     DESCRIPTIONS,
     STRING,
@@ -70,12 +70,12 @@ _CODEC: Final = "VideoStream:codec"
 class Samples:
     """The values of a column in the order recorded. ``values`` has a row of numbers for each time.
 
-    ``looked_up`` are the transforms by which they were moved to another frame.
+    ``lookup`` are the transforms by which they were moved to another frame.
     """
 
     times: Ticks
     values: npt.NDArray[Any]
-    looked_up: Looked | None = None
+    lookup: TransformLookup | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -406,9 +406,9 @@ class RecordingSamples:
             self._trees[which] = FrameTree.of(some, which[1], self.name, key)
         times = samples.times + column.alignment.offset
         tree = replace(self._trees[which], key=key)
-        looked_up = tree.looked_up(transform, times, column.alignment)
-        values = looked_up.applied(samples.values.astype(np.float64), kind)
-        return Samples(samples.times, values, looked_up)
+        lookup = tree.lookup(transform, times, column.alignment)
+        values = lookup.applied(samples.values.astype(np.float64), kind)
+        return Samples(samples.times, values, lookup)
 
     # --- episodes
 
@@ -560,8 +560,8 @@ class RecordingSamples:
         aligned = [align(times, frames, column.alignment) for times, column in pairs]
         if feature.is_picture:
             return aligned
-        looked_up = [samples.looked_up for samples in self._samples[feature.name]]
-        return [a if looked is None else looked.seen_by(a) for a, looked in zip(aligned, looked_up, strict=True)]
+        lookups = [samples.lookup for samples in self._samples[feature.name]]
+        return [a if lookup is None else lookup.mark(a) for a, lookup in zip(aligned, lookups, strict=True)]
 
     def _values(self, feature: FeatureSpec, aligned: Sequence[Aligned]) -> npt.NDArray[Any]:
         """Return the value of each frame, in the type and the shape of the feature."""

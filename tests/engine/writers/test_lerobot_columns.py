@@ -13,6 +13,7 @@ import pytest
 from chunkmill import Chunk, LazyChunkStream, McapReader, ReadError, UsageError
 from chunkmill.engine.chunk import ComponentDescriptor
 from chunkmill.engine.writers import ExportSpec, draft_spec, write_lerobot
+from generated_recordings import generated
 
 JOINTS = [f"joint_{number}" for number in (1, 2, 3, 4, 5, 10)]
 
@@ -211,3 +212,58 @@ def test_descriptions_are_no_values(is_static: bool, tmp_path: Path) -> None:
     stream = LazyChunkStream.from_iter([chunk, Chunk.build("/arm", ticks, columns)])
     assert list(draft_spec(stream)["features"]) == ["observation.arm"]
     assert np.allclose(export(tmp_path / "set", {"entity": "/arm"}, stream), seconds)
+
+
+# ----------------------------------------------------------------------------------------------------- properties
+
+
+def same_as_apart(seed: int, where: Path) -> str:
+    """Export the entities of a generated recording as one feature, and each as its own; returns what became of it."""
+    case = generated(seed)
+    keys = ("entity", "rule", "offset", "tolerance", "outside")
+    columns = [{key: f[key] for key in keys if key in f} for f in case.spec["features"].values()]
+    joined = {**case.spec, "features": {"all": {"columns": columns, "dtype": "float64"}}}
+    try:
+        write_lerobot({"a": case.stream}, where / "apart", case.spec, executor="inline")
+    except UsageError as error:
+        with pytest.raises(UsageError, match="tolerance" if "tolerance" in str(error) else "no episode"):
+            write_lerobot({"a": case.stream}, where / "joined", joined, executor="inline")
+        return "error"
+    write_lerobot({"a": case.stream}, where / "joined", joined, executor="inline")
+    apart, whole = (pq.read_table(where / name / "data/chunk-000/file-000.parquet") for name in ("apart", "joined"))
+    rows = np.concatenate([np.array(apart[name].to_pylist()) for name in case.spec["features"]], axis=1)
+    assert np.array_equal(np.array(whole["all"].to_pylist()), rows)
+    for key in ("timestamp", "frame_index", "episode_index"):
+        assert apart[key].equals(whole[key])
+    files = [where / name / "meta/chunkmill.json" for name in ("apart", "joined")]
+    accounts = [json.loads(file.read_text())["episodes"] for file in files]
+    for separate, joint in zip(*accounts, strict=True):
+        assert (separate["written"], separate["dropped"]) == (joint["written"], joint["dropped"])
+        features, both = separate["features"].values(), joint["features"]["all"]
+        assert both["staleness"] == max(feature["staleness"] for feature in features)
+        assert both["exact"] + both["interpolated"] + both["held"] == separate["written"]
+        assert both["held"] >= max(feature["held"] for feature in features)
+    return "written"
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_joined_columns_are_those_of_separate_features(seed: int, tmp_path: Path) -> None:
+    same_as_apart(seed, tmp_path)
+
+
+@pytest.mark.slow
+def test_200_recordings(tmp_path: Path) -> None:
+    folders = [tmp_path / str(seed) for seed in range(200)]
+    for folder in folders:
+        folder.mkdir()
+    ends = [same_as_apart(seed, folder) for seed, folder in enumerate(folders)]
+    assert ends.count("written") > 80
+
+
+def test_spark_writes_the_same(spark: Any, data: Path, tmp_path: Path) -> None:
+    spec = draft_spec(McapReader(data / "demo.mcap").stream(), fps=10)
+    for executor in ("inline", "spark"):
+        write_lerobot({"a": McapReader(data / "demo.mcap").stream()}, tmp_path / executor, spec, executor=executor)
+    paths = [tmp_path / name / "data/chunk-000/file-000.parquet" for name in ("inline", "spark")]
+    inline, spark_rows = map(pq.read_table, paths)
+    assert inline.equals(spark_rows)
