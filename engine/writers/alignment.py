@@ -28,6 +28,9 @@ HELD: Final = 2
 MISSING: Final = 3
 """There is no value."""
 
+_MOST_OFF: Final = 0.01
+"""The distance from one of the length of a quaternion of a pose, at most."""
+
 
 class Rule(StrEnum):
     """The way in which a frame takes its value from samples."""
@@ -39,7 +42,7 @@ class Rule(StrEnum):
     LINEAR = "linear"
     """The line between the samples on both sides; beyond the first and the last sample, that one's value."""
     SLERP = "slerp"
-    """The same on the sphere of unit quaternions (x, y, z, w), the shorter way."""
+    """The same on the sphere of unit quaternions (x, y, z, w), the shorter way; of poses, the position by the line."""
 
 
 class Outside(StrEnum):
@@ -170,7 +173,7 @@ def interpolated(values: npt.NDArray[np.float64], aligned: Aligned) -> npt.NDArr
     if not len(values):
         return np.full((len(aligned.first), *values.shape[1:]), np.nan)
     rows = values[aligned.first].astype(np.float64)
-    between = aligned.outcome == INTERPOLATED  # no others: infinity times zero is no number
+    between = aligned.weight > 0  # no others: infinity times zero is no number
     weight = aligned.weight[between].reshape(-1, *[1] * (values.ndim - 1))
     rows[between] = rows[between] * (1 - weight) + values[aligned.second[between]] * weight
     rows[aligned.outcome == MISSING] = np.nan
@@ -181,16 +184,28 @@ def slerped(values: npt.NDArray[np.float64], aligned: Aligned) -> npt.NDArray[np
     """Return the rotation of each frame, on the shorter way between its two samples; NaN where a frame has none.
 
     ``values`` are quaternions (x, y, z, w), a row for each sample; they are normalised where a frame lies between two.
+    Of poses (x, y, z, and a unit quaternion), the position takes the line.
 
     Raises
     ------
     UsageError
-        For values of another shape, and a quaternion of length zero between which a frame lies.
+        For values of another shape, a quaternion of length zero between which a frame lies, and a pose whose last four
+        numbers are no rotation.
     """
-    if values.ndim != 2 or values.shape[1] != 4:
-        raise UsageError(f"slerp needs quaternions of four numbers, not values of shape {values.shape[1:]}")
+    if values.ndim != 2 or values.shape[1] not in (4, 7):
+        raise UsageError(
+            f"slerp needs quaternions of four numbers or poses of seven, not values of shape {values.shape[1:]}"
+        )
     rows = interpolated(values, aligned)
-    between = aligned.outcome == INTERPOLATED
+    if values.shape[1] == 7:
+        off = np.abs(np.linalg.norm(values[:, 3:], axis=1) - 1)
+        if (off > _MOST_OFF).any():
+            raise UsageError(
+                "the last four of seven numbers are no unit quaternion", hint="A pose is x, y, z, and a quaternion."
+            )
+        rows[:, 3:] = slerped(values[:, 3:], aligned)
+        return rows
+    between = aligned.weight > 0
     if not between.any():
         return rows
     left, right = values[aligned.first[between]], values[aligned.second[between]]

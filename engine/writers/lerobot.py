@@ -34,7 +34,7 @@ from ..locations import located
 from ..rrd import digest_of
 from ..storage import ObjectUrl
 from ..stream import LazyChunkStream
-from .lerobot_episodes import SAMPLE, AlignedEpisode, EpisodeAccount, PicturePlaces, RecordingSamples, label_rows
+from .lerobot_episodes import SAMPLE, AlignedEpisode, EpisodeAccount, RecordingSamples, label_rows
 from .lerobot_files import (
     ACCOUNT,
     WrittenEpisode,
@@ -270,12 +270,7 @@ class _ExportBody(Body):
     def _written(self, task: TaskRun, recording: ExportedRecording) -> dict[str, Any]:
         source = RecordingSamples(recording.name, recording.opened(), self.spec)
         pictures = {f.name: _pictures(source, f, self.spec.fps) for f in self.spec.features if f.is_picture}
-        shapes = {name: picture.shape for name, picture in pictures.items()}
-        shapes |= {
-            name: samples.values.shape[1:]
-            for name, samples in source.samples.items()
-            if not isinstance(samples, PicturePlaces)
-        }
+        shapes = {name: picture.shape for name, picture in pictures.items()} | source.shapes
         spec = self.spec.with_shapes(shapes)
         folder, accounts, figures, videos = Path(task.location), [], [], []
         for number, episode in enumerate(source.episodes()):
@@ -308,8 +303,7 @@ def _put(task: TaskRun, figures: Sequence[Mapping[str, Statistics]], facts: Mapp
 
 
 def _pictures(source: RecordingSamples, feature: FeatureSpec, fps: int) -> _Pictures | EncodedVideo:
-    places = source.samples[feature.name]
-    assert isinstance(places, PicturePlaces)
+    places = source.pictures[feature.name]
     return EncodedVideo(source, feature, places, fps) if places.component == SAMPLE else _Pictures(source, feature, fps)
 
 
@@ -336,8 +330,7 @@ class _Pictures:
     codec = "h264"
 
     def __init__(self, source: RecordingSamples, feature: FeatureSpec, fps: int) -> None:
-        places = source.samples[feature.name]
-        assert isinstance(places, PicturePlaces)
+        places = source.pictures[feature.name]
         self._source, self._places, self.name, self._fps = source, places, feature.name, fps
         self._shape = feature.shape
         if len(places.times):

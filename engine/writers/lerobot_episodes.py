@@ -9,7 +9,7 @@ import math
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -37,14 +37,18 @@ from .alignment import (
     interpolated,
     slerped,
 )
+from .frame_transforms import FrameTree, TransformLookup, kind_of
 from .lerobot_spec import (
+    DESCRIPTIONS,
     STRING,
     VIDEO,
     BetweenEvents,
     ColumnSpec,
     Event,
     ExportSpec,
+    FeatureColumn,
     FeatureSpec,
+    FrameTransform,
     Labels,
     TimeRanges,
     WhereTrue,
@@ -64,10 +68,14 @@ _CODEC: Final = "VideoStream:codec"
 
 @dataclass(frozen=True, slots=True)
 class Samples:
-    """The values of a column in the order recorded. ``values`` has a row for each time."""
+    """The values of a column in the order recorded. ``values`` has a row of numbers for each time.
+
+    ``lookup`` are the transforms by which they were moved to another frame.
+    """
 
     times: Ticks
     values: npt.NDArray[Any]
+    lookup: TransformLookup | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,15 +160,19 @@ class RecordingSamples:
     def __init__(self, name: str, stream: LazyChunkStream, spec: ExportSpec) -> None:
         self.name = name
         self._spec = spec
-        entities = sorted({column.entity for column in spec.columns})
         # A filter consumes its stream, and a terminal must not: the copy is another stream over the same source.
-        self._store = copy(stream).filter(content=entities).collect(executor="inline")
+        self._store = copy(stream).filter(content=list(spec.entities)).collect(executor="inline")
         self._chunks: list[Chunk] = list(self._store)
         self._decoded: OrderedDict[int, ChunkData] = OrderedDict()
         self._held = 0
-        self.samples: dict[str, Samples | PicturePlaces] = {
-            feature.name: self._feature(feature) for feature in spec.features
-        }
+        self._trees: dict[tuple[tuple[str, ...], str], FrameTree] = {}
+        self.pictures: dict[str, PicturePlaces] = {}
+        self._samples: dict[str, tuple[Samples, ...]] = {}
+        for feature in spec.features:
+            if feature.is_picture:
+                self.pictures[feature.name] = self._pictures(feature)
+            else:
+                self._samples[feature.name] = self._columns(feature)
 
     @property
     def store(self) -> ChunkStore:
@@ -169,14 +181,34 @@ class RecordingSamples:
 
     # --- columns
 
-    def _feature(self, feature: FeatureSpec) -> Samples | PicturePlaces:
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """The shapes of the features of numbers and texts."""
+        return {
+            f.name: f.shape or (sum(samples.values.shape[1] for samples in self._samples[f.name]),)
+            for f in self._spec.features
+            if not f.is_picture
+        }
+
+    def _columns(self, feature: FeatureSpec) -> tuple[Samples, ...]:
+        """Return the samples of each column of a feature of numbers or texts. Raises where its shape is another."""
         key = f"features.{feature.name}"
-        if feature.is_picture:
-            return self._pictures(feature.source, key, is_video=feature.dtype == VIDEO)
-        column = self.column(feature.source, key)
         if feature.dtype == STRING:
-            return Samples(column[0], self._texts(column[1], feature))
-        return Samples(column[0], self._numbers(column[1], feature))
+            times, pieces = self.column(feature.source, key)
+            return (Samples(times, self._texts(pieces, feature)),)
+        columns = tuple(self._numbers(column, feature) for column in feature.columns)
+        width = sum(samples.values.shape[1] for samples in columns)
+        if all(len(samples.times) for samples in columns):
+            wanted = math.prod(feature.shape) if feature.shape is not None else width
+            if width != wanted:
+                raise ReadError(
+                    f"{key}: values have {width} numbers, not {wanted}",
+                    path=self.name,
+                    hint="Give another shape, or a selector that takes as many.",
+                )
+            if feature.names and len(feature.names) != wanted:
+                raise UsageError(f"{key}.names: there are {len(feature.names)} for {wanted} numbers")
+        return columns
 
     def column(self, column: ColumnSpec, key: str) -> tuple[Ticks, list[pa.Array]]:
         """Return the times of a column, and its values in pieces: a list for each time."""
@@ -204,9 +236,10 @@ class RecordingSamples:
                 f"{key}.selector: {error}", path=self.name, hint=f"chunkmill print shows the values of {column.entity}."
             ) from error
 
-    def _pictures(self, column: ColumnSpec, key: str, *, is_video: bool) -> PicturePlaces:
+    def _pictures(self, feature: FeatureSpec) -> PicturePlaces:
+        column, key = feature.source, f"features.{feature.name}"
         component = column.component or self._only_component(column, key, (_BLOB, _BUFFER, SAMPLE))
-        if component == SAMPLE and not is_video:
+        if component == SAMPLE and feature.dtype != VIDEO:
             raise UsageError(
                 f"{key}: {column.entity} is a video",
                 path=self.name,
@@ -296,7 +329,7 @@ class RecordingSamples:
                 hint=f"There is something at {', '.join(have)}." if have else "chunkmill inspect shows the entities.",
             )
         fit = (
-            [c for c in components if c != "CoordinateFrame:frame"]
+            [c for c in components if c.partition(":")[0] not in DESCRIPTIONS]
             if among is None
             else [c for c in components if c in set(among)]
         )
@@ -344,23 +377,38 @@ class RecordingSamples:
             )
         return np.array(texts, object).reshape(len(texts), 1)
 
-    def _numbers(self, pieces: Sequence[pa.Array], feature: FeatureSpec) -> npt.NDArray[Any]:
-        """Return the values as rows of the feature's shape."""
-        rows = [_flat(piece, feature, self.name) for piece in pieces]
-        if not rows:
-            return np.zeros((0, *(feature.shape or (1,))))
-        widths = {row.shape[1] for row in rows}
-        wanted = math.prod(feature.shape) if feature.shape is not None else rows[0].shape[1]
-        if widths != {wanted}:
+    def _numbers(self, column: FeatureColumn, feature: FeatureSpec) -> Samples:
+        """Return the values of a column as rows of numbers, in the frame that the feature wants."""
+        times, pieces = self.column(column.source, f"features.{feature.name}")
+        rows = [_flat(piece, feature.name, column.source, self.name) for piece in pieces]
+        widths = {row.shape[1] for row in rows if len(row)}
+        if len(widths) > 1:
             raise ReadError(
-                f"features.{feature.name}: values have {', '.join(map(str, sorted(widths)))} numbers, not {wanted}",
+                f"features.{feature.name}: values have {' or '.join(map(str, sorted(widths)))} numbers",
                 path=self.name,
-                hint="Give another shape, or a selector that takes as many.",
+                hint="Give a selector that takes as many of each.",
             )
-        if feature.names and len(feature.names) != wanted:
-            raise UsageError(f"features.{feature.name}.names: there are {len(feature.names)} for {wanted} numbers")
-        joined = np.concatenate(rows)
-        return joined.reshape(len(joined), *(feature.shape or (wanted,)))
+        if not widths:
+            return Samples(times, np.zeros((0, 1)))
+        values = np.concatenate([row for row in rows if len(row)])
+        if column.transform is None:
+            return Samples(times, values)
+        return self._transformed(Samples(times, values), column, column.transform, f"features.{feature.name}")
+
+    def _transformed(self, samples: Samples, column: FeatureColumn, transform: FrameTransform, key: str) -> Samples:
+        """Return samples in another coordinate frame, by the transforms of the recording at their own times."""
+        kind = kind_of(transform, samples.values.shape[1], column.alignment.rule, key, self.name)
+        source = column.source
+        component = source.component or self._only_component(source, key)
+        which = transform.entities, transform.timeline or self._timeline(source, component, key)
+        if which not in self._trees:
+            some = (chunk for chunk in self._chunks if chunk.header.entity_path in transform.entities)
+            self._trees[which] = FrameTree.of(some, which[1], self.name, key)
+        times = samples.times + column.alignment.offset
+        tree = replace(self._trees[which], key=key)
+        lookup = tree.lookup(transform, times, column.alignment)
+        values = lookup.applied(samples.values.astype(np.float64), kind)
+        return Samples(samples.times, values, lookup)
 
     # --- episodes
 
@@ -380,12 +428,14 @@ class RecordingSamples:
         """
         starts, ends = [], []
         for feature in self._spec.features:
-            times = self.samples[feature.name].times
-            if not len(times):
-                raise UsageError(f"features.{feature.name}: there is no value", path=self.name, hint="Leave it out.")
-            offset = feature.alignment.offset
-            starts.append((int(times.min()) + offset, feature.name))
-            ends.append((int(times.max()) + offset, feature.name))
+            for column, times in zip(feature.columns, self._times(feature), strict=True):
+                if not len(times):
+                    raise UsageError(
+                        f"features.{feature.name}: there is no value", path=self.name, hint="Leave it out."
+                    )
+                offset = column.alignment.offset
+                starts.append((int(times.min()) + offset, feature.name))
+                ends.append((int(times.max()) + offset, feature.name))
         (start, late), (end, early) = max(starts), min(ends)
         if end < start:
             raise UsageError(
@@ -394,6 +444,12 @@ class RecordingSamples:
                 hint="They may be on different clocks; choose the timeline of each.",
             )
         return start, end + 1_000_000_000 // (100 * self._spec.fps)
+
+    def _times(self, feature: FeatureSpec) -> list[Ticks]:
+        """Return the times of each column."""
+        if feature.is_picture:
+            return [self.pictures[feature.name].times]
+        return [samples.times for samples in self._samples[feature.name]]
 
     def _cuts(self) -> Iterator[Cut]:
         start, end = self.span
@@ -455,20 +511,23 @@ class RecordingSamples:
             what="the number of frames of an episode",
         )
         frames = frame_times(cut.start, cut.end, spec.fps)
-        aligned = {f.name: align(self.samples[f.name].times, frames, f.alignment) for f in spec.features}
+        columns = {f.name: self._aligned_columns(f, frames) for f in spec.features}
+        aligned = {name: _worst(some) for name, some in columns.items()}
         first, last = self.span
         keep = (frames >= first) & (frames <= last)  # beyond that, values that are held would be an invention
         reason = None
-        for feature in spec.features:
-            is_missing = (aligned[feature.name].outcome == MISSING) & (frames >= first) & (frames <= last)
+        for feature, column, of_column in (
+            (f, column, each) for f in spec.features for column, each in zip(f.columns, columns[f.name], strict=True)
+        ):
+            is_missing = (of_column.outcome == MISSING) & (frames >= first) & (frames <= last)
             keep &= ~is_missing
             if not is_missing.any():
                 continue
             at = (int(frames[np.argmax(is_missing)]) - cut.start) / 1e9
             lacks = f"features.{feature.name}: the frame at {at:.3f} s has no value within its tolerance"
-            if feature.alignment.outside is Outside.ERROR:
+            if column.alignment.outside is Outside.ERROR:
                 raise UsageError(lacks, path=self.name, hint="Choose another tolerance, or what is done outside of it.")
-            if feature.alignment.outside is Outside.DROP_EPISODE:
+            if column.alignment.outside is Outside.DROP_EPISODE:
                 reason = reason or lacks
         count = int(keep.sum())
         task = self._task(cut)
@@ -490,15 +549,29 @@ class RecordingSamples:
         )
         if reason is not None:
             return AlignedEpisode(task, 0, {}, {}, account)
-        kept = {name: _kept(values, keep) for name, values in aligned.items()}
-        numbers, pictures = {}, {}
-        for feature in spec.features:
-            samples = self.samples[feature.name]
-            if isinstance(samples, PicturePlaces):
-                pictures[feature.name] = kept[feature.name].first
-            else:
-                numbers[feature.name] = _values(samples.values, kept[feature.name], feature, self.name)
+        kept = {name: [_kept(each, keep) for each in some] for name, some in columns.items()}
+        pictures = {name: kept[name][0].first for name in self.pictures}
+        numbers = {f.name: self._values(f, kept[f.name]) for f in spec.features if not f.is_picture}
         return AlignedEpisode(task, count, numbers, pictures, account)
+
+    def _aligned_columns(self, feature: FeatureSpec, frames: Ticks) -> list[Aligned]:
+        """Return the samples that frames take of each column, with what became of their transforms."""
+        pairs = zip(self._times(feature), feature.columns, strict=True)
+        aligned = [align(times, frames, column.alignment) for times, column in pairs]
+        if feature.is_picture:
+            return aligned
+        lookups = [samples.lookup for samples in self._samples[feature.name]]
+        return [a if lookup is None else lookup.mark(a) for a, lookup in zip(aligned, lookups, strict=True)]
+
+    def _values(self, feature: FeatureSpec, aligned: Sequence[Aligned]) -> npt.NDArray[Any]:
+        """Return the value of each frame, in the type and the shape of the feature."""
+        parts = zip(self._samples[feature.name], feature.columns, aligned, strict=True)
+        rows = [
+            _cast(_aligned_values(samples.values, each, column.alignment.rule), feature, self.name)
+            for samples, column, each in parts
+        ]
+        joined = np.concatenate(rows, axis=1)
+        return joined.reshape(len(joined), *(feature.shape or joined.shape[1:]))
 
     def _task(self, cut: Cut) -> str:
         """Return the task of an episode: its own, else the text of the export, else the last one at its end."""
@@ -515,26 +588,30 @@ class RecordingSamples:
         return str(texts[order[at]])
 
 
-def _flat(values: pa.Array, feature: FeatureSpec, path: str) -> npt.NDArray[Any]:
-    """Return rows of numbers, of which lists within lists are made one after the other."""
-    count = len(values)
-    while (
-        pa.types.is_list(values.type) or pa.types.is_large_list(values.type) or pa.types.is_fixed_size_list(values.type)
-    ):
-        values = values.flatten()
-    kind = values.type
-    is_number = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)
-    if not is_number:
+def _flat(values: pa.Array, name: str, source: ColumnSpec, path: str) -> npt.NDArray[Any]:
+    """Return rows of numbers: those of lists within lists, and of the fields of structs, one after the other."""
+    key, count, kind = f"features.{name}", len(values), values.type
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+        if values.null_count:
+            raise ReadError(f"{key}: a list is null", path=path, hint="Give a selector without it.")
+        lengths = pc.unique(pc.list_value_length(values))
+        if len(lengths) > 1:
+            raise ReadError(f"{key}: values differ in length", path=path, hint="Give a selector.")
+        rows = _flat(values.flatten(), name, source, path)
+        return rows.reshape(count, rows.shape[1] * (lengths[0].as_py() if count else 1))
+    if pa.types.is_struct(kind) and kind.num_fields:
+        if values.null_count:
+            raise ReadError(f"{key}: a value is null", path=path, hint="Give a selector without it.")
+        return np.concatenate([_flat(field, name, source, path) for field in values.flatten()], axis=1)
+    if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
         raise UsageError(
-            f"features.{feature.name}: {kind} is no number",
+            f"{key}: {kind} is no number",
             path=path,
-            hint=f"Give a selector that makes numbers of {feature.source.entity}.",
+            hint=f"Give a selector that makes numbers of {source.entity}.",
         )
     if values.null_count:
-        raise ReadError(f"features.{feature.name}: a number is null", path=path, hint="Give a selector without it.")
-    if count and len(values) % count:
-        raise ReadError(f"features.{feature.name}: values differ in length", path=path, hint="Give a selector.")
-    return np.asarray(values.to_numpy(zero_copy_only=False)).reshape(count, len(values) // count if count else 1)
+        raise ReadError(f"{key}: a number is null", path=path, hint="Give a selector without it.")
+    return np.asarray(values.to_numpy(zero_copy_only=False)).reshape(count, 1)
 
 
 def _scalars(values: pa.Array, path: str) -> Iterator[Any]:
@@ -553,14 +630,23 @@ def _kept(aligned: Aligned, keep: npt.NDArray[np.bool_]) -> Aligned:
     )
 
 
-def _values(values: npt.NDArray[Any], aligned: Aligned, feature: FeatureSpec, path: str) -> npt.NDArray[Any]:
-    if feature.alignment.rule is Rule.LINEAR:
-        rows: npt.NDArray[Any] = interpolated(values.astype(np.float64), aligned)
-    elif feature.alignment.rule is Rule.SLERP:
-        rows = slerped(values.astype(np.float64), aligned)
-    else:
-        rows = values[aligned.first]
-    return _cast(rows, feature, path)
+def _worst(columns: Sequence[Aligned]) -> Aligned:
+    """Return the alignment of a feature: of its columns, for each frame the worst outcome and the largest staleness."""
+    if len(columns) == 1:
+        return columns[0]
+    return replace(
+        columns[0],
+        staleness=np.max([each.staleness for each in columns], axis=0),
+        outcome=np.max([each.outcome for each in columns], axis=0),
+    )
+
+
+def _aligned_values(values: npt.NDArray[Any], aligned: Aligned, rule: Rule) -> npt.NDArray[Any]:
+    if rule is Rule.LINEAR:
+        return interpolated(values.astype(np.float64), aligned)
+    if rule is Rule.SLERP:
+        return slerped(values.astype(np.float64), aligned)
+    return values[aligned.first]
 
 
 def _cast(rows: npt.NDArray[Any], feature: FeatureSpec, path: str) -> npt.NDArray[Any]:

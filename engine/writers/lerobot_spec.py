@@ -30,7 +30,15 @@ NUMBERS: Final = ("bool", "float32", "float64", *_INTEGERS)
 DTYPES: Final = (*NUMBERS, STRING, IMAGE, VIDEO)
 OWN_COLUMNS: Final = ("timestamp", "frame_index", "episode_index", "index", "task_index")
 """The columns that every dataset has."""
+DESCRIPTIONS: Final = ("CoordinateFrame", "SeriesLines", "SeriesPoints")
+"""Archetypes that say what the values beside them are."""
+TRANSFORM_ENTITIES: Final = ("/tf", "/tf_static")
+TRANSFORM_KINDS: Final = ("point", "vector", "rotation", "pose")
 
+_COLUMN_KEYS: Final = (
+    *("entity", "component", "selector", "timeline"),
+    *("rule", "tolerance", "outside", "offset", "transform"),
+)
 _MOST_FPS: Final = 10_000
 _MOST_SECONDS: Final = 9e9
 _Choice = TypeVar("_Choice", Rule, Outside)
@@ -40,7 +48,8 @@ _Choice = TypeVar("_Choice", Rule, Outside)
 class ColumnSpec:
     """Values of a recording: a component of an entity, and what a selector makes of it.
 
-    Without a ``component``, it is the one that the entity has; without a ``timeline``, that of the whole export.
+    Without a ``component``, it is the one that the entity has, apart from static ones and ``DESCRIPTIONS``; without a
+    ``timeline``, that of the whole export.
     """
 
     entity: str
@@ -50,20 +59,50 @@ class ColumnSpec:
 
 
 @dataclass(frozen=True, slots=True)
-class FeatureSpec:
-    """One feature: where its values come from, what they are, and how frames take them.
+class FrameTransform:
+    """A transform of values from one coordinate frame to another, by the transforms that the recording has.
 
-    Without a ``shape``, it is that of the first value. Units become part of the names of the numbers' metadata in
-    ``meta/chunkmill.json``; LeRobot has no place for them.
+    ``kind`` says what the values are: a ``point`` (x, y, z), a free ``vector``, a ``rotation`` (a quaternion x, y, z,
+    w), or a ``pose`` (a point, then a rotation). Without it, three numbers are a point, four a rotation, seven a pose.
+    ``entities`` have the transforms; without a ``timeline``, their times are on that of the values.
+    """
+
+    source_frame: str
+    target_frame: str
+    kind: str | None = None
+    entities: tuple[str, ...] = TRANSFORM_ENTITIES
+    timeline: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FeatureColumn:
+    """A column of a feature: where its values come from, how frames take them, and to which frame they are moved."""
+
+    source: ColumnSpec
+    alignment: Alignment = field(default_factory=Alignment)
+    transform: FrameTransform | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FeatureSpec:
+    """One feature: the columns that its values come from, and what they are.
+
+    The numbers of several columns are joined to one vector. Without a ``shape``, it is that of the first value. Units
+    become part of the names of the numbers' metadata in ``meta/chunkmill.json``; LeRobot has no place for them.
     """
 
     name: str
-    source: ColumnSpec
+    columns: tuple[FeatureColumn, ...]
     dtype: str = "float32"
     shape: tuple[int, ...] | None = None
     names: tuple[str, ...] = ()
     units: str | None = None
-    alignment: Alignment = field(default_factory=Alignment)
+
+    @property
+    def source(self) -> ColumnSpec:
+        """Its only column, as images and texts have."""
+        (column,) = self.columns
+        return column.source
 
     @property
     def is_picture(self) -> bool:
@@ -199,9 +238,16 @@ class ExportSpec:
         return made
 
     @property
+    def entities(self) -> tuple[str, ...]:
+        """All entities that are read."""
+        transforms = (column.transform for feature in self.features for column in feature.columns)
+        frames = {entity for transform in transforms if transform is not None for entity in transform.entities}
+        return tuple(sorted(frames | {column.entity for column in self.columns}))
+
+    @property
     def columns(self) -> tuple[ColumnSpec, ...]:
         """All columns that are read."""
-        columns = [feature.source for feature in self.features]
+        columns = [column.source for feature in self.features for column in feature.columns]
         if isinstance(self.task, ColumnSpec):
             columns.append(self.task)
         match self.episodes:
@@ -291,12 +337,15 @@ def _yaml(text: str, path: str) -> Mapping[str, Any]:
     return given
 
 
-def _column(keys: _Keys, *, closes: bool) -> ColumnSpec:
-    entity = keys.take("entity", str, required=True)
+def _entity(entity: str, key: str) -> str:
     try:
-        entity = parse_entity_path(entity)
+        return parse_entity_path(entity)
     except ValueError as error:
-        raise _wrong(keys.at("entity"), str(error)) from None
+        raise _wrong(key, str(error)) from None
+
+
+def _column(keys: _Keys, *, closes: bool) -> ColumnSpec:
+    entity = _entity(keys.take("entity", str, required=True), keys.at("entity"))
     texts = [keys.take(key, str) for key in ("component", "selector", "timeline")]
     if closes:
         keys.close()
@@ -306,7 +355,7 @@ def _column(keys: _Keys, *, closes: bool) -> ColumnSpec:
 def _feature(name: str, keys: _Keys) -> FeatureSpec:
     if not name or "/" in name or name in OWN_COLUMNS:
         raise _wrong(f"features.{name}", "a feature has a name without a slash, and not that of a column of every set")
-    source = _column(keys, closes=False)
+    columns = _feature_columns(keys)
     dtype = keys.take("dtype", str, "float32")
     if dtype not in DTYPES:
         raise _wrong(keys.at("dtype"), f"{dtype!r} is none of {', '.join(DTYPES)}")
@@ -320,12 +369,11 @@ def _feature(name: str, keys: _Keys) -> FeatureSpec:
         raise _wrong(keys.at("names"), "a name is a text")
     feature = FeatureSpec(
         name,
-        source,
+        columns,
         dtype,
         None if shape is None else tuple(shape),
         tuple(names),
         keys.take("units", str),
-        _alignment(keys),
     )
     keys.close()
     _check_feature(feature, keys)
@@ -341,13 +389,64 @@ def _alignment(keys: _Keys) -> Alignment:
     return Alignment(rule, None if tolerance is None else round(tolerance * 1e9), outside, round(offset * 1e9))
 
 
+def _feature_columns(keys: _Keys) -> tuple[FeatureColumn, ...]:
+    """Take the column of a feature, or the list of them: keys that a column lacks are those of the feature."""
+    listed = keys.take("columns", (list, tuple))
+    if listed is None:
+        return (_feature_column(keys),)
+    if not listed:
+        raise _wrong(keys.at("columns"), "there is none")
+    shared = {key: keys.take(key, object) for key in _COLUMN_KEYS}
+    columns = []
+    for number, given in enumerate(listed):
+        column = {"entity": given} if isinstance(given, str) else given
+        place = keys.at(f"columns.{number}")
+        each = _Keys(shared | dict(column) if isinstance(column, Mapping) else column, place)
+        columns.append(_feature_column(each))
+        each.close()
+    return tuple(columns)
+
+
+def _feature_column(keys: _Keys) -> FeatureColumn:
+    source, alignment = _column(keys, closes=False), _alignment(keys)
+    given = keys.take("transform", dict)
+    return FeatureColumn(source, alignment, None if given is None else _transform(_Keys(given, keys.at("transform"))))
+
+
+def _transform(keys: _Keys) -> FrameTransform:
+    source, target = (keys.take(key, str, required=True) for key in ("source_frame", "target_frame"))
+    kind, timeline = keys.take("kind", str), keys.take("timeline", str)
+    if kind not in (None, *TRANSFORM_KINDS):
+        raise _wrong(keys.at("kind"), f"{kind!r} is none of {', '.join(TRANSFORM_KINDS)}")
+    entities = keys.take("entities", (list, tuple), TRANSFORM_ENTITIES)
+    if not entities or not all(isinstance(entity, str) for entity in entities):
+        raise _wrong(keys.at("entities"), f"{entities!r} is not a list of entities")
+    keys.close()
+    paths = tuple(_entity(each, keys.at("entities")) for each in entities)
+    return FrameTransform(source, target, kind, paths, timeline)
+
+
+def _check_columns(feature: FeatureSpec, keys: _Keys) -> None:
+    is_float = feature.dtype.startswith("float")
+    for column in feature.columns:
+        rule = column.alignment.rule
+        if rule in (Rule.LINEAR, Rule.SLERP) and not is_float:
+            raise _wrong(keys.at("rule"), f"{rule.value} makes values between two, which {feature.dtype} has not")
+        if column.transform is not None and not is_float:
+            raise _wrong(keys.at("transform"), f"it makes numbers, which {feature.dtype} has not")
+    if len(feature.columns) > 1:
+        if feature.is_picture or feature.dtype == STRING:
+            raise _wrong(keys.at("columns"), f"a frame has one {feature.dtype}, of one column")
+        return
+    if rule is Rule.SLERP and feature.shape is not None and math.prod(feature.shape) not in (4, 7):
+        raise _wrong(
+            keys.at("rule"), f"slerp is for quaternions (4 numbers) and poses (7), and the shape is {feature.shape}"
+        )
+
+
 def _check_feature(feature: FeatureSpec, keys: _Keys) -> None:
-    rule, size = feature.alignment.rule, None if feature.shape is None else math.prod(feature.shape)
-    between = rule in (Rule.LINEAR, Rule.SLERP)
-    if between and not feature.dtype.startswith("float"):
-        raise _wrong(keys.at("rule"), f"{rule.value} makes values between two, which {feature.dtype} has not")
-    if rule is Rule.SLERP and size not in (None, 4):
-        raise _wrong(keys.at("rule"), f"slerp is for quaternions of four numbers, and the shape is {feature.shape}")
+    _check_columns(feature, keys)
+    size = None if feature.shape is None else math.prod(feature.shape)
     if feature.dtype == STRING:
         if feature.shape not in (None, (1,)):
             raise _wrong(keys.at("shape"), f"a frame has one text, and the shape is {list(feature.shape or ())}")
