@@ -29,7 +29,7 @@ from ..execution import (
     warn_of,
 )
 from ..faults import reach
-from ..locations import located
+from ..locations import located, without_folders
 from ..rrd import digest_of
 from ..storage import ObjectUrl
 from ..stream import LazyChunkStream
@@ -296,8 +296,9 @@ class _ExportBody(Body):
 
 
 def _lost(recording: ExportedRecording, error: Exception) -> EpisodeAccount:
-    """Return the account of a recording that is skipped for an error."""
-    return EpisodeAccount(recording.name, 0, 0, "", 0, 0, 0, {}, str(error))
+    """Return the account of a recording that is skipped for an error, without folders, as datasets are published."""
+    reason = without_folders(str(error), getattr(error, "path", None))
+    return EpisodeAccount(recording.name, 0, 0, "", 0, 0, 0, {}, reason)
 
 
 def _put(task: TaskRun, figures: Sequence[Mapping[str, Statistics]], facts: Mapping[str, Any]) -> dict[str, Any]:
