@@ -34,7 +34,7 @@ def push_lerobot(folder: str | os.PathLike[str], hub_id: str, *, private: bool |
     """Upload a LeRobot dataset to the Hugging Face Hub; return its address.
 
     One commit has all changes, also files that the folder has no more; files beside ``data``, ``meta`` and ``videos``
-    stay as they are. Nothing of it names a path of this machine. Then the tag of the dataset's version, by which LeRobot
+    stay as they are. It names no path of this machine. Then the tag of the dataset's version, by which LeRobot
     finds it, is moved to that commit. Who may write, the library knows by its login or ``HF_TOKEN``. A run that was cut
     is repeated.
 
