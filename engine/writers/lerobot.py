@@ -46,26 +46,11 @@ from .lerobot_files import (
     write_dataset,
     write_part,
 )
+from .lerobot_page import ExportReport
 from .lerobot_sources import ExportedRecording, ExportedStore, Recordings, recordings_of
 from .lerobot_spec import IMAGE, VIDEO, ExportSpec, FeatureSpec, Labels
 from .lerobot_stats import Statistics, sampled_frames, shrunk
 from .lerobot_video import EncodedVideo, VideoPart, picture_size, pixels, png_of, write_images
-
-
-@dataclass(frozen=True, slots=True)
-class ExportReport:
-    """The outcome of an export: the accounts of the episodes of this run, and the figures of the whole dataset.
-
-    ``skipped`` recordings were in the dataset already, from the same source by the same specification. ``removed`` ones
-    were taken out, as the store that they came from has them no longer.
-    """
-
-    destination: str
-    accounts: tuple[EpisodeAccount, ...]
-    episodes: int
-    frames: int
-    skipped: tuple[str, ...] = ()
-    removed: tuple[str, ...] = ()
 
 
 def write_lerobot(
