@@ -27,7 +27,7 @@ Piece = tuple[np.ndarray, pa.Array]
 
 
 class Surplus(NamedTuple):
-    """How many messages are longer than their definition; of the first its bytes, and those behind the last field."""
+    """The number of messages that are longer than their definition; bytes of the first, and those left of it."""
 
     messages: int = 0
     size: int = 0
