@@ -108,6 +108,7 @@ CALLS = {
     "export note.txt -o out/e.rrd --debug": (1, "Traceback"),
     "export-lerobot spec.yaml demo.mcap --output out/set --executor inline --content /nissan/**": (0, "1 episode, 469"),
     "export-lerobot spec.yaml store -o out/set --append --executor inline --json": (0, '"episodes": 1'),
+    "export-lerobot spec.yaml demo.rrd -o out/set --report out/account.html --executor inline": (0, "1 episode, 469"),
     "export lerobot spec.yaml demo.rrd -o out/set --executor inline": (0, "1 episode, 469"),
     "export lerobot spec.yaml demo.mcap demo.rrd -o out/set --executor inline": (2, "recordings have one name"),
     "export-lerobot spec.yaml demo.rrd -o out/set --push nothing/of/this": (2, ""),
