@@ -71,6 +71,9 @@ MAX_ELEMENTS: Final = 4 * MIB
 MAX_CELLS: Final = 32 * MIB
 """Most values (rows times leaf columns) that the messages of one batch may become where their bytes do not bound it."""
 
+MAX_EPISODES: Final = 1_000_000
+"""Most episodes of a LeRobot dataset, and most of its tasks."""
+
 MAX_RECURSIVE_MESSAGE: Final = 8 * MIB
 """Largest protobuf message of a type that contains itself, in bytes: it is parsed into objects, which are large."""
 

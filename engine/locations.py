@@ -125,3 +125,26 @@ def fixed_part(pattern: str) -> Path:
 
     parts = Path(pattern).parts
     return Path(*parts[: next((i for i, part in enumerate(parts) if glob.has_magic(part)), len(parts))])
+
+
+_PATH: Final = re.compile(r"(?<![\w./:])(?:file://)?(/[^\s/'\"`<>|]+(?:/[^\s/'\"`<>|]+)+)")
+_DEEP: Final = 3
+"""Parts of a path, with the root: folders right below the root have names that entities may have, too."""
+
+
+def without_folders(text: str, *places: str | None) -> str:
+    """Return a text that may be published: of paths of this machine only the last name is left.
+
+    These are the given ``places``, and any other that exists, or whose folder does. What else begins with a slash is
+    the path of an entity, or the name of a topic.
+    """
+    for place in places:
+        if place is not None and not is_url(place) and Path(place).is_absolute():
+            text = text.replace(place, Path(place).name)
+
+    def last_name(match: re.Match[str]) -> str:
+        path = Path(match[1].rstrip(".,:;)]"))
+        is_here = os.path.lexists(path) or (len(path.parts) > _DEEP and path.parent.is_dir())
+        return path.name + match[1][len(str(path)) :] if is_here else match[0]
+
+    return _PATH.sub(last_name, text)

@@ -45,11 +45,15 @@ class EntityColumn(NamedTuple):
     text: Callable[[EntitySummary], str]
 
 
+def wide_console(*, stderr: bool = False) -> Console:
+    """Return a console as wide as its terminal; one that is a file or a pipe has room for all."""
+    console = Console(highlight=False, stderr=stderr)
+    return console if console.is_terminal else Console(highlight=False, stderr=stderr, width=_PLAIN_WIDTH)
+
+
 def print_columns(columns: Sequence[Heading], rows: Sequence[Sequence[str]]) -> None:
     """Print a table on stdout without its empty columns; the first of the others may be folded."""
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console = Console(highlight=False, width=_PLAIN_WIDTH)
+    console = wide_console()
     widths = [max((cell_len(row[at]) for row in rows), default=0) for at in range(len(columns))]
     shown = [at for at, width in enumerate(widths) if width]
     while sum(max(widths[at], cell_len(columns[at].heading)) + 2 for at in shown) - 2 > console.width:

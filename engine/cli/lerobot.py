@@ -173,10 +173,12 @@ def _facts(report: ExportReport) -> dict[str, Any]:
 
 def _show(report: ExportReport) -> None:
     """Print the account: an episode a row, and the worst feature of each."""
-    from rich.console import Console
+    from rich.markup import escape
     from rich.table import Table
 
     from ..units import counted
+    from .complaints import one_line
+    from .inspection import wide_console
 
     table = Table("recording", "start", "wanted", "written", "dropped", "re-encoded", "held", "stalest", box=None)
     for each in report.accounts:
@@ -184,8 +186,9 @@ def _show(report: ExportReport) -> None:
         name, worst = max(((f.staleness, n) for n, f in each.features.items()), default=(0, ""))[::-1]
         figures = (each.wanted, each.written, each.dropped, each.reencoded, held)
         stale = each.reason or f"{name} {worst / 1e6:,.1f} ms"
-        table.add_row(each.recording, f"{each.start / 1e9:.3f}", *map(str, figures), stale)
-    Console(stderr=True, width=None).print(table)
+        cells = (each.recording, f"{each.start / 1e9:.3f}", *map(str, figures), stale)
+        table.add_row(*(escape(one_line(cell)) for cell in cells))
+    wide_console(stderr=True).print(table)
     frames, episodes = counted(report.frames, "frame"), counted(report.episodes, "episode")
     skipped = f"; {counted(len(report.skipped), 'recording')} left out, as they are in it" if report.skipped else ""
     skipped += f"; {counted(len(report.removed), 'recording')} taken out" if report.removed else ""

@@ -22,13 +22,12 @@ from ..query import SEGMENT_ID
 from ..reports import RunReport
 from ..units import counted, duration, part_of_size, size
 from .complaints import echo_json, one_line
-from .inspection import Heading, print_columns
+from .inspection import Heading, print_columns, wide_console
 from .query_output import AnswerRows
 
 _WIDEST: Final = 32
 """Cells of a column of values on a terminal, at most."""
 _NARROWEST: Final = 12
-_PLAIN_WIDTH: Final = 1_000_000
 _MOST_VALUES: Final = 8
 """Values of a list that are shown."""
 _GAP: Final = 2
@@ -101,9 +100,8 @@ def first_rows(batches: Iterable[pa.RecordBatch], most: int) -> list[pa.RecordBa
 
 def _print(rows: pa.Table, index: str | None) -> int:
     """Print rows; return how many columns did not fit."""
-    console = Console(highlight=False)
+    console = wide_console()
     is_plain = not console.is_terminal
-    console = Console(highlight=False, width=_PLAIN_WIDTH) if is_plain else console
     most = _MOST_TEXT if is_plain else max(_NARROWEST, min(_WIDEST, console.width // 3))
     shown: list[_Column] = []
     room = console.width

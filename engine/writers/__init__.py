@@ -7,11 +7,11 @@ from ..lazy_names import lazy_names
 
 _HOMES = {
     ".alignment": "Alignment Outside Rule",
-    ".lerobot": "ExportReport write_lerobot write_recording",
+    ".lerobot": "write_lerobot write_recording",
     ".lerobot_draft": "draft_spec",
     ".lerobot_episodes": "EpisodeAccount FeatureAccount",
     ".lerobot_hub": "check_hub push_lerobot",
-    ".lerobot_page": "check_account save_account",
+    ".lerobot_page": "ExportReport check_account save_account",
     ".lerobot_sources": (
         "Exportable ExportedRecording ExportedStore Recordings exported_entries exported_store recordings_of"
     ),

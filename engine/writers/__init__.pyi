@@ -2,7 +2,6 @@
 from .alignment import Alignment as Alignment
 from .alignment import Outside as Outside
 from .alignment import Rule as Rule
-from .lerobot import ExportReport as ExportReport
 from .lerobot import write_lerobot as write_lerobot
 from .lerobot import write_recording as write_recording
 from .lerobot_draft import draft_spec as draft_spec
@@ -10,6 +9,7 @@ from .lerobot_episodes import EpisodeAccount as EpisodeAccount
 from .lerobot_episodes import FeatureAccount as FeatureAccount
 from .lerobot_hub import check_hub as check_hub
 from .lerobot_hub import push_lerobot as push_lerobot
+from .lerobot_page import ExportReport as ExportReport
 from .lerobot_page import check_account as check_account
 from .lerobot_page import save_account as save_account
 from .lerobot_sources import Exportable as Exportable

@@ -30,7 +30,7 @@ from ..execution import (
     warn_of,
 )
 from ..faults import reach
-from ..locations import located
+from ..locations import located, without_folders
 from ..rrd import digest_of
 from ..storage import ObjectUrl
 from ..stream import LazyChunkStream
@@ -47,26 +47,11 @@ from .lerobot_files import (
     write_dataset,
     write_part,
 )
+from .lerobot_page import ExportReport
 from .lerobot_sources import ExportedRecording, ExportedStore, Recordings, recordings_of
 from .lerobot_spec import IMAGE, VIDEO, ExportSpec, FeatureSpec, Labels
 from .lerobot_stats import PixelCounts, Statistics, pixel_step, sampled_frames
 from .lerobot_video import EncodedVideo, VideoPart, picture_size, pixels, png_of, write_images
-
-
-@dataclass(frozen=True, slots=True)
-class ExportReport:
-    """The outcome of an export: the accounts of the episodes of this run, and the figures of the whole dataset.
-
-    ``skipped`` recordings were in the dataset already, from the same source by the same specification. ``removed`` ones
-    were taken out, as the store that they came from has them no longer.
-    """
-
-    destination: str
-    accounts: tuple[EpisodeAccount, ...]
-    episodes: int
-    frames: int
-    skipped: tuple[str, ...] = ()
-    removed: tuple[str, ...] = ()
 
 
 def write_lerobot(
@@ -292,8 +277,9 @@ class _ExportBody(Body):
 
 
 def _lost(recording: ExportedRecording, error: Exception) -> EpisodeAccount:
-    """Return the account of a recording that is skipped for an error."""
-    return EpisodeAccount(recording.name, 0, 0, "", 0, 0, 0, {}, str(error))
+    """Return the account of a recording that is skipped for an error, without folders, as datasets are published."""
+    reason = without_folders(str(error), getattr(error, "path", None))
+    return EpisodeAccount(recording.name, 0, 0, "", 0, 0, 0, {}, reason)
 
 
 def _put(task: TaskRun, figures: Sequence[Mapping[str, Statistics]], facts: Mapping[str, Any]) -> dict[str, Any]:

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from ..errors import MissingExtraError, ReadError, UsageError, WriteError, extra_command
-from ..locations import local_path
+from ..locations import local_path, without_folders
+from .lerobot_files import ACCOUNT
 
 _KIND: Final = "dataset"
 _FOLDERS: Final = ("data", "meta", "videos")
@@ -33,8 +34,9 @@ def push_lerobot(folder: str | os.PathLike[str], hub_id: str, *, private: bool |
     """Upload a LeRobot dataset to the Hugging Face Hub; return its address.
 
     One commit has all changes, also files that the folder has no more; files beside ``data``, ``meta`` and ``videos``
-    stay as they are. Then the tag of the dataset's version, by which LeRobot finds it, is moved to that commit. Who may
-    write, the library knows by its login or ``HF_TOKEN``. A run that was cut is repeated.
+    stay as they are. It names no path of this machine. Then the tag of the dataset's version, by which LeRobot
+    finds it, is moved to that commit. Who may write, the library knows by its login or ``HF_TOKEN``. A run that was cut
+    is repeated.
 
     Parameters
     ----------
@@ -50,7 +52,7 @@ def push_lerobot(folder: str | os.PathLike[str], hub_id: str, *, private: bool |
     MissingExtraError
         ``huggingface_hub`` is not installed.
     UsageError
-        The name cannot be.
+        The name cannot be, or recordings of the dataset are named by paths of this machine, which would be published.
     ReadError
         The folder is not a LeRobot dataset.
     WriteError
@@ -62,6 +64,7 @@ def push_lerobot(folder: str | os.PathLike[str], hub_id: str, *, private: bool |
 
     root = local_path(folder)
     info = _info(root)
+    _check_account(root)
     repository: dict[str, Any] = {"repo_id": hub_id, "repo_type": _KIND}
     with _on_hub(hub_id):
         hub = huggingface_hub.HfApi(library_name="chunkmill")
@@ -112,6 +115,28 @@ def _info(root: Path) -> dict[str, Any]:
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ReadError(f"is not a LeRobot dataset: {error!r}", path=str(root), hint="Write one first.") from error
     return info
+
+
+def _check_account(root: Path) -> None:
+    """Raise ``UsageError`` if an account names paths of this machine, ``ReadError`` if it is damaged."""
+    place = root / ACCOUNT
+    if not place.exists():
+        return
+    try:
+        facts = json.loads(place.read_text(encoding="utf-8"))
+        texts = [each["name"] for each in facts["recordings"]]
+        texts += [each[key] for each in facts["episodes"] for key in ("recording", "task", "reason") if each[key]]
+        named = next((text for text in texts if without_folders(text) != text), None)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ReadError(
+            f"has a damaged account: {error!r}", path=str(place), hint="Write the dataset again."
+        ) from error
+    if named is not None:
+        raise UsageError(
+            f"names a path of this machine, which the Hub would publish: {named}",
+            path=str(place),
+            hint="Write the dataset again, by names of recordings that are no paths.",
+        )
 
 
 @contextmanager

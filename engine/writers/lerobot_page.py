@@ -1,29 +1,57 @@
-"""The account of an export as a page: figures, a row for each episode, and the staleness of its features over time."""
+"""The outcome of an export, and its account as a page: figures, a row for each episode, staleness over time."""
 
 from __future__ import annotations
 
 import json
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Final
 
 from ..errors import UsageError, writing
-from ..markup import Html, escaped, shown, table
+from ..markup import Html, escaped, panel, shown, table
 from ..reports import page
 from ..units import counted, duration
-from .lerobot import ExportReport
 from .lerobot_episodes import EpisodeAccount
 
 _MOST_EPISODES: Final = 200
 _MOST_PLOTS: Final = 50
+_MOST_PLOTS_OF_PANELS: Final = 8
 _WIDTH: Final = 1100
 _HEIGHT: Final = 130
 _LEFT: Final = 70
 _BELOW: Final = 18
 _COLOURS: Final = ("read", "operate", "encode", "decode", "write", "start")
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class ExportReport:
+    """The outcome of an export: the accounts of the episodes of this run, and the figures of the whole dataset.
+
+    ``skipped`` recordings were in the dataset already, from the same source by the same specification. ``removed`` ones
+    were taken out, as the store that they came from has them no longer. A notebook shows the accounts.
+    """
+
+    destination: str
+    accounts: tuple[EpisodeAccount, ...]
+    episodes: int
+    frames: int
+    skipped: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        """The figures in a line.
+
+        >>> ExportReport("training", (), 12, 3600, skipped=("drive-1", "drive-2"))
+        ExportReport(training: 12 episodes, 3,600 frames in the dataset, 2 recordings left out, as they are in it)
+        """
+        return f"ExportReport({self.destination}: {_subtitle(self)})"
+
+    def _repr_html_(self) -> str:
+        body = "\n".join(_body(self, _MOST_PLOTS_OF_PANELS)) if self.accounts else ""
+        return panel(self.destination, [_subtitle(self)], body)
 
 
 def check_account(path: str | os.PathLike[str]) -> Path:
@@ -46,15 +74,16 @@ def save_account(report: ExportReport, path: str | os.PathLike[str]) -> None:
 
 def account_page(report: ExportReport) -> str:
     """Return the account as a page of HTML."""
-    return page(report.destination, _subtitle(report), "\n".join(_body(report)))
+    return page(report.destination, _subtitle(report), "\n".join(_body(report, _MOST_PLOTS)))
 
 
 def _subtitle(report: ExportReport) -> str:
     skipped = f", {counted(len(report.skipped), 'recording')} left out, as they are in it" if report.skipped else ""
-    return f"{counted(report.episodes, 'episode')}, {counted(report.frames, 'frame')} in the dataset{skipped}"
+    removed = f", {counted(len(report.removed), 'recording')} taken out" if report.removed else ""
+    return f"{counted(report.episodes, 'episode')}, {counted(report.frames, 'frame')} in the dataset{skipped}{removed}"
 
 
-def _body(report: ExportReport) -> Iterator[str]:
+def _body(report: ExportReport, most_plots: int) -> Iterator[str]:
     accounts = report.accounts
     yield "<h2>Episodes of this run</h2>"
     head = ("recording", "start", "wanted", "written", "dropped", "re-encoded", "not written, because")
@@ -67,11 +96,11 @@ def _body(report: ExportReport) -> Iterator[str]:
     yield _features(accounts)
     yield "<h2>Staleness over time</h2>"
     yield "<p>The largest distance in time from a frame to its sample, in each hundredth of an episode.</p>"
-    for account in islice(accounts, _MOST_PLOTS):
+    for account in islice(accounts, most_plots):
         title = f"{account.recording}, from {account.start / 1e9:.3f} s"
         yield f"<p>{shown(title)}</p>{staleness_chart(account)}"
-    if len(accounts) > _MOST_PLOTS:
-        yield f"<p>… and {len(accounts) - _MOST_PLOTS:,} more</p>"
+    if len(accounts) > most_plots:
+        yield f"<p>… and {len(accounts) - most_plots:,} more</p>"
 
 
 def _features(accounts: Sequence[EpisodeAccount]) -> str:

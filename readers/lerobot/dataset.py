@@ -15,6 +15,7 @@ from ...engine.stream import LazyChunkStream
 from ...engine.units import counted, duration
 from ...engine.video import BFrames
 from ..recording_file import FrameReader
+from .files import read_text
 from .source import FRAME_INDEX, INFO, DatasetInfo, EpisodeInfo, EpisodeSource, Feature, is_dataset, read_metadata
 
 VideoMode = Literal["native", "skip"]
@@ -127,11 +128,7 @@ class LeRobotReader:
         Its entity is ``entity_path_prefix``, by default ``/__lerobot``; its components are ``info`` and ``stats``.
         """
         files = {name: self.path / "meta" / f"{name}.json" for name in ("info", "stats")}
-        columns = [
-            ComponentColumn(name, [file.read_text(encoding="utf-8-sig")])
-            for name, file in files.items()
-            if file.exists()
-        ]
+        columns = [ComponentColumn(name, [read_text(self.path, file)]) for name, file in files.items() if file.exists()]
         return Chunk.from_columns(entity_path_prefix or "/__lerobot", [], columns)
 
     def stream(

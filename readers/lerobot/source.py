@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path, PurePosixPath
+from math import prod
+from pathlib import Path
+from reprlib import repr as shortened
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -16,12 +17,21 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...engine.chunk import Chunk, ComponentDescriptor, parse_entity_path
-from ...engine.errors import ReadError, ReadWarning, SourceMissingError, UnsupportedError, extra_command
-from ...engine.limits import MAX_CHUNK_UNCOMPRESSED, MAX_SCHEMA_BYTES, check_limit
+from ...engine.errors import ReadError, ReadWarning, UnsupportedError, extra_command
+from ...engine.limits import (
+    MAX_CHUNK_UNCOMPRESSED,
+    MAX_ELEMENTS,
+    MAX_EPISODES,
+    MAX_NESTING,
+    MAX_SCHEMA_BYTES,
+    MAX_SCHEMA_FIELDS,
+    check_limit,
+)
 from ...engine.stream import Source, Split
 from ...engine.units import counted
 from ...engine.video import BFrames, has_video_extra
 from ..parquet import CHUNK_BYTES, ParquetFile, one_each, open_file, read_columns, series_chunk
+from .files import HINT, MOST_SECONDS, file_in, inside, number_in, read_json, read_json_lines, seconds_in, texts_in
 from .videos import EpisodeFrames, Video
 
 INFO: Final = "meta/info.json"
@@ -33,9 +43,12 @@ def is_dataset(path: str | os.PathLike[str]) -> bool:
     return (Path(path) / INFO).is_file()
 
 
-_HINT: Final = "The dataset is damaged or incomplete; copy it again."
 _PLACEHOLDER: Final = re.compile(r"\{(\w+)(?::0?(\d{1,2})d)?\}")
 _MOST_CHUNKS: Final = 1_000_000
+_LONGEST_NAME: Final = 255
+_LEAST_FPS: Final = 1e-5
+"""A frame a day; a rate is a fraction of whole numbers up to a million."""
+_OF_EPISODES: Final = ("episode_index", "length", "tasks")
 
 
 class Feature(NamedTuple):
@@ -72,73 +85,98 @@ class DatasetInfo(NamedTuple):
 def read_metadata(root: Path) -> DatasetInfo:
     """Read ``meta``. Raises ``ReadError``; ``UnsupportedError`` for a version that nobody here knows."""
     path = root / INFO
-    info = _json(_text(path), path)
-    version = str(info.get("codebase_version", ""))
-    features = tuple(_feature(name, given, path) for name, given in _mapping(info, "features", path).items())
-    if version.startswith("v2."):
-        tasks = {_number(t, "task_index", path): str(t.get("task", "")) for t in _lines(root / "meta/tasks.jsonl")}
-        episodes = tuple(_v2_episodes(root, info, features))
-    elif version.startswith("v3."):
-        tasks = _v3_tasks(root)
-        episodes = tuple(_v3_episodes(root, info, features))
+    info = read_json(root, path)
+    version = info.get("codebase_version", "")
+    fps = info.get("fps")
+    if not isinstance(fps, int | float) or isinstance(fps, bool) or not _LEAST_FPS <= fps < 1e9:
+        message = f"'fps' is {shortened(fps)}, which is not a number of frames per second"
+        raise ReadError(message, path=str(path), hint=HINT)
+    given = _mapping(info, "features", path)
+    check_limit(len(given), MAX_SCHEMA_FIELDS, path=str(path), offset=None, what="the number of features")
+    features = tuple(_feature(name, facts, path) for name, facts in given.items())
+    if isinstance(version, str) and version.startswith("v2."):
+        tasks, episodes = _v2_tasks(root), _v2_episodes(root, info, features)
+    elif isinstance(version, str) and version.startswith("v3."):
+        tasks, episodes = _v3_tasks(root), _v3_episodes(root, info, features)
     else:
         raise UnsupportedError(
-            f"a LeRobot dataset of version {version!r}",
+            f"a LeRobot dataset of version {shortened(version)}",
             path=str(path),
             hint="Versions 2 and 3 are read; lerobot converts older ones.",
         )
-    robot = info.get("robot_type")
-    fps = info.get("fps")
-    if not isinstance(fps, int | float) or not 0 < fps < 1e9:
-        raise ReadError(f"'fps' is {fps!r}, which is not a number of frames per second", path=str(path), hint=_HINT)
-    ordered = tuple(sorted(episodes, key=lambda e: e.index))
-    return DatasetInfo(version, str(robot) if robot else None, float(fps), features, tasks, ordered)
+    (robot, *_) = texts_in(info, "robot_type", path) or (None,)
+    return DatasetInfo(
+        version, robot or None, float(fps), features, tasks, _checked(episodes, features, float(fps), path)
+    )
 
 
 def _v2_episodes(root: Path, info: Mapping[str, Any], features: tuple[Feature, ...]) -> Iterator[EpisodeInfo]:
-    path = root / INFO
-    size = _number(info, "chunks_size", path) if "chunks_size" in info else 1000
+    path, listed = root / INFO, root / "meta/episodes.jsonl"
+    size = number_in(info, "chunks_size", path) if "chunks_size" in info else 1000
     check_limit(size - 1, _MOST_CHUNKS, path=str(path), offset=None, what="'chunks_size'")
     data, video = str(info.get("data_path", "")), str(info.get("video_path") or "")
-    for line in _lines(root / "meta/episodes.jsonl"):
-        index = _number(line, "episode_index", root / "meta/episodes.jsonl")
+    for line in read_json_lines(root, listed):
+        index = number_in(line, "episode_index", listed)
         place = {"episode_index": index, "episode_chunk": index // size}
         videos = tuple(
             Video(f.name, _filled(video.replace("{video_key}", f.name), place, path), 0.0, None)
             for f in features
             if f.dtype == "video" and video
         )
-        length = _number(line, "length", root / "meta/episodes.jsonl")
-        yield EpisodeInfo(index, length, _texts(line.get("tasks")), _filled(data, place, path), videos)
+        length = number_in(line, "length", listed)
+        yield EpisodeInfo(index, length, texts_in(line, "tasks", listed), _filled(data, place, path), videos)
 
 
 def _v3_episodes(root: Path, info: Mapping[str, Any], features: tuple[Feature, ...]) -> Iterator[EpisodeInfo]:
     path = root / INFO
     data, video = str(info.get("data_path", "")), str(info.get("video_path") or "")
-    for file in sorted((root / "meta/episodes").glob("**/*.parquet")):
-        for row in _rows(file, lambda name: not name.startswith("stats/")):
-            place = {k: _number(row, f"data/{k}", file) for k in ("chunk_index", "file_index")}
+    for file in sorted(inside(root, root / "meta/episodes").glob("**/*.parquet")):
+        for row in _rows(root, file, lambda name: name in _OF_EPISODES or name.startswith(("data/", "videos/"))):
+            place = {k: number_in(row, f"data/{k}", file) for k in ("chunk_index", "file_index")}
             videos = tuple(_v3_video(f.name, video, row, file) for f in features if f.dtype == "video" and video)
             yield EpisodeInfo(
-                _number(row, "episode_index", file),
-                _number(row, "length", file),
-                _texts(row.get("tasks")),
+                number_in(row, "episode_index", file),
+                number_in(row, "length", file),
+                texts_in(row, "tasks", file),
                 _filled(data, place, path),
                 tuple(v for v in videos if v is not None),
             )
 
 
+def _checked(
+    episodes: Iterator[EpisodeInfo], features: tuple[Feature, ...], fps: float, path: Path
+) -> tuple[EpisodeInfo, ...]:
+    """Return the episodes by number. Raises ``ReadError`` if one is there twice, or is too long, or for too many."""
+    most = min(MAX_EPISODES, MAX_ELEMENTS // (1 + sum(f.dtype == "video" for f in features)))
+    by_number: dict[int, EpisodeInfo] = {}
+    for episode in episodes:
+        if episode.index in by_number:
+            raise ReadError(f"'meta' has episode {episode.index} twice", path=str(path), hint=HINT)
+        if episode.length / fps >= MOST_SECONDS:
+            raise ReadError(
+                f"the length of episode {episode.index} is {episode.length:,} frames, at {fps:g} frames a second",
+                path=str(path),
+                hint=HINT,
+            )
+        by_number[episode.index] = episode
+        check_limit(len(by_number), most, path=str(path), offset=None, what="the number of episodes")
+    return tuple(episode for _, episode in sorted(by_number.items()))
+
+
 def _v3_video(feature: str, template: str, row: Mapping[str, Any], file: Path) -> Video | None:
-    if row.get(f"videos/{feature}/file_index") is None:
+    key = f"videos/{feature}/"
+    if row.get(f"{key}file_index") is None:
         return None
-    place = {k: _number(row, f"videos/{feature}/{k}", file) for k in ("chunk_index", "file_index")}
-    start, end = (row.get(f"videos/{feature}/{k}_timestamp") for k in ("from", "to"))
-    return Video(
-        feature,
-        _filled(template.replace("{video_key}", feature), place, file),
-        float(start or 0.0),
-        None if end is None else float(end),
-    )
+    place = {k: number_in(row, key + k, file) for k in ("chunk_index", "file_index")}
+    start = seconds_in(row, f"{key}from_timestamp", file) or 0.0
+    end = seconds_in(row, f"{key}to_timestamp", file)
+    if end is not None and end < start:
+        raise ReadError(
+            f"the video of {shortened(feature)} ends at {end:g} s, before it begins at {start:g} s",
+            path=str(file),
+            hint=HINT,
+        )
+    return Video(feature, _filled(template.replace("{video_key}", feature), place, file), start, end)
 
 
 def _v3_tasks(root: Path) -> dict[int, str]:
@@ -146,17 +184,28 @@ def _v3_tasks(root: Path) -> dict[int, str]:
     if not path.exists():
         return {}
     tasks = {}
-    for row in _rows(path, lambda _: True):
-        text = row.get("task", row.get("__index_level_0__"))
-        tasks[_number(row, "task_index", path)] = "" if text is None else str(text)
+    for row in _rows(root, path, lambda name: name in ("task", "task_index", "__index_level_0__")):
+        name = "task" if "task" in row else "__index_level_0__"
+        tasks[number_in(row, "task_index", path)] = "; ".join(texts_in(row, name, path))
     return tasks
 
 
-def _rows(path: Path, wanted: Any) -> Iterator[dict[str, Any]]:
+def _v2_tasks(root: Path) -> dict[int, str]:
+    path = root / "meta/tasks.jsonl"
+    tasks = {}
+    for line in read_json_lines(root, path):
+        tasks[number_in(line, "task_index", path)] = "; ".join(texts_in(line, "task", path))
+    return tasks
+
+
+def _rows(root: Path, path: Path, wanted: Callable[[str], bool]) -> Iterator[dict[str, Any]]:
     """The rows of a small Parquet file as dictionaries."""
-    with ParquetFile(str(path)) as file:
+    with ParquetFile(str(file_in(root, path))) as file:
+        check_limit(file.footer.rows, MAX_EPISODES, path=str(path), offset=file.footer_at, what="the number of rows")
         columns = [i for i, name in enumerate(file.schema.names) if wanted(name)]
         for _, batch in read_columns(file, range(len(file.footer.row_groups)), columns, rows=1024):
+            size = sum(array.nbytes for array in batch.values())
+            check_limit(size, MAX_SCHEMA_BYTES, path=str(path), offset=None, what="the size of 1,024 rows")
             values = {file.schema.names[i]: array.to_pylist() for i, array in batch.items()}
             for row in zip(*values.values(), strict=True):
                 yield dict(zip(values, row, strict=True))
@@ -168,23 +217,29 @@ def _filled(template: str, place: Mapping[str, int], path: Path) -> str:
     def number(match: re.Match[str]) -> str:
         name, width = match.groups()
         if name not in place:
-            raise ReadError(f"the path {template!r} names {name!r}, which is not known", path=str(path), hint=_HINT)
+            raise ReadError(
+                f"the path {shortened(template)} names {shortened(name)}, which is not known", path=str(path), hint=HINT
+            )
         return str(place[name]).zfill(int(width or 0))
 
     filled = _PLACEHOLDER.sub(number, template)
-    pure = PurePosixPath(filled)
-    if not filled or pure.is_absolute() or ".." in pure.parts or "{" in filled:
-        raise ReadError(f"the path {template!r} does not lie in the dataset", path=str(path), hint=_HINT)
+    parts = filled.split("/")
+    if not parts[0] or ".." in parts or "{" in filled or "\0" in filled or len(max(parts, key=len)) > _LONGEST_NAME:
+        raise ReadError(f"the path {shortened(template)} does not lie in the dataset", path=str(path), hint=HINT)
     return filled
 
 
-def _feature(name: str, given: Any, path: Path) -> Feature:
-    if not isinstance(given, dict):
-        raise ReadError(f"feature {name!r} is not a mapping", path=str(path), hint=_HINT)
-    shape = given.get("shape") or [1]
-    if not isinstance(shape, list) or not all(isinstance(n, int) and n >= 0 for n in shape):
-        raise ReadError(f"the shape of feature {name!r} is {shape!r}", path=str(path), hint=_HINT)
-    return Feature(name, str(given.get("dtype", "")), tuple(shape), tuple(_flat_names(given.get("names"))))
+def _feature(name: str, facts: Any, path: Path) -> Feature:
+    if not isinstance(facts, dict):
+        raise ReadError(f"feature {shortened(name)} is not a mapping", path=str(path), hint=HINT)
+    shape = facts.get("shape") or [1]
+    if not isinstance(shape, list) or not all(type(n) is int and n >= 0 for n in shape):
+        raise ReadError(f"the shape of feature {shortened(name)} is {shortened(shape)}", path=str(path), hint=HINT)
+    what = f"the {{}} of the shape of feature {shortened(name)}"
+    check_limit(len(shape), MAX_NESTING, path=str(path), offset=None, what=what.format("number of dimensions"))
+    check_limit(prod(shape), MAX_CHUNK_UNCOMPRESSED, path=str(path), offset=None, what=what.format("product"))
+    (dtype, *_) = texts_in(facts, "dtype", path) or ("",)
+    return Feature(name, dtype, tuple(shape), tuple(_flat_names(facts.get("names"))))
 
 
 def _flat_names(names: Any, depth: int = 0) -> Iterator[str]:
@@ -199,47 +254,11 @@ def _flat_names(names: Any, depth: int = 0) -> Iterator[str]:
             yield from _flat_names(value, depth + 1)
 
 
-def _text(path: Path) -> str:
-    try:
-        size = path.stat().st_size
-        check_limit(size, 16 * MAX_SCHEMA_BYTES, path=str(path), offset=None, what="the size of the file")
-        return path.read_text(encoding="utf-8-sig")
-    except FileNotFoundError as error:
-        raise SourceMissingError("there is no such file in the dataset", path=str(path), hint=_HINT) from error
-    except (OSError, UnicodeDecodeError) as error:
-        raise ReadError(f"cannot be read: {error}", path=str(path), hint=_HINT) from error
-
-
-def _json(text: str, path: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise ReadError(f"is not JSON: {error}", path=str(path), hint=_HINT) from None
-    if not isinstance(content, dict):
-        raise ReadError("is not a JSON object", path=str(path), hint=_HINT)
-    return content
-
-
-def _lines(path: Path) -> Iterator[dict[str, Any]]:
-    yield from (_json(line, path) for line in _text(path).splitlines() if line.strip())
-
-
 def _mapping(info: Mapping[str, Any], key: str, path: Path) -> Mapping[str, Any]:
     entry = info.get(key)
     if not isinstance(entry, dict):
-        raise ReadError(f"{key!r} is missing", path=str(path), hint=_HINT)
+        raise ReadError(f"{key!r} is missing", path=str(path), hint=HINT)
     return entry
-
-
-def _number(given: Mapping[str, Any], key: str, path: Path) -> int:
-    value = given.get(key)
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**53:
-        raise ReadError(f"{key!r} is {value!r}, which is not a number", path=str(path), hint=_HINT)
-    return value
-
-
-def _texts(value: Any) -> tuple[str, ...]:
-    return tuple(map(str, value)) if isinstance(value, list) else () if value is None else (str(value),)
 
 
 _SCALARS: Final = ComponentDescriptor("Scalars:scalars", "rerun.archetypes.Scalars", "rerun.components.Scalar")
@@ -369,7 +388,7 @@ class _Images:
         places = [place for folder in self._folders if (place := _below(folder, self._folders[0], path))]
         for place in places:
             try:
-                size = place.stat().st_size
+                size = file_in(Path(self._root), place).stat().st_size
                 check_limit(size, MAX_CHUNK_UNCOMPRESSED, path=str(place), offset=None, what="the size of an image")
                 return place.read_bytes()
             except FileNotFoundError:
@@ -422,20 +441,23 @@ class EpisodeSource(Source[Split]):
         """The file of the frames, then those of the videos."""
         return [str(Path(self.root) / place) for place in (self.episode.data, *(v.path for v in self.episode.videos))]
 
+    def _data(self) -> str:
+        return str(file_in(Path(self.root), Path(self.paths()[0])))
+
     def narrowed(self, wanted: Callable[[str], bool]) -> EpisodeSource:
         """The same without the entities that nobody looks at: their features are not read."""
         return replace(self, wanted=wanted)
 
     def entities(self) -> set[str]:
         """The entities of the features, by the columns of the file."""
-        with ParquetFile(self.paths()[0]) as file:
+        with ParquetFile(self._data()) as file:
             names = {*file.schema.names, *(video.feature for video in self.episode.videos)}
         return {"/__properties", "/task", *(parse_entity_path(_entity_of(n)) for n in names if n not in _PLACES)}
 
     def splits(self) -> Sequence[Split]:
         """The episode. Warns (``ReadWarning``) of videos that are not read: without their files, or without PyAV."""
         self._warn_of_videos()
-        with ParquetFile(self.paths()[0]) as file:
+        with ParquetFile(self._data()) as file:
             share = self.episode.length / max(file.footer.rows, 1)
             return [Split(f"episode {self.episode.index}", round(file.size * min(share, 1)))]
 
@@ -454,7 +476,7 @@ class EpisodeSource(Source[Split]):
             )
 
     def _has(self, video: Video) -> bool:
-        return (Path(self.root) / video.path).is_file()
+        return (Path(self.root) / video.path).exists()
 
     def _videos(self, frames: EpisodeFrames) -> Iterator[Chunk]:
         """The samples of the videos that are wanted and can be read."""
@@ -472,7 +494,7 @@ class EpisodeSource(Source[Split]):
         lost: set[int] = set()
         frames = 0
         times = EpisodeFrames(self.info.fps)
-        with open_file(self.paths()[0]) as file:
+        with open_file(self._data()) as file:
             for columns in self._frames(file):
                 length = len(next(iter(columns.values())))
                 frames += length
@@ -530,8 +552,10 @@ class EpisodeSource(Source[Split]):
         groups = [g for g in range(len(file.footer.row_groups)) if _may_hold(file, g, self.episode.index)]
         if not groups:
             return
+        if len(set(columns.values())) < len(columns):
+            raise ReadError("two columns have one name", path=file.path, offset=file.footer_at, hint=HINT)
         for _, batch in read_columns(file, groups, columns):
-            arrays = {columns[i]: array for i, array in batch.items()}
+            arrays = {columns[i]: _in_place(columns[i], array, file.path) for i, array in batch.items()}
             if _EPISODE in arrays:
                 mine = pc.fill_null(pc.equal(arrays[_EPISODE], self.episode.index), False)
                 if not pc.all(mine).as_py():
@@ -548,13 +572,13 @@ class EpisodeSource(Source[Split]):
             if values.null_count:
                 raise ReadError(f"{name!r} is null in a frame", path=path, hint="Every frame needs a time.")
             if name == "timestamp":
-                seconds = np.asarray(values.cast(pa.float64()).to_numpy(zero_copy_only=False))
-                if not (np.abs(seconds) < 9e9).all():
+                seconds = np.asarray(values.to_numpy(zero_copy_only=False))
+                if not (np.abs(seconds) < MOST_SECONDS).all():
                     raise ReadError("a timestamp is not a number of seconds", path=path, hint="The file is damaged.")
                 ticks = np.rint(seconds * 1e9).astype(np.int64)
                 lines[name] = pa.array(ticks).view(pa.duration("ns"))
             else:
-                lines[name] = values.cast(pa.int64())
+                lines[name] = values
         if not lines:
             raise ReadError(
                 "the file has neither 'frame_index' nor 'timestamp'",
@@ -605,6 +629,19 @@ class EpisodeSource(Source[Split]):
 
     def _wants(self, entity_path: str) -> bool:
         return self.wanted is None or self.wanted(entity_path)
+
+
+def _in_place(name: str, values: pa.Array, path: str) -> pa.Array:
+    """Return the times and numbers of frames as int64, seconds as float64, and other columns as they are."""
+    if name not in _PLACES:
+        return values
+    wanted = pa.float64() if name == "timestamp" else pa.int64()
+    try:
+        if _is_number(values.type):
+            return values.cast(wanted)
+    except pa.ArrowInvalid:
+        pass
+    raise ReadError(f"{name!r} is a column of {values.type}, with what is no {wanted}", path=path, hint=HINT)
 
 
 def _static(entity_path: str, archetype: str, facts: Mapping[str, Any]) -> Chunk:

@@ -13,10 +13,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ...engine.chunk import Chunk
-from ...engine.errors import ReadWarning
+from ...engine.errors import ReadError, ReadWarning
 from ...engine.storage.positional import open_positional
 from ...engine.units import counted
 from ...engine.video import BFrames, VideoSample, VideoTrack, demultiplex, stream_chunks
+from .files import file_in
 
 Ticks = npt.NDArray[np.int64]
 _SECOND = 1_000_000_000
@@ -50,18 +51,25 @@ class EpisodeFrames:
 
         Each sample takes the times of the frame that is less than half a frame away, as lerobot's loader pairs them.
         Those of a lead-in, which a decoder needs before the first frame, have the times that frames would have there:
-        negative ones of ``frame_index`` and ``timestamp``. Warns (``ReadWarning``) where frames and samples differ.
+        negative ones of ``frame_index`` and ``timestamp``. Warns (``ReadWarning``) where frames and samples differ, and
+        raises ``ReadError`` where no frame has a sample.
         """
         lines = {name: np.concatenate(parts) for name, parts in self._parts.items()}
         half = 1 / (2 * self._fps)
         start = Fraction(video.start)
-        path = Path(root) / video.path
+        path = file_in(Path(root), Path(root) / video.path)
         with open_positional(str(path)) as file:
             first = start - half if start > 0 else None
             end = None if video.end is None else Fraction(video.end) - half
             with demultiplex(file, start=first, end=end, b_frames=b_frames) as opened:
                 pairing = _Pairing(lines, self._fps, opened.track, start)
                 yield from stream_chunks(entity_path, opened.track, opened.samples(), pairing.times)
+        if pairing.is_apart():
+            raise ReadError(
+                f"no picture lies in the time of episode {episode}, which begins at {float(start):g} s",
+                path=str(path),
+                hint="The dataset is damaged or incomplete; copy it again, or read it without videos.",
+            )
         message = pairing.disagreement()
         if message:
             warnings.warn(f"{path}: episode {episode}, {video.feature}: {message}", ReadWarning, stacklevel=2)
@@ -126,6 +134,10 @@ class _Pairing:
         self._shared += len(paired) - len(taken) + int(self._has_sample[taken].sum())
         self._has_sample[taken] = True
         self._beside += int(((rows < 0) & (since >= self._at[0])).sum())
+
+    def is_apart(self) -> bool:
+        """Return whether no frame has a sample."""
+        return not self._has_sample.any()
 
     def disagreement(self) -> str | None:
         """Return how samples and frames differ; None where each frame has one sample. Those of a lead-in are fine."""

@@ -28,7 +28,7 @@ from ...engine.task_context import DECODE, phase, timed
 from ...lenses import DeriveLens, LensOutput, LensSet, Selector
 from ...lenses.ros2 import STAMP_TIMELINE, needs_reflection, ros2_lenses, stamp_of
 from . import decoding
-from .decoding import Decoded, MessageDecoder, RawDecoder, SchemaError
+from .decoding import Decoded, MessageDecoder, RawDecoder, SchemaError, Surplus
 from .file_level import Attachments, Counts, FileDecoder, MetadataRecords, RecordingInfo, Schemas
 from .records import HEAD, MESSAGE_FIXED, Bytes, Channel, Ints, McapSchema, MessageHeads
 from .robots import Robots
@@ -545,6 +545,7 @@ class ChannelOutput:
         self._mapping = LensMapping(lenses, options) if lenses else None
         self._bad = 0
         self._first_reason = ""
+        self._surplus = Surplus()
         self._piece_bytes: int | None = None
         self.clamped = 0
 
@@ -574,6 +575,7 @@ class ChannelOutput:
         data, piece = _released(arena, piece)
         with phase(DECODE):
             decoded = self._decoder.decode(data, piece.starts, piece.ends)
+        self._surplus = self._surplus if self._surplus.messages else decoded.surplus
         if len(decoded.bad) + len(decoded.values) != len(piece.starts):
             raise AssertionError(f"{self._decoder.descriptor} gave {len(decoded.values)} of {len(piece.starts)} rows")
         if not len(decoded.bad):
@@ -582,11 +584,20 @@ class ChannelOutput:
         yield from self._parted(data, piece, decoded)
 
     def warn(self, *, path: str) -> None:
-        """Say, once, how many messages could not be decoded, if any."""
+        """Say, once, how many messages could not be decoded, if any, and whether some are longer than defined."""
         if self._bad:
             warnings.warn(
                 f"{path}: topic {self._channel.topic}: {self._bad} messages could not be decoded and become"
                 f" {'null' if self._options.values else 'raw bytes'}; the first: {self._first_reason}",
+                ReadWarning,
+                stacklevel=2,
+            )
+        if self._surplus.messages:
+            warnings.warn(
+                f"{path}: topic {self._channel.topic}: messages are longer than their definition,"
+                f" {self._decoder.descriptor.archetype}, and only its fields are read: of the first, which has"
+                f" {self._surplus.size:,} bytes, {self._surplus.left:,} are left. They are of another version of the"
+                " type; read them with its definition (types= of a rosbag2), or record them with it",
                 ReadWarning,
                 stacklevel=2,
             )

@@ -24,7 +24,8 @@ from chunkmill.engine.errors import ReadError, ReadWarning
 from chunkmill.engine.recordings import RecordingsFolder, times_in
 from chunkmill.engine.rrd import RecoveringFile, RrdFile
 from chunkmill.engine.store import ChunkStore
-from chunkmill.readers import BagReader
+from chunkmill.readers import BagReader, LeRobotReader
+from chunkmill.readers.lerobot import LeRobotRecording
 from chunkmill.readers.mcap import McapReader
 from chunkmill.readers.parquet import ParquetReader
 from chunkmill.readers.rosbag2 import Rosbag2Reader
@@ -94,6 +95,16 @@ def read_rosbag2(path: str) -> Iterator[str]:
             yield chunk_digest(chunk, ids=False)
 
 
+def read_lerobot(path: str) -> Iterator[str]:
+    """What ``meta`` says, and the chunks of all episodes with their videos; ids are left out."""
+    reader = LeRobotReader(path)
+    yield chunk_digest(reader.metadata(), ids=False)
+    yield str(LeRobotRecording(Path(path)).report())
+    for episode in reader.episodes():
+        for chunk in reader.stream(episode).to_chunks(executor="inline"):
+            yield chunk_digest(chunk, ids=False)
+
+
 def read_store(path: str) -> Iterator[str]:
     """The newest version of a kept store, what its manifest says, all chunks and their times."""
     store = ChunkStore.open(path)
@@ -115,6 +126,7 @@ READERS: dict[str, Callable[[str], Iterator[str]]] = {
     "recovered_bag": read_recovered_bag,
     "parquet": read_parquet,
     "rosbag2": read_rosbag2,
+    "lerobot": read_lerobot,
     "store": read_store,
 }
 

@@ -6,7 +6,7 @@ Each decoder is loaded when a channel needs it: most files have messages of one 
 from ....engine.lazy_names import lazy_names
 
 _HOMES = {
-    ".columns": "BLOB Decoded MessageDecoder RawDecoder SchemaError blobs",
+    ".columns": "BLOB Decoded MessageDecoder RawDecoder SchemaError Surplus blobs",
     ".flatbuffer": "FlatBufferDecoder",
     ".json": "CborDecoder JsonDecoder",
     ".protobuf": "ProtobufDecoder",

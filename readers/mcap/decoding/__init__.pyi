@@ -4,6 +4,7 @@ from .columns import Decoded as Decoded
 from .columns import MessageDecoder as MessageDecoder
 from .columns import RawDecoder as RawDecoder
 from .columns import SchemaError as SchemaError
+from .columns import Surplus as Surplus
 from .columns import blobs as blobs
 from .flatbuffer import FlatBufferDecoder as FlatBufferDecoder
 from .json import CborDecoder as CborDecoder

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from .cdr_walk import ElementsRun, PlainRun, TextRun, TooManyElementsError, advance, constant_counts
+from .cdr_walk import MOST_PADDING, ElementsRun, PlainRun, TextRun, TooManyElementsError, advance, constant_counts
 from .columns import (
     Batch,
     Faults,
@@ -24,6 +24,7 @@ from .columns import (
     Primitive,
     Program,
     SequenceType,
+    Surplus,
     Text,
     Wire,
     compile_node,
@@ -505,7 +506,7 @@ class ColumnarReader:
         """
         read = []
         for group in _of_equal_length((messages.ends - messages.starts)[chosen]):
-            alike = self._read_alike(messages, chosen[group])
+            alike = self._read_alike(messages, chosen[group], faults)
             if alike is not None:
                 yield alike
                 read.append(alike[0])
@@ -513,7 +514,7 @@ class ColumnarReader:
             rest = np.setdiff1d(chosen, np.concatenate(read), assume_unique=True) if read else chosen
             yield from self._read_any(messages, rest, faults)
 
-    def _read_alike(self, messages: Messages, chosen: np.ndarray) -> Piece | None:
+    def _read_alike(self, messages: Messages, chosen: np.ndarray, faults: Faults) -> Piece | None:
         """Read those of ``chosen``, all of one length, that have the layout of the first; None when few have."""
         data, starts, ends, order = messages
         first = chosen[0]
@@ -534,7 +535,11 @@ class ColumnarReader:
                 return None
             alike = self._take_apart(template, messages, chosen)
         values = alike.array()
-        return None if alike.batch.faults else (chosen, values)
+        if alike.batch.faults:
+            return None
+        if (left := len(body) - template.size) > MOST_PADDING:
+            faults.add_surplus(Surplus(len(chosen), len(body) + self._wire.header, left))
+        return chosen, values
 
     def _read_any(self, messages: Messages, chosen: np.ndarray, faults: Faults) -> Iterator[Piece]:
         """Read messages of any layout; those found wrong are left out and the others read again."""
@@ -553,6 +558,7 @@ class ColumnarReader:
             if not batch.faults:
                 values = _assemble(self._node, iter(columns), len(chosen), batch)
             if not batch.faults:
+                faults.add_surplus(_surplus(frame, self._wire.header))
                 yield chosen, values
                 return
             for owners, what in batch.faults:
@@ -571,6 +577,16 @@ class ColumnarReader:
     def _take_apart(self, template: Template, messages: Messages, chosen: np.ndarray) -> TemplateReader:
         batch = Batch(messages.data, messages.order, self._wire)
         return TemplateReader(template, batch, messages.starts[chosen] + self._wire.header, chosen)
+
+
+def _surplus(frame: Frame, header: int) -> Surplus:
+    """Return how many messages go on behind their last field, where a frame is."""
+    left = frame.end - frame.place
+    rows = np.flatnonzero(left > MOST_PADDING)
+    if not len(rows):
+        return Surplus()
+    first = rows[0]
+    return Surplus(len(rows), int(frame.end[first] - frame.base[first]) + header, int(left[first]))
 
 
 def _of_equal_length(lengths: np.ndarray) -> list[np.ndarray]:

@@ -286,8 +286,8 @@ _MOST_ELEMENTS: Final = MAX_ELEMENTS // 4
 """Strings and structs taken from one message: each becomes an object."""
 
 _LAST_UNIT: Final = 0xFFFF
-_PADDING: Final = 4
-"""Fewer bytes than this after the last field are padding of the message as a whole."""
+MOST_PADDING: Final = 3
+"""As many bytes after the last field are padding of the message as a whole."""
 
 
 class CdrError(ValueError):
@@ -372,35 +372,40 @@ class CdrCursor:
         return int(struct.unpack(f"{self.encoding.order}I", self.take(4))[0])
 
 
-def read_plain(reader: Reader, body: bytes, label: int, *, wide: bool) -> Any:
-    """One message, without its header, as a Python value (dict, list, int, …); raises :class:`CdrError`.
+def read_plain(reader: Reader, body: bytes, label: int, *, wide: bool) -> tuple[Any, int]:
+    """One message, without its header, as a Python value (dict, list, int, …), and how many bytes are behind it.
 
+    Raises :class:`CdrError`.
     ``label`` is a key of :data:`ENCODINGS`; ``wide`` says that the type has a ``wstring``.
     """
     standard, *others = ENCODINGS[label]
     readings = [replace(reading, wide_unit=4) for reading in (standard, *others) if wide] + [standard, *others]
     if len(readings) == 1 and label not in PARAMETER_LISTS:
-        return reader(CdrCursor(body, standard))
+        return _read_all(reader, body, standard)
     for reading in readings:
-        cursor = CdrCursor(body, reading)
         try:
-            value = reader(cursor)
+            value, left = _read_all(reader, body, reading)
         except CdrError:
             continue
-        if len(body) - cursor.place < _PADDING:
-            return value
+        if left <= MOST_PADDING:
+            return value, left
     if label in PARAMETER_LISTS:
         raise CdrError("it is encoded as a parameter list, which names members by ids that the definition lacks")
-    return reader(CdrCursor(body, standard))
+    return _read_all(reader, body, standard)
 
 
-def read_plain_ros1(reader: Reader, body: bytes) -> Any:
-    """The same for a message of ROS 1."""
-    cursor = CdrCursor(body, _ROS1)
+def _read_all(reader: Reader, body: bytes, encoding: CdrEncoding) -> tuple[Any, int]:
+    cursor = CdrCursor(body, encoding)
     value = reader(cursor)
-    if cursor.place != len(body):
+    return value, len(body) - cursor.place
+
+
+def read_plain_ros1(reader: Reader, body: bytes) -> tuple[Any, int]:
+    """The same for a message of ROS 1, behind which nothing may be."""
+    value, left = _read_all(reader, body, _ROS1)
+    if left:
         raise CdrError("the message goes on after its last field")
-    return value
+    return value, left
 
 
 def plain_reader(node: Node, path: str = "") -> Reader:

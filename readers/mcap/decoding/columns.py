@@ -25,8 +25,25 @@ BLOB: Final = pa.list_(pa.field("item", pa.uint8(), nullable=False))
 Piece = tuple[np.ndarray, pa.Array]
 """Some messages: their indices (int64), and their values."""
 
-Faults = dict[int, str]
-"""The reasons why messages could not be decoded, by index."""
+
+class Surplus(NamedTuple):
+    """The number of messages that are longer than their definition; bytes of the first, and those left of it."""
+
+    messages: int = 0
+    size: int = 0
+    left: int = 0
+
+
+class Faults(dict[int, str]):
+    """The reasons why messages could not be decoded, by index, and what of decoded ones was not read."""
+
+    surplus = Surplus()
+
+    def add_surplus(self, more: Surplus) -> None:
+        """Count messages that are longer than their definition."""
+        if more.messages:
+            first = self.surplus if self.surplus.messages else more
+            self.surplus = first._replace(messages=self.surplus.messages + more.messages)
 
 
 class SchemaError(ValueError):
@@ -37,12 +54,13 @@ class Decoded(NamedTuple):
     """Many messages of one channel as one column.
 
     ``values`` has one element per good message, in order. ``bad`` are the indices (int64, ascending) of the messages
-    that could not be decoded, ``reasons`` one text for each of them.
+    that could not be decoded, ``reasons`` one text for each of them. ``surplus`` says what was not read of good ones.
     """
 
     values: pa.Array
     bad: np.ndarray
     reasons: list[str]
+    surplus: Surplus = Surplus()
 
 
 class MessageDecoder(ABC):
@@ -91,10 +109,10 @@ class MessageDecoder(ABC):
         return self._decoded(self._one_by_one, data, starts, ends)
 
     def _decoded(self, read: _Read, data: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> Decoded:
-        faults: Faults = {}
+        faults = Faults()
         values = _in_order(list(read(data, starts, ends, faults)), self.datatype)
         bad = np.array(sorted(faults), np.int64)
-        return Decoded(values, bad, [faults[index] for index in bad.tolist()])
+        return Decoded(values, bad, [faults[index] for index in bad.tolist()], faults.surplus)
 
     @abstractmethod
     def _by_column(self, data: np.ndarray, starts: np.ndarray, ends: np.ndarray, faults: Faults) -> Iterable[Piece]:

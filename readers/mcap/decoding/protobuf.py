@@ -420,7 +420,7 @@ class ProtobufDecoder(MessageDecoder):
         if not len(odd):
             yield chosen, values
             return
-        wrong: Faults = {}
+        wrong = Faults()
         yield from ((odd[rows], some) for rows, some in self._one_by_one(data, starts[odd], ends[odd], wrong))
         faults.update((int(odd[row]), why) for row, why in wrong.items())
         good = ~np.isin(chosen, odd)

@@ -11,8 +11,8 @@ import pyarrow as pa
 
 from ....engine.limits import FREE_EXPANSION, MAX_COMPRESSION_RATIO
 from .cdr_columns import ColumnarReader, Messages
-from .cdr_walk import COLUMNAR, ENCODINGS, CdrError, Reader, plain_reader, read_plain, read_plain_ros1
-from .columns import CDR, ROS1_WIRE, Faults, MessageDecoder, MessageType, Piece, SchemaError, is_wide, pick
+from .cdr_walk import COLUMNAR, ENCODINGS, MOST_PADDING, CdrError, Reader, plain_reader, read_plain, read_plain_ros1
+from .columns import CDR, ROS1_WIRE, Faults, MessageDecoder, MessageType, Piece, SchemaError, Surplus, is_wide, pick
 from .ros_definitions import ROS1, ROS2, parse_ros
 
 _MAGIC: Final = np.frombuffer(b"\x28\xb5\x2f\xfd", np.uint8)
@@ -122,10 +122,11 @@ class Ros2Decoder(MessageDecoder):
         unpacked = _unpack(data, starts, ends, packed, faults)
         plain = np.setdiff1d(np.arange(len(starts)), packed)
         for some in (unpacked, _Unpacked(data, starts[plain], ends[plain], plain)):
-            wrong: Faults = {}
+            wrong = Faults()
             for index, array in self._pieces(some.data, some.starts, some.ends, columnar, wrong):
                 yield some.rows[index], array
             faults |= {int(some.rows[index]): why for index, why in wrong.items()}
+            faults.add_surplus(wrong.surplus)
 
     def _pieces(
         self, data: np.ndarray, starts: np.ndarray, ends: np.ndarray, columnar: dict[int, str], faults: Faults
@@ -150,7 +151,7 @@ class Ros2Decoder(MessageDecoder):
         if label in columnar:
             return self._columnar.read(Messages(data, starts, ends, columnar[label]), chosen, faults)
 
-        def read(body: bytes) -> Any:
+        def read(body: bytes) -> tuple[Any, int]:
             return read_plain(self._reader, body, label, wide=self._wide)
 
         return [_singly(read, data, starts + _HEADER, ends, chosen, faults, self.datatype)]
@@ -166,7 +167,7 @@ class IdlDecoder(Ros2Decoder):
 
 
 def _singly(
-    read: Callable[[bytes], Any],
+    read: Callable[[bytes], tuple[Any, int]],
     data: np.ndarray,
     starts: np.ndarray,
     ends: np.ndarray,
@@ -177,8 +178,11 @@ def _singly(
     """Read the messages ``chosen``, one after the other."""
     values: dict[int, Any] = {}
     for index in chosen.tolist():
+        body = data[starts[index] : ends[index]].tobytes()
         try:
-            values[index] = read(data[starts[index] : ends[index]].tobytes())
+            values[index], left = read(body)
+            if left > MOST_PADDING:
+                faults.add_surplus(Surplus(1, _HEADER + len(body), left))
         except CdrError as error:
             faults[index] = str(error)
     return np.array(list(values), np.int64), pa.array(values.values(), datatype)

@@ -16,6 +16,8 @@ from chunkmill import Chunk, LazyChunkStream, UsageError, push_lerobot, write_le
 from chunkmill.engine.chunk import ComponentDescriptor
 from chunkmill.engine.cli.commands import commands
 from chunkmill.engine.errors import MissingExtraError, ReadError, WriteError
+from chunkmill.engine.locations import without_folders
+from chunkmill.readers import RrdReader
 from click.testing import CliRunner
 
 SPEC = {"fps": 10, "features": {"action": {"entity": "/arm"}}}
@@ -155,6 +157,42 @@ def test_a_later_push_is_one_commit_and_moves_the_tag(hub: Hub, tmp_path: Path) 
     assert (len(hub.commits["me/set"]), hub.tags["me/set"]) == (4, {"v3.0": 4})
     assert hub.files("me/set")["README.md"] == b"my card"
     assert "data/chunk-000/file-009.parquet" not in hub.files("me/set")
+
+
+def test_no_path_of_this_machine_is_published(hub: Hub, tmp_path: Path) -> None:
+    """Not in the reason of a recording that was skipped, and not as the name of one."""
+    place = tmp_path / "my bags" / "cut.rrd"
+    place.parent.mkdir()
+    recording(1).write_rrd(place, application_id="t", recording_id="a", executor="inline")
+    streams = {"a": recording(1), "b": RrdReader(place).stream()}
+    place.write_bytes(place.read_bytes()[:-300])
+    report = write_lerobot(streams, tmp_path / "set", SPEC, executor="inline", on_error="skip")
+    (reason,) = [account.reason for account in report.accounts if account.reason]
+    assert reason.startswith("cut.rrd: ")
+    push_lerobot(tmp_path / "set", "me/set")
+    assert not [name for name, data in hub.files("me/set").items() if str(tmp_path).encode() in data]
+    assert b"cut.rrd" in hub.files("me/set")["meta/chunkmill.json"]
+    write_lerobot({str(place): recording(1)}, tmp_path / "named", SPEC, executor="inline")
+    with pytest.raises(UsageError, match=r"names a path of this machine, which the Hub would publish: .*cut\.rrd"):
+        push_lerobot(tmp_path / "named", "me/named")
+    assert "me/named" not in hub.commits
+    (tmp_path / "named/meta/chunkmill.json").write_text("[]")
+    with pytest.raises(ReadError, match="a damaged account"):
+        push_lerobot(tmp_path / "named", "me/named")
+
+
+def test_only_paths_that_are_here_are_shortened(tmp_path: Path) -> None:
+    (tmp_path / "a.bag").write_bytes(b"")
+    text = "{0}/a.bag: no '{0}/gone.bag' (at byte 3), {0}/a.bag. file://{0}/a.bag"
+    short = "a.bag: no 'gone.bag' (at byte 3), a.bag. a.bag"
+    assert without_folders(text.format(tmp_path)) == short
+    assert without_folders(f"{tmp_path}/my bags/x y.bag: cut", f"{tmp_path}/my bags/x y.bag") == "x y.bag: cut"
+    for same in (
+        "there is nothing at /arm/joint; it has /robot/left/arm, s3://fleet/tmp/a.bag",
+        "data/a.bag",
+        "1/2 /tf",
+    ):
+        assert without_folders(same, "s3://fleet/a.bag", None) == same
 
 
 @pytest.mark.parametrize("call", ["create_repo", "file_exists", "upload_file", "upload_folder", "create_tag"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import xml.etree.ElementTree as ET
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -71,3 +72,37 @@ def test_the_command_saves_it(tmp_path: Path) -> None:
     done = CliRunner().invoke(commands, [*given, "--report", str(tmp_path / "a.html")])
     assert done.exit_code == 0, done.output
     assert "observation.state" in (tmp_path / "a.html").read_text()
+
+
+def test_a_notebook_shows_it(tmp_path: Path) -> None:
+    report = exported(tmp_path / "set")
+    panel = report._repr_html_()
+    assert panel.startswith('<div class="chunkmill panel">') and panel.count("<svg") == 3
+    assert "a&amp;b" in panel and "observation.&lt;state&gt;" in panel and "no frame has a value" in panel
+    many = replace(report, accounts=report.accounts * 100, removed=("c",))
+    assert many._repr_html_().count("<svg") == 8
+    assert "1 recording taken out" in many._repr_html_()
+    assert "<table" not in replace(report, accounts=())._repr_html_()
+    assert repr(report) == f"ExportReport({tmp_path / 'set'}: 2 episodes, 47 frames in the dataset)"
+
+
+def test_the_table_has_room_for_all_where_it_is_no_terminal(tmp_path: Path) -> None:
+    yaml = pytest.importorskip("yaml")
+    times, long = np.arange(11) / 10, "a_drive_through_the_town_with_a_long_name_" * 3
+    LazyChunkStream.from_iter([numbers("/arm", times, times[:, None])]).write_rrd(
+        tmp_path / f"{long}.rrd", application_id="arm", recording_id="a"
+    )
+    feature = "observation.state.of_the_whole_body_and_all_its_fingers"
+    (tmp_path / "spec.yaml").write_text(yaml.safe_dump({"fps": 10, "features": {feature: {"entity": "/arm"}}}))
+    given = [
+        "export",
+        "lerobot",
+        str(tmp_path / "spec.yaml"),
+        str(tmp_path / f"{long}.rrd"),
+        "-o",
+        str(tmp_path / "set"),
+    ]
+    done = CliRunner().invoke(commands, given)
+    assert done.exit_code == 0, done.output
+    (row,) = (line for line in done.stderr.splitlines() if long in line)
+    assert row.split() == [long, "0.000", "11", "11", "0", "0", "0", feature, "0.0", "ms"]

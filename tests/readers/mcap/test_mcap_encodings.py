@@ -11,6 +11,7 @@ import pytest
 import zstandard
 from chunkmill.engine.chunk import Chunk
 from chunkmill.engine.errors import ReadWarning
+from chunkmill.readers import McapReader, Rosbag2Reader
 from mcap_bytes import channel, chunks_of, mcap, message, schema, written
 from places import recordings
 
@@ -144,3 +145,42 @@ def test_recordings_that_came_out_raw_elsewhere(path: Path) -> None:
         chunks = chunks_of(path, decoders=["ros2_reflection", "protobuf", "raw"])
     found = {name for chunk in chunks for name in names(chunk)}
     assert found == DECODED[path.name]
+
+
+def warned_of(path: Path) -> list[str]:
+    """The warnings of messages that are longer than their definition."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        source = (Rosbag2Reader if path.suffix == ".db3" else McapReader)(path).source()
+        for split in source.splits():
+            list(source.read(split))
+    return [str(w.message) for w in caught if "longer than their definition" in str(w.message)]
+
+
+LONGER = {"rosbag2__talker.db3": 171, "rob_bad_cdr.mcap": 8}
+"""Real and made files of messages with more fields than their definition has, and the bytes of these."""
+
+
+@pytest.mark.parametrize(
+    "path",
+    recordings(
+        "rosbag2/*.db3", "mcap/*ros*.mcap", "mcap/*cdr*.mcap", "generated/*ros2*.mcap", "generated/rob_bad_cdr.mcap"
+    ),
+)
+def test_of_real_messages_only_those_of_another_version_are_longer(path: Path) -> None:
+    expected = LONGER.get(path.name)
+    texts = warned_of(path)
+    assert len(texts) == (1 if expected else 0), texts
+    assert all(f"{expected} are left" in text for text in texts)
+
+
+def test_messages_longer_than_their_definition_are_said_once(tmp_path: Path) -> None:
+    """Once for a topic, however many messages and chunks there are, also where one field is read."""
+    fields = [message(1, n, CDR + bytes(4 + n % 2)) for n in range(3000)]
+    path = written(tmp_path, mcap([schema(1, "p/msg/T", "ros2msg", b"int32 x"), channel(1, "/t", "cdr", 1), *fields]))
+    (text,) = warned_of(path)
+    assert "topic /t: messages are longer than their definition, p.msg.T, and only its fields are read" in text
+    assert "of the first, which has 12 bytes, 4 are left" in text and "types=" in text
+    with pytest.warns(ReadWarning, match="longer than their definition") as caught:
+        McapReader(path).frame("/t")
+    assert len(caught) == 1

@@ -195,16 +195,18 @@ def test_messages_that_a_meaning_fails_on_are_at_their_own_times_too(tmp_path: P
 
 
 @pytest.mark.parametrize(
-    "definition",
+    ("definition", "size"),
     [
-        TEMPERATURE.replace("variance", "spread"),
-        TEMPERATURE.replace("float64 temperature", "string temperature"),
-        TEMPERATURE.replace("stamp", "when"),
-        "int32 x\n",
+        (TEMPERATURE.replace("variance", "spread"), 32),
+        (TEMPERATURE.replace("float64 temperature", "string temperature"), 24),
+        (TEMPERATURE.replace("stamp", "when"), 32),
+        ("int32 x\n", 4),
     ],
 )
-def test_a_definition_with_other_fields_leaves_structs_and_one_warning(definition: str, tmp_path: Path) -> None:
-    data = b"\0\1\0\0" + bytes(40)
+def test_a_definition_with_other_fields_leaves_structs_and_one_warning(
+    definition: str, size: int, tmp_path: Path
+) -> None:
+    data = b"\0\1\0\0" + bytes(size)
     path = recording(tmp_path, [data] * 3, definition)
     with pytest.warns(ReadWarning, match=r"topic /t: 3 messages do not fit the mapping of their type") as caught:
         found = chunks_of(path, decoders=BOTH)

@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+import zstandard
 from cdr_writer import join, message
-from chunkmill.readers.mcap.decoding import Decoded, Ros2Decoder, cdr_walk
+from chunkmill.readers.mcap.decoding import Decoded, Ros2Decoder, Surplus, cdr_walk
 from chunkmill.readers.mcap.decoding.ros import parse_ros2
 
 LE, BE = b"\0\1\0\0", b"\0\0\0\0"
@@ -107,6 +108,25 @@ def test_a_message_that_ends_before_a_byte_without_a_name() -> None:
     nested = b"p/Nothing n" + b"\n" + b"=" * 80 + b"\nMSG: p/Nothing\n"
     decoded = Ros2Decoder("p/msg/T", nested).decode(*join([LE]))
     assert decoded.reasons == ["n: the message ends before it"]
+
+
+@pytest.mark.parametrize("schema", [b"int32 a\nstring s", b"int32 a\nstring s\nint32[] list\nstring[] names"])
+@pytest.mark.parametrize("left", range(9))
+def test_what_is_behind_the_last_field_is_counted(schema: bytes, left: int) -> None:
+    """By a template, by blocks and one by one; up to three bytes are padding."""
+    node = parse_ros2("p/msg/T", schema)
+    decoder = Ros2Decoder("p/msg/T", schema)
+    value = {"a": 7, "s": "abc", "list": [1, 2], "names": ["x"]}
+    alike = [message(node, value) + b"\1" * left] * 40
+    mixed = [message(node, {**value, "s": "x" * n, "list": [1] * n}) + b"\1" * left for n in range(40)]
+    for messages in (alike, mixed):
+        wanted = Surplus(40, len(messages[0]), left) if left > 3 else Surplus()
+        assert decoder.decode(*join(messages)).surplus == wanted
+        assert decoder.decode_plain(*join(messages)).surplus == wanted
+        assert decoder.projected(lambda path: path == "a").decode(*join(messages)).surplus == wanted
+    mixed[3] = message(node, value)
+    packed = [zstandard.compress(raw) if n % 2 else raw for n, raw in enumerate(mixed)]
+    assert decoder.decode(*join(packed)).surplus.messages == (39 if left > 3 else 0)
 
 
 def test_an_empty_sequence_has_no_padding() -> None:

@@ -106,7 +106,7 @@ def test_messages_without_fields() -> None:
         (f"p/T again\n{RULE}\nMSG: p/T\np/msg/T x", "contains itself"),
         (f"p/A a\n{RULE}\nMSG: p/A\np/B b\n{RULE}\nMSG: p/B\np/A[] a", "contains itself"),
         (f"int8 a\n{RULE}\nIDL: p/A\nmodule p {{}}", "MSG"),
-        (f"p/A[4000000000] a\n{RULE}\nMSG: p/A\np/B[4000000000] b\n{RULE}\nMSG: p/B\nint8 x", "larger than any"),
+        (f"p/A[1000000000] a\n{RULE}\nMSG: p/A\np/B[1000000000] b\n{RULE}\nMSG: p/B\nint8 x", "larger than any"),
     ],
 )
 def test_refused(text: str, words: str) -> None:
