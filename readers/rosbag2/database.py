@@ -12,6 +12,7 @@ import shutil
 import sqlite3
 import tempfile
 import threading
+import weakref
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import pairwise
@@ -115,11 +116,7 @@ class LocalCopy:
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._copy: str | None = None
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_folder": None}
 
     @property
     def place(self) -> str:
@@ -137,9 +134,10 @@ class LocalCopy:
         beside = [end for end in ("-wal", "-journal") if _holds_changes(Path(self.path + end), self.path)]
         if not beside and not is_compressed(self.path):
             return self.path
-        self._folder = tempfile.TemporaryDirectory(prefix="chunkmill-rosbag2-")
-        copy = str(Path(self._folder.name, "copy.db3"))
         try:
+            folder = tempfile.mkdtemp(prefix="chunkmill-rosbag2-")
+            weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+            copy = str(Path(folder, "copy.db3"))
             if is_compressed(self.path):
                 _decompress(self.path, copy)
             else:
