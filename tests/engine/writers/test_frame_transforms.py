@@ -192,6 +192,7 @@ def test_lists_of_other_lengths(tmp_path: Path) -> None:
         export(case, tmp_path, stream, entity="/uneven")
 
 
+@pytest.mark.heavy
 def test_very_many_frames(tmp_path: Path) -> None:
     """A row for each of many frames takes no longer than its length, and a chain has an end."""
     many = [(static(f"frame_{number}", "map"), QUARTER) for number in range(50_000)]

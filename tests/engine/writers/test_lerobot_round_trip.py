@@ -57,6 +57,7 @@ def kept_in_a_lake(root: Path, where: Path) -> Iterator[LazyChunkStream]:
         yield dataset.segment_store(str(episode)).stream()
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("way", [kept_as_rrds, kept_in_a_lake])
 def test_values_are_equal(way: Any, tmp_path: Path) -> None:
     seconds = [number / 30 for number in range(44)]

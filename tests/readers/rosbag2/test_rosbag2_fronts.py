@@ -77,7 +77,6 @@ def test_folders_are_recordings_and_other_folders_are_not(tmp_path: Path) -> Non
     assert inspect(mcaps).facts["files"] == 2
 
 
-@pytest.mark.quick
 def test_spark_reads_parts_and_splits(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = write_bag(tmp_path / "in" / "drive", [some(200), some(200, 10**10)])
     compress(folder / "drive_1.db3")
