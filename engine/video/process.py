@@ -42,10 +42,10 @@ def has_video_extra() -> bool:
     return importlib.util.find_spec("av") is not None
 
 
-def require_video_extra() -> None:
-    """Raise ``MissingExtraError`` where PyAV is not installed."""
+def require_video_extra(what: str = "video is read by PyAV, which is") -> None:
+    """Raise ``MissingExtraError`` where PyAV is not installed. ``what`` begins its message."""
     if not has_video_extra():
-        raise MissingExtraError("video is read by PyAV, which is not installed", hint=extra_command("video"))
+        raise MissingExtraError(f"{what} not installed", hint=extra_command("video"))
 
 
 class VideoProcess:
