@@ -31,6 +31,7 @@ _H265: Final = CODECS["hevc"]
 _NO_ENCODER: Final = "vp8"
 _BATCH_BYTES: Final = 1 << 20
 
+
 class VideoFrame(NamedTuple):
     """One picture as pixels: RGB of shape ``(height, width, 3)``, shown at ``pts`` ticks."""
 
@@ -151,7 +152,7 @@ def demultiplex(
     try:
         plain = read_video(file, boxes, track)
     except NotPlainError as reason:
-        require_video_extra(f"{file.path}: a video is read by PyAV, as {reason}, and PyAV is")
+        require_video_extra(f"{file.path} is read by PyAV, as {reason}; PyAV is")
     else:
         described = _track(plain.facts, file.path, track, b_frames, quality)
         return Demultiplexed(described, plain.batches(file, start, end), file.path)

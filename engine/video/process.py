@@ -208,7 +208,7 @@ class VideoWork:
                 self._target.seek(value)
                 self._target.write(data)
             elif kind == "error":
-                self._is_done = True
+                self._is_done = self._given is None  # a decoder may hang when it ends after damaged samples
                 self._fail(*value)
             elif kind == "end":
                 self._is_done = True
