@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import pairwise
 from typing import Final
 
 import numpy as np
@@ -76,7 +77,7 @@ def pack_groups(batches: Iterable[SampleBatch], size: int = CHUNK_BYTES) -> Iter
 def _runs(is_keyframe: npt.NDArray[np.bool_]) -> Iterator[tuple[int, int]]:
     """Yield where samples begin and end that no key frame parts."""
     bounds = [0, *(np.flatnonzero(is_keyframe[1:]) + 1).tolist(), len(is_keyframe)]
-    return zip(bounds[:-1], bounds[1:], strict=True) if len(is_keyframe) else iter(())
+    return pairwise(bounds) if len(is_keyframe) else iter(())
 
 
 class _Pieces:

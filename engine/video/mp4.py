@@ -18,7 +18,7 @@ import numpy.typing as npt
 from ..errors import ReadError, UnsupportedError
 from ..storage.positional import PositionalFile
 from .bitstream import DETECTORS, without_repeats
-from .parameters import Picture, av1_picture, h264_picture, h265_picture, vp9_picture
+from .parameters import PictureFormat, av1_picture, h264_picture, h265_picture, vp9_picture
 from .samples import SampleBatch, Ticks, offsets_of
 
 HINT: Final = "The file is cut short or damaged; copy it again."
@@ -99,7 +99,7 @@ class Boxes(NamedTuple):
     """
 
     kinds: frozenset[bytes]
-    index: bytes | None
+    movie: bytes | None
     may_reorder: bool
 
 
@@ -254,12 +254,12 @@ class PlainVideo:
     def _may_begin(self, headers: npt.NDArray[np.uint8]) -> npt.NDArray[np.bool_]:
         """Whether NAL units are of pictures at which a decoder may start, by their first bytes."""
         if self.facts["codec"] == "h264":
-            return (headers & 31) == _IDR
+            return np.equal(headers & 31, _IDR)
         kinds = headers >> 1 & 63
-        return (kinds >= _RANDOM_ACCESS.start) & (kinds < _RANDOM_ACCESS.stop)
+        return np.greater_equal(kinds, _RANDOM_ACCESS.start) & np.less(kinds, _RANDOM_ACCESS.stop)
 
     def _with_sets(self, units: list[bytes]) -> list[bytes]:
-        """Units of a sample, with the parameter sets of the description before the picture, where they are not there."""
+        """Units of a sample, with the parameter sets of the description before the picture, where it has none."""
         is_h264 = self.facts["codec"] == "h264"
         kinds = [unit[0] & 31 if is_h264 else unit[0] >> 1 & 63 for unit in units]
         if not is_h264:
@@ -281,7 +281,7 @@ class _SampleError(Exception):
 
 
 def _units(sample: bytes, length_size: int) -> list[bytes]:
-    """NAL units of a sample, without those that have no bytes. Raises ``ValueError`` for one that does not end in it."""
+    """NAL units of a sample, without those that have no bytes. Raises ``ValueError`` for one that is cut."""
     units = []
     at = 0
     while at < len(sample):
@@ -346,10 +346,10 @@ def _first_at(times: Ticks, ticks: Fraction) -> int:
 
 def read_video(file: PositionalFile, boxes: Boxes, track: int) -> PlainVideo:
     """Read the index of a video track. Raises :class:`NotPlainError`."""
-    if boxes.index is None or boxes.may_reorder or not boxes.kinds <= _PLAIN[b""]:
+    if boxes.movie is None or boxes.may_reorder or not boxes.kinds <= _PLAIN[b""]:
         what = sorted(boxes.kinds - _PLAIN[b""]) or "B-frames, or an index that is compressed, large, double or missing"
         raise NotPlainError(f"it has {what}")
-    data = boxes.index
+    data = boxes.movie
     if b"covr" in data:
         raise NotPlainError("it has a picture of its cover")
     try:
@@ -477,17 +477,16 @@ def _sizes(data: bytes, span: Span, file_size: int) -> Ticks:
         raise NotPlainError(f"it has {count:,} samples")
     if each * count > 2 * file_size + _FREE_BYTES or (not each and 4 * count > end - begin - 12):
         raise NotPlainError("its samples are more than the file, or their sizes are cut")
-    if each:
-        sizes = np.full(count, each, np.int64)
-    else:
-        sizes = np.frombuffer(data, ">u4", count, begin + 12).astype(np.int64)
+    sizes = np.full(count, each, np.int64)
+    if not each:
+        sizes[:] = np.frombuffer(data, ">u4", count, begin + 12)
     if not (sizes > 0).all() or int(sizes.sum()) > 2 * file_size + _FREE_BYTES:
         raise NotPlainError("its samples are empty, or more than the file")
     return sizes
 
 
 def _begins(data: bytes, table: dict[bytes, list[Span]], sizes: Ticks) -> Ticks:
-    """Where samples begin in the file, by the chunks they lie in."""
+    """The offsets of samples in the file, by the chunks they lie in."""
     kind = b"co64" if b"co64" in table else b"stco"
     if b"co64" in table and b"stco" in table:
         raise NotPlainError("it has two tables of chunks")
@@ -543,7 +542,7 @@ def _check_edits(data: bytes, track: dict[bytes, list[Span]], head: Span, scale:
 
 def _description(
     file: PositionalFile, data: bytes, span: Span, begin: int, size: int
-) -> tuple[str, Picture, int, tuple[bytes, ...]]:
+) -> tuple[str, PictureFormat, int, tuple[bytes, ...]]:
     """The codec, the picture, the size of the lengths of NAL units, and the parameter sets."""
     entries = _children_of_any(data, (span[0] + 8, span[1]))
     if len(entries) != 1 or int.from_bytes(data[span[0] + 4 : span[0] + 8], "big") != 1:

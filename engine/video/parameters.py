@@ -13,7 +13,7 @@ _RGB = 7
 _CHOSEN_PER_FRAME = 2
 
 
-class Picture(NamedTuple):
+class PictureFormat(NamedTuple):
     """Width and height in pixels, and FFmpeg's name of their format."""
 
     width: int
@@ -30,7 +30,7 @@ def _only(condition: bool, what: str) -> None:
         raise UnusualError(what)
 
 
-def h264_picture(unit: bytes) -> Picture:
+def h264_picture(unit: bytes) -> PictureFormat:
     """Return what a sequence parameter set (ITU-T H.264, 7.3.2.1) says. Raises ``ValueError``."""
     reader = BitReader(raw_payload(unit)[1:])
     profile = reader.bits(8)
@@ -52,11 +52,11 @@ def h264_picture(unit: bytes) -> Picture:
     _only(reader.flag(), "it is interlaced")
     reader.flag()
     left, right, top, bottom = _window(reader)
-    return Picture(width - left - right, height - top - bottom, _usable(reader))
+    return PictureFormat(width - left - right, height - top - bottom, _usable(reader))
 
 
 def _window(reader: BitReader) -> tuple[int, ...]:
-    """What is cut off at each side, in pixels: the left, the right, the top, the bottom."""
+    """The pixels that are cut off at the left, the right, the top and the bottom."""
     return tuple(2 * reader.unsigned(0xFFFF) for _ in range(4)) if reader.flag() else (0, 0, 0, 0)
 
 
@@ -74,7 +74,7 @@ def _usable(reader: BitReader) -> str:
     return "yuv420p"
 
 
-def h265_picture(unit: bytes) -> Picture:
+def h265_picture(unit: bytes) -> PictureFormat:
     """Return what a sequence parameter set (ITU-T H.265, 7.3.2.2) says. Raises ``ValueError``."""
     reader = BitReader(raw_payload(unit)[2:])
     reader.bits(4)
@@ -110,10 +110,10 @@ def h265_picture(unit: bytes) -> Picture:
             reader.flag()
     _only(not reader.flag(), "it refers to pictures far back")
     reader.bits(2)
-    return Picture(width - left - right, height - top - bottom, _usable(reader))
+    return PictureFormat(width - left - right, height - top - bottom, _usable(reader))
 
 
-def av1_picture(configuration: bytes) -> Picture:
+def av1_picture(configuration: bytes) -> PictureFormat:
     """Return what the sequence header in a box ``av1C`` says. Raises ``ValueError``."""
     header = configuration[4] if len(configuration) > 6 else 0
     _only(configuration[:1] == b"\x81" and header >> 3 & 15 == _SEQUENCE_HEADER, "it has no sequence header")
@@ -148,14 +148,14 @@ def av1_picture(configuration: bytes) -> Picture:
     if reader.flag():
         reader.bits(24)
     _only(not reader.flag(), "its colours have the full range")
-    return Picture(width, height, "yuv420p")
+    return PictureFormat(width, height, "yuv420p")
 
 
-def vp9_picture(sample: bytes) -> Picture:
+def vp9_picture(sample: bytes) -> PictureFormat:
     """Return what the header of a key frame of VP9 says. Raises ``ValueError``."""
     reader = BitReader(sample)
     _only(reader.bits(6) == 0b100000, "it has another profile, or begins with no key frame")
     reader.bits(2)
     _only(reader.bits(24) == 0x498342, "it begins with no key frame")
     _only(reader.bits(3) != _RGB and not reader.flag(), "its colours have another space or the full range")
-    return Picture(reader.bits(16) + 1, reader.bits(16) + 1, "yuv420p")
+    return PictureFormat(reader.bits(16) + 1, reader.bits(16) + 1, "yuv420p")
