@@ -8,11 +8,9 @@ from ..lazy_names import lazy_names
 _HOMES = {
     ".bitstream": "DETECTORS IsKeyframe detect_gop_start is_annex_b length_prefixed_to_annex_b",
     ".chunks": "pack_groups stream_chunks",
-    ".coding": (
-        "BFrames Demultiplexed QUALITY VideoFrame VideoSample VideoTrack check_boxes decode demultiplex encode mux "
-        "transcode"
-    ),
+    ".coding": ("BFrames Demultiplexed QUALITY VideoFrame VideoTrack decode demultiplex encode mux transcode"),
     ".process": "has_video_extra",
+    ".samples": "SampleBatch Ticks VideoSample",
 }
 
 __all__, __getattr__, __dir__ = lazy_names(__name__, _HOMES)

@@ -10,14 +10,15 @@ from .coding import BFrames as BFrames
 from .coding import Demultiplexed as Demultiplexed
 from .coding import QUALITY as QUALITY
 from .coding import VideoFrame as VideoFrame
-from .coding import VideoSample as VideoSample
 from .coding import VideoTrack as VideoTrack
-from .coding import check_boxes as check_boxes
 from .coding import decode as decode
 from .coding import demultiplex as demultiplex
 from .coding import encode as encode
 from .coding import mux as mux
 from .coding import transcode as transcode
 from .process import has_video_extra as has_video_extra
+from .samples import SampleBatch as SampleBatch
+from .samples import Ticks as Ticks
+from .samples import VideoSample as VideoSample
 
 __all__: list[str]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 from typing import Any
 
 _START = b"\x00\x00\x01"
@@ -102,6 +103,7 @@ class BitReader:
 _OTHER_SLICES = frozenset((1, 2, 3, 4))
 _IDR_SLICE = 5
 _H264_PARAMETERS = 7
+_SMALL = 1024
 _WITH_CHROMA_FORMAT = frozenset((44, 83, 86, 100, 110, 118, 122, 128, 134, 135, 138, 139, 244))
 
 
@@ -128,7 +130,7 @@ def is_h264_keyframe(sample: bytes) -> bool:
     if parameters is None or not has_idr:
         return False
     try:
-        picture_size(parameters)
+        (_checked_size if len(parameters) <= _SMALL else picture_size)(parameters)
     except ValueError as error:
         raise ValueError(f"Detected group of picture but failed to extract encoding details: {error}") from None
     return True
@@ -155,6 +157,12 @@ def picture_size(unit: bytes) -> tuple[int, int]:
         for _ in range(4):
             reader.unsigned()
     return width, height * (1 if frames_only else 2)
+
+
+@lru_cache(maxsize=64)
+def _checked_size(unit: bytes) -> tuple[int, int]:
+    """The same of a set that is small; those of a video's key frames are mostly equal."""
+    return picture_size(unit)
 
 
 def _skip_chroma_format(reader: BitReader) -> None:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import pairwise
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from ..chunk import Chunk, ComponentDescriptor
 from ..limits import MIB
-from .coding import VideoSample, VideoTrack
+from .coding import VideoTrack
+from .samples import SampleBatch, Ticks, joined
 
 CHUNK_BYTES: Final = 2 * MIB
 _LARGEST_BYTES: Final = 64 * MIB
@@ -19,12 +22,12 @@ _CODEC: Final = ComponentDescriptor("VideoStream:codec", _ARCHETYPE, "rerun.comp
 _SAMPLE: Final = ComponentDescriptor("VideoStream:sample", _ARCHETYPE, "rerun.components.VideoSample")
 _IS_KEYFRAME: Final = ComponentDescriptor("VideoStream:is_keyframe", _ARCHETYPE, "rerun.components.IsKeyframe")
 
-TimesOf = Callable[[Sequence[VideoSample]], Mapping[str, pa.Array]]
-"""The times of samples on each timeline: ``int64``, ``timestamp[ns]`` or ``duration[ns]``."""
+TimesOf = Callable[[Ticks], Mapping[str, pa.Array]]
+"""The times on each timeline of samples that are shown at ticks: ``int64``, ``timestamp[ns]`` or ``duration[ns]``."""
 
 
 def stream_chunks(
-    entity_path: str, track: VideoTrack, samples: Iterable[VideoSample], times: TimesOf
+    entity_path: str, track: VideoTrack, batches: Iterable[SampleBatch], times: TimesOf
 ) -> Iterator[Chunk]:
     """Yield the chunks of a ``VideoStream``.
 
@@ -33,10 +36,10 @@ def stream_chunks(
     """
     yield Chunk.build(entity_path, {}, [(_CODEC, pa.array([[track.codec]], pa.list_(pa.uint32())))])
     marks: list[Mapping[str, pa.Array]] = []
-    for batch in pack_groups(samples):
-        lines = times(batch)
+    for batch in pack_groups(batches):
+        lines = times(batch.pts)
         yield Chunk.build(entity_path, lines, [(_SAMPLE, _blobs(batch))])
-        rows = pa.array([row for row, sample in enumerate(batch) if sample.is_keyframe], pa.int64())
+        rows = pa.array(np.flatnonzero(batch.is_keyframe))
         marks.append({name: values.take(rows) for name, values in lines.items()})
     if sum(len(next(iter(lines.values()))) for lines in marks):
         joined = {name: pa.concat_arrays([lines[name] for lines in marks]) for name in marks[0]}
@@ -44,35 +47,72 @@ def stream_chunks(
         yield Chunk.build(entity_path, joined, [(_IS_KEYFRAME, pa.array([[True]] * count, pa.list_(pa.bool_())))])
 
 
-def pack_groups(samples: Iterable[VideoSample], size: int = CHUNK_BYTES) -> Iterator[list[VideoSample]]:
+def pack_groups(batches: Iterable[SampleBatch], size: int = CHUNK_BYTES) -> Iterator[SampleBatch]:
     """Yield samples in batches of whole groups of pictures, as many as ``size`` allows, at least one."""
-    batch: list[VideoSample] = []
-    held = group = 0
-    begin = 0
-    for sample in samples:
-        if sample.is_keyframe:
-            if begin and held + group > size:
-                yield batch[:begin]
-                batch, held = batch[begin:], 0
-            held += group
-            group, begin = 0, len(batch)
-        elif group + held > _LARGEST_BYTES:
-            yield batch
-            batch, held, group, begin = [], 0, 0, 0
-        batch.append(sample)
-        group += len(sample.data)
-    if begin and held + group > size:
-        yield batch[:begin]
-        batch = batch[begin:]
-    if batch:
-        yield batch
+    whole, begun = _Pieces(), _Pieces()
+    for batch in batches:
+        for begin, end in _runs(batch.is_keyframe):
+            at = begin
+            if batch.is_keyframe[begin]:
+                if whole.pieces and whole.size + begun.size > size:
+                    yield whole.taken()
+                whole.take(begun)
+                begun.add(batch, begin, begin + 1)
+                at += 1
+            while at < end:
+                held = whole.size + begun.size - batch.offsets[at] + batch.offsets[at:end]
+                stop = at + int(np.searchsorted(held, _LARGEST_BYTES, side="right"))
+                begun.add(batch, at, stop)
+                if stop < end:
+                    whole.take(begun)
+                    yield whole.taken()
+                at = stop
+    if whole.pieces and whole.size + begun.size > size:
+        yield whole.taken()
+    whole.take(begun)
+    if whole.pieces:
+        yield whole.taken()
 
 
-def _blobs(samples: Sequence[VideoSample]) -> pa.ListArray:
+def _runs(is_keyframe: npt.NDArray[np.bool_]) -> Iterator[tuple[int, int]]:
+    """Yield where samples begin and end that no key frame parts."""
+    bounds = [0, *(np.flatnonzero(is_keyframe[1:]) + 1).tolist(), len(is_keyframe)]
+    return pairwise(bounds) if len(is_keyframe) else iter(())
+
+
+class _Pieces:
+    """Samples of batches that follow each other."""
+
+    def __init__(self) -> None:
+        self.pieces: list[tuple[SampleBatch, int, int]] = []
+        self.size = 0
+
+    def add(self, batch: SampleBatch, begin: int, end: int) -> None:
+        """Take samples of a batch."""
+        if begin == end:
+            return
+        self.size += int(batch.offsets[end] - batch.offsets[begin])
+        if self.pieces and self.pieces[-1][0] is batch and self.pieces[-1][2] == begin:
+            begin = self.pieces.pop()[1]
+        self.pieces.append((batch, begin, end))
+
+    def take(self, other: _Pieces) -> None:
+        """Take all that another has."""
+        for piece in other.pieces:
+            self.add(*piece)
+        other.pieces, other.size = [], 0
+
+    def taken(self) -> SampleBatch:
+        """Return the samples, and have none."""
+        pieces, self.pieces, self.size = self.pieces, [], 0
+        parts = [batch.part(begin, end) for batch, begin, end in pieces]
+        return parts[0] if len(parts) == 1 else joined(parts)
+
+
+def _blobs(batch: SampleBatch) -> pa.ListArray:
     """Each sample as one instance of bytes."""
-    ends = np.cumsum([0, *(len(sample.data) for sample in samples)]).astype(np.int32)
-    data = b"".join(sample.data for sample in samples)
-    numbers = pa.Array.from_buffers(pa.uint8(), len(data), [None, pa.py_buffer(data)])
+    numbers = pa.Array.from_buffers(pa.uint8(), len(batch.data), [None, pa.py_buffer(batch.data)])
     blob = pa.list_(pa.field("item", pa.uint8(), nullable=False))
-    inner = pa.Array.from_buffers(blob, len(samples), [None, pa.py_buffer(ends)], children=[numbers])
-    return pa.ListArray.from_arrays(pa.array(np.arange(len(samples) + 1, dtype=np.int32)), inner)
+    ends = pa.py_buffer(batch.offsets.astype(np.int32))
+    inner = pa.Array.from_buffers(blob, len(batch), [None, ends], children=[numbers])
+    return pa.ListArray.from_arrays(pa.array(np.arange(len(batch) + 1, dtype=np.int32)), inner)

@@ -15,7 +15,9 @@ from ..errors import ReadError, ReadWarning, UnsupportedError, UsageError
 from ..limits import MAX_FRAME_PIXELS, check_limit
 from ..storage.positional import PositionalFile
 from .bitstream import DETECTORS, without_repeats
-from .process import Item, VideoWork
+from .mp4 import CODECS, HINT, NotPlainError, read_boxes, read_video
+from .process import Item, VideoWork, require_video_extra
+from .samples import SampleBatch, VideoSample
 
 BFrames = Literal["reencode", "error", "keep"]
 """What becomes of samples that are not shown in the order in which they are decoded."""
@@ -23,47 +25,11 @@ BFrames = Literal["reencode", "error", "keep"]
 QUALITY: Final = 18
 """The constant rate factor of videos that are encoded anew; lower is better and larger."""
 
-_CODECS: Final = {"h264": 0x61766331, "hevc": 0x68657631, "av1": 0x61763031, "vp8": 0x76703038, "vp9": 0x76703039}
-"""FFmpeg's names, and the four characters that ``VideoStream:codec`` holds."""
-_NAMES: Final = {number: name for name, number in _CODECS.items()}
+_NAMES: Final = {number: name for name, number in CODECS.items()}
 _SHOWN: Final = {"h264": "H.264", "hevc": "H.265", "av1": "AV1", "vp8": "VP8", "vp9": "VP9"}
-_H265: Final = _CODECS["hevc"]
+_H265: Final = CODECS["hevc"]
 _NO_ENCODER: Final = "vp8"
 _BATCH_BYTES: Final = 1 << 20
-_BOX_HEAD: Final = 16
-_SMALL_INDEX: Final = 16 << 20
-_MOST_BOXES: Final = 1_000_000
-_BOXES: Final = frozenset(
-    (
-        b"ftyp",
-        b"moov",
-        b"mdat",
-        b"free",
-        b"skip",
-        b"wide",
-        b"pnot",
-        b"styp",
-        b"sidx",
-        b"moof",
-        b"uuid",
-        b"meta",
-        b"pdin",
-    )
-)
-"""Boxes with which an MP4 or a QuickTime file may begin (ISO/IEC 14496-12, 4.3)."""
-_HINT: Final = "The file is cut short or damaged; copy it again."
-
-
-class VideoSample(NamedTuple):
-    """One picture as it is encoded. Times are in ticks of the track's time base.
-
-    ``pts`` is when it is shown, and ``dts`` when it is decoded. ``data`` is Annex B for H.264 and H.265.
-    """
-
-    pts: int
-    dts: int
-    is_keyframe: bool
-    data: bytes
 
 
 class VideoFrame(NamedTuple):
@@ -106,39 +72,57 @@ class VideoTrack:
 class Demultiplexed:
     """The track of a file, and its samples, which are read once, as they are asked for."""
 
-    def __init__(self, track: VideoTrack, work: VideoWork, path: str) -> None:
+    def __init__(
+        self, track: VideoTrack, batches: Iterator[tuple[SampleBatch, int]], path: str, work: VideoWork | None = None
+    ) -> None:
         self.track = track
+        self._batches = batches
         self._work = work
         self._path = path
 
     def samples(self) -> Iterator[VideoSample]:
         """Yield the samples in the order in which they are decoded. Raises ``ReadError``."""
-        detector = DETECTORS[self.track.codec]
+        for batch in self.batches():
+            yield from batch
+
+    def batches(self) -> Iterator[SampleBatch]:
+        """Yield the samples in the order in which they are decoded, some MiB at a time. Raises ``ReadError``."""
         is_first, claimed = True, 0
-        for (pts, dts, is_marked), data in self._work.items():
-            try:
-                is_keyframe = detector(data)
-            except ValueError as error:
-                raise ReadError(f"a key frame cannot be read: {error}", path=self._path, hint=_HINT) from error
-            if is_first and not is_keyframe:
+        for batch, false_marks in self._batches:
+            if is_first and not batch.is_keyframe[0]:
                 _warn(f"{self._path}: the video begins with a sample that is no key frame, which cannot be decoded")
-            claimed += is_marked and not is_keyframe
-            if is_keyframe and self.track.codec == _H265:
-                data = without_repeats(data)
             is_first = False
-            yield VideoSample(pts, dts, is_keyframe, data)
+            claimed += false_marks
+            yield batch
         if claimed:
             _warn(f"{self._path}: {claimed:,} samples are marked as key frames, and a decoder cannot start at them")
 
     def close(self) -> None:
         """End the reading of samples that were not all asked for."""
-        self._work.close()
+        if self._work is not None:
+            self._work.close()
 
     def __enter__(self) -> Demultiplexed:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _work_batches(work: VideoWork, codec: int, path: str) -> Iterator[tuple[SampleBatch, int]]:
+    """Yield what the process reads, and how many samples are falsely marked as key frames."""
+    detector = DETECTORS[codec]
+    for items in _batches(work.items()):
+        samples, claimed = [], 0
+        for (pts, dts, is_marked), data in items:
+            try:
+                is_keyframe = detector(data)
+            except ValueError as error:
+                raise ReadError(f"a key frame cannot be read: {error}", path=path, hint=HINT) from error
+            claimed += is_marked and not is_keyframe
+            kept = without_repeats(data) if is_keyframe and codec == _H265 else data
+            samples.append(VideoSample(pts, dts, is_keyframe, kept))
+        yield SampleBatch.of(samples), claimed
 
 
 def demultiplex(
@@ -161,22 +145,32 @@ def demultiplex(
     refuses them, ``"keep"`` gives them as they are. Tracks that are not read are named in a ``ReadWarning``.
 
     Raises ``ReadError`` with the offset, ``UnsupportedError`` for other containers and codecs, ``MissingExtraError``
-    without the extra ``video``.
+    without the extra ``video`` for a file that is not plain.
     """
+    encoding = _encoding(quality, "fast", None)
+    boxes = read_boxes(file)
+    try:
+        plain = read_video(file, boxes, track)
+    except NotPlainError as reason:
+        require_video_extra(f"{file.path} is read by PyAV, as {reason}; PyAV is")
+    else:
+        described = _track(plain.facts, file.path, track, b_frames, quality)
+        return Demultiplexed(described, plain.batches(file, start, end), file.path)
     request = {
         "operation": "demultiplex",
         "container": "mp4",
-        "may_reorder": check_boxes(file),
+        "may_reorder": boxes.may_reorder,
         "size": file.size,
         "track": track,
         "start": None if start is None else start.as_integer_ratio(),
         "end": None if end is None else end.as_integer_ratio(),
         "b_frames": b_frames,
-        **_encoding(quality, "fast", None),
+        **encoding,
     }
     work = VideoWork(request, path=file.path, file=file)
     try:
-        return Demultiplexed(_track(work.answer, file.path, track, b_frames, quality), work, file.path)
+        described = _track(work.answer, file.path, track, b_frames, quality)
+        return Demultiplexed(described, _work_batches(work, described.codec, file.path), file.path, work)
     except BaseException:
         work.close()
         raise
@@ -207,63 +201,13 @@ def _track(facts: dict[str, Any], path: str, track: int, b_frames: BFrames, qual
             f" {_SHOWN[name]} by {facts['encoder']} (constant rate factor {quality}), which loses some detail"
         )
     return VideoTrack(
-        codec=_CODECS[name],
+        codec=CODECS[name],
         width=facts["width"],
         height=facts["height"],
         time_base=Fraction(*facts["time_base"]),
         rate=Fraction(*rate) if rate else None,
         pixel_format=facts["pixel_format"] or "yuv420p",
     )
-
-
-def check_boxes(file: PositionalFile) -> bool:
-    """Check that the file is a sequence of whole boxes that begins as an MP4 or QuickTime file does.
-
-    Return False where it is certain that its samples are shown in the order of decoding: there are no fragments, and no
-    composition times (``ctts``) in the index. Then the samples need not be read twice.
-
-    Raises ``UnsupportedError`` for another kind of file, and ``ReadError`` with the place of a box that is cut.
-    """
-    at = 0
-    may_reorder = False
-    for _ in range(_MOST_BOXES):
-        if at == file.size:
-            break
-        head = file.read(at, min(_BOX_HEAD, file.size - at), what="the head of a box")
-        kind = head[4:8]
-        if at == 0 and kind not in _BOXES:
-            raise UnsupportedError(
-                f"a video that begins with {head[:8]!r}, which is not an MP4 or QuickTime file",
-                path=file.path,
-                offset=0,
-                hint="MP4 and QuickTime files are read.",
-            )
-        size = int.from_bytes(head[:4], "big")
-        least = 8
-        if size == 1 and len(head) == _BOX_HEAD:
-            size, least = int.from_bytes(head[8:], "big"), _BOX_HEAD
-        elif size == 0:
-            size = file.size - at
-        if size < least or size > file.size - at:
-            raise ReadError(
-                f"box {kind!r} has {size:,} bytes, and {file.size - at:,} are left",
-                path=file.path,
-                offset=at,
-                hint=_HINT,
-            )
-        if kind == b"moof" or (kind == b"moov" and (size > _SMALL_INDEX or _has_composition_times(file, at, size))):
-            may_reorder = True
-        at += size
-    else:
-        raise ReadError(f"the file has more than {_MOST_BOXES:,} boxes", path=file.path, offset=at, hint=_HINT)
-    if not file.size:
-        raise ReadError("the file is empty", path=file.path, offset=0, hint=_HINT)
-    return may_reorder
-
-
-def _has_composition_times(file: PositionalFile, at: int, size: int) -> bool:
-    data = file.read(at, size, what="the index")
-    return b"ctts" in data or b"cmov" in data  # which is compressed
 
 
 def decode(

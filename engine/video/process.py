@@ -42,10 +42,10 @@ def has_video_extra() -> bool:
     return importlib.util.find_spec("av") is not None
 
 
-def require_video_extra() -> None:
-    """Raise ``MissingExtraError`` where PyAV is not installed."""
+def require_video_extra(what: str = "video is read by PyAV, which is") -> None:
+    """Raise ``MissingExtraError`` where PyAV is not installed. ``what`` begins its message."""
     if not has_video_extra():
-        raise MissingExtraError("video is read by PyAV, which is not installed", hint=extra_command("video"))
+        raise MissingExtraError(f"{what} not installed", hint=extra_command("video"))
 
 
 class VideoProcess:
@@ -208,7 +208,7 @@ class VideoWork:
                 self._target.seek(value)
                 self._target.write(data)
             elif kind == "error":
-                self._is_done = True
+                self._is_done = self._given is None  # a decoder may hang when it ends after damaged samples
                 self._fail(*value)
             elif kind == "end":
                 self._is_done = True

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...engine.chunk import Chunk, ComponentDescriptor, parse_entity_path
-from ...engine.errors import ReadError, ReadWarning, UnsupportedError, extra_command
+from ...engine.errors import MissingExtraError, ReadError, ReadWarning, UnsupportedError
 from ...engine.limits import (
     MAX_CHUNK_UNCOMPRESSED,
     MAX_ELEMENTS,
@@ -29,7 +29,7 @@ from ...engine.limits import (
 )
 from ...engine.stream import Source, Split
 from ...engine.units import counted
-from ...engine.video import BFrames, has_video_extra
+from ...engine.video import BFrames
 from ..parquet import CHUNK_BYTES, ParquetFile, one_each, open_file, read_columns, series_chunk
 from .files import HINT, MOST_SECONDS, file_in, inside, number_in, read_json, read_json_lines, seconds_in, texts_in
 from .videos import EpisodeFrames, Video
@@ -455,22 +455,20 @@ class EpisodeSource(Source[Split]):
         return {"/__properties", "/task", *(parse_entity_path(_entity_of(n)) for n in names if n not in _PLACES)}
 
     def splits(self) -> Sequence[Split]:
-        """The episode. Warns (``ReadWarning``) of videos that are not read: without their files, or without PyAV."""
-        self._warn_of_videos()
+        """The episode, of its share of the bytes. Warns (``ReadWarning``) of videos whose files are missing."""
+        self._warn_of_videos([v.feature for v in self._videos_wanted() if not self._has(v)], "their files are missing")
         with ParquetFile(self._data()) as file:
             share = self.episode.length / max(file.footer.rows, 1)
             return [Split(f"episode {self.episode.index}", round(file.size * min(share, 1)))]
 
-    def _warn_of_videos(self) -> None:
-        wanted = [v for v in self.episode.videos if self._wants(parse_entity_path(_entity_of(v.feature)))]
-        if not has_video_extra():
-            lost, why = wanted, f"PyAV is not installed: {extra_command('video')}"
-        else:
-            lost, why = [v for v in wanted if not self._has(v)], "their files are missing"
+    def _videos_wanted(self) -> list[Video]:
+        return [v for v in self.episode.videos if self._wants(parse_entity_path(_entity_of(v.feature)))]
+
+    def _warn_of_videos(self, lost: Sequence[str], why: str) -> None:
         if lost:
             warnings.warn(
-                f"{self.root}: the videos of {', '.join(v.feature for v in lost)} are not read, as {why}; the entity of"
-                " each says where its file is",
+                f"{self.root}: the videos of {', '.join(lost)} are not read, as {why}; the entity of each says where"
+                " its file is",
                 ReadWarning,
                 stacklevel=3,
             )
@@ -479,11 +477,17 @@ class EpisodeSource(Source[Split]):
         return (Path(self.root) / video.path).exists()
 
     def _videos(self, frames: EpisodeFrames) -> Iterator[Chunk]:
-        """The samples of the videos that are wanted and can be read."""
-        for video in self.episode.videos:
+        """The samples of the videos that are wanted and can be read. Warns of those that need PyAV, where it isn't."""
+        lost: dict[str, list[str]] = {}
+        for video in self._videos_wanted():
             entity = parse_entity_path(_entity_of(video.feature))
-            if self._wants(entity) and self._has(video) and has_video_extra():
-                yield from frames.video_chunks(self.root, entity, video, self.episode.index, self.b_frames)
+            try:
+                if self._has(video):
+                    yield from frames.video_chunks(self.root, entity, video, self.episode.index, self.b_frames)
+            except MissingExtraError as error:
+                lost.setdefault(f"{error.message}: {error.hint}", []).append(video.feature)
+        for why, features in lost.items():
+            self._warn_of_videos(features, why)
 
     def read(self, split: Split) -> Iterator[Chunk]:  # noqa: ARG002 (there is only one)
         """The chunks of the episode. Raises ``ReadError``."""

@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from fractions import Fraction
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from ...engine.chunk import Chunk
 from ...engine.errors import ReadError, ReadWarning
 from ...engine.storage.positional import open_positional
 from ...engine.units import counted
-from ...engine.video import BFrames, VideoSample, VideoTrack, demultiplex, stream_chunks
+from ...engine.video import BFrames, Ticks, VideoTrack, demultiplex, stream_chunks
 from .files import file_in
 
-Ticks = npt.NDArray[np.int64]
 _SECOND = 1_000_000_000
 
 
@@ -63,7 +61,7 @@ class EpisodeFrames:
             end = None if video.end is None else Fraction(video.end) - half
             with demultiplex(file, start=first, end=end, b_frames=b_frames) as opened:
                 pairing = _Pairing(lines, self._fps, opened.track, start)
-                yield from stream_chunks(entity_path, opened.track, opened.samples(), pairing.times)
+                yield from stream_chunks(entity_path, opened.track, opened.batches(), pairing.times)
         if pairing.is_apart():
             raise ReadError(
                 f"no picture lies in the time of episode {episode}, which begins at {float(start):g} s",
@@ -95,12 +93,12 @@ class _Pairing:
             return given
         return np.array([round(number * self._step) for number in range(self._length)], np.int64)
 
-    def times(self, samples: Sequence[VideoSample]) -> dict[str, pa.Array]:
-        """Return the times of samples on each timeline."""
+    def times(self, pts: Ticks) -> dict[str, pa.Array]:
+        """Return the times on each timeline of samples that are shown at ticks."""
         base, start = self._track.time_base, self._start
         scale, shift = base.numerator * start.denominator * _SECOND, start.numerator * base.denominator * _SECOND
         unit = base.denominator * start.denominator
-        since = np.array([(2 * (s.pts * scale - shift) + unit) // (2 * unit) for s in samples], np.int64)
+        since = np.array([(2 * (tick * scale - shift) + unit) // (2 * unit) for tick in pts.tolist()], np.int64)
         rows = self._nearest(since)
         is_paired = rows >= 0
         self._count(rows, since)

@@ -12,9 +12,11 @@ import pytest
 from chunkmill.engine.errors import MissingExtraError, ReadError, ReadWarning, UnsupportedError, UsageError
 from chunkmill.engine.storage.positional import open_positional
 from chunkmill.engine.video import (
+    SampleBatch,
     VideoFrame,
     VideoSample,
     VideoTrack,
+    chunks,
     decode,
     demultiplex,
     detect_gop_start,
@@ -193,7 +195,7 @@ def test_variable_rates_fragments_and_quicktime(tmp_path: Path) -> None:
     fragments = {"movflags": "frag_keyframe+empty_moov"}
     whole = read(tmp_path / "v.mp4", video("h264"))[1]
     track, samples = read(tmp_path / "v.mp4", video("h264", container_options=fragments))
-    assert [(s.pts, s.data) for s in samples] == [(s.pts, s.data) for s in whole]
+    assert [(s.pts, units(s.data)) for s in samples] == [(s.pts, units(s.data)) for s in whole]
     window = read(tmp_path / "v.mp4", video("h264", container_options=fragments), start=Fraction(13, 30))[1]
     assert [s.pts for s in window] == [s.pts for s in whole[10:]]
     track, samples = read(tmp_path / "v.mov", video("h264", container="mov"))
@@ -270,15 +272,31 @@ def test_without_pyav_the_hint_says_how(monkeypatch: pytest.MonkeyPatch, tmp_pat
 
 
 def samples_of(sizes: list[int], keyframes: set[int]) -> list[VideoSample]:
-    return [VideoSample(i, i, i in keyframes, bytes(size)) for i, size in enumerate(sizes)]
+    return [VideoSample(i, i, i in keyframes, bytes([i]) * size) for i, size in enumerate(sizes)]
+
+
+def packed(samples: list[VideoSample], *size: int, each: int = 100) -> list[list[int]]:
+    """The times of samples in each pack, which come in batches of some each."""
+    batches = [SampleBatch.of(samples[at : at + each]) for at in range(0, len(samples), each)]
+    packs = [list(pack) for pack in pack_groups(batches, *size)]
+    assert [sample for pack in packs for sample in pack] == samples
+    return [[sample.pts for sample in pack] for pack in packs]
 
 
 def test_groups_are_packed_whole() -> None:
     samples = samples_of([4, 1, 1, 4, 1, 1, 9, 1, 4], {0, 3, 6, 8})
-    assert [[s.pts for s in b] for b in pack_groups(samples, 12)] == [[0, 1, 2, 3, 4, 5], [6, 7], [8]]
-    assert [[s.pts for s in b] for b in pack_groups(samples, 1)] == [[0, 1, 2], [3, 4, 5], [6, 7], [8]]
-    assert [[s.pts for s in b] for b in pack_groups(samples)] == [list(range(9))]
-    assert list(pack_groups([])) == []
+    for each in (1, 2, 4, 100):
+        assert packed(samples, 12, each=each) == [[0, 1, 2, 3, 4, 5], [6, 7], [8]]
+        assert packed(samples, 1, each=each) == [[0, 1, 2], [3, 4, 5], [6, 7], [8]]
+        assert packed(samples, each=each) == [list(range(9))]
+    assert packed([]) == []
+
+
+def test_a_group_that_is_too_large_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chunks, "_LARGEST_BYTES", 10)
+    samples = samples_of([4] * 8 + [3], {0, 7})
+    for each in (1, 3, 100):
+        assert packed(samples, 5, each=each) == [[0, 1, 2], [3, 4, 5], [6], [7, 8]]
 
 
 def test_repeated_parameter_sets_go() -> None:

@@ -16,7 +16,7 @@ from chunkmill.engine.chunk import Chunk
 from chunkmill.engine.cli.commands import commands
 from chunkmill.engine.errors import ReadError, ReadWarning, UnsupportedError, UsageError
 from chunkmill.engine.storage.positional import open_positional
-from chunkmill.engine.video import VideoSample, VideoTrack, decode, demultiplex
+from chunkmill.engine.video import VideoSample, VideoTrack, decode, demultiplex, process
 from chunkmill.readers import LeRobotDataset, LeRobotReader, RrdReader
 from click.testing import CliRunner
 from video_files import picture, video
@@ -225,13 +225,17 @@ def test_a_video_that_does_not_fit_is_said(tmp_path: Path) -> None:
     assert raised.value.path == str(place)
 
 
-def test_without_pyav_videos_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from chunkmill.readers.lerobot import source
+def test_plain_videos_need_no_pyav_and_others_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stream(root: Path) -> list[Chunk]:
+        return LeRobotDataset(root).episode(0).stream().to_chunks(executor="inline")
 
-    monkeypatch.setattr(source, "has_video_extra", lambda: False)
-    root = make_v3(tmp_path / "set")
-    with pytest.warns(ReadWarning, match=rf"the videos of {CAMERA} are not read.*pip install '\.\[video\]'"):
-        chunks = LeRobotDataset(root).episode(0).stream().to_chunks(executor="inline")
+    roots = [make_v3(tmp_path / "plain"), make_v2(tmp_path / "other")]
+    (roots[1] / f"videos/chunk-000/{CAMERA}/episode_000000.mp4").write_bytes(video("h264", 13, b_frames=True))
+    monkeypatch.setattr(process, "has_video_extra", lambda: False)
+    assert rows(stream(roots[0]), "VideoStream:sample")
+    why = r"is read by PyAV, as it has B-frames.*PyAV is not installed: pip install '\.\[video\]'"
+    with pytest.warns(ReadWarning, match=rf"the videos of {CAMERA} are not read, as .*{why}"):
+        chunks = stream(roots[1])
     assert [v for _, v in rows(chunks, "LeRobotVideo:path")]
     assert not rows(chunks, "VideoStream:sample")
 
