@@ -253,10 +253,10 @@ class PlainVideo:
 
     def _may_begin(self, headers: npt.NDArray[np.uint8]) -> npt.NDArray[np.bool_]:
         """Whether NAL units are of pictures at which a decoder may start, by their first bytes."""
-        if self.facts["codec"] == "h264":
-            return np.equal(headers & 31, _IDR)
-        kinds = headers >> 1 & 63
-        return np.greater_equal(kinds, _RANDOM_ACCESS.start) & np.less(kinds, _RANDOM_ACCESS.stop)
+        kinds = headers & 31 if self.facts["codec"] == "h264" else headers >> 1 & 63
+        wanted = [_IDR] if self.facts["codec"] == "h264" else _RANDOM_ACCESS
+        may_begin: npt.NDArray[np.bool_] = np.isin(kinds, np.array(wanted, np.uint8))
+        return may_begin
 
     def _with_sets(self, units: list[bytes]) -> list[bytes]:
         """Units of a sample, with the parameter sets of the description before the picture, where it has none."""
