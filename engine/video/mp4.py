@@ -373,7 +373,7 @@ def _video(file: PositionalFile, data: bytes, track: int) -> PlainVideo:
     scale, _ = _timescale(data, _one(media, b"mdhd"))
     sizes = _sizes(data, _one(table, b"stsz"), file.size)
     begins = _begins(data, table, sizes)
-    if (begins + sizes > file.size).any():
+    if ((begins < 0) | (begins > file.size - sizes)).any():
         raise NotPlainError("a sample does not end within the file")
     times, duration = _times(data, _one(table, b"stts"), len(sizes))
     _check_edits(data, videos[track], _one(movie, b"mvhd"), scale, int(times[-1]))
