@@ -5,12 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from chunkmill.readers import ParquetReader
 from conftest import Duel
+from made_recordings import write_table
 
 peer = pytest.importorskip("rerun.experimental")
 
@@ -19,11 +17,8 @@ ROWS = 1_000_000
 
 @pytest.fixture(scope="module")
 def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A million rows of 40 columns of floats with 10 prefixes, in one row group as Arrow writes it."""
-    noise = np.random.default_rng(0)
-    path = tmp_path_factory.mktemp("table") / "table.parquet"
-    pq.write_table(pa.table({f"g{i}_{j}": noise.normal(size=ROWS).cumsum() for i in range(10) for j in range(4)}), path)
-    return path
+    """A million rows of 40 columns."""
+    return write_table(tmp_path_factory.mktemp("table") / "table.parquet", ROWS)
 
 
 @pytest.mark.parametrize("executor", ["spark", "inline"])

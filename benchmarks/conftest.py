@@ -19,12 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import pyarrow as pa
 import pytest
-from chunkmill.engine.chunk import Chunk, ComponentColumn, TimeColumn
-from chunkmill.engine.stream import LazyChunkStream
-from made_recordings import write_mixture
+from made_recordings import write_mixture, write_recording
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 MB = int(os.environ.get("CHUNKMILL_BENCH_MB", "100"))
@@ -114,23 +110,7 @@ def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
     given = os.environ.get("CHUNKMILL_BENCH_RRD")
     if given:
         return Path(given)
-    random = np.random.default_rng(3)
-    path = tmp_path_factory.mktemp("rrd") / "recording.rrd"
-    images = MB * 4
-
-    def chunks() -> Any:
-        for i in range(MB * 10):
-            values = [[v] for v in random.normal(0, 1, 1000)]
-            times = TimeColumn("frame", sequence=range(i * 1000, i * 1000 + 1000))
-            yield Chunk.from_columns(f"/robot/joint_{i % 40}", [times], [ComponentColumn("Scalars:scalars", values)])
-        for i in range(images):
-            blob = pa.array([[random.bytes(230_400)]], pa.list_(pa.binary()))
-            yield Chunk.from_columns(
-                f"/camera_{i % 4}/image", [TimeColumn("frame", sequence=[i])], [ComponentColumn("blob", blob)]
-            )
-
-    LazyChunkStream.from_iter(chunks()).write_rrd(path, application_id="bench", recording_id="bench", executor="inline")
-    return path
+    return write_recording(tmp_path_factory.mktemp("rrd") / "recording.rrd", MB)
 
 
 @pytest.fixture(scope="session")

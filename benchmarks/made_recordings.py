@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 from chunkmill.engine.chunk import Chunk, ComponentDescriptor
 from chunkmill.engine.rrd import RrdWriter, StoreEntry
 from mcap.writer import CompressionType, Writer
@@ -206,4 +207,32 @@ def write_camera(path: Path, number: int, megabytes: int) -> Path:
                     column = (ComponentDescriptor("Scalars:scalars"), values)
                     writer.append(store, Chunk.build(f"/arm/joint_{joint}", ticks, [column]))
         writer.finish()
+    return path
+
+
+def write_recording(path: Path, megabytes: int) -> Path:
+    """An RRD of about as many megabytes: chunks of 1,000 scalars in 40 entities, images in 4, with a footer."""
+    random = np.random.default_rng(3)
+    store = StoreEntry("recording", "bench", "bench")
+    ends = pa.array(np.arange(1001, dtype=np.int32))
+    scalars, blob = ComponentDescriptor("Scalars:scalars"), ComponentDescriptor("blob")
+    with RrdWriter(path) as writer:
+        writer.begin_store(store)
+        for i in range(megabytes * 10):
+            values = pa.ListArray.from_arrays(ends, pa.array(random.normal(0, 1, 1000)))
+            ticks = {"frame": pa.array(np.arange(i * 1000, i * 1000 + 1000))}
+            writer.append(store, Chunk.build(f"/robot/joint_{i % 40}", ticks, [(scalars, values)]))
+        for i in range(megabytes * 4):
+            image = pa.array([[random.bytes(230_400)]], pa.list_(pa.binary()))
+            chunk = Chunk.build(f"/camera_{i % 4}/image", {"frame": pa.array([i])}, [(blob, image)])
+            writer.append(store, chunk)
+        writer.finish()
+    return path
+
+
+def write_table(path: Path, rows: int = 1_000_000) -> Path:
+    """A Parquet file of 40 columns of floats with 10 prefixes, in one row group as Arrow writes it."""
+    noise = np.random.default_rng(0)
+    columns = {f"g{i}_{j}": noise.normal(size=rows).cumsum() for i in range(10) for j in range(4)}
+    pq.write_table(pa.table(columns), path)
     return path
