@@ -24,6 +24,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import psutil
@@ -95,8 +96,10 @@ def serve(name: str) -> None:
     """Be one side: a line names a row, its input and its output; the answer is the seconds that it took."""
     if name == "rerun":
         import rerun.chunk as peer
+        from rerun.experimental import ParquetReader
 
-        side = Side(peer, peer, peer.OptimizationProfile, {}, is_ours=False)
+        readers = SimpleNamespace(McapReader=peer.McapReader, RrdReader=peer.RrdReader, ParquetReader=ParquetReader)
+        side = Side(readers, peer, peer.OptimizationProfile, {}, is_ours=False)
     else:
         import chunkmill
         from chunkmill.engine import OptimizationProfile
