@@ -100,7 +100,6 @@ class BitReader:
         return (code + 1) // 2 if code % 2 else -(code // 2)
 
 
-_OTHER_SLICES = frozenset((1, 2, 3, 4))
 _IDR_SLICE = 5
 _H264_PARAMETERS = 7
 _SMALL = 1024
@@ -118,8 +117,6 @@ def is_h264_keyframe(sample: bytes) -> bool:
     while start >= 0:
         begin = start + 3
         kind = sample[begin] & 0x1F if begin < len(sample) else 0
-        if kind in _OTHER_SLICES:
-            return False  # a picture has IDR slices alone, or none
         if kind == _IDR_SLICE:
             has_idr = True
             if parameters is not None:
