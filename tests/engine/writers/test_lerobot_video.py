@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from chunkmill import LazyChunkStream, LeRobotReader
 from chunkmill.engine.video.bitstream import nal_units
-from test_lerobot_writing import FILM, export, numbers, rows_of, video
+from test_lerobot_writing import FILM, export, film, numbers, rows_of, video, with_keys
 
 pytest.importorskip("av")
 
@@ -77,6 +77,23 @@ def test_most_groups_of_pictures_are_copied(seed: int, tmp_path: Path) -> None:
     assert len(differs) * GROUP <= account.reencoded + GROUP
     assert 0 < account.reencoded <= 0.05 * account.written
     assert len(differs) <= 0.05 * count / GROUP
+
+
+def test_a_long_episode_begins_with_a_key_frame(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from chunkmill.engine.writers import lerobot_video
+
+    spec = with_keys("episodes", {"by": "ranges", "ranges": [[0.5, 2.5]]}, FILM)
+    samples = film(90)
+    (account,) = export(tmp_path / "short", spec, a=video(np.arange(90) / 30, samples)).accounts
+    assert account.reencoded == 0
+    monkeypatch.setattr(lerobot_video, "LONGEST_WITH_LEAD", 2)
+    (account,) = export(tmp_path / "long", spec, a=video(np.arange(90) / 30, samples)).accounts
+    assert 0 < account.reencoded < 30
+    starts = []
+    for name in ("short", "long"):
+        row = pq.read_table(tmp_path / name / "meta/episodes/chunk-000/file-000.parquet").to_pylist()[0]
+        starts.append(row["videos/observation.images.top/from_timestamp"])
+    assert starts[0] > 0 == starts[1]
 
 
 @pytest.mark.slow
