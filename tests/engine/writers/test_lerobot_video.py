@@ -82,13 +82,13 @@ def test_most_groups_of_pictures_are_copied(seed: int, tmp_path: Path) -> None:
 def test_a_long_episode_begins_with_a_key_frame(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from chunkmill.engine.writers import lerobot_video
 
-    spec = with_keys("episodes", {"by": "ranges", "ranges": [[0.5, 2.5]]}, FILM)
-    samples = film(90)
-    (account,) = export(tmp_path / "short", spec, a=video(np.arange(90) / 30, samples)).accounts
+    spec = with_keys("episodes", {"by": "ranges", "ranges": [[0.5, 1.1]]}, FILM)
+    samples = film(40)
+    (account,) = export(tmp_path / "short", spec, a=video(np.arange(40) / 30, samples)).accounts
     assert account.reencoded == 0
-    monkeypatch.setattr(lerobot_video, "LONGEST_WITH_LEAD", 2)
-    (account,) = export(tmp_path / "long", spec, a=video(np.arange(90) / 30, samples)).accounts
-    assert 0 < account.reencoded < 30
+    monkeypatch.setattr(lerobot_video, "LONGEST_WITH_LEAD", 0.5)
+    (account,) = export(tmp_path / "long", spec, a=video(np.arange(40) / 30, samples)).accounts
+    assert 0 < account.reencoded < 19
     starts = []
     for name in ("short", "long"):
         row = pq.read_table(tmp_path / name / "meta/episodes/chunk-000/file-000.parquet").to_pylist()[0]

@@ -423,15 +423,15 @@ def test_images_have_three_channels(mode: str, is_kept: bool | None, tmp_path: P
 
 
 def test_labels_are_of_one_recording(tmp_path: Path) -> None:
-    rows = ["recording,start,end,verdict", "0001,0,1,true", "cup.1,0,1,true", "cup,1,2,true", "none,0,1,true"]
+    rows = ["recording,start,end,verdict", "0001,0,1,true", "cup.1,0,1,true", "lid,1,2,true", "none,0,1,true"]
     (tmp_path / "l.csv").write_text("\n".join(rows) + "\n")
     spec = with_keys("episodes", {"by": "labels", "table": str(tmp_path / "l.csv"), "keep": ["true"]})
-    given = {name: recording() for name in ("0001", "1", "cup.1", "bags/cup.mcap")}
+    given = {name: recording() for name in ("0001", "1", "cup.1", "cup", "bags/lid.mcap")}
     with pytest.warns(ReadWarning, match="1 label name no recording, such as none"):
         report = write_lerobot(given, tmp_path / "set", spec, executor="inline")
-    assert [a.recording for a in report.accounts] == ["0001", "cup.1", "bags/cup.mcap"]
-    with pytest.raises(UsageError, match=r"cup may be of a/cup\.mcap, b/cup\.mcap"):
-        write_lerobot({f"{n}/cup.mcap": recording() for n in "ab"}, tmp_path / "other", spec, executor="inline")
+    assert [a.recording for a in report.accounts] == ["0001", "cup.1", "bags/lid.mcap"]
+    with pytest.raises(UsageError, match=r"lid may be of a/lid\.mcap, b/lid\.mcap"):
+        write_lerobot({f"{n}/lid.mcap": recording() for n in "ab"}, tmp_path / "other", spec, executor="inline")
 
 
 def test_a_take_that_is_rejected_later_goes(tmp_path: Path) -> None:
