@@ -34,6 +34,7 @@ _MOST_SAMPLES: Final = 1 << 22
 _WINDOW_BYTES: Final = 4 << 20
 _WINDOW_SAMPLES: Final = 1 << 13
 _LARGEST_SAMPLE: Final = 128 << 20
+_MOST_LOOKS: Final = 1_000
 _ROUNDS: Final = 64
 _FREE_BYTES: Final = 1 << 20
 _BOXES: Final = frozenset(
@@ -191,9 +192,9 @@ class PlainVideo:
             first = stop
 
     def _lead(self, file: PositionalFile, row: int) -> int:
-        """The last key frame at or before a sample, or the first sample."""
+        """The last key frame at or before a sample; the first sample where none of many that are marked is one."""
         marked = np.flatnonzero(self.is_marked[: row + 1])
-        for place in marked[::-1].tolist():
+        for place in marked[: -_MOST_LOOKS - 1 : -1].tolist():
             batch, _ = self._batch(file, place, place + 1)
             if batch.is_keyframe[0]:
                 return int(place)
