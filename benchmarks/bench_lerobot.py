@@ -10,7 +10,7 @@ from __future__ import annotations
 import io
 import shutil
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from fractions import Fraction
 from functools import cache
 from itertools import chain
@@ -22,7 +22,7 @@ import pyarrow as pa
 import pytest
 from chunkmill import Chunk, LazyChunkStream, McapReader, RrdReader, get_session, write_lerobot
 from chunkmill.engine.chunk import ComponentDescriptor
-from chunkmill.engine.video import VideoFrame, VideoSample, VideoTrack, encode, stream_chunks
+from chunkmill.engine.video import SampleBatch, VideoFrame, VideoSample, VideoTrack, encode, stream_chunks
 from chunkmill.readers import LeRobotReader
 from conftest import ABSOLUTE, AT_LEAST, Duel
 from made_recordings import SCHEMAS, Cdr
@@ -74,14 +74,16 @@ def write_episode(path: Path, seconds: int = SECONDS) -> Path:
     """A recording of one episode; one longer than the film shows it again."""
     track, samples = film()
 
-    def times(batch: Sequence[VideoSample]) -> dict[str, pa.Array]:
-        ticks = [round(sample.pts * 1e9 / FPS) for sample in batch]
-        return {"time": pa.array(ticks, pa.int64()).cast(pa.timestamp("ns"))}
+    def times(pts: np.ndarray) -> dict[str, pa.Array]:
+        return {"time": pa.array(np.rint(pts * 1e9 / FPS).astype(np.int64)).cast(pa.timestamp("ns"))}
 
-    shown = (samples[n % len(samples)]._replace(pts=n, dts=n) for n in range(seconds * FPS))
-    chunks = chain(
-        stream_chunks("/camera", track, shown, times), [joints("/state", seconds), joints("/action", seconds)]
-    )
+    def shown() -> Iterator[SampleBatch]:
+        for second in range(0, seconds, SECONDS):
+            first, last = second * FPS, min(second + SECONDS, seconds) * FPS
+            yield SampleBatch.of(samples[n - first]._replace(pts=n, dts=n) for n in range(first, last))
+
+    arm = [joints("/state", seconds), joints("/action", seconds)]
+    chunks = chain(stream_chunks("/camera", track, shown(), times), arm)
     LazyChunkStream.from_iter(chunks).write_rrd(path, application_id="bench", recording_id=path.stem, executor="inline")
     return path
 

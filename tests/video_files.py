@@ -70,6 +70,7 @@ def _stream(file: Any, codec: str, gop: int, rate: int, b_frames: bool, options:
     chosen = {} if b_frames else _WITHOUT_B_FRAMES.get(codec, {})
     stream = file.add_stream(_ENCODERS.get(codec, codec), rate=rate, options={**chosen, **(options or {})})
     stream.width, stream.height, stream.pix_fmt, stream.gop_size = 64, 48, "yuv420p", gop
+    stream.thread_count = 1  # the same bytes each time
     return stream
 
 
@@ -86,6 +87,20 @@ def boxes(data: bytes) -> Iterable[tuple[int, bytes, int]]:
         size = int.from_bytes(data[at : at + 4], "big")
         yield at, data[at + 4 : at + 8], size
         at += size
+
+
+def edited(data: bytes, *edits: tuple[int, int]) -> bytes:
+    """Return a video with other edits: the milliseconds and the first tick of each. Its index is behind its samples."""
+    entries = [struct.pack(">IiI", milliseconds, ticks, 1 << 16) for milliseconds, ticks in edits]
+    new = box(b"edts", box(b"elst", bytes(4), struct.pack(">I", len(edits)), *entries))
+    out = bytearray(data)
+    at = out.index(b"edts") - 4
+    size = int.from_bytes(out[at : at + 4], "big")
+    for kind in (b"moov", b"trak"):
+        head = out.index(kind) - 4
+        out[head : head + 4] = struct.pack(">I", int.from_bytes(out[head : head + 4], "big") + len(new) - size)
+    out[at : at + size] = new
+    return bytes(out)
 
 
 def mutants(data: bytes, count: int, seed: int, path: Path, read: Callable[[Path], object]) -> dict[str, int]:

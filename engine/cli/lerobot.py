@@ -129,6 +129,7 @@ def _recordings(items: Sequence[Input], options: ConvertOptions) -> list[Exporte
 
 def _recordings_of(item: Input, options: ConvertOptions, digest: str | None) -> list[ExportedRecording]:
     import hashlib
+    from pathlib import Path
 
     from ..inputs import SourceOptions, stores_of
     from ..writers import ExportedRecording
@@ -140,7 +141,11 @@ def _recordings_of(item: Input, options: ConvertOptions, digest: str | None) -> 
         digest = hashlib.sha256(read_with.encode()).hexdigest()
     recordings = [(store, stream) for store, stream in found if store is None or store.kind == "recording"]
     names = [name] if len(recordings) == 1 else [f"{name}-{store.recording_id}" for store, _ in recordings]
-    return [ExportedRecording(each, stream, digest) for each, (_, stream) in zip(names, recordings, strict=True)]
+    place = item.path.resolve() if isinstance(item.path, Path) else item.path
+    origin = hashlib.sha256(str(place).encode()).hexdigest()
+    return [
+        ExportedRecording(name, stream, digest, origin) for name, (_, stream) in zip(names, recordings, strict=True)
+    ]
 
 
 def _digest_of(place: Location) -> str | None:

@@ -100,7 +100,6 @@ class BitReader:
         return (code + 1) // 2 if code % 2 else -(code // 2)
 
 
-_OTHER_SLICES = frozenset((1, 2, 3, 4))
 _IDR_SLICE = 5
 _H264_PARAMETERS = 7
 _SMALL = 1024
@@ -118,8 +117,6 @@ def is_h264_keyframe(sample: bytes) -> bool:
     while start >= 0:
         begin = start + 3
         kind = sample[begin] & 0x1F if begin < len(sample) else 0
-        if kind in _OTHER_SLICES:
-            return False  # a picture has IDR slices alone, or none
         if kind == _IDR_SLICE:
             has_idr = True
             if parameters is not None:
@@ -234,16 +231,30 @@ def is_vp9_keyframe(sample: bytes) -> bool:
 
 
 _H265_PARAMETER_SETS = frozenset((32, 33, 34))
+_H265_PICTURE_SET = 34
 
 
 def without_repeats(sample: bytes) -> bytes:
-    """Return an H.265 sample without parameter sets that repeat one before them, as those of containers do."""
+    """Return an H.265 sample without parameter sets that repeat the one in force, as those of containers do."""
     units = [sample[begin:end].rstrip(b"\0") for begin, end in nal_units(sample)]
     kept: list[bytes] = []
+    in_force: dict[tuple[int, int], bytes] = {}
     for unit in units:
-        if not (unit[0] >> 1 & 0x3F in _H265_PARAMETER_SETS and unit in kept):
-            kept.append(unit)
+        kind = unit[0] >> 1 & 0x3F if unit else 0
+        if kind in _H265_PARAMETER_SETS:
+            key = kind, _picture_set_id(unit) if kind == _H265_PICTURE_SET else 0
+            if in_force.get(key) == unit:
+                continue
+            in_force[key] = unit
+        kept.append(unit)
     return sample if len(kept) == len(units) else b"".join(b"\0" + _START + unit for unit in kept)
+
+
+def _picture_set_id(unit: bytes) -> int:
+    try:
+        return BitReader(unit[2:10]).unsigned()
+    except ValueError:
+        return -1
 
 
 _SEQUENCE_HEADER = 1

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import ReadError, UnsupportedError
+from ..limits import check_limit
 from ..storage.positional import PositionalFile
 from .bitstream import DETECTORS, without_repeats
 from .parameters import PictureFormat, av1_picture, h264_picture, h265_picture, vp9_picture
@@ -32,6 +33,8 @@ _MOST_CHILDREN: Final = 10_000
 _MOST_SAMPLES: Final = 1 << 22
 _WINDOW_BYTES: Final = 4 << 20
 _WINDOW_SAMPLES: Final = 1 << 13
+_LARGEST_SAMPLE: Final = 128 << 20
+_MOST_LOOKS: Final = 1_000
 _ROUNDS: Final = 64
 _FREE_BYTES: Final = 1 << 20
 _BOXES: Final = frozenset(
@@ -79,6 +82,9 @@ _VP9_HEAD: Final = 32
 _START: Final = b"\0\0\0\1"
 _IDR: Final = 5
 _RANDOM_ACCESS: Final = range(16, 24)
+_H264_SEQUENCE: Final = 7
+_H264_PICTURE: Final = 8
+_H265_DELIMITER: Final = 35
 _H265_SEQUENCE: Final = 33
 _H265_SETS: Final = {32, 33, 34}
 _H265_MESSAGES: Final = {39, 40}
@@ -186,9 +192,9 @@ class PlainVideo:
             first = stop
 
     def _lead(self, file: PositionalFile, row: int) -> int:
-        """The last key frame at or before a sample, or the first sample."""
+        """The last key frame at or before a sample; the first sample where none of many that are marked is one."""
         marked = np.flatnonzero(self.is_marked[: row + 1])
-        for place in marked[::-1].tolist():
+        for place in marked[: -_MOST_LOOKS - 1 : -1].tolist():
             batch, _ = self._batch(file, place, place + 1)
             if batch.is_keyframe[0]:
                 return int(place)
@@ -203,6 +209,9 @@ class PlainVideo:
 
     def _batch(self, file: PositionalFile, first: int, last: int) -> tuple[SampleBatch, int]:
         begins, sizes = self.begins[first:last], self.sizes[first:last]
+        largest = int(sizes.argmax())
+        size, place = int(sizes[largest]), int(begins[largest])
+        check_limit(size, _LARGEST_SAMPLE, path=file.path, offset=place, what="the length of a sample")
         low, high = int(begins.min()), int((begins + sizes).max())
         data = file.read(low, high - low, what="a part of the video")
         if not (begins[1:] == begins[:-1] + sizes[:-1]).all():
@@ -259,17 +268,22 @@ class PlainVideo:
         return may_begin
 
     def _with_sets(self, units: list[bytes]) -> list[bytes]:
-        """Units of a sample, with the parameter sets of the description before the picture, where it has none."""
+        """Units of a key frame behind the parameter sets of the description, so that those in the sample win."""
         is_h264 = self.facts["codec"] == "h264"
         kinds = [unit[0] & 31 if is_h264 else unit[0] >> 1 & 63 for unit in units]
-        if not is_h264:
-            begin = next((row for row, kind in enumerate(kinds) if kind in _RANDOM_ACCESS), None)
-            return units if begin is None else [*units[:begin], *self.sets, *units[begin:]]
-        if _IDR not in kinds:
+        begin = next((row for row, kind in enumerate(kinds) if kind in ((_IDR,) if is_h264 else _RANDOM_ACCESS)), None)
+        if begin is None:
             return units
-        begin = kinds.index(_IDR)
-        missing = [unit for unit in self.sets if unit[0] & 31 not in kinds[:begin]]
-        return [*units[:begin], *missing, *units[begin:]]
+        if is_h264:
+            head = kinds.index(_H264_PICTURE) if _H264_PICTURE in kinds[:begin] else begin
+            missing = [unit for unit in self.sets if unit[0] & 31 not in kinds[:begin]]
+            early = [unit for unit in missing if unit[0] & 31 == _H264_SEQUENCE]
+            late = [unit for unit in missing if unit[0] & 31 != _H264_SEQUENCE]
+        else:
+            head = int(kinds[0] == _H265_DELIMITER)
+            early = [unit for unit in self.sets if unit[0] >> 1 & 63 in _H265_SETS]
+            late = [unit for unit in self.sets if unit[0] >> 1 & 63 not in _H265_SETS]
+        return [*units[:head], *early, *units[head:begin], *late, *units[begin:]]
 
 
 class _SampleError(Exception):

@@ -237,7 +237,7 @@ class VideoWork:
 
     def _fail(self, kind: str, message: str, offset: int | None) -> NoReturn:
         if kind == "unsupported":
-            hint = "H.264, H.265, AV1, VP8 and VP9 are read."
+            hint = "Encode it anew with FFmpeg, as H.264, H.265, AV1, VP8 or VP9, which are read."
             raise UnsupportedError(message, path=self._path, hint=hint)
         if kind == "usage":
             raise UsageError(message, path=self._path)

@@ -35,8 +35,9 @@ _DECODERS = {"h264": "h264", "hevc": "hevc", "av1": "libdav1d", "vp8": "vp8", "v
 _ENCODERS = {"h264": "libx264", "hevc": "libx265", "av1": "libsvtav1", "vp9": "libvpx-vp9"}
 _INTRA = 1
 _AUTOMATIC = 0
-_DISCARDED = 2
-"""A flag of an index entry: a frame that an edit list leaves out."""
+_LENGTH_FIELD = 21
+_RANDOM_ACCESS = range(16, 22)
+_FIRST_NO_SLICE = 32
 _FREE_OUTPUT = 64 << 20
 
 Item = tuple[int, int, bool, bytes]
@@ -190,15 +191,14 @@ def demultiplex(wire: Pipes, request: dict[str, Any]) -> None:
                 "is_reordered": is_reordered,
                 "encoder": _ENCODERS[name] if is_made else None,
             }
-            if is_reordered and request["b_frames"] == "error":
-                wire.send("track", track)
-                return
             wire.send("track", track)
+            if is_reordered and request["b_frames"] == "error":
+                return
             batches = Batches(wire)
             samples = (
                 _without_reordering(stream, packets, window, request)
                 if is_made
-                else _filtered(stream, packets if is_reordered else packets.without_spare_lead())
+                else _filtered(stream, packets.as_they_are() if is_reordered else packets.without_spare_lead())
             )
             for pts, dts, is_keyframe, data in samples:
                 batches.add([pts, dts, is_keyframe], data)
@@ -269,25 +269,69 @@ def _ceiling(value: Fraction) -> int:
 
 
 class _Packets:
-    """The packets of a window in decoding order, from the key frame before it on; each iteration reads anew."""
+    """The packets of a window in decoding order, from the key frame before it on; each iteration reads anew.
+
+    ``left_out`` are the times of those that a list of edits does not show, and that are there for others to be decoded.
+    """
 
     def __init__(self, container: Any, stream: Any, window: _Window, size: int) -> None:
         self._container = container
         self._stream = stream
         self._window = window
         self._most = 2 * size + _FREE_OUTPUT
+        self._length_size = _length_size(stream)
+        self.left_out: set[int] = set()
         self._begin = self._first()
 
     def is_reordered(self) -> bool:
         """Whether a packet is shown before one that is decoded earlier. Reads the window."""
         highest: int | None = None
-        for packet in self:
+        for packet in self._in_window():
             if highest is not None and packet.pts < highest:
                 return True
             highest = packet.pts
         return False
 
     def __iter__(self) -> Iterator[Any]:
+        """Yield the packets; those that are left out behind the last that is shown are not needed."""
+        shown: list[int] = []
+        held: list[Any] = []
+        self.left_out.clear()
+        for packet in self._in_window():
+            if packet.is_discard:
+                held.append(packet)
+                continue
+            self.left_out.update(left.pts for left in held)
+            yield from held
+            held.clear()
+            shown = [min(packet.pts, *shown[:1]), max(packet.pts, *shown[1:])] if shown else [packet.pts] * 2
+            yield packet
+        if any(shown[0] <= pts <= shown[1] for pts in self.left_out):
+            raise FailureError("a list of edits that shows several parts of the video", "unsupported")
+
+    def as_they_are(self) -> Iterator[Any]:
+        """Yield the packets. Raises :class:`FailureError` where one that is left out would be shown among others."""
+        lowest: int | None = None
+        for packet in self:
+            if packet.pts not in self.left_out:
+                lowest = packet.pts if lowest is None else min(packet.pts, lowest)
+            yield packet
+        if lowest is not None and any(pts > lowest for pts in self.left_out):
+            raise FailureError("a list of edits that leaves out a frame which one that is shown needs", "unsupported")
+
+    def without_spare_lead(self) -> Iterator[Any]:
+        """Yield the packets, shown in the order of decoding, from the last key frame that the window needs."""
+        lead: list[Any] = []
+        packets = self.as_they_are()
+        for packet in packets:
+            if self._is_key_frame(packet):
+                lead.clear()
+            lead.append(packet)
+            if self._window.start is None or packet.pts >= self._window.start:
+                yield from lead
+                yield from packets
+
+    def _in_window(self) -> Iterator[Any]:
         self._seek(self._begin)
         window, size = self._window, 0
         for packet in self._raw():
@@ -299,18 +343,6 @@ class _Packets:
                 raise FailureError("its samples are more than the file: they lie over each other")
             yield packet
 
-    def without_spare_lead(self) -> Iterator[Any]:
-        """Yield the packets, shown in the order of decoding, from the last key frame that the window needs."""
-        lead: list[Any] = []
-        packets = iter(self)
-        for packet in packets:
-            if packet.is_keyframe:
-                lead.clear()
-            lead.append(packet)
-            if self._window.start is None or packet.pts >= self._window.start:
-                yield from lead
-                yield from packets
-
     def _first(self) -> int | None:
         """The time to seek to, so that the first packet is a key frame at or before the window; None: the start."""
         start = self._window.start
@@ -321,11 +353,25 @@ class _Packets:
             target = start - back
             self._seek(target)
             packet = next(self._raw(), None)
-            if packet is not None and packet.is_keyframe and packet.pts <= start:
+            if packet is not None and packet.pts <= start and self._is_key_frame(packet):
                 return target
             if back > abs(start) + (1 << 40) or target < 0:
                 return None
             back = max(2 * back, int(1 / self._stream.time_base) or 1)
+
+    def _is_key_frame(self, packet: Any) -> bool:
+        """Whether decoding can begin here: files of H.265 without a table of key frames mark every packet."""
+        if not self._length_size or not packet.is_keyframe:
+            return bool(packet.is_keyframe)
+        data, at = memoryview(packet), 0
+        while at + self._length_size < len(data):
+            size = int.from_bytes(data[at : at + self._length_size], "big")
+            at += self._length_size
+            kind = data[at] >> 1 & 63
+            if kind < _FIRST_NO_SLICE:
+                return kind in _RANDOM_ACCESS
+            at += size
+        return False
 
     def _seek(self, target: int | None) -> None:
         at = -(1 << 62) if target is None else target
@@ -347,6 +393,13 @@ class _Packets:
             yield packet
 
 
+def _length_size(stream: Any) -> int:
+    """The bytes of a length before each NAL unit of H.265; 0 for other codecs, and where lengths are not used."""
+    description = stream.codec_context.extradata or b""
+    is_prefixed = stream.codec.canonical_name == "hevc" and len(description) > _LENGTH_FIELD and description[0] == 1
+    return (description[_LENGTH_FIELD] & 3) + 1 if is_prefixed else 0
+
+
 def _filtered(stream: Any, packets: Iterable[Any]) -> Iterator[Item]:
     """Yield samples as they are, H.264 and H.265 in Annex B form with parameter sets at each key frame."""
     name = _FILTERS.get(stream.codec.canonical_name)
@@ -366,7 +419,7 @@ def _without_reordering(stream: Any, packets: _Packets, window: _Window, request
     def samples() -> Iterator[tuple[int, bytes]]:
         nonlocal wanted
         for pts, _, is_keyframe, data in _filtered(stream, packets):
-            wanted += window.holds(pts)
+            wanted += window.holds(pts) and pts not in packets.left_out
             if is_keyframe:
                 keyframes.add(pts)
             yield pts, data
@@ -374,7 +427,7 @@ def _without_reordering(stream: Any, packets: _Packets, window: _Window, request
     made = 0
     encoder: _Encoder | None = None
     for frame in _decoded(name, samples(), request, stream.time_base):
-        if window.holds(frame.pts):
+        if window.holds(frame.pts) and frame.pts not in packets.left_out:
             if encoder is None:
                 encoder = _Encoder(name, frame.width, frame.height, frame.format.name, stream.time_base, request)
             made += 1

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import json
 import os
+import warnings
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ..errors import ReadError, UnsupportedError, UsageError, WriteError, writing
+from ..errors import ReadError, ReadWarning, UnsupportedError, UsageError, WriteError, writing
 from ..execution import (
     Body,
     Progress,
@@ -34,6 +36,7 @@ from ..locations import located, without_folders
 from ..rrd import digest_of
 from ..storage import ObjectUrl
 from ..stream import LazyChunkStream
+from ..units import counted
 from .lerobot_episodes import SAMPLE, AlignedEpisode, EpisodeAccount, RecordingSamples, label_rows
 from .lerobot_files import (
     ACCOUNT,
@@ -51,7 +54,7 @@ from .lerobot_page import ExportReport
 from .lerobot_sources import ExportedRecording, ExportedStore, Recordings, recordings_of
 from .lerobot_spec import IMAGE, VIDEO, ExportSpec, FeatureSpec, Labels
 from .lerobot_stats import PixelCounts, Statistics, pixel_step, sampled_frames
-from .lerobot_video import EncodedVideo, VideoPart, picture_size, pixels, png_of, write_images
+from .lerobot_video import EncodedVideo, VideoPart, pixels, png_of, rgb_picture, write_images
 
 
 def write_lerobot(
@@ -108,7 +111,9 @@ def write_lerobot(
     removed = before.gone(stores)
     with progress_shown(progress, str(destination)) as listener, Staging.beside(place) as staging:
         options = RunOptions(executor_name(executor), master, progress=listener)
-        if append and not todo and not removed and before.origins:
+        moved = {e.name: (e.digest, e.origin) for e in given if e.name in skipped and e.origin is not None}
+        is_moved = any(before.origins[name] != origin for name, origin in moved.items())
+        if append and not todo and not removed and not is_moved and before.origins:
             return _report(place, before.kept, (), skipped)
         tasks = [Task(number, each.name, 0) for number, each in enumerate(todo)]
         body = _ExportBody(chosen, tuple(todo), skips=on_error == "skip")
@@ -125,17 +130,22 @@ def write_lerobot(
         everything = [*kept, *written]
         if not everything:
             reasons = "; ".join(f"{a.recording}: {a.reason}" for a in accounts[:3]) or "no recording is left"
-            raise UsageError(f"there is no episode to write: {reasons}", hint="Look at tolerances and the minimum.")
+            hint = (
+                "All of its recordings were deleted: remove the dataset."
+                if removed
+                else "Look at tolerances and the minimum."
+            )
+            raise UsageError(f"there is no episode to write: {reasons}", hint=hint)
         whole = chosen.with_shapes(before.shapes | shapes)
         facts = [*others, *(account_to_json(a, _digest(a, todo)) for a in accounts)]
         origins = {name: origin for name, origin in before.origins.items() if name not in away}
-        origins |= {each.name: (each.digest, each.origin) for each in todo}
+        origins |= moved | {each.name: (each.digest, each.origin) for each in todo}
         with writing(str(place)):
             new = staging.local / "dataset"
             new.mkdir()
             write_dataset(new, whole, everything, facts, before.codecs | codecs, origins)
             reach("export.draft")
-            _publish(new, place)
+            _publish(new, place, before.account)
         reach("staging.remove")
     return _report(place, everything, tuple(accounts), skipped, removed)
 
@@ -152,16 +162,38 @@ def write_recording(
 
 
 def _with_labels(given: Sequence[ExportedRecording], rows: Sequence[Mapping[str, Any]]) -> list[ExportedRecording]:
-    """Return recordings with digests that also change with their labels."""
-    of: dict[str, list[str]] = {}
+    """Return recordings with their rows of a table of labels, and with digests that also change with these.
+
+    A row names a recording, or the file name or the stem of one. Warns of rows that name none.
+
+    Raises ``UsageError`` where the file name of a row is that of several recordings.
+    """
+    of: dict[str, list[Mapping[str, Any]]] = {each.name: [] for each in given}
+    files: dict[str, set[str]] = {}
+    for name in of:
+        for short in (Path(name).name, Path(name).stem):
+            files.setdefault(short, set()).add(name)
+    lost = set()
     for row in rows:
-        of.setdefault(str(row["recording"]), []).append(repr(sorted(row.items())))
-    return [
-        replace(each, digest=digest_of("\n".join([each.digest, *of.get(each.name, ())]).encode()).hex())
-        if each.digest
-        else each
-        for each in given
-    ]
+        named = row["recording"]
+        names = [named] if named in of else sorted(files.get(named, ()))
+        if len(names) > 1:
+            raise UsageError(
+                f"the label {named} may be of {', '.join(names[:5])}", hint="Give the whole names of recordings."
+            )
+        if names:
+            of[names[0]].append(row)
+        else:
+            lost.add(named)
+    if lost:
+        shown = ", ".join(sorted(lost)[:5])
+        warnings.warn(f"{counted(len(lost), 'label')} name no recording, such as {shown}", ReadWarning, stacklevel=3)
+    return [replace(each, labels=tuple(of[each.name]), digest=_labelled(each.digest, of[each.name])) for each in given]
+
+
+def _labelled(digest: str | None, rows: Sequence[Mapping[str, Any]]) -> str | None:
+    texts = [repr(sorted(row.items())) for row in rows]
+    return None if digest is None else digest_of("\n".join([digest, *texts]).encode()).hex()
 
 
 def _report(
@@ -191,6 +223,8 @@ class _Before:
     shapes: dict[str, tuple[int, ...]]
     codecs: dict[str, str]
     origins: dict[str, tuple[str | None, str | None]]
+    account: bytes | None = None
+    """The file of the account, as it was read."""
 
     @classmethod
     def of(cls, place: Path, spec: ExportSpec, *, append: bool) -> _Before:
@@ -200,19 +234,30 @@ class _Before:
             raise WriteError("is there already", path=str(place), hint="Give a new folder, or append to it.")
         hint = "Only a dataset that chunkmill wrote by the same specification is appended to; write another one."
         try:
-            facts = json.loads((place / ACCOUNT).read_text(encoding="utf-8"))
+            account = (place / ACCOUNT).read_bytes()
+            facts = json.loads(account)
             info = json.loads((place / "meta/info.json").read_text(encoding="utf-8"))
             if facts["spec"] != spec.with_shapes(_shapes(info)).digest:
                 raise WriteError("was written by another specification", path=str(place), hint=hint)
             origins = {each["name"]: (each["digest"], each["origin"]) for each in facts["recordings"]}
-            return cls(*read_written(place, spec), _shapes(info), _codecs(info), origins)
+            return cls(*read_written(place, spec), _shapes(info), _codecs(info), origins, account)
         except (OSError, ValueError, KeyError, TypeError) as error:
             if isinstance(error, WriteError):
                 raise
             raise ReadError(f"cannot be appended to: {error!r}", path=str(place), hint=hint) from error
 
     def todo(self, given: Sequence[ExportedRecording]) -> tuple[list[ExportedRecording], list[str]]:
-        """Return the recordings to export, and the names of those that are there already."""
+        """Return the recordings to export, and the names of those that are there already.
+
+        Raises ``UsageError`` for one whose name another file or store has given to the dataset.
+        """
+        for each in given:
+            digest, origin = self.origins.get(each.name, (None, None))
+            if origin is not None and each.origin is not None and origin != each.origin and digest != each.digest:
+                raise UsageError(
+                    f"the dataset has a recording {each.name}, of another file or store",
+                    hint="Give the folder above both of them, so that their names differ, or rename one.",
+                )
         skipped = {each.name for each in given if each.digest and self.origins.get(each.name, ("",))[0] == each.digest}
         return [each for each in given if each.name not in skipped], sorted(skipped)
 
@@ -253,7 +298,7 @@ class _ExportBody(Body):
         return _put(task, [], {"accounts": [lost], "shapes": {}, "videos": [], "codecs": {}})
 
     def _written(self, task: TaskRun, recording: ExportedRecording) -> dict[str, Any]:
-        source = RecordingSamples(recording.name, recording.opened(), self.spec)
+        source = RecordingSamples(recording.name, recording.opened(), self.spec, recording.labels)
         pictures = {f.name: _pictures(source, f, self.spec.fps) for f in self.spec.features if f.is_picture}
         shapes = {name: picture.shape for name, picture in pictures.items()} | source.shapes
         spec = self.spec.with_shapes(shapes)
@@ -331,7 +376,7 @@ class _Pictures:
         """Return an image. Raises ``ReadError`` for one of another size."""
         raw, given = self._source.picture(self._places, index)
         data = raw if given is None else png_of(raw, given, self._source.name)
-        height, width, _ = picture_size(data, self._source.name)
+        data, height, width = rgb_picture(data, self._source.name)
         shape = (height, width, 3)
         if self._shape is None:
             self._shape = shape
@@ -442,19 +487,37 @@ _AT_FDCWD: Final = -100
 _RENAME_EXCHANGE: Final = 2
 
 
-def _publish(new: Path, place: Path) -> None:
-    """Let a folder take a name in one step; what has the name before takes the other one."""
-    if place.is_dir() and any(place.iterdir()):
-        library = ctypes.CDLL(None, use_errno=True)
-        names = (os.fsencode(new), os.fsencode(place))
-        if library.renameat2(_AT_FDCWD, names[0], _AT_FDCWD, names[1], _RENAME_EXCHANGE):
-            code = ctypes.get_errno()
-            raise WriteError(
-                f"this file system cannot exchange two folders in one step: {os.strerror(code)}",
-                path=str(place),
-                hint="Write another dataset instead of appending.",
-            )
+def _publish(new: Path, place: Path, account: bytes | None) -> None:
+    """Let a folder take a name in one step. The dataset with that name, which has ``account``, takes the other one.
+
+    Raises ``WriteError`` where another export has written there meanwhile, whose dataset stays.
+    """
+    changed = WriteError("was written by another export meanwhile", path=str(place), hint="Run it again.")
+    if account is None:
+        try:
+            new.replace(place)
+        except OSError as error:
+            if error.errno in (errno.ENOTEMPTY, errno.EEXIST):
+                raise changed from None
+            raise
     else:
-        new.replace(place)
+        if (place / ACCOUNT).read_bytes() != account:
+            raise changed
+        _exchange(new, place)
+        if (new / ACCOUNT).read_bytes() != account:  # published between the two
+            _exchange(new, place)
+            raise changed
     reach("export.publish")
     sync_folder(place.parent)
+
+
+def _exchange(one: Path, other: Path) -> None:
+    library = ctypes.CDLL(None, use_errno=True)
+    names = (os.fsencode(one), os.fsencode(other))
+    if library.renameat2(_AT_FDCWD, names[0], _AT_FDCWD, names[1], _RENAME_EXCHANGE):
+        code = ctypes.get_errno()
+        raise WriteError(
+            f"this file system cannot exchange two folders in one step: {os.strerror(code)}",
+            path=str(other),
+            hint="Write another dataset instead of appending.",
+        )

@@ -157,8 +157,11 @@ class RecordingSamples:
         Values do not fit the feature.
     """
 
-    def __init__(self, name: str, stream: LazyChunkStream, spec: ExportSpec) -> None:
+    def __init__(
+        self, name: str, stream: LazyChunkStream, spec: ExportSpec, labels: Sequence[Mapping[str, Any]] = ()
+    ) -> None:
         self.name = name
+        self._labels = labels
         self._spec = spec
         # A filter consumes its stream, and a terminal must not: the copy is another stream over the same source.
         self._store = copy(stream).filter(content=list(spec.entities)).collect(executor="inline")
@@ -461,23 +464,27 @@ class RecordingSamples:
                 yield from self._where_true(column, equals, end)
             case BetweenEvents(first, last):
                 yield from self._between(first, last)
-            case Labels() as labels:
-                for row in label_rows(labels):
-                    if row["recording"] in (self.name, Path(self.name).name, Path(self.name).stem):
-                        begin, finish = (start + round(float(row[k]) * 1e9) for k in ("start", "end"))
-                        yield Cut(begin, finish, row.get("task") or None)
+            case Labels():
+                for row in self._labels:
+                    begin, finish = (start + round(float(row[k]) * 1e9) for k in ("start", "end"))
+                    yield Cut(begin, finish, row.get("task") or None)
             case _:
                 yield Cut(start, end)
 
     def _where_true(self, column: ColumnSpec, equals: Any, end: int) -> Iterator[Cut]:
         times, pieces = self.column(column, "episodes")
         values = [value for piece in pieces for value in _scalars(piece, self.name)]
-        truths = np.array([bool(value) if equals is None else value == equals for value in values], bool)
-        order = np.argsort(times, kind="stable")
-        times, truths = times[order], truths[order]
+        truths = np.array([self._truth(value) if equals is None else value == equals for value in values], bool)
+        times, truths = _last_of_each_time(times, truths)
         edges = np.flatnonzero(np.diff(np.concatenate([[False], truths, [False]]).astype(np.int8)))
         for first, after in zip(edges[::2], edges[1::2], strict=True):
             yield Cut(int(times[first]), int(times[after]) - 1 if after < len(times) else end)
+
+    def _truth(self, value: Any) -> bool:
+        """Return whether a value is true. Raises ``UsageError`` for one that is neither."""
+        if isinstance(value, bool) or (isinstance(value, int | float) and math.isfinite(value)):
+            return bool(value)
+        raise UsageError(f"episodes: {value!r} is neither true nor false", path=self.name, hint="Say what it equals.")
 
     def _between(self, first: Event, last: Event) -> Iterator[Cut]:
         starts, ends = self._moments(first, "episodes.start"), self._moments(last, "episodes.end")
@@ -496,9 +503,8 @@ class RecordingSamples:
         if event.equals is None:
             return np.sort(times)
         same = np.array([v == event.equals for piece in pieces for v in _scalars(piece, self.name)], bool)
-        order = np.argsort(times, kind="stable")
-        same = same[order]
-        begins: Ticks = times[order][same & ~np.concatenate([[False], same[:-1]])]
+        times, same = _last_of_each_time(times, same)
+        begins: Ticks = times[same & ~np.concatenate([[False], same[:-1]])]
         return begins
 
     def _aligned(self, cut: Cut) -> AlignedEpisode:
@@ -581,11 +587,19 @@ class RecordingSamples:
             return self._spec.task
         times, pieces = self.column(self._spec.task, "task")
         texts = [value for piece in pieces for value in _scalars(piece, self.name)]
-        order = np.argsort(times, kind="stable")
+        order = [at for at in np.argsort(times, kind="stable").tolist() if texts[at] is not None]
         at = int(np.searchsorted(times[order], cut.end, side="right")) - 1
         if at < 0:
             raise ReadError("there is no task before the end of an episode", path=self.name, hint="Give task a text.")
         return str(texts[order[at]])
+
+
+def _last_of_each_time(times: Ticks, values: npt.NDArray[np.bool_]) -> tuple[Ticks, npt.NDArray[np.bool_]]:
+    """Return times in their order, and of values at one time the one that was recorded last."""
+    order = np.argsort(times, kind="stable")
+    times, values = times[order], values[order]
+    is_last = np.append(times[1:] != times[:-1], True)[: len(times)]
+    return times[is_last], values[is_last]
 
 
 def _flat(values: pa.Array, name: str, source: ColumnSpec, path: str) -> npt.NDArray[Any]:
@@ -658,7 +672,8 @@ def _cast(rows: npt.NDArray[Any], feature: FeatureSpec, path: str) -> npt.NDArra
         raise ReadError(f"{key}: a value is not finite", path=path, hint="Give a selector that leaves it out.")
     with np.errstate(over="ignore", invalid="ignore"):
         made = rows.astype(kind)
-    is_same = np.isfinite(made).all() if kind.kind == "f" else np.array_equal(made, rows)
+    is_exact = kind.kind != "f" or rows.dtype.kind in "iu"
+    is_same = np.array_equal(made.astype(rows.dtype), rows) if is_exact else np.isfinite(made).all()
     if not is_same:
         raise ReadError(f"{key}: a value does not fit {feature.dtype}", path=path, hint="Give it another dtype.")
     return made
@@ -685,8 +700,10 @@ def label_rows(labels: Labels) -> list[dict[str, Any]]:
     hint = "A table of labels, CSV or Parquet, has the columns recording, start and end, and may have verdict and task."
     try:
         check_limit(path.stat().st_size, MAX_SCHEMA_BYTES, path=str(path), offset=None, what="the size of the file")
-        read = pyarrow.parquet.read_table if path.suffix == ".parquet" else pyarrow.csv.read_csv
-        rows = read(path).to_pylist()
+        texts = pyarrow.csv.ConvertOptions(column_types=dict.fromkeys(("recording", "verdict", "task"), pa.string()))
+        is_parquet = path.suffix == ".parquet"
+        table = pyarrow.parquet.read_table(path) if is_parquet else pyarrow.csv.read_csv(path, convert_options=texts)
+        rows = table.to_pylist()
     except FileNotFoundError as error:
         raise SourceMissingError("there is no such table of labels", path=str(path), hint=hint) from error
     except (OSError, pa.ArrowInvalid) as error:

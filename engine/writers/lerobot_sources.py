@@ -19,13 +19,16 @@ from ..stream import ContentFilter, LazyChunkStream
 class ExportedRecording:
     """A recording to export: its name, its chunks, and a digest of its source by which a later run knows it.
 
-    ``stream`` may be a function that a task calls. ``origin`` names the store that the recording is in.
+    ``stream`` may be a function that a task calls. ``origin`` is a digest of the file or the store that
+    the recording is in.
     """
 
     name: str
     stream: LazyChunkStream | Callable[[], LazyChunkStream]
     digest: str | None = None
     origin: str | None = None
+    labels: tuple[Mapping[str, Any], ...] = ()
+    """Rows of the table of labels that are of it."""
 
     def opened(self) -> LazyChunkStream:
         """Return the stream."""

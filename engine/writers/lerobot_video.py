@@ -35,6 +35,11 @@ H264: Final = 0x61766331
 ENCODING: Final[dict[str, Any]] = {"quality": 23, "keyframe_interval": 10, "speed": "superfast"}
 """A training reads single frames, so key frames are close together; ``quality`` is the constant rate factor."""
 TICKS_A_FRAME: Final = 512
+LONGEST_WITH_LEAD: Final = 500
+"""Seconds of an episode that may begin within a group of pictures.
+
+LeRobot adds where its video begins to the times of its frames in float32, and from 1,024 s on finds them no more.
+"""
 
 _NAMES: Final = {"H.264": "h264", "H.265": "hevc", "AV1": "av1", "VP9": "vp9", "VP8": "vp8"}
 
@@ -56,12 +61,14 @@ class _Run:
     samples: tuple[int, ...]
     place: int
     """The frame of the first of them."""
+    may_lead: bool
+    """Whether samples before the first frame may be copied with it."""
 
     @property
     def is_copied(self) -> bool:
         first = self.samples[0]
         follows = self.samples == tuple(range(first, first + len(self.samples)))
-        return follows and (first == self.start or not self.place)
+        return follows and (first == self.start or (not self.place and self.may_lead))
 
 
 class EncodedVideo:
@@ -121,10 +128,14 @@ class EncodedVideo:
                 path=self._source.name,
                 hint="Let episodes begin later, by a range of time.",
             )
+        assert self._track.rate is not None
+        may_lead = len(indexes) / self._track.rate < LONGEST_WITH_LEAD
         runs: list[_Run] = []
         for group, places in groupby(range(len(indexes)), key=lambda place: int(groups[place])):
             numbers = list(places)
-            runs.append(_Run(int(self._starts[group]), tuple(indexes[place] for place in numbers), numbers[0]))
+            runs.append(
+                _Run(int(self._starts[group]), tuple(indexes[place] for place in numbers), numbers[0], may_lead)
+            )
         return runs
 
     def _samples(
@@ -222,13 +233,16 @@ _U8: Final = 6
 """Rerun's channel datatype of 8 bits without a sign."""
 
 
-def picture_size(data: bytes, path: str) -> tuple[int, int, int]:
-    """Return height, width and channels of a JPEG or PNG, by its header; it must have an end, too.
+def rgb_picture(data: bytes, path: str) -> tuple[bytes, int, int]:
+    """Return a JPEG or PNG of red, green and blue, its height and its width.
+
+    It is the one that is given where that has these channels, by its header, else a PNG of its pixels. A channel of
+    opacity is left out. It must have an end, too.
 
     Raises
     ------
     UnsupportedError
-        It is neither.
+        It is neither, or has more than 8 bits a channel.
     ReadError
         It is cut, damaged or too large.
     """
@@ -238,7 +252,20 @@ def picture_size(data: bytes, path: str) -> tuple[int, int, int]:
     if end not in data[-65_536:]:
         raise ReadError(f"an image of {len(data):,} bytes has no end", path=path, hint="It is cut; leave it out.")
     with _opened(data, path) as image:
-        return image.height, image.width, 1 if image.mode in ("L", "1", "I", "I;16") else 3
+        if image.mode == "RGB":
+            return data, image.height, image.width
+        if image.mode[0] in "IF":
+            raise UnsupportedError(f"an image of the kind {image.mode}", path=path, hint=_HINT)
+    values = pixels(data, path)
+    return _png(values), *values.shape[:2]
+
+
+def _png(values: npt.NDArray[np.uint8]) -> bytes:
+    from PIL import Image
+
+    out = io.BytesIO()
+    Image.fromarray(values).save(out, "PNG", compress_level=1)
+    return out.getvalue()
 
 
 def pixels(data: bytes, path: str) -> npt.NDArray[np.uint8]:
@@ -271,11 +298,7 @@ def png_of(raw: bytes, given: Mapping[str, Any], path: str) -> bytes:
     values = np.frombuffer(raw, np.uint8, width * height * channels).reshape(shape)
     if model.startswith("BGR"):
         values = values[..., [2, 1, 0]]
-    from PIL import Image
-
-    out = io.BytesIO()
-    Image.fromarray(values[..., :3] if channels > 1 else values[..., 0]).save(out, "PNG", compress_level=1)
-    return out.getvalue()
+    return _png(np.ascontiguousarray(values[..., :3] if channels > 1 else np.repeat(values, 3, axis=2)))
 
 
 def _opened(data: bytes, path: str) -> Image:

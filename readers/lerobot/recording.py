@@ -33,7 +33,7 @@ class LeRobotRecording(RecordingFile):
 
     def stream(self) -> LazyChunkStream:
         """Return the chunks of the episode. Warns if none was chosen and there are several."""
-        dataset = _dataset(self._folder)
+        dataset = _dataset(self._folder, self.stamp())
         if self.episode is not None:
             return self._stream(dataset.episode(self.episode))
         episodes = dataset.episodes()
@@ -94,8 +94,9 @@ class LeRobotRecording(RecordingFile):
 
 
 @lru_cache(maxsize=1)
-def _dataset(path: Path) -> LeRobotDataset:
-    """The dataset that the episodes of a run are of; what its ``meta`` says is read once."""
+def _dataset(path: Path, stamp: tuple[int, int]) -> LeRobotDataset:
+    """The dataset that the episodes of a run are of; what its ``meta`` says is read once, until that has changed."""
+    del stamp
     from .dataset import LeRobotDataset
 
     return LeRobotDataset(path)

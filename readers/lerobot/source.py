@@ -474,7 +474,14 @@ class EpisodeSource(Source[Split]):
             )
 
     def _has(self, video: Video) -> bool:
-        return (Path(self.root) / video.path).exists()
+        try:
+            return (Path(self.root) / video.path).exists()
+        except OSError as error:
+            raise ReadError(
+                f"the path of a video cannot be: {error.strerror}",
+                path=f"{self.root}/{INFO}",
+                hint="The dataset is damaged or malicious; copy it again.",
+            ) from error
 
     def _videos(self, frames: EpisodeFrames) -> Iterator[Chunk]:
         """The samples of the videos that are wanted and can be read. Warns of those that need PyAV, where it isn't."""

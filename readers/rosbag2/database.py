@@ -61,6 +61,7 @@ _CHECK_SECONDS: Final = 5.0
 _TABLES: Final = frozenset({"messages", "topics", "message_definitions", "schema"})
 _CATALOGUES: Final = frozenset({"sqlite_master", "sqlite_schema"})
 _PRAGMAS: Final = frozenset({"table_xinfo", "quick_check", "trusted_schema", "cell_size_check", "query_only"})
+_BESIDE: Final = ("-wal", "-journal")
 _GENERATED: Final = (2, 3)
 _READS: Final = (sqlite3.SQLITE_READ, sqlite3.SQLITE_SELECT, sqlite3.SQLITE_PRAGMA)
 
@@ -117,6 +118,7 @@ class LocalCopy:
     def __init__(self, path: str) -> None:
         self.path = path
         self._copy: str | None = None
+        self._state: list[tuple[int, int] | None] | None = None
 
     @property
     def place(self) -> str:
@@ -131,12 +133,20 @@ class LocalCopy:
         return self.place != self.path
 
     def _made(self) -> str:
-        beside = [end for end in ("-wal", "-journal") if _holds_changes(Path(self.path + end), self.path)]
+        state = [_state_of(Path(self.path + end)) for end in ("", *_BESIDE)]
+        if self._state not in (None, state):
+            raise ReadError(
+                "was replaced since it was opened",
+                path=self.path,
+                hint="Its size or modification time has changed, or that of its journal; read it again.",
+            )
+        self._state = state
+        beside = [end for end in _BESIDE if _holds_changes(Path(self.path + end), self.path)]
         if not beside and not is_compressed(self.path):
             return self.path
         try:
             folder = tempfile.mkdtemp(prefix="chunkmill-rosbag2-")
-            weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+            weakref.finalize(self, _remove, folder, os.getpid())
             copy = str(Path(folder, "copy.db3"))
             if is_compressed(self.path):
                 _decompress(self.path, copy)
@@ -152,6 +162,20 @@ class LocalCopy:
                 hint="It is compressed, or has a journal beside it; TMPDIR names a folder with more room.",
             ) from error
         return copy
+
+
+def _remove(folder: str, owner: int) -> None:
+    """Remove a folder in the process that made it; one that was forked has the object, too."""
+    if os.getpid() == owner:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _state_of(path: Path) -> tuple[int, int] | None:
+    try:
+        status = path.stat()
+    except FileNotFoundError:
+        return None
+    return status.st_size, status.st_mtime_ns
 
 
 def _holds_changes(beside: Path, path: str) -> bool:

@@ -27,7 +27,7 @@ from chunkmill.engine.video import (
     transcode,
 )
 from chunkmill.engine.video.bitstream import nal_units, without_repeats
-from video_files import CODECS, picture, video
+from video_files import CODECS, box, edited, picture, video
 
 H264, H265 = 0x61766331, 0x68657631
 TICKS = 512
@@ -200,6 +200,45 @@ def test_variable_rates_fragments_and_quicktime(tmp_path: Path) -> None:
     assert [s.pts for s in window] == [s.pts for s in whole[10:]]
     track, samples = read(tmp_path / "v.mov", video("h264", container="mov"))
     assert [s.data for s in samples] == [s.data for s in whole]
+
+
+@pytest.mark.process
+@pytest.mark.filterwarnings("ignore:.*is encoded anew")
+@pytest.mark.parametrize("b_frames", [False, True])
+@pytest.mark.parametrize(("begin", "count"), [(0, 15), (5, 15), (13, 7), (21, 9)])
+def test_frames_that_an_edit_leaves_out_are_not_shown(begin: int, count: int, b_frames: bool, tmp_path: Path) -> None:
+    data = video("h264", b_frames=b_frames)
+    data = edited(data, (count * 1000 // 30, (begin + 2 * b_frames) * TICKS))
+    track, samples = read(tmp_path / "v.mp4", data)
+    frames = [frame for frame in decode(track, samples) if frame.pts >= 0]
+    assert [frame.pts for frame in frames] == [i * TICKS for i in range(count)]
+    for i, frame in enumerate(frames):
+        assert np.abs(frame.image.astype(int) - picture(begin + i)).mean() < 12
+    if not b_frames:
+        assert [s.pts for s in samples if s.pts < 0] == [-i * TICKS for i in range(begin % 10, 0, -1)]
+
+
+@pytest.mark.process
+@pytest.mark.filterwarnings("ignore:.*is encoded anew")
+@pytest.mark.parametrize("b_frames", [False, True])
+def test_several_edits_are_refused(b_frames: bool, tmp_path: Path) -> None:
+    data = edited(video("h264", b_frames=b_frames), (300, 2 * TICKS * b_frames), (300, 25 * TICKS))
+    with pytest.raises(UnsupportedError, match=r"several parts of the video.*Encode it anew"):
+        read(tmp_path / "v.mp4", data)
+    data = edited(video("h264", b_frames=True), (367, 2 * TICKS))
+    with pytest.raises(UnsupportedError, match="leaves out a frame which one that is shown needs"):
+        read(tmp_path / "v.mp4", data, b_frames="keep")
+
+
+@pytest.mark.process
+@pytest.mark.filterwarnings("ignore:.*are marked as key frames")
+@pytest.mark.parametrize("codec", ["h264", "hevc"])
+def test_a_lead_in_begins_at_a_real_key_frame(codec: str, tmp_path: Path) -> None:
+    """Without a table of key frames each sample counts as one; the box at the end lets PyAV read it."""
+    whole = read(tmp_path / "v.mp4", video(codec))[1]
+    data = video(codec).replace(b"stss", b"free") + box(b"uuid", bytes(16))
+    _, samples = read(tmp_path / "v.mp4", data, start=Fraction(15, 30))
+    assert [(s.pts, s.is_keyframe) for s in samples] == [(s.pts, s.is_keyframe) for s in whole[10:]]
 
 
 @pytest.mark.process

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import struct
+import time
 import warnings
 from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
 from random import Random
 
+import numpy as np
 import pytest
 from chunkmill.engine.errors import ChunkmillError, MissingExtraError, ReadError, ReadWarning
 from chunkmill.engine.storage.positional import open_positional
-from chunkmill.engine.video import VideoSample, VideoTrack, coding, demultiplex, mp4, process
-from chunkmill.engine.video.bitstream import nal_units
+from chunkmill.engine.video import VideoSample, VideoTrack, coding, decode, demultiplex, mp4, mux, process
+from chunkmill.engine.video.bitstream import nal_units, without_repeats
 from video_files import CODECS, boxes, video
 
 Read = tuple[VideoTrack, list[VideoSample], list[str]]
@@ -173,3 +175,27 @@ def test_units_have_lengths_of_several_sizes(size: int, tmp_path: Path) -> None:
     assert mp4._units(sample, size) == [unit for unit in units if unit]
     with pytest.raises(ValueError, match="does not end within it"):
         mp4._units(sample[:-1], size)
+
+
+def test_parameter_sets_in_band_win_over_those_of_the_file(tmp_path: Path) -> None:
+    parts = []
+    for name, more in (("a", ""), ("b", ":qp=10")):
+        settings = {"x265-params": "bframes=0:scenecut=0:log-level=none" + more}
+        path = tmp_path / f"{name}.mp4"
+        path.write_bytes(video("hevc", 10, gop=5, options=settings))
+        with open_positional(str(path)) as file, demultiplex(file) as opened:
+            parts.append((opened.track, list(opened.samples())))
+    wanted = [frame.image for track, samples in parts for frame in decode(track, samples)]
+    (track, first), (_, second) = parts
+    step = first[1].pts - first[0].pts
+    with (tmp_path / "both.mp4").open("wb") as out:
+        mux(track, [*first, *(s._replace(pts=s.pts + 10 * step, dts=s.dts + 10 * step) for s in second)], out)
+    with open_positional(str(tmp_path / "both.mp4")) as file, demultiplex(file) as opened:
+        read = [frame.image for frame in decode(opened.track, list(opened.samples()))]
+    assert len(read) == 20 and all(np.array_equal(a, b) for a, b in zip(read, wanted, strict=True))
+
+
+def test_very_many_parameter_sets_take_no_long_time() -> None:
+    sets = b"".join(b"\0\0\0\1\x44\1" + number.to_bytes(3, "big").replace(b"\0", b"\1") for number in range(60_000))
+    begun = time.process_time()
+    assert without_repeats(sets) and time.process_time() - begun < 5

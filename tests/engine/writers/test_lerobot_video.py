@@ -11,7 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from chunkmill import LazyChunkStream, LeRobotReader
-from test_lerobot_writing import FILM, export, numbers, rows_of, video
+from chunkmill.engine.video.bitstream import nal_units
+from test_lerobot_writing import FILM, export, film, numbers, rows_of, video, with_keys
 
 pytest.importorskip("av")
 
@@ -24,6 +25,11 @@ def moving(count: int) -> Any:
         image = np.full((48, 64, 3), 60 + number % 37, np.uint8)
         image[number % 40 : number % 40 + 8, number % 56 : number % 56 + 8] = 220
         yield image
+
+
+def units(sample: bytes) -> list[bytes]:
+    """The NAL units of a sample; start codes have 3 bytes or 4."""
+    return [sample[begin:end].rstrip(b"\0") for begin, end in nal_units(sample)]
 
 
 def decoded(path: Path, start: float, end: float) -> list[Any]:
@@ -73,20 +79,37 @@ def test_most_groups_of_pictures_are_copied(seed: int, tmp_path: Path) -> None:
     assert len(differs) <= 0.05 * count / GROUP
 
 
+def test_a_long_episode_begins_with_a_key_frame(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from chunkmill.engine.writers import lerobot_video
+
+    spec = with_keys("episodes", {"by": "ranges", "ranges": [[0.5, 1.1]]}, FILM)
+    samples = film(40)
+    (account,) = export(tmp_path / "short", spec, a=video(np.arange(40) / 30, samples)).accounts
+    assert account.reencoded == 0
+    monkeypatch.setattr(lerobot_video, "LONGEST_WITH_LEAD", 0.5)
+    (account,) = export(tmp_path / "long", spec, a=video(np.arange(40) / 30, samples)).accounts
+    assert 0 < account.reencoded < 19
+    starts = []
+    for name in ("short", "long"):
+        row = pq.read_table(tmp_path / name / "meta/episodes/chunk-000/file-000.parquet").to_pylist()[0]
+        starts.append(row["videos/observation.images.top/from_timestamp"])
+    assert starts[0] > 0 == starts[1]
+
+
 @pytest.mark.slow
 def test_an_episode_of_forty_minutes(tmp_path: Path) -> None:
-    from chunkmill.engine.video import VideoFrame, VideoTrack, encode, stream_chunks
+    from chunkmill.engine.video import SampleBatch, VideoFrame, VideoTrack, encode, stream_chunks
 
     count, fps = 72_000, 30
     track = VideoTrack(0x61766331, 64, 48, Fraction(1, fps), Fraction(fps))
     frames = (VideoFrame(number, image) for number, image in enumerate(moving(300)))
     samples = list(encode(track, frames, keyframe_interval=GROUP))
 
-    def times(batch: Any) -> dict[str, pa.Array]:
-        ticks = [round(sample.pts * 1e9 / fps) for sample in batch]
-        return {"time": pa.array(ticks, pa.int64()).cast(pa.timestamp("ns"))}
+    def times(pts: Any) -> dict[str, pa.Array]:
+        return {"time": pa.array(np.rint(pts * 1e9 / fps).astype(np.int64)).cast(pa.timestamp("ns"))}
 
-    shown = (samples[n % len(samples)]._replace(pts=n, dts=n) for n in range(count))
+    numbered = (samples[n % len(samples)]._replace(pts=n, dts=n) for n in range(count))
+    shown = [SampleBatch.of(numbered)]
     state = numbers("/arm", np.arange(count) / fps, np.arange(count)[:, None])
     (account,) = export(
         tmp_path / "set", FILM, a=LazyChunkStream.from_iter([*stream_chunks("/camera", track, shown, times), state])
@@ -98,4 +121,5 @@ def test_an_episode_of_forty_minutes(tmp_path: Path) -> None:
     batches = [chunk.to_record_batch() for chunk in read]
     columns = [batch.column("VideoStream:sample") for batch in batches if "VideoStream:sample" in batch.schema.names]
     data = [bytes(row[0].values.to_numpy()) for column in columns for row in column]
-    assert data == [samples[n % len(samples)].data for n in range(count)]
+    wanted = [units(sample.data) for sample in samples]
+    assert [units(sample) for sample in data] == wanted * (count // len(samples))

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from chunkmill import Chunk, LazyChunkStream, LeRobotReader, McapReader, ReadError, UsageError
 from chunkmill.engine.chunk import ComponentDescriptor
-from chunkmill.engine.errors import WriteError
+from chunkmill.engine.errors import ReadWarning, UnsupportedError, WriteError
 from chunkmill.engine.writers import ExportedRecording, write_lerobot
 from chunkmill.engine.writers.lerobot_spec import ExportSpec
 
@@ -359,3 +359,114 @@ def test_images_become_a_video(tmp_path: Path) -> None:
     assert report.accounts[0].reencoded == report.frames == 21
     info = json.loads((tmp_path / "set/meta/info.json").read_text())["features"]["observation.images.top"]
     assert (info["shape"], info["info"]["video.codec"]) == ([8, 16, 3], "h264")
+
+
+@pytest.mark.parametrize("append", [False, True])
+def test_two_exports_at_once_lose_nothing(append: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from chunkmill.engine.writers import lerobot
+
+    if append:
+        export(tmp_path / "set", first=recording())
+    publish = lerobot._publish
+
+    def late(new: Path, place: Path, account: bytes | None) -> None:
+        monkeypatch.setattr(lerobot, "_publish", publish)
+        write_lerobot({"b": recording()}, tmp_path / "set", SPEC, executor="inline", append=append)
+        publish(new, place, account)
+
+    monkeypatch.setattr(lerobot, "_publish", late)
+    with pytest.raises(WriteError, match="by another export meanwhile"):
+        write_lerobot({"a": recording()}, tmp_path / "set", SPEC, executor="inline", append=append)
+    (name,) = {e["recording"] for e in account_of(tmp_path / "set")} - {"first"}
+    assert name == "b" and len(rows_of(tmp_path / "set")) == 21 * (1 + append)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["set"]
+
+
+def account_of(root: Path) -> list[dict[str, Any]]:
+    """The accounts of a dataset."""
+    return list(json.loads((root / "meta/chunkmill.json").read_text())["episodes"])
+
+
+def test_another_file_of_the_same_name_is_an_error(tmp_path: Path) -> None:
+    def night(digest: str, origin: str | None) -> Any:
+        given = ExportedRecording("rec_0", recording(), digest, origin)
+        return write_lerobot([given], tmp_path / "set", SPEC, executor="inline", append=True)
+
+    night("1", "a")
+    with pytest.raises(UsageError, match="has a recording rec_0, of another file"):
+        night("2", "b")
+    assert night("1", "b").skipped == ("rec_0",)  # the same file, moved
+    assert night("2", "b").episodes == 1
+    with pytest.raises(UsageError, match="of another file"):
+        night("3", "a")
+
+
+@pytest.mark.parametrize(("mode", "is_kept"), [("RGB", True), ("L", False), ("RGBA", False), ("I;16", None)])
+def test_images_have_three_channels(mode: str, is_kept: bool | None, tmp_path: Path) -> None:
+    image = pytest.importorskip("PIL.Image")
+    held = io.BytesIO()
+    image.new(mode, (8, 6), 7).save(held, "PNG")
+    seconds = np.arange(21) / 10
+    stream = LazyChunkStream.from_iter(
+        [numbers("/arm", seconds, seconds[:, None]), images("/camera", seconds, [held.getvalue()] * 21)]
+    )
+    spec = with_keys("features/observation.state", {"entity": "/arm"})
+    if is_kept is None:
+        with pytest.raises(UnsupportedError, match="kind I;16"):
+            export(tmp_path / "set", spec, a=stream)
+        return
+    export(tmp_path / "set", spec, a=stream)
+    blob = rows_of(tmp_path / "set")[0]["observation.images.top"]["bytes"]
+    assert (blob == held.getvalue()) is is_kept
+    with image.open(io.BytesIO(blob)) as opened, image.open(io.BytesIO(held.getvalue())) as given:
+        assert opened.mode == "RGB" and np.array_equal(np.asarray(opened), np.asarray(given.convert("RGB")))
+
+
+def test_labels_are_of_one_recording(tmp_path: Path) -> None:
+    rows = ["recording,start,end,verdict", "0001,0,1,true", "cup.1,0,1,true", "lid,1,2,true", "none,0,1,true"]
+    (tmp_path / "l.csv").write_text("\n".join(rows) + "\n")
+    spec = with_keys("episodes", {"by": "labels", "table": str(tmp_path / "l.csv"), "keep": ["true"]})
+    given = {name: recording() for name in ("0001", "1", "cup.1", "cup", "bags/lid.mcap")}
+    with pytest.warns(ReadWarning, match="1 label name no recording, such as none"):
+        report = write_lerobot(given, tmp_path / "set", spec, executor="inline")
+    assert [a.recording for a in report.accounts] == ["0001", "cup.1", "bags/lid.mcap"]
+    with pytest.raises(UsageError, match=r"lid may be of a/lid\.mcap, b/lid\.mcap"):
+        write_lerobot({f"{n}/lid.mcap": recording() for n in "ab"}, tmp_path / "other", spec, executor="inline")
+
+
+def test_a_take_that_is_rejected_later_goes(tmp_path: Path) -> None:
+    table = tmp_path / "l.csv"
+    spec = with_keys("episodes", {"by": "labels", "table": str(table), "keep": ["good"]})
+    given = [ExportedRecording("bags/run1.mcap", recording(), "d", "o")]
+    counts = []
+    for verdict in ("good", "bad"):
+        table.write_text(f"recording,start,end,verdict\nrun1,0,1,good\nrun1,1,2,{verdict}\n")
+        counts.append(write_lerobot(given, tmp_path / "set", spec, executor="inline", append=True).episodes)
+    assert counts == [2, 1]
+
+
+def test_what_is_no_truth_is_not_taken_for_one(tmp_path: Path) -> None:
+    times = np.array([0, 1, 2, 2, 2.0])
+    arm = np.arange(21) / 10
+
+    def pressed(values: pa.Array) -> LazyChunkStream:
+        ticks = np.rint(times[: len(values)] * SECOND)
+        arms = [numbers("/arm", arm, arm[:, None]), images("/camera", arm, [jpeg(1)] * 21)]
+        return LazyChunkStream.from_iter([*arms, column("/button", ticks, "State:value", values)])
+
+    spec = with_keys("episodes", {"by": "column", "entity": "/button"})
+    spec = with_keys("features/observation.state", {"entity": "/arm"}, spec)
+    with pytest.raises(UsageError, match="'false' is neither true nor false"):
+        export(tmp_path / "set", spec, a=pressed(pa.array([["false"], ["true"], ["false"]])))
+    report = export(tmp_path / "set", spec, a=pressed(pa.array([[True], [True], [False], [True], [True]])))
+    assert [account.written for account in report.accounts] == [21]
+
+
+def test_a_whole_number_that_a_float_cannot_hold_is_an_error(tmp_path: Path) -> None:
+    ticks = np.arange(21) * SECOND // 10
+    counts = column("/arm", ticks, "Counter:value", pa.array([[16_777_217 + i] for i in range(21)]))
+    spec = {"fps": 10, "task": "count", "features": {"observation.state": {"entity": "/arm"}}}
+    with pytest.raises(ReadError, match="does not fit float32"):
+        export(tmp_path / "set", spec, a=LazyChunkStream.from_iter([counts]))
+    wide = with_keys("features/observation.state/dtype", "float64", spec)
+    assert export(tmp_path / "set", wide, a=LazyChunkStream.from_iter([counts])).frames == 21

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from chunkmill.engine.cli import main
 from chunkmill.engine.cli.commands import commands
 from chunkmill.engine.errors import ReadError, ReadWarning, SourceMissingError, UnsupportedError, UsageError
 from chunkmill.readers import LeRobotDataset, LeRobotReader, RrdReader
+from chunkmill.readers.lerobot import LeRobotRecording
 from click.testing import CliRunner
 
 FEATURES: dict[str, Any] = {
@@ -335,6 +337,21 @@ def test_a_task_that_meta_lacks_is_named(tmp_path: Path, make: Any) -> None:
     with pytest.warns(ReadWarning, match=r"episode 1: task_index 0(, 1)? is in no task of meta"):
         chunks = LeRobotDataset(root).episode(1).stream().to_chunks(executor="inline")
     assert column(chunks, "/task", "TextDocument:text") == [[None], ["place"] if make is make_v2 else [None]]
+
+
+def test_what_meta_says_is_read_again_when_it_has_changed(tmp_path: Path) -> None:
+    root = make_v3(tmp_path / "set")
+
+    def version() -> list[Any]:
+        chunks = LeRobotRecording(root, episode=0).stream().to_chunks(executor="inline")
+        return column(chunks, "/__properties", "LeRobotEpisode:robot_type")
+
+    info = root / "meta/info.json"
+    before = version()
+    content = json.loads(info.read_text())
+    info.write_text(json.dumps({**content, "robot_type": "another"}))
+    os.utime(info, ns=(1, 1))
+    assert version() == [["another"]] != before
 
 
 def test_meta_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None:

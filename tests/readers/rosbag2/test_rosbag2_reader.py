@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import pickle
 import shutil
 import sqlite3
 import sys
@@ -14,6 +16,7 @@ from chunkmill.engine.errors import UnsupportedError
 from chunkmill.engine.locations import located
 from chunkmill.readers import McapReader, Rosbag2Reader, detect_format
 from chunkmill.readers.rosbag2 import Rosbag2Source
+from chunkmill.readers.rosbag2.database import _remove
 from comparison import Cell, cells
 from places import recordings
 from rosbag2_making import (
@@ -448,3 +451,22 @@ def test_inspect_and_verify(tmp_path: Path) -> None:
     data[4096 * 2 : 4096 * 2 + 8] = bytes(8)
     (folder / "drive_1.db3").write_bytes(data)
     assert row.open(folder).verify().faults
+
+
+def test_a_compressed_database_that_was_replaced_is_not_read_by_the_old_plan(tmp_path: Path) -> None:
+    messages = some(20)
+    packed = compress(next(write_bag(tmp_path / "drive", [messages]).glob("*.db3")))
+    source = Rosbag2Source(str(packed))
+    travelled = pickle.dumps((source, source.splits()))
+    copy = Path(source.bag.files[0].local.place)
+    _remove(str(copy.parent), os.getpid() + 1)  # as in a process that was forked
+    assert copy.exists()
+    shutil.rmtree(copy.parent)  # as on another machine
+    same, splits = pickle.loads(travelled)
+    assert sum(chunk.num_rows for split in splits for chunk in same.read(split))
+    shutil.rmtree(Path(same.bag.files[0].local.place).parent)
+    other = compress(next(write_bag(tmp_path / "other", [messages[:10]]).glob("*.db3")))
+    shutil.copy(other, packed)
+    late, splits = pickle.loads(travelled)
+    with pytest.raises(ReadError, match=r"db3\.zstd.*was replaced since it was opened|was replaced since"):
+        [chunk for split in splits for chunk in late.read(split)]
