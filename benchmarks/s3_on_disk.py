@@ -3,7 +3,8 @@
 It answers the requests that chunkmill sends: ranges, uploads in one and in many parts, parts copied inside the store,
 listings. (moto, which the tests use, reads an object whole for each range of it; with 4 GB that never ends.) Bytes go
 from files to sockets by the kernel. Nothing is signed, encrypted, or kept when it ends. ``PREFIX=FOLDER`` offers the
-files of a folder as objects ``/bench/PREFIX/...``. ``GET /requests`` tells how many requests came, by kind.
+files of a folder as objects ``/bench/PREFIX/...``. ``GET /requests`` tells how many requests came, by kind. Each is
+answered after ``CHUNKMILL_BENCH_DELAY`` seconds, by default none.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import os
 import re
 import sys
 import threading
+import time
 from collections import Counter
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -25,6 +27,7 @@ from xml.etree import ElementTree
 from xml.sax.saxutils import escape
 
 BUCKET = "bench"
+_DELAY = float(os.environ.get("CHUNKMILL_BENCH_DELAY", "0"))
 _PAGE = 1000
 _PIECE = 1 << 20
 _NAMESPACE = "http://s3.amazonaws.com/doc/2006-03-01/"
@@ -168,6 +171,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _count(self, kind: str) -> None:
         with self.store.lock:
             self.store.requests[kind] += 1
+        time.sleep(_DELAY)
 
     def _found(self) -> Stored | None:
         return self.store.objects.get(self._key)

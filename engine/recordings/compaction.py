@@ -118,7 +118,7 @@ class Rewriting:
         for place, group in groupby(chunks, key=lambda c: c.part):
             run = list(group)
             with open_positional(place, NEVER_CHANGES) as file:
-                file.expect(run[0].entry.offset, run[-1].entry.offset + run[-1].entry.size)
+                file.expect((run[0].entry.offset, run[-1].entry.offset + run[-1].entry.size))
                 for chunk in run:
                     data = file.read(chunk.entry.offset, chunk.entry.size, what="a chunk")
                     if not data.startswith(begin) or chunk.entry.digest not in (None, message_digest(data)):

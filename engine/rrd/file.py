@@ -192,13 +192,10 @@ class RrdFile:
             raise UsageError(f"Store {store.text} not found in RRD file", path=self.path)
 
     def _expect(self, entries: Sequence[ChunkEntry]) -> None:
-        """Chunks that lie close to each other in an object are fetched together."""
-        if not entries or not is_url(self.path):
-            return
-        start, stop = entries[0].offset, entries[-1].offset + entries[-1].size
-        if 2 * sum(e.size for e in entries) >= stop - start:
+        """Chunks that lie close to each other in an object are fetched together, and several at once."""
+        if entries and is_url(self.path):
             with self._open() as file:
-                file.expect(start, stop)
+                file.expect(*((e.offset, e.offset + e.size) for e in entries))
 
     def _lazy(self, store: StoreEntry, entry: ChunkEntry) -> Chunk:
         header = entry.header

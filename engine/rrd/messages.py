@@ -261,7 +261,7 @@ def locate(file: PositionalFile, offset: int, size: int, *, whole: bool = False,
         payload = message.payload
         return LocatedMessage(message, offset, len(payload), payload)
     if not data:
-        file.expect(offset, offset + size)
+        file.expect((offset, offset + size))
     window = _Window(file, offset, offset + size, data)
     head = bytearray()
     payload_offset, payload_size = offset + size, 0

@@ -109,7 +109,7 @@ class PositionalFile:
         """Return True if there is a descriptor."""
         return self._fd >= 0
 
-    def expect(self, start: int, stop: int) -> None:
+    def expect(self, *ranges: tuple[int, int]) -> None:
         """Say that these bytes will be read front to end; an operating system finds out by itself."""
 
     def fileno(self) -> int:
@@ -391,9 +391,9 @@ class RemotePositional(PositionalFile):
     def check(self, version: str | None) -> None:
         """Nothing: each request asks for the version."""
 
-    def expect(self, start: int, stop: int) -> None:
+    def expect(self, *ranges: tuple[int, int]) -> None:
         """Say that these bytes will be read front to end."""
-        self._remote.expect(start, stop)
+        self._remote.expect(*ranges)
 
     def read(self, offset: int, size: int, *, what: str) -> bytes:
         """Exactly ``size`` bytes from ``offset``; ``what`` names them in errors."""

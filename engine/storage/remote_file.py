@@ -6,6 +6,7 @@ import io
 import os
 import threading
 from bisect import bisect_right
+from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Final, NamedTuple
@@ -20,6 +21,8 @@ SMALLEST_WINDOW: Final = 64 * 1024
 LARGEST_WINDOW: Final = 8 * MIB
 _GROWTH: Final = 4
 _LARGEST_GAP: Final = MIB
+_JOINED_GAP: Final = 256 * 1024
+_MOST_AHEAD: Final = 4
 _PEEKS_AT_ONCE: Final = 16
 _PEEKED_BYTES: Final = 16 * MIB
 
@@ -39,20 +42,48 @@ class _Ahead(NamedTuple):
     data: Future[memoryview]
 
 
+def _joined(ranges: Iterable[tuple[int, int]], size: int) -> list[tuple[int, int]]:
+    """Ranges that ascend, within ``size`` bytes, as fewer: those with a small gap between them as one."""
+    out: list[tuple[int, int]] = []
+    for start, stop in ranges:
+        if out and start <= out[-1][1] + _JOINED_GAP:
+            out[-1] = out[-1][0], max(out[-1][1], min(stop, size))
+        elif start < min(stop, size):
+            out.append((start, min(stop, size)))
+    return out
+
+
 class RemoteFile(io.RawIOBase):
     """An object of known size and version, open for reading. Seekable, so that libraries take it for a file.
 
     Reads of neighbouring places are answered from windows, which grow from 64 KiB to 8 MiB while reading goes on from
-    one to the next; the next one is fetched meanwhile. Memory: at most four windows, whatever is read.
+    one to the next; the next one, of what is expected the next four, is fetched meanwhile. Memory: at most eight
+    windows, whatever is read.
 
     Every read asks for the version that was there on opening (or ``version``, if given): an object that is replaced in
-    the meantime raises ``ReadError``. Raises ``SourceMissingError`` on opening where there is none.
+    the meantime raises ``ReadError``. Raises ``SourceMissingError`` on opening where there is none; the object is not
+    asked for before the first read where the ``size`` of its version is given.
     """
 
-    def __init__(self, url: str | os.PathLike[str], version: str | None = None) -> None:
+    def __init__(self, url: str | os.PathLike[str], version: str | None = None, size: int | None = None) -> None:
         self.url = ObjectUrl.of(os.fspath(url))
         self.name = str(self.url)
         self._bucket: Bucket = bucket_of(self.url)
+        if version and size is not None:
+            self.size, self.version = size, version
+        else:
+            self.size, self.version = self._size_and_version(version)
+        self._position = 0
+        self._lock = threading.RLock()
+        self._windows: list[_Window] = []
+        self._aside: _Window | None = None
+        self._ahead: deque[_Ahead] = deque()
+        self._step = SMALLEST_WINDOW
+        self._expected: list[tuple[int, int]] = []
+        self._fetched_to = 0
+        self._peeked: list[_Window] = []
+
+    def _size_and_version(self, version: str | None) -> tuple[int, str | None]:
         info = self._object_info(version)
         if version and info.version != version:
             raise ReadError(
@@ -61,17 +92,7 @@ class RemoteFile(io.RawIOBase):
                 path=self.name,
                 hint="Another program writes to it; run it again, or register it again.",
             )
-        self.size = info.size
-        self.version = info.version
-        self._position = 0
-        self._lock = threading.RLock()
-        self._windows: list[_Window] = []
-        self._aside: _Window | None = None
-        self._ahead: _Ahead | None = None
-        self._step = SMALLEST_WINDOW
-        self._expected = (0, 0)
-        self._fetched_to = 0
-        self._peeked: list[_Window] = []
+        return info.size, info.version
 
     def _object_info(self, version: str | None) -> ObjectInfo:
         fetched(0)
@@ -102,15 +123,16 @@ class RemoteFile(io.RawIOBase):
                 done += len(piece)
         return done
 
-    def expect(self, start: int, stop: int) -> None:
-        """Say that the bytes ``start`` to ``stop`` will be read front to end, and few beyond them.
+    def expect(self, *ranges: tuple[int, int]) -> None:
+        """Say that the bytes of ``(start, stop)``, which ascend, will be read front to end, and few beyond them.
 
-        A part of what is expected already changes nothing.
+        Near ones are fetched together. A part of what is expected already changes nothing.
         """
+        joined = _joined(ranges, self.size)
         with self._lock:
-            if not self._expected[0] <= start < stop <= self._expected[1]:
-                self._expected = (start, min(stop, self.size))
-                self._fetched_to = start
+            if joined and not (len(joined) == 1 and self._is_within(*joined[0])):
+                self._expected = joined
+                self._fetched_to = joined[0][0]
 
     def peek(self, ranges: Iterable[tuple[int, int]]) -> None:
         """Fetch many small ``(offset, size)`` at once, for later reads. Large ones are left out."""
@@ -144,23 +166,33 @@ class RemoteFile(io.RawIOBase):
             stop = self._bounded(offset, offset + SMALLEST_WINDOW)
             self._aside = _Window(offset, self._fetch(offset, stop))
             return self._aside
-        ahead, self._ahead = self._ahead, None
-        if ahead is not None and ahead.start <= offset < ahead.end:
-            window = _Window(ahead.start, ahead.data.result())
-            self._step = min(self._step * _GROWTH, LARGEST_WINDOW)
-        else:
+        if self._is_far_ahead(offset, end):
+            ahead = next(a for a in self._ahead if offset < a.end)
+            self._aside = _Window(ahead.start, ahead.data.result())
+            return self._aside
+        window = self._fetched_ahead(offset)
+        if window is None:
             start, stop = self._next_range(offset, end)
             window = _Window(start, self._fetch(start, stop))
         self._windows = [window, *self._windows[:1]]
         self._read_ahead(window, end)
         return window
 
+    def _fetched_ahead(self, offset: int) -> _Window | None:
+        """Return the window with ``offset``, if it is being fetched; those before it are let go."""
+        while self._ahead:
+            ahead = self._ahead.popleft()
+            if ahead.start <= offset < ahead.end:
+                self._step = min(self._step * _GROWTH, LARGEST_WINDOW)
+                return _Window(ahead.start, ahead.data.result())
+        return None
+
     def _next_range(self, offset: int, end: int) -> tuple[int, int]:
         """Return the window to fetch for a read from ``offset`` to ``end``."""
         last = self._windows[0].end if self._windows else -_LARGEST_GAP
         goes_on = last <= offset <= last + min(self._step, _LARGEST_GAP)
         self._step = min(self._step * _GROWTH, LARGEST_WINDOW) if goes_on else SMALLEST_WINDOW
-        if self._is_expected(offset):
+        if self._expected_end(offset):
             self._step = LARGEST_WINDOW
         stop = offset + max(self._step, min(end - offset, LARGEST_WINDOW))
         start = min(offset, max(0, self.size - SMALLEST_WINDOW)) if stop >= self.size else offset
@@ -168,34 +200,58 @@ class RemoteFile(io.RawIOBase):
 
     def _looks_ahead(self, offset: int, end: int) -> bool:
         """Return True if reading comes back after this read, as from the end of a message to its middle."""
+        is_beyond = self._expected_end(offset) > 0 and offset > self._next_expected(self._fetched_to)
+        return is_beyond and self._comes_back(offset, end)
+
+    def _is_far_ahead(self, offset: int, end: int) -> bool:
+        """Return True for such a read in what is being fetched behind the next window."""
+        is_there = len(self._ahead) > 1 and self._ahead[0].end <= offset < self._ahead[-1].end
+        return is_there and self._expected_end(offset) > 0 and self._comes_back(offset, end)
+
+    def _comes_back(self, offset: int, end: int) -> bool:
         goes_on_there = self._aside is not None and self._aside.start <= offset <= self._aside.end
-        return (
-            self._is_expected(offset)
-            and offset > self._fetched_to
-            and end - offset < SMALLEST_WINDOW
-            and not goes_on_there
-        )
+        return end - offset < SMALLEST_WINDOW and not goes_on_there
 
     def _read_ahead(self, window: _Window, end: int) -> None:
         """Fetch what follows ``window`` in the background, if it will be asked for."""
-        start = window.end
-        if not (end > start or self._step > SMALLEST_WINDOW):
+        start = self._ahead[-1].end if self._ahead else window.end
+        is_expected = self._expected_end(window.start) > 0
+        if not (is_expected or end > start or self._step > SMALLEST_WINDOW):
             return
-        stop = self._bounded(window.start, start + max(self._step, min(end - start, LARGEST_WINDOW)))
-        if start < stop:
-            self._note_fetched(window.start, stop)
-            self._ahead = _Ahead(start, stop, _background().submit(self._fetch_in, current(), start, stop))
+        while len(self._ahead) < (_MOST_AHEAD if is_expected else 1):
+            if is_expected:
+                start = self._next_expected(start)
+                stop = self._bounded(start, start + LARGEST_WINDOW) if self._expected_end(start) else start
+            else:
+                stop = min(start + max(self._step, min(end - start, LARGEST_WINDOW)), self.size)
+            if start >= stop:
+                return
+            self._note_fetched(start, stop)
+            self._ahead.append(_Ahead(start, stop, _background().submit(self._fetch_in, current(), start, stop)))
+            start = stop
 
-    def _is_expected(self, offset: int) -> bool:
-        return self._expected[0] <= offset < self._expected[1]
+    def _expected_end(self, offset: int) -> int:
+        """The end of what is expected at an offset; 0 where nothing is."""
+        at = bisect_right(self._expected, (offset, self.size)) - 1
+        return self._expected[at][1] if at >= 0 and offset < self._expected[at][1] else 0
+
+    def _is_within(self, start: int, stop: int) -> bool:
+        return stop <= self._expected_end(start)
+
+    def _next_expected(self, offset: int) -> int:
+        """The first offset from this one on that is expected; this one where none is."""
+        if self._expected_end(offset):
+            return offset
+        at = bisect_right(self._expected, (offset, self.size))
+        return self._expected[at][0] if at < len(self._expected) else offset
 
     def _note_fetched(self, offset: int, stop: int) -> int:
-        if self._is_expected(offset):
+        if self._expected_end(offset):
             self._fetched_to = max(self._fetched_to, stop)
         return stop
 
     def _bounded(self, offset: int, stop: int) -> int:
-        return min(stop, self._expected[1] if self._is_expected(offset) else self.size)
+        return min(stop, self._expected_end(offset) or self.size)
 
     def _fetch_in(self, context: TaskContext, start: int, stop: int) -> memoryview:
         """Fetch in another thread, for the task of ``context``."""
@@ -250,7 +306,8 @@ class RemoteFile(io.RawIOBase):
     def close(self) -> None:
         """Let go of what was fetched."""
         if not self.closed:
-            self._windows, self._aside, self._ahead, self._peeked = [], None, None, []
+            self._windows, self._aside, self._peeked = [], None, []
+            self._ahead.clear()
         super().close()
 
 

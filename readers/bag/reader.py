@@ -12,10 +12,10 @@ from ...engine.limits import MAX_INDEXED_TIMES, SPLIT_BYTES
 from ..mcap.file import McapLayout, Summary
 from ..mcap.file_level import MessageSurvey
 from ..mcap.info import McapInfo, TimeCollector, described_channels
-from ..mcap.plan import SplitPiece, cut, whole, why_nothing
+from ..mcap.plan import SplitPiece, behind, cut, whole, why_nothing
 from ..mcap.reader import McapReader, McapSource
 from ..mcap.records import Registry
-from ..mcap.section import McapSplit
+from ..mcap.section import McapSplit, Places
 from .records import BagFile, BagOp, connection_id, read_layout
 from .recovery import BagSalvage, plan_salvage
 from .section import ENTRY, BagSection, times_of
@@ -30,22 +30,28 @@ class BagSource(McapSource):
 
     reader = "BagReader"
 
-    def open(self, version: str | None = None, *, unwrap: bool = True) -> BagFile:  # noqa: ARG002 (no bag is wrapped)
+    def open(
+        self,
+        version: str | None = None,
+        *,
+        unwrap: bool = True,  # noqa: ARG002 (no bag is wrapped)
+        stored_size: int | None = None,
+    ) -> BagFile:
         """The bag, opened; of this version, if given."""
-        return BagFile(self.path, version)
+        return BagFile(self.path, version, stored_size)
 
     def layout(self, file: BagFile) -> McapLayout:
         """The parts of the bag, and its index as the summary of an MCAP. Raises ``ReadError``."""
         return read_layout(file)
 
-    def plan(self, file: BagFile, layout: McapLayout, unwanted: frozenset[int]) -> list[McapSplit]:
+    def plan(self, file: BagFile, layout: McapLayout, unwanted: Places) -> list[McapSplit]:
         """Runs of chunks of about ``SPLIT_BYTES`` uncompressed; one for a bag without an index."""
         summary = layout.summary
         if summary is None or sum(entry.uncompressed_size for entry in summary.chunks) <= SPLIT_BYTES:
             return [whole(file, layout, self.options, unwanted)]
         pieces = [
-            SplitPiece(entry.offset, entry.uncompressed_size, file.counts[entry.offset], entry.offset not in unwanted)
-            for entry in summary.chunks
+            SplitPiece(e.offset, behind(e), e.uncompressed_size, file.counts[e.offset], e.offset not in unwanted)
+            for e in summary.chunks
         ]
         return cut(file, layout, self.options, pieces, unwanted)
 
@@ -57,13 +63,13 @@ class BagSource(McapSource):
         """Say why the options choose no message of the bag; None where the index does not prove that."""
         return why_nothing(file, layout, self.options, zero_is_told=True)
 
-    def unwanted(self, summary: Summary | None) -> frozenset[int]:
+    def unwanted(self, summary: Summary | None) -> Places:
         """The places of the chunks without a message of a wanted topic and time: no checksum asks for their bytes."""
         times = self.options.times
         if summary is None or times is None:
             return self.without_wanted(summary)
-        outside = {e.offset for e in summary.chunks if e.start_time >= times.end or e.end_time < times.start}
-        return self.without_wanted(summary) | outside
+        outside = {e.offset: behind(e) for e in summary.chunks if e.start_time >= times.end or e.end_time < times.start}
+        return {**self.without_wanted(summary), **outside}
 
     def rescue(self, file: BagFile) -> BagSalvage:
         """The reading of a damaged bag."""

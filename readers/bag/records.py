@@ -84,8 +84,8 @@ class BagFile(McapFile):
 
     kind: ClassVar[str] = "bag"
 
-    def __init__(self, path: str, version: str | None = None) -> None:
-        super().__init__(path, version, unwrap=False)
+    def __init__(self, path: str, version: str | None = None, stored_size: int | None = None) -> None:
+        super().__init__(path, version, unwrap=False, stored_size=stored_size)
         self._window = Window(self)
         self.counts: Mapping[int, int] = {}
 
@@ -328,7 +328,7 @@ def read_layout(file: BagFile) -> McapLayout:
 def _read_index(file: BagFile, index_at: int, registry: Registry) -> Iterator[_ChunkInfo]:
     """The chunks of the index, which may repeat none; its connections go to ``registry``."""
     check_limit(file.size - index_at, MAX_FOOTER, path=file.path, offset=index_at, what="the length of the index")
-    file.expect(index_at, file.size)
+    file.expect((index_at, file.size))
     at, seen = index_at, set()
     for _ in range(MAX_OTHER_RECORDS):
         if at == file.size:

@@ -366,6 +366,10 @@ class BagSection:
     def _groups(self) -> Iterator[MessageGroup]:
         at, end = self._split.start, self._split.end
         while at < end:
+            behind = self._split.end_of_unread(self._file, at, self.tally)
+            if behind is not None:
+                at, self._behind_chunk = behind, False
+                continue
             record = self._file.record_at(at, end)
             yield from self._make_room(record)
             at = self._take(record)

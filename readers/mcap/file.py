@@ -98,24 +98,32 @@ _ANY: Final = 2**63
 class McapFile:
     """An open file of known size, or an object in a store (of ``version``, if given). Use it as a context manager.
 
-    A file compressed as a whole (``is_wrapped``) is decompressed first, unless ``unwrap`` is false. ``stored_size`` is
-    its size as stored.
+    A file compressed as a whole is decompressed first, unless ``unwrap`` is false. ``stored_size`` is its size as
+    stored; an object of a version whose size is given is not asked for it.
     """
 
     kind: ClassVar[str] = "MCAP"
 
-    def __init__(self, path: str, version: str | None = None, *, unwrap: bool = True) -> None:
+    def __init__(
+        self, path: str, version: str | None = None, *, unwrap: bool = True, stored_size: int | None = None
+    ) -> None:
         self.path = path
-        self._open(path, version)
+        self._open(path, version, stored_size)
         self.stored_size = self.size
-        wrapping = _MAGIC.get(self.read_up_to(0, _MAGIC_SIZE))
-        self.is_wrapped = wrapping is not None
-        if wrapping is not None and unwrap:
+        if unwrap and (wrapping := self._wrapping()) is not None:
             self._unwrap(wrapping)
 
-    def _open(self, path: str, version: str | None) -> None:
+    @property
+    def is_wrapped(self) -> bool:
+        """Return whether the file as it is open is compressed as a whole."""
+        return self._wrapping() is not None
+
+    def _wrapping(self) -> str | None:
+        return _MAGIC.get(self.read_up_to(0, _MAGIC_SIZE))
+
+    def _open(self, path: str, version: str | None, stored_size: int | None = None) -> None:
         self.version: str | None = None
-        self._remote = RemoteFile(path, version) if is_url(path) else None
+        self._remote = RemoteFile(path, version, stored_size) if is_url(path) else None
         if self._remote is not None:
             self._file: BinaryIO = cast("BinaryIO", self._remote)
             self.size, self.version = self._remote.size, self._remote.version
@@ -194,10 +202,10 @@ class McapFile:
             return False
         return done == len(out)
 
-    def expect(self, start: int, end: int) -> None:
+    def expect(self, *ranges: tuple[int, int]) -> None:
         """Announce that these bytes will be read front to end, so that few requests to a store fetch them."""
         if self._remote is not None:
-            self._remote.expect(start, end)
+            self._remote.expect(*ranges)
 
     def peek(self, ranges: Iterable[tuple[int, int]]) -> None:
         """Announce small ``(offset, size)`` to be read, so that one request to a store fetches many of them."""

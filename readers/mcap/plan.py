@@ -18,7 +18,7 @@ from .decoders import McapOptions, file_decoders
 from .file import McapFile, McapLayout, Summary
 from .message_indexes import times_behind
 from .records import CHUNK_HEAD_MAX, HEAD, ChunkHead, ChunkIndexEntry, Op, damaged, parse_chunk_head
-from .section import McapSplit, TimeRange
+from .section import NOWHERE, McapSplit, Places, TimeRange
 
 MAX_GAP_RECORDS: Final = 65_536
 """A file with more records than this outside of its indexed chunks is read as one split."""
@@ -28,13 +28,14 @@ _INDEX_ENTRY: Final = 16
 
 
 class SplitPiece(NamedTuple):
-    """A chunk: where it begins, and how many bytes it uncompresses to.
+    """A chunk: where it begins, where its message indexes end, and how many bytes it uncompresses to.
 
     ``messages`` is their number by the length of its message indexes, None without these. ``is_wanted``: it may hold
     messages of the range of times to read.
     """
 
     offset: int
+    end: int
     uncompressed: int
     messages: int | None
     is_wanted: bool
@@ -132,7 +133,7 @@ def looks_at_messages(summary: Summary, options: McapOptions) -> bool:
 
 class _IndexWalk:
     def __init__(
-        self, file: McapFile, layout: McapLayout, summary: Summary, options: McapOptions, unwanted: frozenset[int]
+        self, file: McapFile, layout: McapLayout, summary: Summary, options: McapOptions, unwanted: Places
     ) -> None:
         self._file = file
         self._layout = layout
@@ -149,17 +150,18 @@ class _IndexWalk:
     def pieces(self) -> list[SplitPiece]:
         """Return every chunk of the data section in file order, indexed or not. Only heads are read.
 
+        Of an object in a store not even these, but for what the index does not know: whoever reads a split sees them.
+
         Raises ``UnusableIndexError``, and ``ReadError`` when fewer chunks are there than the summary counts.
         """
         layout, statistics = self._layout, self._summary.statistics
         at = layout.data_start
-        self._file.peek((entry.offset, HEAD.size + CHUNK_HEAD_MAX) for entry in self._summary.chunks)
         if self._times is not None and self._times.has_zero:
             self._file.peek((e.end, e.index_length) for e in self._summary.chunks if e.start_time >= self._times.end)
         for entry in self._summary.chunks:
             self._walk_gap(at, entry.offset)
-            self._add(entry.offset, self._check_entry(entry), entry.end, _messages_of(entry))
-            at = entry.end + entry.index_length
+            self._add(entry.offset, self._check_entry(entry), entry.end, behind(entry), _messages_of(entry))
+            at = behind(entry)
         self._walk_gap(at, layout.data_end)
         if statistics is not None and statistics.chunk_count > len(self._pieces):
             why = f"the summary counts {statistics.chunk_count:,} chunks and {len(self._pieces):,} are there"
@@ -177,13 +179,13 @@ class _IndexWalk:
             raise _UnusableIndexError
         return self._pieces
 
-    def _add(self, offset: int, head: ChunkHead, end: int, messages: int | None) -> None:
+    def _add(self, offset: int, head: ChunkHead, index: int, end: int, messages: int | None) -> None:
         is_wanted = offset not in self._unwanted and (
-            self._times is None or self._times.may_be_in(head, self._file, end, self._layout.data_end)
+            self._times is None or self._times.may_be_in(head, self._file, index, self._layout.data_end)
         )
         if head.uncompressed_size == 0:
             messages = 0
-        self._pieces.append(SplitPiece(offset, head.uncompressed_size, messages, is_wanted))
+        self._pieces.append(SplitPiece(offset, end, head.uncompressed_size, messages, is_wanted))
 
     def _walk_gap(self, at: int, end: int) -> None:
         """Walk the heads of the records between two indexed chunks, and add the chunks among them."""
@@ -197,7 +199,7 @@ class _IndexWalk:
 
     def _look_at(self, opcode: int, length: int, at: int, end: int) -> None:
         if opcode == Op.CHUNK:
-            self._add(at, self._chunk_head(at, length), at + HEAD.size + length, None)
+            self._add(at, self._chunk_head(at, length), at + HEAD.size + length, at + HEAD.size + length, None)
         elif opcode == Op.MESSAGE:
             self._loose = True
             channel = int.from_bytes(self._file.read_up_to(at + HEAD.size, 2), "little")
@@ -212,8 +214,24 @@ class _IndexWalk:
     def _check_entry(self, entry: ChunkIndexEntry) -> ChunkHead:
         """The head of the chunk that an entry of the index points at, if they agree."""
         layout = self._layout
-        if entry.offset < layout.data_start or entry.end + entry.index_length > layout.data_end:
+        if entry.offset < layout.data_start or behind(entry) > layout.data_end:
             raise _UnusableIndexError
+        if self._file.is_remote:
+            size, start = entry.compressed_size, entry.length - entry.compressed_size
+            return ChunkHead(
+                entry.start_time, entry.end_time, entry.uncompressed_size, 0, entry.compression, size, start
+            )
+        return self._entry_head(entry)
+
+    def check_places(self, offsets: set[int]) -> None:
+        """Check that the index is right about chunks at these places, if it knows them, of an object in a store."""
+        entries = [entry for entry in self._summary.chunks if self._file.is_remote and entry.offset in offsets]
+        self._file.peek((entry.offset, HEAD.size + CHUNK_HEAD_MAX) for entry in entries)
+        for entry in entries:
+            self._entry_head(entry)
+
+    def _entry_head(self, entry: ChunkIndexEntry) -> ChunkHead:
+        layout = self._layout
         opcode, length = self._head(entry.offset, layout.data_end)
         if opcode != Op.CHUNK or HEAD.size + length != entry.length:
             raise _UnusableIndexError
@@ -239,6 +257,11 @@ class _IndexWalk:
         return head
 
 
+def behind(entry: ChunkIndexEntry) -> int:
+    """The end of a chunk and its message indexes."""
+    return entry.end + entry.index_length
+
+
 def _messages_of(entry: ChunkIndexEntry) -> int | None:
     """Count the messages that the MessageIndex records behind a chunk list, by their length."""
     records = len(entry.channel_ids) // 2
@@ -247,7 +270,7 @@ def _messages_of(entry: ChunkIndexEntry) -> int | None:
 
 
 def plan_splits(
-    file: McapFile, layout: McapLayout, options: McapOptions, unwanted: frozenset[int] = frozenset()
+    file: McapFile, layout: McapLayout, options: McapOptions, unwanted: Places = NOWHERE
 ) -> list[McapSplit]:
     """Divide the data section into runs of chunks of about ``SPLIT_BYTES`` uncompressed.
 
@@ -269,16 +292,16 @@ def plan_splits(
     ):
         return [whole(file, layout, options, unwanted)]
     try:
-        pieces = _IndexWalk(file, layout, summary, options, unwanted).pieces()
+        walk = _IndexWalk(file, layout, summary, options, unwanted)
+        splits = cut(file, layout, options, walk.pieces(), unwanted)
+        walk.check_places({split.start for split in splits})
         _check_channels(summary)
     except _UnusableIndexError:
         return [whole(file, layout, options, unwanted)]
-    return cut(file, layout, options, pieces, unwanted)
+    return splits
 
 
-def whole(
-    file: McapFile, layout: McapLayout, options: McapOptions, unwanted: frozenset[int] = frozenset()
-) -> McapSplit:
+def whole(file: McapFile, layout: McapLayout, options: McapOptions, unwanted: Places = NOWHERE) -> McapSplit:
     """The file as one split."""
     summary = layout.summary
     decoders = file_decoders(options.decoders)
@@ -292,7 +315,7 @@ def whole(
         layout.data_end,
         check_data_crc=layout.data_crc != 0,
         times=_times_to_skip_by(layout, options, any(not d.looks_at_messages for d in late)),
-        unwanted=frozenset() if late else unwanted,
+        unwanted=NOWHERE if late else unwanted,
         before=tuple(d.name for d in early),
         after=tuple(d.name for d in late),
         is_whole=True,
@@ -303,7 +326,7 @@ def whole(
 
 
 def cut(
-    file: McapFile, layout: McapLayout, options: McapOptions, pieces: list[SplitPiece], unwanted: frozenset[int]
+    file: McapFile, layout: McapLayout, options: McapOptions, pieces: list[SplitPiece], unwanted: Places
 ) -> list[McapSplit]:
     """Runs of equal uncompressed size, as near as chunk borders allow."""
     decoders = file_decoders(options.decoders)
@@ -327,7 +350,11 @@ def cut(
                 chunks=len(run),
                 messages=None if None in counts else sum(c for c in counts if c is not None),
                 times=options.times,
-                unwanted=frozenset(piece.offset for piece in run if not piece.is_wanted) & unwanted,
+                unwanted={
+                    piece.offset: piece.end
+                    for piece in run
+                    if not piece.is_wanted and (file.is_remote or piece.offset in unwanted)
+                },
             )
         )
     if not splits:

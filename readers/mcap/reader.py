@@ -25,6 +25,7 @@ from ...engine.limits import MIB, SPLIT_BYTES
 from ...engine.locations import Location, exists, located, reading_location
 from ...engine.markup import panel, panel_or_error
 from ...engine.spark import in_task
+from ...engine.storage import is_url
 from ...engine.stream import Source
 from ...engine.units import counted, size, utc_time
 from ..recording_file import FrameReader
@@ -44,12 +45,14 @@ from .decoders import (
 )
 from .file import McapFile, McapLayout, Summary, read_layout
 from .file_level import NO_FACTS, FileFacts, MessageIndex, MessageSurvey, facts_of
-from .plan import no_message, no_topic, plan_splits, says_all_channels, whole, why_nothing
+from .plan import behind, no_message, no_topic, plan_splits, says_all_channels, whole, why_nothing
 from .records import Channel, Op, Registry, damaged
 from .section import (
+    NOWHERE,
     McapSplit,
     MessageGroup,
     MessageSection,
+    Places,
     SectionIndex,
     SectionReader,
     Tally,
@@ -209,6 +212,7 @@ class McapSource(Source[McapSplit]):
         self.options = options or McapOptions()
         self._shared: _Shared | None = None
         self._version: str | None = None
+        self._size: int | None = None
         self._wanted: Callable[[str], bool] | None = None
         self.nothing: ReadWarning | None = None
 
@@ -227,15 +231,15 @@ class McapSource(Source[McapSplit]):
         """The same file without the topics at whose entities nobody will look: their messages are not decoded."""
         return self._with(self.options, wanted)
 
-    def open(self, version: str | None = None, *, unwrap: bool = True) -> McapFile:
+    def open(self, version: str | None = None, *, unwrap: bool = True, stored_size: int | None = None) -> McapFile:
         """The file, opened; of this version, if given. ``unwrap``: one that is compressed as a whole is unpacked."""
-        return McapFile(self.path, version, unwrap=unwrap)
+        return McapFile(self.path, version, unwrap=unwrap, stored_size=stored_size)
 
     def layout(self, file: Any) -> McapLayout:
         """The parts of the file, and its index. Raises ``ReadError`` where it is cut or damaged."""
         return read_layout(file)
 
-    def plan(self, file: Any, layout: McapLayout, unwanted: frozenset[int]) -> list[McapSplit]:
+    def plan(self, file: Any, layout: McapLayout, unwanted: Places) -> list[McapSplit]:
         """The parts that tasks read."""
         return plan_splits(file, layout, self.options, unwanted)
 
@@ -249,9 +253,12 @@ class McapSource(Source[McapSplit]):
         """Say why the options choose no message of the file; None where the index does not prove that."""
         return why_nothing(file, layout, self.options)
 
-    def unwanted(self, summary: Summary | None) -> frozenset[int]:
-        """The places of the chunks that a frame needs nothing of, by the summary."""
-        return self.without_wanted(summary) if self.options.values else frozenset()
+    def unwanted(self, summary: Summary | None) -> Places:
+        """The places of the chunks that are left out, by the summary.
+
+        A stream looks at all chunks of a local file, so that a damaged one is noticed.
+        """
+        return self.without_wanted(summary) if self.options.values or is_url(self.path) else NOWHERE
 
     def rescue(self, file: Any) -> Rescue:
         """The reading of a damaged file."""
@@ -266,7 +273,7 @@ class McapSource(Source[McapSplit]):
         recovered.
         """
         with self.open(unwrap=False) as file:
-            self._version = file.version
+            self._version, self._size = file.version, file.stored_size
             if self.options.recover or file.is_wrapped:
                 return [McapSplit(PurePath(self.path).name, file.size, 0, 0, is_planned=False)]
             layout = self.layout(file)
@@ -276,7 +283,7 @@ class McapSource(Source[McapSplit]):
 
     def read(self, split: McapSplit) -> Iterator[Chunk]:
         """The chunks of one split. Warns (``ReadWarning``) of what could not be decoded and comes out raw."""
-        with self.open(self._version) as file:
+        with self.open(self._version, unwrap=not split.is_planned, stored_size=self._size) as file:
             if self.options.recover:
                 yield from self._recovered(file)
                 return
@@ -286,7 +293,7 @@ class McapSource(Source[McapSplit]):
                 shared = _share(layout)
                 unwanted = self.unwanted(layout.summary)
                 split = split if split.is_planned else whole(file, layout, self.options, unwanted)
-            file.expect(split.start, split.end)
+            file.expect(*split.ranges())
             reading = self._reading(file, split, shared.facts)
             section = self.section(file, split, reading.registry, threads=_threads(split))
             yield from reading.before()
@@ -303,16 +310,16 @@ class McapSource(Source[McapSplit]):
 
     def _with(self, options: McapOptions, wanted: Callable[[str], bool] | None) -> Self:
         narrowed = type(self)(self.path, options)
-        vars(narrowed).update(_shared=self._shared, _version=self._version, _wanted=wanted)
+        vars(narrowed).update(_shared=self._shared, _version=self._version, _size=self._size, _wanted=wanted)
         return narrowed
 
     def _reading(self, file: McapFile, split: McapSplit, facts: FileFacts) -> SplitReading:
         return SplitReading(file, split, facts, self.options, self._wants, SectionIndex(self, file))
 
-    def without_wanted(self, summary: Summary | None) -> frozenset[int]:
+    def without_wanted(self, summary: Summary | None) -> Places:
         """The places of the chunks without a message that is wanted, by the channels that the summary names."""
         if summary is None or not says_all_channels(summary):
-            return frozenset()
+            return NOWHERE
         registry = Registry(self.path, summary.channels, summary.schemas)
         wanted = {
             channel.id
@@ -320,8 +327,8 @@ class McapSource(Source[McapSplit]):
             if (choice := choose(channel, registry.schema_of(channel), self.options)) is not None
             and any(map(self._wants, entities_of(choice.lenses, parse_entity_path(channel.topic))))
         }
-        ids = ((entry.offset, np.frombuffer(entry.channel_ids, "<u2").tolist()) for entry in summary.chunks)
-        return frozenset(offset for offset, channels in ids if channels and wanted.isdisjoint(channels))
+        ids = ((entry, np.frombuffer(entry.channel_ids, "<u2").tolist()) for entry in summary.chunks)
+        return {entry.offset: behind(entry) for entry, channels in ids if channels and wanted.isdisjoint(channels)}
 
     def columns(self) -> tuple[Schema, frozenset[Origin]] | None:
         """The columns of the messages, by the summary; None where it does not say all, or lenses make others."""
@@ -382,7 +389,7 @@ class McapSource(Source[McapSplit]):
 
     def _recovered(self, file: McapFile) -> Iterator[Chunk]:
         salvage = self.rescue(file)
-        file.expect(salvage.split.start, salvage.split.end)
+        file.expect((salvage.split.start, salvage.split.end))
         reading = self._reading(file, salvage.split, salvage.facts)
         section = salvage.section(file, reading.registry)
         yield from reading.before()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -43,6 +43,12 @@ from .records import (
 )
 
 _BEYOND: Final = 2**64
+
+Places = Mapping[int, int]
+"""Chunks: the byte at which each begins, and where it and its message indexes end."""
+
+NOWHERE: Final[Places] = {}
+_UNREAD: Final = "unread"
 
 
 class TimeRange(NamedTuple):
@@ -107,45 +113,6 @@ def checked_integer(name: str, value: int, low: int, high: int) -> int:
     return value
 
 
-@dataclass(frozen=True, slots=True)
-class McapSplit(Split):
-    """A run of records of the data section, from one byte to another.
-
-    ``chunks`` and ``messages`` are the numbers of its Chunk and Message records, None if unknown; skipped chunks count,
-    their messages don't. ``check_data_crc``: the split is the whole data section; its CRC is to be compared with the
-    writer's. ``times``: chunks that do not overlap this range are skipped. So are those at the places ``unwanted``:
-    nobody looks at their channels. ``before`` and ``after`` name decoders of the file level: their chunks come
-    ahead of the split's messages and behind them. ``is_whole``: there is no other split. If ``is_planned`` is false,
-    nothing else is known yet: the reader of the split has to plan it.
-    """
-
-    start: int
-    end: int
-    chunks: int | None = None
-    messages: int | None = None
-    check_data_crc: bool = False
-    times: TimeRange | None = None
-    unwanted: frozenset[int] = frozenset()
-    before: tuple[str, ...] = ()
-    after: tuple[str, ...] = ()
-    is_whole: bool = False
-    is_planned: bool = True
-
-
-GROUP_BYTES: Final = 34 * MIB
-"""Decompressed records looked at together. Two make a split of 64 MiB; its last chunk ends beyond that."""
-
-_WINDOWS: Final = (16 * 1024, 8 * MIB)
-"""Smallest and largest piece in which records outside of chunks are read."""
-
-
-class MessageGroup(NamedTuple):
-    """Decompressed records of consecutive chunks, and the messages in them, in file order."""
-
-    arena: Bytes
-    messages: MessageHeads
-
-
 @dataclass(slots=True)
 class Tally:
     """Counts of what was read. ``chunks`` counts by compression, ``uncompressed`` and ``compressed`` their bytes.
@@ -160,6 +127,62 @@ class Tally:
     compressed: int = 0
     attachments: list[RecordPlace] = field(default_factory=list)
     metadata: list[RecordPlace] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class McapSplit(Split):
+    """A run of records of the data section, from one byte to another.
+
+    ``chunks`` and ``messages`` are the numbers of its Chunk and Message records, None if unknown; skipped chunks count,
+    their messages don't. ``check_data_crc``: the split is the whole data section; its CRC is to be compared with the
+    writer's. ``times``: chunks that do not overlap this range are skipped. So are those at the places ``unwanted``:
+    nobody looks at their channels, or they are outside of the times by the index of an object in a store. ``before``
+    and ``after`` name decoders of the file level: their chunks come ahead of the split's messages and behind them.
+    ``is_whole``: there is no other split. If ``is_planned`` is false, nothing else is known yet: the reader of the
+    split has to plan it.
+    """
+
+    start: int
+    end: int
+    chunks: int | None = None
+    messages: int | None = None
+    check_data_crc: bool = False
+    times: TimeRange | None = None
+    unwanted: Places = field(default_factory=dict)
+    before: tuple[str, ...] = ()
+    after: tuple[str, ...] = ()
+    is_whole: bool = False
+    is_planned: bool = True
+
+    def ranges(self) -> list[tuple[int, int]]:
+        """The bytes that are read of an object in a store: all but the chunks that are left out."""
+        if self.check_data_crc:
+            return [(self.start, self.end)]
+        gaps = sorted((start, end) for start, end in self.unwanted.items() if self.start <= start < self.end)
+        starts, ends = [self.start, *(end for _, end in gaps)], [*(start for start, _ in gaps), self.end]
+        return [(start, end) for start, end in zip(starts, ends, strict=True) if start < end]
+
+    def end_of_unread(self, file: McapFile, at: int, tally: Tally) -> int | None:
+        """Where what is left out unread at ``at`` ends, or None: of an object in a store the index is believed."""
+        end = self.unwanted.get(at) if file.is_remote and not self.check_data_crc else None
+        if end is not None:
+            tally.chunks[_UNREAD] += 1
+            tally.skipped += 1
+        return end
+
+
+GROUP_BYTES: Final = 34 * MIB
+"""Decompressed records looked at together. Two make a split of 64 MiB; its last chunk ends beyond that."""
+
+_WINDOWS: Final = (16 * 1024, 8 * MIB)
+"""Smallest and largest piece in which records outside of chunks are read."""
+
+
+class MessageGroup(NamedTuple):
+    """Decompressed records of consecutive chunks, and the messages in them, in file order."""
+
+    arena: Bytes
+    messages: MessageHeads
 
 
 class MessageSection(Protocol):
@@ -240,6 +263,11 @@ class SectionReader:
     def _groups(self) -> Iterator[MessageGroup]:
         cursor = self._cursor
         while cursor.at < cursor.end:
+            behind = self._split.end_of_unread(self._file, cursor.at, self.tally)
+            if behind is not None:
+                cursor.skip(behind - cursor.at)
+                self._after_chunk = False
+                continue
             opcode, length = cursor.peek_head()
             need = self._room_for(opcode, length)
             if need > len(self._arena) - self._used:
