@@ -67,7 +67,7 @@ def exists(location: Location) -> bool:
     answer.
     """
     if isinstance(location, ObjectUrl):
-        return bucket_of(location).exists(location.key)
+        return location.is_listed or bucket_of(location).exists(location.key)
     return location.exists()
 
 

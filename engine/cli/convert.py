@@ -24,7 +24,8 @@ from ..locations import Location, exists, reading_location
 from ..reports import RunReport
 from ..rrd import RrdFile
 from ..spark import Terminated
-from ..stream import ContentFilter, plan_recording, write_stores
+from ..stream import MOST_PLANNED, ContentFilter, PlannedInTasks, plan_recording, write_stores
+from ..task_context import TaskContext
 from ..units import counted
 from .complaints import complain, echo_json, exit_code, show, warnings_as_lines
 from .jobs import (
@@ -196,9 +197,10 @@ class _Work:
     def _recordings(self, jobs: Sequence[ConversionJob], planned: list[ConversionJob]) -> Iterator[PlannedRecording]:
         """Open the inputs, one after the other; an input that cannot be opened is a failure of its own."""
         printed: set[str] = set()
+        context = TaskContext(PlannedInTasks()) if len(jobs) > MOST_PLANNED else TaskContext()
         for job in jobs:
             try:
-                with warnings_as_lines(job.source, printed, but=said_of_all(job, self._options)):
+                with context.entered(), warnings_as_lines(job.source, printed, but=said_of_all(job, self._options)):
                     stores = stores_of(job, self._options)
                     recording = plan_recording(job.destination, stores, executor=self._options.executor)
             except Exception as error:  # noqa: BLE001 (reported by the caller, after the other inputs)

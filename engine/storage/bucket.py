@@ -11,7 +11,7 @@ import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from pathlib import PurePosixPath
@@ -383,7 +383,7 @@ class Bucket:
             try:
                 for batch in self._library.list(self._store, prefix or None):
                     for meta in batch:
-                        info = ObjectInfo.of(self._url(meta["path"]), meta)
+                        info = ObjectInfo.of(replace(self._url(meta["path"]), is_listed=True), meta)
                         # The key of an empty object may have ended with a slash that the library does not tell of.
                         if info.size:
                             last = info.url.key

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Final
 
@@ -40,6 +40,8 @@ class ObjectUrl:
     scheme: str
     bucket: str
     key: str
+    is_listed: bool = field(default=False, compare=False, repr=False)
+    """Whether a listing named it: nobody need ask whether it is there."""
 
     @classmethod
     def of(cls, text: str) -> ObjectUrl:

@@ -11,7 +11,7 @@ _HOMES = {
         "plan_recording single_tasks sink_of task_plan value_columns value_schema write_stores"
     ),
     ".operators": "Content ContentFilter Operator as_chunk",
-    ".plan": "Node OperatorNode Plan compile_plan explain_plan nodes_of",
+    ".plan": "MOST_PLANNED Node OperatorNode Plan PlannedInTasks compile_plan explain_plan nodes_of",
     ".source": "IteratedSource PlaceholderSource Source SourceLike Split",
 }
 

@@ -10,14 +10,14 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby, repeat
 from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from ..chunk import Chunk, Minter, Origin, RunIds, Schema, minted_by, minting
 from ..errors import ReadWarning, UnmatchedWarning
 from ..execution import Packed, Piece, Task, Work, executor_for
 from ..rrd import Run, RunRows
 from ..storage import is_url
-from ..task_context import OPERATE, READ, came_in, held, is_measuring, timed
+from ..task_context import OPERATE, READ, came_in, find, held, is_measuring, timed
 from .frames import FrameRequest
 from .operators import Chain, Filter, FlatMap, Map, Operator, Selection, Step
 from .source import PlaceholderSource, RowsSource, Source, Split
@@ -176,6 +176,14 @@ class Plan(Work):
         return {path for source in self.sources for path in source.paths()}
 
 
+MOST_PLANNED: Final = 64
+"""Objects in stores that the driver asks for their indexes; of more, each task asks for its own."""
+
+
+class PlannedInTasks:
+    """In the context while the driver plans very many recordings, one at a time."""
+
+
 def compile_plan(
     sink: Node, replace_source: Callable[[Source[Any]], Source[Any]] | None = None, *, runs: bool = False
 ) -> Plan:
@@ -196,6 +204,7 @@ def compile_plan(
     nothing: list[ReadWarning] = []
     ids = RunIds.begin()
     chains = tuple(Chain(_number(node, consumers, sink)) for node in sources)
+    are_many = len(sources) > MOST_PLANNED or find(PlannedInTasks) is not None
     for i, (node, fused) in enumerate(zip(sources, chains, strict=True)):
         with minted_by(ids.task(len(splits))):
             source = node.source if replace_source is None else replace_source(node.source)
@@ -206,6 +215,10 @@ def compile_plan(
         if request is not None:
             source = source.projected(request)
         read.append(source)
+        undivided = source.undivided() if are_many else None
+        if undivided is not None:
+            splits += [(i, split) for split in undivided]
+            continue
         runs_only = source.run_splits(fused.fate) if runs and source.has_runs and fused.may_pass_on else None
         splits += [(i, split) for split in (source.splits() if runs_only is None else runs_only)]
         why = source.nothing

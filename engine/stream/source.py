@@ -79,6 +79,10 @@ class Source(ABC, Generic[S]):
     def read(self, split: S) -> Iterator[Chunk]:
         """Yield the chunks of one split, in order; runs in a task. Raises ``ReadError``."""
 
+    def undivided(self) -> Sequence[S] | None:
+        """Return splits for which nothing is asked of a store, if a task can find out the rest by itself."""
+        return None
+
     def paths(self) -> Sequence[str]:
         """Return the files that are read; by default none are known."""
         return ()

@@ -308,14 +308,22 @@ def whole(file: McapFile, layout: McapLayout, options: McapOptions, unwanted: Pl
     early = [d for d in decoders if not d.looks_at_messages and summary is not None and d.is_told_by(summary)]
     late = [d for d in decoders if d not in early]
     needs_all = [d for d in late if summary is None or not d.is_told_by(summary)]
+    is_all_needed = (
+        summary is None
+        or bool(needs_all)
+        or any(not d.looks_at_messages for d in late)
+        or looks_at_messages(summary, options)
+    )
+    left_out = NOWHERE if is_all_needed else unwanted
+    is_partial = file.is_remote and bool(left_out)  # each chunk has a CRC of its own
     split = McapSplit(
         PurePath(file.path).name,
         layout.data_end - layout.data_start,
         layout.data_start,
         layout.data_end,
-        check_data_crc=layout.data_crc != 0,
+        check_data_crc=layout.data_crc != 0 and not is_partial,
         times=_times_to_skip_by(layout, options, any(not d.looks_at_messages for d in late)),
-        unwanted=NOWHERE if late else unwanted,
+        unwanted=left_out,
         before=tuple(d.name for d in early),
         after=tuple(d.name for d in late),
         is_whole=True,

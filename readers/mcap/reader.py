@@ -266,6 +266,13 @@ class McapSource(Source[McapSplit]):
 
         return plan_salvage(file, self.options)
 
+    def undivided(self) -> Sequence[McapSplit] | None:
+        """An object in a store as one split, of which nothing is known yet."""
+        return [self._unplanned(0)] if is_url(self.path) else None
+
+    def _unplanned(self, size: int) -> McapSplit:
+        return McapSplit(PurePath(self.path).name, size, 0, 0, is_planned=False)
+
     def splits(self) -> Sequence[McapSplit]:
         """Runs of MCAP chunks of about 64 MiB uncompressed.
 
@@ -275,7 +282,7 @@ class McapSource(Source[McapSplit]):
         with self.open(unwrap=False) as file:
             self._version, self._size = file.version, file.stored_size
             if self.options.recover or file.is_wrapped:
-                return [McapSplit(PurePath(self.path).name, file.size, 0, 0, is_planned=False)]
+                return [self._unplanned(file.size)]
             layout = self.layout(file)
             self._shared = _share(layout)
             self.nothing = self.why_nothing(file, layout)

@@ -7,8 +7,12 @@ import random
 from pathlib import Path
 
 import pytest
-from chunkmill.readers import McapReader
+from chunkmill.engine.cli import convert
+from chunkmill.engine.cli.commands import commands
+from chunkmill.engine.stream import MOST_PLANNED, LazyChunkStream, task_plan
+from chunkmill.readers import McapReader, RrdReader
 from chunkmill.readers.mcap import plan
+from click.testing import CliRunner
 from comparison import cells
 from mcap.reader import make_reader
 from mcap.writer import CompressionType, Writer
@@ -17,6 +21,7 @@ from s3_server import S3Server
 TOPICS = ("/early", "/late", "/often")
 MESSAGES = 3000
 SPLIT_BYTES = 1 << 18
+WHOLE = 1 << 26
 
 
 def recording(*, crcs: bool = True) -> bytes:
@@ -78,10 +83,18 @@ def test_all_of_it_comes_in_few_requests(s3: S3Server, bucket: str, tmp_path: Pa
     assert s3.requests["HEAD"] <= 2
 
 
+@pytest.mark.parametrize("split_bytes", [SPLIT_BYTES, WHOLE])
 @pytest.mark.parametrize(("topic", "share"), [("/early", 0.3), ("/late", 0.9), ("/often", 0.6)])
 def test_chunks_without_a_wanted_topic_are_not_fetched(
-    topic: str, share: float, s3: S3Server, bucket: str, tmp_path: Path
+    topic: str,
+    share: float,
+    split_bytes: int,
+    s3: S3Server,
+    bucket: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(plan, "SPLIT_BYTES", split_bytes)
     here, there = both(s3, bucket, tmp_path, DATA)
     found = rows(there, topic)
     assert found and found == rows(here, topic)
@@ -109,3 +122,40 @@ def test_a_file_whose_index_is_wrong_is_read_front_to_end(s3: S3Server, bucket: 
         data[at + 16 : at + 24] = (entry.chunk_start_offset - 8).to_bytes(8, "little")
     here, there = both(s3, bucket, tmp_path, bytes(data))
     assert cells(McapReader(there).stream().to_chunks()) == cells(McapReader(here).stream().to_chunks())
+
+
+def test_very_many_are_planned_by_their_tasks(s3: S3Server, bucket: str, tmp_path: Path) -> None:
+    count = MOST_PLANNED + 1
+    for i in range(count):
+        s3.client.put_object(Bucket=bucket[5:], Key=f"many/{i:03d}.mcap", Body=DATA)
+    merged = LazyChunkStream.merge(
+        *(McapReader(f"{bucket}/many/{i:03d}.mcap").stream().filter(content="/often") for i in range(count))
+    )
+    s3.requests.clear()
+    planned = task_plan(merged)
+    assert len(planned.tasks) == count
+    assert not s3.requests
+    found = sum(c.num_rows for c in planned.run(count - 1) if c.entity_path == "/often" and not c.is_static)
+    assert found == MESSAGES // 100
+
+
+def test_a_conversion_of_very_many_asks_for_nothing_before_its_tasks(
+    s3: S3Server, bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("chunkmill.engine.cli.convert.MOST_PLANNED", 2)
+    both(s3, bucket, tmp_path, DATA)
+    for i in range(3):
+        s3.client.put_object(Bucket=bucket[5:], Key=f"many/{i:03d}.mcap", Body=DATA)
+    seen: list[int] = []
+    written = convert.write_recordings
+
+    def spy(recordings, *arguments):
+        planned = list(recordings)
+        seen.append(sum(line.startswith(("GET", "HEAD")) and "/many/0" in line for line in s3.log))
+        return written(planned, *arguments)
+
+    monkeypatch.setattr(convert, "write_recordings", spy)
+    done = CliRunner().invoke(commands, ["convert", f"{bucket}/many", "-o", str(tmp_path / "out"), "-q"])
+    assert done.exit_code == 0, done.stderr
+    assert seen == [0], s3.log
+    assert len(RrdReader(tmp_path / "out" / "002.rrd").stream().to_chunks()) > 0
