@@ -26,6 +26,8 @@ def located(location: str | os.PathLike[str]) -> Location:
     >>> str(located("file:///data/a%20b.rrd")), str(located("s3://fleet/drive.rrd"))
     ('/data/a b.rrd', 's3://fleet/drive.rrd')
     """
+    if isinstance(location, ObjectUrl):
+        return location
     text = os.fspath(location)
     if not is_url(text):
         return Path(text).absolute()
@@ -58,6 +60,8 @@ def is_below(place: str, folder: str) -> bool:
 
 def reading_location(location: str | os.PathLike[str]) -> Location:
     """The place that ``location`` names, a local path left as relative as it is."""
+    if isinstance(location, ObjectUrl):
+        return location
     text = os.fspath(location)
     return located(text) if is_url(text) else Path(text)
 
@@ -67,7 +71,7 @@ def exists(location: Location) -> bool:
     answer.
     """
     if isinstance(location, ObjectUrl):
-        return location.is_listed or bucket_of(location).exists(location.key)
+        return location.listed is not None or bucket_of(location).exists(location.key)
     return location.exists()
 
 

@@ -218,7 +218,7 @@ def _key(job: ConversionJob) -> LandedFile:
     if job.episode is not None:
         row = detect_format(job.source)
         return LandedFile(f"{source}#{job.episode}", *row.open(job.source, row.choosing(job.episode)).stamp())
-    file = file_at(str(job.source.absolute()) if isinstance(job.source, Path) else source)
+    file = file_at(str(job.source.absolute()) if isinstance(job.source, Path) else job.source)
     return LandedFile(source, 0, 0) if file is None else LandedFile(source, file.size, file.modified_ns)
 
 

@@ -117,11 +117,13 @@ _ON_DRIVER: Final = 256 * MIB
 """Bytes up to which digests are taken where the ingestion runs; what is more is shared among Spark's workers."""
 
 
-def file_at(path: str) -> LandedFile | None:
-    """Return the file that is at a path or URL now, or None."""
-    location = located(path)
+def file_at(path: str | ObjectUrl) -> LandedFile | None:
+    """Return the file that is at a path or URL now, or None; the object of a listing as that told of it."""
+    location, path = located(path), str(path)
     try:
         if isinstance(location, ObjectUrl):
+            if location.listed is not None:
+                return LandedFile(path, *location.listed)
             info = bucket_of(location).head(location.key)
             return LandedFile(path, info.size, info.modified_ns)
         status = location.stat()

@@ -258,6 +258,12 @@ class ObjectInfo:
         """The object ``url``, as the store's library describes it."""
         return cls(url, meta["size"], meta["e_tag"], _since_epoch(meta["last_modified"]))
 
+    @classmethod
+    def listed(cls, url: ObjectUrl, meta: Mapping[str, Any]) -> ObjectInfo:
+        """The object ``url`` as a listing describes it, which its URL remembers."""
+        info = cls.of(url, meta)
+        return replace(info, url=replace(url, listed=(info.size, info.modified_ns)))
+
 
 def _since_epoch(time: datetime) -> int:
     """A time in ns since 1970."""
@@ -383,7 +389,7 @@ class Bucket:
             try:
                 for batch in self._library.list(self._store, prefix or None):
                     for meta in batch:
-                        info = ObjectInfo.of(replace(self._url(meta["path"]), is_listed=True), meta)
+                        info = ObjectInfo.listed(self._url(meta["path"]), meta)
                         # The key of an empty object may have ended with a slash that the library does not tell of.
                         if info.size:
                             last = info.url.key

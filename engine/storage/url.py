@@ -40,8 +40,8 @@ class ObjectUrl:
     scheme: str
     bucket: str
     key: str
-    is_listed: bool = field(default=False, compare=False, repr=False)
-    """Whether a listing named it: nobody need ask whether it is there."""
+    listed: tuple[int, int] | None = field(default=None, compare=False, repr=False)
+    """Its size and time of change (ns since 1970), if a listing told them: nobody need ask whether it is there."""
 
     @classmethod
     def of(cls, text: str) -> ObjectUrl:
