@@ -650,8 +650,8 @@ def _worst(columns: Sequence[Aligned]) -> Aligned:
         return columns[0]
     return replace(
         columns[0],
-        staleness=np.max([each.staleness for each in columns], axis=0),
-        outcome=np.max([each.outcome for each in columns], axis=0),
+        staleness=np.stack([each.staleness for each in columns]).max(axis=0),
+        outcome=np.stack([each.outcome for each in columns]).max(axis=0),
     )
 
 
