@@ -122,7 +122,7 @@ def plant_removal() -> None:
     """Let the old dataset go before the new one has its name."""
     from chunkmill.engine.writers import lerobot
 
-    def publish(new: Path, place: Path) -> None:
+    def publish(new: Path, place: Path, _account: bytes | None) -> None:
         shutil.rmtree(place, ignore_errors=True)
         faults.reach("export.publish")
         new.replace(place)
