@@ -80,6 +80,7 @@ class RemoteFile(io.RawIOBase):
         self._ahead: deque[_Ahead] = deque()
         self._step = SMALLEST_WINDOW
         self._expected: list[tuple[int, int]] = []
+        self._depth = 1
         self._fetched_to = 0
         self._peeked: list[_Window] = []
 
@@ -131,8 +132,9 @@ class RemoteFile(io.RawIOBase):
         joined = _joined(ranges, self.size)
         with self._lock:
             if joined and not (len(joined) == 1 and self._is_within(*joined[0])):
-                self._expected = joined
+                self._expected, self._depth = joined, _MOST_AHEAD
                 self._fetched_to = joined[0][0]
+                self._ahead.clear()
 
     def peek(self, ranges: Iterable[tuple[int, int]]) -> None:
         """Fetch many small ``(offset, size)`` at once, for later reads. Large ones are left out."""
@@ -179,12 +181,18 @@ class RemoteFile(io.RawIOBase):
         return window
 
     def _fetched_ahead(self, offset: int) -> _Window | None:
-        """Return the window with ``offset``, if it is being fetched; those before it are let go."""
+        """Return the window with ``offset``, if it is being fetched; those before it are let go, and fewer then come.
+
+        They stay for a read of what is not expected.
+        """
+        if self._ahead and self._expected_end(self._ahead[0].start) and not self._expected_end(offset):
+            return None
         while self._ahead:
             ahead = self._ahead.popleft()
             if ahead.start <= offset < ahead.end:
                 self._step = min(self._step * _GROWTH, LARGEST_WINDOW)
                 return _Window(ahead.start, ahead.data.result())
+            self._depth = 1
         return None
 
     def _next_range(self, offset: int, end: int) -> tuple[int, int]:
@@ -218,7 +226,7 @@ class RemoteFile(io.RawIOBase):
         is_expected = self._expected_end(window.start) > 0
         if not (is_expected or end > start or self._step > SMALLEST_WINDOW):
             return
-        while len(self._ahead) < (_MOST_AHEAD if is_expected else 1):
+        while len(self._ahead) < (self._depth if is_expected else 1):
             if is_expected:
                 start = self._next_expected(start)
                 stop = self._bounded(start, start + LARGEST_WINDOW) if self._expected_end(start) else start
