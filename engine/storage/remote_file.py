@@ -69,10 +69,8 @@ class RemoteFile(io.RawIOBase):
         self.url = ObjectUrl.of(os.fspath(url))
         self.name = str(self.url)
         self._bucket: Bucket = bucket_of(self.url)
-        if version and size is not None:
-            self.size, self.version = size, version
-        else:
-            self.size, self.version = self._size_and_version(version)
+        self.version = version
+        self.size = size if version and size is not None else self._found_size(version)
         self._position = 0
         self._lock = threading.RLock()
         self._windows: list[_Window] = []
@@ -84,7 +82,8 @@ class RemoteFile(io.RawIOBase):
         self._fetched_to = 0
         self._peeked: list[_Window] = []
 
-    def _size_and_version(self, version: str | None) -> tuple[int, str | None]:
+    def _found_size(self, version: str | None) -> int:
+        """Ask for the object; note its version."""
         info = self._object_info(version)
         if version and info.version != version:
             raise ReadError(
@@ -93,7 +92,8 @@ class RemoteFile(io.RawIOBase):
                 path=self.name,
                 hint="Another program writes to it; run it again, or register it again.",
             )
-        return info.size, info.version
+        self.version = info.version
+        return info.size
 
     def _object_info(self, version: str | None) -> ObjectInfo:
         fetched(0)
@@ -172,10 +172,7 @@ class RemoteFile(io.RawIOBase):
             ahead = next(a for a in self._ahead if offset < a.end)
             self._aside = _Window(ahead.start, ahead.data.result())
             return self._aside
-        window = self._fetched_ahead(offset)
-        if window is None:
-            start, stop = self._next_range(offset, end)
-            window = _Window(start, self._fetch(start, stop))
+        window = self._fetched_ahead(offset) or self._fetched_now(offset, end)
         self._windows = [window, *self._windows[:1]]
         self._read_ahead(window, end)
         return window
@@ -195,8 +192,8 @@ class RemoteFile(io.RawIOBase):
             self._depth = 1
         return None
 
-    def _next_range(self, offset: int, end: int) -> tuple[int, int]:
-        """Return the window to fetch for a read from ``offset`` to ``end``."""
+    def _fetched_now(self, offset: int, end: int) -> _Window:
+        """Fetch the window for a read from ``offset`` to ``end``."""
         last = self._windows[0].end if self._windows else -_LARGEST_GAP
         goes_on = last <= offset <= last + min(self._step, _LARGEST_GAP)
         self._step = min(self._step * _GROWTH, LARGEST_WINDOW) if goes_on else SMALLEST_WINDOW
@@ -204,7 +201,7 @@ class RemoteFile(io.RawIOBase):
             self._step = LARGEST_WINDOW
         stop = offset + max(self._step, min(end - offset, LARGEST_WINDOW))
         start = min(offset, max(0, self.size - SMALLEST_WINDOW)) if stop >= self.size else offset
-        return start, self._note_fetched(offset, self._bounded(offset, stop))
+        return _Window(start, self._fetch(start, self._note_fetched(offset, self._bounded(offset, stop))))
 
     def _looks_ahead(self, offset: int, end: int) -> bool:
         """Return True if reading comes back after this read, as from the end of a message to its middle."""

@@ -26,9 +26,11 @@ from .operators import Content as Content
 from .operators import ContentFilter as ContentFilter
 from .operators import Operator as Operator
 from .operators import as_chunk as as_chunk
+from .plan import MOST_PLANNED as MOST_PLANNED
 from .plan import Node as Node
 from .plan import OperatorNode as OperatorNode
 from .plan import Plan as Plan
+from .plan import PlannedInTasks as PlannedInTasks
 from .plan import compile_plan as compile_plan
 from .plan import explain_plan as explain_plan
 from .plan import nodes_of as nodes_of

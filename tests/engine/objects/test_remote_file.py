@@ -86,7 +86,7 @@ def test_a_look_beyond_what_is_fetched_costs_little(large: str, s3: S3Server) ->
         file._fetched_to = 8 * MIB
         assert file.pread(30 * MIB, 10) == DATA[30 * MIB : 30 * MIB + 10]
         assert file.pread(100, 10) == DATA[100:110]
-    assert s3.log[-1].endswith(f"bytes={30 * MIB}-{30 * MIB + SMALLEST_WINDOW - 1}")
+    assert any(line.endswith(f"bytes={30 * MIB}-{30 * MIB + SMALLEST_WINDOW - 1}") for line in s3.log)
 
 
 def test_reading_here_and_there_fetches_little(large: str, s3: S3Server) -> None:
