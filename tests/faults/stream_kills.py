@@ -190,8 +190,8 @@ def run(root: Path, options: argparse.Namespace) -> int:
         kill(process)
     for path in (*waiting, last):
         path.rename(root / "landing" / path.name)
-    begun(root, options.sink, once=True).wait()
-    wrong = wrong_in(root, options.sink, chunks)
+    code = begun(root, options.sink, once=True).wait()
+    wrong = [f"the last run ended with {code}"] if code else wrong_in(root, options.sink, chunks)
     print(*wrong, sep="\n", end="\n" if wrong else "")
     if wrong:
         print((root / "driver.log").read_text(errors="replace")[-4000:])
