@@ -152,10 +152,19 @@ class ChunkReferences:
 
     def _places(self, rows: Integers) -> Iterable[tuple[Any, ...]]:
         """The entity, part, offset, size, id and digest of chunks, and the bytes that they expand to."""
+        if len(rows) <= _FEW:
+            return map(self._place, rows.tolist())
         if len(self.table) <= _SMALL:  # to take rows of a table costs as much as to read ten chunks
             places = self._all_places
             return [places[row] for row in rows.tolist()]
         return self._places_in(self.table.take(rows))
+
+    def _place(self, row: int) -> tuple[Any, ...]:
+        table = self.table
+        digest = table.digests[row].as_py()
+        numbers = (int(column[row]) for column in (table.offsets, table.sizes))
+        codes = (int(table.entity_codes[0][row]), int(table.part_codes[0][row]))
+        return (*codes, *numbers, bytes(table.chunk_ids[row]), digest, int(table.uncompressed_sizes[row]))
 
     @cached_property
     def _all_places(self) -> list[tuple[Any, ...]]:
@@ -173,6 +182,7 @@ class ChunkReferences:
 
 _SMALL: Final = 1024
 """Chunks of a layer whose places are kept once they were asked for."""
+_FEW: Final = 2
 
 _RECENT: Final = Recent[ChunkData]()
 

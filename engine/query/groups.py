@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
 from typing import Final, NamedTuple, Self
 
 import numpy as np
@@ -24,7 +23,16 @@ from .events import ChunkRows, Events, Presence, SegmentEvents
 from .query import AnswerColumns, Integers, Key, SegmentFigures
 from .rows import Located, SegmentRows, StaticColumns, within
 from .segment_chunks import HashedPredicate, SegmentChunks, hull_of, is_implied
-from .segments import LayerChunks, NamedLayer, OpenSegment, QueriedSegment, saves, segment_named
+from .segments import (
+    LayerChunks,
+    NamedLayer,
+    OpenSegment,
+    QueriedSegment,
+    references_of,
+    rows_of_layers,
+    saves,
+    segment_named,
+)
 
 GROUP_BYTES: Final = 16 * MIB
 """Bytes of chunks as they are stored of the segments of a group, about."""
@@ -201,9 +209,10 @@ class GroupChunks(NamedTuple):
         """The chunks for the rows in ``windows``, one for each segment. Raises ``ReadError`` with the name of one."""
         layers: list[NamedLayer] = []
         owners = []
+        together = references_of([segment.source for segment in segments])
         for number, segment in enumerate(segments):
             with segment_named(segment.segment_id):
-                some = segment.source.references()
+                some = segment.source.references() if together is None else together[number]
             names = segment.source.layer_names
             layers += [NamedLayer(layer, segment.segment_id, name) for layer, name in zip(some, names, strict=True)]
             owners += [number] * sum(len(layer.table) for layer in some)
@@ -220,9 +229,8 @@ class GroupChunks(NamedTuple):
     def by_layer(self) -> list[tuple[NamedLayer, Integers]]:
         """The layers with needed chunks, and the rows of these chunks."""
         numbers = np.union1d(self.needed, self.static)
-        bounds = pairwise(np.cumsum([0, *(len(layer.table) for layer in self.layers)]).tolist())
-        rows = [numbers[slice(*np.searchsorted(numbers, [first, stop]))] - first for first, stop in bounds]
-        return [(layer, some) for layer, some in zip(self.layers, rows, strict=True) if len(some)]
+        bounds = np.cumsum([0, *(len(layer.table) for layer in self.layers)])
+        return [(self.layers[at], rows) for at, rows in rows_of_layers(numbers, bounds)]
 
 
 def _joined(tables: tuple[ChunkTable, ...]) -> ChunkTable:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import pairwise
+from itertools import chain, groupby, islice, pairwise
 from typing import Any, Final, NamedTuple, Protocol
 
 import numpy as np
@@ -17,9 +17,9 @@ from ..chunk import ChunkData
 from ..errors import ReadError
 from ..limits import MIB
 from ..optimisation import ChunkReferences
-from ..recordings import RecordingEntry, RecordingsFolder, entries_in, times_in
+from ..recordings import MANIFEST_ERRORS, RecordingEntry, RecordingsFolder, entries_in, times_in
 from ..rrd import ChunkTable, OpenFiles, Times
-from ..task_context import TaskContext, find
+from ..task_context import Fetches, TaskContext, find
 from .events import ChunkRows, LayerRows, ReadRows, RecordedRows, SegmentEvents, StaticValues
 from .query import AnswerColumns, Integers, Key, Mask, SegmentFigures
 from .rows import SegmentRows, StaticColumns, within
@@ -130,10 +130,39 @@ class LazySource(StoreSource):
     def __getattr__(self, name: str) -> Any:
         if name != "layers":
             raise AttributeError(name)
-        fields = vars(self)
-        first, stop = fields["_range"]
-        fields["layers"] = tuple(entries_in(fields["_rows"].slice(first, stop - first).to_batches()))
-        return fields["layers"]
+        self.load([self])
+        return vars(self)["layers"]
+
+    @staticmethod
+    def load(sources: Iterable[LazySource]) -> None:
+        """Make the entries of sources, those of one table together."""
+        lacking = [vars(source) for source in sources if "layers" not in vars(source)]
+        for _, group in groupby(lacking, key=lambda fields: id(fields["_rows"])):
+            some = list(group)
+            ranges = [fields["_range"] for fields in some]
+            numbers = np.concatenate([np.arange(*bounds) for bounds in ranges])
+            entries = entries_in(some[0]["_rows"].take(pa.array(numbers)).to_batches())
+            for fields, (first, stop) in zip(some, ranges, strict=True):
+                fields["layers"] = tuple(islice(entries, stop - first))
+
+
+def references_of(sources: Sequence[SegmentSource]) -> list[Sequence[LayerChunks]] | None:
+    """Return the chunks of each source, where those of a store can be found together.
+
+    None where they can't, where somebody counts what is read, and where something is damaged: then each is asked.
+    """
+    stored = [source for source in sources if isinstance(source, StoreSource)]
+    if len(stored) < max(len(sources), 2) or len({s.store for s in stored}) > 1 or find(Fetches) is not None:
+        return None
+    LazySource.load([source for source in stored if isinstance(source, LazySource)])
+    layers = [[layer for layer in source.layers if layer.chunks] for source in stored]
+    if not any(layers):
+        return None
+    try:
+        found = iter(_folder_of(stored[0].store).references_of(list(chain.from_iterable(layers))))
+    except (ReadError, *MANIFEST_ERRORS):
+        return None
+    return [list(islice(found, len(some))) for some in layers]
 
 
 @contextmanager
@@ -161,6 +190,15 @@ class NamedLayer:
             yield from self._layer.read(rows)
 
 
+def rows_of_layers(numbers: Integers, bounds: Integers) -> list[tuple[int, Integers]]:
+    """Return the layers that have some of these chunks, which ascend, and the rows of the chunks there.
+
+    Layers have the chunks from one of ``bounds`` to before the next one.
+    """
+    cuts = np.searchsorted(numbers, bounds)
+    return [(at, numbers[cuts[at] : cuts[at + 1]] - bounds[at]) for at in np.flatnonzero(cuts[1:] > cuts[:-1]).tolist()]
+
+
 class OpenSegment:
     """The layers of a segment, and times of those whose chunks are read for values alone.
 
@@ -170,7 +208,7 @@ class OpenSegment:
     def __init__(self, layers: Sequence[LayerChunks], times: Sequence[Times | None]) -> None:
         self._layers = layers
         self._times = times
-        self._bounds = list(pairwise(np.cumsum([0, *(len(layer.table) for layer in layers)]).tolist()))
+        self._bounds = np.cumsum([0, *(len(layer.table) for layer in layers)])
         self._chunks: dict[int, ChunkData] = {}
         self._sizes = sizes_of(layers)
 
@@ -192,13 +230,13 @@ class OpenSegment:
                 layer_rows.append(ReadRows(some, self.load(some), index))
                 read.clear()
 
-        for layer, times, (first, stop) in zip(self._layers, self._times, self._bounds, strict=True):
-            some = numbers[slice(*np.searchsorted(numbers, [first, stop]))]
-            if len(some) and times is None:
-                read.append(some)
-            elif len(some) and times is not None:
+        for at, rows in rows_of_layers(numbers, self._bounds):
+            times, first = self._times[at], int(self._bounds[at])
+            if times is None:
+                read.append(rows + first)
+            else:
                 add_read()
-                layer_rows.append(RecordedRows(times, layer.table, first, some, index))
+                layer_rows.append(RecordedRows(times, self._layers[at].table, first, rows + first, index))
         add_read()
         return layer_rows
 
@@ -206,10 +244,8 @@ class OpenSegment:
         """These chunks; those that are not there yet are read, in the order of their files. Raises ``ReadError``."""
         missing = np.array([number for number in numbers.tolist() if number not in self._chunks], np.int64)
         missing.sort()
-        for layer, (first, stop) in zip(self._layers, self._bounds, strict=True) if len(missing) else ():
-            rows = missing[slice(*np.searchsorted(missing, [first, stop]))] - first
-            if not len(rows):
-                continue
+        for at, rows in rows_of_layers(missing, self._bounds):
+            layer, first = self._layers[at], int(self._bounds[at])
             table = layer.table
             rows = rows[np.lexsort((table.offsets[rows], table.part_codes[0][rows]))]
             (entities, paths), is_static = table.entity_codes, table.is_static
@@ -221,8 +257,8 @@ class OpenSegment:
 
     def unlike(self, number: int) -> ReadError:
         """The error for a chunk that is not as its manifest or its footer says."""
-        at = next(i for i, (_, stop) in enumerate(self._bounds) if number < stop)
-        table, row = self._layers[at].table, number - self._bounds[at][0]
+        at = int(np.searchsorted(self._bounds, number, side="right")) - 1
+        table, row = self._layers[at].table, number - int(self._bounds[at])
         (parts, paths), (entities, names) = table.part_codes, table.entity_codes
         return ReadError(
             f"chunk {bytes(table.chunk_ids[row]).hex()} of {names[entities[row]]} is not as the footer of its file "
@@ -235,7 +271,7 @@ class OpenSegment:
     def keep(self, numbers: Integers) -> None:
         """Drop all chunks but these, and the times of the others."""
         self._chunks = {number: self._chunks[number] for number in numbers.tolist() if number in self._chunks}
-        for times, (first, stop) in zip(self._times, self._bounds, strict=True):
+        for times, (first, stop) in zip(self._times, pairwise(self._bounds.tolist()), strict=True):
             if times is not None:
                 times.keep(numbers[(numbers >= first) & (numbers < stop)] - first)
 

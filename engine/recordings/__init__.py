@@ -8,7 +8,7 @@ from ..lazy_names import lazy_names
 _HOMES = {
     ".compaction": "CompactionReport MIN_SHARD compact_store",
     ".entries": "BASE_LAYER IndexRange Key LiveEntries RecordingEntry entries_in key_of layers_digest removal_of",
-    ".folder": "RecordingsFolder StoreReader manifest_bytes",
+    ".folder": "MANIFEST_ERRORS RecordingsFolder StoreReader manifest_bytes",
     ".schemas": "NewLayer SchemaFiles SchemaUnion join_schemas join_types",
     ".summaries": "LayerSummary properties_of summaries_of summarised summary_of with_summary",
     ".times": "times_in",

@@ -11,6 +11,7 @@ from .entries import entries_in as entries_in
 from .entries import key_of as key_of
 from .entries import layers_digest as layers_digest
 from .entries import removal_of as removal_of
+from .folder import MANIFEST_ERRORS as MANIFEST_ERRORS
 from .folder import RecordingsFolder as RecordingsFolder
 from .folder import StoreReader as StoreReader
 from .folder import manifest_bytes as manifest_bytes

@@ -231,6 +231,8 @@ _ARROW: Final = {
 SCHEMA: Final = pa.schema([(field.name, _ARROW[str(field.type)]) for field in fields(RecordingEntry)])
 """One row an entry."""
 
+_SHARDS: Final = SCHEMA.get_field_index("shards")
+_RANGES: Final = SCHEMA.get_field_index("ranges")
 _KINDS: Final = [(field.name, field.type) for field in SCHEMA]
 _MAY_LACK: Final = frozenset({"rrd", "source_etag", "schema", "ranges", "properties"})
 _OF_FORMAT_3: Final = pa.schema(list(SCHEMA)[: SCHEMA.get_field_index("layer")])
@@ -249,11 +251,12 @@ def rows_of(entries: Iterable[RecordingEntry]) -> Iterator[pa.RecordBatch]:
 def entries_in(batches: Iterable[pa.RecordBatch]) -> Iterator[RecordingEntry]:
     """The entries that rows hold."""
     for batch in batches:
-        for row in batch.to_pylist():
-            row["shards"] = tuple(row["shards"])
-            if row["ranges"] is not None:
-                row["ranges"] = tuple([IndexRange(**some) for some in row["ranges"]])
-            yield RecordingEntry(**row)
+        columns = [column.to_pylist() for column in batch.select(SCHEMA.names).columns]
+        columns[_SHARDS] = list(map(tuple, columns[_SHARDS]))
+        columns[_RANGES] = [
+            None if some is None else tuple([IndexRange(**one) for one in some]) for some in columns[_RANGES]
+        ]
+        yield from (RecordingEntry(*values) for values in zip(*columns, strict=True))
 
 
 def table_of(batches: Iterable[pa.RecordBatch]) -> tuple[bytes, int]:

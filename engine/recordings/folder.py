@@ -18,9 +18,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
 
 from ..chunk import Chunk
@@ -94,6 +96,12 @@ def _is_absolute(part: str) -> bool:
 
 
 _HOW = "Make one with stream.collect(into=…), Ingest(…, into=…) or `chunkmill ingest … --into`."
+
+
+def _identity(entry: RecordingEntry) -> tuple[Any, ...]:
+    """Return what the chunks of an entry depend on, beside the file of its manifest."""
+    place = (entry.manifest_offset, entry.manifest_size, entry.manifest_digest)
+    return (*place, entry.in_place, entry.file_version, entry.shards, entry.store, entry.chunks)
 
 
 class RecordingsFolder:
@@ -243,6 +251,65 @@ class RecordingsFolder:
             )
         return data
 
+    def references_of(self, entries: Sequence[RecordingEntry]) -> list[ChunkReferences]:
+        """Those of several recordings, whose manifests are read and parsed together.
+
+        Raises ``ReadError`` or one of :data:`MANIFEST_ERRORS` where one is damaged: then :meth:`references` says which.
+        """
+        places = {entry.manifest: self.manifests.place(entry.manifest) for entry in entries}
+        states = {name: state_of(place) for name, place in places.items()}
+        key = tuple([(states[entry.manifest], *_identity(entry)) for entry in entries])
+        cached = None if None in states.values() else _GROUPS.find(key)
+        if cached is None:
+            cached = self._references_of(entries)
+            if None not in states.values():
+                _GROUPS.keep(key, cached, 2 * sum(entry.manifest_size for entry in entries))
+        return cached
+
+    def _references_of(self, entries: Sequence[RecordingEntry]) -> list[ChunkReferences]:
+        batches = []
+        for entry, data in zip(entries, self._manifests_of(entries), strict=True):
+            check_digest(data, entry.manifest_digest)
+            reader = pa.ipc.open_file(pa.py_buffer(data))
+            if reader.num_record_batches != 1 or reader.schema != CHUNK_TABLE:
+                raise ValueError("it is none of one batch")
+            batch = reader.get_batch(0)
+            batch.validate(full=True)
+            if batch.num_rows != entry.chunks:
+                raise ValueError(f"it lists {batch.num_rows} chunks instead of {entry.chunks}")
+            batches.append(batch)
+        whole = ChunkTable.from_arrow(pa.Table.from_batches(batches, CHUNK_TABLE))
+        codes, parts = whole.part_codes
+        sizes = [entry.chunks for entry in entries]
+        for entry, some in zip(entries, np.split(codes, np.cumsum(sizes)[:-1]), strict=True):
+            for part in {parts[code] for code in some.tolist()}:
+                if entry.in_place != _is_absolute(part) or not (entry.in_place or part in entry.shards):
+                    raise ValueError(f"its chunks lie in {part!r}, which is none of its files")
+        tables = whole.within(self.shards.place).shares(sizes)
+        return [
+            ChunkReferences(table, entry.file_version, None if entry.in_place else entry.store)
+            for entry, table in zip(entries, tables, strict=True)
+        ]
+
+    def _manifests_of(self, entries: Sequence[RecordingEntry]) -> list[memoryview]:
+        """The manifests of recordings; neighbours in a file are read at once."""
+        order = sorted(range(len(entries)), key=lambda i: (entries[i].manifest, entries[i].manifest_offset))
+        manifests = [memoryview(b"")] * len(entries)
+        for name, group in groupby(order, key=lambda i: entries[i].manifest):
+            numbers = list(group)
+            first, last = entries[numbers[0]], entries[numbers[-1]]
+            start, stop = first.manifest_offset, last.manifest_offset + last.manifest_size
+            if stop - start > 2 * sum(entries[i].manifest_size for i in numbers):
+                for i in numbers:
+                    one = self.manifests.get_range(name, entries[i].manifest_offset, entries[i].manifest_size)
+                    manifests[i] = memoryview(one)
+                continue
+            data = memoryview(self.manifests.get_range(name, start, stop - start))
+            for i in numbers:
+                at = entries[i].manifest_offset - start
+                manifests[i] = data[at : at + entries[i].manifest_size]
+        return manifests
+
     def references(self, entry: RecordingEntry) -> ChunkReferences:
         """The same by reference."""
         if not entry.manifest:
@@ -253,8 +320,7 @@ class RecordingsFolder:
             )
         place = self.manifests.place(entry.manifest)
         state = None if find(Fetches) is not None else state_of(place)
-        whose = (entry.in_place, entry.file_version, entry.shards, entry.store, entry.chunks)
-        key = (state, entry.manifest_offset, entry.manifest_size, entry.manifest_digest, *whose)
+        key = (state, *_identity(entry))
         cached = None if state is None else _RECENT.find(key)
         if cached is not None:
             return cached
@@ -289,6 +355,7 @@ class RecordingsFolder:
 
 
 _RECENT: Final = Recent[ChunkReferences](48 * MIB, largest=4 * MIB)
+_GROUPS: Final = Recent[list[ChunkReferences]](48 * MIB, largest=8 * MIB)
 
 
 class StoreReader:

@@ -214,6 +214,13 @@ class TimelineCells(NamedTuple):
     end: Integers
     is_known: Mask
 
+    def of_rows(self, start: int, stop: int) -> TimelineCells:
+        """Return those of some rows."""
+        ends, cells = _within(self.ends, start, stop)
+        return TimelineCells(
+            ends, self.codes[cells], self.keys, self.start[cells], self.end[cells], self.is_known[cells]
+        )
+
 
 class ComponentCells(NamedTuple):
     """The components of all chunks, one behind the other, and their ranges on the timelines of their chunk, too.
@@ -230,6 +237,28 @@ class ComponentCells(NamedTuple):
     end: Integers
     num_rows: Integers
     is_known: Mask
+
+    def of_rows(self, start: int, stop: int) -> ComponentCells:
+        """Return those of some rows."""
+        ends, cells = _within(self.ends, start, stop)
+        range_ends, ranges = _within(self.range_ends, cells.start, cells.stop)
+        return ComponentCells(
+            ends,
+            self.codes[cells],
+            self.descriptors,
+            self.emptiness[cells],
+            range_ends,
+            self.start[ranges],
+            self.end[ranges],
+            self.num_rows[ranges],
+            self.is_known[ranges],
+        )
+
+
+def _within(ends: Integers, start: int, stop: int) -> tuple[Integers, slice]:
+    """Return the bounds of the lists of some rows, from 0 on, and where their values are."""
+    some = ends[start : stop + 1]
+    return some - some[0], slice(int(some[0]), int(some[-1]))
 
 
 @dataclass(frozen=True)
@@ -409,6 +438,25 @@ class ChunkTable:
             for row in first.tolist()
         ]
 
+    @cached_property
+    def is_whole(self) -> Mask:
+        """The mask of chunks whose components all have a value in every row, at the times of the chunk."""
+        lines, parts = self.timelines, self.components
+        rows = np.asarray(self.num_rows, np.int64)
+        counts = np.diff(parts.range_ends)
+        row = np.repeat(np.arange(len(rows)), np.diff(parts.ends))
+        is_whole = counts == np.diff(lines.ends)[row]
+        cell = np.repeat(np.arange(len(counts)), counts)
+        fits = is_whole[cell]
+        line = np.where(fits, lines.ends[row[cell]] + np.arange(len(cell)) - parts.range_ends[cell], 0)
+        if len(lines.codes):
+            fits &= parts.is_known & (parts.start == lines.start[line]) & (parts.end == lines.end[line])
+            fits &= parts.num_rows == rows[row[cell]]
+        whole = (rows > 0) & (np.diff(parts.ends) > 0)
+        whole[row[~is_whole]] = False
+        whole[row[cell[~fits]]] = False
+        return whole
+
     @property
     def entity_components(self) -> set[tuple[str, ComponentDescriptor]]:
         """The components of each entity."""
@@ -443,6 +491,26 @@ class ChunkTable:
     def slice(self, start: int, stop: int) -> ChunkTable:
         """The rows from ``start`` to before ``stop``."""
         return self if start == 0 and stop == len(self) else ChunkTable(self.batch.slice(start, stop - start))
+
+    def shares(self, sizes: Sequence[int]) -> list[ChunkTable]:
+        """The rows in tables of so many rows each, for which columns are laid flat once, here.
+
+        The names that codes refer to are those of all rows.
+        """
+        return [self._share(start, stop) for start, stop in pairwise(np.cumsum([0, *sizes]).tolist())]
+
+    def _share(self, start: int, stop: int) -> ChunkTable:
+        table, rows = self.slice(start, stop), slice(start, stop)
+        if table is self:
+            return table
+        for name in ("offsets", "sizes", "uncompressed_sizes", "num_rows", "chunk_ids", "is_static", "is_whole"):
+            table.__dict__[name] = getattr(self, name)[rows]
+        for name in ("entity_codes", "part_codes", "type_sets"):
+            codes, names = getattr(self, name)
+            table.__dict__[name] = codes[rows], names
+        table.__dict__["timelines"] = self.timelines.of_rows(start, stop)
+        table.__dict__["components"] = self.components.of_rows(start, stop)
+        return table
 
     def moved(self, offsets: Numbers, sizes: Numbers | None = None) -> ChunkTable:
         """Return the same chunks with messages at other ``offsets``, and of other ``sizes`` if given."""
@@ -699,7 +767,7 @@ class ToldChunks:
 
     def _fact(self, row: int) -> _Fact | None:
         """Return the fact of a row if the footer gives all its components a value in every row, else None."""
-        if not self._is_whole[row]:
+        if not self._table.is_whole[row]:
             return None
         table = self._table
         lines, parts = table.timelines, table.components
@@ -715,22 +783,3 @@ class ToldChunks:
                 for code, datatype in zip(parts.codes[of].tolist(), types[sets[row]], strict=True)
             ],
         )
-
-    @cached_property
-    def _is_whole(self) -> npt.NDArray[np.bool_]:
-        """Mask the rows whose components all have a value in every row, at the times of the chunk."""
-        lines, parts = self._table.timelines, self._table.components
-        rows = np.asarray(self._table.num_rows, np.int64)
-        counts = np.diff(parts.range_ends)
-        row = np.repeat(np.arange(len(rows)), np.diff(parts.ends))
-        is_whole = counts == np.diff(lines.ends)[row]
-        cell = np.repeat(np.arange(len(counts)), counts)
-        fits = is_whole[cell]
-        line = np.where(fits, lines.ends[row[cell]] + np.arange(len(cell)) - parts.range_ends[cell], 0)
-        if len(lines.codes):
-            fits &= parts.is_known & (parts.start == lines.start[line]) & (parts.end == lines.end[line])
-            fits &= parts.num_rows == rows[row[cell]]
-        whole = (rows > 0) & (np.diff(parts.ends) > 0)
-        whole[row[~is_whole]] = False
-        whole[row[cell[~fits]]] = False
-        return whole

@@ -195,7 +195,7 @@ def digest_of(data: bytes | memoryview) -> bytes:
     return xxhash.xxh3_128_digest(data)
 
 
-def check_digest(data: bytes, digest: str) -> None:
+def check_digest(data: bytes | memoryview, digest: str) -> None:
     """Raise ``ValueError`` if ``data`` has another digest than the hexadecimal ``digest``."""
     if digest_of(data).hex() != digest:
         raise ValueError("it is not what was written: its digest differs")
