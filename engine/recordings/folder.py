@@ -170,17 +170,24 @@ class RecordingsFolder:
 
     def rows(self, ref: TableRef) -> Iterator[pa.RecordBatch]:
         """The rows of a table of entries, some at a time. Raises ``ReadError``."""
-        count = 0
+        place = self.tables.place(ref.name)
+        state = None if find(Fetches) is not None else state_of(place)
+        kept = None if state is None else _TABLES.find((state, ref))
+        if kept is not None:
+            yield from kept
+            return
+        batches: list[pa.RecordBatch] = []
         try:
             for batch in parse_table(self.tables.get(ref.name), ref.digest):
                 yield batch
-                count += batch.num_rows
+                batches.append(batch)
+            count = sum(batch.num_rows for batch in batches)
             if count != ref.entries:
                 raise ValueError(f"it has {count} entries instead of {ref.entries}")
         except MANIFEST_ERRORS as error:
-            raise ReadError(
-                f"a table of recordings cannot be read: {error}", path=self.tables.place(ref.name), hint=RESTORE
-            ) from error
+            raise ReadError(f"a table of recordings cannot be read: {error}", path=place, hint=RESTORE) from error
+        if state is not None:
+            _TABLES.keep((state, ref), batches, sum(batch.nbytes for batch in batches))
 
     def entries(self, tables: Iterable[TableRef]) -> list[RecordingEntry]:
         """The entries of tables, oldest first. Raises ``ReadError``."""
@@ -354,6 +361,7 @@ class RecordingsFolder:
         return self.files.commit(version.number, version.to_dict())
 
 
+_TABLES: Final = Recent[list[pa.RecordBatch]](32 * MIB, largest=16 * MIB)
 _RECENT: Final = Recent[ChunkReferences](48 * MIB, largest=4 * MIB)
 _GROUPS: Final = Recent[list[ChunkReferences]](48 * MIB, largest=8 * MIB)
 
