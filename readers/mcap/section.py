@@ -163,7 +163,7 @@ class McapSplit(Split):
         return [(start, end) for start, end in zip(starts, ends, strict=True) if start < end]
 
     def end_of_unread(self, file: McapFile, at: int, tally: Tally) -> int | None:
-        """Return the end of what is left out unread at ``at``, or None: of an object in a store the index is believed."""
+        """Return the end of what is left out unread at ``at``, or None: the index of an object is believed."""
         end = self.unwanted.get(at) if file.is_remote and not self.check_data_crc else None
         if end is not None:
             tally.chunks[_UNREAD] += 1

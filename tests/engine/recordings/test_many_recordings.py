@@ -8,7 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from chunkmill.engine.recordings import Commit, RecordingEntry
+from chunkmill.engine.errors import ReadError
+from chunkmill.engine.recordings import MANIFEST_ERRORS, Commit, RecordingEntry
 from chunkmill.engine.recordings.vacuum import vacuum_folder
 from stored_recordings import MadeRecordings
 
@@ -93,3 +94,25 @@ def test_a_vacuum_of_many_versions_leaves_the_young_and_the_newest(made: MadeRec
     made.writer.vacuum(keep=2, older_than_seconds=0)
     assert made.files()["versions"] == {"00000060.json", "00000061.json", "00000062.json"}
     assert made.open().recordings() == likes(one, range(MANY + 60))
+
+
+def test_manifests_that_are_read_together_give_what_each_gives(tmp_path: Path) -> None:
+    made = MadeRecordings(tmp_path / "lake")
+    for batch in range(3):
+        made.commit(*({"id": f"{batch}-{i}", "seed": 10 * batch + i} for i in range(4)))
+    entries = list(made.folder.live(made.folder.newest()))[::-1]
+    for _ in range(2):  # the second time what was kept
+        for entry, together in zip(entries, made.folder.references_of(entries), strict=True):
+            alone = made.folder.references(entry)
+            assert together.table.entries() == alone.table.entries()
+            assert together.table.batch["part"].equals(alone.table.batch["part"])
+            assert (together.version, together.store) == (alone.version, alone.store)
+    damaged = made.folder.path / "manifests" / entries[5].manifest
+    data = bytearray(damaged.read_bytes())
+    data[entries[5].manifest_offset + 40] ^= 1
+    damaged.write_bytes(data)
+    with pytest.raises(MANIFEST_ERRORS, match="its digest differs"):
+        made.folder.references_of(entries)
+    with pytest.raises(ReadError, match=entries[5].recording_id):
+        made.folder.references(entries[5])
+    assert len(made.folder.references(entries[0]).table) == entries[0].chunks

@@ -53,6 +53,22 @@ def test_any_rows_of_any_tables() -> None:
     assert placed_in(whole.slice(3, 49).take(rows)) == [entries[i + 3] for i in rows]
 
 
+@pytest.mark.parametrize("sizes", [[50], [7, 0, 1, 20, 22], [1] * 50])
+def test_shares_say_what_they_would_say_by_themselves(sizes: list[int]) -> None:
+    entries = some(50)
+    whole = table_of(entries)
+    start = 0
+    for share, size in zip(whole.shares(sizes), sizes, strict=True):
+        own = ChunkTable(whole.batch.slice(start, size))
+        assert placed_in(share) == placed_in(own) == entries[start : start + size]
+        assert placed_in(pickle.loads(pickle.dumps(share))) == placed_in(own)
+        for name in ("offsets", "sizes", "uncompressed_sizes", "num_rows", "chunk_ids", "is_static", "is_whole"):
+            assert np.array_equal(getattr(share, name), getattr(own, name)), name
+        assert share.kinds[1] == own.kinds[1]
+        assert np.array_equal(share.kinds[0], own.kinds[0])
+        start += size
+
+
 def test_types_are_given_once() -> None:
     types = table_of(some(50)).batch["types"]
     assert len(types.dictionary) == 3
