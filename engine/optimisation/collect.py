@@ -183,6 +183,7 @@ class ChunkReferences:
 _SMALL: Final = 1024
 """Chunks of a layer whose places are kept once they were asked for."""
 _FEW: Final = 2
+"""Chunks that are looked up one by one: a query of many segments mostly needs one of each."""
 
 _RECENT: Final = Recent[ChunkData]()
 

@@ -267,7 +267,7 @@ class McapSource(Source[McapSplit]):
         return plan_salvage(file, self.options)
 
     def undivided(self) -> Sequence[McapSplit] | None:
-        """An object in a store as one split, of which nothing is known yet."""
+        """Return an object in a store as one split, which its task plans."""
         return [self._unplanned(0)] if is_url(self.path) else None
 
     def _unplanned(self, size: int) -> McapSplit:
