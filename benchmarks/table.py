@@ -53,7 +53,7 @@ class Side:
     def collect(self, stream: Any, out: str) -> None:
         """Lay a stream out for object stores, and write it."""
         store = stream.collect(optimize=self.profiles.OBJECT_STORE, **self.options)
-        (store if self.is_ours else store.stream()).write_rrd(out, application_id="bench", recording_id="bench")
+        self.write(store.stream(), out)
 
 
 def double(values: Any) -> Any:

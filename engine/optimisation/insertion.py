@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from ..chunk import Chunk, ChunkData, ComponentDescriptor, TimelineKind, alike, is_plain
 from ..errors import ReadError
+from ..limits import MIB
 from .merging import Pending, rows_per_piece, split_rows_sized
 from .profile import INERT, MergeCandidate, RowSizes, Settings, extent_of
 
@@ -198,8 +199,9 @@ ADDING: Final = "Failed to add chunk to store: "
 _FEWEST_JOINED: Final = 8
 """Chunks of a run that are worth it."""
 
-_SMALL_BYTES: Final = 8192
-_MOST_WAITING: Final = 4096
+_SMALL_BYTES: Final = 64 * 1024
+_MOST_WAITING: Final = (4096, 16 * MIB)
+"""Chunks, and their bytes."""
 
 
 class ChunkInserter:
@@ -299,22 +301,47 @@ class ChunkInserter:
 
         A chunk merges with the open one before it in time, with nothing else near, while the thresholds allow.
         """
-        if len(run) < _FEWEST_JOINED:
-            for chunk in run:
-                self.adopt(Pending(chunk))
-            return
-        self.adopt(Pending(run[0]))
-        rest = _joined_run(run[1:])
-        partner = None if rest is None else self._neighbours.last_before(rest.extent)
-        if rest is None or partner is None or not partner.extent.is_continued_by(rest.extent):
-            for chunk in run[1:]:
-                self.adopt(Pending(chunk))
-        elif self._has_room(partner.extent, rest.extent):
-            self._merge(partner, rest)
-        else:
-            half = len(run) // 2
-            self._insert_run(run[1:half])
-            self._insert_run(run[half:])
+        at = 0
+        while at < len(run):
+            partner = self._insert_one(run[at])
+            at += 1
+            some = run[at : at + (0 if partner is None else self._most_joined(partner.extent, run, at))]
+            while len(some) >= _FEWEST_JOINED:
+                if self._merged_at_once(some):
+                    at += len(some)
+                    break
+                some = some[: len(some) // 2]
+
+    def _insert_one(self, chunk: Chunk) -> Pending | None:
+        """Insert a chunk; gives the open chunk that has its rows then, if it was not split."""
+        pending = Pending(chunk)
+        if pending.frozen:
+            self._add(pending)
+            return None
+        pieces = list(self._split(pending))
+        into = [self._insert_temporal(piece) for piece in pieces]
+        return into[0] if len(into) == 1 and not into[0].frozen else None
+
+    def _most_joined(self, extent: MergeCandidate, run: Sequence[Chunk], at: int) -> int:
+        """The number of chunks of a run, from one on, whose rows fit into an open chunk beside its own."""
+        rows, size = self.settings.row_limit(extent.ascending) - extent.num_rows, self.settings.max_bytes - extent.size
+        for number, chunk in enumerate(run[at:]):
+            rows -= chunk.data.num_rows
+            size -= chunk.byte_size
+            if rows < 0 or size < 0:
+                return number
+        return len(run) - at
+
+    def _merged_at_once(self, some: Sequence[Chunk]) -> bool:
+        """Merge chunks with the open one before them, if that is what happens to each of them; tell whether it did."""
+        joined = _joined_run(some)
+        partner = None if joined is None else self._neighbours.last_before(joined.extent)
+        if joined is None or partner is None or not partner.extent.is_continued_by(joined.extent):
+            return False
+        if not self._has_room(partner.extent, joined.extent):
+            return False
+        self._merge(partner, joined)
+        return True
 
     def _has_room(self, extent: MergeCandidate, run: MergeCandidate) -> bool:
         """Return True if a chunk stays below the thresholds when those of a run are merged into it one by one."""
@@ -336,12 +363,14 @@ class ChunkInserter:
             for data, columns in pieces:
                 yield Pending(Chunk.from_data(data), extent_of(data, columns), piece=True)
 
-    def _insert_temporal(self, incoming: Pending) -> None:
+    def _insert_temporal(self, incoming: Pending) -> Pending:
+        """Take in a temporal chunk; gives the one that has its rows then."""
         partner = None if incoming.frozen else self._elect(incoming)
         if partner is None:
             self._add(incoming)
-        else:
-            self._merge(partner, incoming)
+            return incoming
+        self._merge(partner, incoming)
+        return partner
 
     def _merge(self, partner: Pending, incoming: Pending) -> None:
         before = partner.extent
@@ -409,13 +438,13 @@ class _SmallRuns:
     """Chunks by entity, in order. They are taken out entity by entity, in the order of the last chunks of each."""
 
     def __init__(self) -> None:
-        self._count = 0
+        self._count = self._size = 0
         self._entities: dict[str, list[_Run]] = {}
 
     @property
     def is_full(self) -> bool:
         """Return True if the waiting runs should be taken out."""
-        return self._count >= _MOST_WAITING
+        return self._count >= _MOST_WAITING[0] or self._size >= _MOST_WAITING[1]
 
     def takes(self, chunk: Chunk) -> bool:
         """Keep a chunk if it is small and temporal, and a run can describe all of it."""
@@ -432,12 +461,13 @@ class _SmallRuns:
             runs.append(_Run(shape, types, []))
         runs[-1].chunks.append(chunk)
         self._count += 1
+        self._size += chunk.byte_size
         return True
 
     def taken(self) -> list[list[Chunk]]:
         """Take out all runs: neighbouring chunks of one entity and shape."""
         runs = [run.chunks for runs in self._entities.values() for run in runs]
-        self._entities, self._count = {}, 0
+        self._entities, self._count, self._size = {}, 0, 0
         return runs
 
 
