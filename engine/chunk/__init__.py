@@ -56,7 +56,7 @@ from .sorbet import (
     text_metadata,
 )
 from .text import cell_writer, clusters, format_batch, timestamp_text, width_of
-from .tuid import Minter, RunIds, from_text, given, mint, minted_by, minting, tuid_text
+from .tuid import Minter, RunIds, from_text, given, mint, minted_by, minting, stamps_of, tuid_text
 from .values import (
     Origin,
     Projection,
@@ -150,6 +150,7 @@ __all__ = [
     "timestamp_text",
     "timestamp_ticks",
     "to_arrow_schema",
+    "stamps_of",
     "tuid_text",
     "width_of",
 ]

@@ -38,6 +38,11 @@ T = TypeVar("T")
 class Minter(Protocol):
     """Gives ids that ascend. Not for two threads at once."""
 
+    @property
+    def stamp(self) -> int | None:
+        """The time of all its ids, which no other id has; None where others have it, too."""
+        ...
+
     def mint(self, rows: int = 0) -> bytes:
         """A new TUID; the ``rows`` that follow it (:func:`following`) are given to nobody else."""
         ...
@@ -45,6 +50,11 @@ class Minter(Protocol):
     def before(self) -> Minter:
         """Another minter, all of whose ids come before those of this one."""
         ...
+
+
+def stamps_of(tuids: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint64]:
+    """The times of ids, which are the rows of an array."""
+    return np.ascontiguousarray(tuids[:, :8]).view(_BIG_ENDIAN).reshape(-1).astype(np.uint64)
 
 
 class _Counter:
@@ -68,10 +78,11 @@ class _Counter:
 class _Shared:
     """The minter of a task, for the runs that begin in it."""
 
-    __slots__ = ("mint",)
+    __slots__ = ("mint", "stamp")
 
     def __init__(self, minter: Minter) -> None:
         self.mint = minter.mint
+        self.stamp: int | None = None
 
     def before(self) -> Minter:
         return self

@@ -1,13 +1,15 @@
 """``collect``: a pipeline run into a store, compacted in two steps without a shuffle of payloads.
 
-First the pipeline runs into parts; what it only passes on stays where it is. Then, entity by entity, chunks are read
-by reference and laid out as the profile says; those that stay as they are keep their compressed bytes. A recording
-that fits into one split takes both steps in one task.
+First the pipeline runs into parts; what it only passes on stays where it is, and what a task makes is laid out there
+as the profile says. Then, entity by entity, the rest is read by reference and laid out: of a task's own chunks only the
+last of each kind, which may have room for rows of the next task. Those that stay as they are keep their compressed
+bytes. A recording that fits into one split takes both steps in one task.
 """
 
 from __future__ import annotations
 
 import os
+from bisect import bisect
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -18,7 +20,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from ..chunk import Chunk, ChunkData, Minter, RunIds, minting
+from ..chunk import Chunk, ChunkData, ChunkHeader, Minter, RunIds, minting, stamps_of
 from ..errors import ReadError
 from ..execution import (
     Group,
@@ -53,7 +55,7 @@ from ..rrd import (
 from ..task_context import Fetches, find
 from .passes import Compactor, optimised
 from .profile import OptimizationProfile, Settings
-from .video import rebatch_video, video_groups
+from .video import is_of_video, rebatch_video, video_groups
 
 WHOLE_ENTITY: Final = 32 * MIB
 """Compressed bytes of an entity up to which it is laid out at once, in memory."""
@@ -74,12 +76,14 @@ Integers = npt.NDArray[np.int64]
 class ChunkReferences:
     """Chunks by reference, in order: rows of a chunk table, whose parts are the files that they lie in.
 
-    ``version`` is that of their file, where that may change. Messages must name ``store``, where it is known.
+    ``version`` is that of their file, where that may change. Messages must name ``store``, where it is known. Chunks
+    that :class:`FirstStep` laid out ``are_laid_out``.
     """
 
     table: ChunkTable
     version: str | None = None
     store: StoreEntry | None = None
+    are_laid_out: bool = False
 
     @classmethod
     def of(cls, path: str, version: str | None, table: ChunkTable) -> ChunkReferences:
@@ -177,7 +181,7 @@ class ChunkReferences:
         return zip(*numbers, *columns, table.uncompressed_sizes.tolist(), strict=True)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return ChunkReferences, (self.table, self.version, self.store)
+        return ChunkReferences, (self.table, self.version, self.store, self.are_laid_out)
 
 
 _SMALL: Final = 1024
@@ -243,12 +247,15 @@ class EntityWork(Work):
     def run(self, index: int) -> Iterator[Chunk]:
         """The chunks of a group, entity by entity."""
         rank = {path: i for i, path in enumerate(_costs(self.groups[index]))}
-        entities: dict[str, list[Chunk]] = {}
+        entities: dict[str, _Entity] = defaultdict(_Entity)
         for some in self.groups[index]:
-            for chunk in some.chunks():
-                entities.setdefault(chunk.entity_path, []).append(chunk)
+            chunks: dict[str, list[tuple[Chunk, int]]] = defaultdict(list)
+            for chunk, size in zip(some.chunks(), some.table.uncompressed_sizes.tolist(), strict=True):
+                chunks[chunk.entity_path].append((chunk, size))
+            for path, of_entity in chunks.items():
+                entities[path].add(of_entity, self.profile, are_laid_out=some.are_laid_out)
         for path in sorted(entities, key=rank.__getitem__):
-            yield from laid_out(entities.pop(path), self.profile)
+            yield from entities.pop(path).laid_out(self.profile)
 
     def minter(self, index: int) -> Minter:
         """The source of ids for the chunks that a group makes."""
@@ -299,6 +306,54 @@ def stored_size(chunk: Chunk) -> int:
         return size
     in_memory: int = sum(c.values.nbytes for c in chunk.data.components)
     return in_memory + 16 * chunk.num_rows
+
+
+_FULL: Final = 7 / 8
+"""The part of a threshold from which on a chunk is not laid out again to take up rows of the next task."""
+
+
+@dataclass
+class _Entity:
+    """The chunks of an entity: ``finished`` by the task that made them, ``open`` at a task's end, and ``rest``."""
+
+    finished: list[Chunk] = field(default_factory=list)
+    open: list[Chunk] = field(default_factory=list)
+    rest: list[Chunk] = field(default_factory=list)
+
+    def add(self, chunks: Sequence[tuple[Chunk, int]], profile: OptimizationProfile | None, are_laid_out: bool) -> None:
+        """Take in chunks of one part, each with its uncompressed size."""
+        settings = Settings.of(profile)
+        if not are_laid_out or (settings.gop_batching and any(is_of_video(c.header) for c, _ in chunks)):
+            self.rest += [chunk for chunk, _ in chunks]
+            return
+        last: dict[tuple[object, ...], tuple[Chunk, int]] = {}
+        for chunk, size in sorted(chunks, key=lambda item: _start(item[0])):
+            header = chunk.header
+            kind = (*[(t.name, t.kind) for t in header.timelines], *[c.descriptor for c in header.components])
+            if kind in last:
+                self.finished.append(last[kind][0])
+            last[kind] = chunk, size
+        for chunk, size in last.values():
+            is_full = size >= _FULL * settings.max_bytes or chunk.num_rows >= _FULL * settings.max_rows
+            (self.finished if is_full else self.open).append(chunk)
+
+    def laid_out(self, profile: OptimizationProfile | None) -> Iterator[Chunk]:
+        """All chunks: those that are open are joined where no finished one begins between them."""
+        if self.rest:
+            yield from laid_out([*self.finished, *self.open, *self.rest], profile)
+            return
+        yield from self.finished
+        starts = sorted(map(_start, self.finished))
+        for _, group in groupby(sorted(self.open, key=_start), lambda chunk: bisect(starts, _start(chunk))):
+            chunks = list(group)
+            yield from chunks if len(chunks) == 1 else laid_out(chunks, profile)
+
+
+def _start(chunk: Chunk) -> tuple[str, int]:
+    """Where a chunk of the entity begins on its first timeline."""
+    line = chunk.header.timelines[0]
+    assert line.start is not None
+    return line.name, line.start
 
 
 def laid_out(entity: Sequence[Chunk], profile: OptimizationProfile | None) -> Iterator[Chunk]:
@@ -362,11 +417,20 @@ class WholeWork(Work):
 
 
 @dataclass(frozen=True)
-class SomeWork(Work):
-    """Some tasks of a work, by their numbers there."""
+class FirstStep(Work):
+    """Some tasks of a work, by their numbers there. What each makes itself it lays out by ``profile``.
+
+    Others' chunks, static ones and video pass as they are: they need all of the recording.
+    """
 
     work: Work
     chosen: tuple[int, ...]
+    profile: OptimizationProfile | None
+
+    @classmethod
+    def over(cls, work: Work, profile: OptimizationProfile | None) -> FirstStep:
+        """All tasks of a work."""
+        return cls(work, tuple(range(len(work.tasks))), profile)
 
     @property
     def tasks(self) -> Sequence[Task]:
@@ -376,7 +440,19 @@ class SomeWork(Work):
 
     def run(self, index: int) -> Iterator[Chunk]:
         """The chunks of a task."""
-        return self.work.run(self.chosen[index])
+        minter, compactor = self.minter(index), Compactor(self.profile)
+        for chunk in self.work.run(self.chosen[index]):
+            if chunk.payload is None and self.lays_out(chunk.header, minter):
+                yield from compactor.add(chunk)
+            else:
+                yield chunk
+        yield from compactor.finish()
+
+    def lays_out(self, header: ChunkHeader, minter: Minter) -> bool:
+        """Return True for a chunk that the task of ``minter`` made, and lays out."""
+        if header.is_static or int.from_bytes(header.chunk_id[:8], "big") != minter.stamp:
+            return False
+        return self.profile is None or not self.profile.gop_batching or not is_of_video(header)
 
     def minter(self, index: int) -> Minter:
         """The source of ids for the chunks of a task."""
@@ -422,11 +498,13 @@ def collect_parts(
     if is_small(work):
         return run(WholeWork(work, profile))
     with staging.inner() as first:
-        laid_out = run(EntityWork.over(found_chunks(work, store, first, options), profile, work.later))
+        laid_out = run(EntityWork.over(found_chunks(work, profile, store, first, options), profile, work.later))
     return sorted(laid_out, key=lambda c: c.entry.header.chunk_id)
 
 
-def found_chunks(work: Work, store: StoreEntry, staging: Staging, options: RunOptions) -> list[ChunkReferences]:
+def found_chunks(
+    work: Work, profile: OptimizationProfile | None, store: StoreEntry, staging: Staging, options: RunOptions
+) -> list[ChunkReferences]:
     """Find the chunks of ``work``, in its order: at their source if they only pass through, else in parts.
 
     The parts are made now, in ``staging``.
@@ -440,11 +518,20 @@ def found_chunks(work: Work, store: StoreEntry, staging: Staging, options: RunOp
         else:
             by_task[task.index].append(references)
     if rest:
-        some = SomeWork(work, tuple(rest))
+        some = FirstStep(work, tuple(rest), profile)
         parts = RrdParts((store,) * len(rest), staging.location, runs=RunPlaces())
         for index, part in _in_parts(run_work(some, parts, staging, options), staging):
-            by_task[rest[index]].append(part)
+            by_task[rest[index]] += _apart(part, [some.minter(index)])
     return [part for index in sorted(by_task) for part in by_task[index]]
+
+
+def _apart(part: ChunkReferences, minters: Iterable[Minter]) -> Iterator[ChunkReferences]:
+    """The chunks of a part: those that the tasks of ``minters`` laid out, and the others."""
+    own = np.array([m.stamp for m in minters if m.stamp is not None], dtype=np.uint64)
+    is_own = np.isin(stamps_of(part.table.chunk_ids), own) & ~part.table.is_static
+    for are_laid_out, rows in ((True, np.flatnonzero(is_own)), (False, np.flatnonzero(~is_own))):
+        if len(rows):
+            yield replace(part.take(rows), are_laid_out=are_laid_out)
 
 
 def _at_source(run: Run | None) -> ChunkReferences | None:
@@ -485,10 +572,11 @@ def run_laid_out(
     results: dict[int, Group | Exception] = {}
     whole = [[(store, WholeWork(work, profile)) for store, work in recordings[i]] for i in small]
     results.update(zip(small, run_groups(whole, staging, destination, options, digests=True), strict=True))
-    first = run_groups([recordings[i] for i in large], staging, destination, options, digests=False)
+    steps = [[(store, FirstStep.over(work, profile)) for store, work in recordings[i]] for i in large]
+    first = run_groups(steps, staging, destination, options, digests=False)
     results.update(zip(large, first, strict=True))
     fine = {i: group for i, group in zip(large, first, strict=True) if isinstance(group, Group)}
-    second = [_entities(group, profile, staging) for group in fine.values()]
+    second = [_entities(group, profile, staging, recordings[i]) for i, group in fine.items()]
     for i, laid_out in zip(fine, run_groups(second, staging, destination, options, digests=True), strict=True):
         warnings = fine[i].warnings
         results[i] = (
@@ -497,9 +585,14 @@ def run_laid_out(
     return [results[i] for i in range(len(recordings))]
 
 
-def _entities(group: Group, profile: OptimizationProfile, staging: Staging) -> Outputs:
-    """Return work that lays out a group's recordings from its parts."""
-    return [(store, EntityWork.over(list(_in_files(chunks, staging)), profile)) for store, chunks in group.chunks]
+def _entities(group: Group, profile: OptimizationProfile, staging: Staging, outputs: Outputs) -> Outputs:
+    """Return work that lays out a group's recordings, which ``outputs`` made, from its parts."""
+    second: list[tuple[StoreEntry, Work]] = []
+    for (store, chunks), (_, work) in zip(group.chunks, outputs, strict=True):
+        minters = [work.minter(task.index) for task in work.tasks]
+        parts = chain.from_iterable(_apart(part, minters) for part in _in_files(chunks, staging))
+        second.append((store, EntityWork.over(list(parts), profile)))
+    return second
 
 
 def _in_files(chunks: Sequence[PartChunk], staging: Staging) -> Iterator[ChunkReferences]:

@@ -354,15 +354,19 @@ def rebatch_videos(chunks: Sequence[Chunk], settings: Settings, *, strict: bool 
     return sorted(out.values(), key=lambda c: c.header.chunk_id)
 
 
+def is_of_video(header: ChunkHeader) -> bool:
+    """Return True if a chunk has samples, the codec or labels of a video stream."""
+    return any(c.descriptor.component in (SAMPLE, CODEC, IS_KEYFRAME) for c in header.components)
+
+
 def video_groups(headers: Sequence[ChunkHeader]) -> list[list[int]]:
     """For each entity with a video stream, which chunks :func:`rebatch_video` needs: samples, codec and labels."""
     entities: dict[str, list[int]] = {}
     streams = set()
     for index, header in enumerate(headers):
-        names = {c.descriptor.component for c in header.components}
-        if names & {SAMPLE, CODEC, IS_KEYFRAME}:
+        if is_of_video(header):
             entities.setdefault(header.entity_path, []).append(index)
-        if SAMPLE in names and not header.is_static:
+        if not header.is_static and any(c.descriptor.component == SAMPLE for c in header.components):
             streams.add(header.entity_path)
     return [indexes for entity, indexes in sorted(entities.items()) if entity in streams]
 

@@ -100,7 +100,7 @@ def test_what_only_passes_on_is_laid_out_where_it_lies(rrd: Path, works: list[An
 def test_what_operators_look_into_is_run_into_parts_and_nothing_else(rrd: Path, works: list[Any]) -> None:
     touched = RrdReader(rrd).stream().filter(content="/camera").map(lambda c: c.with_entity_path("/a"))
     store = LazyChunkStream.merge(RrdReader(rrd).stream().drop(content="/b"), touched).collect(optimize=OBJECT_STORE)
-    assert kinds(works) == ["SomeWork", "EntityWork"]
+    assert kinds(works) == ["FirstStep", "EntityWork"]
     assert sum(task.size for task in works[0].tasks) < rrd.stat().st_size
     wanted = [c for c in CHUNKS if c.entity_path != "/b" and c is not CHUNKS[-2]]
     wanted += [c.with_entity_path("/a") for c in CHUNKS if c.entity_path == "/camera"]
