@@ -20,8 +20,7 @@ from ..engine.locations import Location, exists, located, reading_location
 from ..engine.markup import panel, panel_or_error, table
 from ..engine.rrd import ChunkTable, FileRun, HeldFile, RecoveringFile, RecoveryReport, RrdFile, RunRows, StoreEntry
 from ..engine.storage import is_url
-from ..engine.store import LazyStore, chunks_panel
-from ..engine.stream import ChunkKind, Fate, LazyChunkStream, Source, Split
+from ..engine.stream import ChunkKind, Fate, LazyChunkStream, LazyStore, Source, Split
 from ..engine.units import counted
 from .recording_file import FrameReader
 
@@ -137,6 +136,8 @@ class RrdReader(FrameReader):
         stores = self._stores()
         recordings = [store for store in stores if store.kind == "recording"]
         if recordings and not self._recover and RrdFile(self.path).has_footer:
+            from ..engine.store import chunks_panel
+
             panels = [chunks_panel(f"{self!r} {s.text}", self.store(store=s)) for s in recordings[:_MOST_SHOWN]]
             left = len(recordings) - len(panels)
             return "".join([*panels, panel(f"… and {counted(left, 'more recording')}") if left else ""])
