@@ -56,7 +56,8 @@ class TaskReport:
 
     ``phases`` are seconds by phase (:data:`~chunkmill.engine.task_context.PHASES`); what is left of ``seconds`` is none
     of them. ``bytes_in`` is the size of the split in its source, ``bytes_out`` that of the part, ``bytes_passed`` as
-    much of it as was copied without being decoded. ``worker`` is the process that ran it, ``host:pid``.
+    much of it as was copied without being decoded. ``bytes_read`` were read from files and object stores, in
+    ``requests``; what is mapped into memory, or copied by the kernel, is not counted. ``worker`` is the process that ran it, ``host:pid``.
     """
 
     index: int
@@ -70,6 +71,8 @@ class TaskReport:
     bytes_out: int
     bytes_passed: int
     worker: str
+    bytes_read: int = 0
+    requests: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +89,8 @@ class EntityReport:
 class RunReport:
     """The figures of a finished run; a notebook shows them as the page of :func:`save_report` does.
 
-    ``bytes_in`` are source bytes, ``bytes_out`` those of the destination.
+    ``bytes_in`` are source bytes, ``bytes_out`` those of the destination. Tasks read ``bytes_read`` bytes in
+    ``requests``; what is mapped into memory, or copied by the kernel, is not counted.
 
     ``started`` is the Unix time at which the run began, ``seconds`` its length. ``phases`` has the seconds of ``plan``
     (sources opened and divided) and ``commit`` on the driver, and those of the tasks' phases, added up over tasks that
@@ -114,6 +118,8 @@ class RunReport:
     sizes_in: SizeHistogram = field(default_factory=SizeHistogram, repr=False)
     sizes_out: SizeHistogram = field(default_factory=SizeHistogram, repr=False)
     query: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    bytes_read: int = 0
+    requests: int = 0
 
     @property
     def skew(self) -> float:
@@ -150,6 +156,8 @@ class RunReport:
             seconds=seconds,
             warnings=tuple(dict.fromkeys(text for r in reports for text in r.warnings)),
             bytes_passed=sum(r.bytes_passed for r in reports),
+            bytes_read=sum(r.bytes_read for r in reports),
+            requests=sum(r.requests for r in reports),
             started=began,
             executor=first.executor,
             destination=destination,
@@ -305,6 +313,8 @@ def _figures(report: RunReport) -> Iterator[tuple[str, str]]:
     yield "bytes in", size(report.bytes_in)
     yield "bytes out", size(report.bytes_out)
     yield "passed through undecoded", size(report.bytes_passed)
+    if report.requests:
+        yield "read by tasks", f"{size(report.bytes_read)} in {counted(report.requests, 'request')}"
     if report.seconds > 0:
         yield "source per second", f"{size(report.bytes_in / report.seconds)}/s"
 

@@ -222,13 +222,34 @@ messages and copied payloads to the part, and what makes them durable.
 """
 
 
-class Clock:
-    """Seconds by phase, of one task."""
+class Fetches:
+    """Reads of files and requests to object stores, of one task; threads that read ahead count, too.
 
-    __slots__ = ("_last", "_stack", "passed_bytes", "seconds", "sizes_in")
+    ``pieces`` were requested by callers, ``requests`` were sent for them, and ``bytes`` arrived.
+    """
+
+    __slots__ = ("_lock", "bytes", "pieces", "requests")
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.pieces = self.requests = self.bytes = 0
+
+    def add(self, pieces: int, requests: int, size: int) -> None:
+        """Count some more."""
+        with self._lock:
+            self.pieces += pieces
+            self.requests += requests
+            self.bytes += size
+
+
+class Clock:
+    """Seconds by phase, and reads, of one task."""
+
+    __slots__ = ("_last", "_stack", "fetches", "passed_bytes", "seconds", "sizes_in")
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = dict.fromkeys(PHASES, 0.0)
+        self.fetches = Fetches()
         self.passed_bytes = 0
         self.sizes_in: list[int] = []
         self._stack: list[str] = []
@@ -299,26 +320,6 @@ def _timed(items: Iterator[T], name: str, clock: Clock) -> Iterator[T]:
         yield item
 
 
-class Fetches:
-    """Reads of files and requests to object stores, of one task; threads that read ahead count, too.
-
-    ``pieces`` were requested by callers, ``requests`` were sent for them, and ``bytes`` arrived.
-    """
-
-    __slots__ = ("_lock", "bytes", "pieces", "requests")
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self.pieces = self.requests = self.bytes = 0
-
-    def add(self, pieces: int, requests: int, size: int) -> None:
-        """Count some more."""
-        with self._lock:
-            self.pieces += pieces
-            self.requests += requests
-            self.bytes += size
-
-
 def asked_for(pieces: int = 1) -> None:
     """Count pieces of a file that are wanted."""
     fetches = find(Fetches)
@@ -328,9 +329,11 @@ def asked_for(pieces: int = 1) -> None:
 
 def fetched(size: int) -> None:
     """Count a read, or a request, that gave ``size`` bytes."""
-    fetches = find(Fetches)
+    fetches, clock = find(Fetches), find(Clock)
     if fetches is not None:
         fetches.add(0, 1, size)
+    if clock is not None:
+        clock.fetches.add(0, 1, size)
 
 
 def passed_through(size: int) -> None:

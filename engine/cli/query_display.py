@@ -334,4 +334,5 @@ def _lines(report: RunReport) -> list[str]:
         f"{size(report.bytes_in)} -> {size(report.bytes_out)}, of them {size(report.bytes_passed)} passed through "
         f"undecoded; {report.rows:,} rows in {report.chunks:,} chunks"
     )
-    return [tasks, data]
+    read = f"tasks read {size(report.bytes_read)} in {counted(report.requests, 'request')}"
+    return [tasks, data, *([read] if report.requests else [])]

@@ -90,6 +90,8 @@ class Ran:
             seconds=time.perf_counter() - start.clock,
             warnings=tuple(dict.fromkeys(n.data["text"] for n in self.notes if n.kind == "warning")),
             bytes_passed=sum(t.bytes_passed for t in tasks),
+            bytes_read=sum(t.bytes_read for t in tasks),
+            requests=sum(t.requests for t in tasks),
             started=start.wall,
             executor=executor,
             destination=destination,
@@ -128,6 +130,8 @@ def _task(task: Task, note: Note, start: RunStart) -> TaskReport:
         bytes_out=data["bytes"],
         bytes_passed=data["passed"],
         worker=data["worker"],
+        bytes_read=data["read"],
+        requests=data["requests"],
     )
 
 

@@ -437,6 +437,8 @@ class _Measured:
             "began": self._began,
             "phases": self.clock.seconds,
             "passed": self.clock.passed_bytes,
+            "requests": self.clock.fetches.requests,
+            "read": self.clock.fetches.bytes,
             "sizes_in": SizeHistogram.of(self.clock.sizes_in).counts,
             "worker": f"{socket.gethostname()}:{os.getpid()}",
         }

@@ -159,3 +159,13 @@ def test_a_conversion_of_very_many_asks_for_nothing_before_its_tasks(
     assert done.exit_code == 0, done.stderr
     assert seen == [0], s3.log
     assert len(RrdReader(tmp_path / "out" / "002.rrd").stream().to_chunks()) > 0
+
+
+def test_the_report_counts_what_tasks_fetched(s3: S3Server, bucket: str, tmp_path: Path) -> None:
+    _, there = both(s3, bucket, tmp_path, DATA)
+    stream = McapReader(there).stream().filter(content="/late")
+    report = stream.write_rrd(tmp_path / "x.rrd", application_id="a", recording_id="r")
+    assert report.tasks[0].requests > 0
+    assert report.requests == sum(task.requests for task in report.tasks) <= s3.requests["GET"]
+    assert 0 < report.bytes_read == sum(task.bytes_read for task in report.tasks) <= fetched(s3) < len(DATA)
+    assert f"in {report.requests} requests" in report._repr_html_()
