@@ -142,6 +142,7 @@ __all__ = [
     "rust_type_name",
     "sorted_by_time",
     "split_parts",
+    "stamps_of",
     "summarise_chunks",
     "text_metadata",
     "ticks",
@@ -150,7 +151,6 @@ __all__ = [
     "timestamp_text",
     "timestamp_ticks",
     "to_arrow_schema",
-    "stamps_of",
     "tuid_text",
     "width_of",
 ]

@@ -350,7 +350,7 @@ class _Entity:
 
 
 def _start(chunk: Chunk) -> tuple[str, int]:
-    """Where a chunk of the entity begins on its first timeline."""
+    """The first timeline of a chunk, and its first time there."""
     line = chunk.header.timelines[0]
     assert line.start is not None
     return line.name, line.start
