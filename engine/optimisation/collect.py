@@ -427,11 +427,19 @@ def collect_parts(
 
 
 def found_chunks(work: Work, store: StoreEntry, staging: Staging, options: RunOptions) -> list[ChunkReferences]:
-    """Find the chunks of ``work``, in its order: at their source if they only pass through, else in parts.
+    """Find the chunks of ``work``, in its order; see :func:`chunks_by_task`."""
+    by_task = chunks_by_task(work, (store,) * len(work.tasks), staging, options)
+    return [part for parts in by_task for part in parts]
 
-    The parts are made now, in ``staging``.
+
+def chunks_by_task(
+    work: Work, stores: Sequence[StoreEntry], staging: Staging, options: RunOptions
+) -> list[list[ChunkReferences]]:
+    """Find the chunks of each task of ``work``: at their source if they only pass through, else in parts.
+
+    The parts are made now, in ``staging``; ``stores`` are those of the tasks.
     """
-    by_task: dict[int, list[ChunkReferences]] = defaultdict(list)
+    by_task: list[list[ChunkReferences]] = [[] for _ in work.tasks]
     rest: list[int] = []
     for task in work.tasks:
         references = _at_source(work.whole_run(task.index))
@@ -441,10 +449,10 @@ def found_chunks(work: Work, store: StoreEntry, staging: Staging, options: RunOp
             by_task[task.index].append(references)
     if rest:
         some = SomeWork(work, tuple(rest))
-        parts = RrdParts((store,) * len(rest), staging.location, runs=RunPlaces())
+        parts = RrdParts(tuple(stores[i] for i in rest), staging.location, runs=RunPlaces())
         for index, part in _in_parts(run_work(some, parts, staging, options), staging):
             by_task[rest[index]].append(part)
-    return [part for index in sorted(by_task) for part in by_task[index]]
+    return by_task
 
 
 def _at_source(run: Run | None) -> ChunkReferences | None:
