@@ -183,9 +183,7 @@ def _from_offsets(
     return pa.Array.from_buffers(kind, len(ends) - 1, [validity, pa.py_buffer(ends), data])
 
 
-def _list_of(
-    kind: pa.DataType, offsets: npt.NDArray[np.int64], mask: pa.Array | None, child: pa.Array
-) -> pa.Array:
+def _list_of(kind: pa.DataType, offsets: npt.NDArray[np.int64], mask: pa.Array | None, child: pa.Array) -> pa.Array:
     if kinds.is_list_view(kind) or kinds.is_large_list_view(kind):
         width = np.int64 if kinds.is_large_list_view(kind) else np.int32
         validity = None if mask is None else pc.invert(mask).buffers()[1]
@@ -197,7 +195,9 @@ def _list_of(
 
 
 def _struct_of_union(values: pa.UnionArray, wanted: pa.StructType) -> pa.StructArray:
-    _, codes_at, *places_at = values.buffers()[: 3 if values.type.mode == "dense" else 2]  # type_codes forgets the offset
+    _, codes_at, *places_at = values.buffers()[
+        : 3 if values.type.mode == "dense" else 2
+    ]  # type_codes forgets the offset
     codes = np.frombuffer(codes_at, np.int8, len(values), values.offset) if len(values) else np.zeros(0, np.int8)
     places = np.arange(len(values))
     if places_at and len(values):

@@ -534,9 +534,7 @@ def _sync(path: Path) -> None:
 # ----------------------------------------------------------------------------------------------------------- commit
 
 
-def _publish(
-    ran: Ran, body: _FilesBody, stores: Sequence[StoreEntry], staging: Staging, place: Path
-) -> int:
+def _publish(ran: Ran, body: _FilesBody, stores: Sequence[StoreEntry], staging: Staging, place: Path) -> int:
     """Give the files of all tasks their names, and the folder its own; return the bytes of the files."""
     new = staging.local / "dataset"
     taken: set[str] = set()

@@ -128,7 +128,9 @@ def _within(folder: str, below: Any, path: str) -> str:
     parts = PurePosixPath(str(below))
     place = Folder.at(folder).place(str(parts))
     is_outside = parts.is_absolute() or ".." in parts.parts
-    if is_outside or (not isinstance(located(folder), ObjectUrl) and not is_below(true_place(place), true_place(folder))):
+    if is_outside or (
+        not isinstance(located(folder), ObjectUrl) and not is_below(true_place(place), true_place(folder))
+    ):
         raise _damaged(f"the manifest names {str(below)!r}, which is outside of the folder", path)
     return place
 
@@ -189,7 +191,9 @@ class _Listing:
         except ReadError:
             raise
         except _ERRORS as error:
-            raise _damaged(f"the list of its chunks cannot be read: {type(error).__name__}: {error}", path, at) from error
+            raise _damaged(
+                f"the list of its chunks cannot be read: {type(error).__name__}: {error}", path, at
+            ) from error
         fits = len(rows) == exported.chunks and (rows >= 0).all() and (rows <= exported.rows).all()
         is_known = len(rows) == 0 or (self.kind_of.min() >= 0 and self.kind_of.max() < len(self.kinds))
         if not fits or not is_known or any(id_ is None or len(id_) != 16 for id_ in self.ids):
@@ -378,5 +382,3 @@ def _is_alike(given: pa.DataType, wanted: pa.DataType) -> bool:
     if pa.types.is_struct(given) and [f.name for f in given] != [f.name for f in wanted]:
         return False
     return all(_is_alike(given.field(i).type, wanted.field(i).type) for i in range(given.num_fields))
-
-

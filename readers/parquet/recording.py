@@ -90,8 +90,15 @@ class ParquetRecording(RecordingFile):
             return [(None, reader.stream())]
         return [(store, reader.stream(recording_id=store.recording_id)) for store in stores]
 
+    def size(self) -> int:
+        """Bytes of the file, or of all files that the manifest of a folder names."""
+        from .exported import Manifest, is_exported
+
+        return sum(f.bytes for f in Manifest.read(str(self.path)).files) if is_exported(self.path) else super().size()
+
     def report(self) -> FileReport:
         """Rows, columns and their pages, by the footer; of a folder its recordings, by all chunks."""
+        from ...engine.stream import single_tasks
         from ..inspection import ColumnReport, FileReport, summarise_store
         from .exported import is_exported
         from .reader import ParquetReader
@@ -100,7 +107,7 @@ class ParquetRecording(RecordingFile):
             summaries = []
             for store, stream in self.stores():
                 assert store is not None
-                chunks = ((chunk.header, None) for chunk in stream.to_chunks(executor="inline"))
+                chunks = ((chunk.header, None) for task in single_tasks(stream) for chunk in task.run(0))
                 summaries.append(summarise_store("recording", store.application_id, store.recording_id, chunks))
             return FileReport(str(self.path), self.size(), tuple(summaries))
         (info,) = ParquetReader(self.path).info()
