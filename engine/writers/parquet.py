@@ -235,7 +235,7 @@ class _FilePlan:
 
 @dataclass(slots=True)
 class _Entity:
-    """What is known of an entity while all chunks are looked through."""
+    """The columns and files of an entity, while all chunks are looked through."""
 
     keys: dict[ColumnKey, None] = field(default_factory=dict)
     files: list[tuple[int, list[tuple[ChunkReferences, int]], int]] = field(default_factory=list)
@@ -256,9 +256,9 @@ def _planned(
     """The tables, and the files of each task. Runs the pipelines, but for chunks that only pass through."""
     work = JoinedWork([each for _, each in outputs])
     owners = [i for i, (_, each) in enumerate(outputs) for _ in each.tasks]
-    found = chunks_by_task(work, [outputs[i][0] for i in owners], staging, options)
+    of_tasks = chunks_by_task(work, [outputs[i][0] for i in owners], staging, options)
     entities: dict[str, _Entity] = {}
-    for recording, parts in zip(owners, found, strict=True):
+    for recording, parts in zip(owners, of_tasks, strict=True):
         for references in parts:
             for row, entry in enumerate(references.table.entries()):
                 entity = entities.setdefault(entry.header.entity_path, _Entity())
@@ -373,7 +373,7 @@ class _FilesBody(Body):
 
     def run(self, task: TaskRun) -> Generator[pa.RecordBatch, None, dict[str, Any]]:
         yield from ()
-        outcomes = []
+        outcomes: list[dict[str, Any]] = []
         for number, plan in enumerate(self.tasks[task.index]):
             name = f"{task.name}-{number:04d}.parquet"
             file = _File(Path(task.location) / name, self.tables[plan.table], plan.recording_id, self.compression)
@@ -383,7 +383,7 @@ class _FilesBody(Body):
                 file.path.unlink(missing_ok=True)
                 raise
             outcomes.append({"part": name, "rows": file.rows, "chunks": len(file.listed), "bytes": file.size})
-        totals = {key: sum(each[key] for each in outcomes) for key in ("rows", "chunks", "bytes")}
+        totals: dict[str, Any] = {key: sum(each[key] for each in outcomes) for key in ("rows", "chunks", "bytes")}
         task.put(f"{task.name}.json", json.dumps(outcomes).encode())
         return {**totals, "name": task.name}
 
@@ -476,7 +476,7 @@ class _File:
                     f"component {component.descriptor} of {data.entity_path} is not in the footer of its file",
                     hint="The file is damaged; copy it again.",
                 )
-        columns = [arrays.get(f.name, None) for f in self._schema]
+        columns = [arrays.get(f.name) for f in self._schema]
         whole = [
             pa.nulls(length, f.type) if values is None else values.cast(f.type) if values.type != f.type else values
             for f, values in zip(self._schema, columns, strict=True)
@@ -572,7 +572,7 @@ def _publish(ran: Ran, body: _FilesBody, stores: Sequence[StoreEntry], staging: 
         _sync(new / MANIFEST)
         for folder in sorted({new, *(path.parent for path in new.rglob("*"))}):
             sync_folder(folder)
-        size = sum(file["bytes"] for files in listed for file in files) + (new / MANIFEST).stat().st_size
+        size: int = sum(file["bytes"] for files in listed for file in files) + (new / MANIFEST).stat().st_size
         reach("parquet.draft")
         staging.check()
         new.replace(place)

@@ -64,14 +64,14 @@ class ExportedFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Manifest:
+class ExportManifest:
     """The recordings of a folder, and its files, in order."""
 
     recordings: tuple[StoreEntry, ...]
     files: tuple[ExportedFile, ...]
 
     @classmethod
-    def read(cls, folder: str) -> Manifest:
+    def read(cls, folder: str) -> ExportManifest:
         """The manifest of a folder. Raises ``ReadError``, ``UnsupportedError`` for one of a later version."""
         place = Folder.at(folder)
         path = place.place(MANIFEST)
@@ -280,7 +280,7 @@ class ExportedSource(Source[ExportedSplit]):
 
     @cached_property
     def _files(self) -> list[ExportedFile]:
-        manifest = Manifest.read(self.folder)
+        manifest = ExportManifest.read(self.folder)
         store = manifest.chosen(self.recording_id, self.folder)
         return [file for file in manifest.files if file.recording_id == store.recording_id]
 
@@ -352,10 +352,10 @@ def _chunk(
     if ids.type != pa.binary(16) or ids.null_count:
         raise ValueError("column 'row_id' has no ids")
     timelines = []
-    for name, line, column in kind.timelines:
-        times = arrays[positions[column]]
+    for name, line, stored in kind.timelines:
+        times = arrays[positions[stored]]
         if times.null_count or times.type not in (pa.int64(), line.arrow_type):
-            raise ValueError(f"column {column!r} has no times")
+            raise ValueError(f"column {stored!r} has no times")
         timelines.append(Timeline(name, line, times.view(line.arrow_type)))
     components = []
     for descriptor, datatype, column in kind.components:

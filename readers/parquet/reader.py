@@ -17,7 +17,7 @@ from ...engine.markup import bar, panel, panel_or_error, table
 from ...engine.rrd import StoreEntry
 from ...engine.units import counted, size
 from ..recording_file import FrameReader
-from .exported import ExportedSource, Manifest, is_exported
+from .exported import ExportedSource, ExportManifest, is_exported
 from .file import ParquetFile
 from .layout import is_index_type
 from .options import ColumnRule, IndexColumn, LayoutArguments, ParquetOptions
@@ -216,7 +216,7 @@ class ParquetReader(FrameReader):
     def recordings(self) -> list[StoreEntry]:
         """The recordings of a folder that :func:`write_parquet` has written; of other files none has an id."""
         place = located(self._path)
-        return list(Manifest.read(str(place)).recordings) if is_exported(place) else []
+        return list(ExportManifest.read(str(place)).recordings) if is_exported(place) else []
 
     def source(
         self, *, recording_id: str | None = None, **options: Unpack[LayoutArguments]

@@ -92,9 +92,13 @@ class ParquetRecording(RecordingFile):
 
     def size(self) -> int:
         """Bytes of the file, or of all files that the manifest of a folder names."""
-        from .exported import Manifest, is_exported
+        from .exported import ExportManifest, is_exported
 
-        return sum(f.bytes for f in Manifest.read(str(self.path)).files) if is_exported(self.path) else super().size()
+        return (
+            sum(f.bytes for f in ExportManifest.read(str(self.path)).files)
+            if is_exported(self.path)
+            else super().size()
+        )
 
     def report(self) -> FileReport:
         """Rows, columns and their pages, by the footer; of a folder its recordings, by all chunks."""
