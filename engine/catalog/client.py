@@ -7,20 +7,31 @@ import difflib
 import fnmatch
 import importlib.metadata
 import importlib.util
+import io
 import os
 import shlex
 import time
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from ..errors import AlreadyExistsError, MissingExtraError, NotFoundError, UsageError, check_argument
+from ..errors import (
+    AlreadyExistsError,
+    MissingExtraError,
+    NotFoundError,
+    UnsupportedError,
+    UsageError,
+    check_argument,
+)
+from ..limits import MIB
 from ..locations import Location, located
 from ..query import AnswerColumns, QueriedSegment, Query, QuerySemantics
 from ..recordings import RecordingsFolder, is_catalog
+from ..storage import ObjectUrl
 from ..store import RecordingStore
 from ..units import counted
 from .dataset import DatasetEntry
@@ -49,6 +60,7 @@ from .maintenance import (
     remove_drafts,
 )
 from .table import EntriesTable, TableEntry
+from .uploads import Uploads
 
 if TYPE_CHECKING:
     from ..lance import Batches
@@ -137,6 +149,46 @@ class CatalogClient:
         log.gate = self._log.gate_of(readable, ())
         made._context = None  # noqa: SLF001 (as above)
         return made
+
+    def stage(self, source: str | os.PathLike[str] | bytes, *, key: str) -> str:
+        """Store a file in the catalog's folder, durably, and return its URL, for :meth:`DatasetEntry.register`.
+
+        Parameters
+        ----------
+        source
+            The path of a local file, or its bytes: an RRD, or a file of a table of Lance.
+        key
+            A relative path that is free, such as ``project/drive.rrd``. What is stored is never replaced, and stays
+            until it is deleted there.
+
+        Raises
+        ------
+        ValueError
+            The key is invalid, or the file is of another kind.
+        AlreadyExistsError
+            Something is stored under this key.
+        OSError
+            The source cannot be read, or the file not be written (``WriteError``).
+        UnsupportedError
+            The catalog is in an object store: upload it there.
+        """
+        root = self._log.root
+        if isinstance(root, ObjectUrl):
+            raise UnsupportedError(
+                "files are staged in catalogs in local folders", path=str(root), hint="Upload it to the store."
+            )
+        data = io.BytesIO(source) if isinstance(source, bytes) else Path(source).open("rb")  # noqa: SIM115 (below)
+        with data:
+            upload = Uploads(root.absolute()).begin(key, data.seek(0, os.SEEK_END))
+            try:
+                data.seek(0)
+                while piece := data.read(MIB):
+                    upload.write(piece)
+                upload.publish()
+            except BaseException:
+                upload.discard()
+                raise
+        return Uploads(root.absolute()).place(key).as_uri()
 
     @property
     def url(self) -> str:
