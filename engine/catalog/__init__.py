@@ -11,7 +11,10 @@ _HOMES = {
     "..recordings": "is_catalog",
     "..stream": "ContentFilter",
     ".blueprints": "Recording",
-    ".client": "CatalogClient Queried VersionInfo chosen_segments one_dataset queried_at",
+    ".client": (
+        "BearerTokenObjectStoreAuth CatalogClient ObjectStoreAuth Queried VersionInfo chosen_segments one_dataset "
+        "queried_at"
+    ),
     ".dataset": "DatasetEntry DatasetSelection DatasetView",
     ".deprecated": "TableInsertMode",
     ".entries": "EntryId EntryKind",

@@ -11,11 +11,11 @@ import io
 import os
 import shlex
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import pyarrow as pa
 
@@ -79,6 +79,21 @@ class VersionInfo:
     cloud_region: str | None = None
 
 
+@dataclass(frozen=True)
+class BearerTokenObjectStoreAuth:
+    """A function that gives the token by which a client of Rerun's server reads an object store.
+
+    chunkmill reads object stores by the environment's credentials, and takes no tokens; see
+    the page on object stores.
+    """
+
+    get_token: Callable[[], str]
+
+
+ObjectStoreAuth: TypeAlias = BearerTokenObjectStoreAuth
+"""Every way to authenticate."""
+
+
 class CatalogClient:
     """The catalog in a folder, or below a prefix of an object store: names for datasets of recordings, and tables.
 
@@ -106,6 +121,8 @@ class CatalogClient:
     allow
         Folders, beside the catalog's own, in which files of registered tables and those that their blobs name may be. A
         table with others is a ``ForeignFileError``.
+    object_store_auth
+        What a client of Rerun's server would read object stores by; here an ``UnsupportedError``.
 
     Raises
     ------
@@ -125,7 +142,14 @@ class CatalogClient:
         addr: str | None = None,
         semantics: str | QuerySemantics | None = None,
         allow: Collection[str] = (),
+        object_store_auth: ObjectStoreAuth | None = None,
     ) -> None:
+        if object_store_auth is not None:
+            raise UnsupportedError(
+                "object stores are read by the credentials of the environment, and not by tokens",
+                path=str(url),
+                hint="Set those of the store, such as AWS_ACCESS_KEY_ID, and leave object_store_auth out.",
+            )
         if addr is not None:
             warn_renamed("addr", "url")
         place = url if url is not None else addr

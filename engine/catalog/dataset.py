@@ -616,8 +616,8 @@ class DatasetEntry(HiddenDatasets, DatasetView, DatasetSearch):
     ) -> UnregistrationHandle:
         """Drop layers of segments by names and by segments; an empty list stands for any.
 
-        A segment without layers is gone when it returns. Files that were registered in place stay there. Ids and names that are
-        not there are passed over. ``force`` is accepted, and changes nothing.
+        A segment without layers is gone, when this returns. Files that were registered in place stay there. Ids and
+        names that are not there are passed over. ``force`` is accepted, and changes nothing.
 
         Raises
         ------

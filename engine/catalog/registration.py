@@ -427,7 +427,7 @@ RegistrationOperation = RegistrationHandle
 
 
 class UnregistrationHandle:
-    """The end of a call that removed layers: what is removed is gone when the call returns, so nothing is waited for."""
+    """The handle of a call that removed layers: they are gone when the call returns, so nothing is waited for."""
 
     def wait(self, timeout_secs: float | None = None) -> None:
         """Return at once."""

@@ -26,7 +26,8 @@ from ..recordings import RecordingsFolder, join_schemas
 from ..rrd import END_OF_STREAM, MESSAGE_HEADER_SIZE, Compression, decode_batch, encode_batch
 from ..storage import VersionFiles, is_url
 from ..storage.folder import Folder, LocalFolder, sync_folder
-from ..units import counted, size
+from ..units import counted
+from ..units import size as byte_size
 
 if TYPE_CHECKING:
     import datafusion
@@ -199,7 +200,7 @@ _MOST_BYTES: Final = 16 * MIB
 
 
 class Segment:
-    """One segment of a dataset, by its id. What it says is read anew with each call. See :meth:`DatasetEntry.segment`."""
+    """One segment of a dataset, by its id, which reads anew with each call. See :meth:`DatasetEntry.segment`."""
 
     __slots__ = ("_dataset", "_id")
 
@@ -328,10 +329,9 @@ class DatasetInfo:
         )
 
     def __repr__(self) -> str:
-        lines = [
-            f"DatasetInfo({self.dataset_name}: {counted(self.num_segments, 'segment')}, {size(self.size_bytes)},"
-            f" {counted(self.num_component_columns, 'column')} of {self.num_entities:,} entities)"
-        ]
+        content = f"{counted(self.num_component_columns, 'column')} of {self.num_entities:,} entities"
+        amount = f"{counted(self.num_segments, 'segment')}, {byte_size(self.size_bytes)}"
+        lines = [f"DatasetInfo({self.dataset_name}: {amount}, {content})"]
         lines += [f"  property {name}" for name in sorted(self.property_columns)]
         lines += [
             f"  layer {layer.name}: {counted(layer.num_segments, 'segment')}"

@@ -16,7 +16,7 @@ from ...engine.units import counted, duration
 from ...engine.video import BFrames
 from ..recording_file import FrameReader
 from .files import read_text
-from .source import FRAME_INDEX, INFO, LeRobotInfo, EpisodeInfo, EpisodeSource, Feature, is_dataset, read_metadata
+from .source import FRAME_INDEX, INFO, EpisodeInfo, EpisodeSource, Feature, LeRobotInfo, is_dataset, read_metadata
 
 VideoMode = Literal["native", "skip"]
 VIDEO_MODES: Final = ("native", "skip")

@@ -21,12 +21,13 @@ from .file_level import MessageSurvey
 from .message_indexes import indexed_times
 from .plan import whole
 from .records import Channel, ChunkIndexEntry, McapSchema, MessageHeads, Registry
-from .section import SectionReader
+from .section import McapSplit, SectionReader
 
 _SHORTEST_GAP: Final = 50
 """Of the length of a file: a longest gap that is shorter is not drawn."""
 
 _Times = npt.NDArray[np.uint64]
+Ticks = npt.NDArray[np.int64]
 
 
 class ChannelTiming(NamedTuple):
@@ -462,6 +463,32 @@ def _scanned_compression(chunks: Counter[str], compressed: int, uncompressed: in
         return ()
     ((codec, count),) = chunks.items()
     return (McapCompressionInfo(codec, count, compressed, uncompressed),)
+
+
+def message_times(file: McapFile) -> Iterator[tuple[str, Mapping[str, Ticks]]]:
+    """Yield log and publish times of the messages of each channel, chunk by chunk as they lie in the file.
+
+    The numbers are in the order of the times, which have 64 bits without a sign. Raises ``ReadError``.
+    """
+    layout = read_layout(file)
+    summary = layout.summary
+    registry = Registry(file.path, *(summary[:2] if summary is not None else ()))
+    splits = [
+        McapSplit("", e.length, e.offset, e.end, chunks=1) for e in (summary.chunks if summary is not None else ())
+    ]
+    for split in splits or [whole(file, layout, McapOptions())]:
+        for group in SectionReader(file, split, registry).groups():
+            heads = group.messages.heads
+            for id_ in np.unique(heads["channel"]).tolist():
+                mine = heads[heads["channel"] == id_]
+                yield (
+                    registry.channels[id_].topic,
+                    {f"message_{n}": _ordered(mine[n]) for n in ("log_time", "publish_time")},
+                )
+
+
+def _ordered(times: _Times) -> Ticks:
+    return (np.ascontiguousarray(times).astype(np.uint64) ^ np.uint64(1 << 63)).view(np.int64)
 
 
 def described_channels(
