@@ -51,7 +51,7 @@ class EntitySummary:
 
 @dataclass(frozen=True, slots=True)
 class OrderReport:
-    """What is wrong with the order of an entity's rows, in the order in which they are read.
+    """Faults in the order of an entity's rows, in the order in which they are read.
 
     ``late_rows``: by timeline, rows that are earlier than one before them; ``late_chunks``: chunks that begin before
     an earlier one ended. ``disagreeing``: pairs of timelines for which no order of the rows is right by both; None

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 from urllib.parse import quote, quote_from_bytes
 
 import numpy as np
@@ -32,7 +32,7 @@ from ..units import size as byte_size
 if TYPE_CHECKING:
     import datafusion
 
-    from .dataset import DatasetEntry
+    from ..store import LazyStore
     from .registration import UnregistrationHandle
 
 Integers = npt.NDArray[np.int64]
@@ -199,12 +199,43 @@ _KEPT_VERSIONS: Final = 16
 _MOST_BYTES: Final = 16 * MIB
 
 
+class SegmentOwner(Protocol):
+    """The calls of a :class:`DatasetEntry` that its segments and layers use."""
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        ...
+
+    def segment_url(self, segment_id: str) -> str:
+        """The URL of a segment."""
+        ...
+
+    def segment_store(self, segment_id: str, *, include_assets: bool = True) -> LazyStore:
+        """The chunks of a segment."""
+        ...
+
+    def layer_names(self, segment_id: str) -> set[str]:
+        """The layers of a segment."""
+        ...
+
+    def segments_with(self, layer: str) -> list[str]:
+        """The segments with a layer."""
+        ...
+
+    def unregister(
+        self, *, segments_to_drop: str | Sequence[str] = (), layers_to_drop: str | Sequence[str] = ()
+    ) -> UnregistrationHandle:
+        """Remove layers."""
+        ...
+
+
 class Segment:
     """One segment of a dataset, by its id, which reads anew with each call. See :meth:`DatasetEntry.segment`."""
 
     __slots__ = ("_dataset", "_id")
 
-    def __init__(self, dataset: DatasetEntry, segment_id: str) -> None:
+    def __init__(self, dataset: SegmentOwner, segment_id: str) -> None:
         self._dataset = dataset
         self._id = segment_id
 
@@ -214,7 +245,7 @@ class Segment:
         return self._id
 
     @property
-    def dataset(self) -> DatasetEntry:
+    def dataset(self) -> Any:
         """The dataset that it was asked of."""
         return self._dataset
 
@@ -248,7 +279,7 @@ class Layer:
 
     __slots__ = ("_dataset", "_name")
 
-    def __init__(self, dataset: DatasetEntry, name: str) -> None:
+    def __init__(self, dataset: SegmentOwner, name: str) -> None:
         self._dataset = dataset
         self._name = name
 
@@ -258,7 +289,7 @@ class Layer:
         return self._name
 
     @property
-    def dataset(self) -> DatasetEntry:
+    def dataset(self) -> Any:
         """The dataset that it was asked of."""
         return self._dataset
 
@@ -296,7 +327,7 @@ class TimelineInfo:
 
 @dataclass(frozen=True)
 class DatasetInfo:
-    """What is in a dataset, as :meth:`DatasetEntry.info` tells it from schemas and manifests, without any chunk.
+    """The content of a dataset by its schemas and manifests, without any chunk; see :meth:`DatasetEntry.info`.
 
     ``size_bytes`` are those of the chunks of all layers as they are stored. ``num_entities`` and
     ``num_component_columns`` count the columns of the schema without properties; ``property_columns`` are those of
