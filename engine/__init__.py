@@ -27,7 +27,7 @@ _HOMES = {
     ".stream": "ContentFilter LazyChunkStream write_stores",
     ".tables": ("Columns Fail Retry Skip UDF UnpackedUDF fail_fast retry_all retry_transient skip_on_error udf"),
     ".viewer": "ViewerClient send_chunks",
-    ".writers": "ExportReport ExportSpec ExportedRecording draft_spec push_lerobot write_lerobot",
+    ".writers": "ExportReport ExportSpec ExportedRecording draft_spec push_lerobot write_lerobot write_parquet",
     "": "video",
 }
 
@@ -36,7 +36,7 @@ name_terminals(
     {
         ".data_sources": "get_session value_frame",
         ".store": "chunks_panel collect_plan open_recording read_rows segment_of",
-        ".writers": "write_lerobot write_recording",
+        ".writers": "write_lerobot write_parquet_recording write_recording",
     },
 )
 

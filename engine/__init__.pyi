@@ -70,6 +70,7 @@ from .writers import ExportedRecording as ExportedRecording
 from .writers import draft_spec as draft_spec
 from .writers import push_lerobot as push_lerobot
 from .writers import write_lerobot as write_lerobot
+from .writers import write_parquet as write_parquet
 from . import video as video
 
 __all__: list[str]

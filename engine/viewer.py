@@ -11,10 +11,10 @@ import socket
 import sysconfig
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Literal, Self, cast
 from urllib.parse import urlsplit
 
 import pyarrow as pa
@@ -140,8 +140,8 @@ class ViewerClient:
     - One that is attached (``detach_process=False``) also ends with a ``with`` block, and when the client is garbage.
     - One that is detached goes on until then.
 
-    Experimental, like the API of rerun-sdk that it uses. Other methods of the installed version's client (opening
-    and closing recordings, blueprints, the time cursor) are available under the same names.
+    Experimental, like the API of rerun-sdk that it uses. Other methods of the installed version's client (its state,
+    logs and commands, closing recordings) are available under the same names.
 
     Raises
     ------
@@ -261,6 +261,68 @@ class ViewerClient:
         Raises ``TimeoutError`` if the viewer does not answer within 15 s, ``ConnectionError`` if it cannot.
         """
         self._client.save_screenshot(file_path, view_id)
+
+    def open(self, urls: str | Sequence[str], *, navigate: bool = True) -> Any:
+        """Open recordings, blueprints or entries of a catalog by their URLs or paths, as the viewer's own dialog does.
+
+        Gives Rerun's ``OpenResult``: the ids of what is open, and what is still being loaded. Without ``navigate`` the
+        viewer goes on to show what it shows. Needs rerun-sdk 0.41, as do the four below (``ImportError``).
+        """
+        return self._newer("open")(urls if isinstance(urls, str) else list(urls), navigate=navigate)
+
+    def set_time(
+        self,
+        timeline: str | None = None,
+        *,
+        sequence: int | None = None,
+        duration: Any = None,
+        timestamp: Any = None,
+        play_state: Literal["paused", "playing", "following"] | None = None,
+        recording: str | None = None,
+    ) -> None:
+        """Move the time cursor of a recording, by default the active one, and play or pause it.
+
+        ``sequence`` is a number; ``duration`` is in seconds, or a ``timedelta`` (also of numpy), ``timestamp`` in
+        seconds since 1970, or a ``datetime``. At most one of them is given.
+        """
+        times = {"sequence": sequence, "duration": duration, "timestamp": timestamp}
+        self._newer("set_time")(timeline, **times, play_state=play_state, recording=recording)
+
+    def take_screenshot(self, view_id: str | UUID | None = None, *, max_size: int | None = None) -> bytes:
+        """Return a picture of the viewer, or of one view, as PNG, with no side longer than ``max_size`` pixels."""
+        picture: bytes = self._newer("take_screenshot")(view_id, max_size=max_size)
+        return picture
+
+    def get_blueprint(
+        self,
+        of: Literal["recording", "table"] | None = None,
+        *,
+        store_id: str | None = None,
+        table_url: str | None = None,
+    ) -> Any:
+        """Return the blueprint that a recording or a table is shown with, as Rerun's ``Blueprint``."""
+        return self._newer("get_blueprint")(of, store_id=store_id, table_url=table_url)
+
+    def set_blueprint(
+        self,
+        blueprint: dict[str, Any],
+        of: Literal["recording", "table"] | None = None,
+        *,
+        store_id: str | None = None,
+        table_url: str | None = None,
+    ) -> Any:
+        """Show a recording or a table with a blueprint, in the form that :meth:`get_blueprint` gives.
+
+        Return Rerun's ``BlueprintInfo``.
+        """
+        return self._newer("set_blueprint")(blueprint, of, store_id=store_id, table_url=table_url)
+
+    def _newer(self, name: str) -> Callable[..., Any]:
+        """A method of the SDK's client that older releases lack."""
+        method = getattr(self._client, name, None)
+        if method is None:
+            raise ImportError(f"ViewerClient.{name} needs rerun-sdk 0.41 or newer", name="rerun")
+        return cast("Callable[..., Any]", method)
 
     def quit(self, *, wait: bool = True, timeout: float = 5.0) -> None:
         """End the viewer that was spawned. Without a running one, warn (``UserWarning``) and do nothing.

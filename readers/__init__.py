@@ -11,9 +11,10 @@ _HOMES = {
         "FORMATS Format STORE all_options all_suffixes checked_options dataset_format detect_format format_of_name "
         "inspect is_rrd lands_whole register rrd_suffix stem_of unregister"
     ),
-    ".inspection": "EntitySummary FileReport StoreReport TimelineReport",
+    ".inspection": "EntitySummary FileReport OrderReport StoreReport TimelineReport",
     ".lerobot": "LeRobotDataset LeRobotReader",
     ".mcap": "McapInfo McapReader",
+    ".mcap.info": "McapChannelInfo McapChunkInfo McapCompressionInfo McapSchemaInfo",
     ".parquet": "ColumnRule IndexColumn ParquetReader",
     ".recording_file": "Episode FileSource FrameReader IndexedReader Option RecordingFile StreamingReader option",
     ".rosbag2": "Rosbag2Reader",

@@ -19,12 +19,17 @@ from .formats import stem_of as stem_of
 from .formats import unregister as unregister
 from .inspection import EntitySummary as EntitySummary
 from .inspection import FileReport as FileReport
+from .inspection import OrderReport as OrderReport
 from .inspection import StoreReport as StoreReport
 from .inspection import TimelineReport as TimelineReport
 from .lerobot import LeRobotDataset as LeRobotDataset
 from .lerobot import LeRobotReader as LeRobotReader
 from .mcap import McapInfo as McapInfo
 from .mcap import McapReader as McapReader
+from .mcap.info import McapChannelInfo as McapChannelInfo
+from .mcap.info import McapChunkInfo as McapChunkInfo
+from .mcap.info import McapCompressionInfo as McapCompressionInfo
+from .mcap.info import McapSchemaInfo as McapSchemaInfo
 from .parquet import ColumnRule as ColumnRule
 from .parquet import IndexColumn as IndexColumn
 from .parquet import ParquetReader as ParquetReader

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
-from itertools import pairwise
+from itertools import combinations, pairwise
 from typing import Any
 
-from ..engine.chunk import ChunkHeader, TimelineKind
+import numpy as np
+import numpy.typing as npt
+
+from ..engine.chunk import Chunk, ChunkHeader, TimelineKind
+from ..engine.limits import MAX_INDEXED_TIMES
+
+Ticks = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +47,27 @@ class EntitySummary:
     rate: float | None = None
     largest_gap: int | None = None
     gap_at_least: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OrderReport:
+    """Faults in the order of an entity's rows, in the order in which they are read.
+
+    ``late_rows``: by timeline, rows that are earlier than one before them; ``late_chunks``: chunks that begin before
+    an earlier one ended. ``disagreeing``: pairs of timelines for which no order of the rows is right by both; None
+    where there are too many rows to compare.
+    """
+
+    recording_id: str | None
+    path: str
+    late_rows: dict[str, int]
+    late_chunks: dict[str, int]
+    disagreeing: tuple[tuple[str, str], ...] | None
+
+    @property
+    def is_fine(self) -> bool:
+        """Whether nothing is wrong."""
+        return not (self.late_rows or self.late_chunks or self.disagreeing)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +125,8 @@ class FileReport:
     columns: tuple[ColumnReport, ...] = ()
     notes: dict[str, str] = field(default_factory=dict)
     format: str = ""
+    orders: tuple[OrderReport, ...] | None = None
+    """The orders of entities in which something is wrong; None: nobody looked."""
 
     def to_json(self, indent: int | None = 2) -> str:
         """The report as JSON text. Times are in nanoseconds, or numbers of a sequence; null means not known.
@@ -113,10 +142,75 @@ class FileReport:
                 **_columns(self),
                 "recordings": [_store(s) for s in self.stores if s.kind == "recording"],
                 "blueprints": [_store(s) for s in self.stores if s.kind == "blueprint"],
+                **({} if self.orders is None else {"orders": [asdict(order) for order in self.orders]}),
             },
             indent=indent,
             ensure_ascii=False,
         )
+
+
+class Orders:
+    """Collects the times of one recording's chunks, in the order in which they come."""
+
+    def __init__(self) -> None:
+        self._entities: dict[str, _EntityOrder] = {}
+        self._rows = 0
+
+    def add(self, chunk: Chunk) -> None:
+        """Take in a chunk."""
+        if not chunk.is_static:
+            self.add_times(chunk.entity_path, {line.name: line.ticks for line in chunk.data.timelines})
+
+    def add_times(self, path: str, times: Mapping[str, Ticks]) -> None:
+        """Take in the times of some rows of an entity, by timeline."""
+        rows = len(next(iter(times.values())))
+        if rows:
+            self._rows += rows
+            self._entities.setdefault(path, _EntityOrder()).add(times)
+        if self._rows > MAX_INDEXED_TIMES:
+            for entity in self._entities.values():
+                entity.parts = None
+
+    def reports(self, recording_id: str | None) -> list[OrderReport]:
+        """The orders in which something is wrong, by entity."""
+        reports = [self._entities[path].report(recording_id, path) for path in sorted(self._entities)]
+        return [report for report in reports if not report.is_fine]
+
+
+@dataclass(slots=True)
+class _EntityOrder:
+    late_rows: dict[str, int] = field(default_factory=dict)
+    late_chunks: dict[str, int] = field(default_factory=dict)
+    latest: dict[str, int] = field(default_factory=dict)
+    parts: dict[tuple[str, ...], list[list[Ticks]]] | None = field(default_factory=dict)
+    """The times of all rows, by the timelines that these have."""
+
+    def add(self, times: Mapping[str, Ticks]) -> None:
+        for name, ticks in times.items():
+            before = np.int64(self.latest.get(name, -(2**63)))
+            reached = np.maximum.accumulate(np.concatenate([[before], ticks]))
+            self._count(self.late_rows, name, int((ticks < reached[:-1]).sum()))
+            self._count(self.late_chunks, name, int(ticks.min() < before))
+            self.latest[name] = int(reached[-1])
+        if self.parts is not None and len(times) > 1:
+            self.parts.setdefault(tuple(times), []).append(list(times.values()))
+
+    def report(self, recording_id: str | None, path: str) -> OrderReport:
+        pairs: dict[tuple[str, str], None] = {}
+        for names, parts in (self.parts or {}).items():
+            ticks = {name: np.concatenate([part[i] for part in parts]) for i, name in enumerate(names)}
+            for one, other in combinations(names, 2):
+                order = np.lexsort((ticks[other], ticks[one]))
+                later = ticks[other][order]
+                if (later[1:] < later[:-1]).any():
+                    pairs[one, other] = None
+        disagreeing = None if self.parts is None else tuple(pairs)
+        return OrderReport(recording_id, path, self.late_rows, self.late_chunks, disagreeing)
+
+    @staticmethod
+    def _count(counts: dict[str, int], name: str, more: int) -> None:
+        if more:
+            counts[name] = counts.get(name, 0) + more
 
 
 _TIMES = (TimelineKind.TIMESTAMP, TimelineKind.DURATION)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ..engine.rrd import StoreEntry, Verification
     from ..engine.store import LazyStore
     from ..engine.stream import Content, FrameChoices, LazyChunkStream, Split
-    from .inspection import FileReport
+    from .inspection import FileReport, OrderReport
 
 _METADATA = "chunkmill.option"
 
@@ -222,6 +222,23 @@ class RecordingFile(FrameReader):
         chunks = (chunk for task in single_tasks(self.stream()) for chunk in task.run(0))
         store = summarise_store("recording", None, None, ((chunk.header, None) for chunk in chunks))
         return FileReport(str(self.path), self.size(), (store,))
+
+    def orders(self) -> tuple[OrderReport, ...]:
+        """Read all chunks, and return the entities whose rows are not in the order of their times.
+
+        Raises ``ReadError``.
+        """
+        from ..engine.stream import single_tasks
+        from .inspection import Orders
+
+        reports: list[OrderReport] = []
+        for store, stream in self.stores():
+            orders = Orders()
+            for task in single_tasks(stream):
+                for chunk in task.run(0):
+                    orders.add(chunk)
+            reports += orders.reports(None if store is None else store.recording_id)
+        return tuple(reports)
 
     def verify(self) -> Verification:
         """Read and decode all of the file, by the checksums that its format has.

@@ -11,16 +11,22 @@ _HOMES = {
     "..recordings": "is_catalog",
     "..stream": "ContentFilter",
     ".blueprints": "Recording",
-    ".client": "CatalogClient Queried VersionInfo chosen_segments one_dataset queried_at",
-    ".dataset": "DatasetEntry DatasetView",
+    ".client": (
+        "BearerTokenObjectStoreAuth CatalogClient ObjectStoreAuth Queried VersionInfo chosen_segments one_dataset "
+        "queried_at"
+    ),
+    ".dataset": "DatasetEntry DatasetSelection DatasetView",
     ".deprecated": "TableInsertMode",
     ".entries": "EntryId EntryKind",
     ".entry_log": "Entry",
     ".layers": "OnDuplicateSegmentLayer",
     ".maintenance": "CatalogFault",
-    ".registration": "RegistrationHandle RegistrationResult SegmentRegistrationResult",
+    ".registration": (
+        "RegistrationHandle RegistrationOperation RegistrationResult SegmentRegistrationResult UnregistrationHandle"
+    ),
     ".row_view": "IndexValuesLike",
     ".search": "IndexConfig IndexProperties IndexingResult VectorDistanceMetric VectorDistanceMetricLike",
+    ".segments": "DatasetInfo Layer LayerInfo Segment TimelineInfo",
     ".server": "Server",
     ".table": "TableEntry",
 }

@@ -19,13 +19,14 @@ from .entry_log import Entry
 from .segments import SegmentProperties
 
 if TYPE_CHECKING:
-    from .registration import RegistrationHandle
+    from .registration import RegistrationHandle, UnregistrationHandle
     from .row_view import RecordingView, ViewContentsLike
 
 _OPT_IN: Final = "OptIn"
 _MODES: Final[Mapping[str, str]] = {"opt_out": "OptOut", "opt_in": _OPT_IN}
 _MODE: Final = "property:asset:mode"
 _SEGMENTS: Final = "property:asset:segments"
+_TRIES: Final = 10
 
 
 class HiddenDatasets(Entry):
@@ -34,11 +35,16 @@ class HiddenDatasets(Entry):
     __fspath__: Callable[[], str]
     segment_ids: Callable[[], list[str]]
     register: Callable[..., RegistrationHandle]
+    unregister: Callable[..., UnregistrationHandle]
 
     # --- blueprints
 
-    def register_blueprint(self, uri: str | os.PathLike[str], set_default: bool = True) -> None:
+    def register_blueprint(
+        self, uri: str | os.PathLike[str], set_default: bool = True, *, segment_table: bool = False
+    ) -> None:
         """Register the blueprint in an ``.rbl`` file, and let segments be shown with it, unless ``set_default=False``.
+
+        With ``segment_table`` the table of segments is shown with it instead.
 
         Raises
         ------
@@ -51,7 +57,9 @@ class HiddenDatasets(Entry):
         if hidden is None:
             raise NotFoundError("a blueprint dataset is not configured for this dataset")
         registered = hidden.register(uri).wait().segment_ids
-        if set_default:
+        if set_default and segment_table:
+            self.set_default_segment_table_blueprint(registered[0])
+        elif set_default:
             self.set_default_blueprint(registered[0])
 
     def blueprint_dataset(self) -> Self | None:
@@ -132,7 +140,7 @@ class HiddenDatasets(Entry):
         uri: str | os.PathLike[str],
         *,
         mode: Literal["opt_out", "opt_in"] = "opt_out",
-        segments: Sequence[str] = (),
+        segments: Sequence[str] | None = (),
     ) -> str:
         """Register a static recording that is shown with segments, and return the id of the asset.
 
@@ -153,11 +161,47 @@ class HiddenDatasets(Entry):
         hidden = self.make_asset_dataset()
         registered = hidden.register(uri).wait().segment_ids
         properties, texts = SegmentProperties(hidden), pa.list_(pa.string())
-        columns = {_MODE: pa.array([[_MODES[mode]]], texts), _SEGMENTS: pa.array([list(segments)], texts)}
+        columns = {_MODE: pa.array([[_MODES[mode]]], texts), _SEGMENTS: pa.array([list(segments or ())], texts)}
         for asset in registered:
             if properties.replace(asset, properties.of(asset), pa.record_batch(columns)) is None:
                 raise WriteError(f"others change the properties of asset '{asset}'", hint="Try again.", transient=True)
         return registered[0]
+
+    def unregister_asset(self, segment_id: str) -> None:
+        """Remove an asset; one that is not there is passed over. Its properties stay, as those of other segments."""
+        hidden = self.asset_dataset()
+        if hidden is not None:
+            hidden.unregister(segments_to_drop=[segment_id])
+
+    def add_segments_to_asset(self, asset_segment_id: str, segments: Sequence[str]) -> None:
+        """Let an asset go with more segments: those of its list with ``opt_in``, those not in it with ``opt_out``.
+
+        Raises
+        ------
+        NotFoundError
+            There is no such asset. It is a ``LookupError``.
+        """
+        self._change_asset(asset_segment_id, segments, adds=True)
+
+    def remove_segments_from_asset(self, asset_segment_id: str, segments: Sequence[str]) -> None:
+        """Let an asset go with these segments no longer; the inverse of :meth:`add_segments_to_asset`."""
+        self._change_asset(asset_segment_id, segments, adds=False)
+
+    def _change_asset(self, asset: str, segments: Sequence[str], *, adds: bool) -> None:
+        if isinstance(segments, str):
+            raise TypeError("segments: expected a list of ids, got a str")
+        hidden = self.asset_dataset()
+        if hidden is None or asset not in hidden.segment_ids():
+            raise NotFoundError(f"there is no asset {asset!r} in dataset '{self.name}'", hint="assets() lists them.")
+        properties = SegmentProperties(hidden)
+        for _ in range(_TRIES):
+            stored = properties.of(asset)
+            named = _texts(stored.row, _SEGMENTS)
+            is_listed = adds == (_texts(stored.row, _MODE)[:1] == [_OPT_IN])
+            wanted = dict.fromkeys([*named, *segments] if is_listed else (id_ for id_ in named if id_ not in segments))
+            if list(wanted) == named or properties.replace(asset, stored, _with_segments(stored.row, list(wanted))):
+                return
+        raise WriteError(f"others change the properties of asset '{asset}'", hint="Try again.", transient=True)
 
     def assets_for_segment(self, segment_id: str | None) -> list[str]:
         """The ids of a segment's assets, even if there is no such segment; None: of those for all segments."""
@@ -214,6 +258,14 @@ def _goes_with(row: pa.RecordBatch | None, segment_id: str | None) -> bool:
     if mode[:1] == [_OPT_IN]:
         return segment_id is not None and segment_id in named
     return not named if segment_id is None else segment_id not in named
+
+
+def _with_segments(row: pa.RecordBatch | None, segments: list[str]) -> pa.RecordBatch:
+    """The properties of an asset with another list of segments."""
+    texts = pa.list_(pa.string())
+    columns = {} if row is None else {name: row[name] for name in row.schema.names}
+    columns.setdefault(_MODE, pa.array([[_MODES["opt_out"]]], texts))
+    return pa.record_batch({**columns, _SEGMENTS: pa.array([segments], texts)})
 
 
 def _texts(row: pa.RecordBatch | None, name: str) -> list[str]:

@@ -7,20 +7,31 @@ import difflib
 import fnmatch
 import importlib.metadata
 import importlib.util
+import io
 import os
 import shlex
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import pyarrow as pa
 
-from ..errors import AlreadyExistsError, MissingExtraError, NotFoundError, UsageError, check_argument
+from ..errors import (
+    AlreadyExistsError,
+    MissingExtraError,
+    NotFoundError,
+    UnsupportedError,
+    UsageError,
+    check_argument,
+)
+from ..limits import MIB
 from ..locations import Location, located
 from ..query import AnswerColumns, QueriedSegment, Query, QuerySemantics
 from ..recordings import RecordingsFolder, is_catalog
+from ..storage import ObjectUrl
 from ..store import RecordingStore
 from ..units import counted
 from .dataset import DatasetEntry
@@ -49,6 +60,7 @@ from .maintenance import (
     remove_drafts,
 )
 from .table import EntriesTable, TableEntry
+from .uploads import Uploads
 
 if TYPE_CHECKING:
     from ..lance import Batches
@@ -65,6 +77,21 @@ class VersionInfo:
     version: str
     cloud_provider: str | None = None
     cloud_region: str | None = None
+
+
+@dataclass(frozen=True)
+class BearerTokenObjectStoreAuth:
+    """A function that gives the token by which a client of Rerun's server reads an object store.
+
+    chunkmill reads object stores by the environment's credentials, and takes no tokens; see
+    the page on object stores.
+    """
+
+    get_token: Callable[[], str]
+
+
+ObjectStoreAuth: TypeAlias = BearerTokenObjectStoreAuth
+"""Every way to authenticate."""
 
 
 class CatalogClient:
@@ -94,6 +121,8 @@ class CatalogClient:
     allow
         Folders, beside the catalog's own, in which files of registered tables and those that their blobs name may be. A
         table with others is a ``ForeignFileError``.
+    object_store_auth
+        What a client of Rerun's server would read object stores by; here an ``UnsupportedError``.
 
     Raises
     ------
@@ -113,7 +142,14 @@ class CatalogClient:
         addr: str | None = None,
         semantics: str | QuerySemantics | None = None,
         allow: Collection[str] = (),
+        object_store_auth: ObjectStoreAuth | None = None,
     ) -> None:
+        if object_store_auth is not None:
+            raise UnsupportedError(
+                "object stores are read by the credentials of the environment, and not by tokens",
+                path=str(url),
+                hint="Set those of the store, such as AWS_ACCESS_KEY_ID, and leave object_store_auth out.",
+            )
         if addr is not None:
             warn_renamed("addr", "url")
         place = url if url is not None else addr
@@ -137,6 +173,46 @@ class CatalogClient:
         log.gate = self._log.gate_of(readable, ())
         made._context = None  # noqa: SLF001 (as above)
         return made
+
+    def stage(self, source: str | os.PathLike[str] | bytes, *, key: str) -> str:
+        """Store a file in the catalog's folder, durably, and return its URL, for :meth:`DatasetEntry.register`.
+
+        Parameters
+        ----------
+        source
+            The path of a local file, or its bytes: an RRD, or a file of a table of Lance.
+        key
+            A relative path that is free, such as ``project/drive.rrd``. What is stored is never replaced, and stays
+            until it is deleted there.
+
+        Raises
+        ------
+        ValueError
+            The key is invalid, or the file is of another kind.
+        AlreadyExistsError
+            Something is stored under this key.
+        OSError
+            The source cannot be read, or the file not be written (``WriteError``).
+        UnsupportedError
+            The catalog is in an object store: upload it there.
+        """
+        root = self._log.root
+        if isinstance(root, ObjectUrl):
+            raise UnsupportedError(
+                "files are staged in catalogs in local folders", path=str(root), hint="Upload it to the store."
+            )
+        data = io.BytesIO(source) if isinstance(source, bytes) else Path(source).open("rb")  # noqa: SIM115 (below)
+        with data:
+            upload = Uploads(root.absolute()).begin(key, data.seek(0, os.SEEK_END))
+            try:
+                data.seek(0)
+                while piece := data.read(MIB):
+                    upload.write(piece)
+                upload.publish()
+            except BaseException:
+                upload.discard()
+                raise
+        return Uploads(root.absolute()).place(key).as_uri()
 
     @property
     def url(self) -> str:

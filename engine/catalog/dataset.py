@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, Unpack
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..chunk import SORBET_VERSION, Schema, to_arrow_schema
-from ..errors import NotFoundError, ReadWarning, UsageError, check_argument
+from ..chunk import SORBET_VERSION, Schema, is_property, to_arrow_schema
+from ..errors import NotFoundError, ReadWarning, UsageError, WriteError, check_argument
 from ..execution import Progress, RunOptions, executor_name
 from ..query import SEGMENT_ID, AnswerColumns, QueriedSegment, Query
-from ..recordings import BASE_LAYER, LiveEntries, RecordingsFolder, StoreReader, summarised
+from ..recordings import BASE_LAYER, LiveEntries, RecordingEntry, RecordingsFolder, StoreReader, summarised
 from ..store import LazyStore
 from ..stream import Content, ContentFilter
 from ..units import Moment
@@ -28,11 +28,17 @@ from .deprecated import older, warned, with_older_keywords
 from .entries import EntryKind, time_of
 from .layers import FileRequest, OnDuplicateSegmentLayer, check_new, requests_below, requests_of
 from .maintenance import maintain
-from .registration import RegistrationHandle, RegistrationOptions, start_registration, unregister
+from .registration import (
+    RegistrationHandle,
+    RegistrationOptions,
+    UnregistrationHandle,
+    start_registration,
+    unregister,
+)
 from .row_view import IndexValuesLike, RowOptions, taking
 from .search import DatasetSearch
 from .segment_rows import followed
-from .segments import SegmentTables, frame_of, segment_url, url_of
+from .segments import DatasetInfo, Layer, Segment, SegmentProperties, SegmentTables, frame_of, segment_url, url_of
 
 if TYPE_CHECKING:
     import datafusion
@@ -43,6 +49,7 @@ if TYPE_CHECKING:
     from ..writers import ExportedStore, ExportReport, ExportSpec
 
 _METADATA: Final = {"sorbet:version": SORBET_VERSION}
+_TRIES: Final = 10
 _COMPARED: Final = 1000
 """Ids among which one that may have been meant is looked for."""
 
@@ -359,6 +366,10 @@ class DatasetView:
         return f"DatasetView({self.dataset!r}, {segments}, {contents})"
 
 
+DatasetSelection = DatasetView
+"""The name of the class in Rerun 0.41 and newer."""
+
+
 class DatasetEntry(HiddenDatasets, DatasetView, DatasetSearch):
     """A dataset: segments, each a recording of one or more layers, in a store of recordings.
 
@@ -419,31 +430,73 @@ class DatasetEntry(HiddenDatasets, DatasetView, DatasetSearch):
         dataset = f"{self._catalog.url.rstrip('/')}/dataset/{self.id}"
         return segment_url(dataset, segment_id, timeline, start, end)
 
-    def segment_store(self, segment_id: str) -> LazyStore:
+    def segment(self, segment_id: str) -> Segment:
+        """A segment, by its id. Raises ``NotFoundError`` (a ``LookupError``) if there is none."""
+        self.layer_names(segment_id)
+        return Segment(self, segment_id)
+
+    def layer(self, name: str) -> Layer:
+        """A layer, by its name. Raises ``ValueError`` if no segment has it."""
+        check_argument("name", name, str)
+        if not self.segments_with(name):
+            raise UsageError(f"dataset '{self.name}' has no layer {name!r}", hint="info().layers lists them.")
+        return Layer(self, name)
+
+    def info(self) -> DatasetInfo:
+        """Segments, bytes, layers, timelines, entities, columns and properties, by manifests and schemas alone."""
+        table = self.layers().segment_table(partial(url_of, self._folder()))
+        return DatasetInfo.of(self.name, table, self.schema())
+
+    def layer_names(self, segment_id: str) -> set[str]:
+        """The names of a segment's layers. Raises ``NotFoundError`` if there is no such segment."""
+        return {layer.layer for layer in self._layers_of(segment_id, self.store_reader())}
+
+    def segments_with(self, layer: str) -> list[str]:
+        """The ids of the segments with a layer of this name, in the order of their registration."""
+        columns = self.store_reader().live().columns("kind", "recording_id", "layer")
+        meant = pc.and_(pc.equal(columns["kind"], self._kind()), pc.equal(columns["layer"], layer))
+        ids: list[str] = columns["recording_id"].filter(meant).unique().to_pylist()
+        return ids
+
+    def segment_store(self, segment_id: str, *, include_assets: bool = True) -> LazyStore:
         """The chunks of a segment, of all its layers; each is read when it is first used.
+
+        With ``include_assets`` those of its assets come, too, but for their properties.
 
         Raises
         ------
         NotFoundError
             There is no such segment.
         """
-        return self.download_segment(segment_id)
+        recording = self.download_segment(segment_id)
+        hidden = self.asset_dataset() if include_assets else None
+        if hidden is None:
+            return recording
+        stores = [hidden.download_segment(asset) for asset in self.assets_for_segment(segment_id)]
+        shared = [chunk for store in stores for chunk in store if not is_property(chunk.entity_path)]
+        ids = {"application_id": recording.application_id(), "recording_id": segment_id}
+        return Recording((*recording, *shared), name=f"{self.name}#{segment_id}", **ids) if shared else recording
 
     def download_segment(self, segment_id: str) -> Recording:
-        """The same as :meth:`segment_store`, with the ids of the recording."""
-        check_argument("segment_id", segment_id, str)
+        """The chunks of a segment without its assets, and the ids of the recording; see :meth:`segment_store`."""
         store = self.store_reader()
-        layers = store.live().of_recording(segment_id, self._kind())
-        if not layers:
-            raise NotFoundError(
-                f"Segment '{segment_id}' not found in dataset '{self.id}'", hint="segment_ids() lists them."
-            )
+        layers = self._layers_of(segment_id, store)
         return Recording(
             (chunk for layer in layers for chunk in store.folder.chunks(layer)),
             name=f"{self.name}#{segment_id}",
             application_id=layers[0].application_id,
             recording_id=segment_id,
         )
+
+    def _layers_of(self, segment_id: str, store: StoreReader) -> Sequence[RecordingEntry]:
+        """The layers of a segment. Raises ``NotFoundError`` if there is none."""
+        check_argument("segment_id", segment_id, str)
+        layers = store.live().of_recording(segment_id, self._kind())
+        if not layers:
+            raise NotFoundError(
+                f"Segment '{segment_id}' not found in dataset '{self.id}'", hint="segment_ids() lists them."
+            )
+        return layers
 
     def manifest(self, include_diagnostic_data: bool = False) -> datafusion.DataFrame:
         """One row for each layer of each segment.
@@ -560,11 +613,11 @@ class DatasetEntry(HiddenDatasets, DatasetView, DatasetSearch):
         segments_to_drop: str | Sequence[str] = (),
         layers_to_drop: str | Sequence[str] = (),
         force: bool = False,  # noqa: ARG002 (nothing here is ever pending)
-    ) -> None:
+    ) -> UnregistrationHandle:
         """Drop layers of segments by names and by segments; an empty list stands for any.
 
-        A segment without layers is gone. Files that were registered in place stay there. Ids and names that are
-        not there are passed over. ``force`` is accepted, and changes nothing.
+        A segment without layers is gone, when this returns. Files that were registered in place stay there. Ids and
+        names that are not there are passed over. ``force`` is accepted, and changes nothing.
 
         Raises
         ------
@@ -576,6 +629,26 @@ class DatasetEntry(HiddenDatasets, DatasetView, DatasetSearch):
         if not segments and not layers:
             raise UsageError("must specify at least 1 segment ID or layer for removal")
         unregister(self._folder(), self._kind(), segments, layers)
+        return UnregistrationHandle()
+
+    def delete_segment_properties(self, segment_ids: str | Sequence[str]) -> None:
+        """Delete the properties that were set for segments, in one step; those without any are passed over.
+
+        What their recordings say of themselves stays.
+
+        Raises
+        ------
+        WriteError
+            Others change them at the same time, again and again.
+        """
+        names = [segment_ids] if isinstance(segment_ids, str) else list(segment_ids)
+        for name in names:
+            check_argument("segment_ids", name, str)
+        properties = SegmentProperties(self)
+        for _ in range(_TRIES):
+            if properties.delete_all({name: properties.of(name) for name in names}):
+                return
+        raise WriteError("others change the properties of these segments", hint="Try again.", transient=True)
 
     # --- upkeep
 

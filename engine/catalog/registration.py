@@ -422,6 +422,23 @@ class _Registration:
                 self._outcomes.tell(at, segments)
 
 
+RegistrationOperation = RegistrationHandle
+"""The name of the class in Rerun 0.41 and newer."""
+
+
+class UnregistrationHandle:
+    """The handle of a call that removed layers: they are gone when the call returns, so nothing is waited for."""
+
+    def wait(self, timeout_secs: float | None = None) -> None:
+        """Return at once."""
+
+    def cancel(self) -> None:
+        """Do nothing: it is done."""
+
+    def __repr__(self) -> str:
+        return "UnregistrationHandle()"
+
+
 def unregister(folder: RecordingsFolder, kind: str, segments: Sequence[str], layers: Sequence[str]) -> None:
     """Remove layers by segment ids and layer names; an empty list stands for all."""
     writer = StoreWriter(folder)

@@ -6,28 +6,34 @@ import hashlib
 import operator
 import os
 from base64 import b64decode, b64encode
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 from urllib.parse import quote, quote_from_bytes
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ..chunk import SORBET_VERSION, numpy_ticks
-from ..errors import ReadError, UsageError, writing
+from ..chunk import SORBET_VERSION, Schema, TimelineKind, is_property, numpy_ticks
+from ..errors import ReadError, UsageError, check_argument, writing
 from ..limits import MIB
 from ..query import SegmentLayers
 from ..recordings import RecordingsFolder, join_schemas
 from ..rrd import END_OF_STREAM, MESSAGE_HEADER_SIZE, Compression, decode_batch, encode_batch
 from ..storage import VersionFiles, is_url
 from ..storage.folder import Folder, LocalFolder, sync_folder
+from ..units import counted
+from ..units import size as byte_size
 
 if TYPE_CHECKING:
     import datafusion
+
+    from ..store import LazyStore
+    from .registration import UnregistrationHandle
 
 Integers = npt.NDArray[np.int64]
 
@@ -191,6 +197,202 @@ _DELETED: Final = "deleted"
 _HOW: Final = "Properties are made by setting some."
 _KEPT_VERSIONS: Final = 16
 _MOST_BYTES: Final = 16 * MIB
+
+
+class SegmentOwner(Protocol):
+    """The calls of a :class:`DatasetEntry` that its segments and layers use."""
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        ...
+
+    def segment_url(self, segment_id: str) -> str:
+        """The URL of a segment."""
+        ...
+
+    def segment_store(self, segment_id: str, *, include_assets: bool = True) -> LazyStore:
+        """The chunks of a segment."""
+        ...
+
+    def layer_names(self, segment_id: str) -> set[str]:
+        """The layers of a segment."""
+        ...
+
+    def segments_with(self, layer: str) -> list[str]:
+        """The segments with a layer."""
+        ...
+
+    def unregister(
+        self, *, segments_to_drop: str | Sequence[str] = (), layers_to_drop: str | Sequence[str] = ()
+    ) -> UnregistrationHandle:
+        """Remove layers."""
+        ...
+
+
+class Segment:
+    """One segment of a dataset, by its id, which reads anew with each call. See :meth:`DatasetEntry.segment`."""
+
+    __slots__ = ("_dataset", "_id")
+
+    def __init__(self, dataset: SegmentOwner, segment_id: str) -> None:
+        self._dataset = dataset
+        self._id = segment_id
+
+    @property
+    def id(self) -> str:
+        """Its id."""
+        return self._id
+
+    @property
+    def dataset(self) -> Any:
+        """The dataset that it was asked of."""
+        return self._dataset
+
+    @property
+    def url(self) -> str:
+        """Its URL, as :meth:`DatasetEntry.segment_url` gives it."""
+        return self._dataset.segment_url(self._id)
+
+    def schema(self, *, include_assets: bool = False) -> Schema:
+        """The columns of its layers, and with ``include_assets`` those of its assets, but for their properties.
+
+        Raises ``NotFoundError`` (a ``LookupError``) if it is gone.
+        """
+        return self._dataset.segment_store(self._id, include_assets=include_assets).schema()
+
+    def layers(self) -> set[str]:
+        """The names of its layers. Raises ``NotFoundError`` if it is gone."""
+        return self._dataset.layer_names(self._id)
+
+    def delete_layer(self, name: str) -> UnregistrationHandle:
+        """Remove one layer of it; others stay. One that is not there is passed over."""
+        check_argument("name", name, str)
+        return self._dataset.unregister(segments_to_drop=[self._id], layers_to_drop=[name])
+
+    def __repr__(self) -> str:
+        return f"Segment({self._id!r} of {self._dataset.name!r})"
+
+
+class Layer:
+    """One layer, by its name, of all segments that have it. See :meth:`DatasetEntry.layer`."""
+
+    __slots__ = ("_dataset", "_name")
+
+    def __init__(self, dataset: SegmentOwner, name: str) -> None:
+        self._dataset = dataset
+        self._name = name
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return self._name
+
+    @property
+    def dataset(self) -> Any:
+        """The dataset that it was asked of."""
+        return self._dataset
+
+    def segment_ids(self) -> list[str]:
+        """The ids of the segments that have it now, in the order of their registration; none if it is gone."""
+        return self._dataset.segments_with(self._name)
+
+    def __repr__(self) -> str:
+        return f"Layer({self._name!r} of {self._dataset.name!r})"
+
+
+@dataclass(frozen=True)
+class LayerInfo:
+    """A layer of a dataset, and the number of segments that have it."""
+
+    name: str
+    num_segments: int
+
+
+@dataclass(frozen=True)
+class TimelineInfo:
+    """A timeline of a dataset.
+
+    ``num_segments`` have times on it; ``min`` and ``max`` are the first and the last of all, as ``numpy.int64``,
+    ``datetime64[ns]`` or ``timedelta64[ns]``, None where no segment has one. ``kind`` is ``sequence``, ``timestamp`` or
+    ``duration``.
+    """
+
+    name: str
+    kind: str
+    num_segments: int
+    min: np.int64 | np.datetime64 | np.timedelta64 | None
+    max: np.int64 | np.datetime64 | np.timedelta64 | None
+
+
+@dataclass(frozen=True)
+class DatasetInfo:
+    """The content of a dataset by its schemas and manifests, without any chunk; see :meth:`DatasetEntry.info`.
+
+    ``size_bytes`` are those of the chunks of all layers as they are stored. ``num_entities`` and
+    ``num_component_columns`` count the columns of the schema without properties; ``property_columns`` are those of
+    the segment table.
+    """
+
+    dataset_name: str
+    num_segments: int
+    size_bytes: int
+    layers: frozenset[LayerInfo]
+    timelines: frozenset[TimelineInfo]
+    num_entities: int
+    num_component_columns: int
+    property_columns: frozenset[str]
+
+    @classmethod
+    def of(cls, name: str, table: pa.Table, schema: Schema) -> DatasetInfo:
+        """The facts of a segment table and a schema."""
+        names = Counter(layer for layers in table["rerun_layer_names"].to_pylist() for layer in set(layers))
+        columns = [c for c in schema.component_columns() if not is_property(c.entity_path)]
+        return cls(
+            name,
+            len(table),
+            sum(table["rerun_size_bytes"].to_pylist()),
+            frozenset(LayerInfo(layer, count) for layer, count in names.items()),
+            frozenset(_timeline_info(table, line.name, line.kind) for line in schema.index_columns()),
+            len({c.entity_path for c in columns}),
+            len(columns),
+            frozenset(column for column in table.column_names if column.startswith("property:")),
+        )
+
+    def __repr__(self) -> str:
+        content = f"{counted(self.num_component_columns, 'column')} of {self.num_entities:,} entities"
+        amount = f"{counted(self.num_segments, 'segment')}, {byte_size(self.size_bytes)}"
+        lines = [f"DatasetInfo({self.dataset_name}: {amount}, {content})"]
+        lines += [f"  property {name}" for name in sorted(self.property_columns)]
+        lines += [
+            f"  layer {layer.name}: {counted(layer.num_segments, 'segment')}"
+            for layer in sorted(self.layers, key=lambda layer: layer.name)
+        ]
+        lines += [
+            f"  timeline {line.name}: {line.kind} of {counted(line.num_segments, 'segment')}"
+            + ("" if line.min is None else f", {line.min} to {line.max}")
+            for line in sorted(self.timelines, key=lambda line: line.name)
+        ]
+        return "\n".join(lines)
+
+
+def _timeline_info(table: pa.Table, name: str, kind: TimelineKind) -> TimelineInfo:
+    columns = (f"{name}:start", f"{name}:end")
+    if not set(columns) <= set(table.column_names):
+        return TimelineInfo(name, str(kind), 0, None, None)
+    first, last = (table[column].combine_chunks().drop_null().cast(kind.arrow_type) for column in columns)
+    if not len(first):
+        return TimelineInfo(name, str(kind), 0, None, None)
+    ends = first.cast(pa.int64()).to_numpy().min(), last.cast(pa.int64()).to_numpy().max()
+    values = [np.int64(tick).astype(_NUMPY[kind]) for tick in ends]
+    return TimelineInfo(name, str(kind), len(first), *values)
+
+
+_NUMPY: Final = {
+    TimelineKind.SEQUENCE: "int64",
+    TimelineKind.TIMESTAMP: "datetime64[ns]",
+    TimelineKind.DURATION: "timedelta64[ns]",
+}
 
 
 class StoredProperties(NamedTuple):

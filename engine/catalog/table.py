@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import os
 import time
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
@@ -237,6 +238,24 @@ class TableEntry(Entry):
         hidden = version.row(self.id).blueprints
         assert hidden is not None
         return DatasetEntry(self._catalog, self._log, version.dataset(hidden))
+
+    def register_blueprint(self, uri: str | os.PathLike[str], set_default: bool = True) -> None:
+        """Register the blueprint in an ``.rbl`` file, and let the table be shown with it, unless ``set_default=False``.
+
+        Raises
+        ------
+        NotFoundError
+            There is no such file. It is a ``LookupError``.
+        ValueError
+            The file holds no blueprint.
+        """
+        registered = self.blueprint_dataset().register(uri).wait().segment_ids
+        if set_default:
+            self.set_default_blueprint(registered[0])
+
+    def blueprints(self) -> list[str]:
+        """The ids of all blueprints of the table, in the order of their registration."""
+        return self.blueprint_dataset().segment_ids() if self.has_blueprint_dataset() else []
 
     def _with_blueprints(self, entries: Mapping[EntryId, EntryRow]) -> Mapping[EntryId, EntryRow]:
         row = entries.get(self.id)

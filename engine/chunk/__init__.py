@@ -42,6 +42,7 @@ from .data import (
     ticks,
 )
 from .panels import rows_panel
+from .portable import from_portable, portable_type, to_portable
 from .schema import Schema, columns_of_arrow, columns_of_headers, to_arrow_schema
 from .sorbet import (
     SORBET_VERSION,
@@ -124,6 +125,7 @@ __all__ = [
     "differing",
     "duration_ticks",
     "format_batch",
+    "from_portable",
     "from_text",
     "given",
     "is_message",
@@ -138,6 +140,7 @@ __all__ = [
     "parse_entity_path",
     "plain_type",
     "polars_of",
+    "portable_type",
     "rows_panel",
     "rust_type_name",
     "sorted_by_time",
@@ -151,6 +154,7 @@ __all__ = [
     "timestamp_text",
     "timestamp_ticks",
     "to_arrow_schema",
+    "to_portable",
     "tuid_text",
     "width_of",
 ]

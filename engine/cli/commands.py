@@ -68,6 +68,13 @@ def commands() -> None:
     metavar="OUT",
     help="An RRD file for one input, a folder for several.",
 )
+@click.option(
+    "--to",
+    "target_format",
+    type=click.Choice(["rrd", "parquet"]),
+    default="rrd",
+    help="What OUT becomes: RRD files, or one folder of Parquet files of all recordings. Default: rrd.",
+)
 @CONTENT
 @click.option(
     "--pipeline",
@@ -88,9 +95,16 @@ def commands() -> None:
 @DEBUG
 @QUIET
 def convert(
-    inputs: tuple[str, ...], output: str, pipeline: str | None, debug: bool, start: Any, end: Any, **given: Any
+    inputs: tuple[str, ...],
+    output: str,
+    target_format: str,
+    pipeline: str | None,
+    debug: bool,
+    start: Any,
+    end: Any,
+    **given: Any,
 ) -> None:
-    """Convert recordings of any format to RRD.
+    """Convert recordings of any format to RRD, or to Parquet.
 
     INPUT is a file, a pattern such as 'logs/**/*.mcap', or a folder, which is searched for recordings of every format.
     Each episode of a LeRobot dataset and each live recording of a store is converted by itself. For patterns and
@@ -103,10 +117,12 @@ def convert(
         given["executor"] = chosen_executor(given["executor"], given["master"], given["conf"])
         options = ConvertOptions(debug=debug, bounds=bounds_of(start, end), **given)
         with from_standard_input(inputs) as arguments, to_standard_output(output) as target:
-            _convert(arguments, target, pipeline, options)
+            _convert(arguments, target, pipeline, options, target_format)
 
 
-def _convert(inputs: Sequence[str], output: str, pipeline: str | None, options: ConvertOptions) -> None:
+def _convert(
+    inputs: Sequence[str], output: str, pipeline: str | None, options: ConvertOptions, target_format: str
+) -> None:
     from ..execution import is_auto
 
     jobs = None
@@ -119,9 +135,12 @@ def _convert(inputs: Sequence[str], output: str, pipeline: str | None, options: 
         from ..pipelines import load_pipeline
 
         options = replace(options, pipeline=load_pipeline(pipeline))
-    from .convert import convert_all
+    from .convert import convert_all, convert_to_parquet
 
-    convert_all(inputs, output, options, jobs)
+    if target_format == "parquet":
+        convert_to_parquet(inputs, output, options)
+    else:
+        convert_all(inputs, output, options, jobs)
 
 
 @commands.command(cls=ReadingCommand)

@@ -377,6 +377,39 @@ def _convert_one(job: ConversionJob, options: ConvertOptions) -> tuple[list[RunR
     return [result], []
 
 
+def convert_to_parquet(arguments: Sequence[str], output: str, options: ConvertOptions) -> None:
+    """Write the recordings of all inputs as one folder of Parquet files; those of one id are joined.
+
+    Raises ``ChunkmillError``; then nothing is written.
+    """
+    from ..writers import write_parquet
+
+    if options.shards or options.verify:
+        raise UsageError("--shards and --verify are for RRDs", hint="Leave them out.")
+    target = reading_location(output)
+    jobs = plan_jobs(arguments, f"{output.rstrip('/')}/")
+    check_formats(jobs, options)
+    if len(jobs) > 1 and options.recording_id is not None:
+        raise UsageError(f"--recording-id names one recording, but there are {len(jobs)} inputs", hint="Leave it out.")
+    advise_before(jobs, options)
+    with warnings_as_lines(target), progress_bar(target.name, quiet=options.quiet) as bar:
+        report = write_parquet(
+            stores_by_id(jobs, options),
+            output,
+            executor=options.executor,
+            master=options.master,
+            conf=dict(options.conf) or None,
+            progress=bar,
+        )
+    if options.as_json:
+        sources = [as_given(str(job.source)) for job in jobs]
+        echo_json({"sources": sources, "destination": as_given(str(target)), **report_facts(report)})
+    elif not options.quiet:
+        source = jobs[0].source if len(jobs) == 1 else counted(len(jobs), "input")
+        click.echo(summary(source, target, report), err=True)
+    _tell(report, options)
+
+
 def merge_all(arguments: Sequence[str], output: str, options: ConvertOptions) -> None:
     """Write the recordings of all inputs, each input once, into one RRD.
 

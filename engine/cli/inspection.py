@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from ...readers import EntitySummary, FileReport, StoreReport, TimelineReport
+from ...readers import EntitySummary, FileReport, OrderReport, StoreReport, TimelineReport
 from ..chunk import TimelineKind
 from ..units import counted, duration, size
 from .complaints import one_line
@@ -93,9 +93,26 @@ def show_report(report: FileReport, *, as_json: bool = False, everything: bool =
     recordings = [store for store in report.stores if store.kind == "recording"]
     if len(recordings) > _MOST_STORES and not everything:
         _print_recordings(report)
+    else:
+        for store in report.stores:
+            _print_store(store, everything=everything or not recordings)
+    if report.orders is not None:
+        _print_orders(report.orders)
+
+
+def _print_orders(orders: Sequence[OrderReport]) -> None:
+    """Print a line for each entity whose rows are not in the order of their times."""
+    click.echo()
+    if not orders:
+        click.echo("all rows are in the order of their times")
         return
-    for store in report.stores:
-        _print_store(store, everything=everything or not recordings)
+    rows = []
+    for order in orders:
+        texts = [f"{counted(count, 'late row')} on {line}" for line, count in order.late_rows.items()]
+        texts += [f"{counted(count, 'late chunk')} on {line}" for line, count in order.late_chunks.items()]
+        texts += [f"{one} and {other} disagree" for one, other in order.disagreeing or ()]
+        rows.append((order.path, ", ".join(texts) or "too many rows to compare"))
+    print_columns([Heading("entity"), Heading("order")], rows)
 
 
 def print_files(reports: Sequence[FileReport]) -> None:

@@ -63,8 +63,11 @@ _ALL = click.option(
 @click.option(
     "--json", "as_json", is_flag=True, help="Print JSON instead of tables; for several files, one object per line."
 )
+@click.option(
+    "--orders", is_flag=True, help="Read all chunks, and show entities whose rows are not in the order of their times."
+)
 @DEBUG
-def inspect(inputs: tuple[str, ...], everything: bool, as_json: bool, debug: bool) -> None:
+def inspect(inputs: tuple[str, ...], everything: bool, as_json: bool, orders: bool, debug: bool) -> None:
     """Show what FILE contains: topics or entities with rows, rates, gaps and bytes, and timelines.
 
     FILE is a recording, a store, a folder or a pattern. Several recordings are listed one per line, or in full with
@@ -78,7 +81,7 @@ def inspect(inputs: tuple[str, ...], everything: bool, as_json: bool, debug: boo
         reports, codes = [], []
         for path in files:
             try:
-                reports.append(_report_of(path))
+                reports.append(_report_of(path, orders=orders))
             except Exception as error:
                 if len(files) == 1:
                     raise
@@ -198,13 +201,16 @@ def _files(arguments: Sequence[str]) -> list[Location]:
     return list(dict.fromkeys(item.path for argument in arguments for item in find_inputs(argument)))
 
 
-def _report_of(path: Location) -> FileReport:
-    """The report on a file, under its given name."""
+def _report_of(path: Location, *, orders: bool = False) -> FileReport:
+    """The report on a file, under its given name, with ``orders`` on the order of its rows, too."""
     from ...readers import detect_format
     from .complaints import warnings_as_lines
 
     with warnings_as_lines(path):
-        report = detect_format(path).inspect(path)
+        row = detect_format(path)
+        report = row.inspect(path)
+        if orders:
+            report = replace(report, orders=row.open(path).orders())
     return replace(report, path=as_given(report.path))
 
 

@@ -165,7 +165,7 @@ def _column(name: str) -> Expr:
 
 _GROUP_ROWS: Final = 1 << 20
 """Rows of a row group of Parquet, at most."""
-_GROUP_BYTES: Final = 64 * MIB
+_GROUP_BYTES: Final = 128 * MIB
 """Bytes of rows that are gathered for one."""
 
 _Writer = pq.ParquetWriter | pa.ipc.RecordBatchFileWriter
@@ -291,7 +291,11 @@ def _write(file: Path, schema: pa.Schema, batches: Iterator[pa.RecordBatch], out
         target = _Target(file)
     with contextlib.closing(target):
         try:
-            writer = pq.ParquetWriter(target, schema) if file.suffix == ".parquet" else pa.ipc.new_file(target, schema)
+            writer = (
+                pq.ParquetWriter(target, schema, write_page_index=True, write_page_checksum=True)
+                if file.suffix == ".parquet"
+                else pa.ipc.new_file(target, schema)
+            )
         except (pa.ArrowNotImplementedError, pa.ArrowInvalid) as error:
             raise UnsupportedError(
                 f"Parquet cannot hold these columns: {error}", path=output, hint="Write OUT.arrow instead."

@@ -30,7 +30,7 @@ _HOMES = {
         "is_auto progress_shown query_executor raise_failure warn_of"
     ),
     ".work": (
-        "COLUMNS Note Packed PartChunk Piece Place SCHEMA Task WITHOUT_PAYLOAD Work batches_of ddl_of dealt "
+        "COLUMNS JoinedWork Note Packed PartChunk Piece Place SCHEMA Task WITHOUT_PAYLOAD Work batches_of ddl_of dealt "
         "frame_row noting_task parse_rows payload_rows"
     ),
     "pyspark.sql": "DataFrame SparkSession",

@@ -83,6 +83,7 @@ from .stage import query_executor as query_executor
 from .stage import raise_failure as raise_failure
 from .stage import warn_of as warn_of
 from .work import COLUMNS as COLUMNS
+from .work import JoinedWork as JoinedWork
 from .work import Note as Note
 from .work import Packed as Packed
 from .work import PartChunk as PartChunk

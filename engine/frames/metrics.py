@@ -44,7 +44,8 @@ class QueryMetrics:
     of files and requests to object stores, manifests among them; ``fetch_direct_original_ranges`` the requested pieces,
     and ``fetch_direct_merged_ranges`` the ranges that were read for them. Clients of object stores retry silently.
     ``…_retries``, ``…_requests_retried`` and ``…_retry_sleep`` therefore count nothing, and
-    ``fetch_direct_max_attempt`` is 1 for each partition that read something.
+    ``fetch_direct_max_attempt`` is 1 for each partition that read something. ``delivered_rows`` and
+    ``delivered_bytes``, of Arrow, are those of the batches that came out of the scan.
     """
 
     dataset_id: str
@@ -79,6 +80,13 @@ class QueryMetrics:
     fetch_direct_max_attempt: int = 0
     fetch_direct_original_ranges: int = 0
     fetch_direct_merged_ranges: int = 0
+    delivered_rows: int = 0
+    delivered_bytes: int = 0
+
+    @property
+    def waste_ratio(self) -> float | None:
+        """The bytes that were fetched for each byte of the rows; None where there are no rows."""
+        return self.fetch_bytes / self.delivered_bytes if self.delivered_bytes else None
 
     @property
     def fetch_requests(self) -> int:
@@ -199,7 +207,7 @@ class MeasuredScan:
         self._figures: dict[int, list[SegmentFigures]] = {}
         self._whole: set[int] = set()
         self._ended: set[int] = set()
-        self._running = 0
+        self._running = self._delivered_rows = self._delivered_bytes = 0
         self._error: Exception | None = None
         self._has_begun = self._is_closed = self._has_reported = False
         self._streams: weakref.WeakSet[MeasuredStream] = weakref.WeakSet()
@@ -214,9 +222,14 @@ class MeasuredScan:
             self._has_begun = True
             self._running += 1
             self._narrowed = self._columns.narrowed(names, self._predicate)
-            stream = MeasuredStream(lambda *end: self._end(number, *end), batches)
+            stream = MeasuredStream(lambda *end: self._end(number, *end), batches, self._count)
             self._streams.add(stream)
         return stream
+
+    def _count(self, batch: pa.RecordBatch) -> None:
+        with self._changed:
+            self._delivered_rows += batch.num_rows
+            self._delivered_bytes += batch.nbytes
 
     def add(self, number: int, figures: SegmentFigures) -> None:
         """Take the figures of a segment, or of a share of it."""
@@ -308,6 +321,8 @@ class MeasuredScan:
             ),
             fetch_direct_original_ranges=sum(segment_figures.pieces for segment_figures in figures),
             fetch_direct_merged_ranges=requests,
+            delivered_rows=self._delivered_rows,
+            delivered_bytes=self._delivered_bytes,
         )
 
     def _chunks_needed(self) -> list[dict[tuple[str, int], int]]:
@@ -339,9 +354,13 @@ class MeasuredStream:
     """
 
     def __init__(
-        self, end: Callable[[SegmentFigures, bool, Exception | None], None], batches: Iterator[pa.RecordBatch]
+        self,
+        end: Callable[[SegmentFigures, bool, Exception | None], None],
+        batches: Iterator[pa.RecordBatch],
+        count: Callable[[pa.RecordBatch], None] | None = None,
     ) -> None:
         self._end = end
+        self._count = count
         self._figures = SegmentFigures()
         self._fetches = Fetches()
         self._batches = TaskContext(self._figures, self._fetches).run(batches)
@@ -359,6 +378,8 @@ class MeasuredStream:
             self._finish(error=error)
             raise
         self._figures.first = self._figures.first or time.time()
+        if self._count is not None:
+            self._count(batch)
         return batch
 
     def close(self) -> None:

@@ -1,7 +1,7 @@
 """Chunks laid out as a profile asks: merged and split, columns apart by size, video by groups of pictures."""
 
 from . import video
-from .collect import ChunkReferences, EntityWork, collect_parts, run_laid_out, stored_size
+from .collect import ChunkReferences, EntityWork, chunks_by_task, collect_parts, run_laid_out, stored_size
 from .passes import optimised
 from .profile import OptimizationProfile, Settings
 
@@ -10,6 +10,7 @@ __all__ = [
     "EntityWork",
     "OptimizationProfile",
     "Settings",
+    "chunks_by_task",
     "collect_parts",
     "optimised",
     "run_laid_out",

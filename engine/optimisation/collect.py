@@ -11,9 +11,9 @@ from __future__ import annotations
 import os
 from bisect import bisect
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import chain, groupby
 from typing import Any, Final
 
@@ -417,20 +417,11 @@ class WholeWork(Work):
 
 
 @dataclass(frozen=True)
-class FirstStep(Work):
-    """Some tasks of a work, by their numbers there. What each makes itself it lays out by ``profile``.
-
-    Others' chunks, static ones and video pass as they are: they need all of the recording.
-    """
+class SomeWork(Work):
+    """Some tasks of a work, by their numbers there."""
 
     work: Work
     chosen: tuple[int, ...]
-    profile: OptimizationProfile | None
-
-    @classmethod
-    def over(cls, work: Work, profile: OptimizationProfile | None) -> FirstStep:
-        """All tasks of a work."""
-        return cls(work, tuple(range(len(work.tasks))), profile)
 
     @property
     def tasks(self) -> Sequence[Task]:
@@ -440,19 +431,7 @@ class FirstStep(Work):
 
     def run(self, index: int) -> Iterator[Chunk]:
         """The chunks of a task."""
-        minter, compactor = self.minter(index), Compactor(self.profile)
-        for chunk in self.work.run(self.chosen[index]):
-            if chunk.payload is None and self.lays_out(chunk.header, minter):
-                yield from compactor.add(chunk)
-            else:
-                yield chunk
-        yield from compactor.finish()
-
-    def lays_out(self, header: ChunkHeader, minter: Minter) -> bool:
-        """Return True for a chunk that the task of ``minter`` made, and lays out."""
-        if header.is_static or int.from_bytes(header.chunk_id[:8], "big") != minter.stamp:
-            return False
-        return self.profile is None or not self.profile.gop_batching or not is_of_video(header)
+        return self.work.run(self.chosen[index])
 
     def minter(self, index: int) -> Minter:
         """The source of ids for the chunks of a task."""
@@ -466,6 +445,37 @@ class FirstStep(Work):
     def source_paths(self) -> set[str]:
         """The files that are read."""
         return self.work.source_paths()
+
+
+@dataclass(frozen=True)
+class FirstStep(SomeWork):
+    """Some tasks of a work, each of which lays out what it makes itself by ``profile``.
+
+    Others' chunks, static ones and video pass as they are: they need all of the recording.
+    """
+
+    profile: OptimizationProfile | None
+
+    @classmethod
+    def over(cls, work: Work, profile: OptimizationProfile | None) -> FirstStep:
+        """All tasks of a work."""
+        return cls(work, tuple(range(len(work.tasks))), profile)
+
+    def run(self, index: int) -> Iterator[Chunk]:
+        """The chunks of a task."""
+        minter, compactor = self.minter(index), Compactor(self.profile)
+        for chunk in super().run(index):
+            if chunk.payload is None and self.lays_out(chunk.header, minter):
+                yield from compactor.add(chunk)
+            else:
+                yield chunk
+        yield from compactor.finish()
+
+    def lays_out(self, header: ChunkHeader, minter: Minter) -> bool:
+        """Return True for a chunk that the task of ``minter`` made, and lays out."""
+        if header.is_static or int.from_bytes(header.chunk_id[:8], "big") != minter.stamp:
+            return False
+        return self.profile is None or not self.profile.gop_batching or not is_of_video(header)
 
 
 def is_small(work: Work) -> bool:
@@ -505,11 +515,27 @@ def collect_parts(
 def found_chunks(
     work: Work, profile: OptimizationProfile | None, store: StoreEntry, staging: Staging, options: RunOptions
 ) -> list[ChunkReferences]:
-    """Find the chunks of ``work``, in its order: at their source if they only pass through, else in parts.
-
-    The parts are made now, in ``staging``.
+    """Find the chunks of ``work``, in its order, as its tasks laid them out by ``profile``; see
+    :func:`chunks_by_task`.
     """
-    by_task: dict[int, list[ChunkReferences]] = defaultdict(list)
+    first = partial(FirstStep, profile=profile)
+    by_task = chunks_by_task(work, (store,) * len(work.tasks), staging, options, first)
+    minters = map(work.minter, range(len(by_task)))
+    return [some for parts, m in zip(by_task, minters, strict=True) for part in parts for some in _apart(part, [m])]
+
+
+def chunks_by_task(
+    work: Work,
+    stores: Sequence[StoreEntry],
+    staging: Staging,
+    options: RunOptions,
+    step: Callable[[Work, tuple[int, ...]], SomeWork] | None = None,
+) -> list[list[ChunkReferences]]:
+    """Find the chunks of each task of ``work``: at their source if they only pass through, else in parts.
+
+    The parts are made now, in ``staging``, by a ``step`` of some of the tasks; ``stores`` are those of the tasks.
+    """
+    by_task: list[list[ChunkReferences]] = [[] for _ in work.tasks]
     rest: list[int] = []
     for task in work.tasks:
         references = _at_source(work.whole_run(task.index))
@@ -518,17 +544,20 @@ def found_chunks(
         else:
             by_task[task.index].append(references)
     if rest:
-        some = FirstStep(work, tuple(rest), profile)
-        parts = RrdParts((store,) * len(rest), staging.location, runs=RunPlaces())
+        some = (step or SomeWork)(work, tuple(rest))
+        parts = RrdParts(tuple(stores[i] for i in rest), staging.location, runs=RunPlaces())
         for index, part in _in_parts(run_work(some, parts, staging, options), staging):
-            by_task[rest[index]] += _apart(part, [some.minter(index)])
-    return [part for index in sorted(by_task) for part in by_task[index]]
+            by_task[rest[index]].append(part)
+    return by_task
 
 
 def _apart(part: ChunkReferences, minters: Iterable[Minter]) -> Iterator[ChunkReferences]:
     """The chunks of a part: those that the tasks of ``minters`` laid out, and the others."""
     own = np.array([m.stamp for m in minters if m.stamp is not None], dtype=np.uint64)
     is_own = np.isin(stamps_of(part.table.chunk_ids), own) & ~part.table.is_static
+    if not is_own.any():
+        yield part
+        return
     for are_laid_out, rows in ((True, np.flatnonzero(is_own)), (False, np.flatnonzero(~is_own))):
         if len(rows):
             yield replace(part.take(rows), are_laid_out=are_laid_out)

@@ -7,12 +7,13 @@ is an operator in front of them, so that with every executor only the requested 
 
 from __future__ import annotations
 
+import os
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Final, TypedDict, Unpack, cast
 
 import numpy as np
 import pyarrow as pa
@@ -34,6 +35,8 @@ from ..chunk import (
     timestamp_ticks,
 )
 from ..errors import ReadWarning, UsageError, check_argument
+from ..lazy_names import terminal
+from ..rrd import StoreEntry
 from .operators import Content, ContentFilter, Operator, content_filter
 
 if TYPE_CHECKING:
@@ -41,6 +44,7 @@ if TYPE_CHECKING:
     import polars
 
     from ..execution import Progress
+    from ..reports import RunReport
 
 _HINT: Final = "Entities begin with '/', '/imu/**' is /imu and all below; static data comes with static=True."
 
@@ -322,6 +326,26 @@ class Frames(ABC):
             lists=lists,
         )
         return self._table(request, executor=executor, master=master, progress=progress)
+
+    def write_parquet(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        application_id: str = "chunkmill",
+        recording_id: str,
+        compression: str = "zstd",
+        executor: str | None = None,
+        master: str | None = None,
+        progress: Progress = None,
+    ) -> RunReport:
+        """Run the pipeline into a folder of Parquet files: a folder an entity, with the columns of all its chunks.
+
+        :class:`ParquetReader` gives the same chunks again. Guarantees and errors are those of :func:`write_parquet`,
+        which takes several recordings.
+        """
+        store = StoreEntry("recording", application_id, recording_id)
+        given = {"compression": compression, "executor": executor, "master": master, "progress": progress}
+        return cast("RunReport", terminal("write_parquet_recording")(self, path, store, **given))
 
     def to_pandas(self, contents: Content | None = None, **choices: Unpack[FrameChoices]) -> pandas.DataFrame:
         """Run the pipeline, and give its values as a pandas DataFrame; arguments as for :meth:`to_arrow`.

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import ClassVar, Final, NamedTuple
 
 import numpy as np
@@ -20,12 +21,13 @@ from .file_level import MessageSurvey
 from .message_indexes import indexed_times
 from .plan import whole
 from .records import Channel, ChunkIndexEntry, McapSchema, MessageHeads, Registry
-from .section import SectionReader
+from .section import McapSplit, SectionReader
 
 _SHORTEST_GAP: Final = 50
 """Of the length of a file: a longest gap that is shorter is not drawn."""
 
 _Times = npt.NDArray[np.uint64]
+Ticks = npt.NDArray[np.int64]
 
 
 class ChannelTiming(NamedTuple):
@@ -101,10 +103,64 @@ def _timing(times: _Times) -> ChannelTiming:
 
 
 @dataclass(frozen=True, slots=True)
+class McapSchemaInfo:
+    """A schema, without its text, whose size is ``data_size_bytes``."""
+
+    id: int
+    name: str
+    encoding: str
+    data_size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class McapChannelInfo:
+    """A channel as Rerun describes it.
+
+    ``frequency_hz`` are the messages a second over the whole time of the file, without and with the first one; None
+    where there is one message, or that time is 0 or not known.
+    """
+
+    id: int
+    topic: str
+    message_encoding: str
+    metadata: Mapping[str, str]
+    schema: McapSchemaInfo | None
+    message_count: int | None
+    frequency_hz: tuple[float, float] | None
+
+
+@dataclass(frozen=True, slots=True)
+class McapChunkInfo:
+    """The chunks of a file as Rerun describes them; sizes are None where there is no chunk, or no index of them."""
+
+    count: int
+    max_uncompressed_size_bytes: int | None
+    max_compressed_size_bytes: int | None
+    has_overlapping_time_ranges: bool
+
+
+@dataclass(frozen=True, slots=True)
+class McapCompressionInfo:
+    """The chunks of one compression; ``""`` is none."""
+
+    codec: str
+    chunk_count: int
+    compressed_size_bytes: int
+    uncompressed_size_bytes: int
+
+    @property
+    def savings_ratio(self) -> float | None:
+        """The part of the uncompressed bytes that compression saves; None without any byte."""
+        whole = self.uncompressed_size_bytes
+        return 1 - self.compressed_size_bytes / whole if whole else None
+
+
+@dataclass(frozen=True, slots=True)
 class ChannelInfo:
     """One channel. ``count`` is its number of messages, None if the summary does not have it.
 
-    ``timing`` are their times; None if not requested, or unknown.
+    ``timing`` are their times; None if not requested, or unknown. ``metadata`` is what the writer says of it, and
+    ``schema_info`` describes its schema.
     """
 
     id: int
@@ -114,6 +170,8 @@ class ChannelInfo:
     schema_encoding: str | None
     count: int | None
     timing: ChannelTiming | None = None
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    schema_info: McapSchemaInfo | None = None
 
     @property
     def rate(self) -> float | None:
@@ -141,7 +199,9 @@ class McapInfo:
     Times are ns as the writer wrote them, None without messages or if the summary lacks them. ``bytes`` is the size of
     the file, ``uncompressed_bytes`` that of the records in its chunks, ``compressed_bytes`` their size as stored;
     ``compression`` counts chunks by compression (``""`` is none). ``scanned``: there was no summary, so the whole
-    file was read for this.
+    file was read for this. ``statistics_present``: the summary has statistics. The other names of Rerun 0.41 are there
+    as well; where it gives another type by a name of chunkmill's, that is ``channel_info``, ``chunk_info`` and
+    ``compression_info``.
     """
 
     path: str
@@ -159,8 +219,74 @@ class McapInfo:
     attachments: int
     metadata: int
     scanned: bool
+    schemas: tuple[McapSchemaInfo, ...] = ()
+    chunk_info: McapChunkInfo = McapChunkInfo(0, None, None, False)
+    compression_info: tuple[McapCompressionInfo, ...] = ()
+    statistics_present: bool = False
 
     kind: ClassVar[str] = "MCAP"
+
+    @property
+    def message_count(self) -> int | None:
+        """``messages``, by Rerun's name."""
+        return self.messages
+
+    @property
+    def message_start_time_ns(self) -> int | None:
+        """``start_time``, by Rerun's name."""
+        return self.start_time
+
+    @property
+    def message_end_time_ns(self) -> int | None:
+        """``end_time``, by Rerun's name."""
+        return self.end_time
+
+    @property
+    def duration_ns(self) -> int | None:
+        """The time from the first message to the last in ns, None where these are not known."""
+        return None if self.start_time is None or self.end_time is None else max(self.end_time - self.start_time, 0)
+
+    @property
+    def schema_count(self) -> int:
+        """The number of schemas."""
+        return len(self.schemas)
+
+    @property
+    def channel_count(self) -> int:
+        """The number of channels."""
+        return len(self.channels)
+
+    @property
+    def attachment_count(self) -> int:
+        """``attachments``, by Rerun's name."""
+        return self.attachments
+
+    @property
+    def metadata_count(self) -> int:
+        """``metadata``, by Rerun's name."""
+        return self.metadata
+
+    @property
+    def summary_source(self) -> str:
+        """``embedded``: the summary is the file's; ``reconstructed``: the whole file was read for it."""
+        return "reconstructed" if self.scanned else "embedded"
+
+    @property
+    def channel_info(self) -> tuple[McapChannelInfo, ...]:
+        """The channels as Rerun describes them; ``channels`` has what chunkmill knows."""
+        seconds = (self.duration_ns or 0) / 1e9
+        return tuple(
+            McapChannelInfo(
+                c.id,
+                c.topic,
+                c.message_encoding,
+                c.metadata,
+                c.schema_info,
+                c.count,
+                ((c.count - 1) / seconds, c.count / seconds) if c.count and c.count > 1 and seconds else None,
+            )
+            for c in self.channels
+        )
 
     @property
     def compression_ratio(self) -> float | None:
@@ -243,7 +369,36 @@ def describe_file(file: McapFile, *, timing: bool = False) -> McapInfo:
         attachments=statistics.attachment_count if statistics is not None else len(summary.attachments),
         metadata=statistics.metadata_count if statistics is not None else len(summary.metadata),
         scanned=False,
+        schemas=tuple(map(_schema_info, sorted(summary.schemas))),
+        chunk_info=_chunk_info(summary.chunks),
+        compression_info=_compression_info(summary.chunks),
+        statistics_present=statistics is not None,
     )
+
+
+def _schema_info(schema: McapSchema) -> McapSchemaInfo:
+    return McapSchemaInfo(schema.id, schema.name, schema.encoding, len(schema.data))
+
+
+def _chunk_info(chunks: Sequence[ChunkIndexEntry]) -> McapChunkInfo:
+    spans = sorted((entry.start_time, entry.end_time) for entry in chunks if entry.channel_ids or entry.end_time)
+    latest = list(accumulate((end for _, end in spans), max))
+    overlaps = any(start < end for (start, _), end in zip(spans[1:], latest, strict=False))
+    return McapChunkInfo(
+        len(chunks),
+        max((entry.uncompressed_size for entry in chunks), default=None),
+        max((entry.compressed_size for entry in chunks), default=None),
+        overlaps,
+    )
+
+
+def _compression_info(chunks: Sequence[ChunkIndexEntry]) -> tuple[McapCompressionInfo, ...]:
+    totals: dict[str, list[int]] = {}
+    for entry in chunks:
+        total = totals.setdefault(entry.compression, [0, 0, 0])
+        for i, more in enumerate((1, entry.compressed_size, entry.uncompressed_size)):
+            total[i] += more
+    return tuple(McapCompressionInfo(codec, *totals[codec]) for codec in sorted(totals))
 
 
 def _is_complete(summary: Summary) -> bool:
@@ -296,7 +451,44 @@ def _scan(file: McapFile, layout: McapLayout, *, timing: bool) -> McapInfo:
         attachments=len(tally.attachments),
         metadata=len(tally.metadata),
         scanned=True,
+        schemas=tuple(map(_schema_info, sorted(registry.schemas.values()))),
+        chunk_info=McapChunkInfo(tally.chunks.total(), None, None, False),
+        compression_info=_scanned_compression(tally.chunks, tally.compressed, tally.uncompressed),
     )
+
+
+def _scanned_compression(chunks: Counter[str], compressed: int, uncompressed: int) -> tuple[McapCompressionInfo, ...]:
+    """The compression of chunks that no index describes: sizes are known of all together."""
+    if len(chunks) != 1:
+        return ()
+    ((codec, count),) = chunks.items()
+    return (McapCompressionInfo(codec, count, compressed, uncompressed),)
+
+
+def message_times(file: McapFile) -> Iterator[tuple[str, Mapping[str, Ticks]]]:
+    """Yield log and publish times of the messages of each channel, chunk by chunk as they lie in the file.
+
+    The numbers are in the order of the times, which have 64 bits without a sign. Raises ``ReadError``.
+    """
+    layout = read_layout(file)
+    summary = layout.summary
+    registry = Registry(file.path, *(summary[:2] if summary is not None else ()))
+    splits = [
+        McapSplit("", e.length, e.offset, e.end, chunks=1) for e in (summary.chunks if summary is not None else ())
+    ]
+    for split in splits or [whole(file, layout, McapOptions())]:
+        for group in SectionReader(file, split, registry).groups():
+            heads = group.messages.heads
+            for id_ in np.unique(heads["channel"]).tolist():
+                mine = heads[heads["channel"] == id_]
+                yield (
+                    registry.channels[id_].topic,
+                    {f"message_{n}": _ordered(mine[n]) for n in ("log_time", "publish_time")},
+                )
+
+
+def _ordered(times: _Times) -> Ticks:
+    return (np.ascontiguousarray(times).astype(np.uint64) ^ np.uint64(1 << 63)).view(np.int64)
 
 
 def described_channels(
@@ -312,7 +504,15 @@ def described_channels(
         name, encoding = (None, None) if schema is None else (schema.name, schema.encoding)
         count = None if counts is None else counts.get(channel.id, 0)
         return ChannelInfo(
-            channel.id, channel.topic, channel.message_encoding, name, encoding, count, timings.get(channel.id)
+            channel.id,
+            channel.topic,
+            channel.message_encoding,
+            name,
+            encoding,
+            count,
+            timings.get(channel.id),
+            dict(channel.metadata),
+            None if schema is None else _schema_info(schema),
         )
 
     return tuple(map(described, sorted(channels.values())))

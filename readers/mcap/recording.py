@@ -13,7 +13,7 @@ from ..recording_file import RecordingFile, option, recover_option
 if TYPE_CHECKING:
     from ...engine.rrd import Verification
     from ...engine.stream import LazyChunkStream
-    from ..inspection import EntitySummary, FileReport
+    from ..inspection import EntitySummary, FileReport, OrderReport
     from .info import ChannelInfo, McapInfo
     from .reader import McapReader
     from .recovery import McapRecoveryReport
@@ -157,6 +157,21 @@ class McapRecording(RecordingFile):
                 for fault in faults_of(report):
                     findings.fault(fault)
         return findings.verification()
+
+    def orders(self) -> tuple[OrderReport, ...]:
+        """The topics whose messages are not in the order of their log and publish times, chunk by chunk in the file."""
+        from ..inspection import Orders
+        from .file import McapFile
+        from .info import message_times
+        from .reader import McapReader
+
+        if self._reader_type() is not McapReader:
+            return RecordingFile.orders(self)
+        orders = Orders()
+        with McapFile(str(self.path)) as file:
+            for topic, times in message_times(file):
+                orders.add_times(topic, times)
+        return tuple(orders.reports(None))
 
     def report(self) -> FileReport:
         """Channels, counts, times and compression, by the summary where there is one."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,11 +11,13 @@ from typing import TYPE_CHECKING, Final, Unpack
 
 import pyarrow as pa
 
-from ...engine.errors import SourceMissingError
+from ...engine.errors import ReadWarning, SourceMissingError, UsageError
 from ...engine.locations import Location, located, reading_location
 from ...engine.markup import bar, panel, panel_or_error, table
+from ...engine.rrd import StoreEntry
 from ...engine.units import counted, size
 from ..recording_file import FrameReader
+from .exported import ExportedSource, ExportManifest, is_exported
 from .file import ParquetFile
 from .layout import is_index_type
 from .options import ColumnRule, IndexColumn, LayoutArguments, ParquetOptions
@@ -117,7 +120,7 @@ class ParquetReader(FrameReader):
     Every row of the file is one row of each chunk it goes into; values keep their Arrow type, a null is a null
     instance. The file's key/value pairs come as static data at ``/__properties``. Page checksums are compared, and a
     damaged file raises ``ReadError`` while it is read. Several files are read as one, sorted by path; folders named
-    ``key=value`` add a column each.
+    ``key=value`` add a column each. A folder that :func:`write_parquet` has written gives the chunks that were written.
 
     Parameters
     ----------
@@ -210,10 +213,36 @@ class ParquetReader(FrameReader):
         head = ["column", "type", "", "size", ""]
         return panel(repr(self), facts, table(head, rows, len(columns), kind="wide"))
 
-    def source(self, **options: Unpack[LayoutArguments]) -> ParquetSource:
-        """The file as a source for a pipeline; ``options`` as for :meth:`stream`."""
+    def recordings(self) -> list[StoreEntry]:
+        """The recordings of a folder that :func:`write_parquet` has written; of other files none has an id."""
+        place = located(self._path)
+        return list(ExportManifest.read(str(place)).recordings) if is_exported(place) else []
+
+    def source(
+        self, *, recording_id: str | None = None, **options: Unpack[LayoutArguments]
+    ) -> ParquetSource | ExportedSource:
+        """The file as a source for a pipeline; arguments as for :meth:`stream`."""
         chosen = self._options.changed(**options) if options else self._options
-        return ParquetSource(str(located(self._path)), chosen)
+        place = located(self._path)
+        if not is_exported(place):
+            if recording_id is not None:
+                raise UsageError("recordings are chosen of folders that write_parquet has written", path=str(place))
+            return ParquetSource(str(place), chosen)
+        if chosen != ParquetOptions():
+            raise UsageError(
+                "this folder is read as its manifest says, without options",
+                path=str(place),
+                hint="Read the folder of one entity, to choose timelines and components.",
+            )
+        stores = self.recordings()
+        if recording_id is None and len(stores) > 1:
+            warnings.warn(
+                f"{place} holds {len(stores)} recordings; {stores[0].recording_id} is read. Choose one with"
+                " recording_id.",
+                ReadWarning,
+                stacklevel=3,
+            )
+        return ExportedSource(str(place), recording_id)
 
     def info(self) -> list[ParquetInfo]:
         """The content of each file: rows, columns, types, encodings, sizes. Reads the footers. Raises ``ReadError``."""
@@ -223,8 +252,11 @@ class ParquetReader(FrameReader):
                 infos.append(_describe(file))
         return infos
 
-    def stream(self, **options: Unpack[LayoutArguments]) -> LazyChunkStream:
+    def stream(self, *, recording_id: str | None = None, **options: Unpack[LayoutArguments]) -> LazyChunkStream:
         """A lazy stream of the chunks; each call reads the file anew.
+
+        A folder that :func:`write_parquet` has written gives the chunks that were written, with their ids, entity by
+        entity; ``recording_id`` chooses the recording, by default the first.
 
         ``options`` are those of the reader, but ``path``; one that is given here takes the place of the reader's own,
         for this stream alone.
@@ -234,4 +266,4 @@ class ParquetReader(FrameReader):
         """
         from ...engine.stream import LazyChunkStream
 
-        return LazyChunkStream.from_source(self.source(**options))
+        return LazyChunkStream.from_source(self.source(recording_id=recording_id, **options))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ..recording_file import RecordingFile, option
 
 if TYPE_CHECKING:
+    from ...engine.rrd import StoreEntry
     from ...engine.stream import LazyChunkStream
     from ..inspection import FileReport
 
@@ -76,16 +77,43 @@ class ParquetRecording(RecordingFile):
     column_rules: tuple[Any, ...] = option((), "Rules that make one component of several columns.", parse=None)
 
     def stream(self) -> LazyChunkStream:
-        """The chunks of the file, as :class:`ParquetReader` reads it."""
+        """The chunks of the file, as :class:`ParquetReader` reads it; of several recordings, those of the first."""
+        return self.stores()[0][1]
+
+    def stores(self) -> list[tuple[StoreEntry | None, LazyChunkStream]]:
+        """The recordings of a folder that ``write_parquet`` has written; of other files one without an id."""
         from .reader import ParquetReader
 
-        return ParquetReader(self.path, **self.given()).stream()
+        reader = ParquetReader(self.path, **self.given())
+        stores = reader.recordings()
+        if not stores:
+            return [(None, reader.stream())]
+        return [(store, reader.stream(recording_id=store.recording_id)) for store in stores]
+
+    def size(self) -> int:
+        """Bytes of the file, or of all files that the manifest of a folder names."""
+        from .exported import ExportManifest, is_exported
+
+        return (
+            sum(f.bytes for f in ExportManifest.read(str(self.path)).files)
+            if is_exported(self.path)
+            else super().size()
+        )
 
     def report(self) -> FileReport:
-        """Rows, columns and their pages, by the footer."""
-        from ..inspection import ColumnReport, FileReport
+        """Rows, columns and their pages, by the footer; of a folder its recordings, by all chunks."""
+        from ...engine.stream import single_tasks
+        from ..inspection import ColumnReport, FileReport, summarise_store
+        from .exported import is_exported
         from .reader import ParquetReader
 
+        if is_exported(self.path):
+            summaries = []
+            for store, stream in self.stores():
+                assert store is not None
+                chunks = ((chunk.header, None) for task in single_tasks(stream) for chunk in task.run(0))
+                summaries.append(summarise_store("recording", store.application_id, store.recording_id, chunks))
+            return FileReport(str(self.path), self.size(), tuple(summaries))
         (info,) = ParquetReader(self.path).info()
         columns = tuple(
             ColumnReport(

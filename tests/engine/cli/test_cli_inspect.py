@@ -8,8 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import click
+import pyarrow as pa
 import pytest
 import zstandard
+from chunkmill import Chunk, LazyChunkStream
+from chunkmill.engine.chunk import ComponentDescriptor
 from chunkmill.engine.cli.commands import commands
 from click.testing import CliRunner, Result
 
@@ -153,3 +156,20 @@ def test_what_headers_of_chunks_tell_of_times(data: Path, tmp_path: Path) -> Non
     shown = run("inspect", tmp_path / "demo.rrd").stdout
     assert "≥ 0.01 s" in shown and "and 2 static, or about the recording: --all shows them" in shown
     assert "/__mcap_properties (static)" in run("inspect", tmp_path / "demo.rrd", "--all").stdout
+
+
+def test_the_order_of_rows(data: Path, tmp_path: Path) -> None:
+    generated = data / "generated"
+    report = json.loads(run("inspect", generated / "rob_out_of_order_chunks.mcap", "--orders", "--json").stdout)
+    topic = next(order for order in report["orders"] if order["path"] == "/temp")
+    assert topic["late_chunks"] == {"message_log_time": 3, "message_publish_time": 3}
+    assert topic["late_rows"]["message_log_time"] == 3 and topic["disagreeing"] == []
+    assert "all rows are in the order of their times" in run("inspect", data / "demo.mcap", "--orders").stdout
+    lines = {"a": pa.array([1, 2, 3]), "b": pa.array([5, 7, 6])}
+    chunk = Chunk.build("/x", lines, [(ComponentDescriptor("v"), pa.array([[1], [2], [3]]))])
+    path = tmp_path / "x.rrd"
+    stream = LazyChunkStream.from_iter([chunk])
+    stream.write_rrd(path, application_id="app", recording_id="id", executor="inline")
+    assert "1 late row on b, a and b disagree" in run("inspect", path, "--orders").stdout
+    (order,) = json.loads(run("inspect", path, "--orders", "--json").stdout)["orders"]
+    assert (order["recording_id"], order["disagreeing"], order["late_chunks"]) == ("id", [["a", "b"]], {})

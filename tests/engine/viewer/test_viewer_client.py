@@ -14,6 +14,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
@@ -210,3 +211,46 @@ def test_quitting_is_closing(stand_in: str) -> None:
     assert not listens(port)
     with pytest.warns(UserWarning, match="already stopped it"):
         client.quit()
+
+
+class Newer:
+    """A client of the SDK with the calls of 0.41; it notes them."""
+
+    url = "rerun+http://127.0.0.1:9876/proxy"
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, tuple[object, ...], dict[str, object]]] = []
+
+    def __getattr__(self, name: str) -> object:
+        def call(*given: object, **named: object) -> bytes:
+            self.calls.append((name, given, named))
+            return b"answer"
+
+        return call
+
+
+def test_the_calls_of_the_newest_sdk() -> None:
+    newer = Newer()
+    client = ViewerClient._around(newer, kill_on_exit=False)
+    client.open(("a.rrd", "b.rrd"), navigate=False)
+    client.set_time("frame", sequence=3, play_state="paused")
+    assert client.take_screenshot(max_size=64) == b"answer"
+    client.get_blueprint("table", table_url="rerun://x")
+    client.set_blueprint({"a": 1}, store_id="id")
+    assert [(name, given) for name, given, _ in newer.calls] == [
+        ("open", (["a.rrd", "b.rrd"],)),
+        ("set_time", ("frame",)),
+        ("take_screenshot", (None,)),
+        ("get_blueprint", ("table",)),
+        ("set_blueprint", ({"a": 1}, None)),
+    ]
+    assert newer.calls[1][2]["sequence"] == 3 and newer.calls[1][2]["play_state"] == "paused"
+    client._owns_viewer = False
+
+
+def test_an_older_sdk_is_named() -> None:
+    older = ViewerClient._around(SimpleNamespace(url=Newer.url), kill_on_exit=False)
+    for call in (lambda: older.open("a.rrd"), older.set_time, older.take_screenshot, older.get_blueprint):
+        with pytest.raises(ImportError, match=r"needs rerun-sdk 0\.41"):
+            call()
+    older._owns_viewer = False
