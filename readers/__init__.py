@@ -14,6 +14,7 @@ _HOMES = {
     ".inspection": "EntitySummary FileReport StoreReport TimelineReport",
     ".lerobot": "LeRobotDataset LeRobotReader",
     ".mcap": "McapInfo McapReader",
+    ".mp4": "Mp4Reader Mp4TranscodeOptions",
     ".parquet": "ColumnRule IndexColumn ParquetReader",
     ".recording_file": "Episode FileSource FrameReader IndexedReader Option RecordingFile StreamingReader option",
     ".rosbag2": "Rosbag2Reader",

@@ -25,6 +25,8 @@ from .lerobot import LeRobotDataset as LeRobotDataset
 from .lerobot import LeRobotReader as LeRobotReader
 from .mcap import McapInfo as McapInfo
 from .mcap import McapReader as McapReader
+from .mp4 import Mp4Reader as Mp4Reader
+from .mp4 import Mp4TranscodeOptions as Mp4TranscodeOptions
 from .parquet import ColumnRule as ColumnRule
 from .parquet import IndexColumn as IndexColumn
 from .parquet import ParquetReader as ParquetReader
