@@ -10,6 +10,7 @@ _HOMES = {
         "Bucket FoundObject ObjectInfo bucket_of find_objects is_one_object reading_object storage_options "
         "writing_object"
     ),
+    ".http": "restore_hosts restrict_hosts",
     ".remote_file": "LARGEST_WINDOW RemoteFile",
     ".uploads": "SMALLEST_PART Upload await_copy clear_uploads copy_object have_same_content remove_object upload_to",
     ".url": "ObjectUrl is_url",

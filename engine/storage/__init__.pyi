@@ -8,6 +8,8 @@ from .bucket import is_one_object as is_one_object
 from .bucket import reading_object as reading_object
 from .bucket import storage_options as storage_options
 from .bucket import writing_object as writing_object
+from .http import restore_hosts as restore_hosts
+from .http import restrict_hosts as restrict_hosts
 from .remote_file import LARGEST_WINDOW as LARGEST_WINDOW
 from .remote_file import RemoteFile as RemoteFile
 from .uploads import SMALLEST_PART as SMALLEST_PART

@@ -27,7 +27,7 @@ from ..errors import (
     WriteError,
     extra_command,
 )
-from .url import EXTRAS, ObjectUrl, is_usable_key
+from .url import EXTRAS, HTTP, ObjectUrl, is_usable_key
 
 _CODE = re.compile(r"<Code>(\w+)</Code>|error \((\w+)\)|x-ms-error-code: (\w+)")
 _STATUS = re.compile(r"status code: (\d{3})|HTTPStatusCode[^0-9]{1,4}(\d{3})")
@@ -156,7 +156,7 @@ def _first_line(error: BaseException) -> str:
 CONNECT_SECONDS: Final = 10
 REQUEST_SECONDS: Final = 120
 
-_SETTINGS: Final = ("AWS_", "AZURE_", "GOOGLE_")
+_SETTINGS: Final = ("AWS_", "AZURE_", "GOOGLE_", "HF_")
 
 
 def settings() -> tuple[tuple[str, str], ...]:
@@ -208,9 +208,15 @@ _LANCE_ENDPOINTS: Final = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPO
 def storage_options(url: ObjectUrl) -> dict[str, str]:
     """Settings with which Lance reaches the bucket of ``url``, found where :func:`bucket_of` finds them.
 
+    Raises ``UsageError`` for an HTTP server, where no table can be.
+
     For S3 they hold the credentials of this moment, which may expire: ask again for each table that is opened. For
     other stores they hold none, and Lance looks into the environment itself.
     """
+    if url.scheme in HTTP:
+        raise UsageError(
+            f"{url.scheme}:// holds no tables", path=str(url), hint="Give a local path, or an object store."
+        )
     if EXTRAS[url.scheme] != "s3":
         return dict(_LANCE_PATIENCE)
     options = dict(_LANCE_PATIENCE)
@@ -447,8 +453,16 @@ def bucket_of(url: ObjectUrl) -> Bucket:
     """The bucket of ``url``; opened once in this process for each state of the environment."""
     key = (url.root, settings())
     if key not in _open:
-        _open[key] = Bucket(ObjectUrl(url.scheme, url.bucket, ""))
+        _open[key] = _new_bucket(ObjectUrl(url.scheme, url.bucket, ""))
     return _open[key]
+
+
+def _new_bucket(root: ObjectUrl) -> Bucket:
+    if root.scheme not in HTTP:
+        return Bucket(root)
+    from .http import HttpBucket
+
+    return HttpBucket(root)
 
 
 def _warn(_: ObjectUrl, message: str) -> None:
@@ -531,7 +545,7 @@ def find_objects(url: ObjectUrl, suffixes: tuple[str, ...], hidden: tuple[str, .
     """
     import glob
 
-    is_pattern = glob.has_magic(url.key)
+    is_pattern = url.is_pattern
     parts = url.key.split("/") if url.key else []
     fixed = next((i for i, part in enumerate(parts) if glob.has_magic(part)), len(parts))
     root = ObjectUrl(url.scheme, url.bucket, "/".join(parts[:fixed]))

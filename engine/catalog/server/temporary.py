@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from ...errors import UsageError
 from ...locations import located
+from ...storage import restore_hosts, restrict_hosts
 from ..client import CatalogClient
 from ..deprecated import replaced_by, warn_renamed
 
@@ -137,12 +138,14 @@ class Server:
         client = self.client()
         secret = None if is_loopback(self._host) else secret_of(secret_place(client.url), make=True)
         service = CatalogService(client, ServiceOptions(readable=[str(located(place)) for place in allow]))
+        self._hosts = restrict_hosts(map(os.fspath, allow))
         return start(service, port, self._host, access=Access(secret))
 
     def _remove(self) -> None:
         if self._running is not None:
             self._running.stop(_GRACE_SECONDS)
             self._running = None
+            restore_hosts(self._hosts)
         if self._is_temporary and self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
         self._folder = None
