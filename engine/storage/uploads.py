@@ -20,7 +20,8 @@ from urllib.parse import urlencode
 
 from ..errors import ChunkmillError, WriteError
 from ..limits import MIB
-from .bucket import Bucket, ObjectInfo, bucket_of, s3_client, writing_object
+from .bucket import Bucket, ObjectInfo, s3_client, writing_object
+from .objects import bucket_of
 from .url import EXTRAS, ObjectUrl
 
 PART: Final = 8 * MIB

@@ -633,7 +633,7 @@ def _composition(data: bytes, table: dict[bytes, list[Span]]) -> Ticks:
 
 
 def _edits(data: bytes, track: dict[bytes, list[Span]], head: Span, scale: int) -> list[tuple[int, int, int]]:
-    """What is shown: the ticks by which each part is shifted, its first in the media, and the one behind its last."""
+    """The parts that are shown: by how many ticks each is shifted, its first tick and the one behind its last."""
     if b"edts" not in track:
         return [(0, -(1 << 62), 1 << 62)]
     begin, end = _one(_children_of_any(data, _one(track, b"edts")), b"elst")

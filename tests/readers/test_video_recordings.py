@@ -356,7 +356,7 @@ FORGED: dict[str, Callable[[], bytes]] = {
     "Matroska of a block of 2^56 bytes": lambda: _matroska().replace(b"\xa3\x42", b"\xa3\x01", 1),
     "Matroska without tracks": lambda: _matroska().replace(b"\x16\x54\xae\x6b", b"\x16\x54\xae\x6c"),
     "Matroska of another segment": lambda: _matroska() + b"\x18\x53\x80\x67\x01\xff\xff\xff",
-    "Matroska of an unknown codec": lambda: _matroska().replace(b"V_MPEG4/ISO/AVC", b"V_MPEG4/ISO/XXX"),
+    "Matroska of an unknown codec": lambda: _matroska().replace(b"V_MPEG4/ISO/AVC", b"V_MPEG4/ISO/ABC"),
 }
 RIGHT = {"external data", "alias of a file", "Matroska of another segment"}
 """Forged in what is not looked at: data are taken from the file itself, and the first segment is the recording."""

@@ -77,6 +77,7 @@ class Server:
             warn_renamed("addr", "host")
         self._host = host if addr is None else addr
         self._running: RunningServer | None = None
+        self._hosts: str | None = None
         wanted = {name: _recordings(name, given) for name, given in (datasets or {}).items()}
         self._is_temporary = folder is None
         self._folder: str | None = (
@@ -138,8 +139,14 @@ class Server:
         client = self.client()
         secret = None if is_loopback(self._host) else secret_of(secret_place(client.url), make=True)
         service = CatalogService(client, ServiceOptions(readable=[str(located(place)) for place in allow]))
-        self._hosts = restrict_hosts(map(os.fspath, allow))
-        return start(service, port, self._host, access=Access(secret))
+        before = restrict_hosts(map(os.fspath, allow))
+        try:
+            running = start(service, port, self._host, access=Access(secret))
+        except BaseException:
+            restore_hosts(before)
+            raise
+        self._hosts = before
+        return running
 
     def _remove(self) -> None:
         if self._running is not None:

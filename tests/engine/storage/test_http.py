@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
+from typing import TYPE_CHECKING
 
 import pytest
 from chunkmill import McapReader, Mp4Reader, RrdReader
@@ -19,6 +20,9 @@ from click.testing import CliRunner
 from comparison import cells
 from http_server import FileServer, serving
 from video_files import video
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 DATA = Random(4).randbytes(1_500_000)
 WAYS = ("plain", "redirect", "hidden", "flaky", "broken", "nameless", "whole", "chunked", "endless")
@@ -162,6 +166,17 @@ def test_urls() -> None:
         with pytest.raises(UsageError, match="does not name a dataset"):
             located(text)
     assert true_place("https://H/a/x") == "https:/h/a/x"
+
+
+@pytest.mark.spark
+def test_tasks_of_spark_read_them(spark: SparkSession, server: FileServer, data: Path) -> None:
+    server.files["demo.mcap"] = (data / "demo.mcap").read_bytes()
+    expected = cells(McapReader(data / "demo.mcap").stream().to_chunks(executor="inline"))
+    for way in ("redirect", "whole"):
+        stream = McapReader(f"{server.url}/{way}/demo.mcap").stream()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ReadWarning)
+            assert cells(stream.to_chunks(executor="spark")) == expected
 
 
 def test_nothing_is_written(server: FileServer, tmp_path: Path, data: Path) -> None:
