@@ -135,8 +135,8 @@ class Mp4Recording(FileSource):
             track += 1
         if len(refused) == tracks:
             raise refused[0][1]
-        for number, error in refused:
-            warnings.warn(f"{file.path}: video track {number} is not read: {error.message}", ReadWarning, stacklevel=2)
+        for number, reason in refused:
+            warnings.warn(f"{file.path}: video track {number} is not read: {reason.message}", ReadWarning, stacklevel=2)
 
     def _opened(self, file: PositionalFile, track: int) -> Demultiplexed:
         from ..engine.video import demultiplex
@@ -192,7 +192,7 @@ class Mp4Recording(FileSource):
 
 @dataclass(frozen=True, kw_only=True)
 class Mp4TranscodeOptions:
-    """How a video is encoded anew, which loses some detail.
+    """Options to encode a video anew, which loses some detail.
 
     ``output_codec`` is Rerun's ``VideoCodec``, or the number that ``VideoStream:codec`` holds; by default the codec of
     the file. With ``gop_size`` each so many frames are a group of pictures, exactly. PyAV encodes, which knows no GPU

@@ -297,6 +297,7 @@ class Bucket:
     def __init__(self, url: ObjectUrl) -> None:
         self.url = url
         self._is_there = False
+        _used[:] = [True]
         self._library = _import("obstore", url)
         with reading_object(url.root):
             self._opened = _open_s3(url) if EXTRAS[url.scheme] == "s3" else _open_other(url)
@@ -304,7 +305,7 @@ class Bucket:
     @property
     def _store(self) -> Any:
         """The library's store; in a forked process it would wait for ever for threads that only the parent has."""
-        if forked:
+        if _forked:
             raise UsageError(
                 "object stores can't be used in a process that was forked from one that used them",
                 path=str(self.url),
@@ -434,8 +435,15 @@ class Bucket:
         return ObjectUrl(self.url.scheme, self.url.bucket, key)
 
 
-forked: list[bool] = []
-"""Holds something in a process that was forked from one that used object stores."""
+_used: list[bool] = []
+_forked: list[bool] = []
+
+
+def _note_fork() -> None:
+    _forked.extend(_used)
+
+
+os.register_at_fork(after_in_child=_note_fork)
 
 
 def _warn(_: ObjectUrl, message: str) -> None:

@@ -280,7 +280,7 @@ class HttpBucket(Bucket):
             following = _NEXT.search(answer.headers.get("Link", ""))
             address = None if following is None else urljoin(address, following[1])
 
-    def _entries(self, data: bytes, prefix: str) -> list[tuple[str, int]]:
+    def _entries(self, data: bytes, prefix: str) -> Sequence[tuple[str, int]]:
         try:
             entries = [e for e in json.loads(data) if e["type"] == "file"]
             return sorted((str(entry["path"]), int(entry["size"])) for entry in entries)

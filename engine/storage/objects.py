@@ -8,22 +8,20 @@ from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
 from ..errors import ReadWarning, SourceMissingError
-from .bucket import Bucket, forked, settings
+from .bucket import Bucket, settings
 from .http import HttpBucket
 from .url import HTTP, ObjectUrl
 
 _open: dict[tuple[str, tuple[tuple[str, str], ...]], Bucket] = {}
 
 
-def _note_fork() -> None:
-    """In a forked process: connections of HTTP are made anew, those of other libraries cannot be used."""
+def _forget_http() -> None:
+    """In a forked process connections of HTTP are made anew; those of other libraries cannot be used."""
     for key in [key for key, bucket in _open.items() if isinstance(bucket, HttpBucket)]:
         del _open[key]
-    if _open:
-        forked.append(True)
 
 
-os.register_at_fork(after_in_child=_note_fork)
+os.register_at_fork(after_in_child=_forget_http)
 
 
 def bucket_of(url: ObjectUrl) -> Bucket:

@@ -139,7 +139,7 @@ class Server:
         client = self.client()
         secret = None if is_loopback(self._host) else secret_of(secret_place(client.url), make=True)
         service = CatalogService(client, ServiceOptions(readable=[str(located(place)) for place in allow]))
-        before = restrict_hosts(map(os.fspath, allow))
+        before = restrict_hosts([os.fspath(place) for place in allow])
         try:
             running = start(service, port, self._host, access=Access(secret))
         except BaseException:

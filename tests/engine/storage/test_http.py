@@ -10,7 +10,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 import pytest
-from chunkmill import McapReader, Mp4Reader, RrdReader
+from chunkmill import Ingest, McapReader, Mp4Reader, RrdReader
 from chunkmill.engine.cli.commands import commands
 from chunkmill.engine.errors import ReadError, ReadWarning, SourceMissingError, UsageError
 from chunkmill.engine.locations import located, true_place
@@ -185,6 +185,11 @@ def test_nothing_is_written(server: FileServer, tmp_path: Path, data: Path) -> N
         stream.write_rrd(f"{server.url}/plain/x.rrd", application_id="a", recording_id="r", executor="inline")
     with pytest.raises(UsageError, match="cannot be written"):
         stream.collect(into="hf://datasets/me/set/x", application_id="a", recording_id="r", executor="inline")
+    with pytest.raises(UsageError, match="cannot be written"):
+        Ingest(f"{server.url}/plain/", into=tmp_path / "lake", executor="inline").start(once=True)
+    for output in (f"{server.url}/out/", f"{server.url}/x.rrd"):
+        done = CliRunner().invoke(commands, ["convert", str(data / "demo.mcap"), "-o", output])
+        assert done.exit_code == 2 and "cannot be written" in done.stderr
 
 
 def test_recordings_are_read_through_every_front(server: FileServer, tmp_path: Path, data: Path) -> None:
