@@ -168,7 +168,7 @@ class Mp4Recording(FileSource):
         import numpy as np
 
         from ..engine.limits import MAX_CHUNK_UNCOMPRESSED, check_limit
-        from ..engine.video import NotPlainError, asset_chunks, frame_times, read_boxes
+        from ..engine.video import NotPlainError, asset_chunks, read_boxes, shown_frames
 
         try:
             boxes = read_boxes(file)
@@ -181,7 +181,7 @@ class Mp4Recording(FileSource):
             try:
                 if boxes.movie is None or b"moof" in boxes.kinds:
                     raise NotPlainError("its index is in fragments")
-                shown, timestamps = frame_times(boxes.movie, 0)
+                shown, timestamps = shown_frames(boxes.movie, 0).nanoseconds()
             except NotPlainError:
                 pts = np.sort(np.concatenate([batch.pts for batch in opened.batches()]))
                 moments = self._times(opened.track, file.path, pts)[self.timeline_name].view("int64").to_numpy()

@@ -18,8 +18,8 @@ from .coding import encode as encode
 from .coding import mux as mux
 from .coding import transcode as transcode
 from .mp4 import NotPlainError as NotPlainError
-from .mp4 import frame_times as frame_times
 from .mp4 import read_boxes as read_boxes
+from .mp4 import shown_frames as shown_frames
 from .process import has_video_extra as has_video_extra
 from .samples import SampleBatch as SampleBatch
 from .samples import Ticks as Ticks

@@ -16,7 +16,7 @@ from ..limits import MAX_FRAME_PIXELS, check_limit
 from ..storage.positional import PositionalFile
 from .bitstream import DETECTORS, without_repeats
 from .matroska import is_matroska, read_matroska
-from .mp4 import CODECS, HINT, EditsError, NotPlainError, frame_times, read_boxes, read_video, rotation
+from .mp4 import CODECS, HINT, EditsError, NotPlainError, read_boxes, read_video, rotation, shown_frames
 from .process import Item, VideoWork, require_video_extra
 from .samples import SampleBatch, VideoSample
 
@@ -151,9 +151,10 @@ def demultiplex(
     those shown then, and before them the samples from the last key frame on, which their decoding needs.
 
     Samples with B-frames, which a ``VideoStream`` cannot hold, are encoded anew in the same codec, with key frames
-    where they were, and a ``ReadWarning`` says so; then no samples stand before ``start``. ``b_frames="error"``
-    refuses them, ``"keep"`` gives them as they are. With ``codec`` (the number in ``VideoStream:codec``) or
-    ``keyframe_interval`` (frames) all samples are encoded anew, in that codec, with a key frame each so many frames.
+    where they were, and a ``ReadWarning`` says so; then no samples stand before ``start``. The same holds for a whole
+    video whose list of edits shows several parts. ``b_frames="error"`` refuses them, ``"keep"`` gives them as they
+    are. With ``codec`` (the number in ``VideoStream:codec``) or ``keyframe_interval`` (frames) all samples are encoded
+    anew, in that codec, with a key frame each so many frames.
 
     Tracks that are not read are named in a ``ReadWarning``; where the caller ``reads_all`` tracks of video, the first
     names those of other kinds. Another says how a video is shown turned, which no sample says.
@@ -164,6 +165,7 @@ def demultiplex(
     encoding = _encoding(quality, "fast", keyframe_interval)
     is_made = codec is not None or keyframe_interval is not None
     matroska = read_matroska(file) if is_matroska(file) else None
+    order: list[tuple[int, int]] | None = None
     if matroska is None:
         boxes = read_boxes(file)
         turned = None if boxes.movie is None else rotation(boxes.movie, track)
@@ -174,7 +176,7 @@ def demultiplex(
                 raise NotPlainError("it is encoded anew")
         except NotPlainError as reason:
             require_video_extra(f"{file.path} is read by PyAV, as {reason}; PyAV is")
-            _check_edits(file.path, boxes.movie, track)
+            order = _edit_order(file.path, boxes.movie, track)
         else:
             described = _track(plain.facts, file.path, track, b_frames, quality, reads_all)
             batches = plain.batches(file, start, end)
@@ -189,6 +191,7 @@ def demultiplex(
         "blocks": None if matroska is None else matroska.blocks_of(track),
         "may_reorder": matroska is not None or boxes.may_reorder,
         "is_made": is_made,
+        "order": order if b_frames == "reencode" and start is None and end is None else None,
         "output": None if codec is None else _NAMES[codec],
         "size": file.size,
         "track": track,
@@ -208,16 +211,21 @@ def demultiplex(
         raise
 
 
-def _check_edits(path: str, movie: bytes | None, track: int) -> None:
-    """Refuse a list of edits of which FFmpeg would show something else, in silence."""
+def _edit_order(path: str, movie: bytes | None, track: int) -> list[tuple[int, int]] | None:
+    """The ticks in the file and when they are shown, of frames of several parts; None where there is one part.
+
+    Raises ``ReadError`` and ``UnsupportedError`` for a list of edits of which FFmpeg would show something else.
+    """
     try:
-        if movie is not None:
-            frame_times(movie, track)
+        frames = None if movie is None else shown_frames(movie, track)
     except EditsError as error:
         kind = UnsupportedError if error.is_unsupported else ReadError
         raise kind(str(error), path=path, offset=0, hint=HINT) from error
     except NotPlainError:
-        return
+        return None
+    if frames is None or not frames.is_apart:
+        return None
+    return list(zip(frames.media.tolist(), frames.shown.tolist(), strict=True))
 
 
 def _warn_of_rotation(path: str, track: int, turned: str | None) -> None:
@@ -249,8 +257,9 @@ def _track(
     if Fraction(*facts["time_base"]) >= 1:
         _warn(f"{path}: the video has no time scale, or one of a second: its ticks are seconds, and times may be wrong")
     if facts["encoder"] and not is_wanted:
+        reason = "a list of edits, of which several parts are shown" if facts.get("is_edited") else "B-frames"
         _warn(
-            f"{path}: the video has B-frames, which a VideoStream cannot hold; it is encoded anew as"
+            f"{path}: the video has {reason}, which a VideoStream cannot hold; it is encoded anew as"
             f" {_SHOWN[name]} by {facts['encoder']} (constant rate factor {quality}), which loses some detail"
         )
     return VideoTrack(

@@ -11,6 +11,7 @@ import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -567,18 +568,26 @@ def _check_edits(data: bytes, track: dict[bytes, list[Span]], head: Span, scale:
         raise NotPlainError("it has a list of edits")
 
 
-class FrameTimes(NamedTuple):
-    """When frames are shown, by a list of edits or without one: shapes ``(n,)``, in ns, in the order of showing.
+class ShownFrames(NamedTuple):
+    """The frames of a track as they are shown, by a list of edits or without one: shapes ``(n,)``, in ticks.
 
-    ``shown`` are times since the begin of what is shown, ``timestamps`` those since the first frame of the file.
+    ``shown`` are times since the begin of what is shown, in order, and ``media`` those of the same frames in the file,
+    whose first is ``first``. A second has ``scale`` ticks. ``is_apart``: there are several parts, with others between.
     """
 
     shown: Ticks
-    timestamps: Ticks
+    media: Ticks
+    first: int
+    scale: int
+    is_apart: bool
+
+    def nanoseconds(self) -> tuple[Ticks, Ticks]:
+        """Return when frames are shown, and when they are since the first one of the file."""
+        return _as_nanoseconds(self.shown, self.scale), _as_nanoseconds(self.media - self.first, self.scale)
 
 
-def frame_times(movie: bytes, track: int) -> FrameTimes:
-    """Return when each frame of a video track is shown, by its index. Raises :class:`NotPlainError`."""
+def shown_frames(movie: bytes, track: int) -> ShownFrames:
+    """Return the frames of a video track as they are shown, by its index. Raises :class:`NotPlainError`."""
     try:
         boxes = _movie_boxes(movie)
         video = _video_tracks(movie, boxes)[track]
@@ -590,14 +599,22 @@ def frame_times(movie: bytes, track: int) -> FrameTimes:
     except (ValueError, IndexError, struct.error) as error:
         raise error if isinstance(error, NotPlainError) else NotPlainError(str(error)) from error
     order = np.sort(times)
-    parts: list[tuple[Ticks, Ticks]] = []
+    rows: list[Ticks] = []
+    shifts: list[int] = []
+    count = 0
     for shift, first, last in edits:
-        rows = order[(order >= first) & (order < last)]
-        parts.append((rows + shift, rows - order[0]))
-    if not sum(len(rows) for rows, _ in parts):
+        part = np.arange(np.searchsorted(order, first), np.searchsorted(order, last))
+        count += len(part)
+        if count > _MOST_SAMPLES:
+            raise EditsError("its list of edits shows frames again and again")
+        if len(part):
+            rows.append(part)
+            shifts.append(shift)
+    if not rows:
         raise EditsError("its list of edits shows no frame")
-    shown, stamps = (np.concatenate([part[side] for part in parts]) for side in (0, 1))
-    return FrameTimes(_as_nanoseconds(shown, scale), _as_nanoseconds(stamps, scale))
+    is_apart = len(set(shifts)) > 1 or any(after[0] != before[-1] + 1 for before, after in pairwise(rows))
+    shown = np.concatenate([order[part] + shift for part, shift in zip(rows, shifts, strict=True)])
+    return ShownFrames(shown, order[np.concatenate(rows)], int(order[0]), scale, is_apart)
 
 
 def _as_nanoseconds(ticks: Ticks, scale: int) -> Ticks:

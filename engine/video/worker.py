@@ -182,7 +182,9 @@ def demultiplex(wire: Pipes, request: dict[str, Any]) -> None:
     size = request["size"]
     file = AskedFile(wire, size, 8 * size + _FREE_OUTPUT)
     try:
-        with av.open(file, format=request["container"], buffer_size=_READ_BYTES) as container:
+        order = request["order"]
+        options = {"ignore_editlist": "1"} if order else {}
+        with av.open(file, format=request["container"], buffer_size=_READ_BYTES, options=options) as container:
             stream = _chosen(container, request["track"])
             _check_index(stream, size)
             window = _Window(stream, request["start"], request["end"])
@@ -190,20 +192,23 @@ def demultiplex(wire: Pipes, request: dict[str, Any]) -> None:
             is_reordered = stream.codec.canonical_name in _FILTERS and request["may_reorder"] and packets.is_reordered()
             name = stream.codec.canonical_name
             target = request["output"] or name
-            is_made = request["is_made"] or (is_reordered and request["b_frames"] != "keep")
+            is_made = request["is_made"] or bool(order) or (is_reordered and request["b_frames"] != "keep")
             if is_made and target not in _ENCODERS:
                 raise FailureError(f"there is no encoder of {target}", "usage")
             track = {
                 **_facts(container, stream),
                 "is_reordered": is_reordered,
                 "encoder": _ENCODERS[target] if is_made else None,
+                "is_edited": bool(order),
             }
             wire.send("track", track)
             if is_reordered and not request["is_made"] and request["b_frames"] == "error":
                 return
             batches = Batches(wire)
             samples: Iterator[Any] = (
-                _without_reordering(stream, packets, window, request)
+                _edited(stream, packets, order, request)
+                if order
+                else _without_reordering(stream, packets, window, request)
                 if is_made
                 else _filtered(stream, packets.as_they_are() if is_reordered else packets.without_spare_lead())
             )
@@ -463,6 +468,39 @@ def _without_reordering(stream: Any, packets: _Packets, window: _Window, request
         yield from encoder.finish()
     if made != wanted:
         raise FailureError(f"{wanted:,} samples decode to {made:,} frames")
+
+
+def _edited(stream: Any, packets: _Packets, order: list[list[int]], request: dict[str, Any]) -> Iterator[Item]:
+    """Yield samples of frames in another order, encoded anew: of each its tick in the file, and when it is shown.
+
+    Key frames are where they were, and where a part begins; where an interval is given, each so many frames instead.
+    """
+    name, interval = stream.codec.canonical_name, request["keyframe_interval"]
+    keyframes: set[int] = set()
+
+    def samples() -> Iterator[tuple[int, bytes]]:
+        for pts, _, is_keyframe, data, _ in _filtered(stream, packets):
+            if is_keyframe:
+                keyframes.add(pts)
+            yield pts, data
+
+    made, shift = 0, order[0][1] - order[0][0]
+    encoder: _Encoder | None = None
+    frames = _Order([tick for tick, _ in order])
+    for frame in _decoded(name, samples(), request, stream.time_base):
+        for wanted in frames.after(frame):
+            tick, shown = order[made]
+            if encoder is None:
+                target = request["output"] or name
+                encoder = _Encoder(target, wanted.width, wanted.height, wanted.format.name, stream.time_base, request)
+            is_first = made == 0 or shown - tick != shift
+            is_keyframe = made % interval == 0 if interval else is_first or tick in keyframes
+            made, shift = made + 1, shown - tick
+            wanted.pts = shown
+            yield from encoder.encode(wanted, is_keyframe)
+    if encoder is not None:
+        yield from encoder.finish()
+    frames.check_end()
 
 
 def _threads(request: dict[str, Any]) -> int:

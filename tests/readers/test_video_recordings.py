@@ -228,7 +228,11 @@ def test_edits_are_honoured_in_both_modes(tmp_path: Path) -> None:
     path.write_bytes(edited(video("h264", 15, gop=5), (100, FRAME * 10), (100, 0)))
     frames = [value for _, name, _, value in rows(chunks(path, mode="asset")[0]) if name.endswith("timestamp")]
     assert frames == [[round(i * 1e9 / 30)] for i in (10, 11, 12, 0, 1, 2)]
-    with pytest.raises(UnsupportedError, match="several parts"):
+    stream, (said,) = chunks(path)
+    assert "several parts" in said
+    assert [row[2] for row in rows(stream) if row[1].endswith("sample")] == [round(i * 1e9 / 30) for i in range(6)]
+    path.write_bytes(edited(video("h264", 15, gop=5), *[(10_000, 0)] * 400_000))
+    with pytest.raises(ReadError, match="again and again"):
         chunks(path)
 
 
