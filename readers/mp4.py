@@ -109,6 +109,7 @@ class Mp4Recording(FileSource):
             yield from self._asset(file) if self.mp4_mode == "asset" else self._streams(file)
 
     def _streams(self, file: PositionalFile) -> Iterator[Chunk]:
+        from ..engine.limits import check_limit
         from ..engine.video import stream_chunks
 
         track, tracks = 0, _MOST_TRACKS
@@ -126,12 +127,20 @@ class Mp4Recording(FileSource):
                 tracks = track  # the last was refused, and said not how many there are
             else:
                 with opened:
-                    tracks = min(opened.video_tracks, _MOST_TRACKS)
+                    tracks = opened.video_tracks
+                    what = "the number of video tracks"
+                    check_limit(tracks, _MOST_TRACKS, path=file.path, offset=0, what=what)
                     entity = self.entity if not track else f"{self.entity}/track_{track}"
                     times = partial(self._times, opened.track, file.path)
-                    yield from stream_chunks(
+                    chunks = stream_chunks(
                         entity, opened.track, opened.batches(), times, 0 if self.chunk_by_gop else None
                     )
+                    count = 0
+                    for chunk in chunks:
+                        count += 1
+                        yield chunk
+                    if count == 1:
+                        warnings.warn(f"{file.path}: video track {track} has no samples", ReadWarning, stacklevel=2)
             track += 1
         if len(refused) == tracks:
             raise refused[0][1]
@@ -183,7 +192,9 @@ class Mp4Recording(FileSource):
                     raise NotPlainError("its index is in fragments")
                 shown, timestamps = shown_frames(boxes.movie, 0).nanoseconds()
             except NotPlainError:
-                pts = np.sort(np.concatenate([batch.pts for batch in opened.batches()]))
+                pts = np.sort(np.concatenate([np.zeros(0, np.int64), *(batch.pts for batch in opened.batches())]))
+                if not len(pts):
+                    raise ReadError("the video has no samples", path=file.path, offset=0, hint=_HINT) from None
                 moments = self._times(opened.track, file.path, pts)[self.timeline_name].view("int64").to_numpy()
                 shown, timestamps = moments[moments >= 0], (moments - moments[0])[moments >= 0]
         content = file.read(0, file.size, what="the video")

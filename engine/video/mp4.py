@@ -38,6 +38,7 @@ _WINDOW_SAMPLES: Final = 1 << 13
 _LARGEST_SAMPLE: Final = 128 << 20
 _MOST_LOOKS: Final = 1_000
 _ROUNDS: Final = 64
+_LAST_TICK: Final = 1 << 62
 _FREE_BYTES: Final = 1 << 20
 _BOXES: Final = frozenset(
     (
@@ -618,7 +619,10 @@ def shown_frames(movie: bytes, track: int) -> ShownFrames:
 
 
 def _as_nanoseconds(ticks: Ticks, scale: int) -> Ticks:
-    return np.array([(2 * tick * 1_000_000_000 + scale) // (2 * scale) for tick in ticks.tolist()], np.int64)
+    times = [(2 * tick * 1_000_000_000 + scale) // (2 * scale) for tick in ticks.tolist()]
+    if max(map(abs, times)) >= 1 << 63:
+        raise EditsError("a frame is shown at a time beyond 64 bits of nanoseconds")
+    return np.array(times, np.int64)
 
 
 def _movie_boxes(movie: bytes) -> dict[bytes, list[Span]]:
@@ -652,7 +656,7 @@ def _composition(data: bytes, table: dict[bytes, list[Span]]) -> Ticks:
 def _edits(data: bytes, track: dict[bytes, list[Span]], head: Span, scale: int) -> list[tuple[int, int, int]]:
     """The parts that are shown: by how many ticks each is shifted, its first tick and the one behind its last."""
     if b"edts" not in track:
-        return [(0, -(1 << 62), 1 << 62)]
+        return [(0, -_LAST_TICK, _LAST_TICK)]
     begin, end = _one(_children_of_any(data, _one(track, b"edts")), b"elst")
     version, count = data[begin], int.from_bytes(data[begin + 4 : begin + 8], "big")
     if version > 1:
@@ -670,8 +674,10 @@ def _edits(data: bytes, track: dict[bytes, list[Span]], head: Span, scale: int) 
             if rate != _RATE_OF_ONE:
                 raise SpeedError("a list of edits that shows a part at another speed")
             is_open = not duration and number == count - 1
-            parts.append((at - first, first, 1 << 62 if is_open else first + ticks))
+            parts.append((at - first, first, _LAST_TICK if is_open else first + ticks))
         at += ticks
+        if max(at, first + ticks) > _LAST_TICK:
+            raise EditsError("its list of edits shows times beyond 62 bits")
     return parts
 
 

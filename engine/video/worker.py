@@ -407,7 +407,10 @@ class _Packets:
         except av.error.FFmpegError:
             if target is not None:
                 raise
-            self._container.seek(0, stream=self._stream, backward=True, any_frame=False)
+            try:
+                self._container.seek(0, stream=self._stream, backward=True, any_frame=False)
+            except PermissionError:
+                raise FailureError("the video has no samples") from None
 
     def _raw(self) -> Iterator[Any]:
         for packet in self._container.demux(self._stream):

@@ -189,6 +189,17 @@ def test_a_track_of_another_codec_is_named(tmp_path: Path) -> None:
     assert refused.value.offset == 0
 
 
+@pytest.mark.process
+def test_a_video_without_samples_is_an_error(tmp_path: Path) -> None:
+    """The first part of a video in fragments, as players get it."""
+    path = tmp_path / "v.mp4"
+    data = video("h264", 6, container_options={"movflags": "frag_keyframe+empty_moov"})
+    path.write_bytes(data[: data.index(b"moof") - 4])
+    for mode in ("stream", "asset"):
+        with pytest.raises(ReadError, match="the video has no samples"):
+            chunks(path, mode=mode)
+
+
 def turned(data: bytes, *matrix: int) -> bytes:
     """Return a video whose head has another matrix."""
     out = bytearray(data)
