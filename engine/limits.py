@@ -101,6 +101,9 @@ MAX_DEPTH_IMAGES: Final = 512 * MIB
 MAX_FRAME_PIXELS: Final = 64 * MIB
 """Most pixels of a frame of video: 8,192 x 8,192."""
 
+MAX_DOWNLOAD: Final = 64 * 1024 * MIB
+"""Largest file that is downloaded whole, as its HTTP server gives no ranges, in bytes."""
+
 MAX_VIDEO_MEMORY: Final = 4096 * MIB
 """Address space of a process that reads, decodes or encodes video, in bytes."""
 

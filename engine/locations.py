@@ -75,6 +75,17 @@ def exists(location: Location) -> bool:
     return location.exists()
 
 
+def writable(location: Location) -> Location:
+    """Return a place that is written. Raises ``UsageError`` for one of an HTTP server or the Hub."""
+    if isinstance(location, ObjectUrl) and location.is_read_only:
+        raise UsageError(
+            f"{location.scheme}:// is read, and cannot be written",
+            path=str(location),
+            hint="Give a local path, or one in an object store.",
+        )
+    return location
+
+
 def local_path(location: str | os.PathLike[str]) -> Path:
     """Return the absolute path that ``location`` names, for uses that need a local one.
 

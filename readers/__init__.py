@@ -15,6 +15,7 @@ _HOMES = {
     ".lerobot": "LeRobotDataset LeRobotReader",
     ".mcap": "McapInfo McapReader",
     ".mcap.info": "McapChannelInfo McapChunkInfo McapCompressionInfo McapSchemaInfo",
+    ".mp4": "Mp4Reader Mp4TranscodeOptions",
     ".parquet": "ColumnRule IndexColumn ParquetReader",
     ".recording_file": "Episode FileSource FrameReader IndexedReader Option RecordingFile StreamingReader option",
     ".rosbag2": "Rosbag2Reader",

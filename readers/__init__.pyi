@@ -30,6 +30,8 @@ from .mcap.info import McapChannelInfo as McapChannelInfo
 from .mcap.info import McapChunkInfo as McapChunkInfo
 from .mcap.info import McapCompressionInfo as McapCompressionInfo
 from .mcap.info import McapSchemaInfo as McapSchemaInfo
+from .mp4 import Mp4Reader as Mp4Reader
+from .mp4 import Mp4TranscodeOptions as Mp4TranscodeOptions
 from .parquet import ColumnRule as ColumnRule
 from .parquet import IndexColumn as IndexColumn
 from .parquet import ParquetReader as ParquetReader

@@ -23,6 +23,7 @@ from ..engine.locations import Location, exists, located
 from .bag import BagRecording
 from .lerobot import LeRobotRecording
 from .mcap.recording import McapRecording
+from .mp4 import Mp4Recording
 from .parquet import ParquetRecording
 from .recording_file import Option, RecordingFile
 from .rosbag2 import Rosbag2Recording
@@ -351,6 +352,13 @@ for _row in (
         (".db3", ".db3.zstd", ".db3.zst"),
         (b"SQLite format 3\0",),
         marker="metadata.yaml",
+    ),
+    Format(
+        "mp4",
+        "an MP4 or Matroska file",
+        Mp4Recording,
+        (".mp4", ".m4v", ".mov", ".mkv", ".webm"),
+        (b"\x1aE\xdf\xa3", *(bytes((0, 0, 0, size)) + b"ftyp" for size in range(16, 68, 4))),
     ),
 ):
     _add(_row)

@@ -115,6 +115,11 @@ def recover_option() -> Any:
     )
 
 
+def b_frames_option() -> Any:
+    """The option of formats with video, which a ``VideoStream`` cannot hold in any order."""
+    return option("reencode", "What becomes of videos with B-frames.", flag="--b-frames", choices=("reencode", "error"))
+
+
 class Episode(NamedTuple):
     """One recording of a folder that contains several: its number (or id), and a name that can be a file's."""
 

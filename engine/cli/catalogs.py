@@ -454,7 +454,7 @@ def _requested(files: Sequence[str], prefixes: Sequence[str]) -> tuple[list[str]
     uris, below = dict[str, None](), dict.fromkeys(str(located(prefix)) for prefix in prefixes)
     for given in files:
         place = located(given)
-        if has_magic(str(place)) and not exists(place):
+        if (place.is_pattern if isinstance(place, ObjectUrl) else has_magic(str(place))) and not exists(place):
             uris.update(dict.fromkeys(str(located(match.path)) for match in search_inputs(place, tell=_skipped)))
             continue
         is_file = is_one_object(place) if isinstance(place, ObjectUrl) else not place.is_dir()

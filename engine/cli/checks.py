@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from glob import has_magic
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -107,7 +106,7 @@ def _tables(location: Location) -> dict[Location, LanceTable]:
 
     if isinstance(location, Path) and not location.is_dir():
         return {}
-    if isinstance(location, ObjectUrl) and (format_of_name(location.name) is not None or has_magic(location.key)):
+    if isinstance(location, ObjectUrl) and (format_of_name(location.name) is not None or location.is_pattern):
         return {}
     if is_table(location):
         return {location: LanceTable(location, location.name.removesuffix(_TABLE))}

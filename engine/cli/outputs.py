@@ -16,7 +16,7 @@ import click
 
 from ..errors import UsageError, writing
 from ..limits import is_text
-from ..locations import Location, exists, located, reading_location
+from ..locations import Location, exists, located, reading_location, writable
 from ..storage import ObjectUrl, bucket_of
 from .complaints import reported
 from .standard_streams import DASH
@@ -54,7 +54,7 @@ class OutputOption(click.Option):
             )
         if not is_text(output):
             raise UsageError(f"the name {output!r} is not UTF-8", hint="Choose another: paths have to be UTF-8.")
-        place = reading_location(output)
+        place = writable(reading_location(output))
         if not self.writes:
             return _local_folder(place, output)
         if self.writes == RECORDINGS and is_folder(output):

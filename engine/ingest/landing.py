@@ -29,7 +29,7 @@ from typing import Final, NamedTuple
 
 from ..errors import ReadError, ReadWarning, SourceMissingError
 from ..limits import is_text
-from ..locations import located
+from ..locations import located, writable
 from ..storage import ObjectUrl, bucket_of
 from .files import LandedFile, file_at
 from .landing_log import LandingLog
@@ -73,6 +73,7 @@ class Listing(ABC):
         """
         location = located(folder)
         if isinstance(location, ObjectUrl):
+            writable(location)  # one that is only read cannot be listed, or loses no files that are done
             return ObjectListing(location, suffixes)
         return LocalListing(location, suffixes, is_one)
 

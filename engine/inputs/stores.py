@@ -102,7 +102,7 @@ class _Search:
             yield FoundInput(location, PurePath(location.name))
 
     def _in_store(self, url: ObjectUrl) -> Iterator[FoundInput]:
-        if not glob.has_magic(url.key):
+        if not url.is_pattern:
             if format_of_name(url.name) in self._rows or is_one_object(url):
                 yield FoundInput(url, PurePosixPath(url.name))
                 return
@@ -230,7 +230,7 @@ def is_table(location: Location) -> bool:
 
     if isinstance(location, Path) and not (location / "_versions").is_dir():
         return False
-    if isinstance(location, ObjectUrl) and format_of_name(location.name) is not None:
+    if isinstance(location, ObjectUrl) and (location.is_read_only or format_of_name(location.name) is not None):
         return False
     return bool(LanceTable(location, location.name).versions())
 

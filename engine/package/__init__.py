@@ -17,8 +17,8 @@ _HOMES = {
     ".engine": "*",
     ".lenses": "DeriveLens Lens MutateLens OnError OutputMode Quarantine Selector",
     ".readers": (
-        "BagReader ColumnRule IndexColumn LeRobotDataset LeRobotReader McapInfo McapReader ParquetReader Rosbag2Reader "
-        "RrdReader"
+        "BagReader ColumnRule IndexColumn LeRobotDataset LeRobotReader McapInfo McapReader Mp4Reader "
+        "Mp4TranscodeOptions ParquetReader Rosbag2Reader RrdReader"
     ),
 }
 

@@ -17,6 +17,8 @@ from .readers import LeRobotDataset as LeRobotDataset
 from .readers import LeRobotReader as LeRobotReader
 from .readers import McapInfo as McapInfo
 from .readers import McapReader as McapReader
+from .readers import Mp4Reader as Mp4Reader
+from .readers import Mp4TranscodeOptions as Mp4TranscodeOptions
 from .readers import ParquetReader as ParquetReader
 from .readers import Rosbag2Reader as Rosbag2Reader
 from .readers import RrdReader as RrdReader

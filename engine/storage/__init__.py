@@ -6,10 +6,9 @@ The names below are loaded when they are first used.
 from ..lazy_names import lazy_names
 
 _HOMES = {
-    ".bucket": (
-        "Bucket FoundObject ObjectInfo bucket_of find_objects is_one_object reading_object storage_options "
-        "writing_object"
-    ),
+    ".bucket": ("Bucket ObjectInfo reading_object storage_options writing_object"),
+    ".http": "restore_hosts restrict_hosts",
+    ".objects": "FoundObject bucket_of find_objects is_one_object",
     ".remote_file": "LARGEST_WINDOW RemoteFile",
     ".uploads": "SMALLEST_PART Upload await_copy clear_uploads copy_object have_same_content remove_object upload_to",
     ".url": "ObjectUrl is_url",

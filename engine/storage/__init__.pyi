@@ -1,13 +1,15 @@
 # Made of the table in __init__.py: python -m tests.run house stubs
 from .bucket import Bucket as Bucket
-from .bucket import FoundObject as FoundObject
 from .bucket import ObjectInfo as ObjectInfo
-from .bucket import bucket_of as bucket_of
-from .bucket import find_objects as find_objects
-from .bucket import is_one_object as is_one_object
 from .bucket import reading_object as reading_object
 from .bucket import storage_options as storage_options
 from .bucket import writing_object as writing_object
+from .http import restore_hosts as restore_hosts
+from .http import restrict_hosts as restrict_hosts
+from .objects import FoundObject as FoundObject
+from .objects import bucket_of as bucket_of
+from .objects import find_objects as find_objects
+from .objects import is_one_object as is_one_object
 from .remote_file import LARGEST_WINDOW as LARGEST_WINDOW
 from .remote_file import RemoteFile as RemoteFile
 from .uploads import SMALLEST_PART as SMALLEST_PART

@@ -14,7 +14,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import cache
-from pathlib import PurePosixPath
 from typing import Any, Final, NamedTuple
 
 from ..errors import (
@@ -27,7 +26,7 @@ from ..errors import (
     WriteError,
     extra_command,
 )
-from .url import EXTRAS, ObjectUrl, is_usable_key
+from .url import EXTRAS, HTTP, ObjectUrl, is_usable_key
 
 _CODE = re.compile(r"<Code>(\w+)</Code>|error \((\w+)\)|x-ms-error-code: (\w+)")
 _STATUS = re.compile(r"status code: (\d{3})|HTTPStatusCode[^0-9]{1,4}(\d{3})")
@@ -156,7 +155,7 @@ def _first_line(error: BaseException) -> str:
 CONNECT_SECONDS: Final = 10
 REQUEST_SECONDS: Final = 120
 
-_SETTINGS: Final = ("AWS_", "AZURE_", "GOOGLE_")
+_SETTINGS: Final = ("AWS_", "AZURE_", "GOOGLE_", "HF_")
 
 
 def settings() -> tuple[tuple[str, str], ...]:
@@ -208,9 +207,15 @@ _LANCE_ENDPOINTS: Final = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPO
 def storage_options(url: ObjectUrl) -> dict[str, str]:
     """Settings with which Lance reaches the bucket of ``url``, found where :func:`bucket_of` finds them.
 
+    Raises ``UsageError`` for an HTTP server, where no table can be.
+
     For S3 they hold the credentials of this moment, which may expire: ask again for each table that is opened. For
     other stores they hold none, and Lance looks into the environment itself.
     """
+    if url.scheme in HTTP:
+        raise UsageError(
+            f"{url.scheme}:// holds no tables", path=str(url), hint="Give a local path, or an object store."
+        )
     if EXTRAS[url.scheme] != "s3":
         return dict(_LANCE_PATIENCE)
     options = dict(_LANCE_PATIENCE)
@@ -292,6 +297,7 @@ class Bucket:
     def __init__(self, url: ObjectUrl) -> None:
         self.url = url
         self._is_there = False
+        _used[:] = [True]
         self._library = _import("obstore", url)
         with reading_object(url.root):
             self._opened = _open_s3(url) if EXTRAS[url.scheme] == "s3" else _open_other(url)
@@ -429,26 +435,15 @@ class Bucket:
         return ObjectUrl(self.url.scheme, self.url.bucket, key)
 
 
-_open: dict[tuple[str, tuple[tuple[str, str], ...]], Bucket] = {}
-
-
+_used: list[bool] = []
 _forked: list[bool] = []
 
 
 def _note_fork() -> None:
-    if _open:
-        _forked.append(True)
+    _forked.extend(_used)
 
 
 os.register_at_fork(after_in_child=_note_fork)
-
-
-def bucket_of(url: ObjectUrl) -> Bucket:
-    """The bucket of ``url``; opened once in this process for each state of the environment."""
-    key = (url.root, settings())
-    if key not in _open:
-        _open[key] = Bucket(ObjectUrl(url.scheme, url.bucket, ""))
-    return _open[key]
 
 
 def _warn(_: ObjectUrl, message: str) -> None:
@@ -508,70 +503,3 @@ def _list_s3(folder: ObjectUrl, after: str = "") -> Iterator[ObjectInfo]:
             if entry["Size"] or not entry["Key"].endswith("/"):
                 url = ObjectUrl(folder.scheme, folder.bucket, entry["Key"])
                 yield ObjectInfo(url, entry["Size"], entry["ETag"], _since_epoch(entry["LastModified"]))
-
-
-class FoundObject(NamedTuple):
-    """An object, and its key below the prefix (of a pattern: below the part without magic) it was found in."""
-
-    url: ObjectUrl
-    below: PurePosixPath
-
-
-def is_one_object(url: ObjectUrl) -> bool:
-    """Return True if ``url`` names an object, rather than a prefix or a pattern."""
-    return bool(url.key) and bucket_of(url).exists(url.key)
-
-
-def find_objects(url: ObjectUrl, suffixes: tuple[str, ...], hidden: tuple[str, ...] = (".",)) -> list[FoundObject]:
-    """All objects with one of ``suffixes`` below a prefix, or that match a pattern, in the order of their keys.
-
-    A pattern may hold ``*``, ``?``, ``[]`` and ``**``. Names that begin with one of ``hidden``, and what lies below
-    them, are left out. Raises ``SourceMissingError`` where there is none; what has a key that no request can name gives
-    a :class:`ReadWarning`.
-    """
-    import glob
-
-    is_pattern = glob.has_magic(url.key)
-    parts = url.key.split("/") if url.key else []
-    fixed = next((i for i, part in enumerate(parts) if glob.has_magic(part)), len(parts))
-    root = ObjectUrl(url.scheme, url.bucket, "/".join(parts[:fixed]))
-    pattern = _compiled("/".join(parts[fixed:])) if is_pattern else None
-
-    def is_meant(candidate: FoundObject) -> bool:
-        return _is_wanted(candidate, suffixes, hidden) and (pattern is None or pattern.match(str(candidate.below)))
-
-    def tell(odd: ObjectUrl, message: str) -> None:
-        if is_meant(_located(odd, root)):
-            warnings.warn(message, ReadWarning, stacklevel=5)
-
-    below = bucket_of(root).list(root.key, odd=tell)
-    objects = list(filter(is_meant, (_located(candidate.url, root) for candidate in below)))
-    if not objects:
-        raise SourceMissingError(
-            "there is no such object, or no recording below this prefix or for this pattern",
-            path=str(url),
-            hint=f"Prefixes and patterns are searched for {', '.join(suffixes)} files.",
-        )
-    return objects
-
-
-def _located(url: ObjectUrl, root: ObjectUrl) -> FoundObject:
-    start = len(root.key) + 1 if root.key else 0
-    return FoundObject(url, PurePosixPath(url.key[start:]))
-
-
-def _is_wanted(candidate: FoundObject, suffixes: tuple[str, ...], hidden: tuple[str, ...]) -> bool:
-    folders = (part for part in candidate.below.parts if part not in (".", ".."))
-    return candidate.url.name.lower().endswith(suffixes) and not any(p.startswith(hidden) for p in folders)
-
-
-def _compiled(pattern: str) -> Any:
-    """A pattern, as Python's own ``glob`` understands it of files, for keys.
-
-    >>> [_compiled(p).match("x/b1.mcap") for p in ("**/*.mcap", "*/[a-c]?.mcap", "*.mcap")]
-    [True, True, False]
-    """
-    from wcmatch import glob as wcmatch
-
-    flags = wcmatch.GLOBSTAR | wcmatch.DOTGLOB | wcmatch.FORCEUNIX
-    return wcmatch.compile(pattern.replace("\\", r"\\").replace("[^", r"[\^"), flags=flags)

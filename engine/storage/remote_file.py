@@ -14,7 +14,8 @@ from typing import Any, Final, NamedTuple
 from ..errors import ReadError, SourceMissingError
 from ..limits import MIB
 from ..task_context import TaskContext, asked_for, current, fetched
-from .bucket import Bucket, ObjectInfo, bucket_of
+from .bucket import Bucket, ObjectInfo
+from .objects import bucket_of
 from .url import ObjectUrl
 
 SMALLEST_WINDOW: Final = 64 * 1024

@@ -20,7 +20,8 @@ from urllib.parse import urlencode
 
 from ..errors import ChunkmillError, WriteError
 from ..limits import MIB
-from .bucket import Bucket, ObjectInfo, bucket_of, s3_client, writing_object
+from .bucket import Bucket, ObjectInfo, s3_client, writing_object
+from .objects import bucket_of
 from .url import EXTRAS, ObjectUrl
 
 PART: Final = 8 * MIB
@@ -35,7 +36,7 @@ _AT_ONCE: Final = 3
 def upload_to(url: ObjectUrl) -> Upload:
     """A new object at ``url``, to write front to end; it appears when it is finished, whole."""
     bucket = bucket_of(url)
-    return S3Upload(url, bucket) if EXTRAS[url.scheme] == "s3" else StreamUpload(url, bucket)
+    return S3Upload(url, bucket) if EXTRAS.get(url.scheme) == "s3" else StreamUpload(url, bucket)
 
 
 def clear_uploads(folder: ObjectUrl) -> None:
@@ -43,7 +44,7 @@ def clear_uploads(folder: ObjectUrl) -> None:
 
     Only S3 keeps such until it is told.
     """
-    if EXTRAS[folder.scheme] != "s3":
+    if EXTRAS.get(folder.scheme) != "s3":
         return
     with writing_object(str(folder)):
         client = s3_client()
@@ -285,7 +286,7 @@ def copy_object(source: ObjectInfo, target: ObjectUrl) -> None:
     was; to tell what it is, look again. A server of S3's protocol may ignore these conditions: look before, too. An
     object of Google's or Azure's is copied as it is at that moment. See :func:`await_copy`.
     """
-    if EXTRAS[target.scheme] == "s3":
+    if EXTRAS.get(target.scheme) == "s3":
         _copy_in_s3(source, target)
     else:
         bucket_of(target).copy(source.url.key, target.key)
@@ -315,7 +316,7 @@ def await_copy(source: ObjectInfo, target: ObjectUrl) -> None:
 
 def remove_object(info: ObjectInfo) -> None:
     """Remove an object if it is what was found; on other stores than S3 whatever it is. Raises ``WriteError``."""
-    if EXTRAS[info.url.scheme] == "s3":
+    if EXTRAS.get(info.url.scheme) == "s3":
         _remove_from_s3(info)
     else:
         bucket_of(info.url).delete([info.url.key])

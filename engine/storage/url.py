@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Final
+from urllib.parse import unquote
 
 from ..errors import UsageError
 
@@ -19,13 +20,24 @@ EXTRAS: Final = {
 }
 """The schemes of object stores, and which extra each needs."""
 
+HTTP: Final = ("http", "https", "hf")
+"""The schemes of what is read from HTTP servers, and cannot be written: ``hf`` is the Hugging Face Hub."""
+
+_MAGIC = re.compile(r"[*?\[]")
+_ODD_IN_HTTP = re.compile(r"[/\\\x00-\x1f\x7f]")
 _URL = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]+)://")
+_SECRET = re.compile(r"(?:^|[&?;_-])(?:sig|signature|token|key|secret|password|credential|auth)\w*=", re.IGNORECASE)
+_BEHIND_PATH = re.compile(r"[?#]")
+_HUB_KINDS: Final = ("datasets",)
 _UNUSABLE = re.compile(r"/\.{0,2}/|[\x00-\x1f\x7f]")
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class ObjectUrl:
     """``scheme://bucket/key``. The key is taken as it is written, without percent-encoding.
+
+    Of ``https://`` the bucket is the host, and the key is percent-encoded, with its query. Files of the Hugging Face
+    Hub are ``hf://datasets/owner/name@revision/path``, not encoded.
 
     Has the parts of a path that names have (``name``, ``suffix``, ``stem``, ``parent``, ``/``), and is one to
     :func:`os.fspath`.
@@ -49,6 +61,8 @@ class ObjectUrl:
         scheme, _, rest = text.partition("://")
         scheme = scheme.lower()
         bucket, _, key = rest.partition("/")
+        if scheme in HTTP:
+            return cls._of_http(scheme, bucket, key, text)
         user, at, host = bucket.partition("@")
         if at and (":" in user or EXTRAS.get(scheme) != "azure"):
             raise UsageError(
@@ -61,7 +75,7 @@ class ObjectUrl:
                 hint="Leave it out; a SAS token is taken from the environment (AZURE_STORAGE_SAS_TOKEN).",
             )
         if scheme not in EXTRAS:
-            schemes = ", ".join(f"{s}://" for s in EXTRAS)
+            schemes = ", ".join(f"{s}://" for s in (*EXTRAS, *HTTP))
             raise UsageError(
                 f"{text} is not a location that can be read or written here",
                 hint=f"Supported are local paths, file://, {schemes}.",
@@ -72,6 +86,28 @@ class ObjectUrl:
                 f"{text} does not name an object", hint="A URL is s3://bucket/key; no part of the key may be empty."
             )
         return cls(scheme, bucket, key)
+
+    @classmethod
+    def _of_http(cls, scheme: str, host: str, key: str, text: str) -> ObjectUrl:
+        path, *query = _BEHIND_PATH.split(key.partition("#")[0], maxsplit=1)
+        if "@" in host or any(map(_SECRET.search, query)):
+            raise UsageError(
+                f"the URL {scheme}://{host.rpartition('@')[2]}/{path} holds credentials, which would end up in logs",
+                hint="Leave them out; HF_TOKEN has those for hf://.",
+            )
+        path = path.strip("/")
+        parts = [unquote(part) if scheme != "hf" else part for part in path.split("/")]
+        if not host or (path and any(part in ("", ".", "..") or _ODD_IN_HTTP.search(part) for part in parts)):
+            raise UsageError(f"{text!r} does not name a file", hint="A URL is https://host/folder/file.")
+        if scheme == "hf" and (host not in _HUB_KINDS or len(parts) < 2):
+            raise UsageError(
+                f"{text!r} does not name a dataset", hint="Files of the Hub are hf://datasets/owner/name/folder/file."
+            )
+        if scheme == "hf":
+            return cls(scheme, host, path)
+        name, _, port = host.lower().partition(":")
+        is_usual = port in ("", {"http": "80", "https": "443"}[scheme])
+        return cls(scheme, name if is_usual else f"{name}:{port}", "?".join((path, *query)))
 
     def __str__(self) -> str:
         return f"{self.root}/{self.key}" if self.key else self.root
@@ -87,12 +123,27 @@ class ObjectUrl:
     @property
     def store(self) -> tuple[str, str]:
         """The store and the bucket, whichever of the store's schemes is written (``s3://``, ``s3a://``)."""
-        return EXTRAS[self.scheme], self.bucket
+        return EXTRAS.get(self.scheme, self.scheme), self.bucket
+
+    @property
+    def is_read_only(self) -> bool:
+        """Whether it is a file of an HTTP server, or of the Hub."""
+        return self.scheme in HTTP
+
+    @property
+    def is_pattern(self) -> bool:
+        """Whether the key is a pattern for keys; one of an HTTP server, which lists none, never is."""
+        return self.scheme not in ("http", "https") and _MAGIC.search(self.key) is not None
+
+    @property
+    def _path(self) -> str:
+        """The key without a query."""
+        return self.key.partition("?")[0] if self.scheme in ("http", "https") else self.key
 
     @property
     def name(self) -> str:
         """The last part of the key."""
-        return self.key.rpartition("/")[2]
+        return self._path.rpartition("/")[2]
 
     @property
     def suffix(self) -> str:
@@ -107,10 +158,10 @@ class ObjectUrl:
     @property
     def parent(self) -> ObjectUrl:
         """All but the last part."""
-        return ObjectUrl(self.scheme, self.bucket, self.key.rpartition("/")[0])
+        return ObjectUrl(self.scheme, self.bucket, self._path.rpartition("/")[0])
 
     def __truediv__(self, name: str) -> ObjectUrl:
-        return ObjectUrl.of(f"{self}/{name}")
+        return ObjectUrl.of(f"{self.root}/{self._path}/{name}" if self._path else f"{self.root}/{name}")
 
 
 def is_usable_key(key: str) -> bool:

@@ -39,7 +39,7 @@ from ..execution import (
     write_to,
 )
 from ..lazy_names import terminal
-from ..locations import local_path, located
+from ..locations import local_path, located, writable
 from ..reports import RunReport
 from ..rrd import StoreEntry
 from ..storage import ObjectUrl
@@ -311,7 +311,7 @@ class LazyChunkStream(Frames):
         store = StoreEntry("recording", application_id, recording_id)
         if shards:
             with self._ready(executor, master, progress, str(path)) as (plan, options):
-                return write_rrd_shards(located(path), store, shard_bytes, plan, options)
+                return write_rrd_shards(writable(located(path)), store, shard_bytes, plan, options)
         return write_stores(path, [(store, self)], executor=executor, master=master, progress=progress)
 
     def write_lerobot(
@@ -739,7 +739,7 @@ def plan_recording(path: str | os.PathLike[str], streams: Streams, *, executor: 
         raise UsageError("an RRD file needs at least one store")
     for _, stream in pairs:
         stream._live_node()  # noqa: SLF001 (same module)
-    destination = located(path)
+    destination = writable(located(path))
     start = RunStart()
     runs = not isinstance(destination, ObjectUrl)
     plans = [(store, stream._plan(executor, runs=runs)) for store, stream in pairs]  # noqa: SLF001 (same module)

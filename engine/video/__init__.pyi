@@ -4,6 +4,7 @@ from .bitstream import IsKeyframe as IsKeyframe
 from .bitstream import detect_gop_start as detect_gop_start
 from .bitstream import is_annex_b as is_annex_b
 from .bitstream import length_prefixed_to_annex_b as length_prefixed_to_annex_b
+from .chunks import asset_chunks as asset_chunks
 from .chunks import pack_groups as pack_groups
 from .chunks import stream_chunks as stream_chunks
 from .coding import BFrames as BFrames
@@ -16,6 +17,9 @@ from .coding import demultiplex as demultiplex
 from .coding import encode as encode
 from .coding import mux as mux
 from .coding import transcode as transcode
+from .mp4 import NotPlainError as NotPlainError
+from .mp4 import read_boxes as read_boxes
+from .mp4 import shown_frames as shown_frames
 from .process import has_video_extra as has_video_extra
 from .samples import SampleBatch as SampleBatch
 from .samples import Ticks as Ticks

@@ -13,7 +13,7 @@ import pyarrow as pa
 from ..chunk import Chunk, ComponentDescriptor
 from ..limits import MIB
 from .coding import VideoTrack
-from .samples import SampleBatch, Ticks, joined
+from .samples import SampleBatch, Ticks, joined, offsets_of
 
 CHUNK_BYTES: Final = 2 * MIB
 _LARGEST_BYTES: Final = 64 * MIB
@@ -21,22 +21,31 @@ _ARCHETYPE: Final = "rerun.archetypes.VideoStream"
 _CODEC: Final = ComponentDescriptor("VideoStream:codec", _ARCHETYPE, "rerun.components.VideoCodec")
 _SAMPLE: Final = ComponentDescriptor("VideoStream:sample", _ARCHETYPE, "rerun.components.VideoSample")
 _IS_KEYFRAME: Final = ComponentDescriptor("VideoStream:is_keyframe", _ARCHETYPE, "rerun.components.IsKeyframe")
+_BLOB: Final = ComponentDescriptor("AssetVideo:blob", "rerun.archetypes.AssetVideo", "rerun.components.Blob")
+_TIMESTAMP: Final = ComponentDescriptor(
+    "VideoFrameReference:timestamp", "rerun.archetypes.VideoFrameReference", "rerun.components.VideoTimestamp"
+)
 
 TimesOf = Callable[[Ticks], Mapping[str, pa.Array]]
 """The times on each timeline of samples that are shown at ticks: ``int64``, ``timestamp[ns]`` or ``duration[ns]``."""
 
 
 def stream_chunks(
-    entity_path: str, track: VideoTrack, batches: Iterable[SampleBatch], times: TimesOf
+    entity_path: str,
+    track: VideoTrack,
+    batches: Iterable[SampleBatch],
+    times: TimesOf,
+    chunk_bytes: int | None = CHUNK_BYTES,
 ) -> Iterator[Chunk]:
     """Yield the chunks of a ``VideoStream``.
 
-    Order: the codec, static; the samples, whole groups of pictures packed to about 2 MiB; a row that is true for each
-    key frame. A group of more than 64 MiB is cut, so that memory is bounded.
+    Order: the codec, static; the samples, whole groups of pictures packed to about ``chunk_bytes`` (0: each group by
+    itself, None: each sample by itself); a row that is true for each key frame. A group of more than 64 MiB is cut, so
+    that memory is bounded.
     """
     yield Chunk.build(entity_path, {}, [(_CODEC, pa.array([[track.codec]], pa.list_(pa.uint32())))])
     marks: list[Mapping[str, pa.Array]] = []
-    for batch in pack_groups(batches):
+    for batch in _each_sample(batches) if chunk_bytes is None else pack_groups(batches, chunk_bytes):
         lines = times(batch.pts)
         yield Chunk.build(entity_path, lines, [(_SAMPLE, _blobs(batch))])
         rows = pa.array(np.flatnonzero(batch.is_keyframe))
@@ -45,6 +54,25 @@ def stream_chunks(
         joined = {name: pa.concat_arrays([lines[name] for lines in marks]) for name in marks[0]}
         count = len(next(iter(joined.values())))
         yield Chunk.build(entity_path, joined, [(_IS_KEYFRAME, pa.array([[True]] * count, pa.list_(pa.bool_())))])
+
+
+def asset_chunks(entity_path: str, content: bytes, timestamps: Ticks, lines: Mapping[str, pa.Array]) -> Iterator[Chunk]:
+    """Yield the chunks of an ``AssetVideo``: the whole file, static, and the timestamp (ns) of the frame at each time.
+
+    ``timestamps`` has shape ``(n,)``, and so has each line.
+    """
+    nothing = np.zeros(1, np.int64)
+    whole = SampleBatch(nothing, nothing, np.ones(1, np.bool_), offsets_of([len(content)]), memoryview(content))
+    yield Chunk.build(entity_path, {}, [(_BLOB, _blobs(whole))])
+    starts = pa.array(np.arange(len(timestamps) + 1, dtype=np.int32))
+    frames = pa.ListArray.from_arrays(starts, pa.array(timestamps))
+    yield Chunk.build(entity_path, lines, [(_TIMESTAMP, frames)])
+
+
+def _each_sample(batches: Iterable[SampleBatch]) -> Iterator[SampleBatch]:
+    for batch in batches:
+        for row in range(len(batch)):
+            yield batch.part(row, row + 1)
 
 
 def pack_groups(batches: Iterable[SampleBatch], size: int = CHUNK_BYTES) -> Iterator[SampleBatch]:

@@ -15,7 +15,8 @@ from ..errors import ReadError, ReadWarning, UnsupportedError, UsageError
 from ..limits import MAX_FRAME_PIXELS, check_limit
 from ..storage.positional import PositionalFile
 from .bitstream import DETECTORS, without_repeats
-from .mp4 import CODECS, HINT, NotPlainError, read_boxes, read_video
+from .matroska import is_matroska, read_matroska
+from .mp4 import CODECS, HINT, EditsError, NotPlainError, read_boxes, read_video, rotation, shown_frames
 from .process import Item, VideoWork, require_video_extra
 from .samples import SampleBatch, VideoSample
 
@@ -73,9 +74,15 @@ class Demultiplexed:
     """The track of a file, and its samples, which are read once, as they are asked for."""
 
     def __init__(
-        self, track: VideoTrack, batches: Iterator[tuple[SampleBatch, int]], path: str, work: VideoWork | None = None
+        self,
+        track: VideoTrack,
+        batches: Iterator[tuple[SampleBatch, int]],
+        path: str,
+        work: VideoWork | None = None,
+        video_tracks: int = 1,
     ) -> None:
         self.track = track
+        self.video_tracks = video_tracks
         self._batches = batches
         self._work = work
         self._path = path
@@ -114,11 +121,11 @@ def _work_batches(work: VideoWork, codec: int, path: str) -> Iterator[tuple[Samp
     detector = DETECTORS[codec]
     for items in _batches(work.items()):
         samples, claimed = [], 0
-        for (pts, dts, is_marked), data in items:
+        for (pts, dts, is_marked, place), data in items:
             try:
                 is_keyframe = detector(data)
             except ValueError as error:
-                raise ReadError(f"a key frame cannot be read: {error}", path=path, hint=HINT) from error
+                raise ReadError(f"a key frame cannot be read: {error}", path=path, offset=place, hint=HINT) from error
             claimed += is_marked and not is_keyframe
             kept = without_repeats(data) if is_keyframe and codec == _H265 else data
             samples.append(VideoSample(pts, dts, is_keyframe, kept))
@@ -133,33 +140,59 @@ def demultiplex(
     track: int = 0,
     b_frames: BFrames = "reencode",
     quality: int = QUALITY,
+    codec: int | None = None,
+    keyframe_interval: int | None = None,
+    reads_all: bool = False,
 ) -> Demultiplexed:
-    """Open a video track of an MP4 or QuickTime file, whose samples come without being decoded.
+    """Open a video track of an MP4, QuickTime, Matroska or WebM file, whose samples come without being decoded.
 
     Guarantee: H.264 and H.265 are in Annex B form with parameter sets at each key frame, AV1, VP8 and VP9 as they are
     in the file; in decoding order; the same in every run. With ``start`` and ``end`` (seconds, ``end`` excluded) only
     those shown then, and before them the samples from the last key frame on, which their decoding needs.
 
     Samples with B-frames, which a ``VideoStream`` cannot hold, are encoded anew in the same codec, with key frames
-    where they were, and a ``ReadWarning`` says so; then no samples stand before ``start``. ``b_frames="error"``
-    refuses them, ``"keep"`` gives them as they are. Tracks that are not read are named in a ``ReadWarning``.
+    where they were, and a ``ReadWarning`` says so; then no samples stand before ``start``. The same holds for a whole
+    video whose list of edits shows several parts. ``b_frames="error"`` refuses them, ``"keep"`` gives them as they
+    are. With ``codec`` (the number in ``VideoStream:codec``) or ``keyframe_interval`` (frames) all samples are encoded
+    anew, in that codec, with a key frame each so many frames.
+
+    Tracks that are not read are named in a ``ReadWarning``; where the caller ``reads_all`` tracks of video, the first
+    names those of other kinds. Another says how a video is shown turned, which no sample says.
 
     Raises ``ReadError`` with the offset, ``UnsupportedError`` for other containers and codecs, ``MissingExtraError``
     without the extra ``video`` for a file that is not plain.
     """
-    encoding = _encoding(quality, "fast", None)
-    boxes = read_boxes(file)
-    try:
-        plain = read_video(file, boxes, track)
-    except NotPlainError as reason:
-        require_video_extra(f"{file.path} is read by PyAV, as {reason}; PyAV is")
+    encoding = _encoding(quality, "fast", keyframe_interval)
+    is_made = codec is not None or keyframe_interval is not None
+    matroska = read_matroska(file) if is_matroska(file) else None
+    order: list[tuple[int, int]] | None = None
+    if matroska is None:
+        boxes = read_boxes(file)
+        turned = None if boxes.movie is None else rotation(boxes.movie, track)
+        _warn_of_rotation(file.path, track, turned)
+        try:
+            plain = read_video(file, boxes, track)
+            if is_made:
+                raise NotPlainError("it is encoded anew")
+        except NotPlainError as reason:
+            require_video_extra(f"{file.path} is read by PyAV, as {reason}; PyAV is")
+            order = _edit_order(file.path, boxes.movie, track)
+        else:
+            described = _track(plain.facts, file.path, track, b_frames, quality, reads_all)
+            batches = plain.batches(file, start, end)
+            return Demultiplexed(described, batches, file.path, None, plain.facts["video_tracks"])
     else:
-        described = _track(plain.facts, file.path, track, b_frames, quality)
-        return Demultiplexed(described, plain.batches(file, start, end), file.path)
+        require_video_extra(f"{file.path} is read by PyAV, as it is Matroska; PyAV is")
+        degrees = matroska.tracks[track].rotation if track < len(matroska.tracks) else 0
+        _warn_of_rotation(file.path, track, f"turned by {degrees} degrees clockwise" if degrees else None)
     request = {
         "operation": "demultiplex",
-        "container": "mp4",
-        "may_reorder": boxes.may_reorder,
+        "container": "mp4" if matroska is None else "matroska",
+        "blocks": None if matroska is None else matroska.blocks_of(track),
+        "may_reorder": matroska is not None or boxes.may_reorder,
+        "is_made": is_made,
+        "order": order if b_frames == "reencode" and start is None and end is None else None,
+        "output": None if codec is None else _NAMES[codec],
         "size": file.size,
         "track": track,
         "start": None if start is None else start.as_integer_ratio(),
@@ -169,35 +202,64 @@ def demultiplex(
     }
     work = VideoWork(request, path=file.path, file=file)
     try:
-        described = _track(work.answer, file.path, track, b_frames, quality)
-        return Demultiplexed(described, _work_batches(work, described.codec, file.path), file.path, work)
+        facts = {**work.answer, "codec": request["output"] or work.answer["codec"], "is_wanted": is_made}
+        described = _track(facts, file.path, track, b_frames, quality, reads_all)
+        batches = _work_batches(work, described.codec, file.path)
+        return Demultiplexed(described, batches, file.path, work, facts["video_tracks"])
     except BaseException:
         work.close()
         raise
 
 
-def _track(facts: dict[str, Any], path: str, track: int, b_frames: BFrames, quality: int) -> VideoTrack:
+def _edit_order(path: str, movie: bytes | None, track: int) -> list[tuple[int, int]] | None:
+    """The ticks in the file and when they are shown, of frames of several parts; None where there is one part.
+
+    Raises ``ReadError`` and ``UnsupportedError`` for a list of edits of which FFmpeg would show something else.
+    """
+    try:
+        frames = None if movie is None else shown_frames(movie, track)
+    except EditsError as error:
+        kind = UnsupportedError if error.is_unsupported else ReadError
+        raise kind(str(error), path=path, offset=0, hint=HINT) from error
+    except NotPlainError:
+        return None
+    if frames is None or not frames.is_apart:
+        return None
+    return list(zip(frames.media.tolist(), frames.shown.tolist(), strict=True))
+
+
+def _warn_of_rotation(path: str, track: int, turned: str | None) -> None:
+    if turned is not None:
+        _warn(f"{path}: video track {track} is shown {turned}; its samples are as they were encoded, and not turned")
+
+
+def _track(
+    facts: dict[str, Any], path: str, track: int, b_frames: BFrames, quality: int, reads_all: bool
+) -> VideoTrack:
     for side in ("width", "height"):
         check_limit(facts[side] - 1, MAX_FRAME_PIXELS, path=path, offset=None, what=f"the {side} of the video")
     pixels = facts["width"] * facts["height"]
     check_limit(pixels, MAX_FRAME_PIXELS, path=path, offset=None, what="the number of pixels of a frame")
     name, rate = facts["codec"], facts["rate"]
-    if facts["is_reordered"] and b_frames == "error":
+    is_wanted = facts.get("is_wanted", False)
+    if facts["is_reordered"] and b_frames == "error" and not is_wanted:
         raise UnsupportedError(
             "the video has B-frames, which a VideoStream cannot hold",
             path=path,
             hint='With b_frames="reencode" it is encoded anew.',
         )
-    others = [f"{facts['video_tracks'] - 1} more of video"] if facts["video_tracks"] > 1 else []
-    if others or facts["other_tracks"]:
+    others = [f"{facts['video_tracks'] - 1} more of video"] if facts["video_tracks"] > 1 and not reads_all else []
+    if (others or facts["other_tracks"]) and not (reads_all and track):
         _warn(
-            f"{path}: of its tracks only video track {track} is read, not: {', '.join(others + facts['other_tracks'])}"
+            f"{path}: of its tracks only {'video' if reads_all else f'video track {track}'} is read, not: "
+            f"{', '.join(others + facts['other_tracks'])}"
         )
     if Fraction(*facts["time_base"]) >= 1:
         _warn(f"{path}: the video has no time scale, or one of a second: its ticks are seconds, and times may be wrong")
-    if facts["encoder"]:
+    if facts["encoder"] and not is_wanted:
+        reason = "a list of edits, of which several parts are shown" if facts.get("is_edited") else "B-frames"
         _warn(
-            f"{path}: the video has B-frames, which a VideoStream cannot hold; it is encoded anew as"
+            f"{path}: the video has {reason}, which a VideoStream cannot hold; it is encoded anew as"
             f" {_SHOWN[name]} by {facts['encoder']} (constant rate factor {quality}), which loses some detail"
         )
     return VideoTrack(

@@ -6,10 +6,12 @@ codec that is read here. Of any other file :func:`read_video` says why it isn't 
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -36,6 +38,7 @@ _WINDOW_SAMPLES: Final = 1 << 13
 _LARGEST_SAMPLE: Final = 128 << 20
 _MOST_LOOKS: Final = 1_000
 _ROUNDS: Final = 64
+_LAST_TICK: Final = 1 << 62
 _FREE_BYTES: Final = 1 << 20
 _BOXES: Final = frozenset(
     (
@@ -97,6 +100,18 @@ class NotPlainError(ValueError):
     """The file has something that only PyAV reads, or is damaged in a way that PyAV describes."""
 
 
+class EditsError(NotPlainError):
+    """The list of edits is damaged, or shows what no tool would."""
+
+    is_unsupported = False
+
+
+class SpeedError(EditsError):
+    """A part of the video is shown at another speed."""
+
+    is_unsupported = True
+
+
 class Boxes(NamedTuple):
     """The boxes of the top level: their kinds, and the content of ``moov``, where there is one of usual size.
 
@@ -127,7 +142,7 @@ def read_boxes(file: PositionalFile) -> Boxes:
                 f"a video that begins with {head[:8]!r}, which is not an MP4 or QuickTime file",
                 path=file.path,
                 offset=0,
-                hint="MP4 and QuickTime files are read.",
+                hint="MP4, QuickTime, Matroska and WebM files are read.",
             )
         size = int.from_bytes(head[:4], "big")
         least = 8
@@ -552,6 +567,131 @@ def _check_edits(data: bytes, track: dict[bytes, list[Span]], head: Span, scale:
     duration, time, rate = struct.unpack_from((">IiI", ">QqI")[version], data, begin + 8)
     if time or rate != _RATE_OF_ONE or duration * scale // _timescale(data, head)[0] <= last:
         raise NotPlainError("it has a list of edits")
+
+
+class ShownFrames(NamedTuple):
+    """The frames of a track as they are shown, by a list of edits or without one: shapes ``(n,)``, in ticks.
+
+    ``shown`` are times since the begin of what is shown, in order, and ``media`` those of the same frames in the file,
+    whose first is ``first``. A second has ``scale`` ticks. ``is_apart``: there are several parts, with others between.
+    """
+
+    shown: Ticks
+    media: Ticks
+    first: int
+    scale: int
+    is_apart: bool
+
+    def nanoseconds(self) -> tuple[Ticks, Ticks]:
+        """Return when frames are shown, and when they are since the first one of the file."""
+        return _as_nanoseconds(self.shown, self.scale), _as_nanoseconds(self.media - self.first, self.scale)
+
+
+def shown_frames(movie: bytes, track: int) -> ShownFrames:
+    """Return the frames of a video track as they are shown, by its index. Raises :class:`NotPlainError`."""
+    try:
+        boxes = _movie_boxes(movie)
+        video = _video_tracks(movie, boxes)[track]
+        media = _children_of_any(movie, _one(video, b"mdia"))
+        table = _children_of_any(movie, _one(_children_of_any(movie, _one(media, b"minf")), b"stbl"))
+        scale, _ = _timescale(movie, _one(media, b"mdhd"))
+        times = _composition(movie, table)
+        edits = _edits(movie, video, _one(boxes, b"mvhd"), scale)
+    except (ValueError, IndexError, struct.error) as error:
+        raise error if isinstance(error, NotPlainError) else NotPlainError(str(error)) from error
+    order = np.sort(times)
+    rows: list[Ticks] = []
+    shifts: list[int] = []
+    count = 0
+    for shift, first, last in edits:
+        part = np.arange(np.searchsorted(order, first), np.searchsorted(order, last))
+        count += len(part)
+        if count > _MOST_SAMPLES:
+            raise EditsError("its list of edits shows frames again and again")
+        if len(part):
+            rows.append(part)
+            shifts.append(shift)
+    if not rows:
+        raise EditsError("its list of edits shows no frame")
+    is_apart = len(set(shifts)) > 1 or any(after[0] != before[-1] + 1 for before, after in pairwise(rows))
+    shown = np.concatenate([order[part] + shift for part, shift in zip(rows, shifts, strict=True)])
+    return ShownFrames(shown, order[np.concatenate(rows)], int(order[0]), scale, is_apart)
+
+
+def _as_nanoseconds(ticks: Ticks, scale: int) -> Ticks:
+    times = [(2 * tick * 1_000_000_000 + scale) // (2 * scale) for tick in ticks.tolist()]
+    if max(map(abs, times)) >= 1 << 63:
+        raise EditsError("a frame is shown at a time beyond 64 bits of nanoseconds")
+    return np.array(times, np.int64)
+
+
+def _movie_boxes(movie: bytes) -> dict[bytes, list[Span]]:
+    return _children_of_any(movie, (0, len(movie)))
+
+
+def _video_tracks(movie: bytes, boxes: dict[bytes, list[Span]]) -> list[dict[bytes, list[Span]]]:
+    tracks = [_children_of_any(movie, span) for span in boxes.get(b"trak", ())]
+    return [each for each in tracks if _handler(movie, each) == b"vide"]
+
+
+def _composition(data: bytes, table: dict[bytes, list[Span]]) -> Ticks:
+    """The ticks at which samples are shown, in the order of decoding, without a list of edits."""
+    begin, end = _one(table, b"stsz")
+    count = int.from_bytes(data[begin + 8 : begin + 12], "big")
+    if end - begin < 12 or not 0 < count <= _MOST_SAMPLES:
+        raise NotPlainError(f"it has {count:,} samples")
+    times, _ = _times(data, _one(table, b"stts"), count)
+    if b"ctts" not in table:
+        return times
+    begin, end = _one(table, b"ctts")
+    entries = int.from_bytes(data[begin + 4 : begin + 8], "big")
+    if 8 * entries > end - begin - 8:
+        raise NotPlainError("it has a table that is cut")
+    runs = np.frombuffer(data, [("count", ">u4"), ("shift", ">i4")], entries, begin + 8)
+    if int(runs["count"].astype(np.int64).sum()) != count:
+        raise NotPlainError("its table of shifts is not one of its samples")
+    return times + np.repeat(runs["shift"].astype(np.int64), runs["count"])
+
+
+def _edits(data: bytes, track: dict[bytes, list[Span]], head: Span, scale: int) -> list[tuple[int, int, int]]:
+    """The parts that are shown: by how many ticks each is shifted, its first tick and the one behind its last."""
+    if b"edts" not in track:
+        return [(0, -_LAST_TICK, _LAST_TICK)]
+    begin, end = _one(_children_of_any(data, _one(track, b"edts")), b"elst")
+    version, count = data[begin], int.from_bytes(data[begin + 4 : begin + 8], "big")
+    if version > 1:
+        raise EditsError(f"its list of edits has version {version}")
+    form = struct.Struct((">IiI", ">QqI")[version])
+    if form.size * count > end - begin - 8:
+        raise EditsError("its list of edits is cut")
+    movie_scale, _ = _timescale(data, head)
+    parts: list[tuple[int, int, int]] = []
+    at = 0
+    for number in range(count):
+        duration, first, rate = form.unpack_from(data, begin + 8 + number * form.size)
+        ticks = duration * scale // movie_scale
+        if first >= 0:
+            if rate != _RATE_OF_ONE:
+                raise SpeedError("a list of edits that shows a part at another speed")
+            is_open = not duration and number == count - 1
+            parts.append((at - first, first, _LAST_TICK if is_open else first + ticks))
+        at += ticks
+        if max(at, first + ticks) > _LAST_TICK:
+            raise EditsError("its list of edits shows times beyond 62 bits")
+    return parts
+
+
+def rotation(movie: bytes, track: int) -> str | None:
+    """Return how a video track is shown turned, by the matrix in its head; None where it is shown as it is."""
+    try:
+        begin, _ = _one(_video_tracks(movie, _movie_boxes(movie))[track], b"tkhd")
+        a, b, _, c, d = struct.unpack_from(">5i", movie, begin + (52 if movie[begin] else 40))
+    except (ValueError, IndexError, struct.error):
+        return None
+    if a * d - b * c < 0:
+        return "mirrored"
+    degrees = round(math.degrees(math.atan2(b, a))) % 360
+    return f"turned by {degrees} degrees clockwise" if degrees else None
 
 
 def _description(

@@ -25,6 +25,7 @@ from typing import Any, BinaryIO
 import av
 import av.bitstream
 import av.error
+import av.stream
 import numpy as np
 
 _HEAD = struct.Struct(">II")
@@ -42,6 +43,9 @@ _FREE_OUTPUT = 64 << 20
 
 Item = tuple[int, int, bool, bytes]
 """A sample: presentation and decoding time in ticks, whether it is a key frame, its bytes."""
+
+PlacedItem = tuple[int, int, bool, bytes, int | None]
+"""The same, and its place in the file."""
 
 
 class FailureError(Exception):
@@ -178,37 +182,54 @@ def demultiplex(wire: Pipes, request: dict[str, Any]) -> None:
     size = request["size"]
     file = AskedFile(wire, size, 8 * size + _FREE_OUTPUT)
     try:
-        with av.open(file, format=request["container"], buffer_size=_READ_BYTES) as container:
+        order = request["order"]
+        options = {"ignore_editlist": "1"} if order else {}
+        with av.open(file, format=request["container"], buffer_size=_READ_BYTES, options=options) as container:
             stream = _chosen(container, request["track"])
             _check_index(stream, size)
             window = _Window(stream, request["start"], request["end"])
-            packets = _Packets(container, stream, window, size)
+            packets = _Packets(container, stream, window, size, request["blocks"])
             is_reordered = stream.codec.canonical_name in _FILTERS and request["may_reorder"] and packets.is_reordered()
             name = stream.codec.canonical_name
-            is_made = is_reordered and request["b_frames"] != "keep"
+            target = request["output"] or name
+            is_made = request["is_made"] or bool(order) or (is_reordered and request["b_frames"] != "keep")
+            if is_made and target not in _ENCODERS:
+                raise FailureError(f"there is no encoder of {target}", "usage")
             track = {
                 **_facts(container, stream),
                 "is_reordered": is_reordered,
-                "encoder": _ENCODERS[name] if is_made else None,
+                "encoder": _ENCODERS[target] if is_made else None,
+                "is_edited": bool(order),
             }
             wire.send("track", track)
-            if is_reordered and request["b_frames"] == "error":
+            if is_reordered and not request["is_made"] and request["b_frames"] == "error":
                 return
             batches = Batches(wire)
-            samples = (
-                _without_reordering(stream, packets, window, request)
+            samples: Iterator[Any] = (
+                _edited(stream, packets, order, request)
+                if order
+                else _without_reordering(stream, packets, window, request)
                 if is_made
                 else _filtered(stream, packets.as_they_are() if is_reordered else packets.without_spare_lead())
             )
-            for pts, dts, is_keyframe, data in samples:
-                batches.add([pts, dts, is_keyframe], data)
+            for pts, dts, is_keyframe, data, *place in samples:
+                batches.add([pts, dts, is_keyframe, *(place or [None])], data)
             batches.flush()
     except (av.error.FFmpegError, MemoryError, ValueError, OverflowError) as error:
         raise FailureError(_reason(error), offset=min(file.position, size)) from error
+    except FailureError as error:
+        error.offset = min(file.position, size) if error.offset is None else error.offset
+        raise
+
+
+def _videos(container: Any) -> list[Any]:
+    """The video tracks; a picture of the cover is none."""
+    cover = av.stream.Disposition.attached_pic
+    return [stream for stream in container.streams.video if not stream.disposition & cover]
 
 
 def _chosen(container: Any, track: int) -> Any:
-    streams = container.streams.video
+    streams = _videos(container)
     if not streams:
         raise FailureError("the file has no video track")
     if track >= len(streams):
@@ -226,6 +247,8 @@ def _chosen(container: Any, track: int) -> Any:
 def _facts(container: Any, stream: Any) -> dict[str, Any]:
     context = stream.codec_context
     rate = stream.average_rate
+    videos = _videos(container)
+    covers = ["picture"] if len(videos) < len(container.streams.video) else []
     return {
         "codec": stream.codec.canonical_name,
         "width": context.width,
@@ -233,8 +256,8 @@ def _facts(container: Any, stream: Any) -> dict[str, Any]:
         "pixel_format": context.pix_fmt,
         "time_base": [stream.time_base.numerator, stream.time_base.denominator],
         "rate": [rate.numerator, rate.denominator] if rate else None,
-        "video_tracks": len(container.streams.video),
-        "other_tracks": sorted({s.type or "data" for s in container.streams if s.type != "video"}),
+        "video_tracks": len(videos),
+        "other_tracks": sorted({s.type or "data" for s in container.streams if s.type != "video"}) + covers,
     }
 
 
@@ -274,11 +297,12 @@ class _Packets:
     ``left_out`` are the times of those that a list of edits does not show, and that are there for others to be decoded.
     """
 
-    def __init__(self, container: Any, stream: Any, window: _Window, size: int) -> None:
+    def __init__(self, container: Any, stream: Any, window: _Window, size: int, blocks: int | None) -> None:
         self._container = container
         self._stream = stream
         self._window = window
         self._most = 2 * size + _FREE_OUTPUT
+        self._blocks = blocks
         self._length_size = _length_size(stream)
         self.left_out: set[int] = set()
         self._begin = self._first()
@@ -333,8 +357,9 @@ class _Packets:
 
     def _in_window(self) -> Iterator[Any]:
         self._seek(self._begin)
-        window, size = self._window, 0
+        window, size, count = self._window, 0, 0
         for packet in self._raw():
+            count += 1
             order = packet.pts if packet.dts is None else packet.dts
             if window.end is not None and order >= window.end and packet.pts >= window.end:
                 return
@@ -342,6 +367,8 @@ class _Packets:
             if size > self._most:
                 raise FailureError("its samples are more than the file: they lie over each other")
             yield packet
+        if self._begin is None and self._blocks not in (None, count):
+            raise FailureError(f"of {self._blocks:,} blocks of the track only {count:,} can be read")
 
     def _first(self) -> int | None:
         """The time to seek to, so that the first packet is a key frame at or before the window; None: the start."""
@@ -380,7 +407,10 @@ class _Packets:
         except av.error.FFmpegError:
             if target is not None:
                 raise
-            self._container.seek(0, stream=self._stream, backward=True, any_frame=False)
+            try:
+                self._container.seek(0, stream=self._stream, backward=True, any_frame=False)
+            except PermissionError:
+                raise FailureError("the video has no samples") from None
 
     def _raw(self) -> Iterator[Any]:
         for packet in self._container.demux(self._stream):
@@ -400,25 +430,29 @@ def _length_size(stream: Any) -> int:
     return (description[_LENGTH_FIELD] & 3) + 1 if is_prefixed else 0
 
 
-def _filtered(stream: Any, packets: Iterable[Any]) -> Iterator[Item]:
+def _filtered(stream: Any, packets: Iterable[Any]) -> Iterator[PlacedItem]:
     """Yield samples as they are, H.264 and H.265 in Annex B form with parameter sets at each key frame."""
     name = _FILTERS.get(stream.codec.canonical_name)
     chain = None if name is None else av.bitstream.BitStreamFilterContext(name, stream)
     for packet in packets:
         passed: list[Any] = [packet] if chain is None else chain.filter(packet)
         for out in passed:
-            yield out.pts, out.pts if out.dts is None else out.dts, out.is_keyframe, bytes(out)
+            yield out.pts, out.pts if out.dts is None else out.dts, out.is_keyframe, bytes(out), out.pos
 
 
 def _without_reordering(stream: Any, packets: _Packets, window: _Window, request: dict[str, Any]) -> Iterator[Item]:
-    """Yield the samples of the window encoded anew, each shown when it was, key frames where they were."""
-    name = stream.codec.canonical_name
+    """Yield the samples of the window encoded anew, each shown when it was.
+
+    Key frames are where they were; where an interval is given, each so many frames instead.
+    """
+    name, interval = stream.codec.canonical_name, request["keyframe_interval"]
+    target = request["output"] or name
     keyframes: set[int] = set()
     wanted = 0
 
     def samples() -> Iterator[tuple[int, bytes]]:
         nonlocal wanted
-        for pts, _, is_keyframe, data in _filtered(stream, packets):
+        for pts, _, is_keyframe, data, _ in _filtered(stream, packets):
             wanted += window.holds(pts) and pts not in packets.left_out
             if is_keyframe:
                 keyframes.add(pts)
@@ -429,13 +463,47 @@ def _without_reordering(stream: Any, packets: _Packets, window: _Window, request
     for frame in _decoded(name, samples(), request, stream.time_base):
         if window.holds(frame.pts) and frame.pts not in packets.left_out:
             if encoder is None:
-                encoder = _Encoder(name, frame.width, frame.height, frame.format.name, stream.time_base, request)
+                encoder = _Encoder(target, frame.width, frame.height, frame.format.name, stream.time_base, request)
+            is_keyframe = made % interval == 0 if interval else made == 0 or frame.pts in keyframes
             made += 1
-            yield from encoder.encode(frame, made == 1 or frame.pts in keyframes)
+            yield from encoder.encode(frame, is_keyframe)
     if encoder is not None:
         yield from encoder.finish()
     if made != wanted:
         raise FailureError(f"{wanted:,} samples decode to {made:,} frames")
+
+
+def _edited(stream: Any, packets: _Packets, order: list[list[int]], request: dict[str, Any]) -> Iterator[Item]:
+    """Yield samples of frames in another order, encoded anew: of each its tick in the file, and when it is shown.
+
+    Key frames are where they were, and where a part begins; where an interval is given, each so many frames instead.
+    """
+    name, interval = stream.codec.canonical_name, request["keyframe_interval"]
+    keyframes: set[int] = set()
+
+    def samples() -> Iterator[tuple[int, bytes]]:
+        for pts, _, is_keyframe, data, _ in _filtered(stream, packets):
+            if is_keyframe:
+                keyframes.add(pts)
+            yield pts, data
+
+    made, shift = 0, order[0][1] - order[0][0]
+    encoder: _Encoder | None = None
+    frames = _Order([tick for tick, _ in order])
+    for frame in _decoded(name, samples(), request, stream.time_base):
+        for wanted in frames.after(frame):
+            tick, shown = order[made]
+            if encoder is None:
+                target = request["output"] or name
+                encoder = _Encoder(target, wanted.width, wanted.height, wanted.format.name, stream.time_base, request)
+            is_first = made == 0 or shown - tick != shift
+            is_keyframe = made % interval == 0 if interval else is_first or tick in keyframes
+            made, shift = made + 1, shown - tick
+            wanted.pts = shown
+            yield from encoder.encode(wanted, is_keyframe)
+    if encoder is not None:
+        yield from encoder.finish()
+    frames.check_end()
 
 
 def _threads(request: dict[str, Any]) -> int:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from ...engine.errors import ReadError, ReadWarning, UnsupportedError
-from ..recording_file import Episode, RecordingFile, option
+from ..recording_file import Episode, RecordingFile, b_frames_option, option
 
 if TYPE_CHECKING:
     from ...engine.stream import LazyChunkStream
@@ -27,9 +27,7 @@ class LeRobotRecording(RecordingFile):
     video_mode: str = option(
         "native", "Whether the videos of a LeRobot dataset are read.", flag="--video-mode", choices=("native", "skip")
     )
-    b_frames: str = option(
-        "reencode", "What becomes of videos with B-frames.", flag="--b-frames", choices=("reencode", "error")
-    )
+    b_frames: str = b_frames_option()
 
     def stream(self) -> LazyChunkStream:
         """Return the chunks of the episode. Warns if none was chosen and there are several."""

@@ -257,7 +257,7 @@ def exists(path: str) -> bool:
     """Return whether ``path`` is a file, a folder, or a pattern with a match; in a store likewise."""
     if is_url(path):
         url = ObjectUrl.of(path)
-        return is_one_object(url) or glob.has_magic(url.key) or any(True for _ in bucket_of(url).list(url.key))
+        return is_one_object(url) or url.is_pattern or any(True for _ in bucket_of(url).list(url.key))
     return os.path.exists(path) or (glob.has_magic(path) and bool(glob.glob(path, recursive=True)))  # noqa: PTH110, PTH207
 
 

@@ -40,6 +40,7 @@ from click.testing import CliRunner, Result
 from comparison import cells
 from places import REPOSITORY
 from rosbag2_making import of_mcap, write_bag
+from video_files import video
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -113,6 +114,7 @@ MAKERS: dict[str, Callable[[Path, Path], Any]] = {
     "store": make_store,
     "bag": lambda path, _data: path.write_bytes(recording("lz4", publishers=1)),
     "rosbag2": make_rosbag2,
+    "mp4": lambda path, _data: path.write_bytes(video("h264", tracks=2)),
     "jsonl": lambda path, _data: path.write_text("".join(json.dumps(line) + "\n" for line in LINES)),
 }
 

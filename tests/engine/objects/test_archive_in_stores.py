@@ -257,10 +257,10 @@ class TestOtherStores:
     @pytest.fixture
     def container(self, monkeypatch: pytest.MonkeyPatch) -> str:
         store = pytest.importorskip("obstore.store")
-        from chunkmill.engine.storage import bucket
+        from chunkmill.engine.storage import bucket, objects
 
         memory = store.MemoryStore()
-        monkeypatch.setattr(bucket, "_open", {})
+        monkeypatch.setattr(objects, "_open", {})
         monkeypatch.setattr(bucket, "_open_other", lambda _: memory)
         return "az://fleet"
 

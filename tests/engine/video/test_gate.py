@@ -63,7 +63,7 @@ FORGED: dict[str, Callable[[], bytes]] = {
     "playlist": lambda: PLAYLIST,
     "playlist_in_free": lambda: box(b"free", PLAYLIST) + PLAYLIST,
     "sdp": lambda: b"v=0\no=- 0 0 IN IP4 127.0.0.1\nm=video 5000 RTP/AVP 96\n",
-    "matroska": lambda: video("h264", container="matroska"),
+    "another_container": lambda: video("mpeg4", container="avi"),
     "cut_in_data": lambda: PLAIN[: len(PLAIN) // 3],
     "cut_in_index": lambda: PLAIN[:-40],
     "cut_in_a_head": lambda: PLAIN[:3],

@@ -10,6 +10,8 @@ import pytest
 from chunkmill.engine.catalog import CatalogClient, Server
 from chunkmill.engine.catalog.server import secret_of, secret_place, token
 from chunkmill.engine.catalog.server.protocol import SERVICE
+from chunkmill.engine.storage import RemoteFile
+from http_server import serving
 from served import recording
 
 
@@ -54,3 +56,26 @@ def test_a_client_of_folders_names_the_package_that_opens_addresses(scheme: str)
     with pytest.raises(ValueError, match="is the address of a server") as refused:
         CatalogClient(f"{scheme}://127.0.0.1:51234")
     assert "rerun.catalog.CatalogClient talks to servers: pip install 'rerun-sdk[catalog]'" in str(refused.value)
+
+
+def test_files_of_allowed_hosts_are_registered_and_others_are_not_asked(tmp_path: Path) -> None:
+    """Also after a redirect; when the server stops, this process may ask all hosts again."""
+    sdk = pytest.importorskip("rerun.catalog")
+    data = recording(tmp_path, "one").read_bytes()
+    with serving() as files, serving() as other:
+        files.files["one.rrd"] = other.files["one.rrd"] = data
+        files.elsewhere = other.url
+        with Server(port=0, folder=tmp_path / "lake", allow=[f"{files.url}/"]) as server:
+            client = sdk.CatalogClient(server.url())
+            dataset = client.create_dataset("drives")
+            for url, text in (
+                (f"{other.url}/plain/one.rrd", "it lies in no folder that --allow names"),
+                (f"{files.url}/away/one.rrd", "may not be asked"),
+                (f"{files.url}/away/one.mcap", "may not be asked"),
+            ):
+                with pytest.raises(Exception, match=text):
+                    dataset.register([url]).wait()
+            assert other.requests == []
+            dataset.register([f"{files.url}/redirect/one.rrd"]).wait()
+            assert dataset.segment_ids() == ["one"]
+        assert RemoteFile(f"{other.url}/plain/one.rrd").read() == data

@@ -1,0 +1,501 @@
+"""Files of HTTP servers and of the Hugging Face Hub, read by ranges; they are read, and never written.
+
+A server may redirect, answer without ranges, hide sizes, and fail now and then. Each address is checked before it is
+asked, also the one that a redirect names: see :func:`restrict_hosts`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import re
+import tempfile
+import threading
+import time
+import warnings
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import UTC
+from email.utils import parsedate_to_datetime
+from typing import Any, BinaryIO, Final, NamedTuple, NoReturn
+from urllib.parse import quote, urljoin, urlsplit
+from urllib.request import getproxies, proxy_bypass
+
+from ..errors import ReadError, ReadWarning, SourceMissingError, UsageError
+from ..limits import MAX_DOWNLOAD, MAX_SCHEMA_BYTES, check_limit
+from ..units import counted
+from .bucket import CONNECT_SECONDS, REQUEST_SECONDS, Bucket, ObjectInfo
+from .url import ObjectUrl
+
+HOSTS_VARIABLE: Final = "CHUNKMILL_HTTP_HOSTS"
+"""The schemes and hosts (``https://data.example:8443``) that may be asked, separated by spaces. Unset: all."""
+
+_ATTEMPTS: Final = 6
+_PATIENCE: Final = 60.0
+_LONGEST_WAIT: Final = 5.0
+_REDIRECTS: Final = frozenset((301, 302, 303, 307, 308))
+_MOST_REDIRECTS: Final = 10
+_STALE: Final = frozenset((400, 401, 403, 404, 410))
+"""What a server answers to an address that another has signed, and which has expired."""
+_PASSING: Final = frozenset((408, 425, 429, 500, 502, 503, 504))
+_PIECE: Final = 1 << 18
+_MOST_COPIES: Final = 4
+_MOST_TARGETS: Final = 1024
+_RANGE: Final = re.compile(r"bytes (?:(\d+)-(\d+)|\*)/(\d+|\*)")
+_NEXT: Final = re.compile(r'<([^>]+)>;\s*rel="next"')
+_DENIED: Final = "Check that the file is public; HF_TOKEN has the token for hf://."
+_TRY_AGAIN: Final = "The server or the way to it is disturbed; run it again."
+_HUB: Final = "https://huggingface.co"
+
+
+def restrict_hosts(places: Iterable[str]) -> str | None:
+    """Let this process, and those that it starts from now on, ask only the hosts of these URLs, by their schemes.
+
+    URLs of other kinds, and paths, are no hosts. Those of ``hf://`` stand for the Hub. Hosts that
+    ``CHUNKMILL_HTTP_HOSTS`` names stay allowed. Returns what that was before.
+    """
+    before = os.environ.get(HOSTS_VARIABLE)
+    hosts = {
+        _origin(_address(ObjectUrl.of(place))) for place in places if place.startswith(("http://", "https://", "hf://"))
+    }
+    os.environ[HOSTS_VARIABLE] = " ".join(sorted(hosts.union((before or "").split()))) or "none"
+    return before
+
+
+def restore_hosts(before: str | None) -> None:
+    """Undo :func:`restrict_hosts`, which gave what was before."""
+    if before is None:
+        os.environ.pop(HOSTS_VARIABLE, None)
+    else:
+        os.environ[HOSTS_VARIABLE] = before
+
+
+def _origin(address: str) -> str:
+    url = urlsplit(address)
+    port = url.port if url.port not in (None, {"http": 80, "https": 443}.get(url.scheme)) else None
+    return f"{url.scheme}://{(url.hostname or '').lower()}{'' if port is None else f':{port}'}"
+
+
+def _endpoint() -> str:
+    return os.environ.get("HF_ENDPOINT", "").rstrip("/") or _HUB
+
+
+class _HubPath(NamedTuple):
+    """A path in a dataset of the Hub."""
+
+    name: str
+    revision: str
+    path: str
+
+    @classmethod
+    def of(cls, key: str) -> _HubPath:
+        owner, _, rest = key.partition("/")
+        name, _, path = rest.partition("/")
+        name, _, revision = name.partition("@")
+        return cls(f"{owner}/{name}", revision if "%" in revision else quote(revision or "main", safe=""), path)
+
+
+def _address(url: ObjectUrl) -> str:
+    """The HTTP address of a location."""
+    if url.scheme != "hf":
+        return str(url)
+    hub = _HubPath.of(url.key)
+    return f"{_endpoint()}/datasets/{hub.name}/resolve/{hub.revision}/{quote(hub.path)}"
+
+
+class _Answer(NamedTuple):
+    """The answer to a request: ``data`` is empty where it was not read."""
+
+    status: int
+    headers: Mapping[str, str]
+    data: bytes
+
+    @property
+    def version(self) -> str | None:
+        return self.headers.get("ETag") or self.headers.get("Last-Modified")
+
+    @property
+    def length(self) -> int | None:
+        text = self.headers.get("Content-Length", "")
+        return int(text) if text.isdigit() else None
+
+    @property
+    def modified_ns(self) -> int:
+        try:
+            date = parsedate_to_datetime(self.headers.get("Last-Modified", ""))
+        except ValueError:
+            return 0
+        return int(date.replace(tzinfo=date.tzinfo or UTC).timestamp()) * 1_000_000_000
+
+    def range(self) -> tuple[int | None, int | None]:
+        """The first byte of the range that came, and the size of the file, where they are given."""
+        match = _RANGE.match(self.headers.get("Content-Range", ""))
+        if match is None:
+            return None, None
+        return None if match[1] is None else int(match[1]), None if match[3] == "*" else int(match[3])
+
+
+class _Copy(NamedTuple):
+    """A file that was downloaded, in a place without a name."""
+
+    file: BinaryIO
+    size: int
+    version: str | None
+
+
+class _DisturbedError(Exception):
+    """A request failed, and may succeed when it is made again."""
+
+    def __init__(self, message: str, wait: float = 0.0) -> None:
+        super().__init__(message)
+        self.wait = wait
+
+
+class HttpBucket(Bucket):
+    """The files of one host, or of the Hub, as objects.
+
+    A disturbed request is tried again, at most five times within a minute. The version of a file is its ``ETag``, else
+    the date of its last change; without both it cannot be noticed that a file is replaced. A file of a server that
+    gives no ranges, or that hides its size and gives no ranges from the end, is downloaded once by each process, and a
+    ``ReadWarning`` says so. Writing raises ``UsageError``.
+    """
+
+    def __init__(self, url: ObjectUrl) -> None:
+        self.url = url
+        self._lock = threading.RLock()
+        self._targets: OrderedDict[str, str] = OrderedDict()
+        self._copies: OrderedDict[str, _Copy] = OrderedDict()
+
+    # --- reading
+
+    def find(self, key: str) -> ObjectInfo | None:
+        """Return size and version of a file, or None. Raises ``ReadError``."""
+        answer = self._ask(key, {"Range": "bytes=0-0"}, most=1)
+        if answer.status in (404, 410):
+            return None
+        size = self._size(key, answer)
+        return ObjectInfo(self._url(key), size, answer.version, answer.modified_ns)
+
+    def _size(self, key: str, answer: _Answer) -> int:
+        if answer.status == 416:
+            return answer.range()[1] or 0
+        if answer.status == 206:
+            size = answer.range()[1]
+            return self._hidden_size(key) if size is None else size
+        if answer.length is not None:
+            return answer.length
+        return self._copied(key, answer.version).size
+
+    def _hidden_size(self, key: str) -> int:
+        """The size of a file that a server gives ranges of without it: where its last byte is."""
+        answer = self._ask(key, {"Range": "bytes=-1"}, most=1)
+        first, size = answer.range()
+        if answer.status == 206 and size is not None:
+            return size
+        if answer.status == 206 and first is not None and len(answer.data) == 1:
+            return first + 1
+        return self._copied(key, answer.version).size
+
+    def read(self, key: str, start: int, stop: int, version: str | None) -> memoryview:
+        """The bytes ``start`` to ``stop`` of a file, fewer where it ends before.
+
+        Raises ``ReadError`` where the file has another version than ``version``, unless that is None.
+        """
+        with self._lock:
+            copy = self._copies.get(key)
+        if copy is None:
+            answer = self._ask(key, {"Range": f"bytes={start}-{stop - 1}"}, most=stop - start, first=start)
+            if answer.status in (404, 410):
+                raise SourceMissingError("there is no such file", path=str(self._url(key)), hint="Check the URL.")
+            if answer.status == 416 or (version and answer.version != version):
+                self._fail_changed(key, start)
+            if answer.status == 206:
+                return memoryview(answer.data)
+            copy = self._copied(key, answer.version)
+        if version and copy.version != version:
+            with self._lock:
+                self._copies.pop(key, None)
+            self._fail_changed(key, start)
+        return memoryview(os.pread(copy.file.fileno(), max(min(stop, copy.size) - start, 0), start))
+
+    def get(self, key: str) -> bytes:
+        """The whole of a small file."""
+        info = self.head(key)
+        check_limit(info.size, MAX_SCHEMA_BYTES, path=str(self._url(key)), offset=0, what="the length of the file")
+        return bytes(self.read(key, 0, info.size, info.version)) if info.size else b""
+
+    def _fail_changed(self, key: str, offset: int) -> NoReturn:
+        raise ReadError(
+            "the object was changed while it was read",
+            path=str(self._url(key)),
+            offset=offset,
+            hint="Another program writes to it; run it again.",
+        )
+
+    def _copied(self, key: str, version: str | None) -> _Copy:
+        """Download a file, unless this process has it."""
+        with self._lock:
+            copy = self._copies.get(key)
+            if copy is not None and (version is None or copy.version == version):
+                return copy
+            file = tempfile.TemporaryFile(prefix="chunkmill-http-")  # noqa: SIM115 (it is open as long as it is used)
+            url = str(self._url(key))
+            try:
+                answer = self._ask(key, {}, most=MAX_DOWNLOAD, into=file)
+                if answer.status != 200:
+                    raise ReadError(f"the server answered {answer.status}", path=url, hint=_TRY_AGAIN, transient=True)
+                size = file.seek(0, os.SEEK_END)
+                file.flush()
+            except OSError as error:
+                file.close()
+                raise ReadError(
+                    f"it cannot be downloaded: {error.strerror}", path=url, hint="Free some space."
+                ) from None
+            except BaseException:
+                file.close()
+                raise
+            message = f"{url}: the server gives no ranges, so all of it is downloaded ({counted(size, 'byte')})"
+            warnings.warn(message, ReadWarning, stacklevel=5)
+            self._copies[key] = _Copy(file, size, answer.version)
+            while len(self._copies) > _MOST_COPIES:
+                self._copies.popitem(last=False)
+            return self._copies[key]
+
+    def list(self, prefix: str, odd: Callable[[ObjectUrl, str], None] | None = None) -> Iterator[ObjectInfo]:  # noqa: ARG002
+        """All files below a folder of the Hub; an HTTP server lists none."""
+        if self.url.scheme != "hf":
+            return
+        hub = _HubPath.of(prefix)
+        owner, base, *_ = f"{prefix}/".split("/")
+        path = f"/{quote(hub.path)}" if hub.path else ""
+        address: str | None = f"{_endpoint()}/api/datasets/{hub.name}/tree/{hub.revision}{path}?recursive=true"
+        while address is not None:
+            answer = self._follow_patiently(address, {}, MAX_SCHEMA_BYTES, str(self._url(prefix)))[0]
+            if answer.status in (404, 410):
+                return
+            for name, size in self._entries(answer.data, prefix):
+                url = self._url(f"{owner}/{base}/{name}")
+                yield ObjectInfo(ObjectUrl(url.scheme, url.bucket, url.key, (size, 0)), size, None, 0)
+            following = _NEXT.search(answer.headers.get("Link", ""))
+            address = None if following is None else urljoin(address, following[1])
+
+    def _entries(self, data: bytes, prefix: str) -> Sequence[tuple[str, int]]:
+        try:
+            entries = [e for e in json.loads(data) if e["type"] == "file"]
+            return sorted((str(entry["path"]), int(entry["size"])) for entry in entries)
+        except (ValueError, KeyError, TypeError, RecursionError):
+            message = "the Hub's list of files cannot be read"
+            raise ReadError(message, path=str(self._url(prefix)), hint=_TRY_AGAIN) from None
+
+    # --- requests
+
+    def _ask(
+        self, key: str, headers: dict[str, str], *, most: int, first: int | None = None, into: BinaryIO | None = None
+    ) -> _Answer:
+        """Ask for a file, at the address to which it was redirected before, if it was.
+
+        Of the answer 206 at most ``most`` bytes are read, which begin at ``first``; of 200 all ``into`` a file, or
+        none.
+        """
+        origin, shown = _address(self._url(key)), str(self._url(key))
+        with self._lock:
+            target = self._targets.get(key)
+        if target is not None:
+            answer, _ = self._follow_patiently(target, headers, most, shown, first, into, is_signed=True)
+            if answer.status not in _STALE:
+                return _checked(answer, shown)
+        answer, target = self._follow_patiently(origin, headers, most, shown, first, into)
+        with self._lock:
+            self._targets.pop(key, None)
+            if target != origin:
+                self._targets[key] = target
+            while len(self._targets) > _MOST_TARGETS:
+                self._targets.popitem(last=False)
+        return _checked(answer, shown)
+
+    def _follow_patiently(
+        self,
+        address: str,
+        headers: dict[str, str],
+        most: int,
+        shown: str,
+        first: int | None = None,
+        into: BinaryIO | None = None,
+        is_signed: bool = False,
+    ) -> tuple[_Answer, str]:
+        end = time.monotonic() + _PATIENCE
+        wait = 0.1
+        for attempt in range(1, _ATTEMPTS + 1):
+            try:
+                return self._follow(address, headers, most, shown, first, into)
+            except _DisturbedError as error:
+                pause = max(error.wait, wait * random.uniform(0.5, 1.0))  # noqa: S311 (nobody guesses it)
+                if attempt == _ATTEMPTS or time.monotonic() + pause > end:
+                    if is_signed:
+                        return _Answer(410, {}, b""), address
+                    raise ReadError(str(error), path=shown, offset=first, hint=_TRY_AGAIN, transient=True) from None
+                time.sleep(pause)
+                wait = min(2 * wait, _LONGEST_WAIT)
+        raise AssertionError
+
+    def _follow(
+        self, address: str, headers: dict[str, str], most: int, shown: str, first: int | None, into: BinaryIO | None
+    ) -> tuple[_Answer, str]:
+        """Ask once, and where it is redirected to. Returns the answer, and the address that gave it."""
+        for _ in range(_MOST_REDIRECTS):
+            _check_allowed(address, shown)
+            response = _opened(address, {**headers, **_credentials(address)})
+            try:
+                if response.status not in _REDIRECTS:
+                    return _read(response, most, first, into, shown), address
+                address = _redirected(address, response.headers.get("Location", ""), shown)
+            finally:
+                response.close()  # one that was read to its end keeps its connection open
+        raise ReadError(f"more than {_MOST_REDIRECTS} redirects", path=shown, hint="Check the URL.")
+
+    # --- no writing
+
+    def _refuse(self, key: str) -> NoReturn:
+        raise UsageError(
+            f"{self.url.scheme}:// is read, and cannot be written",
+            path=str(self._url(key)),
+            hint="Write to a local path, or to an object store.",
+        )
+
+    def put(self, key: str, data: bytes | bytearray | memoryview) -> None:  # noqa: ARG002
+        """Raise ``UsageError``."""
+        self._refuse(key)
+
+    def create(self, key: str, data: bytes) -> bool:  # noqa: ARG002
+        """Raise ``UsageError``."""
+        self._refuse(key)
+
+    def copy(self, source: str, target: str) -> None:  # noqa: ARG002
+        """Raise ``UsageError``."""
+        self._refuse(target)
+
+    def delete(self, keys: Sequence[str]) -> None:
+        """Raise ``UsageError``."""
+        self._refuse(keys[0] if keys else "")
+
+    def open_writer(self, key: str, part_bytes: int, at_once: int) -> Any:  # noqa: ARG002
+        """Raise ``UsageError``."""
+        self._refuse(key)
+
+
+def _check_allowed(address: str, shown: str) -> None:
+    """Raise ``ReadError`` for a host that may not be asked. It may be the one of a redirect."""
+    allowed = os.environ.get(HOSTS_VARIABLE)
+    if allowed is not None and _origin(address) not in allowed.split():
+        raise ReadError(
+            f"{_origin(address)} may not be asked",
+            path=shown,
+            hint=f"Allowed are {allowed}; a server takes those of --allow, else {HOSTS_VARIABLE} names them.",
+        )
+
+
+def _redirected(address: str, location: str, shown: str) -> str:
+    target = urljoin(address, location)
+    url = urlsplit(target)
+    if not location or url.scheme not in ("http", "https") or not url.hostname:
+        raise ReadError("a redirect that names no HTTP address", path=shown, hint="Check the URL.")
+    if url.scheme == "http" and address.startswith("https:"):
+        raise ReadError(
+            f"a redirect to {_origin(target)}, from HTTPS to a connection without encryption",
+            path=shown,
+            hint="Give that address itself, if it is meant.",
+        )
+    return target.partition("#")[0]
+
+
+def _credentials(address: str) -> dict[str, str]:
+    token = os.environ.get("HF_TOKEN")
+    return {"Authorization": f"Bearer {token}"} if token and _origin(address) == _origin(_endpoint()) else {}
+
+
+def _checked(answer: _Answer, shown: str) -> _Answer:
+    if answer.status in (401, 403):
+        raise ReadError(f"access denied ({answer.status})", path=shown, hint=_DENIED)
+    if answer.status not in (200, 206, 404, 410, 416):
+        raise ReadError(f"the server answered {answer.status}", path=shown, hint="Check the URL.")
+    return answer
+
+
+_pools: dict[str | None, Any] = {}
+os.register_at_fork(after_in_child=_pools.clear)
+
+
+def _pool(address: str) -> Any:
+    """The connections of this process, through the proxy of the environment where there is one."""
+    import urllib3
+
+    url = urlsplit(address)
+    proxy = None if proxy_bypass(url.hostname or "") else getproxies().get(url.scheme)
+    if proxy not in _pools:
+        _pools[proxy] = urllib3.PoolManager(maxsize=16) if proxy is None else urllib3.ProxyManager(proxy, maxsize=16)
+    return _pools[proxy]
+
+
+def _opened(address: str, headers: dict[str, str]) -> Any:
+    """Send a request, and read the head of its answer. Raises :class:`_DisturbedError`."""
+    import urllib3
+
+    host = urlsplit(address).hostname
+    try:
+        response = _pool(address).request(
+            "GET",
+            address,
+            headers={"Accept-Encoding": "identity", "User-Agent": "chunkmill", **headers},
+            preload_content=False,
+            decode_content=False,
+            redirect=False,
+            retries=False,
+            timeout=urllib3.Timeout(connect=CONNECT_SECONDS, read=REQUEST_SECONDS),
+        )
+    except (urllib3.exceptions.HTTPError, OSError) as error:
+        raise _DisturbedError(f"{host} cannot be reached ({type(error).__name__})") from None
+    if response.status in _PASSING:
+        wait = response.headers.get("Retry-After", "")
+        response.close()
+        raise _DisturbedError(f"the server answered {response.status}", float(wait) if wait.isdigit() else 0.0)
+    return response
+
+
+def _read(response: Any, most: int, first: int | None, into: BinaryIO | None, shown: str) -> _Answer:
+    """The answer with its bytes: those of a range, of a list, or all of a file. Raises :class:`_DisturbedError`."""
+    import urllib3
+
+    answer = _Answer(response.status, response.headers, b"")
+    is_range = response.status == 206
+    begin = answer.range()[0] if is_range else None
+    if is_range and first is not None and begin != first:
+        raise ReadError(
+            f"the server gave bytes from {begin} on, and not from {first:,}",
+            path=shown,
+            offset=first,
+            hint="It does not understand ranges; download the file.",
+        )
+    is_list = response.status == 200 and into is None and first is None and most > 1
+    if not (is_range or is_list or (response.status == 200 and into is not None)):
+        return answer
+    parts: list[bytes] = []
+    size = 0
+    if into is not None:
+        into.seek(0)
+        into.truncate()
+    try:
+        while size <= most:
+            piece = response.read(min(_PIECE, most + 1 - size))
+            if not piece:
+                break
+            size += len(piece)
+            parts.append(piece) if into is None else into.write(piece)
+    except urllib3.exceptions.HTTPError as error:
+        raise _DisturbedError(
+            f"the answer of the server broke off after {size:,} bytes ({type(error).__name__})"
+        ) from None
+    if answer.length is not None and size < min(answer.length, most):
+        raise _DisturbedError(f"the answer of the server broke off after {size:,} of {answer.length:,} bytes")
+    check_limit(size, most, path=shown, offset=first, what="the length of the server's answer")
+    return answer._replace(data=b"".join(parts))
