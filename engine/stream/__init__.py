@@ -11,7 +11,14 @@ _HOMES = {
         "plan_recording single_tasks sink_of task_plan value_columns value_schema write_stores"
     ),
     ".operators": "Content ContentFilter Operator as_chunk",
-    ".plan": "MOST_PLANNED Node OperatorNode Plan PlannedInTasks compile_plan explain_plan nodes_of",
+    ".plan": (
+        "CopiedRecords MOST_PLANNED Node OperatorNode Plan PlannedInTasks compile_plan copied_records executor_of "
+        "explain_plan nodes_of warn_of_nothing"
+    ),
+    ".records": (
+        "Extra ExtraPlace MESSAGE_HEAD RecordChannel RecordFacts RecordOutline RecordSchema RecordSource RecordUnit "
+        "Records StoredChunk"
+    ),
     ".source": "IteratedSource PlaceholderSource Source SourceLike Split",
 }
 

@@ -333,6 +333,53 @@ class LazyChunkStream(Frames):
         given = {"append": append, "executor": executor, "master": master, "progress": progress}
         return cast("ExportReport", terminal("write_recording")(self, path, spec, recording_id, **given))
 
+    def write_mcap(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        sort: bool = True,
+        compression: str | None = None,
+        chunk_bytes: int = 4 << 20,
+        executor: str | None = None,
+        master: str | None = None,
+        progress: Progress = None,
+    ) -> RunReport:
+        """Run the pipeline into one MCAP: chunked, indexed, with CRCs and statistics.
+
+        Guarantee: the file appears complete or not at all; an existing file of that name stays until then. Each message
+        of the sources that is chosen is written once.
+
+        If all sources are MCAPs, bags or rosbag2, and only filters and merges follow them, records are copied as they
+        are stored: topic, times, sequence, bytes, schema, metadata of the channel, attachments and metadata. Times and
+        topics are chosen by the readers' options, and a topic is kept if a filter keeps an entity of its messages.
+        Otherwise messages are made of the chunks. The plan of the report says which of the two. A damaged MCAP or bag
+        is repaired that is read with ``recover=True``.
+
+        Parameters
+        ----------
+        sort
+            Whether messages are ordered by log time; those of one time in the order of the sources. A task sorts up to
+            512 MiB in memory. Without, they are in the order of the sources, and chunks of a single MCAP of which
+            everything is wanted are copied whole, without being decompressed.
+        compression
+            ``"zstd"`` (the default), ``"lz4"`` or ``"none"``. If it is not given, chunks that are copied whole keep
+            theirs.
+        chunk_bytes
+            Bytes of a chunk before compression; a larger message gets one of its own.
+
+        Raises
+        ------
+        ReadError
+            A source is damaged; the message names file and byte.
+        WriteError, NoSpaceError
+            The destination cannot be written.
+        UsageError
+            An option is wrong, or too many messages have one log time to be sorted.
+        """
+        given = {"executor": executor, "master": master, "progress": progress}
+        write = terminal("write_mcap")
+        return cast("RunReport", write(self, path, sort=sort, compression=compression, chunk_bytes=chunk_bytes, **given))
+
     def write_to(
         self,
         sink: Sink,

@@ -16,6 +16,7 @@ _HOMES = {
         "Exportable ExportedRecording ExportedStore Recordings exported_entries exported_store recordings_of"
     ),
     ".lerobot_spec": "ExportSpec",
+    ".mcap": "write_mcap",
 }
 
 __all__, __getattr__, __dir__ = lazy_names(__name__, _HOMES)

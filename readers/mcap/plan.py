@@ -301,6 +301,23 @@ def plan_splits(
     return splits
 
 
+def indexed_pieces(
+    file: McapFile, layout: McapLayout, options: McapOptions, unwanted: Places = NOWHERE
+) -> list[SplitPiece] | None:
+    """All chunks of the data section in file order, if the summary describes them and all channels; else None.
+
+    Their message counts are known. Raises ``ReadError`` if fewer chunks are there than the summary counts.
+    """
+    if layout.summary is None or layout.data_crc is None:
+        return None
+    try:
+        pieces = _IndexWalk(file, layout, layout.summary, options, unwanted).pieces()
+        _check_channels(layout.summary)
+    except _UnusableIndexError:
+        return None
+    return None if any(piece.messages is None for piece in pieces) else pieces
+
+
 def whole(file: McapFile, layout: McapLayout, options: McapOptions, unwanted: Places = NOWHERE) -> McapSplit:
     """The file as one split."""
     summary = layout.summary

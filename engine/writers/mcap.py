@@ -1,0 +1,825 @@
+"""``write_mcap``: streams of recordings become one MCAP, by copies of their messages or by messages made of chunks.
+
+1. Messages that no index describes, and those made of chunks, are first written as sorted **runs** in the staging
+   folder, a task for each part of the input.
+2. All messages are divided into **windows** of log time, by the times of the input's chunks and of runs. A task for
+   each reads what may be in its window, sorts it, and writes compressed chunks with their indexes into a part.
+3. The commit joins the parts in the order of the windows, between the header with all channels and the summary.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import time
+from base64 import b64decode, b64encode
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from importlib.metadata import version
+from itertools import groupby
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from mcap import records as mcap
+from mcap.data_stream import RecordBuilder
+from mcap.opcode import Opcode
+from zlib_ng.zlib_ng import crc32
+
+from ..errors import UsageError, writing
+from ..execution import (
+    Body,
+    Packed,
+    Progress,
+    Ran,
+    RunOptions,
+    RunStart,
+    Stage,
+    Staging,
+    Task,
+    TaskRun,
+    check_target,
+    dealt,
+    finished_report,
+    progress_shown,
+    raise_failure,
+    replace_file,
+    warn_of,
+)
+from ..faults import reach
+from ..limits import MIB, SPLIT_BYTES
+from ..locations import located
+from ..rrd import Output, open_positional
+from ..storage import ObjectUrl
+from ..storage.folder import Folder
+from ..stream import (
+    CopiedRecords,
+    ExtraPlace,
+    LazyChunkStream,
+    RecordChannel,
+    RecordFacts,
+    RecordOutline,
+    Records,
+    RecordSchema,
+    RecordSource,
+    RecordUnit,
+    StoredChunk,
+    copied_records,
+    executor_of,
+    sink_of,
+)
+from ..task_context import READ, WRITE, phase, timed
+from ..units import counted
+from .mcap_chunks import (
+    COMPRESSIONS,
+    McapChunkWriter,
+    Order,
+    Run,
+    RunWriter,
+    Stretch,
+    compacted,
+    read_run,
+    renumbered,
+)
+
+if TYPE_CHECKING:
+    import os
+
+    from ..locations import Location
+    from ..reports import RunReport
+
+CHUNK_BYTES: Final = 4 * MIB
+"""Uncompressed bytes of a chunk that is written, unless the caller says so."""
+
+SORT_BYTES: Final = 256 * MIB
+"""Bytes of messages that a task holds to sort them."""
+
+_RUN_BYTES: Final = MIB
+_PART: Final = ".records"
+_FACTS: Final = ".facts"
+_MAGIC: Final = b"\x89MCAP0\r\n"
+_MOST_IDS: Final = 65_535
+_NAME: Final = "commit.mcap"
+_COPIED: Final = "records are copied as they are stored"
+_MADE: Final = "messages are made of chunks"
+_COPY_BYTES: Final = 256 * MIB
+
+
+def write_mcap(
+    stream: LazyChunkStream,
+    path: str | os.PathLike[str],
+    *,
+    sort: bool = True,
+    compression: str | None = None,
+    chunk_bytes: int = CHUNK_BYTES,
+    executor: str | None = None,
+    master: str | None = None,
+    conf: Mapping[str, str] | None = None,
+    progress: Progress = None,
+) -> RunReport:
+    """Write a stream as one MCAP; see :meth:`LazyChunkStream.write_mcap`."""
+    if compression is not None and compression not in COMPRESSIONS:
+        raise UsageError(f"compression is one of {', '.join(COMPRESSIONS)}, and not {compression!r}")
+    if not 1024 <= chunk_bytes <= SORT_BYTES:
+        raise UsageError(f"chunk_bytes is from 1,024 to {SORT_BYTES:,}, and not {chunk_bytes:,}")
+    start = RunStart()
+    sink, place = sink_of(stream), located(path)
+    copied = copied_records(sink)
+    if copied is None:
+        raise UsageError("messages cannot be made of chunks yet")
+    check_target(place, lambda: [file.records.path for file in copied])
+    with progress_shown(progress, str(path)) as listener:
+        options = RunOptions(executor_of(executor, sink), master, conf, listener, start)
+        choices = _Choices(sort, compression, chunk_bytes, str(place))
+        return _Writing(place, choices, options).copy([_Input.of(file, sort=sort) for file in copied])
+
+
+class _Choices(NamedTuple):
+    """The choices of the caller, and the destination by name."""
+
+    sort: bool
+    compression: str | None
+    chunk_bytes: int
+    destination: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Input:
+    """A file to copy messages of, with its outline. With ``runs`` its messages are written as runs first."""
+
+    file: CopiedRecords
+    outline: RecordOutline
+    runs: bool
+
+    @classmethod
+    def of(cls, file: CopiedRecords, *, sort: bool) -> _Input:
+        """Look at a file: runs are needed where its index does not say which messages are where."""
+        outline = file.records.outline()
+        runs = not outline.is_complete or (sort and any(unit.start is None for unit in outline.units))
+        return cls(file, outline, runs)
+
+
+class _Messages(NamedTuple):
+    """Messages of an input, as they are read for windows. ``facts`` has their channels."""
+
+    input: int
+    records: RecordSource
+    facts: RecordFacts
+    units: tuple[RecordUnit, ...]
+
+
+class _Numbering:
+    """The channels and schemas of the output. Those of one content are one."""
+
+    def __init__(self) -> None:
+        self.channels: dict[int, RecordChannel] = {}
+        self.schemas: dict[int, RecordSchema] = {}
+        self.schema_ids: dict[int, int] = {}
+        self._ids: dict[RecordChannel, int] = {}
+        self._ids_of_schemas: dict[RecordSchema, int] = {}
+
+    def keep(self, facts: RecordFacts, wanted: Iterable[int]) -> None:
+        """Take in channels of the only file under their own ids, and its schemas."""
+        self.channels, self.schemas = {id_: facts.channels[id_] for id_ in wanted}, dict(facts.schemas)
+        self.schema_ids = {i: n if (n := facts.schema_ids[i]) in self.schemas else 0 for i in self.channels}
+
+    def add(self, channel: RecordChannel) -> int:
+        """Take in a channel; gives its id."""
+        if channel not in self._ids:
+            number = self._ids[channel] = self._next(self._ids, "channels")
+            self.channels[number], self.schema_ids[number] = channel, 0
+            if channel.schema is not None:
+                if channel.schema not in self._ids_of_schemas:
+                    self._ids_of_schemas[channel.schema] = self._next(self._ids_of_schemas, "schemas")
+                    self.schemas[self._ids_of_schemas[channel.schema]] = channel.schema
+                self.schema_ids[number] = self._ids_of_schemas[channel.schema]
+        return self._ids[channel]
+
+    @staticmethod
+    def _next(ids: Mapping[Any, int], what: str) -> int:
+        if len(ids) >= _MOST_IDS:
+            raise UsageError(f"an MCAP has at most {_MOST_IDS:,} {what}", hint="Filter topics, or write several files.")
+        return len(ids) + 1
+
+
+class _Window(NamedTuple):
+    """Log times from ``start`` to before ``end`` (None: open), and the units that may have such, by their source."""
+
+    start: int | None
+    end: int | None
+    units: tuple[tuple[int, tuple[RecordUnit, ...]], ...]
+    size: int
+
+    def holds(self, times: npt.NDArray[np.uint64]) -> npt.NDArray[np.bool_]:
+        """Tell of each log time whether it is in the window."""
+        inside = np.ones(len(times), np.bool_)
+        if self.start is not None:
+            inside &= times >= np.uint64(self.start)
+        if self.end is not None:
+            inside &= times < np.uint64(self.end)
+        return inside
+
+
+def windows_of(units: Sequence[tuple[int, RecordUnit]], *, by_time: bool, strict: bool) -> list[_Window] | None:
+    """Divide messages into windows of about ``SPLIT_BYTES``; without ``by_time`` by their order in the sources.
+
+    Borders are where few units are on both sides, as these are read twice. With ``strict``, None where the units of a
+    window are more than what a task sorts.
+    """
+    if not by_time:
+        return [_Window(None, None, _by_source(some), sum(u.size for _, u in some)) for some in _packs(units)]
+    if not units:
+        return []
+    starts = np.array([unit.start for _, unit in units], np.uint64)
+    ends = np.array([unit.end for _, unit in units], np.uint64)
+    sizes = np.array([unit.size for _, unit in units], np.int64)
+    by_start, by_end = np.argsort(starts, kind="stable"), np.argsort(ends, kind="stable")
+    begun = np.concatenate([[0], np.cumsum(sizes[by_start])])
+    over = np.concatenate([[0], np.cumsum(sizes[by_end])])
+    candidates = np.unique(starts)
+    before = begun[np.searchsorted(starts[by_start], candidates, "left")]
+    straddling = before - over[np.searchsorted(ends[by_end], candidates, "left")]
+    borders: list[int | None] = [None]
+    at = 0
+    while int(begun[-1] - at) > SPLIT_BYTES * 5 // 4:
+        first = int(np.searchsorted(before, at + SPLIT_BYTES // 2, "left"))
+        last = max(int(np.searchsorted(before, at + SPLIT_BYTES, "right")), first + 1)
+        if first >= len(candidates):
+            break
+        best = first + int(np.argmin(straddling[first:last][::-1]))
+        best = min(last, len(candidates)) - 1 - (best - first)
+        borders.append(int(candidates[best]))
+        at = int(before[best])
+    windows = []
+    for start, end in zip(borders, [*borders[1:], None], strict=True):
+        which = np.ones(len(units), np.bool_)
+        if start is not None:
+            which &= ends >= np.uint64(start)
+        if end is not None:
+            which &= starts < np.uint64(end)
+        if strict and int(sizes[which].sum()) > SORT_BYTES:
+            return None
+        some = [units[i] for i in np.flatnonzero(which).tolist()]
+        windows.append(_Window(start, end, _by_source(some), int(sizes[which].sum())))
+    return windows
+
+
+def _packs(units: Sequence[tuple[int, RecordUnit]]) -> Iterator[tuple[tuple[int, RecordUnit], ...]]:
+    return dealt(units, lambda each: each[1].size, SPLIT_BYTES)
+
+
+def _by_source(units: Iterable[tuple[int, RecordUnit]]) -> tuple[tuple[int, tuple[RecordUnit, ...]], ...]:
+    return tuple((n, tuple(unit for _, unit in some)) for n, some in groupby(units, key=itemgetter(0)))
+
+
+class _Writing:
+    """One run: its stages, and its commit."""
+
+    def __init__(self, place: Location, choices: _Choices, options: RunOptions) -> None:
+        self._place = place
+        self._choices = choices
+        self._options = options
+        self._shown: set[str] = set()
+
+    def copy(self, inputs: list[_Input]) -> RunReport:
+        """Copy the messages of files."""
+        if not self._choices.sort and len(inputs) == 1 and (chunks := self._stored(inputs[0])) is not None:
+            return self._pass_on(inputs[0], chunks)
+        with Staging.beside(self._place) as staging:
+            while True:
+                messages = self._messages(inputs, staging)
+                units = [(n, unit) for n, each in enumerate(messages) for unit in each.units]
+                strict = not all(each.runs for each in inputs)
+                windows = windows_of(units, by_time=self._choices.sort, strict=strict)
+                if windows is None:
+                    inputs = [replace(each, runs=True) for each in inputs]
+                    continue
+                report, wrong = self._write(inputs, messages, windows, staging)
+                if report is not None:
+                    return report
+                inputs = [replace(each, runs=each.runs or n in wrong) for n, each in enumerate(inputs)]
+
+    def _messages(self, inputs: Sequence[_Input], staging: Staging) -> list[_Messages]:
+        """Return the messages of all inputs, after those have been written as runs that no index describes."""
+        packs = [
+            (n, tuple(unit for _, unit in pack))
+            for n, each in enumerate(inputs)
+            if each.runs
+            for pack in _packs([(n, unit) for unit in each.outline.units])
+        ]
+        spooled: dict[int, list[_Messages]] = {}
+        if packs:
+            body = _SpoolBody(tuple(each.file for each in inputs), Packed(packs), self._choices)
+            tasks = [Task(i, pack[0].split.label, sum(u.size for u in pack)) for i, (_, pack) in enumerate(packs)]
+            for outcome, (n, _) in zip(self._outcomes(body, tasks, staging)[1], packs, strict=True):
+                spooled.setdefault(n, []).append(_messages_of(n, outcome["name"], staging))
+        messages = []
+        for n, each in enumerate(inputs):
+            own = _Messages(n, each.file.records, each.outline.facts, each.outline.units)
+            messages += spooled.get(n, []) if each.runs else [own]
+        return messages
+
+    def _outcomes(self, body: Body, tasks: Sequence[Task], staging: Staging) -> tuple[Ran, list[dict[str, Any]]]:
+        ran = Stage(body, tasks, staging, destination=self._choices.destination).run(self._options)
+        raise_failure(ran.notes)
+        warn_of(ran.notes, self._shown)
+        return ran, [outcome for outcome in ran.outcomes() if not isinstance(outcome, Exception)]
+
+    def _write(
+        self, inputs: Sequence[_Input], messages: Sequence[_Messages], windows: Sequence[_Window], staging: Staging
+    ) -> tuple[RunReport | None, set[int]]:
+        """Write and commit the windows; or return the inputs whose index has wrong times."""
+        numbering = _Numbering()
+        sources = []
+        for each in messages:
+            file = inputs[each.input].file
+            wanted = [i for i, channel in each.facts.channels.items() if file.wants(channel)]
+            if len(messages) == 1 and not inputs[0].runs:
+                numbering.keep(each.facts, wanted)
+                sources.append(_Copied(each.records, tuple((i, i) for i in wanted)))
+            else:
+                ids = tuple((i, numbering.add(each.facts.channels[i])) for i in wanted)
+                sources.append(_Copied(each.records, ids))
+        start = self._options.start.planned(self._explained(inputs, len(windows)))
+        self._options = replace(self._options, start=start)
+        body = _WindowBody(tuple(sources), Packed(windows), self._choices)
+        tasks = [Task(n, f"window {n + 1}/{len(windows)}", window.size) for n, window in enumerate(windows)]
+        ran, outcomes = self._outcomes(body, tasks, staging)
+        wrong = {messages[source].input for outcome in outcomes for source in outcome["wrong"]}
+        if wrong:
+            return None, wrong
+        began = time.perf_counter()
+        with _committed(self._place, staging) as out:
+            assembly = McapAssembly(out, numbering, _profile(inputs, numbering))
+            compression = self._choices.compression or "zstd"
+            for outcome in outcomes:
+                chunks, indexes = _read_facts(staging.folder.get(outcome["name"] + _FACTS))
+                place = staging.folder.place(outcome["part"])
+                assembly.part(place, outcome["bytes"], chunks, indexes, "" if compression == "none" else compression)
+            for n, each_input in enumerate(inputs):
+                own = [each.facts for each in messages if each.input == n]
+                assembly.extras(each_input.file, _joined_facts([each_input.outline.facts, *own]))
+            assembly.finish()
+        seconds = time.perf_counter() - began
+        return finished_report(ran, self._place, out.position, seconds, self._options), set()
+
+    def _explained(self, inputs: Sequence[_Input], windows: int) -> str:
+        """The plan as text."""
+        order = "sorted by log time" if self._choices.sort else "in the order of the input"
+        lines = [f"MCAP: {_COPIED}, {order}, in {counted(windows, 'window')}"]
+        for each in inputs:
+            how = "written as runs first, as its index does not describe all messages" if each.runs else "by its index"
+            lines.append(f"  {each.file.records.path}: {counted(len(each.outline.units), 'unit')}, {how}")
+        return "\n".join(lines)
+
+    def _stored(self, given: _Input) -> list[StoredChunk] | None:
+        """Return the chunks of the only file, if all can be copied whole."""
+        if not given.outline.is_complete or not all(map(given.file.wants, given.outline.facts.channels.values())):
+            return None
+        chunks = given.file.records.stored()
+        wanted = self._choices.compression
+        name = None if wanted is None else wanted.replace("none", "")
+        if chunks is None or any(name is not None and chunk.compression != name for chunk in chunks):
+            return None
+        return chunks
+
+    def _pass_on(self, given: _Input, chunks: Sequence[StoredChunk]) -> RunReport:
+        """Copy chunks as they are stored."""
+        began = time.perf_counter()
+        facts, numbering = given.outline.facts, _Numbering()
+        numbering.keep(facts, facts.channels)
+        start = self._options.start.planned(f"MCAP: {_COPIED}, whole chunks, from {given.file.records.path}")
+        with Staging.beside(self._place) as staging, _committed(self._place, staging) as out:
+            assembly = McapAssembly(out, numbering, given.outline.profile)
+            assembly.stored(given.file.records.path, chunks)
+            assembly.extras(given.file, facts)
+            assembly.finish()
+        options, listener = replace(self._options, start=start, progress=None), self._options.progress
+        seconds = time.perf_counter() - began
+        size = sum(chunk.length + chunk.index_length for chunk in chunks)
+        report = replace(
+            finished_report(Ran([], [], []), self._place, out.position, seconds, options),
+            rows=assembly.messages,
+            chunks=len(chunks),
+            splits=1,
+            bytes_in=size,
+            bytes_passed=size,
+        )
+        if listener is not None:
+            listener.finished(report)
+        return report
+
+
+def _profile(inputs: Sequence[_Input], numbering: _Numbering) -> str:
+    """Return the profile of all inputs, by their channels where they do not say one; "" if they differ."""
+    profiles = {each.outline.profile for each in inputs if each.outline.profile is not None}
+    if profiles:
+        return profiles.pop() if len(profiles) == 1 else ""
+    kinds = {(c.message_encoding, c.schema.encoding if c.schema else "") for c in numbering.channels.values()}
+    if kinds and kinds <= {("cdr", "ros2msg"), ("cdr", "ros2idl")}:
+        return "ros2"
+    return "ros1" if kinds == {("ros1", "ros1msg")} else ""
+
+
+@contextmanager
+def _committed(place: Location, staging: Staging) -> Iterator[Output]:
+    """Yield the output that appears at a place when the block ends, whole and on disk, or not at all."""
+    with writing(str(place)):
+        folder = Folder.at(place.parent) if isinstance(place, ObjectUrl) else staging.folder
+        new = folder.new(place.name if isinstance(place, ObjectUrl) else _NAME)
+        try:
+            out = Output(new.file, str(place))
+            yield out
+            out.sync()
+            reach("mcap.write", getattr(new.file, "name", None))
+            new.finish()
+        except BaseException:
+            new.discard()
+            raise
+        if not isinstance(place, ObjectUrl):
+            replace_file(staging.local / _NAME, place)
+        reach("mcap.rename")
+
+
+def _joined_facts(some: Sequence[RecordFacts]) -> RecordFacts:
+    """Return the attachments and metadata of all, each once."""
+    return RecordFacts(
+        attachments=list(dict.fromkeys(place for facts in some for place in facts.attachments)),
+        metadata=list(dict.fromkeys(place for facts in some for place in facts.metadata)),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _SpoolBody(Body):
+    """Writes messages of files as runs, a task for each pack of units."""
+
+    files: tuple[CopiedRecords, ...]
+    packs: Sequence[tuple[int, tuple[RecordUnit, ...]]]
+    choices: _Choices
+
+    def label(self, index: int) -> str:
+        """The name of a task's input."""
+        return self.files[self.packs[index][0]].records.path
+
+    def run(self, task: TaskRun) -> Generator[pa.RecordBatch, None, dict[str, Any]]:
+        """Write the runs of one pack."""
+        yield from ()
+        number, units = self.packs[task.index]
+        file, facts = self.files[number], RecordFacts()
+        found = (records for _, records in timed(file.records.read(units, facts), READ))
+        return write_runs(task, _wanted(found, file, facts), facts, self.choices)
+
+
+def _wanted(found: Iterable[Records], file: CopiedRecords, facts: RecordFacts) -> Iterator[Stretch]:
+    """Yield the messages of channels that are wanted; the others are taken out of the facts at the end."""
+    wanted: dict[int, bool] = {}
+    for records in found:
+        ids = np.unique(records.heads["channel"]).tolist()
+        for id_ in ids:
+            if id_ not in wanted:
+                wanted[id_] = file.wants(facts.channels[id_])
+        which = np.isin(records.heads["channel"], [i for i in ids if wanted[i]])
+        if which.any():
+            yield Stretch(records.at(which), patched=False)
+    for id_, channel in list(facts.channels.items()):
+        if not wanted.get(id_, file.wants(channel)):
+            del facts.channels[id_]
+
+
+def write_runs(
+    task: TaskRun, stretches: Iterable[Stretch], facts: RecordFacts, choices: _Choices
+) -> dict[str, Any]:
+    """Write messages as sorted runs of a part, with their facts beside it; gives what is to be said of it."""
+    part = task.name + _PART
+    with writing(choices.destination):
+        new = task.folder.new(part)
+    try:
+        writer = RunWriter(Output(new.file, choices.destination), _RUN_BYTES)
+        held: list[Stretch] = []
+        size = 0
+        for stretch in stretches:
+            held.append(compacted(stretch))
+            size += int(stretch.sizes.sum())
+            if size >= SORT_BYTES // 2 or not choices.sort:
+                writer.write(Order(held, by_time=choices.sort))
+                held, size = [], 0
+        if held:
+            writer.write(Order(held, by_time=choices.sort))
+        writer.finish()
+        writer.out.flush()
+        with writing(choices.destination):
+            new.finish()
+    except BaseException:
+        new.discard()
+        raise
+    task.put(task.name + _FACTS, _facts_to_json(facts, writer.runs))
+    outcome = {"name": task.name, "part": part, "chunks": len(writer.runs), "rows": writer.messages}
+    return {**outcome, "bytes": writer.out.position}
+
+
+def _facts_to_json(facts: RecordFacts, runs: Sequence[Run]) -> bytes:
+    channels = {
+        id_: [
+            channel.topic,
+            channel.message_encoding,
+            channel.schema and [channel.schema.name, channel.schema.encoding, b64encode(channel.schema.data).decode()],
+            channel.metadata,
+        ]
+        for id_, channel in facts.channels.items()
+    }
+    found = {"channels": channels, "attachments": facts.attachments, "metadata": facts.metadata, "runs": runs}
+    return json.dumps(found).encode()
+
+
+def _messages_of(number: int, name: str, staging: Staging) -> _Messages:
+    """Return the runs of a task as messages."""
+    found = json.loads(staging.folder.get(name + _FACTS))
+    facts = RecordFacts(
+        attachments=[ExtraPlace(*place) for place in found["attachments"]],
+        metadata=[ExtraPlace(*place) for place in found["metadata"]],
+    )
+    for id_, (topic, encoding, schema, metadata) in found["channels"].items():
+        own = None if schema is None else RecordSchema(schema[0], schema[1], b64decode(schema[2]))
+        facts.channels[int(id_)] = RecordChannel(topic, encoding, own, tuple((k, v) for k, v in metadata))
+    units = tuple(RecordUnit(run, run.size, run.start, run.end) for run in (Run(*each) for each in found["runs"]))
+    return _Messages(number, _RunSource(staging.folder.place(name + _PART)), facts, units)
+
+
+class _RunSource(RecordSource):
+    """The runs in a part."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def outline(self) -> RecordOutline:
+        """Not known here: the task that wrote the part has told it."""
+        raise NotImplementedError
+
+    def entities(self, channel: RecordChannel) -> set[str]:  # noqa: ARG002
+        """None."""
+        return set()
+
+    def read(self, units: Sequence[RecordUnit], facts: RecordFacts) -> Iterator[tuple[int, Records]]:  # noqa: ARG002
+        """Yield the messages of some runs."""
+        with open_positional(self.path) as file:
+            for place, unit in enumerate(units):
+                yield place, read_run(file, unit.split)
+
+
+@dataclass(frozen=True, slots=True)
+class _Copied:
+    """A source of messages, with the ids of its channels and those that they get; others are left out."""
+
+    records: RecordSource
+    ids: tuple[tuple[int, int], ...]
+
+    def lookup(self) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.uint16] | None]:
+        """Return for each id whether it is kept, and the new one; None if all stay."""
+        kept, ids = np.zeros(1 << 16, np.bool_), np.zeros(1 << 16, np.uint16)
+        for old, new in self.ids:
+            kept[old], ids[old] = True, new
+        return kept, None if all(old == new for old, new in self.ids) else ids
+
+
+@dataclass(frozen=True, slots=True)
+class _WindowBody(Body):
+    """Writes chunks, a task for each window."""
+
+    sources: tuple[_Copied, ...]
+    windows: Sequence[_Window]
+    choices: _Choices
+
+    def label(self, index: int) -> str:
+        """The names of a task's inputs."""
+        return ", ".join(self.sources[n].records.path for n, _ in self.windows[index].units[:3])
+
+    def run(self, task: TaskRun) -> Generator[pa.RecordBatch, None, dict[str, Any]]:
+        """Write the chunks of one window."""
+        yield from ()
+        window, choices = self.windows[task.index], self.choices
+        part = task.name + _PART
+        wrong: set[int] = set()
+        with writing(choices.destination):
+            new = task.folder.new(part)
+        try:
+            out = Output(new.file, choices.destination)
+            writer = McapChunkWriter(out, choices.chunk_bytes, choices.compression or "zstd")
+            held: list[Stretch] = []
+            size = 0
+            for stretch in timed(self._stretches(window, wrong), READ):
+                held.append(stretch)
+                size += int(stretch.sizes.sum())
+                if not choices.sort:
+                    writer.write(Order(held, by_time=False))
+                    held = []
+                elif size > 2 * SORT_BYTES:
+                    raise _too_many(window, size)
+            with phase(WRITE):
+                if held and not wrong:
+                    writer.write(Order(held, by_time=True))
+                writer.finish()
+                out.flush()
+                with writing(choices.destination):
+                    reach("mcap.part", getattr(new.file, "name", None))
+                    new.finish()
+        except BaseException:
+            new.discard()
+            raise
+        task.put(task.name + _FACTS, _facts_to_bytes(*writer.facts()))
+        outcome = {"name": task.name, "part": part, "wrong": sorted(wrong), "chunks": len(writer.chunks)}
+        return {**outcome, "rows": writer.messages, "bytes": out.position}
+
+    def _stretches(self, window: _Window, wrong: set[int]) -> Iterator[Stretch]:
+        """Yield the messages of a window, source by source; ``wrong`` gets those whose units have other times."""
+        for number, units in window.units:
+            source = self.sources[number]
+            kept, ids = source.lookup()
+            for place, records in source.records.read(units, RecordFacts()):
+                times = records.heads["log_time"]
+                unit = units[place]
+                if self.choices.sort and not _is_within(unit, times):
+                    wrong.add(number)
+                    return
+                which = kept[records.heads["channel"]] & window.holds(times)
+                if which.any():
+                    stretch = renumbered(records.at(which), ids)
+                    yield compacted(stretch) if self.choices.sort else stretch
+
+
+def _is_within(unit: RecordUnit, times: npt.NDArray[np.uint64]) -> bool:
+    assert unit.start is not None
+    assert unit.end is not None
+    return int(times.min()) >= unit.start and int(times.max()) <= unit.end
+
+
+def _too_many(window: _Window, size: int) -> UsageError:
+    return UsageError(
+        f"more than {size:,} bytes of messages are from log time {window.start} ns to before {window.end} ns",
+        hint=f"A task sorts up to {2 * SORT_BYTES:,} bytes in memory; write them in the order of the input: sort=False.",
+    )
+
+
+def _facts_to_bytes(chunks: np.ndarray, indexes: np.ndarray) -> bytes:
+    out = io.BytesIO()
+    for array in (chunks, indexes):
+        np.save(out, array, allow_pickle=False)
+    return out.getvalue()
+
+
+def _read_facts(data: bytes) -> tuple[np.ndarray, np.ndarray]:
+    source = io.BytesIO(data)
+    return np.load(source, allow_pickle=False), np.load(source, allow_pickle=False)
+
+
+class McapAssembly:
+    """Writes an MCAP from its first byte to its last: channels, chunks that are given, what else there is, the summary.
+
+    https://mcap.dev/spec. ``messages`` counts those in the chunks so far.
+    """
+
+    def __init__(self, out: Output, numbering: _Numbering, profile: str) -> None:
+        self._out = out
+        self._numbering = numbering
+        self._counts = dict.fromkeys(sorted(numbering.channels), 0)
+        self._chunks = self._attachments = self._metadata = 0
+        self._times: tuple[int, int] | None = None
+        self._indexes = {kind: RecordBuilder() for kind in (mcap.ChunkIndex, mcap.AttachmentIndex, mcap.MetadataIndex)}
+        builder = RecordBuilder()
+        mcap.Header(profile, f"chunkmill {version('chunkmill')}").write(builder)
+        self._out.write(_MAGIC + builder.end() + self._schemas() + self._channels())
+
+    @property
+    def messages(self) -> int:
+        """The number of messages so far."""
+        return sum(self._counts.values())
+
+    def _schemas(self) -> bytes:
+        builder = RecordBuilder()
+        for id_, schema in sorted(self._numbering.schemas.items()):
+            mcap.Schema(id=id_, data=schema.data, encoding=schema.encoding, name=schema.name).write(builder)
+        return bytes(builder.end())
+
+    def _channels(self) -> bytes:
+        builder, numbering = RecordBuilder(), self._numbering
+        for id_, channel in sorted(numbering.channels.items()):
+            mcap.Channel(
+                id=id_,
+                topic=channel.topic,
+                message_encoding=channel.message_encoding,
+                metadata=dict(channel.metadata),
+                schema_id=numbering.schema_ids[id_],
+            ).write(builder)
+        return bytes(builder.end())
+
+    def part(self, place: str, size: int, chunks: np.ndarray, indexes: np.ndarray, compression: str) -> None:
+        """Append the chunks of a part."""
+        base = self._out.position
+        if size:
+            with open_positional(place) as file:
+                self._out.copy(file, 0, size, what="a part")
+            self._out.write_back()
+        at = 0
+        for row in chunks.tolist():
+            offset, length, index_length, start, end, compressed, uncompressed, count = row
+            own = indexes[at : at + count].tolist()
+            at += count
+            figures = (compression, compressed, uncompressed)
+            self._index(StoredChunk(base + offset, length, index_length, start, end, *figures, tuple(own)))
+
+    def stored(self, path: str, chunks: Sequence[StoredChunk]) -> None:
+        """Append chunks of another MCAP; those that lie one behind the other in one copy."""
+        with open_positional(path) as file:
+            at = 0
+            while at < len(chunks):
+                end, begin = at + 1, chunks[at].offset
+                stop = begin + chunks[at].length + chunks[at].index_length
+                while end < len(chunks) and chunks[end].offset == stop and stop - begin < _COPY_BYTES:
+                    stop += chunks[end].length + chunks[end].index_length
+                    end += 1
+                base = self._out.position
+                self._out.copy(file, begin, stop - begin, what="chunks")
+                self._out.write_back()
+                for chunk in chunks[at:end]:
+                    self._index(chunk._replace(offset=base + chunk.offset - begin))
+                at = end
+
+    def _index(self, chunk: StoredChunk) -> None:
+        """Describe a chunk in the summary."""
+        mcap.ChunkIndex(
+            chunk_start_offset=chunk.offset,
+            chunk_length=chunk.length,
+            message_start_time=chunk.start_time,
+            message_end_time=chunk.end_time,
+            message_index_offsets={channel: chunk.offset + offset for channel, offset, _ in chunk.indexes},
+            message_index_length=chunk.index_length,
+            compression=chunk.compression,
+            compressed_size=chunk.compressed_size,
+            uncompressed_size=chunk.uncompressed_size,
+        ).write(self._indexes[mcap.ChunkIndex])
+        self._chunks += 1
+        for channel, _, count in chunk.indexes:
+            self._counts[channel] += count
+        if chunk.indexes:
+            first, last = self._times or (chunk.start_time, chunk.end_time)
+            self._times = min(first, chunk.start_time), max(last, chunk.end_time)
+
+    def extras(self, file: CopiedRecords, facts: RecordFacts) -> None:
+        """Append the attachments and metadata of a file that are wanted."""
+        for extra in file.records.extras(facts, file.wants_entity):
+            offset = self._out.position
+            for piece in extra.pieces:
+                self._out.write(piece)
+            if extra.is_attachment:
+                self._attachments += 1
+                mcap.AttachmentIndex(
+                    offset=offset,
+                    length=extra.length,
+                    log_time=extra.log_time,
+                    create_time=extra.create_time,
+                    data_size=extra.data_size,
+                    name=extra.name,
+                    media_type=extra.media_type,
+                ).write(self._indexes[mcap.AttachmentIndex])
+            else:
+                self._metadata += 1
+                mcap.MetadataIndex(offset, extra.length, extra.name).write(self._indexes[mcap.MetadataIndex])
+
+    def finish(self) -> None:
+        """Write the end of the data and the summary."""
+        builder = RecordBuilder()
+        mcap.DataEnd(0).write(builder)
+        self._out.write(builder.end())
+        start, end = self._times or (0, 0)
+        mcap.Statistics(
+            message_count=self.messages,
+            schema_count=len(self._numbering.schemas),
+            channel_count=len(self._numbering.channels),
+            attachment_count=self._attachments,
+            metadata_count=self._metadata,
+            chunk_count=self._chunks,
+            message_start_time=start,
+            message_end_time=end,
+            channel_message_counts=self._counts,
+        ).write(builder)
+        groups = [
+            (Opcode.SCHEMA, self._schemas()),
+            (Opcode.CHANNEL, self._channels()),
+            (Opcode.STATISTICS, builder.end()),
+            (Opcode.CHUNK_INDEX, self._indexes[mcap.ChunkIndex].end()),
+            (Opcode.ATTACHMENT_INDEX, self._indexes[mcap.AttachmentIndex].end()),
+            (Opcode.METADATA_INDEX, self._indexes[mcap.MetadataIndex].end()),
+        ]
+        summary_start = self._out.position
+        crc, at, offsets = 0, summary_start, RecordBuilder()
+        for opcode, data in groups:
+            if data:
+                mcap.SummaryOffset(opcode, at, len(data)).write(offsets)
+                self._out.write(data)
+                crc, at = crc32(data, crc), at + len(data)
+        tail = offsets.end()
+        mcap.Footer(summary_start, at, 0).write(builder)
+        footer = bytes(builder.end())[:-4]
+        self._out.write(tail + footer + crc32(tail + footer, crc).to_bytes(4, "little") + _MAGIC)
