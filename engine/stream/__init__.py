@@ -6,8 +6,9 @@ _HOMES = {
     "..chunk": "ChunkKind Fate",
     ".drawing": "draw_plan",
     ".frames": "FrameChoices FrameRequest Frames tick_of",
+    ".kept": "Kept StoreVersion",
     ".lazy_stream": (
-        "ChunkStore Kept LazyChunkStream LazyStore StoreVersion StoredChunks by_chunk_id framed plan_outputs "
+        "ChunkStore LazyChunkStream LazyStore StoredChunks by_chunk_id framed plan_outputs "
         "plan_recording single_tasks sink_of task_plan value_columns value_schema write_stores"
     ),
     ".operators": "Content ContentFilter Operator as_chunk",

@@ -7,10 +7,8 @@ of kept stores is implemented above, see :func:`terminal`.
 from __future__ import annotations
 
 import os
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Unpack, cast
 
@@ -44,6 +42,7 @@ from ..reports import RunReport
 from ..rrd import StoreEntry
 from ..storage import ObjectUrl
 from .frames import FrameRequest, Frames, RowChoices
+from .kept import Kept, StoreVersion
 from .operators import Components, Content, Filter, FlatMap, Map, Operator, Selection, as_chunk, content_filter
 from .plan import (
     MergeNode,
@@ -344,41 +343,16 @@ class LazyChunkStream(Frames):
         master: str | None = None,
         progress: Progress = None,
     ) -> RunReport:
-        """Run the pipeline into one MCAP: chunked, indexed, with CRCs and statistics.
+        """Run the pipeline into one MCAP: chunked, indexed, sorted by log time, with CRCs and statistics.
 
-        Guarantee: the file appears complete or not at all; an existing file of that name stays until then. Each message
-        of the sources that is chosen is written once.
-
-        If all sources are MCAPs, bags or rosbag2, and only filters and merges follow them, records are copied as they
-        are stored: topic, times, sequence, bytes, schema, metadata of the channel, attachments and metadata. Times and
-        topics are chosen by the readers' options, and a topic is kept if a filter keeps an entity of its messages.
-        Otherwise messages are made of the chunks. The plan of the report says which of the two. A damaged MCAP or bag
-        is repaired that is read with ``recover=True``.
-
-        Parameters
-        ----------
-        sort
-            Whether messages are ordered by log time; those of one time in the order of the sources. A task sorts up to
-            512 MiB in memory. Without, they are in the order of the sources, and chunks of a single MCAP of which
-            everything is wanted are copied whole, without being decompressed.
-        compression
-            ``"zstd"`` (the default), ``"lz4"`` or ``"none"``. If it is not given, chunks that are copied whole keep
-            theirs.
-        chunk_bytes
-            Bytes of a chunk before compression; a larger message gets one of its own.
-
-        Raises
-        ------
-        ReadError
-            A source is damaged; the message names file and byte.
-        WriteError, NoSpaceError
-            The destination cannot be written.
-        UsageError
-            An option is wrong, or too many messages have one log time to be sorted.
+        Records of MCAPs, bags and rosbag2 are copied as they are stored if only filters and merges follow them;
+        otherwise messages are made of the chunks. Options, guarantees and errors are those of :func:`write_mcap`.
         """
         given = {"executor": executor, "master": master, "progress": progress}
         write = terminal("write_mcap")
-        return cast("RunReport", write(self, path, sort=sort, compression=compression, chunk_bytes=chunk_bytes, **given))
+        return cast(
+            "RunReport", write(self, path, sort=sort, compression=compression, chunk_bytes=chunk_bytes, **given)
+        )
 
     def write_to(
         self,
@@ -524,44 +498,6 @@ class LazyChunkStream(Frames):
         from .drawing import stream_panel
 
         return stream_panel(self._node, is_consumed=self._consumed)
-
-
-@dataclass(frozen=True, slots=True)
-class StoreVersion:
-    """One version of a kept store of one recording.
-
-    ``created`` is in seconds since the epoch; ``bytes`` are those of its chunks as stored; ``first``: the number of
-    the first version that counts, as earlier ones are removed.
-    """
-
-    number: int
-    created: float
-    chunks: int
-    rows: int
-    bytes: int
-    application_id: str
-    recording_id: str
-    first: int = 0
-
-    @property
-    def store(self) -> StoreEntry:
-        """The recording that the shards belong to."""
-        return StoreEntry("recording", self.application_id, self.recording_id)
-
-
-class Kept(ABC):
-    """The store of recordings that keeps the chunks of a :class:`ChunkStore` or a :class:`LazyStore`."""
-
-    version: StoreVersion
-    """The version that is open."""
-
-    @abstractmethod
-    def versions(self) -> list[StoreVersion]:
-        """Return all versions, oldest first."""
-
-    @abstractmethod
-    def vacuum(self, keep: int) -> int:
-        """Remove what only versions older than the newest ``keep`` need, and return the bytes freed."""
 
 
 def by_chunk_id(chunks: Sequence[Chunk]) -> tuple[Chunk, ...]:

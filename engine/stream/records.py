@@ -118,7 +118,8 @@ class StoredChunk(NamedTuple):
 class RecordOutline(NamedTuple):
     """The content of a source before its messages are read.
 
-    ``profile`` is None if it is not known yet. ``units`` are in the order of the source, and have all its messages. If ``is_complete``, ``facts`` has all channels.
+    ``profile`` is None if it is not known yet. ``units`` are in the order of the source, and have all its messages. If
+    ``is_complete``, ``facts`` has all channels.
     """
 
     profile: str | None

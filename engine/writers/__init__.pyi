@@ -20,5 +20,6 @@ from .lerobot_sources import exported_entries as exported_entries
 from .lerobot_sources import exported_store as exported_store
 from .lerobot_sources import recordings_of as recordings_of
 from .lerobot_spec import ExportSpec as ExportSpec
+from .mcap import write_mcap as write_mcap
 
 __all__: list[str]

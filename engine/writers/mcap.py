@@ -16,7 +16,6 @@ from base64 import b64decode, b64encode
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from importlib.metadata import version
 from itertools import groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -24,10 +23,6 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from mcap import records as mcap
-from mcap.data_stream import RecordBuilder
-from mcap.opcode import Opcode
-from zlib_ng.zlib_ng import crc32
 
 from ..errors import UsageError, writing
 from ..execution import (
@@ -84,6 +79,7 @@ from .mcap_chunks import (
     read_run,
     renumbered,
 )
+from .mcap_file import ChannelNumbers, McapAssembly
 
 if TYPE_CHECKING:
     import os
@@ -100,12 +96,9 @@ SORT_BYTES: Final = 256 * MIB
 _RUN_BYTES: Final = MIB
 _PART: Final = ".records"
 _FACTS: Final = ".facts"
-_MAGIC: Final = b"\x89MCAP0\r\n"
-_MOST_IDS: Final = 65_535
 _NAME: Final = "commit.mcap"
 _COPIED: Final = "records are copied as they are stored"
 _MADE: Final = "messages are made of chunks"
-_COPY_BYTES: Final = 256 * MIB
 
 
 def write_mcap(
@@ -120,7 +113,38 @@ def write_mcap(
     conf: Mapping[str, str] | None = None,
     progress: Progress = None,
 ) -> RunReport:
-    """Write a stream as one MCAP; see :meth:`LazyChunkStream.write_mcap`."""
+    """Write a stream as one MCAP: chunked, indexed, with CRCs and statistics.
+
+    Guarantee: the file appears complete or not at all; an existing file of that name stays until then. Each message
+    of the sources that is chosen is written once.
+
+    If all sources are MCAPs, bags or rosbag2, and only filters and merges follow them, records are copied as they
+    are stored: topic, times, sequence, bytes, schema, metadata of the channel, attachments and metadata. Times and
+    topics are chosen by the readers' options, and a topic is kept if a filter keeps an entity of its messages.
+    Otherwise messages are made of the chunks. The plan of the report says which of the two. A damaged MCAP or bag
+    is repaired that is read with ``recover=True``.
+
+    Parameters
+    ----------
+    sort
+        Whether messages are ordered by log time; those of one time in the order of the sources. A task sorts up to
+        512 MiB in memory. Without, they are in the order of the sources, and chunks of a single MCAP of which
+        everything is wanted are copied whole, without being decompressed.
+    compression
+        ``"zstd"`` (the default), ``"lz4"`` or ``"none"``. If it is not given, chunks that are copied whole keep
+        theirs.
+    chunk_bytes
+        Bytes of a chunk before compression; a larger message gets one of its own.
+
+    Raises
+    ------
+    ReadError
+        A source is damaged; the message names file and byte.
+    WriteError, NoSpaceError
+        The destination cannot be written.
+    UsageError
+        An option is wrong, or too many messages have one log time to be sorted.
+    """
     if compression is not None and compression not in COMPRESSIONS:
         raise UsageError(f"compression is one of {', '.join(COMPRESSIONS)}, and not {compression!r}")
     if not 1024 <= chunk_bytes <= SORT_BYTES:
@@ -169,40 +193,6 @@ class _Messages(NamedTuple):
     records: RecordSource
     facts: RecordFacts
     units: tuple[RecordUnit, ...]
-
-
-class _Numbering:
-    """The channels and schemas of the output. Those of one content are one."""
-
-    def __init__(self) -> None:
-        self.channels: dict[int, RecordChannel] = {}
-        self.schemas: dict[int, RecordSchema] = {}
-        self.schema_ids: dict[int, int] = {}
-        self._ids: dict[RecordChannel, int] = {}
-        self._ids_of_schemas: dict[RecordSchema, int] = {}
-
-    def keep(self, facts: RecordFacts, wanted: Iterable[int]) -> None:
-        """Take in channels of the only file under their own ids, and its schemas."""
-        self.channels, self.schemas = {id_: facts.channels[id_] for id_ in wanted}, dict(facts.schemas)
-        self.schema_ids = {i: n if (n := facts.schema_ids[i]) in self.schemas else 0 for i in self.channels}
-
-    def add(self, channel: RecordChannel) -> int:
-        """Take in a channel; gives its id."""
-        if channel not in self._ids:
-            number = self._ids[channel] = self._next(self._ids, "channels")
-            self.channels[number], self.schema_ids[number] = channel, 0
-            if channel.schema is not None:
-                if channel.schema not in self._ids_of_schemas:
-                    self._ids_of_schemas[channel.schema] = self._next(self._ids_of_schemas, "schemas")
-                    self.schemas[self._ids_of_schemas[channel.schema]] = channel.schema
-                self.schema_ids[number] = self._ids_of_schemas[channel.schema]
-        return self._ids[channel]
-
-    @staticmethod
-    def _next(ids: Mapping[Any, int], what: str) -> int:
-        if len(ids) >= _MOST_IDS:
-            raise UsageError(f"an MCAP has at most {_MOST_IDS:,} {what}", hint="Filter topics, or write several files.")
-        return len(ids) + 1
 
 
 class _Window(NamedTuple):
@@ -332,7 +322,7 @@ class _Writing:
         self, inputs: Sequence[_Input], messages: Sequence[_Messages], windows: Sequence[_Window], staging: Staging
     ) -> tuple[RunReport | None, set[int]]:
         """Write and commit the windows; or return the inputs whose index has wrong times."""
-        numbering = _Numbering()
+        numbering = ChannelNumbers()
         sources = []
         for each in messages:
             file = inputs[each.input].file
@@ -389,11 +379,11 @@ class _Writing:
     def _pass_on(self, given: _Input, chunks: Sequence[StoredChunk]) -> RunReport:
         """Copy chunks as they are stored."""
         began = time.perf_counter()
-        facts, numbering = given.outline.facts, _Numbering()
+        facts, numbering = given.outline.facts, ChannelNumbers()
         numbering.keep(facts, facts.channels)
         start = self._options.start.planned(f"MCAP: {_COPIED}, whole chunks, from {given.file.records.path}")
         with Staging.beside(self._place) as staging, _committed(self._place, staging) as out:
-            assembly = McapAssembly(out, numbering, given.outline.profile)
+            assembly = McapAssembly(out, numbering, given.outline.profile or "")
             assembly.stored(given.file.records.path, chunks)
             assembly.extras(given.file, facts)
             assembly.finish()
@@ -413,7 +403,7 @@ class _Writing:
         return report
 
 
-def _profile(inputs: Sequence[_Input], numbering: _Numbering) -> str:
+def _profile(inputs: Sequence[_Input], numbering: ChannelNumbers) -> str:
     """Return the profile of all inputs, by their channels where they do not say one; "" if they differ."""
     profiles = {each.outline.profile for each in inputs if each.outline.profile is not None}
     if profiles:
@@ -489,9 +479,7 @@ def _wanted(found: Iterable[Records], file: CopiedRecords, facts: RecordFacts) -
             del facts.channels[id_]
 
 
-def write_runs(
-    task: TaskRun, stretches: Iterable[Stretch], facts: RecordFacts, choices: _Choices
-) -> dict[str, Any]:
+def write_runs(task: TaskRun, stretches: Iterable[Stretch], facts: RecordFacts, choices: _Choices) -> dict[str, Any]:
     """Write messages as sorted runs of a part, with their facts beside it; gives what is to be said of it."""
     part = task.name + _PART
     with writing(choices.destination):
@@ -658,7 +646,7 @@ def _is_within(unit: RecordUnit, times: npt.NDArray[np.uint64]) -> bool:
 def _too_many(window: _Window, size: int) -> UsageError:
     return UsageError(
         f"more than {size:,} bytes of messages are from log time {window.start} ns to before {window.end} ns",
-        hint=f"A task sorts up to {2 * SORT_BYTES:,} bytes in memory; write them in the order of the input: sort=False.",
+        hint=f"A task sorts up to {2 * SORT_BYTES:,} bytes in memory; sort=False keeps the order of the input.",
     )
 
 
@@ -672,154 +660,3 @@ def _facts_to_bytes(chunks: np.ndarray, indexes: np.ndarray) -> bytes:
 def _read_facts(data: bytes) -> tuple[np.ndarray, np.ndarray]:
     source = io.BytesIO(data)
     return np.load(source, allow_pickle=False), np.load(source, allow_pickle=False)
-
-
-class McapAssembly:
-    """Writes an MCAP from its first byte to its last: channels, chunks that are given, what else there is, the summary.
-
-    https://mcap.dev/spec. ``messages`` counts those in the chunks so far.
-    """
-
-    def __init__(self, out: Output, numbering: _Numbering, profile: str) -> None:
-        self._out = out
-        self._numbering = numbering
-        self._counts = dict.fromkeys(sorted(numbering.channels), 0)
-        self._chunks = self._attachments = self._metadata = 0
-        self._times: tuple[int, int] | None = None
-        self._indexes = {kind: RecordBuilder() for kind in (mcap.ChunkIndex, mcap.AttachmentIndex, mcap.MetadataIndex)}
-        builder = RecordBuilder()
-        mcap.Header(profile, f"chunkmill {version('chunkmill')}").write(builder)
-        self._out.write(_MAGIC + builder.end() + self._schemas() + self._channels())
-
-    @property
-    def messages(self) -> int:
-        """The number of messages so far."""
-        return sum(self._counts.values())
-
-    def _schemas(self) -> bytes:
-        builder = RecordBuilder()
-        for id_, schema in sorted(self._numbering.schemas.items()):
-            mcap.Schema(id=id_, data=schema.data, encoding=schema.encoding, name=schema.name).write(builder)
-        return bytes(builder.end())
-
-    def _channels(self) -> bytes:
-        builder, numbering = RecordBuilder(), self._numbering
-        for id_, channel in sorted(numbering.channels.items()):
-            mcap.Channel(
-                id=id_,
-                topic=channel.topic,
-                message_encoding=channel.message_encoding,
-                metadata=dict(channel.metadata),
-                schema_id=numbering.schema_ids[id_],
-            ).write(builder)
-        return bytes(builder.end())
-
-    def part(self, place: str, size: int, chunks: np.ndarray, indexes: np.ndarray, compression: str) -> None:
-        """Append the chunks of a part."""
-        base = self._out.position
-        if size:
-            with open_positional(place) as file:
-                self._out.copy(file, 0, size, what="a part")
-            self._out.write_back()
-        at = 0
-        for row in chunks.tolist():
-            offset, length, index_length, start, end, compressed, uncompressed, count = row
-            own = indexes[at : at + count].tolist()
-            at += count
-            figures = (compression, compressed, uncompressed)
-            self._index(StoredChunk(base + offset, length, index_length, start, end, *figures, tuple(own)))
-
-    def stored(self, path: str, chunks: Sequence[StoredChunk]) -> None:
-        """Append chunks of another MCAP; those that lie one behind the other in one copy."""
-        with open_positional(path) as file:
-            at = 0
-            while at < len(chunks):
-                end, begin = at + 1, chunks[at].offset
-                stop = begin + chunks[at].length + chunks[at].index_length
-                while end < len(chunks) and chunks[end].offset == stop and stop - begin < _COPY_BYTES:
-                    stop += chunks[end].length + chunks[end].index_length
-                    end += 1
-                base = self._out.position
-                self._out.copy(file, begin, stop - begin, what="chunks")
-                self._out.write_back()
-                for chunk in chunks[at:end]:
-                    self._index(chunk._replace(offset=base + chunk.offset - begin))
-                at = end
-
-    def _index(self, chunk: StoredChunk) -> None:
-        """Describe a chunk in the summary."""
-        mcap.ChunkIndex(
-            chunk_start_offset=chunk.offset,
-            chunk_length=chunk.length,
-            message_start_time=chunk.start_time,
-            message_end_time=chunk.end_time,
-            message_index_offsets={channel: chunk.offset + offset for channel, offset, _ in chunk.indexes},
-            message_index_length=chunk.index_length,
-            compression=chunk.compression,
-            compressed_size=chunk.compressed_size,
-            uncompressed_size=chunk.uncompressed_size,
-        ).write(self._indexes[mcap.ChunkIndex])
-        self._chunks += 1
-        for channel, _, count in chunk.indexes:
-            self._counts[channel] += count
-        if chunk.indexes:
-            first, last = self._times or (chunk.start_time, chunk.end_time)
-            self._times = min(first, chunk.start_time), max(last, chunk.end_time)
-
-    def extras(self, file: CopiedRecords, facts: RecordFacts) -> None:
-        """Append the attachments and metadata of a file that are wanted."""
-        for extra in file.records.extras(facts, file.wants_entity):
-            offset = self._out.position
-            for piece in extra.pieces:
-                self._out.write(piece)
-            if extra.is_attachment:
-                self._attachments += 1
-                mcap.AttachmentIndex(
-                    offset=offset,
-                    length=extra.length,
-                    log_time=extra.log_time,
-                    create_time=extra.create_time,
-                    data_size=extra.data_size,
-                    name=extra.name,
-                    media_type=extra.media_type,
-                ).write(self._indexes[mcap.AttachmentIndex])
-            else:
-                self._metadata += 1
-                mcap.MetadataIndex(offset, extra.length, extra.name).write(self._indexes[mcap.MetadataIndex])
-
-    def finish(self) -> None:
-        """Write the end of the data and the summary."""
-        builder = RecordBuilder()
-        mcap.DataEnd(0).write(builder)
-        self._out.write(builder.end())
-        start, end = self._times or (0, 0)
-        mcap.Statistics(
-            message_count=self.messages,
-            schema_count=len(self._numbering.schemas),
-            channel_count=len(self._numbering.channels),
-            attachment_count=self._attachments,
-            metadata_count=self._metadata,
-            chunk_count=self._chunks,
-            message_start_time=start,
-            message_end_time=end,
-            channel_message_counts=self._counts,
-        ).write(builder)
-        groups = [
-            (Opcode.SCHEMA, self._schemas()),
-            (Opcode.CHANNEL, self._channels()),
-            (Opcode.STATISTICS, builder.end()),
-            (Opcode.CHUNK_INDEX, self._indexes[mcap.ChunkIndex].end()),
-            (Opcode.ATTACHMENT_INDEX, self._indexes[mcap.AttachmentIndex].end()),
-            (Opcode.METADATA_INDEX, self._indexes[mcap.MetadataIndex].end()),
-        ]
-        summary_start = self._out.position
-        crc, at, offsets = 0, summary_start, RecordBuilder()
-        for opcode, data in groups:
-            if data:
-                mcap.SummaryOffset(opcode, at, len(data)).write(offsets)
-                self._out.write(data)
-                crc, at = crc32(data, crc), at + len(data)
-        tail = offsets.end()
-        mcap.Footer(summary_start, at, 0).write(builder)
-        footer = bytes(builder.end())[:-4]
-        self._out.write(tail + footer + crc32(tail + footer, crc).to_bytes(4, "little") + _MAGIC)

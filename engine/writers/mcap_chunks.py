@@ -9,6 +9,7 @@ from __future__ import annotations
 import struct
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
@@ -94,7 +95,9 @@ def renumbered(records: Records, ids: npt.NDArray[np.uint16] | None) -> Stretch:
         return Stretch(records, patched=False)
     heads = records.heads.copy()
     heads["channel"] = ids[records.heads["channel"]]
-    return Stretch(records._replace(heads=heads), patched=not np.array_equal(heads["channel"], records.heads["channel"]))
+    return Stretch(
+        records._replace(heads=heads), patched=not np.array_equal(heads["channel"], records.heads["channel"])
+    )
 
 
 def compacted(stretch: Stretch) -> Stretch:
@@ -124,6 +127,10 @@ def _gathered(stretch: Stretch, rows: Ints) -> Body:
             data[offsets + _CHANNEL_AT], data[offsets + _CHANNEL_AT + 1] = channels[:, 0], channels[:, 1]
         return Body(data, offsets, heads)
     return Body(_with_heads(records, rows, offsets, int(ends[-1])), offsets, heads)
+
+
+def _gathered_rows(stretch: Stretch, first: int, end: int) -> Body:
+    return _gathered(stretch, np.arange(first, end))
 
 
 def _copied(arena: Bytes, starts: Ints, sizes: Ints, offsets: Ints, total: int) -> Bytes:
@@ -210,16 +217,16 @@ class Order:
 
     def bodies(self, room: Callable[[], int]) -> Iterator[Body]:
         """Yield all messages in pieces of at most as many bytes as there is room, or of one message."""
-        if self._order is not None:
-            sizes = np.concatenate([stretch.sizes for stretch in self._stretches])[self._order]
-            yield from self._pieces(sizes, room, lambda first, end: self._mixed(self._order[first:end]))  # type: ignore[index]
+        order = self._order
+        if order is not None:
+            sizes = np.concatenate([stretch.sizes for stretch in self._stretches])[order]
+            yield from self._pieces(sizes, room, lambda first, end: self._mixed(order[first:end]))
             return
-        for i in range(len(self._stretches)):
-            stretch = self._stretches[i]
-            self._stretches[i] = None  # type: ignore[call-overload] # its memory may go
-            yield from self._pieces(
-                stretch.sizes, room, lambda first, end, one=stretch: _gathered(one, np.arange(first, end))
-            )
+        stretches, self._stretches = self._stretches[::-1], []
+        while stretches:  # the memory of one may go when the next one begins
+            stretch = stretches.pop()
+            yield from self._pieces(stretch.sizes, room, partial(_gathered_rows, stretch))
+            del stretch
 
     @staticmethod
     def _pieces(sizes: Ints, room: Callable[[], int], piece: Callable[[int, int], Body]) -> Iterator[Body]:
@@ -337,7 +344,9 @@ class McapChunkWriter(ChunkWriter):
         for first, stop in pairwise([*firsts, len(channels)]):
             channel, entries = int(channels[first]), pairs[first:stop].tobytes()
             self.indexes.append((channel, out.position - begin, stop - first))
-            out.write(HEAD.pack(INDEX_OPCODE, _INDEX.size + len(entries)) + _INDEX.pack(channel, len(entries)) + entries)
+            out.write(
+                HEAD.pack(INDEX_OPCODE, _INDEX.size + len(entries)) + _INDEX.pack(channel, len(entries)) + entries
+            )
         index_length = out.position - begin - stored
         self.chunks.append((begin, stored, index_length, start, end, len(data), len(raw), len(firsts)))
 

@@ -55,7 +55,7 @@ class BagSource(McapSource):
             return [whole(file, layout, self.options, unwanted)]
         return cut(file, layout, self.options, _pieces(file, summary, unwanted), unwanted)
 
-    def pieces(self, file: BagFile, layout: McapLayout) -> list[SplitPiece] | None:
+    def chunk_pieces(self, file: BagFile, layout: McapLayout) -> list[SplitPiece] | None:
         """All chunks of the bag with their numbers of messages; None without an index."""
         return None if layout.summary is None else _pieces(file, layout.summary, NOWHERE)
 

@@ -34,7 +34,6 @@ from .section import McapSplit, MessageGroup, MessageSection
 if TYPE_CHECKING:
     from .decoders import McapOptions
     from .file import McapFile, McapLayout, Summary
-    from .reader import McapSource
 
 _STEP: Final = MIB
 _LATEST: Final = 2**64 - 1
@@ -58,7 +57,9 @@ def record_entities(channel: RecordChannel, options: McapOptions) -> set[str]:
 class ChosenMessages:
     """Makes records of groups of messages: those that the options choose, with the channels of a registry."""
 
-    def __init__(self, path: str, registry: Registry, options: McapOptions, facts: RecordFacts, *, framed: bool) -> None:
+    def __init__(
+        self, path: str, registry: Registry, options: McapOptions, facts: RecordFacts, *, framed: bool
+    ) -> None:
         self._path = path
         self._registry = registry
         self._options = options
@@ -113,14 +114,16 @@ def _moved(records: Records, offset: int, path: str) -> Records:
             heads[name] = np.where(late, np.uint64(_LATEST), times + np.uint64(offset))
         saturated += int(late.sum())
     if saturated:
-        warnings.warn(f"{path}: {saturated:,} times do not fit with the offset, and saturate", ReadWarning, stacklevel=2)
+        warnings.warn(
+            f"{path}: {saturated:,} times do not fit with the offset, and saturate", ReadWarning, stacklevel=2
+        )
     return records._replace(heads=heads, framed=False)
 
 
 class McapRecords(RecordSource):
     """The messages of one MCAP or bag; ``framed`` for MCAPs, whose records have heads already."""
 
-    def __init__(self, source: McapSource, *, framed: bool = True) -> None:
+    def __init__(self, source: Any, *, framed: bool = True) -> None:
         self.path = source.path
         self._source = source
         self._framed = framed
@@ -129,7 +132,8 @@ class McapRecords(RecordSource):
 
     @property
     def _options(self) -> McapOptions:
-        return self._source.options
+        options: McapOptions = self._source.options
+        return options
 
     def outline(self) -> RecordOutline:
         """Describe the file by its index: a unit for each chunk, or one for all of the file."""
@@ -159,7 +163,7 @@ class McapRecords(RecordSource):
         """A unit for each chunk; None where the index is not enough to find all messages, attachments and metadata."""
         if not (Attachments.is_told_by(summary) and MetadataRecords.is_told_by(summary)):
             return None
-        pieces = self._source.pieces(file, layout)
+        pieces = self._source.chunk_pieces(file, layout)
         entries = {entry.offset: entry for entry in summary.chunks}
         if pieces is None or any(piece.offset not in entries for piece in pieces):
             return None

@@ -45,7 +45,17 @@ from .decoders import (
 )
 from .file import McapFile, McapLayout, Summary, read_layout
 from .file_level import NO_FACTS, FileFacts, MessageIndex, MessageSurvey, facts_of
-from .plan import SplitPiece, behind, indexed_pieces, no_message, no_topic, plan_splits, says_all_channels, whole, why_nothing
+from .plan import (
+    SplitPiece,
+    behind,
+    indexed_pieces,
+    no_message,
+    no_topic,
+    plan_splits,
+    says_all_channels,
+    whole,
+    why_nothing,
+)
 from .records import Channel, Op, Registry, damaged
 from .section import (
     NOWHERE,
@@ -243,7 +253,7 @@ class McapSource(Source[McapSplit]):
         """The parts that tasks read."""
         return plan_splits(file, layout, self.options, unwanted)
 
-    def pieces(self, file: Any, layout: McapLayout) -> list[SplitPiece] | None:
+    def chunk_pieces(self, file: Any, layout: McapLayout) -> list[SplitPiece] | None:
         """All chunks of the file with their numbers of messages; None where the index does not have them."""
         return indexed_pieces(file, layout, self.options)
 
