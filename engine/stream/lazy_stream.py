@@ -58,6 +58,7 @@ from .plan import (
     known_columns,
     known_entities,
     needs_no_task,
+    nodes_of,
     rows_in,
     unrolled,
     warn_of_nothing,
@@ -761,6 +762,12 @@ def value_columns(stream: LazyChunkStream, request: FrameRequest) -> tuple[Schem
 def sink_of(stream: LazyChunkStream) -> Node:
     """Return the last node of a stream. Raises ``ValueError`` if the stream has been consumed."""
     return stream._live_node()  # noqa: SLF001 (same module)
+
+
+def other_sources(sink: Node) -> list[LazyChunkStream]:
+    """Return streams of the files upstream of a node that have no messages to copy."""
+    nodes = [node for node in nodes_of(sink) if isinstance(node, SourceNode)]
+    return [LazyChunkStream(node) for node in nodes if node.source.paths() and node.source.records() is None]
 
 
 def task_plan(stream: LazyChunkStream) -> Plan:

@@ -289,6 +289,13 @@ def copied_records(sink: Node) -> list[CopiedRecords] | None:
     return copied
 
 
+def source_records(sink: Node) -> list[CopiedRecords]:
+    """Return the files upstream of a node whose messages could be copied, whatever becomes of their chunks."""
+    sources = [node.source for node in nodes_of(sink) if isinstance(node, SourceNode)]
+    everything = Chain((Step(None, None, (), (), True),))
+    return [CopiedRecords(file, everything) for source in sources for file in source.records() or ()]
+
+
 def _copies(node: Node) -> bool:
     """Return whether a node gives messages as they are, or none of a topic."""
     if isinstance(node, OperatorNode):

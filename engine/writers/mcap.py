@@ -24,6 +24,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from ..chunk import minting
 from ..errors import UsageError, writing
 from ..execution import (
     Body,
@@ -38,6 +39,7 @@ from ..execution import (
     TaskRun,
     check_target,
     dealt,
+    executor_name,
     finished_report,
     progress_shown,
     raise_failure,
@@ -54,6 +56,8 @@ from ..stream import (
     CopiedRecords,
     ExtraPlace,
     LazyChunkStream,
+    Node,
+    Plan,
     RecordChannel,
     RecordFacts,
     RecordOutline,
@@ -62,9 +66,15 @@ from ..stream import (
     RecordSource,
     RecordUnit,
     StoredChunk,
+    compile_plan,
     copied_records,
     executor_of,
+    explain_plan,
+    other_sources,
     sink_of,
+    source_records,
+    task_plan,
+    warn_of_nothing,
 )
 from ..task_context import READ, WRITE, phase, timed
 from ..units import counted
@@ -80,6 +90,7 @@ from .mcap_chunks import (
     renumbered,
 )
 from .mcap_file import ChannelNumbers, McapAssembly
+from .mcap_messages import KEPT, EntityFacts, MessageMaker
 
 if TYPE_CHECKING:
     import os
@@ -152,12 +163,16 @@ def write_mcap(
     start = RunStart()
     sink, place = sink_of(stream), located(path)
     copied = copied_records(sink)
-    if copied is None:
-        raise UsageError("messages cannot be made of chunks yet")
-    check_target(place, lambda: [file.records.path for file in copied])
+    choices = _Choices(sort, compression, chunk_bytes, str(place))
     with progress_shown(progress, str(path)) as listener:
         options = RunOptions(executor_of(executor, sink), master, conf, listener, start)
-        choices = _Choices(sort, compression, chunk_bytes, str(place))
+        if copied is None:
+            is_inline = executor_name(options.executor) == "inline"
+            plan = compile_plan(sink) if is_inline else task_plan(stream)
+            warn_of_nothing(plan)
+            check_target(place, plan.source_paths)
+            return _Writing(place, choices, options).make(plan, sink)
+        check_target(place, lambda: [file.records.path for file in copied])
         return _Writing(place, choices, options).copy([_Input.of(file, sort=sort) for file in copied])
 
 
@@ -187,12 +202,17 @@ class _Input:
 
 
 class _Messages(NamedTuple):
-    """Messages of an input, as they are read for windows. ``facts`` has their channels."""
+    """Messages of an input, as they are read for windows. ``facts`` has their channels, ``wanted`` the ids of those.
+
+    Those that are ``static`` get the first log time of the others.
+    """
 
     input: int
     records: RecordSource
     facts: RecordFacts
     units: tuple[RecordUnit, ...]
+    wanted: tuple[int, ...]
+    static: bool = False
 
 
 class _Window(NamedTuple):
@@ -287,10 +307,42 @@ class _Writing:
                 if windows is None:
                     inputs = [replace(each, runs=True) for each in inputs]
                     continue
-                report, wrong = self._write(inputs, messages, windows, staging)
-                if report is not None:
-                    return report
+                numbers = ChannelNumbers()
+                if len(messages) == 1 and not inputs[0].runs:
+                    numbers.keep(messages[0].facts, messages[0].wanted)
+                    sources = [_Copied(messages[0].records, tuple((i, i) for i in messages[0].wanted))]
+                else:
+                    sources = _renumbered(messages, numbers)
+                self._explain(_explained(inputs, windows, sort=self._choices.sort))
+                ran, outcomes = self._write(sources, windows, staging)
+                wrong = {messages[source].input for outcome in outcomes for source in outcome["wrong"]}
+                if not wrong:
+                    extras = _extras(inputs, messages)
+                    return self._commit(ran, outcomes, numbers, _profile(inputs, numbers), extras, staging)
                 inputs = [replace(each, runs=each.runs or n in wrong) for n, each in enumerate(inputs)]
+
+    def make(self, plan: Plan, sink: Node) -> RunReport:
+        """Make messages of the chunks of a plan."""
+        entities, inputs = _entity_facts(sink)
+        with Staging.beside(self._place) as staging:
+            self._explain(f"MCAP: {_MADE}, of\n{explain_plan(sink, plan)}")
+            body = _MadeBody(plan, entities, self._choices)
+            outcomes = self._outcomes(body, plan.tasks, staging)[1]
+            statics = [_messages_of(0, o["static"], staging) for o in outcomes if o["static"]]
+            messages = [_messages_of(0, outcome["name"], staging) for outcome in outcomes]
+            start = min((unit.start or 0 for each in messages for unit in each.units), default=0)
+            messages = [*(_at_time(each, start) for each in statics), *messages]
+            units = [(n, unit) for n, each in enumerate(messages) for unit in each.units]
+            windows = windows_of(units, by_time=self._choices.sort, strict=False) or []
+            numbers = ChannelNumbers()
+            sources = _renumbered(messages, numbers, start)
+            ran, outcomes = self._write(sources, windows, staging)
+            assert not any(outcome["wrong"] for outcome in outcomes)
+            extras = [(file, file.records.outline().facts) for file in inputs]
+            return self._commit(ran, outcomes, numbers, _profile([], numbers), extras, staging)
+
+    def _explain(self, plan: str) -> None:
+        self._options = replace(self._options, start=self._options.start.planned(plan))
 
     def _messages(self, inputs: Sequence[_Input], staging: Staging) -> list[_Messages]:
         """Return the messages of all inputs, after those have been written as runs that no index describes."""
@@ -308,8 +360,12 @@ class _Writing:
                 spooled.setdefault(n, []).append(_messages_of(n, outcome["name"], staging))
         messages = []
         for n, each in enumerate(inputs):
-            own = _Messages(n, each.file.records, each.outline.facts, each.outline.units)
-            messages += spooled.get(n, []) if each.runs else [own]
+            if each.runs:
+                messages += spooled.get(n, [])
+            else:
+                facts = each.outline.facts
+                wanted = tuple(i for i, channel in facts.channels.items() if each.file.wants(channel))
+                messages.append(_Messages(n, each.file.records, facts, each.outline.units, wanted))
         return messages
 
     def _outcomes(self, body: Body, tasks: Sequence[Task], staging: Staging) -> tuple[Ran, list[dict[str, Any]]]:
@@ -319,51 +375,34 @@ class _Writing:
         return ran, [outcome for outcome in ran.outcomes() if not isinstance(outcome, Exception)]
 
     def _write(
-        self, inputs: Sequence[_Input], messages: Sequence[_Messages], windows: Sequence[_Window], staging: Staging
-    ) -> tuple[RunReport | None, set[int]]:
-        """Write and commit the windows; or return the inputs whose index has wrong times."""
-        numbering = ChannelNumbers()
-        sources = []
-        for each in messages:
-            file = inputs[each.input].file
-            wanted = [i for i, channel in each.facts.channels.items() if file.wants(channel)]
-            if len(messages) == 1 and not inputs[0].runs:
-                numbering.keep(each.facts, wanted)
-                sources.append(_Copied(each.records, tuple((i, i) for i in wanted)))
-            else:
-                ids = tuple((i, numbering.add(each.facts.channels[i])) for i in wanted)
-                sources.append(_Copied(each.records, ids))
-        start = self._options.start.planned(self._explained(inputs, len(windows)))
-        self._options = replace(self._options, start=start)
+        self, sources: Sequence[_Copied], windows: Sequence[_Window], staging: Staging
+    ) -> tuple[Ran, list[dict[str, Any]]]:
+        """Write the chunks of windows."""
         body = _WindowBody(tuple(sources), Packed(windows), self._choices)
         tasks = [Task(n, f"window {n + 1}/{len(windows)}", window.size) for n, window in enumerate(windows)]
-        ran, outcomes = self._outcomes(body, tasks, staging)
-        wrong = {messages[source].input for outcome in outcomes for source in outcome["wrong"]}
-        if wrong:
-            return None, wrong
+        return self._outcomes(body, tasks, staging)
+
+    def _commit(
+        self,
+        ran: Ran,
+        outcomes: Sequence[Mapping[str, Any]],
+        numbers: ChannelNumbers,
+        profile: str,
+        extras: Sequence[tuple[CopiedRecords, RecordFacts]],
+        staging: Staging,
+    ) -> RunReport:
+        """Join the parts of windows, in their order."""
         began = time.perf_counter()
+        compression = (self._choices.compression or "zstd").replace("none", "")
         with _committed(self._place, staging) as out:
-            assembly = McapAssembly(out, numbering, _profile(inputs, numbering))
-            compression = self._choices.compression or "zstd"
+            assembly = McapAssembly(out, numbers, profile)
             for outcome in outcomes:
                 chunks, indexes = _read_facts(staging.folder.get(outcome["name"] + _FACTS))
-                place = staging.folder.place(outcome["part"])
-                assembly.part(place, outcome["bytes"], chunks, indexes, "" if compression == "none" else compression)
-            for n, each_input in enumerate(inputs):
-                own = [each.facts for each in messages if each.input == n]
-                assembly.extras(each_input.file, _joined_facts([each_input.outline.facts, *own]))
+                assembly.part(staging.folder.place(outcome["part"]), outcome["bytes"], chunks, indexes, compression)
+            for file, facts in extras:
+                assembly.extras(file, facts)
             assembly.finish()
-        seconds = time.perf_counter() - began
-        return finished_report(ran, self._place, out.position, seconds, self._options), set()
-
-    def _explained(self, inputs: Sequence[_Input], windows: int) -> str:
-        """The plan as text."""
-        order = "sorted by log time" if self._choices.sort else "in the order of the input"
-        lines = [f"MCAP: {_COPIED}, {order}, in {counted(windows, 'window')}"]
-        for each in inputs:
-            how = "written as runs first, as its index does not describe all messages" if each.runs else "by its index"
-            lines.append(f"  {each.file.records.path}: {counted(len(each.outline.units), 'unit')}, {how}")
-        return "\n".join(lines)
+        return finished_report(ran, self._place, out.position, time.perf_counter() - began, self._options)
 
     def _stored(self, given: _Input) -> list[StoredChunk] | None:
         """Return the chunks of the only file, if all can be copied whole."""
@@ -379,11 +418,11 @@ class _Writing:
     def _pass_on(self, given: _Input, chunks: Sequence[StoredChunk]) -> RunReport:
         """Copy chunks as they are stored."""
         began = time.perf_counter()
-        facts, numbering = given.outline.facts, ChannelNumbers()
-        numbering.keep(facts, facts.channels)
+        facts, numbers = given.outline.facts, ChannelNumbers()
+        numbers.keep(facts, facts.channels)
         start = self._options.start.planned(f"MCAP: {_COPIED}, whole chunks, from {given.file.records.path}")
         with Staging.beside(self._place) as staging, _committed(self._place, staging) as out:
-            assembly = McapAssembly(out, numbering, given.outline.profile or "")
+            assembly = McapAssembly(out, numbers, given.outline.profile or "")
             assembly.stored(given.file.records.path, chunks)
             assembly.extras(given.file, facts)
             assembly.finish()
@@ -401,6 +440,57 @@ class _Writing:
         if listener is not None:
             listener.finished(report)
         return report
+
+
+def _explained(inputs: Sequence[_Input], windows: Sequence[_Window], *, sort: bool) -> str:
+    """The plan as text."""
+    order = "sorted by log time" if sort else "in the order of the input"
+    lines = [f"MCAP: {_COPIED}, {order}, in {counted(len(windows), 'window')}"]
+    for each in inputs:
+        how = "written as runs first, as its index does not describe all messages" if each.runs else "by its index"
+        lines.append(f"  {each.file.records.path}: {counted(len(each.outline.units), 'unit')}, {how}")
+    return "\n".join(lines)
+
+
+def _renumbered(messages: Sequence[_Messages], numbers: ChannelNumbers, start: int = 0) -> list[_Copied]:
+    """Return sources with new ids for their channels; static messages are at the log time ``start``."""
+    sources = []
+    for each in messages:
+        ids = tuple((i, numbers.add(each.facts.channels[i])) for i in each.wanted)
+        sources.append(_Copied(each.records, ids, start if each.static else None))
+    return sources
+
+
+def _at_time(messages: _Messages, start: int) -> _Messages:
+    """Return static messages with a log time."""
+    units = tuple(replace(unit, start=start, end=start) for unit in messages.units)
+    return messages._replace(units=units, static=True)
+
+
+def _extras(inputs: Sequence[_Input], messages: Sequence[_Messages]) -> list[tuple[CopiedRecords, RecordFacts]]:
+    """Return the attachments and metadata of each input, each once."""
+    extras = []
+    for n, each in enumerate(inputs):
+        some = [each.outline.facts, *(own.facts for own in messages if own.input == n)]
+        attachments = dict.fromkeys(place for facts in some for place in facts.attachments)
+        metadata = dict.fromkeys(place for facts in some for place in facts.metadata)
+        extras.append((each.file, RecordFacts(attachments=list(attachments), metadata=list(metadata))))
+    return extras
+
+
+def _entity_facts(sink: Node) -> tuple[EntityFacts, list[CopiedRecords]]:
+    """Return what holds for whole entities of the sources, and the files that have attachments and metadata."""
+    entities, files = EntityFacts({}, {}), []
+    for file in source_records(sink):
+        facts = file.records.outline().facts
+        files.append(file)
+        for channel in facts.channels.values():
+            for entity in file.records.entities(channel):
+                entities.channels.setdefault(entity, channel)
+    for stream in other_sources(sink):
+        for chunk in stream.filter(components=KEPT).to_chunks(executor="inline"):
+            entities.add(chunk)
+    return entities, files
 
 
 def _profile(inputs: Sequence[_Input], numbering: ChannelNumbers) -> str:
@@ -434,14 +524,6 @@ def _committed(place: Location, staging: Staging) -> Iterator[Output]:
         reach("mcap.rename")
 
 
-def _joined_facts(some: Sequence[RecordFacts]) -> RecordFacts:
-    """Return the attachments and metadata of all, each once."""
-    return RecordFacts(
-        attachments=list(dict.fromkeys(place for facts in some for place in facts.attachments)),
-        metadata=list(dict.fromkeys(place for facts in some for place in facts.metadata)),
-    )
-
-
 @dataclass(frozen=True, slots=True)
 class _SpoolBody(Body):
     """Writes messages of files as runs, a task for each pack of units."""
@@ -459,14 +541,50 @@ class _SpoolBody(Body):
         yield from ()
         number, units = self.packs[task.index]
         file, facts = self.files[number], RecordFacts()
-        found = (records for _, records in timed(file.records.read(units, facts), READ))
-        return write_runs(task, _wanted(found, file, facts), facts, self.choices)
+        copied = (records for _, records in timed(file.records.read(units, facts), READ))
+        return _write_runs(task, task.name, _wanted(copied, file, facts), facts, self.choices)
 
 
-def _wanted(found: Iterable[Records], file: CopiedRecords, facts: RecordFacts) -> Iterator[Stretch]:
+@dataclass(frozen=True, slots=True)
+class _MadeBody(Body):
+    """Makes messages of the chunks of a plan, and writes them as runs: those with times, and static ones."""
+
+    plan: Plan
+    entities: EntityFacts
+    choices: _Choices
+
+    def label(self, index: int) -> str:
+        """The name of a task's input."""
+        return self.plan.tasks[index].label
+
+    def run(self, task: TaskRun) -> Generator[pa.RecordBatch, None, dict[str, Any]]:
+        """Write the messages of one task."""
+        return (yield from minting(self.plan.minter(task.index), self._run(task)))
+
+    def _run(self, task: TaskRun) -> Generator[pa.RecordBatch, None, dict[str, Any]]:
+        yield from ()
+        facts, statics = RecordFacts(), list[Stretch]()
+        maker = MessageMaker(facts, self.entities)
+        outcome = _write_runs(task, task.name, self._made(task.index, maker, statics), facts, self.choices)
+        name = f"{task.name}-static"
+        if statics:
+            _write_runs(task, name, statics, facts, self.choices)
+        maker.warn(self.choices.destination)
+        return {**outcome, "static": name if statics else ""}
+
+    def _made(self, index: int, maker: MessageMaker, statics: list[Stretch]) -> Iterator[Stretch]:
+        for chunk in self.plan.run(index):
+            for is_static, stretch in maker.of(chunk):
+                if is_static:
+                    statics.append(stretch)
+                else:
+                    yield stretch
+
+
+def _wanted(copied: Iterable[Records], file: CopiedRecords, facts: RecordFacts) -> Iterator[Stretch]:
     """Yield the messages of channels that are wanted; the others are taken out of the facts at the end."""
     wanted: dict[int, bool] = {}
-    for records in found:
+    for records in copied:
         ids = np.unique(records.heads["channel"]).tolist()
         for id_ in ids:
             if id_ not in wanted:
@@ -479,9 +597,11 @@ def _wanted(found: Iterable[Records], file: CopiedRecords, facts: RecordFacts) -
             del facts.channels[id_]
 
 
-def write_runs(task: TaskRun, stretches: Iterable[Stretch], facts: RecordFacts, choices: _Choices) -> dict[str, Any]:
+def _write_runs(
+    task: TaskRun, name: str, stretches: Iterable[Stretch], facts: RecordFacts, choices: _Choices
+) -> dict[str, Any]:
     """Write messages as sorted runs of a part, with their facts beside it; gives what is to be said of it."""
-    part = task.name + _PART
+    part = name + _PART
     with writing(choices.destination):
         new = task.folder.new(part)
     try:
@@ -503,8 +623,8 @@ def write_runs(task: TaskRun, stretches: Iterable[Stretch], facts: RecordFacts, 
     except BaseException:
         new.discard()
         raise
-    task.put(task.name + _FACTS, _facts_to_json(facts, writer.runs))
-    outcome = {"name": task.name, "part": part, "chunks": len(writer.runs), "rows": writer.messages}
+    task.put(name + _FACTS, _facts_to_json(facts, writer.runs))
+    outcome = {"name": name, "part": part, "chunks": len(writer.runs), "rows": writer.messages}
     return {**outcome, "bytes": writer.out.position}
 
 
@@ -518,22 +638,22 @@ def _facts_to_json(facts: RecordFacts, runs: Sequence[Run]) -> bytes:
         ]
         for id_, channel in facts.channels.items()
     }
-    found = {"channels": channels, "attachments": facts.attachments, "metadata": facts.metadata, "runs": runs}
-    return json.dumps(found).encode()
+    whole = {"channels": channels, "attachments": facts.attachments, "metadata": facts.metadata, "runs": runs}
+    return json.dumps(whole).encode()
 
 
 def _messages_of(number: int, name: str, staging: Staging) -> _Messages:
     """Return the runs of a task as messages."""
-    found = json.loads(staging.folder.get(name + _FACTS))
+    whole = json.loads(staging.folder.get(name + _FACTS))
     facts = RecordFacts(
-        attachments=[ExtraPlace(*place) for place in found["attachments"]],
-        metadata=[ExtraPlace(*place) for place in found["metadata"]],
+        attachments=[ExtraPlace(*place) for place in whole["attachments"]],
+        metadata=[ExtraPlace(*place) for place in whole["metadata"]],
     )
-    for id_, (topic, encoding, schema, metadata) in found["channels"].items():
+    for id_, (topic, encoding, schema, metadata) in whole["channels"].items():
         own = None if schema is None else RecordSchema(schema[0], schema[1], b64decode(schema[2]))
         facts.channels[int(id_)] = RecordChannel(topic, encoding, own, tuple((k, v) for k, v in metadata))
-    units = tuple(RecordUnit(run, run.size, run.start, run.end) for run in (Run(*each) for each in found["runs"]))
-    return _Messages(number, _RunSource(staging.folder.place(name + _PART)), facts, units)
+    units = tuple(RecordUnit(run, run.size, run.start, run.end) for run in (Run(*each) for each in whole["runs"]))
+    return _Messages(number, _RunSource(staging.folder.place(name + _PART)), facts, units, tuple(facts.channels))
 
 
 class _RunSource(RecordSource):
@@ -559,10 +679,14 @@ class _RunSource(RecordSource):
 
 @dataclass(frozen=True, slots=True)
 class _Copied:
-    """A source of messages, with the ids of its channels and those that they get; others are left out."""
+    """A source of messages, with the ids of its channels and those that they get; others are left out.
+
+    With a ``time``, that is the log and the publish time of all.
+    """
 
     records: RecordSource
     ids: tuple[tuple[int, int], ...]
+    time: int | None = None
 
     def lookup(self) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.uint16] | None]:
         """Return for each id whether it is kept, and the new one; None if all stay."""
@@ -625,7 +749,8 @@ class _WindowBody(Body):
         for number, units in window.units:
             source = self.sources[number]
             kept, ids = source.lookup()
-            for place, records in source.records.read(units, RecordFacts()):
+            for place, stored in source.records.read(units, RecordFacts()):
+                records = stored if source.time is None else _timed(stored, source.time)
                 times = records.heads["log_time"]
                 unit = units[place]
                 if self.choices.sort and not _is_within(unit, times):
@@ -635,6 +760,12 @@ class _WindowBody(Body):
                 if which.any():
                     stretch = renumbered(records.at(which), ids)
                     yield compacted(stretch) if self.choices.sort else stretch
+
+
+def _timed(records: Records, time: int) -> Records:
+    heads = records.heads.copy()
+    heads["log_time"] = heads["publish_time"] = np.uint64(time)
+    return records._replace(heads=heads, framed=False)
 
 
 def _is_within(unit: RecordUnit, times: npt.NDArray[np.uint64]) -> bool:

@@ -243,18 +243,19 @@ class Order:
         used = np.unique(parts)
         if len(used) == 1:
             return _gathered(self._stretches[used[0]], chosen - self._firsts[used[0]])
-        places, pieces = [], []
+        places, pieces, lengths = [], [], []
         for part in used.tolist():
             own = np.flatnonzero(parts == part)
+            rows = chosen[own] - self._firsts[part]
             places.append(own)
-            pieces.append(_gathered(self._stretches[part], chosen[own] - self._firsts[part]))
+            pieces.append(_gathered(self._stretches[part], rows))
+            lengths.append(self._stretches[part].records.lengths[rows])
         begins = np.cumsum([0, *(len(piece.data) for piece in pieces)])
         data = np.concatenate([piece.data for piece in pieces])
         heads = np.concatenate([piece.heads for piece in pieces])
         starts = np.concatenate([piece.offsets + begin for piece, begin in zip(pieces, begins[:-1], strict=True)])
         back = np.argsort(np.concatenate(places), kind="stable")
-        lengths = heads["length"].astype(np.int64) - _FIXED
-        joined = Records(data, starts + WIDTH, lengths, heads, framed=True)
+        joined = Records(data, starts + WIDTH, np.concatenate(lengths), heads, framed=True)
         return _gathered(Stretch(joined, patched=False), back)
 
 
