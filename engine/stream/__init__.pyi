@@ -14,6 +14,7 @@ from .lazy_stream import LazyStore as LazyStore
 from .lazy_stream import StoredChunks as StoredChunks
 from .lazy_stream import by_chunk_id as by_chunk_id
 from .lazy_stream import framed as framed
+from .lazy_stream import other_sources as other_sources
 from .lazy_stream import plan_outputs as plan_outputs
 from .lazy_stream import plan_recording as plan_recording
 from .lazy_stream import single_tasks as single_tasks
@@ -37,6 +38,7 @@ from .plan import copied_records as copied_records
 from .plan import executor_of as executor_of
 from .plan import explain_plan as explain_plan
 from .plan import nodes_of as nodes_of
+from .plan import source_records as source_records
 from .plan import warn_of_nothing as warn_of_nothing
 from .records import Extra as Extra
 from .records import ExtraPlace as ExtraPlace

@@ -16,8 +16,6 @@ from base64 import b64decode, b64encode
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from itertools import groupby
-from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
@@ -38,7 +36,6 @@ from ..execution import (
     Task,
     TaskRun,
     check_target,
-    dealt,
     executor_name,
     finished_report,
     progress_shown,
@@ -47,7 +44,7 @@ from ..execution import (
     warn_of,
 )
 from ..faults import reach
-from ..limits import MIB, SPLIT_BYTES
+from ..limits import MIB
 from ..locations import located
 from ..rrd import Output, open_positional
 from ..storage import ObjectUrl
@@ -80,14 +77,18 @@ from ..task_context import READ, WRITE, phase, timed
 from ..units import counted
 from .mcap_chunks import (
     COMPRESSIONS,
+    SORT_BYTES,
     McapChunkWriter,
+    MessageRun,
     Order,
-    Run,
+    RecordStretch,
     RunWriter,
-    Stretch,
+    Window,
     compacted,
+    packed_units,
     read_run,
     renumbered,
+    windows_of,
 )
 from .mcap_file import ChannelNumbers, McapAssembly
 from .mcap_messages import KEPT, EntityFacts, MessageMaker
@@ -100,9 +101,6 @@ if TYPE_CHECKING:
 
 CHUNK_BYTES: Final = 4 * MIB
 """Uncompressed bytes of a chunk that is written, unless the caller says so."""
-
-SORT_BYTES: Final = 256 * MIB
-"""Bytes of messages that a task holds to sort them."""
 
 _RUN_BYTES: Final = MIB
 _PART: Final = ".records"
@@ -215,76 +213,6 @@ class _Messages(NamedTuple):
     static: bool = False
 
 
-class _Window(NamedTuple):
-    """Log times from ``start`` to before ``end`` (None: open), and the units that may have such, by their source."""
-
-    start: int | None
-    end: int | None
-    units: tuple[tuple[int, tuple[RecordUnit, ...]], ...]
-    size: int
-
-    def holds(self, times: npt.NDArray[np.uint64]) -> npt.NDArray[np.bool_]:
-        """Tell of each log time whether it is in the window."""
-        inside = np.ones(len(times), np.bool_)
-        if self.start is not None:
-            inside &= times >= np.uint64(self.start)
-        if self.end is not None:
-            inside &= times < np.uint64(self.end)
-        return inside
-
-
-def windows_of(units: Sequence[tuple[int, RecordUnit]], *, by_time: bool, strict: bool) -> list[_Window] | None:
-    """Divide messages into windows of about ``SPLIT_BYTES``; without ``by_time`` by their order in the sources.
-
-    Borders are where few units are on both sides, as these are read twice. With ``strict``, None where the units of a
-    window are more than what a task sorts.
-    """
-    if not by_time:
-        return [_Window(None, None, _by_source(some), sum(u.size for _, u in some)) for some in _packs(units)]
-    if not units:
-        return []
-    starts = np.array([unit.start for _, unit in units], np.uint64)
-    ends = np.array([unit.end for _, unit in units], np.uint64)
-    sizes = np.array([unit.size for _, unit in units], np.int64)
-    by_start, by_end = np.argsort(starts, kind="stable"), np.argsort(ends, kind="stable")
-    begun = np.concatenate([[0], np.cumsum(sizes[by_start])])
-    over = np.concatenate([[0], np.cumsum(sizes[by_end])])
-    candidates = np.unique(starts)
-    before = begun[np.searchsorted(starts[by_start], candidates, "left")]
-    straddling = before - over[np.searchsorted(ends[by_end], candidates, "left")]
-    borders: list[int | None] = [None]
-    at = 0
-    while int(begun[-1] - at) > SPLIT_BYTES * 5 // 4:
-        first = int(np.searchsorted(before, at + SPLIT_BYTES // 2, "left"))
-        last = max(int(np.searchsorted(before, at + SPLIT_BYTES, "right")), first + 1)
-        if first >= len(candidates):
-            break
-        best = first + int(np.argmin(straddling[first:last][::-1]))
-        best = min(last, len(candidates)) - 1 - (best - first)
-        borders.append(int(candidates[best]))
-        at = int(before[best])
-    windows = []
-    for start, end in zip(borders, [*borders[1:], None], strict=True):
-        which = np.ones(len(units), np.bool_)
-        if start is not None:
-            which &= ends >= np.uint64(start)
-        if end is not None:
-            which &= starts < np.uint64(end)
-        if strict and int(sizes[which].sum()) > SORT_BYTES:
-            return None
-        some = [units[i] for i in np.flatnonzero(which).tolist()]
-        windows.append(_Window(start, end, _by_source(some), int(sizes[which].sum())))
-    return windows
-
-
-def _packs(units: Sequence[tuple[int, RecordUnit]]) -> Iterator[tuple[tuple[int, RecordUnit], ...]]:
-    return dealt(units, lambda each: each[1].size, SPLIT_BYTES)
-
-
-def _by_source(units: Iterable[tuple[int, RecordUnit]]) -> tuple[tuple[int, tuple[RecordUnit, ...]], ...]:
-    return tuple((n, tuple(unit for _, unit in some)) for n, some in groupby(units, key=itemgetter(0)))
-
-
 class _Writing:
     """One run: its stages, and its commit."""
 
@@ -350,7 +278,7 @@ class _Writing:
             (n, tuple(unit for _, unit in pack))
             for n, each in enumerate(inputs)
             if each.runs
-            for pack in _packs([(n, unit) for unit in each.outline.units])
+            for pack in packed_units([(n, unit) for unit in each.outline.units])
         ]
         spooled: dict[int, list[_Messages]] = {}
         if packs:
@@ -375,7 +303,7 @@ class _Writing:
         return ran, [outcome for outcome in ran.outcomes() if not isinstance(outcome, Exception)]
 
     def _write(
-        self, sources: Sequence[_Copied], windows: Sequence[_Window], staging: Staging
+        self, sources: Sequence[_Copied], windows: Sequence[Window], staging: Staging
     ) -> tuple[Ran, list[dict[str, Any]]]:
         """Write the chunks of windows."""
         body = _WindowBody(tuple(sources), Packed(windows), self._choices)
@@ -442,7 +370,7 @@ class _Writing:
         return report
 
 
-def _explained(inputs: Sequence[_Input], windows: Sequence[_Window], *, sort: bool) -> str:
+def _explained(inputs: Sequence[_Input], windows: Sequence[Window], *, sort: bool) -> str:
     """The plan as text."""
     order = "sorted by log time" if sort else "in the order of the input"
     lines = [f"MCAP: {_COPIED}, {order}, in {counted(len(windows), 'window')}"]
@@ -563,7 +491,7 @@ class _MadeBody(Body):
 
     def _run(self, task: TaskRun) -> Generator[pa.RecordBatch, None, dict[str, Any]]:
         yield from ()
-        facts, statics = RecordFacts(), list[Stretch]()
+        facts, statics = RecordFacts(), list[RecordStretch]()
         maker = MessageMaker(facts, self.entities)
         outcome = _write_runs(task, task.name, self._made(task.index, maker, statics), facts, self.choices)
         name = f"{task.name}-static"
@@ -572,7 +500,7 @@ class _MadeBody(Body):
         maker.warn(self.choices.destination)
         return {**outcome, "static": name if statics else ""}
 
-    def _made(self, index: int, maker: MessageMaker, statics: list[Stretch]) -> Iterator[Stretch]:
+    def _made(self, index: int, maker: MessageMaker, statics: list[RecordStretch]) -> Iterator[RecordStretch]:
         for chunk in self.plan.run(index):
             for is_static, stretch in maker.of(chunk):
                 if is_static:
@@ -581,7 +509,7 @@ class _MadeBody(Body):
                     yield stretch
 
 
-def _wanted(copied: Iterable[Records], file: CopiedRecords, facts: RecordFacts) -> Iterator[Stretch]:
+def _wanted(copied: Iterable[Records], file: CopiedRecords, facts: RecordFacts) -> Iterator[RecordStretch]:
     """Yield the messages of channels that are wanted; the others are taken out of the facts at the end."""
     wanted: dict[int, bool] = {}
     for records in copied:
@@ -591,14 +519,14 @@ def _wanted(copied: Iterable[Records], file: CopiedRecords, facts: RecordFacts) 
                 wanted[id_] = file.wants(facts.channels[id_])
         which = np.isin(records.heads["channel"], [i for i in ids if wanted[i]])
         if which.any():
-            yield Stretch(records.at(which), patched=False)
+            yield RecordStretch(records.at(which), patched=False)
     for id_, channel in list(facts.channels.items()):
         if not wanted.get(id_, file.wants(channel)):
             del facts.channels[id_]
 
 
 def _write_runs(
-    task: TaskRun, name: str, stretches: Iterable[Stretch], facts: RecordFacts, choices: _Choices
+    task: TaskRun, name: str, stretches: Iterable[RecordStretch], facts: RecordFacts, choices: _Choices
 ) -> dict[str, Any]:
     """Write messages as sorted runs of a part, with their facts beside it; gives what is to be said of it."""
     part = name + _PART
@@ -606,7 +534,7 @@ def _write_runs(
         new = task.folder.new(part)
     try:
         writer = RunWriter(Output(new.file, choices.destination), _RUN_BYTES)
-        held: list[Stretch] = []
+        held: list[RecordStretch] = []
         size = 0
         for stretch in stretches:
             held.append(compacted(stretch))
@@ -628,7 +556,7 @@ def _write_runs(
     return {**outcome, "bytes": writer.out.position}
 
 
-def _facts_to_json(facts: RecordFacts, runs: Sequence[Run]) -> bytes:
+def _facts_to_json(facts: RecordFacts, runs: Sequence[MessageRun]) -> bytes:
     channels = {
         id_: [
             channel.topic,
@@ -652,7 +580,9 @@ def _messages_of(number: int, name: str, staging: Staging) -> _Messages:
     for id_, (topic, encoding, schema, metadata) in whole["channels"].items():
         own = None if schema is None else RecordSchema(schema[0], schema[1], b64decode(schema[2]))
         facts.channels[int(id_)] = RecordChannel(topic, encoding, own, tuple((k, v) for k, v in metadata))
-    units = tuple(RecordUnit(run, run.size, run.start, run.end) for run in (Run(*each) for each in whole["runs"]))
+    units = tuple(
+        RecordUnit(run, run.size, run.start, run.end) for run in (MessageRun(*each) for each in whole["runs"])
+    )
     return _Messages(number, _RunSource(staging.folder.place(name + _PART)), facts, units, tuple(facts.channels))
 
 
@@ -664,7 +594,7 @@ class _RunSource(RecordSource):
 
     def outline(self) -> RecordOutline:
         """Not known here: the task that wrote the part has told it."""
-        raise NotImplementedError
+        return RecordOutline(None, RecordFacts(), (), is_complete=False)
 
     def entities(self, channel: RecordChannel) -> set[str]:  # noqa: ARG002
         """None."""
@@ -701,7 +631,7 @@ class _WindowBody(Body):
     """Writes chunks, a task for each window."""
 
     sources: tuple[_Copied, ...]
-    windows: Sequence[_Window]
+    windows: Sequence[Window]
     choices: _Choices
 
     def label(self, index: int) -> str:
@@ -719,7 +649,7 @@ class _WindowBody(Body):
         try:
             out = Output(new.file, choices.destination)
             writer = McapChunkWriter(out, choices.chunk_bytes, choices.compression or "zstd")
-            held: list[Stretch] = []
+            held: list[RecordStretch] = []
             size = 0
             for stretch in timed(self._stretches(window, wrong), READ):
                 held.append(stretch)
@@ -744,7 +674,7 @@ class _WindowBody(Body):
         outcome = {"name": task.name, "part": part, "wrong": sorted(wrong), "chunks": len(writer.chunks)}
         return {**outcome, "rows": writer.messages, "bytes": out.position}
 
-    def _stretches(self, window: _Window, wrong: set[int]) -> Iterator[Stretch]:
+    def _stretches(self, window: Window, wrong: set[int]) -> Iterator[RecordStretch]:
         """Yield the messages of a window, source by source; ``wrong`` gets those whose units have other times."""
         for number, units in window.units:
             source = self.sources[number]
@@ -774,7 +704,7 @@ def _is_within(unit: RecordUnit, times: npt.NDArray[np.uint64]) -> bool:
     return int(times.min()) >= unit.start and int(times.max()) <= unit.end
 
 
-def _too_many(window: _Window, size: int) -> UsageError:
+def _too_many(window: Window, size: int) -> UsageError:
     return UsageError(
         f"more than {size:,} bytes of messages are from log time {window.start} ns to before {window.end} ns",
         hint=f"A task sorts up to {2 * SORT_BYTES:,} bytes in memory; sort=False keeps the order of the input.",

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import struct
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from itertools import pairwise
+from itertools import groupby, pairwise
+from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
 import lz4.frame
@@ -21,9 +22,10 @@ import pyarrow.compute as pc
 from zlib_ng.zlib_ng import crc32
 from zstandard import ZstdCompressor
 
-from ..limits import MIB
+from ..execution import dealt
+from ..limits import MIB, SPLIT_BYTES
 from ..rrd import Output, PositionalFile
-from ..stream import MESSAGE_HEAD, Records
+from ..stream import MESSAGE_HEAD, Records, RecordUnit
 
 Bytes = npt.NDArray[np.uint8]
 Ints = npt.NDArray[np.int64]
@@ -65,7 +67,82 @@ INDEX_FACTS: Final = np.dtype([("channel", "<u2"), ("offset", "<u8"), ("count", 
 """A message index: its channel, its place behind the start of the chunk, and the number of messages."""
 
 
-class Stretch(NamedTuple):
+SORT_BYTES: Final = 256 * MIB
+"""Bytes of messages that a task holds to sort them."""
+
+
+class Window(NamedTuple):
+    """Log times from ``start`` to before ``end`` (None: open), and the units that may have such, by their source."""
+
+    start: int | None
+    end: int | None
+    units: tuple[tuple[int, tuple[RecordUnit, ...]], ...]
+    size: int
+
+    def holds(self, times: npt.NDArray[np.uint64]) -> npt.NDArray[np.bool_]:
+        """Tell of each log time whether it is in the window."""
+        inside = np.ones(len(times), np.bool_)
+        if self.start is not None:
+            inside &= times >= np.uint64(self.start)
+        if self.end is not None:
+            inside &= times < np.uint64(self.end)
+        return inside
+
+
+def windows_of(units: Sequence[tuple[int, RecordUnit]], *, by_time: bool, strict: bool) -> list[Window] | None:
+    """Divide messages into windows of about ``SPLIT_BYTES``; without ``by_time`` by their order in the sources.
+
+    Borders are where few units are on both sides, as these are read twice. With ``strict``, None where the units of a
+    window are more than what a task sorts.
+    """
+    if not by_time:
+        return [Window(None, None, _by_source(some), sum(u.size for _, u in some)) for some in packed_units(units)]
+    if not units:
+        return []
+    starts = np.array([unit.start for _, unit in units], np.uint64)
+    ends = np.array([unit.end for _, unit in units], np.uint64)
+    sizes = np.array([unit.size for _, unit in units], np.int64)
+    by_start, by_end = np.argsort(starts, kind="stable"), np.argsort(ends, kind="stable")
+    begun = np.concatenate([[0], np.cumsum(sizes[by_start])])
+    over = np.concatenate([[0], np.cumsum(sizes[by_end])])
+    candidates = np.unique(starts)
+    before = begun[np.searchsorted(starts[by_start], candidates, "left")]
+    straddling = before - over[np.searchsorted(ends[by_end], candidates, "left")]
+    borders: list[int | None] = [None]
+    at = 0
+    while int(begun[-1] - at) > SPLIT_BYTES * 5 // 4:
+        first = int(np.searchsorted(before, at + SPLIT_BYTES // 2, "left"))
+        last = max(int(np.searchsorted(before, at + SPLIT_BYTES, "right")), first + 1)
+        if first >= len(candidates):
+            break
+        best = first + int(np.argmin(straddling[first:last][::-1]))
+        best = min(last, len(candidates)) - 1 - (best - first)
+        borders.append(int(candidates[best]))
+        at = int(before[best])
+    windows = []
+    for start, end in zip(borders, [*borders[1:], None], strict=True):
+        which = np.ones(len(units), np.bool_)
+        if start is not None:
+            which &= ends >= np.uint64(start)
+        if end is not None:
+            which &= starts < np.uint64(end)
+        if strict and int(sizes[which].sum()) > SORT_BYTES:
+            return None
+        some = [units[i] for i in np.flatnonzero(which).tolist()]
+        windows.append(Window(start, end, _by_source(some), int(sizes[which].sum())))
+    return windows
+
+
+def packed_units(units: Sequence[tuple[int, RecordUnit]]) -> Iterator[tuple[tuple[int, RecordUnit], ...]]:
+    """Units of sources in their order, in groups of about ``SPLIT_BYTES``."""
+    return dealt(units, lambda each: each[1].size, SPLIT_BYTES)
+
+
+def _by_source(units: Iterable[tuple[int, RecordUnit]]) -> tuple[tuple[int, tuple[RecordUnit, ...]], ...]:
+    return tuple((n, tuple(unit for _, unit in some)) for n, some in groupby(units, key=itemgetter(0)))
+
+
+class RecordStretch(NamedTuple):
     """Messages to be written, in order: ``records`` with the channels of the output, whose ids are in the heads.
 
     With ``patched``, ids in the arena are others.
@@ -81,7 +158,7 @@ class Stretch(NamedTuple):
         return sizes
 
 
-class Body(NamedTuple):
+class RecordBody(NamedTuple):
     """Message records one behind the other: where each begins, and their heads."""
 
     data: Bytes
@@ -89,18 +166,18 @@ class Body(NamedTuple):
     heads: np.ndarray
 
 
-def renumbered(records: Records, ids: npt.NDArray[np.uint16] | None) -> Stretch:
+def renumbered(records: Records, ids: npt.NDArray[np.uint16] | None) -> RecordStretch:
     """Return messages with other channel ids; ``ids`` has the new one for each old one, None leaves them."""
     if ids is None:
-        return Stretch(records, patched=False)
+        return RecordStretch(records, patched=False)
     heads = records.heads.copy()
     heads["channel"] = ids[records.heads["channel"]]
-    return Stretch(
+    return RecordStretch(
         records._replace(heads=heads), patched=not np.array_equal(heads["channel"], records.heads["channel"])
     )
 
 
-def compacted(stretch: Stretch) -> Stretch:
+def compacted(stretch: RecordStretch) -> RecordStretch:
     """Return the same messages in memory of their own, if their arena is mostly other bytes."""
     size = int(stretch.sizes.sum())
     if 2 * size > len(stretch.records.arena):
@@ -108,10 +185,10 @@ def compacted(stretch: Stretch) -> Stretch:
     body = _gathered(stretch, np.arange(len(stretch.records.starts)))
     data = body.data if not np.shares_memory(body.data, stretch.records.arena) else body.data.copy()
     lengths = stretch.records.lengths
-    return Stretch(Records(data, body.offsets + WIDTH, lengths, body.heads, framed=True), patched=False)
+    return RecordStretch(Records(data, body.offsets + WIDTH, lengths, body.heads, framed=True), patched=False)
 
 
-def _gathered(stretch: Stretch, rows: Ints) -> Body:
+def _gathered(stretch: RecordStretch, rows: Ints) -> RecordBody:
     """Return the records of some messages, in this order."""
     records = stretch.records
     sizes = records.lengths[rows] + WIDTH
@@ -125,11 +202,11 @@ def _gathered(stretch: Stretch, rows: Ints) -> Body:
                 data = data.copy()
             channels = np.ascontiguousarray(heads["channel"]).view(np.uint8).reshape(-1, 2)
             data[offsets + _CHANNEL_AT], data[offsets + _CHANNEL_AT + 1] = channels[:, 0], channels[:, 1]
-        return Body(data, offsets, heads)
-    return Body(_with_heads(records, rows, offsets, int(ends[-1])), offsets, heads)
+        return RecordBody(data, offsets, heads)
+    return RecordBody(_with_heads(records, rows, offsets, int(ends[-1])), offsets, heads)
 
 
-def _gathered_rows(stretch: Stretch, first: int, end: int) -> Body:
+def _gathered_rows(stretch: RecordStretch, first: int, end: int) -> RecordBody:
     return _gathered(stretch, np.arange(first, end))
 
 
@@ -205,7 +282,7 @@ def _taken_cells(arena: Bytes, starts: Ints, sizes: Ints) -> pa.LargeBinaryArray
 class Order:
     """Messages of several stretches in one order: by log time, those of one time as given; or all as given."""
 
-    def __init__(self, stretches: Sequence[Stretch], *, by_time: bool) -> None:
+    def __init__(self, stretches: Sequence[RecordStretch], *, by_time: bool) -> None:
         self._stretches = list(stretches)
         self._order: Ints | None = None
         counts = [len(stretch.records.starts) for stretch in stretches]
@@ -215,7 +292,7 @@ class Order:
             if (times[1:] < times[:-1]).any():
                 self._order = np.argsort(times, kind="stable")
 
-    def bodies(self, room: Callable[[], int]) -> Iterator[Body]:
+    def bodies(self, room: Callable[[], int]) -> Iterator[RecordBody]:
         """Yield all messages in pieces of at most as many bytes as there is room, or of one message."""
         order = self._order
         if order is not None:
@@ -229,7 +306,7 @@ class Order:
             del stretch
 
     @staticmethod
-    def _pieces(sizes: Ints, room: Callable[[], int], piece: Callable[[int, int], Body]) -> Iterator[Body]:
+    def _pieces(sizes: Ints, room: Callable[[], int], piece: Callable[[int, int], RecordBody]) -> Iterator[RecordBody]:
         ends = np.cumsum(sizes)
         first = 0
         while first < len(ends):
@@ -238,7 +315,7 @@ class Order:
             yield piece(first, end)
             first = end
 
-    def _mixed(self, chosen: Ints) -> Body:
+    def _mixed(self, chosen: Ints) -> RecordBody:
         parts = np.searchsorted(self._firsts, chosen, "right") - 1
         used = np.unique(parts)
         if len(used) == 1:
@@ -256,17 +333,17 @@ class Order:
         starts = np.concatenate([piece.offsets + begin for piece, begin in zip(pieces, begins[:-1], strict=True)])
         back = np.argsort(np.concatenate(places), kind="stable")
         joined = Records(data, starts + WIDTH, np.concatenate(lengths), heads, framed=True)
-        return _gathered(Stretch(joined, patched=False), back)
+        return _gathered(RecordStretch(joined, patched=False), back)
 
 
-class ChunkWriter(ABC):
+class RecordWriter(ABC):
     """Gathers messages until they fill a chunk, and writes that to an output."""
 
     def __init__(self, out: Output, chunk_bytes: int) -> None:
         self.out = out
         self.messages = 0
         self._most = chunk_bytes
-        self._bodies: list[Body] = []
+        self._bodies: list[RecordBody] = []
         self._size = 0
         self._sent = 0
 
@@ -294,7 +371,7 @@ class ChunkWriter(ABC):
         body = bodies[0]
         if len(bodies) > 1:
             begins = np.cumsum([0, *(len(b.data) for b in bodies)])[:-1]
-            body = Body(
+            body = RecordBody(
                 np.concatenate([b.data for b in bodies]),
                 np.concatenate([b.offsets + begin for b, begin in zip(bodies, begins, strict=True)]),
                 np.concatenate([b.heads for b in bodies]),
@@ -306,11 +383,11 @@ class ChunkWriter(ABC):
             self.out.write_back()
 
     @abstractmethod
-    def _put(self, body: Body) -> None:
+    def _put(self, body: RecordBody) -> None:
         """Write one chunk."""
 
 
-class McapChunkWriter(ChunkWriter):
+class McapChunkWriter(RecordWriter):
     """Writes Chunk records, each with its MessageIndex records behind it; ``chunks`` and ``indexes`` describe them."""
 
     def __init__(self, out: Output, chunk_bytes: int, compression: str) -> None:
@@ -320,7 +397,7 @@ class McapChunkWriter(ChunkWriter):
         self.chunks: list[tuple[int, ...]] = []
         self.indexes: list[tuple[int, int, int]] = []
 
-    def _put(self, body: Body) -> None:
+    def _put(self, body: RecordBody) -> None:
         begin, out = self.out.position, self.out
         times = body.heads["log_time"]
         start, end = int(times.min()), int(times.max())
@@ -363,7 +440,7 @@ class McapChunkWriter(ChunkWriter):
         return np.array(self.chunks, CHUNK_FACTS), np.array(self.indexes, INDEX_FACTS)
 
 
-class Run(NamedTuple):
+class MessageRun(NamedTuple):
     """A run in a file: its place, its size, and the first and the last log time in it."""
 
     offset: int
@@ -372,22 +449,22 @@ class Run(NamedTuple):
     end: int
 
 
-class RunWriter(ChunkWriter):
+class RunWriter(RecordWriter):
     """Writes runs."""
 
     def __init__(self, out: Output, chunk_bytes: int) -> None:
         super().__init__(out, chunk_bytes)
-        self.runs: list[Run] = []
+        self.runs: list[MessageRun] = []
 
-    def _put(self, body: Body) -> None:
+    def _put(self, body: RecordBody) -> None:
         begin, times = self.out.position, body.heads["log_time"]
         count = len(body.offsets)
         self.out.write(count.to_bytes(_U64, "little") + body.offsets.astype("<u8").tobytes())
         self.out.write(np.ascontiguousarray(body.data).data)
-        self.runs.append(Run(begin, self.out.position - begin, int(times.min()), int(times.max())))
+        self.runs.append(MessageRun(begin, self.out.position - begin, int(times.min()), int(times.max())))
 
 
-def read_run(file: PositionalFile, run: Run) -> Records:
+def read_run(file: PositionalFile, run: MessageRun) -> Records:
     """Return the messages of a run. Raises ``ReadError`` where the file ends before."""
     arena = np.frombuffer(file.read(run.offset, run.size, what="a run of messages"), np.uint8)
     count = int(arena[:_U64].view("<u8")[0])

@@ -22,7 +22,7 @@ from mcap_ros2 import _dynamic as ros2
 from ..chunk import Chunk, ChunkData, Component, TimelineKind, split_parts
 from ..errors import ReadWarning
 from ..stream import MESSAGE_HEAD, RecordChannel, RecordFacts, Records, RecordSchema
-from .mcap_chunks import Stretch
+from .mcap_chunks import RecordStretch
 
 _PREFIX: Final = "rerun.archetypes."
 _LOG_TIMES: Final = ("message_log_time", "log_time")
@@ -49,7 +49,7 @@ Fields = dict[str, Any]
 
 
 class EntityFacts(NamedTuple):
-    """What holds for all messages at an entity: its channel in the file that it comes from, and the codec of video."""
+    """Facts about all messages at an entity: its channel in the file that it comes from, and the codec of its video."""
 
     channels: dict[str, RecordChannel]
     codecs: dict[str, int]
@@ -321,8 +321,7 @@ class _Group(NamedTuple):
     """The components of one archetype in a chunk, by the names of their fields."""
 
     archetype: str
-    fields: dict[str, pa.ListArray]
-    types: dict[str, pa.DataType]
+    fields: dict[str, Component]
 
 
 def _groups(components: Sequence[Component]) -> list[_Group]:
@@ -330,10 +329,9 @@ def _groups(components: Sequence[Component]) -> list[_Group]:
     for component in components:
         d = component.descriptor
         name = d.archetype or ""
-        group = groups.setdefault(name, _Group(name, {}, {}))
         own = f"{name.removeprefix(_PREFIX)}:"
         field = d.component.removeprefix(own) if name else d.component
-        group.fields[field], group.types[field] = component.values, component.values.type.value_type
+        groups.setdefault(name, _Group(name, {})).fields[field] = component
     return list(groups.values())
 
 
@@ -350,7 +348,7 @@ class MessageMaker:
         self._encoders: dict[RecordSchema, Any] = {}
         self._lost: Counter[str] = Counter()
 
-    def of(self, chunk: Chunk) -> Iterator[tuple[bool, Stretch]]:
+    def of(self, chunk: Chunk) -> Iterator[tuple[bool, RecordStretch]]:
         """Yield the messages of a chunk, and whether they are static."""
         data, entity = chunk.data, chunk.entity_path
         if entity in ABOUT_FILE:
@@ -413,7 +411,7 @@ class MessageMaker:
         """Yield the channel, the row and the data of each message of a group."""
         form = _FORMS.get(group.archetype.removeprefix(_PREFIX)) if group.archetype.startswith(_PREFIX) else None
         encode = self._encoder(group, channel)
-        columns = {name: values.to_pylist() for name, values in group.fields.items()}
+        columns = {name: _rows(component.values) for name, component in group.fields.items()}
         topic = channel.topic if channel is not None and form is None else _topic(place.entity)
         for row in range(len(times)):
             cells = {name: column[row] for name, column in columns.items() if column[row] is not None}
@@ -435,12 +433,13 @@ class MessageMaker:
                     yield self._id(_foxglove_channel(topic, form.name)), row, _foxglove(form.name, fields, times[row])
                     cells = {name: cells[name] for name in sorted(rest) if cells[name]}
             if cells:
-                types = {name: group.types[name] for name in sorted(cells)}
-                schema = _json_schema(group.archetype, tuple((name, str(t)) for name, t in types.items()))
+                names = tuple(sorted(cells))
+                schema = _json_schema(group.archetype, tuple((n, _described(group.fields[n])) for n in names))
+                types = {name: group.fields[name].values.type.value_type for name in names}
                 yield self._id(RecordChannel(topic, "json", schema)), row, self._json(cells, types, place.entity)
 
     def _json(self, cells: Row, types: Mapping[str, pa.DataType], entity: str) -> bytes:
-        plain = {name: [_plain(value) for value in cells[name]] for name in types}
+        plain = {name: [_plain(value, datatype) for value in cells[name]] for name, datatype in types.items()}
         try:
             return json.dumps(plain, allow_nan=False, separators=(",", ":"), ensure_ascii=False).encode()
         except ValueError:
@@ -501,7 +500,7 @@ def _blobs(values: pa.ListArray) -> Iterator[tuple[int, bytes]]:
             yield row, bytes(blob or b"")
 
 
-def _stretch(made: Sequence[tuple[int, int, bytes]], logged: np.ndarray, published: np.ndarray) -> Stretch:
+def _stretch(made: Sequence[tuple[int, int, bytes]], logged: np.ndarray, published: np.ndarray) -> RecordStretch:
     """Return messages as records: channel, row and data of each."""
     rows = np.array([row for _, row, _ in made], np.int64)
     lengths = np.array([len(data) for _, _, data in made], np.int64)
@@ -510,18 +509,50 @@ def _stretch(made: Sequence[tuple[int, int, bytes]], logged: np.ndarray, publish
     heads["log_time"], heads["publish_time"] = logged[rows], published[rows]
     arena = np.frombuffer(b"".join(data for _, _, data in made), np.uint8)
     starts = np.cumsum(lengths) - lengths
-    return Stretch(Records(arena, starts, lengths, heads, framed=False), patched=False)
+    return RecordStretch(Records(arena, starts, lengths, heads, framed=False), patched=False)
 
 
-def _plain(value: Any) -> Any:
-    """Return a value as JSON has it: bytes as base64, times as numbers of their unit."""
-    if isinstance(value, bytes):
-        return b64encode(value).decode()
-    if isinstance(value, dict):
-        return {str(name): _plain(inner) for name, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(inner) for inner in value]
-    return value if isinstance(value, str | int | float | bool | None) else str(value)
+def _rows(values: pa.ListArray) -> list[Any]:
+    """Return the rows of a component: times are numbers of their unit."""
+    kind = values.type.value_type
+    if pa.types.is_temporal(kind):
+        return list(values.cast(pa.list_(pa.int64())).to_pylist())
+    return list(values.to_pylist())
+
+
+def _is_blob(datatype: pa.DataType) -> bool:
+    return pa.types.is_list(datatype) and datatype.value_type == pa.uint8()
+
+
+def _plain(value: Any, datatype: pa.DataType) -> Any:
+    """Return a value as JSON has it: bytes as base64."""
+    if value is None or pa.types.is_floating(datatype) or pa.types.is_integer(datatype) or pa.types.is_string(datatype):
+        return value
+    if _is_blob(datatype) or isinstance(value, bytes):
+        return b64encode(bytes(value)).decode()
+    if pa.types.is_struct(datatype):
+        return {field.name: _plain(value[field.name], field.type) for field in datatype}
+    if isinstance(value, list):
+        return [_plain(inner, datatype.value_type) for inner in value]
+    return value if isinstance(value, str | int | float | bool) else str(value)
+
+
+def _json_type(datatype: pa.DataType) -> dict[str, Any]:
+    """Return the JSON Schema of what :func:`_plain` makes."""
+    types = pa.types
+    if _is_blob(datatype) or types.is_binary(datatype) or types.is_large_binary(datatype):
+        return {"type": "string", "contentEncoding": "base64"}
+    if types.is_integer(datatype) or types.is_temporal(datatype):
+        return {"type": "integer"}
+    if types.is_floating(datatype):
+        return {"type": "number"}
+    if types.is_boolean(datatype):
+        return {"type": "boolean"}
+    if types.is_struct(datatype):
+        return {"type": "object", "properties": {field.name: _json_type(field.type) for field in datatype}}
+    if types.is_list(datatype) or types.is_fixed_size_list(datatype) or types.is_large_list(datatype):
+        return {"type": "array", "items": _json_type(datatype.value_type)}
+    return {"type": "string"}
 
 
 def _finite(value: Any) -> Any:
@@ -532,10 +563,23 @@ def _finite(value: Any) -> Any:
     return None if isinstance(value, float) and not np.isfinite(value) else value
 
 
+def _described(component: Component) -> tuple[str, str | None, pa.DataType]:
+    """Return the name, the component type and the Arrow type of a component."""
+    d = component.descriptor
+    return d.component, d.component_type, component.values.type.value_type
+
+
 @cache
-def _json_schema(archetype: str, types: tuple[tuple[str, str], ...]) -> RecordSchema:
-    """Return the schema of JSON messages: a list for each field of an archetype."""
-    properties = {name: {"type": "array", "description": f"Arrow: {datatype}"} for name, datatype in types}
+def _json_schema(archetype: str, fields: tuple[tuple[str, tuple[str, str | None, pa.DataType]], ...]) -> RecordSchema:
+    """Return the schema of JSON messages: a list for each field of an archetype.
+
+    ``x-rerun`` says what the fields are, so that a reader makes the same components of them.
+    """
+    properties: dict[str, Any] = {}
+    for name, (component, component_type, datatype) in fields:
+        arrow = b64encode(bytes(pa.schema([pa.field("item", datatype)]).serialize())).decode()
+        kept = {"component": component, "component_type": component_type, "arrow": arrow}
+        properties[name] = {"type": "array", "items": _json_type(datatype), "x-rerun": kept}
     title = archetype or "Components"
-    schema = {"title": title, "type": "object", "properties": properties}
+    schema = {"title": title, "type": "object", "x-rerun": {"archetype": archetype or None}, "properties": properties}
     return RecordSchema(title, "jsonschema", json.dumps(schema, separators=(",", ":")).encode())
