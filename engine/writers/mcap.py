@@ -26,6 +26,7 @@ from ..chunk import minting
 from ..errors import UsageError, writing
 from ..execution import (
     Body,
+    Note,
     Packed,
     Progress,
     Ran,
@@ -221,6 +222,7 @@ class _Writing:
         self._choices = choices
         self._options = options
         self._shown: set[str] = set()
+        self._warnings: list[Note] = []
 
     def copy(self, inputs: list[_Input]) -> RunReport:
         """Copy the messages of files."""
@@ -300,6 +302,7 @@ class _Writing:
         ran = Stage(body, tasks, staging, destination=self._choices.destination).run(self._options)
         raise_failure(ran.notes)
         warn_of(ran.notes, self._shown)
+        self._warnings += [note for note in ran.notes if note.kind == "warning"]
         return ran, [outcome for outcome in ran.outcomes() if not isinstance(outcome, Exception)]
 
     def _write(
@@ -330,6 +333,7 @@ class _Writing:
             for file, facts in extras:
                 assembly.extras(file, facts)
             assembly.finish()
+        ran = replace(ran, notes=[*self._warnings, *(note for note in ran.notes if note.kind != "warning")])
         return finished_report(ran, self._place, out.position, time.perf_counter() - began, self._options)
 
     def _stored(self, given: _Input) -> list[StoredChunk] | None:
@@ -547,6 +551,7 @@ def _write_runs(
         writer.finish()
         writer.out.flush()
         with writing(choices.destination):
+            reach("mcap.part", getattr(new.file, "name", None))
             new.finish()
     except BaseException:
         new.discard()

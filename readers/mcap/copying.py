@@ -28,7 +28,18 @@ from ...engine.stream import (
 from .decoders import choose, entities_of
 from .file_level import Attachments, MetadataRecords, check_place, read_attachment, read_metadata
 from .plan import behind, whole
-from .records import HEAD, MESSAGE_FIXED, Channel, ChunkIndexEntry, McapSchema, Op, RecordPlace, Registry
+from .records import (
+    CHUNK_HEAD_MAX,
+    HEAD,
+    MESSAGE_FIXED,
+    Channel,
+    ChunkIndexEntry,
+    McapSchema,
+    Op,
+    RecordPlace,
+    Registry,
+    parse_chunk_head,
+)
 from .section import McapSplit, MessageGroup, MessageSection
 
 if TYPE_CHECKING:
@@ -172,7 +183,8 @@ class McapRecords(RecordSource):
             entry = entries[piece.offset]
             if not piece.is_wanted or not piece.messages:
                 continue
-            is_unknown = entry.start_time == entry.end_time == 0 or self._options.offset_ns != 0
+            is_unknown = entry.start_time == entry.end_time == 0 or entry.start_time > entry.end_time
+            is_unknown = is_unknown or self._options.offset_ns != 0
             split = McapSplit(file.path, entry.length, entry.offset, behind(entry), chunks=1, messages=piece.messages)
             start, end = (None, None) if is_unknown else (entry.start_time, entry.end_time)
             units.append(RecordUnit(split, entry.uncompressed_size, start, end))
@@ -255,7 +267,7 @@ class McapRecords(RecordSource):
         return record_entities(channel, self._options)
 
     def stored(self) -> list[StoredChunk] | None:
-        """Return the chunks of an MCAP, if all of its messages are chosen and every chunk has its message indexes."""
+        """Return the chunks of an MCAP, if all messages are chosen, and each chunk has a CRC and its indexes."""
         options = self._options
         if not self._framed or options.times is not None or options.offset_ns or options.recover:
             return None
@@ -268,6 +280,8 @@ class McapRecords(RecordSource):
             if any((c.schema_id and s is None) or choose(c, s, options) is None for c, s in schemas):
                 return None
             file.peek((entry.end, entry.index_length) for entry in summary.chunks)
+            if not all(_has_crc(file, entry) for entry in summary.chunks):
+                return None
             return [self._stored(file, entry) for entry in summary.chunks]
 
     def _stored(self, file: McapFile, entry: ChunkIndexEntry) -> StoredChunk:
@@ -310,6 +324,12 @@ class McapRecords(RecordSource):
             for place in metadata:
                 record = read_metadata(file, RecordPlace(*place))
                 yield Extra(False, place.length, _pieces(file, place), record.name)
+
+
+def _has_crc(file: McapFile, entry: ChunkIndexEntry) -> bool:
+    opcode, length = file.head_at(entry.offset, file.size)
+    body = file.read_up_to(entry.offset + HEAD.size, min(length, CHUNK_HEAD_MAX))
+    return opcode == Op.CHUNK and parse_chunk_head(body, length, path=file.path, offset=entry.offset).crc != 0
 
 
 def _pieces(file: Any, place: ExtraPlace) -> Iterator[bytes]:
