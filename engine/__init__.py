@@ -36,7 +36,7 @@ name_terminals(
     {
         ".data_sources": "get_session value_frame",
         ".store": "chunks_panel collect_plan open_recording read_rows segment_of",
-        ".writers": "write_lerobot write_parquet_recording write_recording",
+        ".writers": "write_lerobot write_mcap write_parquet_recording write_recording",
     },
 )
 

@@ -57,7 +57,8 @@ class TaskReport:
     ``phases`` are seconds by phase (:data:`~chunkmill.engine.task_context.PHASES`); what is left of ``seconds`` is none
     of them. ``bytes_in`` is the size of the split in its source, ``bytes_out`` that of the part, ``bytes_passed`` as
     much of it as was copied without being decoded. ``bytes_read`` were read from files and object stores, in
-    ``requests``; what is mapped into memory, or copied by the kernel, is not counted. ``worker`` is the process that ran it, ``host:pid``.
+    ``requests``; what is mapped into memory, or copied by the kernel, is not counted. ``worker`` is the process that
+    ran it, ``host:pid``.
     """
 
     index: int

@@ -21,6 +21,7 @@ from ..storage import ObjectUrl
 from .complaints import FAILED, complain, echo_json, error_facts, exit_code, show, warnings_as_lines
 from .jobs import ConversionJob, find_inputs, stores_of
 from .options import ConvertOptions
+from .outputs import is_mcap
 from .standard_streams import as_given, as_known
 
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ def verify_output(job: ConversionJob) -> None:
     """Read the output of a conversion; if it is no readable RRD, remove it and raise ``ReadError``."""
     try:
         with warnings_as_lines(job.destination):
-            verify_file(str(job.destination)).checked()
+            (verify if is_mcap(job.destination) else verify_file)(str(job.destination)).checked()
     except Exception:
         with writing(str(job.destination)):
             if isinstance(job.destination, ObjectUrl):

@@ -24,6 +24,7 @@ from .options import (
     EXECUTOR,
     EXECUTORS,
     LAYOUT,
+    MCAP,
     PROFILES,
     QUIET,
     RECORDING_ID,
@@ -66,7 +67,7 @@ def commands() -> None:
     folder=True,
     piped=True,
     metavar="OUT",
-    help="An RRD file for one input, a folder for several.",
+    help="An RRD file (or .mcap) for one input, a folder for several.",
 )
 @click.option(
     "--to",
@@ -86,6 +87,7 @@ def commands() -> None:
 @TIMES
 @LAYOUT
 @click.option("--shards", is_flag=True, help="Write OUT as a folder of RRD shards of one recording.")
+@MCAP
 @click.option("--verify", is_flag=True, help="Read back and decode each output; remove it if that fails.")
 @EXECUTOR
 @SPARK
@@ -104,12 +106,13 @@ def convert(
     end: Any,
     **given: Any,
 ) -> None:
-    """Convert recordings of any format to RRD, or to Parquet.
+    """Convert recordings of any format to RRD, MCAP or Parquet.
 
     INPUT is a file, a pattern such as 'logs/**/*.mcap', or a folder, which is searched for recordings of every format.
     Each episode of a LeRobot dataset and each live recording of a store is converted by itself. For patterns and
     folders, OUT is a folder: each input becomes one RRD in it, under the same relative path. '-' is standard input, or
-    standard output for OUT.
+    standard output for OUT. OUT.mcap takes one input: messages of MCAPs, bags and rosbag2 are copied as they are stored
+    unless a pipeline changes them.
     """
     with reported(debug=debug):
         from .standard_streams import from_standard_input, to_standard_output
@@ -152,7 +155,7 @@ def _convert(
     writes=RECORDINGS,
     piped=True,
     metavar="OUT",
-    help="The RRD to write; '-' for standard output.",
+    help="The RRD or MCAP to write; '-' for standard output.",
 )
 @CONTENT
 @TIMES
@@ -165,6 +168,7 @@ def _convert(
     help="Merge everything into one recording of this id. Default: recordings with the same id are merged; files "
     "without ids become one recording named after OUT.",
 )
+@MCAP
 @EXECUTOR
 @SPARK
 @click.option("--stats", is_flag=True, help="Print where the time went, and how much was read and written.")
@@ -172,10 +176,10 @@ def _convert(
 @DEBUG
 @QUIET
 def merge(inputs: tuple[str, ...], output: str, debug: bool, start: Any, end: Any, **given: Any) -> None:
-    """Merge recordings and stores, of any formats, into one RRD.
+    """Merge recordings and stores, of any formats, into one RRD or MCAP.
 
     INPUT is as for `chunkmill convert`. Recordings with the same id and application id become one recording, such as
-    the parts of a split recording. Chunks of RRDs are copied unchanged.
+    the parts of a split recording. Chunks of RRDs are copied unchanged. An MCAP gets the messages of all inputs.
     """
     with reported(debug=debug):
         given["executor"] = chosen_executor(given["executor"], given["master"], given["conf"])

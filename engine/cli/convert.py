@@ -31,8 +31,10 @@ from .complaints import complain, echo_json, exit_code, show, warnings_as_lines
 from .jobs import (
     ConversionJob,
     Failures,
+    check_mcap_options,
     convert_one,
     job_facts,
+    joined_stores,
     merge_jobs,
     plan_jobs,
     progress_bar,
@@ -42,9 +44,10 @@ from .jobs import (
     stores_of,
     summary,
     tell_result,
+    write_mcap_of,
 )
 from .options import ConvertOptions
-from .outputs import check_replaced, output_folder
+from .outputs import check_replaced, is_mcap, output_folder
 from .standard_streams import as_given
 
 if TYPE_CHECKING:
@@ -281,7 +284,9 @@ def convert_all(
         _tell(joined, options)
     if (options.content or options.reading) and not options.shards:
         failed = {id(job) for job, _ in failures}
-        advise_after((job for job in jobs if id(job) not in failed), options)
+        written = [job for job in jobs if id(job) not in failed]
+        if not any(is_mcap(job.destination) for job in written):
+            advise_after(written, options)
     if options.pipeline is not None:
         failures = [(job, options.pipeline.explained(error)) for job, error in failures]
     if failures:
@@ -327,6 +332,7 @@ def _check(jobs: Sequence[ConversionJob], options: ConvertOptions) -> None:
             "--shards takes a single input and cannot be combined with --verify",
             hint="Convert each input separately, and run `chunkmill verify` on the folder.",
         )
+    check_mcap_options(jobs[0].destination, options)
     check_formats(jobs, options)
     check_replaced([job.destination for job in jobs], overwrite=options.overwrite)
 
@@ -419,18 +425,22 @@ def merge_all(arguments: Sequence[str], output: str, options: ConvertOptions) ->
 
     target = reading_location(output)
     jobs = merge_jobs(arguments, output, stem_of(target.name))
+    check_mcap_options(target, options, merges=True)
     check_formats(jobs, options)
     advise_before(jobs, options)
     options = resolve_executor(options, jobs)
     with warnings_as_lines(target), progress_bar(target.name, quiet=options.quiet) as bar:
-        report = write_stores(
-            target,
-            stores_by_id(jobs, options),
-            executor=options.executor,
-            master=options.master,
-            conf=dict(options.conf) or None,
-            progress=bar,
-        )
+        if is_mcap(target):
+            report = write_mcap_of(joined_stores(jobs, options), target, output, options, bar)
+        else:
+            report = write_stores(
+                target,
+                stores_by_id(jobs, options),
+                executor=options.executor,
+                master=options.master,
+                conf=dict(options.conf) or None,
+                progress=bar,
+            )
     if options.as_json:
         sources = [as_given(str(job.source)) for job in jobs]
         echo_json({"sources": sources, "destination": as_given(str(target)), **report_facts(report)})

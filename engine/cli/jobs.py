@@ -21,7 +21,7 @@ from ..locations import Location, reading_location
 from ..units import duration, size
 from .complaints import complain, echo_json, error_facts
 from .options import ConvertOptions, profile_of
-from .outputs import check_apart, is_folder, is_input, resolved
+from .outputs import check_apart, is_folder, is_input, is_mcap, resolved
 from .standard_streams import as_given, as_known, name_place
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ def merge_jobs(arguments: Iterable[str], output: str, name: str) -> list[Convers
 def jobs_of(inputs: list[Input], output: str, *, many: bool) -> list[ConversionJob]:
     """Give each input its own destination; ``many``: there may be several, even if there is one."""
     destination = reading_location(output)
-    into_folder = is_folder(output) or (many and not is_rrd(destination.name))
+    into_folder = is_folder(output) or (many and not is_rrd(destination.name) and not is_mcap(destination))
     if len(inputs) > 1 and not into_folder:
         raise UsageError(
             f"{len(inputs)} inputs cannot be written to one file",
@@ -224,6 +224,8 @@ def convert_one(job: ConversionJob, options: ConvertOptions, progress: ProgressL
     stores = stores_of(job, options)
     if options.shards:
         return _write_shards(job, stores, options, progress)
+    if is_mcap(job.destination):
+        return write_mcap_of(stores, job.destination, str(job.source), options, progress)
     return write_stores(
         job.destination,
         stores,
@@ -232,6 +234,53 @@ def convert_one(job: ConversionJob, options: ConvertOptions, progress: ProgressL
         conf=options.conf or None,
         progress=progress,
     )
+
+
+def write_mcap_of(
+    stores: Stores, destination: Location, source: str, options: ConvertOptions, progress: ProgressListener | None
+) -> RunReport:
+    """Write the one recording among stores as an MCAP. Raises ``UsageError`` for several.
+
+    An MCAP holds no blueprint.
+    """
+    from ..writers import write_mcap
+
+    streams = [stream for store, stream in stores if store.kind == "recording"]
+    if len(streams) != 1:
+        raise UsageError(
+            f"an MCAP takes one recording, but the input contains {len(streams)}",
+            path=source,
+            hint="Write an RRD first, and each recording of it by a pipeline, or merge them: `chunkmill merge`.",
+        )
+    if len(streams) < len(stores):
+        complain(f"{source}: an MCAP has no blueprints, and {len(stores) - 1} are left out", kind="warning")
+    return write_mcap(
+        streams[0],
+        str(destination),
+        sort=not options.unsorted,
+        compression=options.compression,
+        executor=options.executor,
+        master=options.master,
+        conf=options.conf or None,
+        progress=progress,
+    )
+
+
+def check_mcap_options(destination: Location, options: ConvertOptions, *, merges: bool = False) -> None:
+    """Raise ``UsageError`` for options that an MCAP has no use for, or an RRD."""
+    if not is_mcap(destination):
+        if options.unsorted or options.compression is not None:
+            raise UsageError("--unsorted and --compression are for MCAPs", path=str(destination))
+        return
+    refused = {
+        "--application-id": options.application_id,
+        "--recording-id": None if merges else options.recording_id,
+        "--shards": options.shards,
+        "--optimize": options.optimize if options.optimize != "none" else None,
+    }
+    wrong = [flag for flag, value in refused.items() if value]
+    if wrong:
+        raise UsageError(f"{' and '.join(wrong)} cannot be used for an MCAP", path=str(destination))
 
 
 def stores_of(job: ConversionJob, options: ConvertOptions) -> Stores:
@@ -249,6 +298,18 @@ def stores_by_id(jobs: Iterable[ConversionJob], options: ConvertOptions) -> Stor
             streams.setdefault(store, []).append(stream)
     merged = [(store, some[0] if len(some) == 1 else LazyChunkStream.merge(*some)) for store, some in streams.items()]
     return laid_out(merged, options)
+
+
+def joined_stores(jobs: Iterable[ConversionJob], options: ConvertOptions) -> Stores:
+    """All recordings of several inputs as one, and their blueprints."""
+    from ..stream import LazyChunkStream
+
+    opened = [pair for job in jobs for pair in _opened(job, options)]
+    recordings = [pair for pair in opened if pair[0].kind == "recording"]
+    if len(recordings) < 2:
+        return opened
+    merged = (recordings[0][0], LazyChunkStream.merge(*(stream for _, stream in recordings)))
+    return [merged, *(pair for pair in opened if pair[0].kind != "recording")]
 
 
 def laid_out(stores: Stores, options: ConvertOptions) -> Stores:
@@ -292,6 +353,7 @@ def _write_shards(
 def said_of_all(job: ConversionJob, options: ConvertOptions) -> tuple[type[Warning], ...]:
     """The warnings on an input that :func:`advise_after` gives once for all inputs."""
     is_advised = isinstance(job.destination, Path) and not options.shards and options.pipeline is None
+    is_advised = is_advised and not is_mcap(job.destination)
     return (UnmatchedWarning,) if is_advised else ()
 
 

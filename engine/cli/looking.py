@@ -154,7 +154,7 @@ def show(
     writes=RECORDINGS,
     folder=True,
     metavar="OUT",
-    help="An RRD file for one recording, a folder for several.",
+    help="An RRD file (or .mcap) for one recording, a folder for several.",
 )
 @DATASET
 @_VERSION
@@ -174,7 +174,7 @@ def export(
     debug: bool,
     **given: Any,
 ) -> None:
-    """Write recordings of STORE to RRD files.
+    """Write recordings of STORE to RRD files, or one to an MCAP.
 
     RECORDING is an id, the name of the source file, or a pattern such as 'drive-*'. Without it, all recordings are
     written. Chunks are copied unchanged; the blueprints of a file are written with its recordings. Each RRD is named

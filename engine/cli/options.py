@@ -37,6 +37,8 @@ class ConvertOptions:
     recording_id: str | None = None
     optimize: str = "none"
     shards: bool = False
+    unsorted: bool = False
+    compression: str | None = None
     verify: bool = False
     executor: str | None = None
     master: str | None = None
@@ -221,6 +223,16 @@ TIMES = together(
 )
 LAYOUT = click.option(
     "--optimize", type=PROFILES, default="none", show_default=True, help="Chunk layout of the output."
+)
+MCAP = together(
+    click.option(
+        "--unsorted", is_flag=True, help="MCAP output: keep the order of the input, and copy whole chunks if possible."
+    ),
+    click.option(
+        "--compression",
+        type=click.Choice(["zstd", "lz4", "none"]),
+        help="MCAP output: compression of chunks. Default: zstd; whole chunks keep theirs.",
+    ),
 )
 RECORDING_ID = click.option(
     "--recording-id",

@@ -23,7 +23,7 @@ from .standard_streams import DASH
 
 _Command = TypeVar("_Command", bound=Callable[..., Any] | click.Command)
 
-RECORDINGS: Final = (".rrd", ".rbl")
+RECORDINGS: Final = (".rrd", ".rbl", ".mcap")
 ROWS: Final = (".parquet", ".arrow")
 REPORTS: Final = (".json", ".html")
 PICTURES: Final = (".svg",)
@@ -162,6 +162,11 @@ def check_replaced(places: Sequence[Location], *, overwrite: bool) -> None:
                 path=str(place),
                 hint="Replace it with --overwrite, or name another.",
             )
+
+
+def is_mcap(place: Location) -> bool:
+    """Return whether an output is an MCAP, by its name."""
+    return place.suffix.lower() == ".mcap"
 
 
 def check_apart(output: str, sources: Iterable[Location]) -> None:

@@ -18,7 +18,8 @@ _HOMES = {
     ".reporting": "ProgressListener ProgressState Ran RunStart told",
     ".scratch": "ScratchFolder ScratchPart collect_chunks lazy_chunk spool spool_pieces",
     ".sink": (
-        "Part Parts RrdParts RrdSink SHARD_BYTES Shard ShardSink Sink extents_in_order inline_chunks neighbours "
+        "Part Parts RrdParts RrdSink SHARD_BYTES Shard ShardSink Sink check_target extents_in_order finished_report "
+        "inline_chunks neighbours "
         "run_work write_rrd write_rrd_shards write_to"
     ),
     ".spark_stage": (

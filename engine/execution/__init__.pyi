@@ -51,7 +51,9 @@ from .sink import SHARD_BYTES as SHARD_BYTES
 from .sink import Shard as Shard
 from .sink import ShardSink as ShardSink
 from .sink import Sink as Sink
+from .sink import check_target as check_target
 from .sink import extents_in_order as extents_in_order
+from .sink import finished_report as finished_report
 from .sink import inline_chunks as inline_chunks
 from .sink import neighbours as neighbours
 from .sink import run_work as run_work

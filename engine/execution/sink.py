@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -281,8 +281,13 @@ def whole_name(destination: Location, outputs: Sequence[tuple[StoreEntry, Work]]
 
 def check_destination(destination: Location, work: Work, *, parents: bool = True) -> None:
     """Check that an RRD can be written there; with ``parents`` its folder must exist. Raises ``WriteError``."""
+    check_target(destination, work.source_paths, parents=parents)
+
+
+def check_target(destination: Location, source_paths: Callable[[], Iterable[str]], *, parents: bool = True) -> None:
+    """Check that a file can be written there that is no source; see :func:`check_destination`."""
     if isinstance(destination, ObjectUrl):
-        if str(destination) in work.source_paths():
+        if str(destination) in set(source_paths()):
             raise _is_source(destination)
         return
     if destination.is_dir():
@@ -294,7 +299,7 @@ def check_destination(destination: Location, work: Work, *, parents: bool = True
             hint=f"Create the folder {destination.parent} first.",
         )
     if destination.exists():
-        for source in work.source_paths():
+        for source in source_paths():
             if Path(source).exists() and destination.samefile(source):
                 raise _is_source(destination)
 

@@ -210,7 +210,11 @@ def stores_of(source: Location, name: str, options: SourceOptions, episode: int 
     many. Raises ``ChunkmillError`` where the input cannot be opened.
     """
     row = detect_format(source)
-    reading = {**_read_within(row, options), **options.reading}
+    times = _read_within(row, options)
+    reading = {**times, **options.reading}
+    within = options.bounds is not None and len(times) == len(times.keys() - options.reading.keys()) == sum(
+        bound is not None for bound in (options.bounds.start, options.bounds.end)
+    )
     stores = row.open(source, {**reading, **row.choosing(episode)}).stores()
     named = [store for store, _ in stores if store is not None and store.kind == "recording"]
     if len(named) > 1 and options.recording_id is not None:
@@ -221,7 +225,7 @@ def stores_of(source: Location, name: str, options: SourceOptions, episode: int 
         )
     if not stores:
         raise ReadError("the file holds neither a recording nor a blueprint", path=str(source))
-    return [_renamed(store, stream, name, options) for store, stream in stores]
+    return [_renamed(store, stream, name, options, within=within) for store, stream in stores]
 
 
 def is_table(location: Location) -> bool:
@@ -276,7 +280,7 @@ def verify(path: str | os.PathLike[str]) -> Verification:
 
 
 def _renamed(
-    store: StoreEntry | None, stream: LazyChunkStream, name: str, options: SourceOptions
+    store: StoreEntry | None, stream: LazyChunkStream, name: str, options: SourceOptions, *, within: bool
 ) -> tuple[StoreEntry, LazyChunkStream]:
     """Return the store under the requested ids, with its stream."""
     entry = store or StoreEntry("recording", APPLICATION_ID, name)
@@ -284,7 +288,7 @@ def _renamed(
     if entry.kind == "blueprint":  # a viewer finds it by the application id of its recording
         return StoreEntry("blueprint", application_id, entry.recording_id), stream
     renamed = StoreEntry("recording", application_id, options.recording_id or entry.recording_id)
-    return renamed, _piped(stream, options)
+    return renamed, _piped(stream, options, within=within)
 
 
 @dataclass(frozen=True, slots=True)
@@ -324,11 +328,11 @@ def _read_within(row: Format, options: SourceOptions) -> dict[str, int]:
     return {name: time for name, time in times.items() if time is not None and 0 <= time < _CLAMPED}
 
 
-def _piped(stream: LazyChunkStream, options: SourceOptions) -> LazyChunkStream:
-    """Return the stream through the requested filter and pipeline."""
+def _piped(stream: LazyChunkStream, options: SourceOptions, *, within: bool) -> LazyChunkStream:
+    """Return the stream through the requested filter and pipeline; ``within``: the reader keeps to the bounds."""
     if options.content:
         stream = stream.filter(content=list(options.content))
-    if options.bounds is not None:
+    if options.bounds is not None and not within:
         stream = stream.flat_map(_Within(options.bounds))
     if options.pipeline is None:
         return stream

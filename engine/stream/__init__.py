@@ -6,12 +6,20 @@ _HOMES = {
     "..chunk": "ChunkKind Fate",
     ".drawing": "draw_plan",
     ".frames": "FrameChoices FrameRequest Frames tick_of",
+    ".kept": "Kept StoreVersion",
     ".lazy_stream": (
-        "ChunkStore Kept LazyChunkStream LazyStore StoreVersion StoredChunks by_chunk_id framed plan_outputs "
+        "ChunkStore LazyChunkStream LazyStore StoredChunks by_chunk_id framed other_sources plan_outputs "
         "plan_recording single_tasks sink_of task_plan value_columns value_schema write_stores"
     ),
     ".operators": "Content ContentFilter Operator as_chunk",
-    ".plan": "MOST_PLANNED Node OperatorNode Plan PlannedInTasks compile_plan explain_plan nodes_of",
+    ".plan": (
+        "CopiedRecords MOST_PLANNED Node OperatorNode Plan PlannedInTasks compile_plan copied_records executor_of "
+        "explain_plan nodes_of source_records warn_of_nothing"
+    ),
+    ".records": (
+        "Extra ExtraPlace MESSAGE_HEAD RecordChannel RecordFacts RecordOutline RecordSchema RecordSource RecordUnit "
+        "Records StoredChunk"
+    ),
     ".source": "IteratedSource PlaceholderSource Source SourceLike Split",
 }
 

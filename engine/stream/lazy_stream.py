@@ -7,10 +7,8 @@ of kept stores is implemented above, see :func:`terminal`.
 from __future__ import annotations
 
 import os
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Unpack, cast
 
@@ -44,6 +42,7 @@ from ..reports import RunReport
 from ..rrd import StoreEntry
 from ..storage import ObjectUrl
 from .frames import FrameRequest, Frames, RowChoices
+from .kept import Kept, StoreVersion
 from .operators import Components, Content, Filter, FlatMap, Map, Operator, Selection, as_chunk, content_filter
 from .plan import (
     MergeNode,
@@ -59,6 +58,7 @@ from .plan import (
     known_columns,
     known_entities,
     needs_no_task,
+    nodes_of,
     rows_in,
     unrolled,
     warn_of_nothing,
@@ -333,6 +333,28 @@ class LazyChunkStream(Frames):
         given = {"append": append, "executor": executor, "master": master, "progress": progress}
         return cast("ExportReport", terminal("write_recording")(self, path, spec, recording_id, **given))
 
+    def write_mcap(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        sort: bool = True,
+        compression: str | None = None,
+        chunk_bytes: int = 4 << 20,
+        executor: str | None = None,
+        master: str | None = None,
+        progress: Progress = None,
+    ) -> RunReport:
+        """Run the pipeline into one MCAP: chunked, indexed, sorted by log time, with CRCs and statistics.
+
+        Records of MCAPs, bags and rosbag2 are copied as they are stored if only filters and merges follow them;
+        otherwise messages are made of the chunks. Options, guarantees and errors are those of :func:`write_mcap`.
+        """
+        given = {"executor": executor, "master": master, "progress": progress}
+        write = terminal("write_mcap")
+        return cast(
+            "RunReport", write(self, path, sort=sort, compression=compression, chunk_bytes=chunk_bytes, **given)
+        )
+
     def write_to(
         self,
         sink: Sink,
@@ -477,44 +499,6 @@ class LazyChunkStream(Frames):
         from .drawing import stream_panel
 
         return stream_panel(self._node, is_consumed=self._consumed)
-
-
-@dataclass(frozen=True, slots=True)
-class StoreVersion:
-    """One version of a kept store of one recording.
-
-    ``created`` is in seconds since the epoch; ``bytes`` are those of its chunks as stored; ``first``: the number of
-    the first version that counts, as earlier ones are removed.
-    """
-
-    number: int
-    created: float
-    chunks: int
-    rows: int
-    bytes: int
-    application_id: str
-    recording_id: str
-    first: int = 0
-
-    @property
-    def store(self) -> StoreEntry:
-        """The recording that the shards belong to."""
-        return StoreEntry("recording", self.application_id, self.recording_id)
-
-
-class Kept(ABC):
-    """The store of recordings that keeps the chunks of a :class:`ChunkStore` or a :class:`LazyStore`."""
-
-    version: StoreVersion
-    """The version that is open."""
-
-    @abstractmethod
-    def versions(self) -> list[StoreVersion]:
-        """Return all versions, oldest first."""
-
-    @abstractmethod
-    def vacuum(self, keep: int) -> int:
-        """Remove what only versions older than the newest ``keep`` need, and return the bytes freed."""
 
 
 def by_chunk_id(chunks: Sequence[Chunk]) -> tuple[Chunk, ...]:
@@ -778,6 +762,12 @@ def value_columns(stream: LazyChunkStream, request: FrameRequest) -> tuple[Schem
 def sink_of(stream: LazyChunkStream) -> Node:
     """Return the last node of a stream. Raises ``ValueError`` if the stream has been consumed."""
     return stream._live_node()  # noqa: SLF001 (same module)
+
+
+def other_sources(sink: Node) -> list[LazyChunkStream]:
+    """Return streams of the files upstream of a node that have no messages to copy."""
+    nodes = [node for node in nodes_of(sink) if isinstance(node, SourceNode)]
+    return [LazyChunkStream(node) for node in nodes if node.source.paths() and node.source.records() is None]
 
 
 def task_plan(stream: LazyChunkStream) -> Plan:

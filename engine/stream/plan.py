@@ -12,7 +12,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from ..chunk import Chunk, Minter, Origin, RunIds, Schema, minted_by, minting
+from ..chunk import Chunk, ChunkKind, Fate, Minter, Origin, RunIds, Schema, minted_by, minting
 from ..errors import ReadWarning, UnmatchedWarning
 from ..execution import Packed, Piece, Task, Work, executor_for
 from ..rrd import Run, RunRows
@@ -24,6 +24,7 @@ from .source import PlaceholderSource, RowsSource, Source, Split
 
 if TYPE_CHECKING:
     from ..execution import DataFrame
+    from .records import RecordChannel, RecordSource
 
 _log = logging.getLogger("chunkmill")
 
@@ -242,6 +243,69 @@ def _nothing_kept(source: Source[Any], head: tuple[Filter, ...]) -> ReadWarning 
     content = filters[0].selection.content
     assert content is not None
     return UnmatchedWarning(f"{source.describe()}: {filters[0].describe()} keeps nothing. {content.nearest(entities)}")
+
+
+_MESSAGE_TIMES: Final = ("message_log_time", "message_publish_time")
+"""The timelines that every message has."""
+
+
+@dataclass(frozen=True, slots=True)
+class CopiedRecords:
+    """A file whose messages are copied as they are stored, without those that the filters behind it leave out."""
+
+    records: RecordSource
+    chain: Chain
+
+    def wants(self, channel: RecordChannel) -> bool:
+        """Return whether messages of a channel are kept: some entity at which they come out is."""
+        return any(self._keeps(entity, is_static=False) for entity in self.records.entities(channel))
+
+    def wants_entity(self, entity: str) -> bool:
+        """Return whether static data at an entity is kept."""
+        return self._keeps(entity, is_static=True)
+
+    def _keeps(self, entity: str, *, is_static: bool) -> bool:
+        kind = ChunkKind(entity, is_static, () if is_static else _MESSAGE_TIMES)
+        return self.chain.fate(kind) is not Fate.LEFT_OUT
+
+
+def copied_records(sink: Node) -> list[CopiedRecords] | None:
+    """Return the files upstream of a node if only filters of entities and merges follow them; None otherwise.
+
+    None, too, if one of the sources has no messages to copy.
+    """
+    consumers: dict[Node, list[Node]] = defaultdict(list)
+    sources: list[SourceNode] = []
+    _collect(sink, consumers, sources, set())
+    if not all(map(_copies, nodes_of(sink))):
+        return None
+    copied: list[CopiedRecords] = []
+    for node in sources:
+        records = node.source.records()
+        if records is None:
+            return None
+        chain = Chain(_number(node, consumers, sink))
+        copied += [CopiedRecords(file, chain) for file in records]
+    return copied
+
+
+def source_records(sink: Node) -> list[CopiedRecords]:
+    """Return the files upstream of a node whose messages could be copied, whatever becomes of their chunks."""
+    sources = [node.source for node in nodes_of(sink) if isinstance(node, SourceNode)]
+    everything = Chain((Step(None, None, (), (), True),))
+    return [CopiedRecords(file, everything) for source in sources for file in source.records() or ()]
+
+
+def _copies(node: Node) -> bool:
+    """Return whether a node gives messages as they are, or none of a topic."""
+    if isinstance(node, OperatorNode):
+        return isinstance(node.operator, Filter) and _selects_topics(node.operator.selection)
+    return not isinstance(node, SplitNode) or _selects_topics(node.selection)
+
+
+def _selects_topics(selection: Selection) -> bool:
+    has_all = selection.has_timeline is None or selection.has_timeline in _MESSAGE_TIMES
+    return selection.components is None and not selection.is_static and has_all
 
 
 def warn_of_nothing(plan: Plan) -> None:

@@ -18,6 +18,7 @@ from .operators import as_chunk
 if TYPE_CHECKING:
     from ..execution import DataFrame
     from .frames import FrameRequest
+    from .records import RecordSource
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +121,10 @@ class Source(ABC, Generic[S]):
         Where runs are not known, all chunks, whatever becomes of them.
         """
         yield self.read(split)
+
+    def records(self) -> Sequence[RecordSource] | None:
+        """Return the files whose messages can be copied as they are stored, in order; by default None."""
+        return None
 
     @property
     def is_held(self) -> bool:

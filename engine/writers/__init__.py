@@ -16,6 +16,7 @@ _HOMES = {
         "Exportable ExportedRecording ExportedStore Recordings exported_entries exported_store recordings_of"
     ),
     ".lerobot_spec": "ExportSpec",
+    ".mcap": "write_mcap",
     ".parquet": "write_parquet write_parquet_recording",
 }
 

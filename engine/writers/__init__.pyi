@@ -20,6 +20,7 @@ from .lerobot_sources import exported_entries as exported_entries
 from .lerobot_sources import exported_store as exported_store
 from .lerobot_sources import recordings_of as recordings_of
 from .lerobot_spec import ExportSpec as ExportSpec
+from .mcap import write_mcap as write_mcap
 from .parquet import write_parquet as write_parquet
 from .parquet import write_parquet_recording as write_parquet_recording
 

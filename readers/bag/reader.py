@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import ClassVar
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -15,10 +16,13 @@ from ..mcap.info import McapInfo, TimeCollector, described_channels
 from ..mcap.plan import SplitPiece, behind, cut, whole, why_nothing
 from ..mcap.reader import McapReader, McapSource
 from ..mcap.records import Registry
-from ..mcap.section import McapSplit, Places
+from ..mcap.section import NOWHERE, McapSplit, Places
 from .records import BagFile, BagOp, connection_id, read_layout
 from .recovery import BagSalvage, plan_salvage
 from .section import ENTRY, BagSection, times_of
+
+if TYPE_CHECKING:
+    from ...engine.stream import RecordSource
 
 
 class BagSource(McapSource):
@@ -49,11 +53,17 @@ class BagSource(McapSource):
         summary = layout.summary
         if summary is None or sum(entry.uncompressed_size for entry in summary.chunks) <= SPLIT_BYTES:
             return [whole(file, layout, self.options, unwanted)]
-        pieces = [
-            SplitPiece(e.offset, behind(e), e.uncompressed_size, file.counts[e.offset], e.offset not in unwanted)
-            for e in summary.chunks
-        ]
-        return cut(file, layout, self.options, pieces, unwanted)
+        return cut(file, layout, self.options, _pieces(file, summary, unwanted), unwanted)
+
+    def chunk_pieces(self, file: BagFile, layout: McapLayout) -> list[SplitPiece] | None:
+        """All chunks of the bag with their numbers of messages; None without an index."""
+        return None if layout.summary is None else _pieces(file, layout.summary, NOWHERE)
+
+    def records(self) -> Sequence[RecordSource]:
+        """The messages of the bag as they are stored, as MCAP has those of ROS 1."""
+        from ..mcap.copying import McapRecords
+
+        return [McapRecords(self, framed=False)]
 
     def section(self, file: BagFile, split: McapSplit, registry: Registry, *, threads: int = 1) -> BagSection:
         """A reader of the records of a split."""
@@ -134,6 +144,13 @@ class BagSource(McapSource):
             metadata=0,
             scanned=True,
         )
+
+
+def _pieces(file: BagFile, summary: Summary, unwanted: Places) -> list[SplitPiece]:
+    return [
+        SplitPiece(e.offset, behind(e), e.uncompressed_size, file.counts[e.offset], e.offset not in unwanted)
+        for e in summary.chunks
+    ]
 
 
 def _indexed_times(file: BagFile, summary: Summary) -> TimeCollector:

@@ -7,8 +7,10 @@ over decoded messages.
 
 from __future__ import annotations
 
+import json
 import re
 import warnings
+from base64 import b64decode
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -21,7 +23,16 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...engine.chunk import Chunk, ChunkData, Projection, Timeline, TimelineKind, mint, parse_entity_path
+from ...engine.chunk import (
+    Chunk,
+    ChunkData,
+    ComponentDescriptor,
+    Projection,
+    Timeline,
+    TimelineKind,
+    mint,
+    parse_entity_path,
+)
 from ...engine.errors import LensError, ReadWarning, UsageError
 from ...engine.limits import MIB
 from ...engine.task_context import DECODE, phase, timed
@@ -280,8 +291,45 @@ def _lenses_for(channel: Channel, schema: McapSchema | None, name: str, options:
     """Return the lenses that give messages decoded by ``name`` their meaning; empty if they stay structs."""
     if schema is None:
         return ()
+    if schema.encoding == "jsonschema" and _KEPT in schema.data and _KEPT_BY in options.decoders:
+        return _kept_components(schema)
     meanings = (meaning for decoder, meaning in MEANINGS.items() if decoder in options.decoders)
     return next(filter(None, (meaning(name, schema.name, channel.topic, options.decoders) for meaning in meanings)), ())
+
+
+_KEPT: Final = b'"x-rerun"'
+"""The word in a JSON Schema by which ``write_mcap`` keeps what the fields of messages are."""
+
+_KEPT_BY: Final = "foxglove"
+
+
+@lru_cache(maxsize=256)
+def _kept_components(schema: McapSchema) -> tuple[DeriveLens, ...]:
+    """Return the lens that makes components of messages again; none for a schema that does not say it well."""
+    try:
+        described = json.loads(schema.data)
+        lens, archetype = DeriveLens(f"{schema.name}:message"), described["x-rerun"]["archetype"]
+        for name, field in described["properties"].items():
+            kept = field["x-rerun"]
+            descriptor = ComponentDescriptor(kept["component"], archetype, kept["component_type"])
+            datatype = pa.ipc.read_schema(pa.py_buffer(b64decode(kept["arrow"], validate=True))).field(0).type
+            values = Selector(f".{name}[]") if name.isidentifier() else Selector(f".[{json.dumps(name)}][]")
+            is_blob = pa.types.is_list(datatype) and datatype.value_type == pa.uint8()
+            values = values.pipe(_byte_lists) if is_blob else values
+            lens = lens.to_component(descriptor, values.cast(datatype))
+    except (ValueError, KeyError, TypeError, AttributeError, pa.ArrowException, OSError):
+        return ()
+    return (lens,)
+
+
+def _byte_lists(values: pa.Array) -> pa.Array:
+    """Return binary values as lists of uint8, as Rerun has blobs."""
+    cells = values.cast(pa.large_binary())
+    _, offsets, data = cells.buffers()
+    borders = np.frombuffer(offsets, np.int64)[cells.offset : cells.offset + len(cells) + 1]
+    flat = pa.array(np.frombuffer(data or b"", np.uint8)[borders[0] : borders[-1]], pa.uint8())
+    lists = pa.ListArray.from_arrays(pa.array((borders - borders[0]).astype(np.int32)), flat)
+    return pc.if_else(cells.is_valid(), lists, pa.nulls(len(cells), lists.type))
 
 
 def _row_of(channel: Channel, schema: McapSchema | None) -> MessageRow | None:

@@ -145,7 +145,7 @@ class _IndexWalk:
         self._looks_at_messages = looks_at_messages(summary, options)
         self._left = MAX_GAP_RECORDS
         self._pieces: list[SplitPiece] = []
-        self._loose = False
+        self.is_loose = False
 
     def pieces(self) -> list[SplitPiece]:
         """Return every chunk of the data section in file order, indexed or not. Only heads are read.
@@ -171,7 +171,7 @@ class _IndexWalk:
     def _checked(self) -> list[SplitPiece]:
         """The pieces; without their numbers of messages where these can't be compared with the summary's."""
         statistics, counts = self._summary.statistics, [piece.messages for piece in self._pieces]
-        if self._loose:  # messages outside of chunks: nothing is left out for its time
+        if self.is_loose:  # messages outside of chunks: nothing is left out for its time
             return [piece._replace(messages=None, is_wanted=True) for piece in self._pieces]
         if statistics is None or None in counts:
             return [piece._replace(messages=None) for piece in self._pieces]
@@ -201,7 +201,7 @@ class _IndexWalk:
         if opcode == Op.CHUNK:
             self._add(at, self._chunk_head(at, length), at + HEAD.size + length, at + HEAD.size + length, None)
         elif opcode == Op.MESSAGE:
-            self._loose = True
+            self.is_loose = True
             channel = int.from_bytes(self._file.read_up_to(at + HEAD.size, 2), "little")
             if self._layout.data_crc or channel not in self._channels or self._looks_at_messages:
                 # guarded by the CRC of the whole section only, of a channel yet to come, or not found by the index
@@ -299,6 +299,24 @@ def plan_splits(
     except _UnusableIndexError:
         return [whole(file, layout, options, unwanted)]
     return splits
+
+
+def indexed_pieces(
+    file: McapFile, layout: McapLayout, options: McapOptions, unwanted: Places = NOWHERE
+) -> list[SplitPiece] | None:
+    """All chunks of the data section in file order, if the summary describes them and all channels; else None.
+
+    Their message counts are known. Raises ``ReadError`` if fewer chunks are there than the summary counts.
+    """
+    if layout.summary is None or layout.data_crc is None:
+        return None
+    try:
+        walk = _IndexWalk(file, layout, layout.summary, options, unwanted)
+        pieces = walk.pieces()
+        _check_channels(layout.summary)
+    except _UnusableIndexError:
+        return None
+    return None if walk.is_loose or any(piece.messages is None for piece in pieces) else pieces
 
 
 def whole(file: McapFile, layout: McapLayout, options: McapOptions, unwanted: Places = NOWHERE) -> McapSplit:

@@ -45,7 +45,17 @@ from .decoders import (
 )
 from .file import McapFile, McapLayout, Summary, read_layout
 from .file_level import NO_FACTS, FileFacts, MessageIndex, MessageSurvey, facts_of
-from .plan import behind, no_message, no_topic, plan_splits, says_all_channels, whole, why_nothing
+from .plan import (
+    SplitPiece,
+    behind,
+    indexed_pieces,
+    no_message,
+    no_topic,
+    plan_splits,
+    says_all_channels,
+    whole,
+    why_nothing,
+)
 from .records import Channel, Op, Registry, damaged
 from .section import (
     NOWHERE,
@@ -62,7 +72,7 @@ from .section import (
 
 if TYPE_CHECKING:
     from ...engine.chunk import TimeBounds
-    from ...engine.stream import FrameRequest, LazyChunkStream
+    from ...engine.stream import FrameRequest, LazyChunkStream, RecordSource
     from .info import McapInfo
     from .recovery import McapRecoveryReport, Rescue
 
@@ -242,6 +252,20 @@ class McapSource(Source[McapSplit]):
     def plan(self, file: Any, layout: McapLayout, unwanted: Places) -> list[McapSplit]:
         """The parts that tasks read."""
         return plan_splits(file, layout, self.options, unwanted)
+
+    def chunk_pieces(self, file: Any, layout: McapLayout) -> list[SplitPiece] | None:
+        """All chunks of the file with their numbers of messages; None where the index does not have them."""
+        return indexed_pieces(file, layout, self.options)
+
+    def records(self) -> Sequence[RecordSource]:
+        """The messages of the file as they are stored."""
+        from .copying import McapRecords
+
+        return [McapRecords(self)]
+
+    def check_counts(self, section: MessageSection, layout: McapLayout, split: McapSplit) -> None:
+        """Compare the chunks and messages of the whole file with its summary. Raises ``ReadError``."""
+        _check_counts(section, _share(layout), split, self.path)
 
     def section(self, file: Any, split: McapSplit, registry: Registry, *, threads: int = 1) -> MessageSection:
         """A reader of the records of a split."""

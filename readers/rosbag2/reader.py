@@ -16,7 +16,8 @@ from ...engine.chunk import Chunk, Origin, Schema
 from ...engine.errors import ReadError, ReadWarning, SourceMissingError, UnmatchedWarning, UsageError
 from ...engine.limits import SPLIT_BYTES, check_limit
 from ...engine.locations import Location, exists, located, reading_location
-from ...engine.stream import Source, Split
+from ...engine.stream import RecordFacts, RecordOutline, Records, RecordSource, RecordUnit, Source, Split
+from ..mcap.copying import ChosenMessages, record_entities
 from ..mcap.decoders import RAW, McapOptions, file_decoders
 from ..mcap.file import McapFile, Summary
 from ..mcap.file_level import NO_FACTS, FileFacts, MessageSurvey, described, static_chunk
@@ -32,7 +33,7 @@ from .definitions import TypeDefinitions, checked_types
 from .folder import BagFiles, bag_files, is_bag
 
 if TYPE_CHECKING:
-    from ...engine.stream import FrameRequest, LazyChunkStream
+    from ...engine.stream import FrameRequest, LazyChunkStream, RecordChannel
 
 _OF_FILES: Final = frozenset({"recording_info", "stats"})
 """Decoders of what an MCAP says of itself, which is not true of a recording of several."""
@@ -288,6 +289,18 @@ class Rosbag2Source(Source[Rosbag2Split]):
             start = pa.array([min(min(starts), 2**63 - 1)], pa.int64())
             yield static_chunk(entity, [(described("RecordingInfo", "start_time", "Timestamp"), start)])
 
+    def records(self) -> Sequence[RecordSource]:
+        """The messages of the recording as they are stored."""
+        if self.is_mcap:
+            return [record for source in self.mcaps for record in source.records()]
+        return [Rosbag2Records(self)]
+
+    def read_records(self, split: Rosbag2Split) -> Iterator[MessageGroup]:
+        """Yield the messages of a range of rows of a database."""
+        assert split.file is not None
+        files = self.bag.files[split.file : split.file + 1]
+        return _Rows(files, split.rows, None, self.options.times).groups()
+
     def entities(self) -> set[str] | None:
         """The entities of all messages and of the recording; None where only reading tells them."""
         if self.is_mcap:
@@ -375,6 +388,39 @@ class Rosbag2Source(Source[Rosbag2Split]):
 
     def _wants(self, entity_path: str) -> bool:
         return self._wanted is None or self._wanted(entity_path)
+
+
+class Rosbag2Records(RecordSource):
+    """The messages of databases as they are stored."""
+
+    def __init__(self, source: Rosbag2Source) -> None:
+        self.path = source.path
+        self._source = source
+
+    def outline(self) -> RecordOutline:
+        """Describe the databases: a unit for each range of rows."""
+        bag, facts = self._source.bag, RecordFacts()
+        self._chosen(facts).take_all()
+        pieces = [piece for i, file in enumerate(bag.files) for piece in _pieces(i, file)]
+        units = tuple(RecordUnit(piece, piece.size) for piece in pieces)
+        return RecordOutline("ros2", facts, units, is_complete=True)
+
+    def read(self, units: Sequence[RecordUnit], facts: RecordFacts) -> Iterator[tuple[int, Records]]:
+        """Yield the messages of ranges of rows, in the order of the rows."""
+        chosen = self._chosen(facts)
+        for place, unit in enumerate(units):
+            for group in self._source.read_records(unit.split):
+                records = chosen.of(group)
+                if records is not None:
+                    yield place, records
+
+    def entities(self, channel: RecordChannel) -> set[str]:
+        """Return the entities at which messages of a channel come out."""
+        return record_entities(channel, self._source.options)
+
+    def _chosen(self, facts: RecordFacts) -> ChosenMessages:
+        registry = self._source.bag.registry(self.path)
+        return ChosenMessages(self.path, registry, self._source.options, facts, framed=False)
 
 
 def _pieces(number: int, file: _Database) -> list[Rosbag2Split]:

@@ -59,10 +59,12 @@ SPARK_POINTS: Final = (
 )
 
 OF_INGESTIONS: Final = tuple(
-    point for point in POINTS if not point.startswith(("entry.", "search.", "lance.", "upload.", "export.", "parquet."))
+    point
+    for point in POINTS
+    if not point.startswith(("entry.", "search.", "lance.", "upload.", "export.", "mcap.", "parquet."))
 )
 """Those of a catalog's entries are cut by ``catalog_points.py``, those of its tables by ``table_points.py``,
-and those of exports by ``export_points.py``."""
+those of exports by ``export_points.py``, and those of MCAPs by ``mcap_points.py``."""
 
 NOT_WRITING: Final = (
     "batch.",

@@ -1,0 +1,174 @@
+"""Messages of a recording as their container has them, for writers that copy them: no chunks are made of them."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+Bytes = npt.NDArray[np.uint8]
+Ints = npt.NDArray[np.int64]
+
+MESSAGE_HEAD: Final = np.dtype(
+    [
+        ("opcode", "u1"),
+        ("length", "<u8"),
+        ("channel", "<u2"),
+        ("sequence", "<u4"),
+        ("log_time", "<u8"),
+        ("publish_time", "<u8"),
+    ]
+)
+"""The head of a message: the first 31 bytes of a Message record of MCAP, packed; the data follows them."""
+
+
+class RecordSchema(NamedTuple):
+    """The definition of a type of messages."""
+
+    name: str
+    encoding: str
+    data: bytes
+
+
+class RecordChannel(NamedTuple):
+    """A topic with the encoding and the schema of its messages; ``metadata`` as (key, value) pairs."""
+
+    topic: str
+    message_encoding: str
+    schema: RecordSchema | None
+    metadata: tuple[tuple[str, str], ...] = ()
+
+
+class Records(NamedTuple):
+    """Messages in the order of their container.
+
+    ``starts`` and ``lengths`` are the bytes of the data of each in ``arena``; ``heads`` are their heads
+    (``MESSAGE_HEAD``), with the channel ids of the source. With ``framed``, the 31 bytes before the data of each are
+    that head.
+    """
+
+    arena: Bytes
+    starts: Ints
+    lengths: Ints
+    heads: np.ndarray
+    framed: bool
+
+    def at(self, which: npt.NDArray[np.bool_]) -> Records:
+        """Return the messages for which ``which`` is true."""
+        if which.all():
+            return self
+        return Records(self.arena, self.starts[which], self.lengths[which], self.heads[which], self.framed)
+
+
+class ExtraPlace(NamedTuple):
+    """The place of an Attachment or Metadata record in a file, and its length with its head."""
+
+    offset: int
+    length: int
+
+
+@dataclass(slots=True)
+class RecordFacts:
+    """The facts of a recording beside its messages, as far as they are known: channels by id, and other records.
+
+    ``schemas`` and ``schema_ids``, by channel, are those of an MCAP, whose chunks repeat them.
+    """
+
+    channels: dict[int, RecordChannel] = field(default_factory=dict)
+    schemas: dict[int, RecordSchema] = field(default_factory=dict)
+    schema_ids: dict[int, int] = field(default_factory=dict)
+    attachments: list[ExtraPlace] = field(default_factory=list)
+    metadata: list[ExtraPlace] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class RecordUnit:
+    """A part of a source that is read by itself: ``size`` bytes of records, uncompressed, about.
+
+    ``start`` and ``end`` are the first and the last log time in it, ns; None if they are unknown.
+    """
+
+    split: Any
+    size: int
+    start: int | None = None
+    end: int | None = None
+
+
+class StoredChunk(NamedTuple):
+    """A chunk of an MCAP that can be copied as it is stored: ``length`` bytes at ``offset``, its indexes right behind.
+
+    ``indexes`` has of each message index the channel, its offset behind ``offset``, and the number of messages.
+    """
+
+    offset: int
+    length: int
+    index_length: int
+    start_time: int
+    end_time: int
+    compression: str
+    compressed_size: int
+    uncompressed_size: int
+    indexes: tuple[tuple[int, int, int], ...]
+
+
+class RecordOutline(NamedTuple):
+    """The content of a source before its messages are read.
+
+    ``profile`` is None if it is not known yet. ``units`` are in the order of the source, and have all its messages. If
+    ``is_complete``, ``facts`` has all channels.
+    """
+
+    profile: str | None
+    facts: RecordFacts
+    units: tuple[RecordUnit, ...]
+    is_complete: bool
+
+
+class Extra(NamedTuple):
+    """An Attachment or Metadata record: its bytes in pieces, the head included, and fields for its index.
+
+    Times are in ns, ``data_size`` in bytes; of metadata only the name is used.
+    """
+
+    is_attachment: bool
+    length: int
+    pieces: Iterator[bytes]
+    name: str
+    log_time: int = 0
+    create_time: int = 0
+    data_size: int = 0
+    media_type: str = ""
+
+
+class RecordSource(ABC):
+    """The messages of one file as they are stored. It pickles."""
+
+    path: str
+
+    @abstractmethod
+    def outline(self) -> RecordOutline:
+        """Describe the file by its index; runs on the driver. Raises ``ReadError``."""
+
+    @abstractmethod
+    def read(self, units: Sequence[RecordUnit], facts: RecordFacts) -> Iterator[tuple[int, Records]]:
+        """Yield the messages of some units in their order, and the place of their unit among these.
+
+        Only messages that the options of the source choose. New facts are added to ``facts``. Runs in a task. Raises
+        ``ReadError``.
+        """
+
+    @abstractmethod
+    def entities(self, channel: RecordChannel) -> set[str]:
+        """Return the entities at which messages of a channel come out."""
+
+    def stored(self) -> list[StoredChunk] | None:
+        """Return the chunks of the file, if they can be copied as they are, whole; by default None."""
+        return None
+
+    def extras(self, facts: RecordFacts, entities: Callable[[str], bool]) -> Iterator[Extra]:  # noqa: ARG002
+        """Yield attachments and metadata that the options choose, at entities that are wanted. Raises ``ReadError``."""
+        yield from ()
