@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import pickle
+from decimal import Decimal
 from pathlib import Path
+from random import Random
 
 import numpy as np
 import pyarrow as pa
 import pytest
 from chunkmill.engine.chunk import (
     Chunk,
+    ChunkData,
     ComponentColumn,
     ComponentDescriptor,
     TimeColumn,
@@ -28,6 +31,7 @@ from hypothesis import strategies as st
 from rrd_bytes import STORE, image, scalars, static, write_rrd
 
 WHERE = {"path": "there", "offset": 5, "what": "it"}
+TIMES = [pa.int64(), pa.timestamp("ns"), pa.duration("ns")]
 FRAMES = TimeColumn("frame", sequence=[3, 1, 2])
 
 
@@ -113,6 +117,101 @@ def test_a_known_schema_is_not_read_again(monkeypatch: pytest.MonkeyPatch) -> No
     second = decode_chunk(streams[1], **WHERE)
     assert first.chunk_id != second.chunk_id
     assert first.components == second.components
+
+
+VALUES: list[pa.DataType] = [
+    pa.float64(),
+    pa.int8(),
+    pa.bool_(),
+    pa.float16(),
+    pa.timestamp("ns"),
+    pa.decimal128(9, 2),
+    pa.binary(3),
+    pa.string(),
+    pa.large_string(),
+    pa.binary(),
+    pa.null(),
+    pa.list_(pa.int16()),
+    pa.list_(pa.float32(), 3),
+    pa.list_(pa.list_(pa.string())),
+    pa.struct([pa.field("x", pa.float64()), pa.field("text", pa.string())]),
+    pa.struct([pa.field("x", pa.list_(pa.uint8())), pa.field("y", pa.list_(pa.bool_(), 2))]),
+]
+
+
+def a_value(datatype: pa.DataType, random: Random, size: int, *, nulls: bool) -> object:
+    """Any value; texts and lists have ``size`` elements."""
+    if pa.types.is_null(datatype) or (nulls and random.random() < 0.2):
+        return None
+    if pa.types.is_struct(datatype):
+        return {field.name: a_value(field.type, random, size, nulls=nulls) for field in datatype}
+    if pa.types.is_fixed_size_list(datatype):
+        return [a_value(datatype.value_type, random, size, nulls=nulls) for _ in range(datatype.list_size)]
+    if pa.types.is_list(datatype):
+        return [a_value(datatype.value_type, random, size, nulls=nulls) for _ in range(size)]
+    if pa.types.is_boolean(datatype):
+        return random.random() < 0.5
+    if pa.types.is_fixed_size_binary(datatype):
+        return random.randbytes(3)
+    if pa.types.is_binary(datatype):
+        return random.randbytes(size)
+    number = random.randrange(100)
+    if pa.types.is_string(datatype) or pa.types.is_large_string(datatype):
+        return f"{number:0{size}}"[:size]
+    return (
+        Decimal(number) if pa.types.is_decimal(datatype) else np.float16(number) if datatype == pa.float16() else number
+    )
+
+
+def a_column(
+    datatype: pa.DataType, rows: int, random: Random, *, nulls: bool, is_slice: bool, varies: bool
+) -> pa.Array:
+    lengths = [random.randrange(4) if varies else 2 for _ in range(rows + 2 * is_slice)]
+    lists = [
+        None if nulls and random.random() < 0.2 else [a_value(datatype, random, size, nulls=nulls) for _ in range(size)]
+        for size in lengths
+    ]
+    column = pa.array(lists, pa.list_(datatype))
+    return column.slice(1, rows) if is_slice else column
+
+
+@settings(deadline=None)
+@given(
+    types=st.lists(st.sampled_from(VALUES), max_size=3),
+    rows=st.sampled_from([0, 1, 2, 7, 8, 65]),
+    lines=st.integers(0, 3),
+    seed=st.integers(0, 2**32),
+    kinds=st.lists(st.tuples(*[st.integers(0, 9)] * 4), min_size=1, max_size=5),
+)
+def test_chunks_of_one_layout_are_encoded_as_each_by_itself(
+    types: list[pa.DataType], rows: int, lines: int, seed: int, kinds: list[tuple[int, int, int, int]]
+) -> None:
+    random = Random(seed)
+    for nulls, is_slice, varies, disorder in [*kinds, *[(9, 9, 9, 9)] * 3, *kinds]:
+        ticks = random.sample(range(100), rows) if disorder == 0 else range(rows)
+        times = {f"t{i}": pa.array(ticks, pa.int64()).view(kind) for i, kind in zip(range(lines), TIMES, strict=False)}
+        columns = [
+            (
+                ComponentDescriptor(f"c{i}"),
+                a_column(datatype, rows, random, nulls=nulls == 0, is_slice=is_slice == 0, varies=varies == 0),
+            )
+            for i, datatype in enumerate(types)
+        ]
+        chunk = Chunk.build("/layout", times, columns)
+        if not (lines or types):
+            chunk = Chunk.from_data(ChunkData.fresh("/layout", rows, (), ()))
+        expected, size = encode_batch(chunk.to_record_batch())
+        encoded = encode_chunk(chunk.data)
+        assert (payload(encoded), encoded.uncompressed_size) == (bytes(expected), size)
+
+
+def test_the_batch_of_a_known_layout_is_not_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    chunks = [Chunk.from_data(scalars("/layout/known", rows=9, start=i).data.with_new_id()) for i in range(3)]
+    for chunk in chunks[:2]:
+        encode_chunk(chunk.data)
+    expected, _ = encode_batch(chunks[2].to_record_batch())
+    monkeypatch.setattr(pa.ipc, "get_record_batch_size", None)
+    assert payload(encode_chunk(chunks[2].data)) == bytes(expected)
 
 
 def outcome(stream: bytes, *, by_shape: bool) -> object:
