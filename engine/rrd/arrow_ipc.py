@@ -8,9 +8,9 @@ once, and read once. Of larger chunks, columns that LZ4 would not make smaller a
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow_hotfix  # noqa: F401  (refuses extension types that would run code)
@@ -20,12 +20,12 @@ from ..errors import ReadError, WriteError
 from ..limits import FREE_EXPANSION, MAX_CHUNK_UNCOMPRESSED, MAX_COMPRESSION_RATIO, MAX_SCHEMA_FIELDS
 from ..task_context import lasting
 from .compression import LEAST, Compression, compress, compress_pieces
+from .layouts import Bytes, Layout, Places, Reader, Shape, StoredColumn, Taken, arrays_of, reader_of, take, taker_of
 
 _U16 = struct.Struct("<H")
 _I32 = struct.Struct("<i")
 _U32 = struct.Struct("<I")
 _I64 = struct.Struct("<q")
-_OFFSET = struct.Struct("=i")
 _SPAN = struct.Struct("<qq")
 _BLOCK = struct.Struct("<qi4xq")
 
@@ -337,43 +337,13 @@ _ID_DIGITS: Final = 32
 _MOST_SHAPES: Final = 4096
 _MOST_TYPES: Final = 16
 """Of chunks that differ in the types of their components alone."""
-Bytes: TypeAlias = "bytes | memoryview | pa.Buffer"
-
-
-class _Layout(NamedTuple):
-    """Batches of one shape whose buffers have the same sizes: what is the same in the streams of all.
-
-    ``sizes`` has of each buffer how much of it is written; ``between`` what is written before each, and at the end.
-    """
-
-    key: tuple[int, ...]
-    sizes: tuple[int, ...]
-    between: tuple[bytes, ...]
-    size: int
-
-
-@dataclass(slots=True)
-class _Shape:
-    """The schema of chunks of one shape, as a message with the id of some chunk in it; ``at`` is where its digits are.
-
-    ``message`` is None where the schema can't be reused. ``types`` are those of the components, ``takers`` take their
-    buffers. ``layout`` is that of the newest chunk, if the one before had the same; ``key`` are its sizes.
-    """
-
-    schema: pa.Schema
-    message: bytes | None
-    at: int
-    types: Sequence[pa.DataType]
-    takers: Sequence[_Taker] | None = None
-    key: tuple[int, ...] = ()
-    layout: _Layout | None = None
 
 
 class _Room:
     """Memory of a thread in which one chunk after the other is put together; and the shapes of chunks seen there."""
 
     def __init__(self) -> None:
-        self.shapes: dict[tuple[object, ...], list[_Shape]] = {}
+        self.shapes: dict[tuple[object, ...], list[Shape]] = {}
         self._buffer = bytearray()
 
     def bytes(self, size: int) -> bytearray:
@@ -412,10 +382,8 @@ def encode_chunk(data: ChunkData, compression: Compression = Compression.LZ4) ->
     taken = _taken(shape, data)
     layout = shape.layout
     if taken is not None and layout is not None and layout.key == taken.key:
-        stream = _stream(layout, _digits(data.chunk_id), taken.buffers)
-        return Encoded([compress(stream)], len(stream), Compression.LZ4)
-    columns = [data.row_ids, *[t.times for t in data.timelines], *[c.values for c in data.components]]
-    batch = pa.RecordBatch.from_arrays(columns, schema=shape.schema)
+        return encode_stream(layout.stream(_digits(data.chunk_id), taken.buffers), compression)
+    batch = pa.RecordBatch.from_arrays(arrays_of(data), schema=shape.schema)
     head = len(shape.message)
     if head + pa.ipc.get_record_batch_size(batch) >= LEAST:
         return _encode_large(batch, _message(shape, data))
@@ -433,126 +401,39 @@ def encode_chunk(data: ChunkData, compression: Compression = Compression.LZ4) ->
     return Encoded([compress(stream)], size, Compression.LZ4)
 
 
-class _Taken(NamedTuple):
-    """The buffers of a chunk without nulls, in the order of its stream, and what their sizes in there depend on."""
-
-    buffers: list[pa.Buffer]
-    key: tuple[int, ...]
-
-
-_Taker = Callable[[pa.Array, int, list[pa.Buffer], list[int]], bool]
-"""Adds the buffers of the first values of an array, so many, and their sizes; False for nulls, or a slice."""
+def encode_stream(stream: bytes, compression: Compression = Compression.LZ4) -> Encoded:
+    """Encode a small chunk that is an Arrow IPC stream already."""
+    if compression != Compression.LZ4:
+        return Encoded([stream], len(stream), compression)
+    return Encoded([compress(stream)], len(stream), compression)
 
 
-def _taken(shape: _Shape, data: ChunkData) -> _Taken | None:
+def _taken(shape: Shape, data: ChunkData) -> Taken | None:
     """Return the buffers of a chunk, or None for one whose batch has to be made for them."""
-    rows = data.num_rows
-    if shape.takers is None or not rows:
+    if shape.takers is None or not data.num_rows:
         return None
-    buffers: list[pa.Buffer] = []
-    sizes = [rows]
-    columns = [data.row_ids, *[t.times for t in data.timelines], *[c.values for c in data.components]]
-    for take, column in zip(shape.takers, columns, strict=True):
-        if not take(column, rows, buffers, sizes):
-            return None
-    return _Taken(buffers, tuple(sizes))
+    return take(shape.takers, arrays_of(data), data.num_rows)
 
 
-def _take_plain(values: pa.Array, count: int, buffers: list[pa.Buffer], sizes: list[int]) -> bool:  # noqa: ARG001
-    if values.offset or values.null_count:
-        return False
-    buffer = values.buffers()[1]
-    if buffer is None:
-        return False
-    buffers.append(buffer)
-    sizes.append(buffer.size)
-    return True
-
-
-def _take_bytes(values: pa.Array, count: int, buffers: list[pa.Buffer], sizes: list[int]) -> bool:
-    if values.offset or values.null_count:
-        return False
-    _, offsets, content = values.buffers()
-    if offsets is None or content is None or _OFFSET.unpack_from(offsets)[0]:
-        return False
-    buffers += (offsets, content)
-    sizes += (offsets.size, content.size, _OFFSET.unpack_from(offsets, 4 * count)[0])
-    return True
-
-
-def _list_taker(taker: _Taker) -> _Taker:
-    def take(values: pa.Array, count: int, buffers: list[pa.Buffer], sizes: list[int]) -> bool:
-        if values.offset or values.null_count:
-            return False
-        offsets = values.buffers()[1]
-        if offsets is None or _OFFSET.unpack_from(offsets)[0]:
-            return False
-        stop = _OFFSET.unpack_from(offsets, 4 * count)[0]
-        buffers.append(offsets)
-        sizes += (offsets.size, stop)
-        return stop > 0 and taker(values.values, stop, buffers, sizes)
-
-    return take
-
-
-def _array_taker(taker: _Taker, size: int) -> _Taker:
-    def take(values: pa.Array, count: int, buffers: list[pa.Buffer], sizes: list[int]) -> bool:
-        return not (values.offset or values.null_count) and taker(values.values, count * size, buffers, sizes)
-
-    return take
-
-
-def _struct_taker(takers: Sequence[_Taker]) -> _Taker:
-    def take(values: pa.Array, count: int, buffers: list[pa.Buffer], sizes: list[int]) -> bool:
-        if values.offset or values.null_count:
-            return False
-        return all(taker(values.field(i), count, buffers, sizes) for i, taker in enumerate(takers))
-
-    return take
-
-
-def _taker_of(datatype: pa.DataType) -> _Taker | None:
-    """Return what takes the buffers of a column of a type, or None for a type that is not taken apart."""
-    if pa.types.is_primitive(datatype) or pa.types.is_fixed_size_binary(datatype):
-        return _take_plain
-    if pa.types.is_string(datatype) or pa.types.is_binary(datatype):
-        return _take_bytes
-    inner = [_taker_of(datatype.field(i).type) for i in range(datatype.num_fields)]
-    takers = [taker for taker in inner if taker is not None]
-    if not inner or len(takers) < len(inner):
-        return None
-    if pa.types.is_list(datatype):
-        return _list_taker(takers[0])
-    if pa.types.is_fixed_size_list(datatype) and datatype.list_size:
-        return _array_taker(takers[0], datatype.list_size)
-    return _struct_taker(takers) if pa.types.is_struct(datatype) else None
-
-
-def _layout_of(shape: _Shape, taken: _Taken, stream: memoryview, start: int) -> _Layout | None:
+def _layout_of(shape: Shape, taken: Taken, stream: memoryview, start: int) -> Layout | None:
     """Return the layout of a stream whose batch begins at ``start``, or None if its buffers are others than those."""
     body = start + 8 + int.from_bytes(stream[start + 4 : start + 8], "little")
-    metadata = stream[start + 8 : body]
-    table = _follow(metadata, _field(metadata, _follow(metadata, 0), _MESSAGE_HEADER))
-    vector = _follow(metadata, _field(metadata, table, _BATCH_BUFFERS))
-    spans = [_SPAN.unpack_from(metadata, vector + 4 + 16 * i) for i in range(_U32.unpack_from(metadata, vector)[0])]
-    places = [(body + offset, size) for offset, size in spans if size]
+    places = [(body + offset, size) for offset, size in _buffer_spans(stream[start + 8 : body]) if size]
     if len(places) != len(taken.buffers):
         return None
     starts = [shape.at, *[at for at, _ in places], len(stream)]
     ends = [0, shape.at + _ID_DIGITS, *[at + size for at, size in places]]
     between = [bytes(stream[end:at]) for end, at in zip(ends, starts, strict=True)]
-    layout = _Layout(taken.key, tuple(size for _, size in places), tuple(between), len(stream))
+    layout = Layout(taken.key, tuple(size for _, size in places), tuple(between), len(stream))
     digits = bytes(stream[shape.at : shape.at + _ID_DIGITS])
-    return layout if _stream(layout, digits, taken.buffers) == stream else None
+    return layout if layout.stream(digits, taken.buffers) == stream else None
 
 
-def _stream(layout: _Layout, digits: bytes, buffers: Sequence[pa.Buffer]) -> bytes:
-    """Return the stream of a chunk with these buffers: in a third of the time that Arrow takes for it."""
-    pieces: list[Bytes] = [layout.between[0], digits]
-    for between, buffer, size in zip(layout.between[1:], buffers, layout.sizes, strict=False):
-        pieces += (between, buffer if buffer.size == size else memoryview(buffer)[:size])
-    pieces.append(layout.between[-1])
-    return b"".join(pieces)
+def _buffer_spans(metadata: memoryview) -> list[tuple[int, int]]:
+    """Return offset and size of each buffer of a batch, by the message before it."""
+    table = _follow(metadata, _field(metadata, _follow(metadata, 0), _MESSAGE_HEADER))
+    vector = _follow(metadata, _field(metadata, table, _BATCH_BUFFERS))
+    return [_SPAN.unpack_from(metadata, vector + 4 + 16 * i) for i in range(_U32.unpack_from(metadata, vector)[0])]
 
 
 def _encode_large(batch: pa.RecordBatch, message: bytes) -> Encoded:
@@ -565,7 +446,7 @@ def _encode_large(batch: pa.RecordBatch, message: bytes) -> Encoded:
     return Encoded(compressed, size, Compression.LZ4)
 
 
-def _message(shape: _Shape, data: ChunkData) -> bytes:
+def _message(shape: Shape, data: ChunkData) -> bytes:
     """The schema, with the chunk's own id in it."""
     assert shape.message is not None
     return shape.message[: shape.at] + _digits(data.chunk_id) + shape.message[shape.at + _ID_DIGITS :]
@@ -575,7 +456,7 @@ def _digits(chunk_id: bytes) -> bytes:
     return tuid_text(chunk_id, "").encode()
 
 
-def _shape_of(data: ChunkData) -> _Shape:
+def _shape_of(data: ChunkData) -> Shape:
     types = [c.values.type for c in data.components]
     key = (
         data.entity_path,
@@ -598,19 +479,19 @@ def _shape_of(data: ChunkData) -> _Shape:
     return shapes[-1]
 
 
-def _new_shape(data: ChunkData, types: Sequence[pa.DataType]) -> _Shape:
+def _new_shape(data: ChunkData, types: Sequence[pa.DataType]) -> Shape:
     schema = batch_schema(data)
-    unusable = _Shape(schema, None, 0, types)
+    unusable = Shape(schema, None, 0, types)
     if any(map(has_dictionary, schema.types)):
         return unusable
     message = bytes(schema.serialize())
     digits = _digits(data.chunk_id)
     if message.count(digits) != 1:  # an entity named after it, say
         return unusable
-    takers = [_taker_of(datatype) for datatype in schema.types]
+    takers = [taker_of(datatype) for datatype in schema.types]
     all_takers = [taker for taker in takers if taker is not None]
     usable = all_takers if len(all_takers) == len(takers) else None
-    return _Shape(schema, message, message.index(digits), types, usable)
+    return Shape(schema, message, message.index(digits), types, usable)
 
 
 _CONTINUED: Final = b"\xff\xff\xff\xff"
@@ -618,6 +499,7 @@ _PREFIX: Final = b"chunk_"
 _ID_SIZE: Final = len(_PREFIX) + 32
 _LARGEST_SCHEMA: Final = 1 << 16
 _MOST_SCHEMAS: Final = 1024
+_MOST_TRIES: Final = 8
 
 _Key = tuple[int, bytes]
 """Where the id is in a schema message, and the message without it."""
@@ -628,11 +510,14 @@ class _KnownSchema:
     """A schema, and where its columns go.
 
     ``batch_head`` is the head of a batch without compression: another one like it need not be checked again.
+    ``places`` are those of the columns behind such a head, once it was seen twice.
     """
 
     schema: pa.Schema
     layout: BatchLayout
     batch_head: bytes = b""
+    places: Places | None = None
+    tries: int = 0
 
 
 class _KnownSchemas(dict[_Key, _KnownSchema]):
@@ -676,18 +561,71 @@ def _decoded(stream: bytes | memoryview, head: bytes, at: int, shape: _KnownSche
     """Return the chunk, or None for anything unusual or wrong: then it is read with all care."""
     start = len(head)
     batch_head = bytes(stream[start : start + 8 + int.from_bytes(stream[start + 4 : start + 8], "little")])
+    was_seen = batch_head == shape.batch_head
     try:
         chunk_id = bytes.fromhex(head[at + len(_PREFIX) : at + _ID_SIZE].decode("ascii"))
         message = pa.ipc.read_message(pa.py_buffer(stream).slice(start))
         if len(chunk_id) != 16 or message.type != "record batch":
             return None
-        if batch_head != shape.batch_head and not check_message(message):
+        if not was_seen and not check_message(message):
             shape.batch_head = batch_head
         batch = pa.ipc.read_record_batch(message, shape.schema)
         batch.validate(full=True)
     except ARROW_ERRORS:
         return None
-    return shape.layout.chunk(batch, chunk_id)
+    chunk = shape.layout.chunk(batch, chunk_id)
+    is_known = shape.places is not None and shape.places.head == batch_head
+    if was_seen and chunk is not None and not is_known and shape.tries < _MOST_TRIES:
+        shape.tries += 1
+        shape.places = _places(stream, batch_head, start, shape, chunk)
+    return chunk
+
+
+def places_in(stream: bytes | memoryview) -> tuple[Places, bytes] | None:
+    """Return where the columns of a chunk are in its stream, and the id; None unless it needs no check at all.
+
+    That is where its schema, the head of its batch, and the offsets of its lists are those of a chunk that
+    :func:`decode_chunk` has checked.
+    """
+    head = head_of(stream)
+    key = _key_of(head)
+    shape = lasting(_KnownSchemas).get(key) if key is not None else None
+    places = None if shape is None else shape.places
+    if places is None or key is None or not places.fit(stream, len(head)):
+        return None
+    at = key[0]
+    try:
+        chunk_id = bytes.fromhex(head[at + len(_PREFIX) : at + _ID_SIZE].decode("ascii"))
+    except ValueError:
+        return None
+    return (places, chunk_id) if len(chunk_id) == 16 else None
+
+
+def _places(
+    stream: bytes | memoryview, batch_head: bytes, start: int, shape: _KnownSchema, chunk: ChunkData
+) -> Places | None:
+    """Return the places of a chunk that was decoded, or None for types, orders or nulls that have no short way."""
+    target = _shape_of(chunk)
+    ascends = chunk.ids_ascend and all(line.is_sorted for line in chunk.timelines)
+    if target.takers is None or not ascends or len(stream) >= LEAST:
+        return None
+    base = start + len(batch_head)
+    spans = iter([(base + offset, size) for offset, size in _buffer_spans(memoryview(batch_head)[8:])])
+    order = [0, *[i for i, _, _ in shape.layout.timelines], *[i for i, _ in shape.layout.components]]
+    arrays = dict(zip(order, arrays_of(chunk), strict=True))
+    readers: dict[int, Reader] = {}
+    for i in range(len(order)):
+        reader = reader_of(arrays[i], spans)
+        if reader is None:
+            return None
+        readers[i] = reader
+    columns = []
+    for i, taker in zip(order, target.takers, strict=True):
+        taken = take([taker], [arrays[i]], chunk.num_rows)
+        if taken is None or len(taken.buffers) != len(readers[i].spans):
+            return None
+        columns.append(StoredColumn(readers[i], taker, arrays[i].type, taken.key[1:]))
+    return Places.of(chunk, batch_head, columns, stream, target)
 
 
 def _keep(head: bytes, key: _Key, schema: pa.Schema, layout: BatchLayout, data: ChunkData) -> None:

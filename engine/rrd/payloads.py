@@ -8,8 +8,10 @@ read for it. They stand in chunk rows, and in the footers of RRD files in a fiel
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from itertools import chain
 from typing import Any, Final, NamedTuple, Self
 
 import numpy as np
@@ -18,14 +20,27 @@ import pyarrow as pa
 import xxhash
 from google.protobuf.message import DecodeError
 
-from ..chunk import ChunkData
+from ..chunk import (
+    Chunk,
+    ChunkData,
+    ChunkHeader,
+    ComponentHeader,
+    ComponentRange,
+    TimelineHeader,
+    all_true,
+    following,
+    is_sorted,
+    mint,
+    tuid_text,
+)
 from ..errors import ReadError
 from ..limits import FREE_EXPANSION
 from ..storage.positional import HeldFile, PositionalFile, open_briefly, open_positional
 from . import messages
-from .arrow_ipc import decode_batch, decode_chunk
+from .arrow_ipc import decode_batch, decode_chunk, places_in
 from .chunk_table import ChunkEntry, valid
 from .compression import Compression, check_compression, check_sizes, decompress
+from .layouts import Bytes, Places, take
 from .messages import MOST_WHOLE, LocatedMessage, StoreEntry, locate, message_head, message_tail, store_field
 
 _WHAT = "the payload of a chunk"
@@ -97,29 +112,43 @@ class FramedPayload:
 
     def load_data(self) -> ChunkData:
         """The chunk in the batch. Raises ``ReadError``, and ``ValueError`` for a batch that is none."""
-        with open_briefly(self.path, self.version, self.held) as file:
-            message = b"" if self.chunk_id is None else self._message(file)
-            payload = usual_payload(message, self.chunk_id or b"")
-            if payload is None:
-                return self._load_located(self._locate(file, whole=True, data=message), file)[1]
-        return self._decoded(payload)
+        payload = self._payload()
+        return self._decoded(self._stream(payload), payload)
+
+    def load_stored(self) -> StoredChunk | ChunkData:
+        """The chunk in its stream, if its layout is known, or else decoded. Raises as :meth:`load_data`."""
+        payload = self._payload()
+        stream = self._stream(payload)
+        stored = StoredChunk.of(stream)
+        if stored is None or (self.chunk_id is not None and stored.chunk_id != self.chunk_id):
+            return self._decoded(stream, payload)
+        return stored
 
     def load_with_head(self, file: PositionalFile) -> tuple[Any, ChunkData]:
         """The message without its payload, and the chunk in that; ``file`` is open already. Raises ``ReadError``."""
-        return self._load_located(self._locate(file, whole=True), file)
+        located_message = self._locate(file, whole=True)
+        payload = self._payload_of(located_message, file)
+        return located_message.message, self._decoded(self._stream(payload), payload)
 
-    def _load_located(self, located_message: LocatedMessage, file: PositionalFile) -> tuple[Any, ChunkData]:
+    def _payload(self) -> UsualPayload:
+        with open_briefly(self.path, self.version, self.held) as file:
+            message = b"" if self.chunk_id is None else self._message(file)
+            payload = usual_payload(message, self.chunk_id or b"")
+            return payload or self._payload_of(self._locate(file, whole=True, data=message), file)
+
+    def _payload_of(self, located_message: LocatedMessage, file: PositionalFile) -> UsualPayload:
         compression, size = self._sizes(located_message)
-        payload = located_message.payload
+        payload, at = located_message.payload, located_message.payload_offset
         if payload is None:
-            payload = file.read(located_message.payload_offset, located_message.payload_size, what=_WHAT)
-        at = located_message.payload_offset - self.offset
-        return located_message.message, self._decoded(UsualPayload(compression, size, at, payload))
+            payload = file.read(at, located_message.payload_size, what=_WHAT)
+        return UsualPayload(compression, size, at - self.offset, payload)
 
-    def _decoded(self, payload: UsualPayload) -> ChunkData:
+    def _stream(self, payload: UsualPayload) -> bytes | memoryview:
         path, offset = self.path, self.offset + payload.at
-        stream = decompress(payload.data, payload.compression, payload.size, path=path, offset=offset, what=_WHAT)
-        data = decode_chunk(stream, path=path, offset=offset, what=_WHAT)
+        return decompress(payload.data, payload.compression, payload.size, path=path, offset=offset, what=_WHAT)
+
+    def _decoded(self, stream: bytes | memoryview, payload: UsualPayload) -> ChunkData:
+        data = decode_chunk(stream, path=self.path, offset=self.offset + payload.at, what=_WHAT)
         if data.chunk_id != self.chunk_id:
             self._check_id(data.chunk_id.hex())
         return data
@@ -191,6 +220,117 @@ def _schema_id(batch: pa.RecordBatch) -> str | None:
     metadata = batch.schema.metadata or {}
     text = metadata.get(b"rerun:id", metadata.get(b"rerun.id"))
     return None if text is None else text.decode("utf-8", "replace").removeprefix("chunk_").rjust(32, "0")
+
+
+@dataclass(frozen=True, slots=True)
+class StreamPayload:
+    """A chunk that was put together, as an Arrow IPC stream in memory; it is compressed when it is written."""
+
+    stream: bytes = field(repr=False)
+
+    @property
+    def size(self) -> int:
+        """Bytes of the stream."""
+        return len(self.stream)
+
+    def load(self) -> pa.RecordBatch:
+        """Decode the batch."""
+        return decode_batch(self.stream, path="", offset=None, what=_WHAT)
+
+    def load_data(self) -> ChunkData:
+        """Decode the chunk."""
+        return decode_chunk(self.stream, path="", offset=None, what=_WHAT)
+
+    def load_stored(self) -> StoredChunk | ChunkData:
+        """The chunk in its stream, if its layout is known, or else decoded."""
+        return StoredChunk.of(self.stream) or self.load_data()
+
+
+@dataclass(frozen=True, slots=True)
+class StoredChunk:
+    """A chunk without nulls in its stream, of which columns are made when they are needed."""
+
+    chunk_id: bytes
+    stream: bytes | memoryview
+    places: Places
+
+    @classmethod
+    def of(cls, stream: bytes | memoryview) -> StoredChunk | None:
+        """Return the chunk in a stream, or None unless its layout is known: then it has to be decoded."""
+        known = places_in(stream)
+        return None if known is None else cls(known[1], stream, known[0])
+
+    def data(self) -> ChunkData:
+        """Decode all columns."""
+        return decode_chunk(self.stream, path="", offset=None, what=_WHAT)
+
+    @property
+    def component_names(self) -> list[str]:
+        """The components, in the order of the chunk."""
+        return [descriptor.component for descriptor in self.places.components]
+
+    def column(self, component: str) -> pa.ListArray:
+        """Return the values of a component."""
+        return self.places.columns[self._at(component)].reader.make(pa.py_buffer(self.stream))
+
+    def with_columns(self, values: Mapping[str, pa.ListArray], *, keep_row_ids: bool) -> Chunk | None:
+        """Return the chunk with other ``values`` of some components, under a fresh id.
+
+        Row ids follow from the new id, unless they are kept. None where the stream has to be made from all columns:
+        for other types or sizes, nulls, rows that are not in the order of their ids and times, and the first chunks of
+        a shape.
+        """
+        places, stream = self.places, self.stream
+        layout, rows, lines = places.shape.layout, places.num_rows, len(places.timelines)
+        if layout is None:
+            return None
+        view = memoryview(stream)
+        columns: list[Sequence[Bytes]] = [[view[span] for span in column.reader.spans] for column in places.columns]
+        key = [column.key for column in places.columns]
+        for component, column in values.items():
+            at = self._at(component)
+            stored = places.columns[at]
+            taken = take([stored.taker], [column], rows) if len(column) == rows else None
+            if taken is None or not column.type.equals(stored.datatype, check_metadata=True):
+                return None
+            columns[at], key[at] = taken.buffers, taken.key[1:]
+        ticks = [np.frombuffer(columns[i + 1][0], np.int64, rows) for i in range(lines)]
+        if layout.key != (rows, *chain.from_iterable(key)) or not all(all_true(t[:-1] <= t[1:]) for t in ticks):
+            return None
+        if not keep_row_ids:
+            chunk_id = mint(rows)
+            columns[0] = [following(chunk_id, rows).buffers()[1]]
+        elif is_sorted(places.columns[0].reader.make(pa.py_buffer(stream))):
+            chunk_id = mint()
+        else:
+            return None
+        digits = tuid_text(chunk_id, "").encode()
+        made = StreamPayload(layout.stream(digits, list(chain.from_iterable(columns))))
+        return Chunk.lazy(self._header(chunk_id, ticks), made)
+
+    def _header(self, chunk_id: bytes, ticks: Sequence[npt.NDArray[np.int64]]) -> ChunkHeader:
+        """Return the header of the chunk with another id: every row has a value of each component."""
+        places = self.places
+        rows, count = places.num_rows, len(places.timelines)
+        spans = [(int(times[0]), int(times[-1])) for times in ticks]
+        ranges = tuple([ComponentRange(start, end, rows) for start, end in spans])
+        types = [column.datatype for column in places.columns[count + 1 :]]
+        return ChunkHeader(
+            chunk_id,
+            places.entity_path,
+            rows,
+            not count,
+            tuple([TimelineHeader(*line, *span) for line, span in zip(places.timelines, spans, strict=True)]),
+            tuple(
+                [
+                    ComponentHeader(d, datatype, ranges, False)
+                    for d, datatype in zip(places.components, types, strict=True)
+                ]
+            ),
+        )
+
+    def _at(self, component: str) -> int:
+        return 1 + len(self.places.timelines) + self.component_names.index(component)
 
 
 RrdPayload = EncodedPayload | FramedPayload
