@@ -231,7 +231,8 @@ class Places:
     entity_path: str
     num_rows: int
     timelines: tuple[tuple[str, TimelineKind], ...]
-    components: tuple[ComponentDescriptor, ...]
+    components: tuple[tuple[ComponentDescriptor, pa.DataType], ...]
+    names: tuple[str, ...]
     columns: tuple[StoredColumn, ...]
     offsets: tuple[tuple[slice, bytes], ...]
     size: int
@@ -250,7 +251,8 @@ class Places:
             chunk.entity_path,
             chunk.num_rows,
             tuple((line.name, line.kind) for line in chunk.timelines),
-            tuple(component.descriptor for component in chunk.components),
+            tuple((component.descriptor, component.values.type) for component in chunk.components),
+            tuple(component.descriptor.component for component in chunk.components),
             tuple(columns),
             tuple(offsets),
             max(span.stop for column in columns for span in column.reader.spans),

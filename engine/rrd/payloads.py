@@ -11,7 +11,6 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from itertools import chain
 from typing import Any, Final, NamedTuple, Self
 
 import numpy as np
@@ -40,7 +39,7 @@ from . import messages
 from .arrow_ipc import decode_batch, decode_chunk, places_in
 from .chunk_table import ChunkEntry, valid
 from .compression import Compression, check_compression, check_sizes, decompress
-from .layouts import Bytes, Places, take
+from .layouts import Bytes, Places
 from .messages import MOST_WHOLE, LocatedMessage, StoreEntry, locate, message_head, message_tail, store_field
 
 _WHAT = "the payload of a chunk"
@@ -265,9 +264,9 @@ class StoredChunk:
         return decode_chunk(self.stream, path="", offset=None, what=_WHAT)
 
     @property
-    def component_names(self) -> list[str]:
+    def component_names(self) -> Sequence[str]:
         """The components, in the order of the chunk."""
-        return [descriptor.component for descriptor in self.places.components]
+        return self.places.names
 
     def column(self, component: str) -> pa.ListArray:
         """Return the values of a component."""
@@ -281,53 +280,44 @@ class StoredChunk:
         a shape.
         """
         places, stream = self.places, self.stream
-        layout, rows, lines = places.shape.layout, places.num_rows, len(places.timelines)
+        layout, rows, changed = places.shape.layout, places.num_rows, {self._at(c): v for c, v in values.items()}
         if layout is None:
             return None
-        view = memoryview(stream)
-        columns: list[Sequence[Bytes]] = [[view[span] for span in column.reader.spans] for column in places.columns]
-        key = [column.key for column in places.columns]
-        for component, column in values.items():
-            at = self._at(component)
-            stored = places.columns[at]
-            taken = take([stored.taker], [column], rows) if len(column) == rows else None
-            if taken is None or not column.type.equals(stored.datatype, check_metadata=True):
+        view, buffers = memoryview(stream), list[Any]()
+        key = [rows, *places.columns[0].key]
+        for at, stored in enumerate(places.columns[1:], 1):
+            column = changed.get(at)
+            if column is None:
+                buffers += [view[span] for span in stored.reader.spans]
+                key += stored.key
+            elif not (
+                len(column) == rows
+                and column.type.equals(stored.datatype, check_metadata=True)
+                and stored.taker(column, rows, buffers, key)
+            ):
                 return None
-            columns[at], key[at] = taken.buffers, taken.key[1:]
-        ticks = [np.frombuffer(columns[i + 1][0], np.int64, rows) for i in range(lines)]
-        if layout.key != (rows, *chain.from_iterable(key)) or not all(all_true(t[:-1] <= t[1:]) for t in ticks):
+        ticks = [np.frombuffer(buffers[i], np.int64, rows) for i in range(len(places.timelines))]
+        if layout.key != tuple(key) or not all(all_true(t[:-1] <= t[1:]) for t in ticks):
             return None
         if not keep_row_ids:
             chunk_id = mint(rows)
-            columns[0] = [following(chunk_id, rows).buffers()[1]]
+            ids: Bytes = following(chunk_id, rows).buffers()[1]
         elif is_sorted(places.columns[0].reader.make(pa.py_buffer(stream))):
-            chunk_id = mint()
+            chunk_id, ids = mint(), view[places.columns[0].reader.spans[0]]
         else:
             return None
-        digits = tuid_text(chunk_id, "").encode()
-        made = StreamPayload(layout.stream(digits, list(chain.from_iterable(columns))))
+        made = StreamPayload(layout.stream(tuid_text(chunk_id, "").encode(), [ids, *buffers]))
         return Chunk.lazy(self._header(chunk_id, ticks), made)
 
     def _header(self, chunk_id: bytes, ticks: Sequence[npt.NDArray[np.int64]]) -> ChunkHeader:
         """Return the header of the chunk with another id: every row has a value of each component."""
         places = self.places
-        rows, count = places.num_rows, len(places.timelines)
+        rows = places.num_rows
         spans = [(int(times[0]), int(times[-1])) for times in ticks]
+        lines = tuple([TimelineHeader(*line, *span) for line, span in zip(places.timelines, spans, strict=True)])
         ranges = tuple([ComponentRange(start, end, rows) for start, end in spans])
-        types = [column.datatype for column in places.columns[count + 1 :]]
-        return ChunkHeader(
-            chunk_id,
-            places.entity_path,
-            rows,
-            not count,
-            tuple([TimelineHeader(*line, *span) for line, span in zip(places.timelines, spans, strict=True)]),
-            tuple(
-                [
-                    ComponentHeader(d, datatype, ranges, False)
-                    for d, datatype in zip(places.components, types, strict=True)
-                ]
-            ),
-        )
+        components = tuple([ComponentHeader(*component, ranges, False) for component in places.components])
+        return ChunkHeader(chunk_id, places.entity_path, rows, not lines, lines, components)
 
     def _at(self, component: str) -> int:
         return 1 + len(self.places.timelines) + self.component_names.index(component)
