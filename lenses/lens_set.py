@@ -168,11 +168,6 @@ def stored_output(work: ChunkWork, assignment: Assignment, mode: OutputMode) -> 
     return None if chunk is None else LensOutput(chunk)
 
 
-def with_new_row_ids(data: ChunkData) -> ChunkData:
-    """The same rows in the same order, under a fresh chunk id and row ids that follow from it."""
-    return ChunkData.fresh(data.entity_path, data.num_rows, data.timelines, data.components)
-
-
 def _forwarded(data: ChunkData, assignment: Assignment, mode: OutputMode) -> dict[str, Component]:
     columns = {c.descriptor.component: c for c in data.components}
     if mode == "forward_all":
@@ -642,23 +637,33 @@ def apply_selector(chunk: Chunk, source: DescriptorLike | str, selector: Selecto
     """
     name = descriptor_of(source, "source").component
     pipeline = pipeline_of(selector)
-    data = chunk.data
-    entity, text = data.entity_path, pipeline_text(pipeline)
+    entity, text = chunk.entity_path, pipeline_text(pipeline)
 
     def failed(message: str) -> LensError:
         place = LensError(message, entity_path=entity, component=name, selector=text, chunk_id=chunk.id)
         return joined((place,))
 
-    old = next((c for c in data.components if c.descriptor.component == name), None)
+    stored = chunk.stored()
+    if stored is not None and name in stored.component_names:
+        old = stored.column(name)
+    else:
+        old = next((c.values for c in chunk.data.components if c.descriptor.component == name), None)
+        stored = None
     if old is None:
         raise failed(f"Component '{name}' not found in chunk for entity `{entity}`")
     try:
-        values = execute_per_row(pipeline, old.values)
+        values = execute_per_row(pipeline, old)
     except SelectorError as error:
         raise failed(
             f"Failed to apply operations to component '{name}' (entity: `{entity}`, input: `{name}`): {error.reason}"
         ) from error
     if values is None:
         raise failed(f"No component outputs were produced for target entity `{entity}`")
-    new = tuple(Component(c.descriptor, values) if c is old else c for c in data.components)
-    return Chunk.from_data(with_new_row_ids(data.with_components(new)))
+    made = None if stored is None else stored.with_columns({name: values}, keep_row_ids=False)
+    if made is not None:
+        return made
+    data = chunk.data
+    new = tuple(
+        Component(c.descriptor, values if c.descriptor.component == name else c.values) for c in data.components
+    )
+    return Chunk.from_data(ChunkData.fresh(data.entity_path, data.num_rows, data.timelines, new))
