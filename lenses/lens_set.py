@@ -571,7 +571,8 @@ class LensSet(Operator):
         """The inputs of lenses that the chunk has."""
         if is_property(chunk.entity_path):
             return set()
-        columns = chunk.data.components if chunk.payload is None else chunk.header.components
+        is_decoded = chunk.payload is None and chunk.made is None
+        columns = chunk.data.components if is_decoded else chunk.header.components
         return {c.descriptor.component for c in columns} & self.inputs
 
     def fate(self, kind: ChunkKind) -> Fate:

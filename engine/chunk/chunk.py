@@ -284,13 +284,14 @@ class Chunk:
     ('/arm', 2, True)
     """
 
-    __slots__ = ("_byte_size", "_data", "_header", "_payload", "_stored")
+    __slots__ = ("_byte_size", "_data", "_header", "_made", "_payload", "_stored")
 
     def __init__(self, data: ChunkData | None, header: ChunkHeader | None, payload: Payload | None) -> None:
         self._data = data
         self._header = header
         self._payload = payload
         self._byte_size: int | None = None
+        self._made: Payload | None = None
         self._stored: StoredColumns | None = None
 
     # --- making one
@@ -423,6 +424,13 @@ class Chunk:
         """Make a chunk whose payload is loaded when it is used; without a header, any access loads it."""
         return cls(None, header, payload)
 
+    @classmethod
+    def put_together(cls, header: ChunkHeader, made: Payload) -> Chunk:
+        """Make a chunk whose columns are in memory as they will be stored; it is decoded when it is used."""
+        chunk = cls(None, header, None)
+        chunk._made = made
+        return chunk
+
     # --- what is in it
 
     @property
@@ -436,10 +444,13 @@ class Chunk:
     def data(self) -> ChunkData:
         """The decoded columns; loads the payload the first time."""
         if self._data is None:
-            assert self._payload is not None
+            source = self._payload or self._made
+            assert source is not None
             with phase(DECODE):
                 stored, self._stored = self._stored, None
-                self._keep(_decoded(self._payload, _loader(self._payload) if stored is None else stored.data))
+                data = _decoded(source, _loader(source) if stored is None else stored.data)
+                self._keep(data)
+            return data
         return self._data
 
     def stored(self) -> StoredColumns | None:
@@ -447,13 +458,13 @@ class Chunk:
 
         Of a chunk like one that came before, only the columns that are needed are made.
         """
-        load_stored = getattr(self._payload, "load_stored", None)
-        if self._data is not None or load_stored is None:
+        source = self._payload or self._made
+        load_stored = getattr(source, "load_stored", None)
+        if self._data is not None or source is None or load_stored is None:
             return None
-        assert self._payload is not None
         if self._stored is None:
             with phase(DECODE):
-                stored = _decoded(self._payload, load_stored)
+                stored = _decoded(source, load_stored)
             if isinstance(stored, ChunkData):
                 self._keep(stored)
                 return None
@@ -471,10 +482,15 @@ class Chunk:
         return self._payload
 
     @property
+    def made(self) -> Payload | None:
+        """The columns of a chunk that was made in this process, if they are in memory as they will be stored."""
+        return self._made
+
+    @property
     def byte_size(self) -> int:
         """Bytes of the columns in memory; if the payload is not loaded, its stored, compressed bytes."""
         if self._data is None:
-            return int(getattr(self._payload, "size", 0))
+            return int(getattr(self._payload or self._made, "size", 0))
         if self._byte_size is None:
             fixed = len(self._data.row_ids) * (16 + 8 * len(self._data.timelines))
             self._byte_size = fixed + sum([c.values.nbytes for c in self._data.components])

@@ -307,7 +307,7 @@ class StoredChunk:
         else:
             return None
         made = StreamPayload(layout.stream(tuid_text(chunk_id, "").encode(), [ids, *buffers]))
-        return Chunk.lazy(self._header(chunk_id, ticks), made)
+        return Chunk.put_together(self._header(chunk_id, ticks), made)
 
     def _header(self, chunk_id: bytes, ticks: Sequence[npt.NDArray[np.int64]]) -> ChunkHeader:
         """Return the header of the chunk with another id: every row has a value of each component."""

@@ -399,8 +399,8 @@ class MessageWriter:
         if isinstance(payload, RrdPayload):
             return self._append_encoded(chunk.header, payload)
         try:
-            if isinstance(payload, StreamPayload):
-                encoded = encode_stream(payload.stream, self._compression)
+            if isinstance(chunk.made, StreamPayload):
+                encoded = encode_stream(chunk.made.stream, self._compression)
             else:
                 encoded = encode_chunk(chunk.data, self._compression)
         except WriteError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from random import Random
@@ -60,8 +61,8 @@ def outcome(apply: Callable[[Chunk], Iterable[Chunk]], chunk: Chunk, ids: RunIds
     outcomes: list[object] = []
     for made in chunks:
         stream = stream_of(made.to_record_batch()).to_pybytes()
-        if isinstance(made.payload, StreamPayload):
-            assert made.payload.stream == stream
+        if isinstance(made.made, StreamPayload):
+            assert made.made.stream == stream
         assert encode_chunk(made.data).uncompressed_size == len(stream)
         outcomes.append((made.header, made.data, stream))
     return outcomes
@@ -138,7 +139,9 @@ def test_chunks_of_most_types_are_not_decoded(datatype: pa.DataType) -> None:
         chunk = stored(Chunk.build(f"/types/{datatype}", {"t": pa.array(range(9))}, columns))
         (made,) = lenses(chunk)
         encode_chunk(made.data)
-        assert (made.payload is not None) == (i > 2)
+        assert (made.made is not None) == (i > 2)
+        assert made.payload is None
+        assert pickle.loads(pickle.dumps(made)).data == made.data
 
 
 def doubled(values: pa.Array) -> pa.Array:
