@@ -444,13 +444,11 @@ class Chunk:
     def data(self) -> ChunkData:
         """The decoded columns; loads the payload the first time."""
         if self._data is None:
-            source = self._payload or self._made
+            source = self._source
             assert source is not None
             with phase(DECODE):
                 stored, self._stored = self._stored, None
-                data = _decoded(source, _loader(source) if stored is None else stored.data)
-                self._keep(data)
-            return data
+                return self._keep(_decoded(source, _loader(source) if stored is None else stored.data))
         return self._data
 
     def stored(self) -> StoredColumns | None:
@@ -458,7 +456,7 @@ class Chunk:
 
         Of a chunk like one that came before, only the columns that are needed are made.
         """
-        source = self._payload or self._made
+        source = self._source
         load_stored = getattr(source, "load_stored", None)
         if self._data is not None or source is None or load_stored is None:
             return None
@@ -471,10 +469,15 @@ class Chunk:
             self._stored = stored
         return self._stored
 
-    def _keep(self, data: ChunkData) -> None:
+    @property
+    def _source(self) -> Payload | None:
+        return self._made if self._payload is None else self._payload
+
+    def _keep(self, data: ChunkData) -> ChunkData:
         self._data = data
         if self._header is not None and len(self._header.components) != len(data.components):
             self._header = None  # from a footer, which says nothing of components that are null throughout
+        return data
 
     @property
     def payload(self) -> Payload | None:
@@ -490,7 +493,7 @@ class Chunk:
     def byte_size(self) -> int:
         """Bytes of the columns in memory; if the payload is not loaded, its stored, compressed bytes."""
         if self._data is None:
-            return int(getattr(self._payload or self._made, "size", 0))
+            return int(getattr(self._source, "size", 0))
         if self._byte_size is None:
             fixed = len(self._data.row_ids) * (16 + 8 * len(self._data.timelines))
             self._byte_size = fixed + sum([c.values.nbytes for c in self._data.components])
