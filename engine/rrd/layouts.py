@@ -162,6 +162,17 @@ class Reader(NamedTuple):
     offsets: tuple[slice, ...] = ()
 
 
+_ANY_BYTES: Final = (
+    pa.types.is_integer,
+    pa.types.is_floating,
+    pa.types.is_boolean,
+    pa.types.is_timestamp,
+    pa.types.is_duration,
+    pa.types.is_fixed_size_binary,
+)
+"""Types whose values may be any bytes; Arrow checks others, times of a day for example, one by one."""
+
+
 def reader_of(values: pa.Array, spans: Iterator[tuple[int, int]]) -> Reader | None:
     """Return what makes a column like ``values``, or None for nulls and types that must be checked value by value.
 
@@ -170,7 +181,7 @@ def reader_of(values: pa.Array, spans: Iterator[tuple[int, int]]) -> Reader | No
     datatype, count = values.type, len(values)
     if next(spans, (0, 1))[1] or values.null_count or values.offset:
         return None
-    if pa.types.is_primitive(datatype) or pa.types.is_fixed_size_binary(datatype):
+    if any(is_kind(datatype) for is_kind in _ANY_BYTES):
         start, size = next(spans)
 
         def make_plain(root: pa.Buffer) -> pa.Array:

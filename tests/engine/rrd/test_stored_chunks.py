@@ -199,8 +199,10 @@ def test_a_stored_chunk_that_is_needed_as_a_whole_is_read_once(tmp_path: Path, m
     assert chunk.stored() is None
 
 
-def test_large_chunks_and_long_lists_are_decoded() -> None:
-    for chunk in (image(200_000), scalars("/long", rows=6000)):
+def test_large_chunks_long_lists_and_values_that_are_checked_are_decoded() -> None:
+    checked = [pa.array([[i] for i in range(3)], pa.list_(kind)) for kind in (pa.date32(), pa.time32("s"))]
+    others = [Chunk.build(f"/checked/{column.type}", {}, [(ComponentDescriptor("c"), column)]) for column in checked]
+    for chunk in (image(200_000), scalars("/long", rows=6000), *others):
         for _ in range(4):
             again = stored(Chunk.from_data(chunk.data.with_new_id()))
             assert again.stored() is None
