@@ -16,6 +16,7 @@ from ..engine.chunk import (
     ChunkData,
     ComponentDescriptor,
     DescriptorLike,
+    StoredColumns,
     Timeline,
     TimelineKind,
     descriptor_of,
@@ -563,12 +564,18 @@ class ChunkWork:
     """A chunk, and what selectors gave on its columns so far."""
 
     chunk: Chunk
-    data: ChunkData
     lenses: CompiledLenses
+    stored: StoredColumns | None = None
+    _data: ChunkData | None = None
     _results: dict[str, SelectorResults] = field(default_factory=dict)
     _rows: dict[tuple[str, int], Rows] = field(default_factory=dict)
     _parts: dict[tuple[str, int], ChunkWork] = field(default_factory=dict)
     _timelines: dict[tuple[str, int, str, TimelineKind], Timeline] = field(default_factory=dict)
+
+    @property
+    def data(self) -> ChunkData:
+        """The columns of the chunk, or of those of its rows that a lens is for."""
+        return self.chunk.data if self._data is None else self._data
 
     def column(self, lens: CompiledMutate | CompiledDerive, selected: Selected, what: str) -> pa.ListArray | None:
         """Return the column of a selector of ``lens``, or None. Raises :class:`LensError` about ``what``."""
@@ -580,7 +587,7 @@ class ChunkWork:
         except SelectorError as error:
             message = (
                 f"Failed to apply operations to {what} "
-                f"(entity: `{self.data.entity_path}`, input: `{lens.component}`): {error.reason}"
+                f"(entity: `{self.chunk.entity_path}`, input: `{lens.component}`): {error.reason}"
             )
             raise self.error(message, lens, selected) from error
 
@@ -614,7 +621,7 @@ class ChunkWork:
             return None
         key = (lens.component, lens.condition.slot)
         if key not in self._parts:
-            self._parts[key] = ChunkWork(self.chunk, self.data.take(np.flatnonzero(rows)), self.lenses)
+            self._parts[key] = ChunkWork(self.chunk, self.lenses, _data=self.data.take(np.flatnonzero(rows)))
         return self._parts[key]
 
     def rows_of(self, lens: CompiledDerive) -> Rows | None:
@@ -652,7 +659,7 @@ class ChunkWork:
         """An error about this chunk."""
         return LensError(
             message,
-            entity_path=self.data.entity_path,
+            entity_path=self.chunk.entity_path,
             component=lens.component,
             selector=None if selected is None else selected.text,
             chunk_id=self.chunk.id,
@@ -661,10 +668,14 @@ class ChunkWork:
     def _results_on(self, component: str) -> SelectorResults:
         results = self._results.get(component)
         if results is None:
-            values = next(c.values for c in self.data.components if c.descriptor.component == component)
-            results = SelectorResults(self.lenses.tables[component], values)
+            results = SelectorResults(self.lenses.tables[component], self._values(component))
             self._results[component] = results
         return results
+
+    def _values(self, component: str) -> pa.ListArray:
+        if self.stored is not None:
+            return self.stored.column(component)
+        return next(c.values for c in self.data.components if c.descriptor.component == component)
 
 
 def joined(errors: tuple[LensError, ...], prefix: str = "") -> LensError:

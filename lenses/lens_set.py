@@ -141,9 +141,31 @@ def own_output(work: ChunkWork, assignment: Assignment, mode: OutputMode) -> Len
     return LensOutput(Chunk.from_data(data), tuple(errors))
 
 
-def with_new_row_ids(data: ChunkData) -> ChunkData:
-    """The same rows in the same order, under a fresh chunk id and row ids that follow from it."""
-    return ChunkData.fresh(data.entity_path, data.num_rows, data.timelines, data.components)
+def stored_output(work: ChunkWork, assignment: Assignment, mode: OutputMode) -> LensOutput | None:
+    """Return what :func:`own_output` does, made where the other columns are stored; None if they must be decoded.
+
+    Chunks of 1,000 scalars take half of the time then (``benchmarks/table.py``, row "RRD lens").
+    """
+    mutates = assignment.mutates
+    if not mutates or assignment.merges or assignment.derived or assignment.errors:
+        return None
+    work.stored = stored = work.chunk.stored()
+    if stored is None:
+        return None
+    names, present = {mutate.component for mutate in mutates}, set(stored.component_names)
+    if not names <= present or (mode == "drop_unmatched" and names != present):
+        return None
+    values = {}
+    for mutate in mutates:
+        try:
+            column = work.column(mutate, mutate.selected, f"component '{mutate.component}'")
+        except LensError:  # it is raised again
+            return None
+        if column is None:
+            return None
+        values[mutate.component] = arrays.without_hidden(column)
+    chunk = stored.with_columns(values, keep_row_ids=all(mutate.keep_row_ids for mutate in mutates))
+    return None if chunk is None else LensOutput(chunk)
 
 
 def _forwarded(data: ChunkData, assignment: Assignment, mode: OutputMode) -> dict[str, Component]:
@@ -454,7 +476,7 @@ class LensSet(Operator):
 
     has_fates = True
 
-    __slots__ = ("_compiled", "content", "inputs", "lenses", "mode", "on_error", "quarantine")
+    __slots__ = ("_assignments", "_compiled", "content", "inputs", "lenses", "mode", "on_error", "quarantine")
 
     def __init__(
         self,
@@ -473,6 +495,7 @@ class LensSet(Operator):
         self.quarantine = quarantine
         self.inputs = frozenset(lens.input_component for lens in self.lenses)
         self._compiled: CompiledLenses | None = None
+        self._assignments: dict[frozenset[str], Assignment] = {}
 
     @property
     def compiled(self) -> CompiledLenses:
@@ -520,9 +543,9 @@ class LensSet(Operator):
             if self.mode != "drop_unmatched":
                 yield LensOutput(chunk)
             return
-        work = ChunkWork(chunk, chunk.data, self.compiled)
-        assignment = assign(self.compiled, components, chunk.entity_path, chunk.id)
-        own = own_output(work, assignment, self.mode)
+        work = ChunkWork(chunk, self.compiled)
+        assignment = self._assignment(components, chunk)
+        own = stored_output(work, assignment, self.mode) or own_output(work, assignment, self.mode)
         yield LensOutput(own.chunk, (*assignment.errors, *own.errors))
         made = list(assignment.merges)
         for lens in assignment.derived:
@@ -534,11 +557,22 @@ class LensSet(Operator):
             if lens.constants:
                 yield constant_output(work, lens)
 
+    def _assignment(self, components: set[str], chunk: Chunk) -> Assignment:
+        """The work on a chunk, which is the same for all with the same components, unless there are errors in it."""
+        key = frozenset(components)
+        assignment = self._assignments.get(key)
+        if assignment is None:
+            assignment = assign(self.compiled, components, chunk.entity_path, chunk.id)
+            if not assignment.errors:
+                self._assignments[key] = assignment
+        return assignment
+
     def _matched(self, chunk: Chunk) -> set[str]:
         """The inputs of lenses that the chunk has."""
         if is_property(chunk.entity_path):
             return set()
-        columns = chunk.data.components if chunk.payload is None else chunk.header.components
+        is_decoded = chunk.payload is None and chunk.made is None
+        columns = chunk.data.components if is_decoded else chunk.header.components
         return {c.descriptor.component for c in columns} & self.inputs
 
     def fate(self, kind: ChunkKind) -> Fate:
@@ -604,23 +638,33 @@ def apply_selector(chunk: Chunk, source: DescriptorLike | str, selector: Selecto
     """
     name = descriptor_of(source, "source").component
     pipeline = pipeline_of(selector)
-    data = chunk.data
-    entity, text = data.entity_path, pipeline_text(pipeline)
+    entity, text = chunk.entity_path, pipeline_text(pipeline)
 
     def failed(message: str) -> LensError:
         place = LensError(message, entity_path=entity, component=name, selector=text, chunk_id=chunk.id)
         return joined((place,))
 
-    old = next((c for c in data.components if c.descriptor.component == name), None)
+    stored = chunk.stored()
+    if stored is not None and name in stored.component_names:
+        old = stored.column(name)
+    else:
+        old = next((c.values for c in chunk.data.components if c.descriptor.component == name), None)
+        stored = None
     if old is None:
         raise failed(f"Component '{name}' not found in chunk for entity `{entity}`")
     try:
-        values = execute_per_row(pipeline, old.values)
+        values = execute_per_row(pipeline, old)
     except SelectorError as error:
         raise failed(
             f"Failed to apply operations to component '{name}' (entity: `{entity}`, input: `{name}`): {error.reason}"
         ) from error
     if values is None:
         raise failed(f"No component outputs were produced for target entity `{entity}`")
-    new = tuple(Component(c.descriptor, values) if c is old else c for c in data.components)
-    return Chunk.from_data(with_new_row_ids(data.with_components(new)))
+    made = None if stored is None else stored.with_columns({name: values}, keep_row_ids=False)
+    if made is not None:
+        return made
+    data = chunk.data
+    new = tuple(
+        Component(c.descriptor, values if c.descriptor.component == name else c.values) for c in data.components
+    )
+    return Chunk.from_data(ChunkData.fresh(data.entity_path, data.num_rows, data.timelines, new))

@@ -29,6 +29,7 @@ from .data import (
     ComponentRange,
     Fate,
     Payload,
+    StoredColumns,
     Timeline,
     TimelineHeader,
     TimelineKind,
@@ -57,7 +58,20 @@ from .sorbet import (
     text_metadata,
 )
 from .text import cell_writer, clusters, format_batch, timestamp_text, width_of
-from .tuid import Minter, RunIds, from_text, given, mint, minted_by, minting, stamps_of, tuid_text
+from .tuid import (
+    Minter,
+    RunIds,
+    all_true,
+    following,
+    from_text,
+    given,
+    is_sorted,
+    mint,
+    minted_by,
+    minting,
+    stamps_of,
+    tuid_text,
+)
 from .values import (
     Origin,
     Projection,
@@ -101,6 +115,7 @@ __all__ = [
     "SORBET_VERSION",
     "Schema",
     "SelectorLike",
+    "StoredColumns",
     "TimeBounds",
     "TimeColumn",
     "TimeColumnLike",
@@ -108,6 +123,7 @@ __all__ = [
     "TimelineHeader",
     "TimelineKind",
     "ValueSchema",
+    "all_true",
     "alike",
     "alternatives",
     "batch_schema",
@@ -124,6 +140,7 @@ __all__ = [
     "descriptor_of",
     "differing",
     "duration_ticks",
+    "following",
     "format_batch",
     "from_portable",
     "from_text",
@@ -131,6 +148,7 @@ __all__ = [
     "is_message",
     "is_plain",
     "is_property",
+    "is_sorted",
     "join_parts",
     "mint",
     "minted_by",

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final, overload
+from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +22,7 @@ from .data import (
     Component,
     ComponentDescriptor,
     Payload,
+    StoredColumns,
     Timeline,
     TimelineKind,
     join_parts,
@@ -36,6 +37,8 @@ from .values import ValueSchema, columns_of, pandas_of, polars_of
 if TYPE_CHECKING:
     import pandas
     import polars
+
+T = TypeVar("T")
 
 
 def from_columns(
@@ -281,13 +284,15 @@ class Chunk:
     ('/arm', 2, True)
     """
 
-    __slots__ = ("_byte_size", "_data", "_header", "_payload")
+    __slots__ = ("_byte_size", "_data", "_header", "_made", "_payload", "_stored")
 
     def __init__(self, data: ChunkData | None, header: ChunkHeader | None, payload: Payload | None) -> None:
         self._data = data
         self._header = header
         self._payload = payload
         self._byte_size: int | None = None
+        self._made: Payload | None = None
+        self._stored: StoredColumns | None = None
 
     # --- making one
 
@@ -419,6 +424,13 @@ class Chunk:
         """Make a chunk whose payload is loaded when it is used; without a header, any access loads it."""
         return cls(None, header, payload)
 
+    @classmethod
+    def put_together(cls, header: ChunkHeader, made: Payload) -> Chunk:
+        """Make a chunk whose columns are in memory as they will be stored; it is decoded when it is used."""
+        chunk = cls(None, header, None)
+        chunk._made = made
+        return chunk
+
     # --- what is in it
 
     @property
@@ -432,12 +444,40 @@ class Chunk:
     def data(self) -> ChunkData:
         """The decoded columns; loads the payload the first time."""
         if self._data is None:
-            assert self._payload is not None
+            source = self._source
+            assert source is not None
             with phase(DECODE):
-                self._data = _decode(self._payload)
-            if self._header is not None and len(self._header.components) != len(self._data.components):
-                self._header = None  # from a footer, which says nothing of components that are null throughout
+                stored, self._stored = self._stored, None
+                return self._keep(_decoded(source, _loader(source) if stored is None else stored.data))
         return self._data
+
+    def stored(self) -> StoredColumns | None:
+        """Return the columns where they are stored; None if they are decoded already, and otherwise decode them.
+
+        Of a chunk like one that came before, only the columns that are needed are made.
+        """
+        source = self._source
+        load_stored = getattr(source, "load_stored", None)
+        if self._data is not None or source is None or load_stored is None:
+            return None
+        if self._stored is None:
+            with phase(DECODE):
+                stored = _decoded(source, load_stored)
+            if isinstance(stored, ChunkData):
+                self._keep(stored)
+                return None
+            self._stored = stored
+        return self._stored
+
+    @property
+    def _source(self) -> Payload | None:
+        return self._made if self._payload is None else self._payload
+
+    def _keep(self, data: ChunkData) -> ChunkData:
+        self._data = data
+        if self._header is not None and len(self._header.components) != len(data.components):
+            self._header = None  # from a footer, which says nothing of components that are null throughout
+        return data
 
     @property
     def payload(self) -> Payload | None:
@@ -445,10 +485,15 @@ class Chunk:
         return self._payload
 
     @property
+    def made(self) -> Payload | None:
+        """The columns of a chunk that was made in this process, if they are in memory as they will be stored."""
+        return self._made
+
+    @property
     def byte_size(self) -> int:
         """Bytes of the columns in memory; if the payload is not loaded, its stored, compressed bytes."""
         if self._data is None:
-            return int(getattr(self._payload, "size", 0))
+            return int(getattr(self._source, "size", 0))
         if self._byte_size is None:
             fixed = len(self._data.row_ids) * (16 + 8 * len(self._data.timelines))
             self._byte_size = fixed + sum([c.values.nbytes for c in self._data.components])
@@ -622,12 +667,15 @@ def _is_interpreted(batch: pa.RecordBatch) -> bool:
     return any(m.get(b"rerun:kind") == b"index" or b"rerun:index_name" in m for m in fields)
 
 
-def _decode(payload: Payload) -> ChunkData:
+def _loader(payload: Payload) -> Callable[[], ChunkData]:
+    load_data: Callable[[], ChunkData] | None = getattr(payload, "load_data", None)
+    return (lambda: data_from_batch(payload.load())) if load_data is None else load_data
+
+
+def _decoded(payload: Payload, load: Callable[[], T]) -> T:
     """The columns in a payload; a batch that is no chunk is the file's fault, so a :class:`ReadError`."""
-    load_data = getattr(payload, "load_data", None)
     try:
-        data: ChunkData = data_from_batch(payload.load()) if load_data is None else load_data()
-        return data
+        return load()
     except ReadError:
         raise
     except ValueError as error:

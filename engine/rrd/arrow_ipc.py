@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow_hotfix  # noqa: F401  (refuses extension types that would run code)
@@ -20,6 +20,7 @@ from ..errors import ReadError, WriteError
 from ..limits import FREE_EXPANSION, MAX_CHUNK_UNCOMPRESSED, MAX_COMPRESSION_RATIO, MAX_SCHEMA_FIELDS
 from ..task_context import lasting
 from .compression import LEAST, Compression, compress, compress_pieces
+from .layouts import Bytes, Layout, Places, Reader, Shape, StoredColumn, Taken, arrays_of, reader_of, take, taker_of
 
 _U16 = struct.Struct("<H")
 _I32 = struct.Struct("<i")
@@ -334,26 +335,15 @@ END_OF_STREAM: Final = b"\xff\xff\xff\xff\x00\x00\x00\x00"
 """The last bytes of an Arrow IPC stream."""
 _ID_DIGITS: Final = 32
 _MOST_SHAPES: Final = 4096
-Bytes: TypeAlias = "bytes | memoryview | pa.Buffer"
-
-
-class _Shape(NamedTuple):
-    """The schema of chunks of one shape, as a message with the id of some chunk in it; ``at`` is where its digits are.
-
-    ``message`` is None where the schema can't be reused. ``types`` are those of the components.
-    """
-
-    schema: pa.Schema
-    message: bytes | None
-    at: int
-    types: Sequence[pa.DataType]
+_MOST_TYPES: Final = 16
+"""Of chunks that differ in the types of their components alone."""
 
 
 class _Room:
     """Memory of a thread in which one chunk after the other is put together; and the shapes of chunks seen there."""
 
     def __init__(self) -> None:
-        self.shapes: dict[tuple[object, ...], _Shape] = {}
+        self.shapes: dict[tuple[object, ...], list[Shape]] = {}
         self._buffer = bytearray()
 
     def bytes(self, size: int) -> bytearray:
@@ -389,8 +379,11 @@ def encode_chunk(data: ChunkData, compression: Compression = Compression.LZ4) ->
     if shape is None or shape.message is None:
         stream, size = encode_batch(data_to_batch(data), compression)
         return Encoded([stream], size, compression)
-    columns = [data.row_ids, *[t.times for t in data.timelines], *[c.values for c in data.components]]
-    batch = pa.RecordBatch.from_arrays(columns, schema=shape.schema)
+    taken = _taken(shape, data)
+    layout = shape.layout
+    if taken is not None and layout is not None and layout.key == taken.key:
+        return encode_stream(layout.stream(_digits(data.chunk_id), taken.buffers), compression)
+    batch = pa.RecordBatch.from_arrays(arrays_of(data), schema=shape.schema)
     head = len(shape.message)
     if head + pa.ipc.get_record_batch_size(batch) >= LEAST:
         return _encode_large(batch, _message(shape, data))
@@ -401,7 +394,46 @@ def encode_chunk(data: ChunkData, compression: Compression = Compression.LZ4) ->
     stream[:head] = _message(shape, data)
     stream[head:stop] = body
     stream[stop:] = END_OF_STREAM
+    if taken is not None:
+        if taken.key == shape.key:
+            shape.layout = _layout_of(shape, taken, stream, head)
+        shape.key = taken.key
     return Encoded([compress(stream)], size, Compression.LZ4)
+
+
+def encode_stream(stream: bytes, compression: Compression = Compression.LZ4) -> Encoded:
+    """Encode a small chunk that is an Arrow IPC stream already."""
+    if compression != Compression.LZ4:
+        return Encoded([stream], len(stream), compression)
+    return Encoded([compress(stream)], len(stream), compression)
+
+
+def _taken(shape: Shape, data: ChunkData) -> Taken | None:
+    """Return the buffers of a chunk, or None for one whose batch has to be made for them."""
+    if shape.takers is None or not data.num_rows:
+        return None
+    return take(shape.takers, arrays_of(data), data.num_rows)
+
+
+def _layout_of(shape: Shape, taken: Taken, stream: memoryview, start: int) -> Layout | None:
+    """Return the layout of a stream whose batch begins at ``start``, or None if its buffers are others than those."""
+    body = start + 8 + int.from_bytes(stream[start + 4 : start + 8], "little")
+    places = [(body + offset, size) for offset, size in _buffer_spans(stream[start + 8 : body]) if size]
+    if len(places) != len(taken.buffers):
+        return None
+    starts = [shape.at, *[at for at, _ in places], len(stream)]
+    ends = [0, shape.at + _ID_DIGITS, *[at + size for at, size in places]]
+    between = [bytes(stream[end:at]) for end, at in zip(ends, starts, strict=True)]
+    layout = Layout(taken.key, tuple(size for _, size in places), tuple(between), len(stream))
+    digits = bytes(stream[shape.at : shape.at + _ID_DIGITS])
+    return layout if layout.stream(digits, taken.buffers) == stream else None
+
+
+def _buffer_spans(metadata: memoryview) -> list[tuple[int, int]]:
+    """Return offset and size of each buffer of a batch, by the message before it."""
+    table = _follow(metadata, _field(metadata, _follow(metadata, 0), _MESSAGE_HEADER))
+    vector = _follow(metadata, _field(metadata, table, _BATCH_BUFFERS))
+    return [_SPAN.unpack_from(metadata, vector + 4 + 16 * i) for i in range(_U32.unpack_from(metadata, vector)[0])]
 
 
 def _encode_large(batch: pa.RecordBatch, message: bytes) -> Encoded:
@@ -414,7 +446,7 @@ def _encode_large(batch: pa.RecordBatch, message: bytes) -> Encoded:
     return Encoded(compressed, size, Compression.LZ4)
 
 
-def _message(shape: _Shape, data: ChunkData) -> bytes:
+def _message(shape: Shape, data: ChunkData) -> bytes:
     """The schema, with the chunk's own id in it."""
     assert shape.message is not None
     return shape.message[: shape.at] + _digits(data.chunk_id) + shape.message[shape.at + _ID_DIGITS :]
@@ -424,34 +456,42 @@ def _digits(chunk_id: bytes) -> bytes:
     return tuid_text(chunk_id, "").encode()
 
 
-def _shape_of(data: ChunkData) -> _Shape:
+def _shape_of(data: ChunkData) -> Shape:
     types = [c.values.type for c in data.components]
     key = (
         data.entity_path,
         data.ids_ascend,
         *[(t.name, t.kind, t.is_sorted) for t in data.timelines],
         *[c.descriptor for c in data.components],
-        *types,
     )
-    shapes = lasting(_Room).shapes
-    shape = shapes.get(key)
-    if shape is None or not alike(shape.types, types):
-        if len(shapes) >= _MOST_SHAPES:
-            shapes.clear()
-        shape = shapes[key] = _new_shape(data, types)
-    return shape
+    room = lasting(_Room)
+    shapes = room.shapes.get(key)
+    if shapes is None:
+        if len(room.shapes) >= _MOST_SHAPES:
+            room.shapes.clear()
+        shapes = room.shapes[key] = []
+    for shape in shapes:
+        if alike(shape.types, types):
+            return shape
+    if len(shapes) >= _MOST_TYPES:
+        shapes.clear()
+    shapes.append(_new_shape(data, types))
+    return shapes[-1]
 
 
-def _new_shape(data: ChunkData, types: Sequence[pa.DataType]) -> _Shape:
+def _new_shape(data: ChunkData, types: Sequence[pa.DataType]) -> Shape:
     schema = batch_schema(data)
-    unusable = _Shape(schema, None, 0, types)
+    unusable = Shape(schema, None, 0, types)
     if any(map(has_dictionary, schema.types)):
         return unusable
     message = bytes(schema.serialize())
     digits = _digits(data.chunk_id)
     if message.count(digits) != 1:  # an entity named after it, say
         return unusable
-    return _Shape(schema, message, message.index(digits), types)
+    takers = [taker_of(datatype) for datatype in schema.types]
+    all_takers = [taker for taker in takers if taker is not None]
+    usable = all_takers if len(all_takers) == len(takers) else None
+    return Shape(schema, message, message.index(digits), types, usable)
 
 
 _CONTINUED: Final = b"\xff\xff\xff\xff"
@@ -459,6 +499,7 @@ _PREFIX: Final = b"chunk_"
 _ID_SIZE: Final = len(_PREFIX) + 32
 _LARGEST_SCHEMA: Final = 1 << 16
 _MOST_SCHEMAS: Final = 1024
+_MOST_TRIES: Final = 8
 
 _Key = tuple[int, bytes]
 """Where the id is in a schema message, and the message without it."""
@@ -469,11 +510,14 @@ class _KnownSchema:
     """A schema, and where its columns go.
 
     ``batch_head`` is the head of a batch without compression: another one like it need not be checked again.
+    ``places`` are those of the columns behind such a head, once it was seen twice.
     """
 
     schema: pa.Schema
     layout: BatchLayout
     batch_head: bytes = b""
+    places: Places | None = None
+    tries: int = 0
 
 
 class _KnownSchemas(dict[_Key, _KnownSchema]):
@@ -517,18 +561,71 @@ def _decoded(stream: bytes | memoryview, head: bytes, at: int, shape: _KnownSche
     """Return the chunk, or None for anything unusual or wrong: then it is read with all care."""
     start = len(head)
     batch_head = bytes(stream[start : start + 8 + int.from_bytes(stream[start + 4 : start + 8], "little")])
+    was_seen = batch_head == shape.batch_head
     try:
         chunk_id = bytes.fromhex(head[at + len(_PREFIX) : at + _ID_SIZE].decode("ascii"))
         message = pa.ipc.read_message(pa.py_buffer(stream).slice(start))
         if len(chunk_id) != 16 or message.type != "record batch":
             return None
-        if batch_head != shape.batch_head and not check_message(message):
+        if not was_seen and not check_message(message):
             shape.batch_head = batch_head
         batch = pa.ipc.read_record_batch(message, shape.schema)
         batch.validate(full=True)
     except ARROW_ERRORS:
         return None
-    return shape.layout.chunk(batch, chunk_id)
+    chunk = shape.layout.chunk(batch, chunk_id)
+    is_known = shape.places is not None and shape.places.head == batch_head
+    if was_seen and chunk is not None and not is_known and shape.tries < _MOST_TRIES:
+        shape.tries += 1
+        shape.places = _places(stream, batch_head, start, shape, chunk)
+    return chunk
+
+
+def places_in(stream: bytes | memoryview) -> tuple[Places, bytes] | None:
+    """Return where the columns of a chunk are in its stream, and the id; None unless it needs no check at all.
+
+    That is where its schema, the head of its batch, and the offsets of its lists are those of a chunk that
+    :func:`decode_chunk` has checked.
+    """
+    head = head_of(stream)
+    key = _key_of(head)
+    shape = lasting(_KnownSchemas).get(key) if key is not None else None
+    places = None if shape is None else shape.places
+    if places is None or key is None or not places.fit(stream, len(head)):
+        return None
+    at = key[0]
+    try:
+        chunk_id = bytes.fromhex(head[at + len(_PREFIX) : at + _ID_SIZE].decode("ascii"))
+    except ValueError:
+        return None
+    return (places, chunk_id) if len(chunk_id) == 16 else None
+
+
+def _places(
+    stream: bytes | memoryview, batch_head: bytes, start: int, shape: _KnownSchema, chunk: ChunkData
+) -> Places | None:
+    """Return the places of a chunk that was decoded, or None for types, orders or nulls that have no short way."""
+    target = _shape_of(chunk)
+    ascends = chunk.ids_ascend and all(line.is_sorted for line in chunk.timelines)
+    if target.takers is None or not ascends or len(stream) >= LEAST:
+        return None
+    base = start + len(batch_head)
+    spans = iter([(base + offset, size) for offset, size in _buffer_spans(memoryview(batch_head)[8:])])
+    order = [0, *[i for i, _, _ in shape.layout.timelines], *[i for i, _ in shape.layout.components]]
+    arrays = dict(zip(order, arrays_of(chunk), strict=True))
+    readers: dict[int, Reader] = {}
+    for i in range(len(order)):
+        reader = reader_of(arrays[i], spans)
+        if reader is None:
+            return None
+        readers[i] = reader
+    columns = []
+    for i, taker in zip(order, target.takers, strict=True):
+        taken = take([taker], [arrays[i]], chunk.num_rows)
+        if taken is None or len(taken.buffers) != len(readers[i].spans):
+            return None
+        columns.append(StoredColumn(readers[i], taker, arrays[i].type, taken.key[1:]))
+    return Places.of(chunk, batch_head, columns, stream, target)
 
 
 def _keep(head: bytes, key: _Key, schema: pa.Schema, layout: BatchLayout, data: ChunkData) -> None:

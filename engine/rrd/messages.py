@@ -182,7 +182,8 @@ _STORE_TAG: Final = 0x0A
 _NUMBER_TAGS: Final = (0x10, 0x18, 0x20)
 _WINDOW: Final = 512
 _SMALL: Final = 1 << 16
-_MOST_WHOLE: Final = 16 * MIB
+MOST_WHOLE: Final = 16 * MIB
+"""Messages of more bytes are not read as a whole to be parsed."""
 _MAX_FIELDS: Final = 256
 _MAX_HEAD: Final = MIB
 _HINT: Final = "The file is damaged; copy it again, or read it with recover=True."
@@ -250,7 +251,7 @@ def locate(file: PositionalFile, offset: int, size: int, *, whole: bool = False,
     From a large one only what is around its payload is read, unless ``whole``: then its payload too, if it is of some
     megabytes at most. ``data`` is the message, where it was read already. Raises :class:`ReadError`.
     """
-    if not data and size <= (_MOST_WHOLE if whole else _SMALL):
+    if not data and size <= (MOST_WHOLE if whole else _SMALL):
         data = file.read(offset, size, what="a message")
     if data:
         located_message = _taken_apart(data, file.path, offset)

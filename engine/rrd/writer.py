@@ -19,9 +19,10 @@ from ..errors import ReadError, UsageError, WriteError, writing
 from ..storage import LARGEST_WINDOW, SMALLEST_PART, ObjectUrl, Upload
 from ..storage.positional import NEVER_CHANGES, HeldFile, PositionalFile, open_positional
 from ..task_context import WRITE, passed_through, phase
-from .arrow_ipc import Bytes, decode_chunk, encode_chunk
+from .arrow_ipc import decode_chunk, encode_chunk, encode_stream
 from .chunk_table import ChunkEntry, ChunkTable, difference_of, lying_footer
 from .compression import Compression, decompress
+from .layouts import Bytes
 from .manifest_writing import TimelineRegister, build_manifest
 from .messages import (
     MESSAGE_HEADER_SIZE,
@@ -39,7 +40,7 @@ from .messages import (
     stream_header,
     tuid_message,
 )
-from .payloads import EncodedPayload, RrdPayload
+from .payloads import EncodedPayload, RrdPayload, StreamPayload
 from .runs import MessageCopier, copy_range, start_writing_back
 from .times import TimesWriter, part_end
 
@@ -398,7 +399,10 @@ class MessageWriter:
         if isinstance(payload, RrdPayload):
             return self._append_encoded(chunk.header, payload)
         try:
-            encoded = encode_chunk(chunk.data, self._compression)
+            if isinstance(chunk.made, StreamPayload):
+                encoded = encode_stream(chunk.made.stream, self._compression)
+            else:
+                encoded = encode_chunk(chunk.data, self._compression)
         except WriteError as error:
             raise WriteError(f"{chunk.entity_path}: {error.message}", path=self._out.path, hint=error.hint) from error
         if self._times is not None:

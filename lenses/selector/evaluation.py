@@ -385,22 +385,29 @@ class SelectorTable:
 class SelectorResults:
     """The results of a table's selectors on one column, computed when asked for, each stage once."""
 
-    __slots__ = ("_columns", "_groups", "_rows", "_table")
+    __slots__ = ("_columns", "_errors", "_groups", "_rows", "_table")
 
     def __init__(self, table: SelectorTable, column: pa.ListArray) -> None:
         self._table = table
         self._rows = ListRows(column, whole=table.whole)
         self._groups: dict[int, GroupedValues | None] = {0: GroupedValues(self._rows.elements)}
         self._columns: dict[int, pa.ListArray | None] = {}
+        self._errors: dict[int, SelectorError] = {}
 
     def column(self, slot: int) -> pa.ListArray | None:
         """Return the selector's list array, one list per row of the input, or None if it gives nothing.
 
         Raises :class:`~chunkmill.engine.errors.SelectorError`.
         """
+        if slot in self._errors:
+            raise self._errors[slot]
         if slot not in self._columns:
-            groups = self._at(slot)
-            self._columns[slot] = None if groups is None else self._rows.regrouped(groups)
+            try:
+                groups = self._at(slot)
+                self._columns[slot] = None if groups is None else self._rows.regrouped(groups)
+            except SelectorError as error:
+                self._errors[slot] = error
+                raise
         return self._columns[slot]
 
     def one_each(self, slot: int) -> pa.Array | None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import io
 import struct
 from collections.abc import Callable
+from decimal import Decimal
 from pathlib import Path
+from random import Random
 
 import lz4.block
 import numpy as np
@@ -44,6 +46,63 @@ def image(size: int = 400_000, start: int = 0) -> Chunk:
     pixels = pa.array(np.random.default_rng(start).integers(0, 256, size, dtype=np.uint8))
     rows = pa.ListArray.from_arrays([0, 1], pa.ListArray.from_arrays([0, size], pixels))
     return Chunk.build("/camera", {"frame": pa.array([start])}, [(ComponentDescriptor("Image:buffer"), rows)])
+
+
+TIMES = [pa.int64(), pa.timestamp("ns"), pa.duration("ns")]
+VALUES: list[pa.DataType] = [
+    pa.float64(),
+    pa.int8(),
+    pa.bool_(),
+    pa.float16(),
+    pa.timestamp("ns"),
+    pa.decimal128(9, 2),
+    pa.binary(3),
+    pa.string(),
+    pa.large_string(),
+    pa.binary(),
+    pa.null(),
+    pa.list_(pa.int16()),
+    pa.list_(pa.float32(), 3),
+    pa.list_(pa.list_(pa.string())),
+    pa.struct([pa.field("x", pa.float64()), pa.field("text", pa.string())]),
+    pa.struct([pa.field("x", pa.list_(pa.uint8())), pa.field("y", pa.list_(pa.bool_(), 2))]),
+]
+
+
+def a_value(datatype: pa.DataType, random: Random, size: int, *, nulls: bool) -> object:
+    """Any value; texts and lists have ``size`` elements."""
+    if pa.types.is_null(datatype) or (nulls and random.random() < 0.2):
+        return None
+    if pa.types.is_struct(datatype):
+        return {field.name: a_value(field.type, random, size, nulls=nulls) for field in datatype}
+    if pa.types.is_fixed_size_list(datatype):
+        return [a_value(datatype.value_type, random, size, nulls=nulls) for _ in range(datatype.list_size)]
+    if pa.types.is_list(datatype):
+        return [a_value(datatype.value_type, random, size, nulls=nulls) for _ in range(size)]
+    if pa.types.is_boolean(datatype):
+        return random.random() < 0.5
+    if pa.types.is_fixed_size_binary(datatype):
+        return random.randbytes(3)
+    if pa.types.is_binary(datatype):
+        return random.randbytes(size)
+    number = random.randrange(100)
+    if pa.types.is_string(datatype) or pa.types.is_large_string(datatype):
+        return f"{number:0{size}}"[:size]
+    return (
+        Decimal(number) if pa.types.is_decimal(datatype) else np.float16(number) if datatype == pa.float16() else number
+    )
+
+
+def a_column(
+    datatype: pa.DataType, rows: int, random: Random, *, nulls: bool, is_slice: bool, varies: bool
+) -> pa.Array:
+    lengths = [random.randrange(4) if varies else 2 for _ in range(rows + 2 * is_slice)]
+    lists = [
+        None if nulls and random.random() < 0.2 else [a_value(datatype, random, size, nulls=nulls) for _ in range(size)]
+        for size in lengths
+    ]
+    column = pa.array(lists, pa.list_(datatype))
+    return column.slice(1, rows) if is_slice else column
 
 
 def write_rrd(path: Path, chunks: list[Chunk], store: StoreEntry = STORE) -> Path:

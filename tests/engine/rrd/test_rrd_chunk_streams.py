@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import pickle
 from pathlib import Path
+from random import Random
 
 import numpy as np
 import pyarrow as pa
 import pytest
 from chunkmill.engine.chunk import (
     Chunk,
+    ChunkData,
     ComponentColumn,
     ComponentDescriptor,
     TimeColumn,
@@ -25,7 +27,7 @@ from chunkmill.engine.rrd.messages import ENCODING_ARROW_IPC, ArrowMsg, message_
 from chunkmill.engine.storage import positional
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rrd_bytes import STORE, image, scalars, static, write_rrd
+from rrd_bytes import STORE, TIMES, VALUES, a_column, image, scalars, static, write_rrd
 
 WHERE = {"path": "there", "offset": 5, "what": "it"}
 FRAMES = TimeColumn("frame", sequence=[3, 1, 2])
@@ -70,6 +72,12 @@ def payload(encoded: Encoded) -> bytes:
     return b"".join(encoded.pieces)
 
 
+def stream_in(encoded: Encoded) -> bytes:
+    return bytes(
+        decompress(payload(encoded), encoded.compression, encoded.uncompressed_size, path="", offset=None, what="")
+    )
+
+
 @pytest.mark.parametrize("name", CHUNKS)
 def test_encoding_by_shape_gives_the_same_bytes(name: str) -> None:
     for _ in range(3):
@@ -77,9 +85,8 @@ def test_encoding_by_shape_gives_the_same_bytes(name: str) -> None:
         for compression in Compression.LZ4, Compression.NONE:
             encoded = encode_chunk(chunk.data, compression)
             assert encoded.compression in (compression, Compression.NONE)
-            expected, size = encode_batch(chunk.to_record_batch(), encoded.compression)
-            assert (payload(encoded), encoded.uncompressed_size) == (bytes(expected), size)
-            assert encoded.size == len(expected)
+            assert stream_in(encoded) == stream_of(chunk)
+            assert encoded.size == len(payload(encoded))
 
 
 def test_an_entity_that_is_named_after_its_chunk(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -113,6 +120,43 @@ def test_a_known_schema_is_not_read_again(monkeypatch: pytest.MonkeyPatch) -> No
     second = decode_chunk(streams[1], **WHERE)
     assert first.chunk_id != second.chunk_id
     assert first.components == second.components
+
+
+@settings(deadline=None)
+@given(
+    types=st.lists(st.sampled_from(VALUES), max_size=3),
+    rows=st.sampled_from([0, 1, 2, 7, 8, 65]),
+    lines=st.integers(0, 3),
+    seed=st.integers(0, 2**32),
+    kinds=st.lists(st.tuples(*[st.integers(0, 9)] * 4), min_size=1, max_size=5),
+)
+def test_chunks_of_one_layout_are_encoded_as_each_by_itself(
+    types: list[pa.DataType], rows: int, lines: int, seed: int, kinds: list[tuple[int, int, int, int]]
+) -> None:
+    random = Random(seed)
+    for nulls, is_slice, varies, disorder in [*kinds, *[(9, 9, 9, 9)] * 3, *kinds]:
+        ticks = random.sample(range(100), rows) if disorder == 0 else range(rows)
+        times = {f"t{i}": pa.array(ticks, pa.int64()).view(kind) for i, kind in zip(range(lines), TIMES, strict=False)}
+        columns = [
+            (
+                ComponentDescriptor(f"c{i}"),
+                a_column(datatype, rows, random, nulls=nulls == 0, is_slice=is_slice == 0, varies=varies == 0),
+            )
+            for i, datatype in enumerate(types)
+        ]
+        chunk = Chunk.build("/layout", times, columns)
+        if not (lines or types):
+            chunk = Chunk.from_data(ChunkData.fresh("/layout", rows, (), ()))
+        assert stream_in(encode_chunk(chunk.data)) == stream_of(chunk)
+
+
+def test_the_batch_of_a_known_layout_is_not_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    chunks = [Chunk.from_data(scalars("/layout/known", rows=9, start=i).data.with_new_id()) for i in range(3)]
+    for chunk in chunks[:2]:
+        encode_chunk(chunk.data)
+    expected = stream_of(chunks[2])
+    monkeypatch.setattr(pa.ipc, "get_record_batch_size", None)
+    assert stream_in(encode_chunk(chunks[2].data)) == expected
 
 
 def outcome(stream: bytes, *, by_shape: bool) -> object:
