@@ -68,6 +68,7 @@ def test_a_file_that_is_missing_denied_or_empty(server: FileServer) -> None:
         assert RemoteFile(f"{server.url}/{way}/empty.bin").read() == b""
 
 
+@pytest.mark.heavy
 def test_a_server_that_is_away_or_fails_for_long_is_a_transient_error(server: FileServer) -> None:
     with serving() as other:
         url = other.url
@@ -192,6 +193,7 @@ def test_nothing_is_written(server: FileServer, tmp_path: Path, data: Path) -> N
         assert done.exit_code == 2 and "cannot be written" in done.stderr
 
 
+@pytest.mark.heavy
 def test_recordings_are_read_through_every_front(server: FileServer, tmp_path: Path, data: Path) -> None:
     server.files["demo.mcap"] = (data / "demo.mcap").read_bytes()
     server.files["data/v.mp4"] = video("h264", 12)
