@@ -22,7 +22,7 @@ CALLS = {
     "print none.rrd": (1, "no such file"),
     "print demo.rrd --limit 0": (2, "--limit"),
     "convert demo.mcap -o out/a.rrd": (0, "3,523 rows"),
-    "convert demo.mcap demo.rrd -o out/tables --to parquet": (0, "-> out/tables"),
+    "convert demo.mcap pq_base.parquet -o out/tables --to parquet": (0, "-> out/tables"),
     "convert demo.mcap -o out/tables --to parquet --verify": (2, "for RRDs"),
     "convert demo.mcap pq_base.parquet -o out/many": (0, "2 of 2 inputs -> out/many"),
     "convert demo.mcap note.txt -o out/some": (1, "1 of 2 inputs -> out/some"),
