@@ -6,6 +6,7 @@ The layout, the manifest and the metadata of files are described in ``engine/wri
 from __future__ import annotations
 
 import base64
+import glob
 import json
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -36,6 +37,7 @@ from ...engine.rrd import ARROW_ERRORS, StoreEntry, decode_batch, types_from_byt
 from ...engine.storage import ObjectUrl
 from ...engine.stream import Source, Split
 from .file import ParquetFile, read_columns
+from .source import SUFFIXES
 
 MANIFEST: Final = "_chunkmill.json"
 _FORMAT: Final = "chunkmill parquet"
@@ -47,7 +49,8 @@ _ERRORS: Final = (*ARROW_ERRORS, ValueError, TypeError, KeyError, IndexError, At
 def is_exported(place: Location) -> bool:
     """Return whether there is a folder with a manifest."""
     if isinstance(place, ObjectUrl):
-        return Folder.at(place).exists(MANIFEST)
+        is_file = place.name.lower().endswith(SUFFIXES) or glob.has_magic(place.key)
+        return not is_file and Folder.at(place).exists(MANIFEST)
     return (place / MANIFEST).is_file()
 
 

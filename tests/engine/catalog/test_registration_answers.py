@@ -337,7 +337,7 @@ ANSWERS: list[tuple[str, Callable[[World], Any], Any]] = [
     ),
     (
         "unregister",
-        lambda w: (w.ds.unregister(segments_to_drop="p1"), sorted(w.ds.segment_ids())),
+        lambda w: (w.ds.unregister(segments_to_drop="p1").wait(), sorted(w.ds.segment_ids())),  # 0.33: no handle
         (None, ["p2", "segA", "segD", "segE", "segZ"]),
     ),
     (

@@ -7,6 +7,7 @@ CALLS = {
     # what is typed: exit code, and what is printed
     "inspect demo.mcap": (0, "MCAP"),
     "inspect none.mcap": (1, "no such file"),
+    "inspect demo.mcap --orders": (0, "in the order of their times"),
     "ls store": (0, "demo"),
     "verify demo.mcap demo.rrd store": (0, "3 verified, no faults"),
     "verify": (2, "Missing argument"),
@@ -21,6 +22,8 @@ CALLS = {
     "print none.rrd": (1, "no such file"),
     "print demo.rrd --limit 0": (2, "--limit"),
     "convert demo.mcap -o out/a.rrd": (0, "3,523 rows"),
+    "convert demo.mcap pq_base.parquet -o out/tables --to parquet": (0, "-> out/tables"),
+    "convert demo.mcap -o out/tables --to parquet --verify": (2, "for RRDs"),
     "convert demo.mcap pq_base.parquet -o out/many": (0, "2 of 2 inputs -> out/many"),
     "convert demo.mcap note.txt -o out/some": (1, "1 of 2 inputs -> out/some"),
     "convert store -o out/store/": (0, "3,523 rows"),

@@ -423,3 +423,12 @@ def test_the_command_line_converts_to_parquet_and_back(data: Path, tmp_path: Pat
     assert done.exit_code != 0 and "is there already" in done.output
     done = run.invoke(commands.commands, [*given, "--shards"])
     assert done.exit_code == 2 and "for RRDs" in done.output
+
+
+def test_rows_of_a_query_have_page_indexes_and_checksums(data: Path, tmp_path: Path) -> None:
+    given = ["query", str(data / "demo.mcap"), "--index", "message_log_time", "--contents", "/nissan/vehicle_speed"]
+    done = CliRunner().invoke(commands.commands, [*given, "-o", str(tmp_path / "rows.parquet"), "--executor", "inline"])
+    assert done.exit_code == 0, done.output
+    file = pq.ParquetFile(tmp_path / "rows.parquet", page_checksum_verification=True)
+    column = file.metadata.row_group(0).column(0)
+    assert column.has_offset_index and column.has_column_index and file.read().num_rows == 470
