@@ -1,6 +1,6 @@
 """The chunk model: chunks, their headers, descriptors, timelines and ids."""
 
-from .chunk import AUTO_INDEX, Chunk, differing, plain_type, sorted_by_time, time_order
+from .chunk import AUTO_INDEX, Chunk, StoredColumns, differing, plain_type, sorted_by_time, time_order
 from .columns import (
     ComponentColumn,
     ComponentColumnDescriptor,
@@ -29,7 +29,6 @@ from .data import (
     ComponentRange,
     Fate,
     Payload,
-    StoredColumns,
     Timeline,
     TimelineHeader,
     TimelineKind,

@@ -20,7 +20,19 @@ from ..errors import ReadError, WriteError
 from ..limits import FREE_EXPANSION, MAX_CHUNK_UNCOMPRESSED, MAX_COMPRESSION_RATIO, MAX_SCHEMA_FIELDS
 from ..task_context import lasting
 from .compression import LEAST, Compression, compress, compress_pieces
-from .layouts import Bytes, Layout, Places, Reader, Shape, StoredColumn, Taken, arrays_of, reader_of, take, taker_of
+from .layouts import (
+    Bytes,
+    ChunkShape,
+    ColumnPlace,
+    ColumnPlaces,
+    ColumnReader,
+    StreamLayout,
+    Taken,
+    arrays_of,
+    reader_of,
+    take,
+    taker_of,
+)
 
 _U16 = struct.Struct("<H")
 _I32 = struct.Struct("<i")
@@ -343,7 +355,7 @@ class _Room:
     """Memory of a thread in which one chunk after the other is put together; and the shapes of chunks seen there."""
 
     def __init__(self) -> None:
-        self.shapes: dict[tuple[object, ...], list[Shape]] = {}
+        self.shapes: dict[tuple[object, ...], list[ChunkShape]] = {}
         self._buffer = bytearray()
 
     def bytes(self, size: int) -> bytearray:
@@ -408,14 +420,14 @@ def encode_stream(stream: bytes, compression: Compression = Compression.LZ4) -> 
     return Encoded([compress(stream)], len(stream), compression)
 
 
-def _taken(shape: Shape, data: ChunkData) -> Taken | None:
+def _taken(shape: ChunkShape, data: ChunkData) -> Taken | None:
     """Return the buffers of a chunk, or None for one whose batch has to be made for them."""
     if shape.takers is None or not data.num_rows:
         return None
     return take(shape.takers, arrays_of(data), data.num_rows)
 
 
-def _layout_of(shape: Shape, taken: Taken, stream: memoryview, start: int) -> Layout | None:
+def _layout_of(shape: ChunkShape, taken: Taken, stream: memoryview, start: int) -> StreamLayout | None:
     """Return the layout of a stream whose batch begins at ``start``, or None if its buffers are others than those."""
     body = start + 8 + int.from_bytes(stream[start + 4 : start + 8], "little")
     places = [(body + offset, size) for offset, size in _buffer_spans(stream[start + 8 : body]) if size]
@@ -424,7 +436,7 @@ def _layout_of(shape: Shape, taken: Taken, stream: memoryview, start: int) -> La
     starts = [shape.at, *[at for at, _ in places], len(stream)]
     ends = [0, shape.at + _ID_DIGITS, *[at + size for at, size in places]]
     between = [bytes(stream[end:at]) for end, at in zip(ends, starts, strict=True)]
-    layout = Layout(taken.key, tuple(size for _, size in places), tuple(between), len(stream))
+    layout = StreamLayout(taken.key, tuple(size for _, size in places), tuple(between), len(stream))
     digits = bytes(stream[shape.at : shape.at + _ID_DIGITS])
     return layout if layout.stream(digits, taken.buffers) == stream else None
 
@@ -446,7 +458,7 @@ def _encode_large(batch: pa.RecordBatch, message: bytes) -> Encoded:
     return Encoded(compressed, size, Compression.LZ4)
 
 
-def _message(shape: Shape, data: ChunkData) -> bytes:
+def _message(shape: ChunkShape, data: ChunkData) -> bytes:
     """The schema, with the chunk's own id in it."""
     assert shape.message is not None
     return shape.message[: shape.at] + _digits(data.chunk_id) + shape.message[shape.at + _ID_DIGITS :]
@@ -456,7 +468,7 @@ def _digits(chunk_id: bytes) -> bytes:
     return tuid_text(chunk_id, "").encode()
 
 
-def _shape_of(data: ChunkData) -> Shape:
+def _shape_of(data: ChunkData) -> ChunkShape:
     types = [c.values.type for c in data.components]
     key = (
         data.entity_path,
@@ -479,9 +491,9 @@ def _shape_of(data: ChunkData) -> Shape:
     return shapes[-1]
 
 
-def _new_shape(data: ChunkData, types: Sequence[pa.DataType]) -> Shape:
+def _new_shape(data: ChunkData, types: Sequence[pa.DataType]) -> ChunkShape:
     schema = batch_schema(data)
-    unusable = Shape(schema, None, 0, types)
+    unusable = ChunkShape(schema, None, 0, types)
     if any(map(has_dictionary, schema.types)):
         return unusable
     message = bytes(schema.serialize())
@@ -491,7 +503,7 @@ def _new_shape(data: ChunkData, types: Sequence[pa.DataType]) -> Shape:
     takers = [taker_of(datatype) for datatype in schema.types]
     all_takers = [taker for taker in takers if taker is not None]
     usable = all_takers if len(all_takers) == len(takers) else None
-    return Shape(schema, message, message.index(digits), types, usable)
+    return ChunkShape(schema, message, message.index(digits), types, usable)
 
 
 _CONTINUED: Final = b"\xff\xff\xff\xff"
@@ -516,7 +528,7 @@ class _KnownSchema:
     schema: pa.Schema
     layout: BatchLayout
     batch_head: bytes = b""
-    places: Places | None = None
+    places: ColumnPlaces | None = None
     tries: int = 0
 
 
@@ -581,7 +593,7 @@ def _decoded(stream: bytes | memoryview, head: bytes, at: int, shape: _KnownSche
     return chunk
 
 
-def places_in(stream: bytes | memoryview) -> tuple[Places, bytes] | None:
+def places_in(stream: bytes | memoryview) -> tuple[ColumnPlaces, bytes] | None:
     """Return where the columns of a chunk are in its stream, and the id; None unless it needs no check at all.
 
     That is where its schema, the head of its batch, and the offsets of its lists are those of a chunk that
@@ -603,7 +615,7 @@ def places_in(stream: bytes | memoryview) -> tuple[Places, bytes] | None:
 
 def _places(
     stream: bytes | memoryview, batch_head: bytes, start: int, shape: _KnownSchema, chunk: ChunkData
-) -> Places | None:
+) -> ColumnPlaces | None:
     """Return the places of a chunk that was decoded, or None for types, orders or nulls that have no short way."""
     target = _shape_of(chunk)
     ascends = chunk.ids_ascend and all(line.is_sorted for line in chunk.timelines)
@@ -613,7 +625,7 @@ def _places(
     spans = iter([(base + offset, size) for offset, size in _buffer_spans(memoryview(batch_head)[8:])])
     order = [0, *[i for i, _, _ in shape.layout.timelines], *[i for i, _ in shape.layout.components]]
     arrays = dict(zip(order, arrays_of(chunk), strict=True))
-    readers: dict[int, Reader] = {}
+    readers: dict[int, ColumnReader] = {}
     for i in range(len(order)):
         reader = reader_of(arrays[i], spans)
         if reader is None:
@@ -624,8 +636,8 @@ def _places(
         taken = take([taker], [arrays[i]], chunk.num_rows)
         if taken is None or len(taken.buffers) != len(readers[i].spans):
             return None
-        columns.append(StoredColumn(readers[i], taker, arrays[i].type, taken.key[1:]))
-    return Places.of(chunk, batch_head, columns, stream, target)
+        columns.append(ColumnPlace(readers[i], taker, arrays[i].type, taken.key[1:]))
+    return ColumnPlaces.of(chunk, batch_head, columns, stream, target)
 
 
 def _keep(head: bytes, key: _Key, schema: pa.Schema, layout: BatchLayout, data: ChunkData) -> None:

@@ -21,7 +21,7 @@ _MOST_OFFSETS: Final = 1 << 14
 """Bytes of the offsets of lists that are kept to compare others with."""
 
 
-class Layout(NamedTuple):
+class StreamLayout(NamedTuple):
     """Streams of one shape whose buffers have the same sizes: what is the same in all.
 
     ``key`` is what the sizes depend on. ``sizes`` has of each buffer how much of it is written; ``between`` what is
@@ -42,7 +42,7 @@ class Layout(NamedTuple):
 
 
 @dataclass(slots=True)
-class Shape:
+class ChunkShape:
     """The schema of chunks of one shape, as a message with the id of some chunk in it; ``at`` is where its digits are.
 
     ``message`` is None where the schema can't be reused. ``types`` are those of the components, ``takers`` take their
@@ -55,7 +55,7 @@ class Shape:
     types: Sequence[pa.DataType]
     takers: Sequence[Taker] | None = None
     key: tuple[int, ...] = ()
-    layout: Layout | None = None
+    layout: StreamLayout | None = None
 
 
 class Taken(NamedTuple):
@@ -154,7 +154,7 @@ def _struct_taker(takers: Sequence[Taker]) -> Taker:
     return take_structs
 
 
-class Reader(NamedTuple):
+class ColumnReader(NamedTuple):
     """Makes a column of a stream; ``spans`` are the bytes of its buffers there, ``offsets`` those of its lists."""
 
     make: Callable[[pa.Buffer], pa.Array]
@@ -173,7 +173,7 @@ _ANY_BYTES: Final = (
 """Types whose values may be any bytes; Arrow checks others, times of a day for example, one by one."""
 
 
-def reader_of(values: pa.Array, spans: Iterator[tuple[int, int]]) -> Reader | None:
+def reader_of(values: pa.Array, spans: Iterator[tuple[int, int]]) -> ColumnReader | None:
     """Return what makes a column like ``values``, or None for nulls and types that must be checked value by value.
 
     ``spans`` has the place and size of each buffer that a batch has of it.
@@ -187,7 +187,7 @@ def reader_of(values: pa.Array, spans: Iterator[tuple[int, int]]) -> Reader | No
         def make_plain(root: pa.Buffer) -> pa.Array:
             return pa.Array.from_buffers(datatype, count, [None, root.slice(start, size)], 0)
 
-        return Reader(make_plain, (slice(start, start + size),))
+        return ColumnReader(make_plain, (slice(start, start + size),))
     if pa.types.is_list(datatype):
         start, size = next(spans)
         inner = reader_of(values.values, spans)
@@ -200,7 +200,7 @@ def reader_of(values: pa.Array, spans: Iterator[tuple[int, int]]) -> Reader | No
                 datatype, count, [None, root.slice(start, size)], 0, children=[make_inner(root)]
             )
 
-        return Reader(make_lists, (span, *inner.spans), (span, *inner.offsets))
+        return ColumnReader(make_lists, (span, *inner.spans), (span, *inner.offsets))
     if pa.types.is_fixed_size_list(datatype) or pa.types.is_struct(datatype):
         is_list = pa.types.is_fixed_size_list(datatype)
         children = [values.values] if is_list else [values.field(i) for i in range(datatype.num_fields)]
@@ -214,7 +214,7 @@ def reader_of(values: pa.Array, spans: Iterator[tuple[int, int]]) -> Reader | No
         def make_nested(root: pa.Buffer) -> pa.Array:
             return pa.Array.from_buffers(datatype, count, [None], 0, children=[reader.make(root) for reader in readers])
 
-        return Reader(
+        return ColumnReader(
             make_nested,
             tuple(span for reader in readers for span in reader.spans),
             tuple(span for reader in readers for span in reader.offsets),
@@ -222,17 +222,17 @@ def reader_of(values: pa.Array, spans: Iterator[tuple[int, int]]) -> Reader | No
     return None
 
 
-class StoredColumn(NamedTuple):
+class ColumnPlace(NamedTuple):
     """A column of a stream: how it is made, how a new one is taken apart, and what the sizes of its own depend on."""
 
-    reader: Reader
+    reader: ColumnReader
     taker: Taker
     datatype: pa.DataType
     key: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class ColumnPlaces:
     """The places of the columns in streams whose batch has the same ``head``, in the order of a chunk's columns.
 
     ``shape`` is that of such chunks if ids and times ascend. ``offsets`` are those of lists, which were checked.
@@ -244,15 +244,20 @@ class Places:
     timelines: tuple[tuple[str, TimelineKind], ...]
     components: tuple[tuple[ComponentDescriptor, pa.DataType], ...]
     names: tuple[str, ...]
-    columns: tuple[StoredColumn, ...]
+    columns: tuple[ColumnPlace, ...]
     offsets: tuple[tuple[slice, bytes], ...]
     size: int
-    shape: Shape
+    shape: ChunkShape
 
     @classmethod
     def of(
-        cls, chunk: ChunkData, head: bytes, columns: Sequence[StoredColumn], stream: bytes | memoryview, shape: Shape
-    ) -> Places | None:
+        cls,
+        chunk: ChunkData,
+        head: bytes,
+        columns: Sequence[ColumnPlace],
+        stream: bytes | memoryview,
+        shape: ChunkShape,
+    ) -> ColumnPlaces | None:
         """Return the places of the columns of a chunk in its stream, or None for long lists."""
         offsets = [(span, bytes(stream[span])) for column in columns for span in column.reader.offsets]
         if sum(len(some) for _, some in offsets) > _MOST_OFFSETS:
@@ -275,5 +280,5 @@ class Places:
         return (
             len(stream) >= self.size
             and stream[start : start + len(self.head)] == self.head
-            and all(stream[span] == known for span, known in self.offsets)
+            and all(stream[span] == offsets for span, offsets in self.offsets)
         )
