@@ -28,16 +28,15 @@ from .layouts import (
     ColumnReader,
     StreamLayout,
     Taken,
-    arrays_of,
+    Taker,
     reader_of,
-    take,
-    taker_of,
 )
 
 _U16 = struct.Struct("<H")
 _I32 = struct.Struct("<i")
 _U32 = struct.Struct("<I")
 _I64 = struct.Struct("<q")
+_OFFSET = struct.Struct("=i")
 _SPAN = struct.Struct("<qq")
 _BLOCK = struct.Struct("<qi4xq")
 
@@ -394,7 +393,7 @@ def encode_chunk(data: ChunkData, compression: Compression = Compression.LZ4) ->
     taken = _taken(shape, data)
     layout = shape.layout
     if taken is not None and layout is not None and layout.key == taken.key:
-        return encode_stream(layout.stream(_digits(data.chunk_id), taken.buffers), compression)
+        return encode_stream(joined_stream(layout, _digits(data.chunk_id), taken.buffers), compression)
     batch = pa.RecordBatch.from_arrays(arrays_of(data), schema=shape.schema)
     head = len(shape.message)
     if head + pa.ipc.get_record_batch_size(batch) >= LEAST:
@@ -427,6 +426,99 @@ def _taken(shape: ChunkShape, data: ChunkData) -> Taken | None:
     return take(shape.takers, arrays_of(data), data.num_rows)
 
 
+def arrays_of(data: ChunkData) -> list[pa.Array]:
+    """The columns of a chunk in the order of its batch."""
+    return [data.row_ids, *[t.times for t in data.timelines], *[c.values for c in data.components]]
+
+
+def take(takers: Sequence[Taker], columns: Sequence[pa.Array], rows: int) -> Taken | None:
+    """Return the buffers of columns of so many rows, or None where one has nulls, is a slice, or has no value."""
+    buffers: list[pa.Buffer] = []
+    sizes = [rows]
+    for taker, column in zip(takers, columns, strict=True):
+        if not taker(column, rows, buffers, sizes):
+            return None
+    return Taken(buffers, tuple(sizes))
+
+
+def taker_of(datatype: pa.DataType) -> Taker | None:
+    """Return what takes the buffers of a column of a type, or None for a type that is not taken apart."""
+    if pa.types.is_primitive(datatype) or pa.types.is_fixed_size_binary(datatype):
+        return _take_plain
+    if pa.types.is_string(datatype) or pa.types.is_binary(datatype):
+        return _take_bytes
+    inner = [taker_of(datatype.field(i).type) for i in range(datatype.num_fields)]
+    takers = [taker for taker in inner if taker is not None]
+    if not inner or len(takers) < len(inner):
+        return None
+    if pa.types.is_list(datatype):
+        return _list_taker(takers[0])
+    if pa.types.is_fixed_size_list(datatype) and datatype.list_size:
+        return _array_taker(takers[0], datatype.list_size)
+    return _struct_taker(takers) if pa.types.is_struct(datatype) else None
+
+
+def _take_plain(values: pa.Array, count: int, buffers: list[pa.Buffer], sizes: list[int]) -> bool:  # noqa: ARG001
+    if values.offset or values.null_count:
+        return False
+    buffer = values.buffers()[1]
+    if buffer is None:
+        return False
+    buffers.append(buffer)
+    sizes.append(buffer.size)
+    return True
+
+
+def _take_bytes(values: pa.Array, count: int, buffers: list[pa.Buffer], sizes: list[int]) -> bool:
+    if values.offset or values.null_count:
+        return False
+    _, offsets, content = values.buffers()
+    if offsets is None or content is None or _OFFSET.unpack_from(offsets)[0]:
+        return False
+    buffers += (offsets, content)
+    sizes += (offsets.size, content.size, _OFFSET.unpack_from(offsets, 4 * count)[0])
+    return sizes[-1] > 0
+
+
+def _list_taker(taker: Taker) -> Taker:
+    def take_lists(values: pa.Array, count: int, buffers: list[pa.Buffer], sizes: list[int]) -> bool:
+        if values.offset or values.null_count:
+            return False
+        offsets = values.buffers()[1]
+        if offsets is None or _OFFSET.unpack_from(offsets)[0]:
+            return False
+        stop = _OFFSET.unpack_from(offsets, 4 * count)[0]
+        buffers.append(offsets)
+        sizes += (offsets.size, stop)
+        return stop > 0 and taker(values.values, stop, buffers, sizes)
+
+    return take_lists
+
+
+def _array_taker(taker: Taker, size: int) -> Taker:
+    def take_arrays(values: pa.Array, count: int, buffers: list[pa.Buffer], sizes: list[int]) -> bool:
+        return not (values.offset or values.null_count) and taker(values.values, count * size, buffers, sizes)
+
+    return take_arrays
+
+
+def _struct_taker(takers: Sequence[Taker]) -> Taker:
+    def take_structs(values: pa.Array, count: int, buffers: list[pa.Buffer], sizes: list[int]) -> bool:
+        if values.offset or values.null_count:
+            return False
+        return all(taker(values.field(i), count, buffers, sizes) for i, taker in enumerate(takers))
+
+    return take_structs
+
+
+def joined_stream(layout: StreamLayout, digits: bytes, buffers: Sequence[Bytes]) -> bytes:
+    """Return the stream of a chunk of a layout: in a third of the time that Arrow takes for it."""
+    pieces: list[Bytes] = [layout.between[0], digits, layout.between[1]]
+    for buffer, size, after in zip(buffers, layout.sizes, layout.between[2:], strict=True):
+        pieces += (buffer if len(buffer) == size else memoryview(buffer)[:size], after)
+    return b"".join(pieces)
+
+
 def _layout_of(shape: ChunkShape, taken: Taken, stream: memoryview, start: int) -> StreamLayout | None:
     """Return the layout of a stream whose batch begins at ``start``, or None if its buffers are others than those."""
     body = start + 8 + int.from_bytes(stream[start + 4 : start + 8], "little")
@@ -438,7 +530,7 @@ def _layout_of(shape: ChunkShape, taken: Taken, stream: memoryview, start: int) 
     between = [bytes(stream[end:at]) for end, at in zip(ends, starts, strict=True)]
     layout = StreamLayout(taken.key, tuple(size for _, size in places), tuple(between), len(stream))
     digits = bytes(stream[shape.at : shape.at + _ID_DIGITS])
-    return layout if layout.stream(digits, taken.buffers) == stream else None
+    return layout if joined_stream(layout, digits, taken.buffers) == stream else None
 
 
 def _buffer_spans(metadata: memoryview) -> list[tuple[int, int]]:

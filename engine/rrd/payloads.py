@@ -36,7 +36,7 @@ from ..errors import ReadError
 from ..limits import FREE_EXPANSION
 from ..storage.positional import HeldFile, PositionalFile, open_briefly, open_positional
 from . import messages
-from .arrow_ipc import decode_batch, decode_chunk, places_in
+from .arrow_ipc import decode_batch, decode_chunk, joined_stream, places_in
 from .chunk_table import ChunkEntry, valid
 from .compression import Compression, check_compression, check_sizes, decompress
 from .layouts import Bytes, ColumnPlaces
@@ -306,7 +306,7 @@ class StoredChunk:
             chunk_id, ids = mint(), view[places.columns[0].reader.spans[0]]
         else:
             return None
-        made = StreamPayload(layout.stream(tuid_text(chunk_id, "").encode(), [ids, *buffers]))
+        made = StreamPayload(joined_stream(layout, tuid_text(chunk_id, "").encode(), [ids, *buffers]))
         return Chunk.put_together(self._header(chunk_id, ticks), made)
 
     def _header(self, chunk_id: bytes, ticks: Sequence[npt.NDArray[np.int64]]) -> ChunkHeader:
