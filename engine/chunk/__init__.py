@@ -1,6 +1,6 @@
 """The chunk model: chunks, their headers, descriptors, timelines and ids."""
 
-from .chunk import AUTO_INDEX, Chunk, differing, plain_type, sorted_by_time, time_order
+from .chunk import AUTO_INDEX, Chunk, StoredColumns, differing, plain_type, sorted_by_time, time_order
 from .columns import (
     ComponentColumn,
     ComponentColumnDescriptor,
@@ -29,7 +29,6 @@ from .data import (
     ComponentRange,
     Fate,
     Payload,
-    StoredColumns,
     Timeline,
     TimelineHeader,
     TimelineKind,
@@ -123,8 +122,8 @@ __all__ = [
     "TimelineHeader",
     "TimelineKind",
     "ValueSchema",
-    "all_true",
     "alike",
+    "all_true",
     "alternatives",
     "batch_schema",
     "cell_writer",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +22,6 @@ from .data import (
     Component,
     ComponentDescriptor,
     Payload,
-    StoredColumns,
     Timeline,
     TimelineKind,
     join_parts,
@@ -270,6 +269,30 @@ def _timeline(times: pa.Array, name: str) -> Timeline:
     if times.null_count:
         raise ValueError(f"index column {name!r} holds nulls, and a row without a time cannot be placed")
     return Timeline(name, kind, times if times.type == kind.arrow_type else times.cast(kind.arrow_type))
+
+
+class StoredColumns(Protocol):
+    """The columns of a chunk where they are stored, none of them decoded."""
+
+    @property
+    def component_names(self) -> Sequence[str]:
+        """The components, in the order of the chunk."""
+        ...
+
+    def column(self, component: str) -> pa.ListArray:
+        """Return the values of a component."""
+        ...
+
+    def data(self) -> ChunkData:
+        """Decode all columns."""
+        ...
+
+    def with_columns(self, values: Mapping[str, pa.ListArray], *, keep_row_ids: bool) -> Chunk | None:
+        """Return the chunk with other ``values`` of some components, under a fresh id.
+
+        Row ids follow from the new id, unless they are kept. None where the columns have to be decoded for it.
+        """
+        ...
 
 
 class Chunk:

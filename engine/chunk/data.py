@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import copyreg
 import struct
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum, StrEnum
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -17,9 +17,6 @@ from pyarrow import types as kinds
 
 from ..errors import check_argument
 from . import tuid
-
-if TYPE_CHECKING:
-    from .chunk import Chunk
 
 _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.")
 _ESCAPES = {"n": "\n", "r": "\r", "t": "\t"}
@@ -487,30 +484,6 @@ class Payload(Protocol):
 
     def load(self) -> pa.RecordBatch:
         """Read, check and decode the record batch, with its Rerun schema metadata, as it was stored."""
-        ...
-
-
-class StoredColumns(Protocol):
-    """The columns of a chunk where they are stored, none of them decoded."""
-
-    @property
-    def component_names(self) -> Sequence[str]:
-        """The components, in the order of the chunk."""
-        ...
-
-    def column(self, component: str) -> pa.ListArray:
-        """Return the values of a component."""
-        ...
-
-    def data(self) -> ChunkData:
-        """Decode all columns."""
-        ...
-
-    def with_columns(self, values: Mapping[str, pa.ListArray], *, keep_row_ids: bool) -> Chunk | None:
-        """Return the chunk with other ``values`` of some components, under a fresh id.
-
-        Row ids follow from the new id, unless they are kept. None where the columns have to be decoded for it.
-        """
         ...
 
 

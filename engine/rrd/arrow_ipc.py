@@ -20,12 +20,23 @@ from ..errors import ReadError, WriteError
 from ..limits import FREE_EXPANSION, MAX_CHUNK_UNCOMPRESSED, MAX_COMPRESSION_RATIO, MAX_SCHEMA_FIELDS
 from ..task_context import lasting
 from .compression import LEAST, Compression, compress, compress_pieces
-from .layouts import Bytes, Layout, Places, Reader, Shape, StoredColumn, Taken, arrays_of, reader_of, take, taker_of
+from .layouts import (
+    Bytes,
+    ChunkShape,
+    ColumnPlace,
+    ColumnPlaces,
+    ColumnReader,
+    StreamLayout,
+    Taken,
+    Taker,
+    reader_of,
+)
 
 _U16 = struct.Struct("<H")
 _I32 = struct.Struct("<i")
 _U32 = struct.Struct("<I")
 _I64 = struct.Struct("<q")
+_OFFSET = struct.Struct("=i")
 _SPAN = struct.Struct("<qq")
 _BLOCK = struct.Struct("<qi4xq")
 
@@ -343,7 +354,7 @@ class _Room:
     """Memory of a thread in which one chunk after the other is put together; and the shapes of chunks seen there."""
 
     def __init__(self) -> None:
-        self.shapes: dict[tuple[object, ...], list[Shape]] = {}
+        self.shapes: dict[tuple[object, ...], list[ChunkShape]] = {}
         self._buffer = bytearray()
 
     def bytes(self, size: int) -> bytearray:
@@ -382,7 +393,7 @@ def encode_chunk(data: ChunkData, compression: Compression = Compression.LZ4) ->
     taken = _taken(shape, data)
     layout = shape.layout
     if taken is not None and layout is not None and layout.key == taken.key:
-        return encode_stream(layout.stream(_digits(data.chunk_id), taken.buffers), compression)
+        return encode_stream(joined_stream(layout, _digits(data.chunk_id), taken.buffers), compression)
     batch = pa.RecordBatch.from_arrays(arrays_of(data), schema=shape.schema)
     head = len(shape.message)
     if head + pa.ipc.get_record_batch_size(batch) >= LEAST:
@@ -408,14 +419,107 @@ def encode_stream(stream: bytes, compression: Compression = Compression.LZ4) -> 
     return Encoded([compress(stream)], len(stream), compression)
 
 
-def _taken(shape: Shape, data: ChunkData) -> Taken | None:
+def _taken(shape: ChunkShape, data: ChunkData) -> Taken | None:
     """Return the buffers of a chunk, or None for one whose batch has to be made for them."""
     if shape.takers is None or not data.num_rows:
         return None
     return take(shape.takers, arrays_of(data), data.num_rows)
 
 
-def _layout_of(shape: Shape, taken: Taken, stream: memoryview, start: int) -> Layout | None:
+def arrays_of(data: ChunkData) -> list[pa.Array]:
+    """The columns of a chunk in the order of its batch."""
+    return [data.row_ids, *[t.times for t in data.timelines], *[c.values for c in data.components]]
+
+
+def take(takers: Sequence[Taker], columns: Sequence[pa.Array], rows: int) -> Taken | None:
+    """Return the buffers of columns of so many rows, or None where one has nulls, is a slice, or has no value."""
+    buffers: list[pa.Buffer] = []
+    sizes = [rows]
+    for taker, column in zip(takers, columns, strict=True):
+        if not taker(column, rows, buffers, sizes):
+            return None
+    return Taken(buffers, tuple(sizes))
+
+
+def taker_of(datatype: pa.DataType) -> Taker | None:
+    """Return what takes the buffers of a column of a type, or None for a type that is not taken apart."""
+    if pa.types.is_primitive(datatype) or pa.types.is_fixed_size_binary(datatype):
+        return _take_plain
+    if pa.types.is_string(datatype) or pa.types.is_binary(datatype):
+        return _take_bytes
+    inner = [taker_of(datatype.field(i).type) for i in range(datatype.num_fields)]
+    takers = [taker for taker in inner if taker is not None]
+    if not inner or len(takers) < len(inner):
+        return None
+    if pa.types.is_list(datatype):
+        return _list_taker(takers[0])
+    if pa.types.is_fixed_size_list(datatype) and datatype.list_size:
+        return _array_taker(takers[0], datatype.list_size)
+    return _struct_taker(takers) if pa.types.is_struct(datatype) else None
+
+
+def _take_plain(values: pa.Array, count: int, buffers: list[pa.Buffer], sizes: list[int]) -> bool:  # noqa: ARG001
+    if values.offset or values.null_count:
+        return False
+    buffer = values.buffers()[1]
+    if buffer is None:
+        return False
+    buffers.append(buffer)
+    sizes.append(buffer.size)
+    return True
+
+
+def _take_bytes(values: pa.Array, count: int, buffers: list[pa.Buffer], sizes: list[int]) -> bool:
+    if values.offset or values.null_count:
+        return False
+    _, offsets, content = values.buffers()
+    if offsets is None or content is None or _OFFSET.unpack_from(offsets)[0]:
+        return False
+    buffers += (offsets, content)
+    sizes += (offsets.size, content.size, _OFFSET.unpack_from(offsets, 4 * count)[0])
+    return sizes[-1] > 0
+
+
+def _list_taker(taker: Taker) -> Taker:
+    def take_lists(values: pa.Array, count: int, buffers: list[pa.Buffer], sizes: list[int]) -> bool:
+        if values.offset or values.null_count:
+            return False
+        offsets = values.buffers()[1]
+        if offsets is None or _OFFSET.unpack_from(offsets)[0]:
+            return False
+        stop = _OFFSET.unpack_from(offsets, 4 * count)[0]
+        buffers.append(offsets)
+        sizes += (offsets.size, stop)
+        return stop > 0 and taker(values.values, stop, buffers, sizes)
+
+    return take_lists
+
+
+def _array_taker(taker: Taker, size: int) -> Taker:
+    def take_arrays(values: pa.Array, count: int, buffers: list[pa.Buffer], sizes: list[int]) -> bool:
+        return not (values.offset or values.null_count) and taker(values.values, count * size, buffers, sizes)
+
+    return take_arrays
+
+
+def _struct_taker(takers: Sequence[Taker]) -> Taker:
+    def take_structs(values: pa.Array, count: int, buffers: list[pa.Buffer], sizes: list[int]) -> bool:
+        if values.offset or values.null_count:
+            return False
+        return all(taker(values.field(i), count, buffers, sizes) for i, taker in enumerate(takers))
+
+    return take_structs
+
+
+def joined_stream(layout: StreamLayout, digits: bytes, buffers: Sequence[Bytes]) -> bytes:
+    """Return the stream of a chunk of a layout: in a third of the time that Arrow takes for it."""
+    pieces: list[Bytes] = [layout.between[0], digits, layout.between[1]]
+    for buffer, size, after in zip(buffers, layout.sizes, layout.between[2:], strict=True):
+        pieces += (buffer if len(buffer) == size else memoryview(buffer)[:size], after)
+    return b"".join(pieces)
+
+
+def _layout_of(shape: ChunkShape, taken: Taken, stream: memoryview, start: int) -> StreamLayout | None:
     """Return the layout of a stream whose batch begins at ``start``, or None if its buffers are others than those."""
     body = start + 8 + int.from_bytes(stream[start + 4 : start + 8], "little")
     places = [(body + offset, size) for offset, size in _buffer_spans(stream[start + 8 : body]) if size]
@@ -424,9 +528,9 @@ def _layout_of(shape: Shape, taken: Taken, stream: memoryview, start: int) -> La
     starts = [shape.at, *[at for at, _ in places], len(stream)]
     ends = [0, shape.at + _ID_DIGITS, *[at + size for at, size in places]]
     between = [bytes(stream[end:at]) for end, at in zip(ends, starts, strict=True)]
-    layout = Layout(taken.key, tuple(size for _, size in places), tuple(between), len(stream))
+    layout = StreamLayout(taken.key, tuple(size for _, size in places), tuple(between), len(stream))
     digits = bytes(stream[shape.at : shape.at + _ID_DIGITS])
-    return layout if layout.stream(digits, taken.buffers) == stream else None
+    return layout if joined_stream(layout, digits, taken.buffers) == stream else None
 
 
 def _buffer_spans(metadata: memoryview) -> list[tuple[int, int]]:
@@ -446,7 +550,7 @@ def _encode_large(batch: pa.RecordBatch, message: bytes) -> Encoded:
     return Encoded(compressed, size, Compression.LZ4)
 
 
-def _message(shape: Shape, data: ChunkData) -> bytes:
+def _message(shape: ChunkShape, data: ChunkData) -> bytes:
     """The schema, with the chunk's own id in it."""
     assert shape.message is not None
     return shape.message[: shape.at] + _digits(data.chunk_id) + shape.message[shape.at + _ID_DIGITS :]
@@ -456,7 +560,7 @@ def _digits(chunk_id: bytes) -> bytes:
     return tuid_text(chunk_id, "").encode()
 
 
-def _shape_of(data: ChunkData) -> Shape:
+def _shape_of(data: ChunkData) -> ChunkShape:
     types = [c.values.type for c in data.components]
     key = (
         data.entity_path,
@@ -479,9 +583,9 @@ def _shape_of(data: ChunkData) -> Shape:
     return shapes[-1]
 
 
-def _new_shape(data: ChunkData, types: Sequence[pa.DataType]) -> Shape:
+def _new_shape(data: ChunkData, types: Sequence[pa.DataType]) -> ChunkShape:
     schema = batch_schema(data)
-    unusable = Shape(schema, None, 0, types)
+    unusable = ChunkShape(schema, None, 0, types)
     if any(map(has_dictionary, schema.types)):
         return unusable
     message = bytes(schema.serialize())
@@ -491,7 +595,7 @@ def _new_shape(data: ChunkData, types: Sequence[pa.DataType]) -> Shape:
     takers = [taker_of(datatype) for datatype in schema.types]
     all_takers = [taker for taker in takers if taker is not None]
     usable = all_takers if len(all_takers) == len(takers) else None
-    return Shape(schema, message, message.index(digits), types, usable)
+    return ChunkShape(schema, message, message.index(digits), types, usable)
 
 
 _CONTINUED: Final = b"\xff\xff\xff\xff"
@@ -516,7 +620,7 @@ class _KnownSchema:
     schema: pa.Schema
     layout: BatchLayout
     batch_head: bytes = b""
-    places: Places | None = None
+    places: ColumnPlaces | None = None
     tries: int = 0
 
 
@@ -581,7 +685,7 @@ def _decoded(stream: bytes | memoryview, head: bytes, at: int, shape: _KnownSche
     return chunk
 
 
-def places_in(stream: bytes | memoryview) -> tuple[Places, bytes] | None:
+def places_in(stream: bytes | memoryview) -> tuple[ColumnPlaces, bytes] | None:
     """Return where the columns of a chunk are in its stream, and the id; None unless it needs no check at all.
 
     That is where its schema, the head of its batch, and the offsets of its lists are those of a chunk that
@@ -603,7 +707,7 @@ def places_in(stream: bytes | memoryview) -> tuple[Places, bytes] | None:
 
 def _places(
     stream: bytes | memoryview, batch_head: bytes, start: int, shape: _KnownSchema, chunk: ChunkData
-) -> Places | None:
+) -> ColumnPlaces | None:
     """Return the places of a chunk that was decoded, or None for types, orders or nulls that have no short way."""
     target = _shape_of(chunk)
     ascends = chunk.ids_ascend and all(line.is_sorted for line in chunk.timelines)
@@ -613,7 +717,7 @@ def _places(
     spans = iter([(base + offset, size) for offset, size in _buffer_spans(memoryview(batch_head)[8:])])
     order = [0, *[i for i, _, _ in shape.layout.timelines], *[i for i, _ in shape.layout.components]]
     arrays = dict(zip(order, arrays_of(chunk), strict=True))
-    readers: dict[int, Reader] = {}
+    readers: dict[int, ColumnReader] = {}
     for i in range(len(order)):
         reader = reader_of(arrays[i], spans)
         if reader is None:
@@ -624,8 +728,8 @@ def _places(
         taken = take([taker], [arrays[i]], chunk.num_rows)
         if taken is None or len(taken.buffers) != len(readers[i].spans):
             return None
-        columns.append(StoredColumn(readers[i], taker, arrays[i].type, taken.key[1:]))
-    return Places.of(chunk, batch_head, columns, stream, target)
+        columns.append(ColumnPlace(readers[i], taker, arrays[i].type, taken.key[1:]))
+    return ColumnPlaces.of(chunk, batch_head, columns, stream, target)
 
 
 def _keep(head: bytes, key: _Key, schema: pa.Schema, layout: BatchLayout, data: ChunkData) -> None:

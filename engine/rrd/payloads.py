@@ -36,10 +36,10 @@ from ..errors import ReadError
 from ..limits import FREE_EXPANSION
 from ..storage.positional import HeldFile, PositionalFile, open_briefly, open_positional
 from . import messages
-from .arrow_ipc import decode_batch, decode_chunk, places_in
+from .arrow_ipc import decode_batch, decode_chunk, joined_stream, places_in
 from .chunk_table import ChunkEntry, valid
 from .compression import Compression, check_compression, check_sizes, decompress
-from .layouts import Bytes, Places
+from .layouts import Bytes, ColumnPlaces
 from .messages import MOST_WHOLE, LocatedMessage, StoreEntry, locate, message_head, message_tail, store_field
 
 _WHAT = "the payload of a chunk"
@@ -251,13 +251,13 @@ class StoredChunk:
 
     chunk_id: bytes
     stream: bytes | memoryview
-    places: Places
+    places: ColumnPlaces
 
     @classmethod
     def of(cls, stream: bytes | memoryview) -> StoredChunk | None:
         """Return the chunk in a stream, or None unless its layout is known: then it has to be decoded."""
-        known = places_in(stream)
-        return None if known is None else cls(known[1], stream, known[0])
+        located = places_in(stream)
+        return None if located is None else cls(located[1], stream, located[0])
 
     def data(self) -> ChunkData:
         """Decode all columns."""
@@ -306,7 +306,7 @@ class StoredChunk:
             chunk_id, ids = mint(), view[places.columns[0].reader.spans[0]]
         else:
             return None
-        made = StreamPayload(layout.stream(tuid_text(chunk_id, "").encode(), [ids, *buffers]))
+        made = StreamPayload(joined_stream(layout, tuid_text(chunk_id, "").encode(), [ids, *buffers]))
         return Chunk.put_together(self._header(chunk_id, ticks), made)
 
     def _header(self, chunk_id: bytes, ticks: Sequence[npt.NDArray[np.int64]]) -> ChunkHeader:
