@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 import pytest
 from chunkmill.engine.chunk import Chunk, ComponentColumn, TimeColumn, tuid
 from chunkmill.engine.execution import sink
-from chunkmill.engine.rrd import MessageWriter, RrdFile, RunRows, StoreEntry
+from chunkmill.engine.rrd import MessageWriter, RrdFile, RunRows, StoreEntry, payloads
 from chunkmill.engine.stream import LazyChunkStream
 from chunkmill.lenses import DeriveLens, MutateLens, Selector
 from chunkmill.readers import RrdReader
@@ -52,6 +52,7 @@ def same_ids(monkeypatch: pytest.MonkeyPatch) -> None:
         return (1 << 64 | next(of_paths.setdefault(b"", itertools.count(0, 1 << 32)))).to_bytes(16, "big")
 
     monkeypatch.setattr(tuid, "mint", mint)
+    monkeypatch.setattr(payloads, "mint", mint)
     with_ids = MessageWriter.__init__
 
     def begin(self: MessageWriter, *given: Any, **named: Any) -> None:
