@@ -2,40 +2,51 @@
 
 from __future__ import annotations
 
+import hashlib
 import warnings
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from chunkmill.readers import McapReader
-from comparison import cells, normalised
+from comparison import normalised
 from places import recordings
 
 rerun_chunk = pytest.importorskip("rerun.chunk")  # Rerun's own reader of MCAPs, by this name since 0.37
 
 
-def seen_by_rerun(path: Path) -> Counter[Any] | None:
-    """Every cell of messages, attachments and metadata; None where Rerun cannot read the file.
+SMALL = 2_000_000
+NUMBERS = ("McapStatistics", "McapChannel:id", "McapSchema:id", "McapAttachments:metadata", "McapAttachment:metadata")
+"""Components with numbers of channels and schemas, places and counts of chunks: those of the file itself."""
 
-    Numbers of channels and schemas are those of the file, and statistics say how it is divided.
-    """
+
+def seen_by_rerun(path: Path) -> Counter[tuple[Any, ...]] | None:
+    """Every row of every component; None where Rerun cannot read the file."""
     try:
         chunks = [normalised(c.to_record_batch()) for c in rerun_chunk.McapReader(path).stream().to_chunks()]
     except Exception:  # noqa: BLE001 - Rerun has no error of its own
         return None
-    return Counter(map(repr, filter(_is_content, cells(chunks))))
-
-
-def _is_content(cell: Any) -> bool:
-    text = repr(cell)
-    numbers = ("McapStatistics", "McapChannel:id", "McapSchema:id", "offset")
-    return not any(word in text for word in numbers)
+    rows: Counter[tuple[Any, ...]] = Counter()
+    for chunk in chunks:
+        times = [(t.name, t.ticks.tolist()) for t in chunk.data.timelines]
+        for component in chunk.data.components:
+            if component.descriptor.component.startswith(NUMBERS):
+                continue
+            for row in range(chunk.num_rows):
+                at = tuple((name, ticks[row]) for name, ticks in times)
+                value = pa.record_batch([component.values.take([row])], ["value"])
+                digest = hashlib.sha256(value.serialize()).hexdigest()
+                rows[chunk.entity_path, component.descriptor, at, digest] += 1
+    return rows
 
 
 @pytest.mark.parametrize("path", recordings("*.mcap", "mcap/*.mcap", "generated/[fru]*.mcap"))
 @pytest.mark.filterwarnings("ignore")
 def test_rerun_reads_a_copy_as_its_original(path: Path, tmp_path: Path) -> None:
+    if path.stat().st_size > SMALL:
+        pytest.skip("too large to be compared row by row")
     expected = seen_by_rerun(path)
     if expected is None:
         pytest.skip("Rerun cannot read it")
