@@ -540,8 +540,8 @@ def _write_runs(
         writer = RunWriter(Output(new.file, choices.destination), _RUN_BYTES)
         held: list[RecordStretch] = []
         size = 0
-        for stretch in stretches:
-            held.append(compacted(stretch))
+        for stretch in compacted(stretches):
+            held.append(stretch)
             size += int(stretch.sizes.sum())
             if size >= SORT_BYTES // 2 or not choices.sort:
                 writer.write(Order(held, by_time=choices.sort))
@@ -656,7 +656,8 @@ class _WindowBody(Body):
             writer = McapChunkWriter(out, choices.chunk_bytes, choices.compression or "zstd")
             held: list[RecordStretch] = []
             size = 0
-            for stretch in timed(self._stretches(window, wrong), READ):
+            stretches = self._stretches(window, wrong)
+            for stretch in timed(compacted(stretches) if choices.sort else stretches, READ):
                 held.append(stretch)
                 size += int(stretch.sizes.sum())
                 if not choices.sort:
@@ -693,8 +694,7 @@ class _WindowBody(Body):
                     return
                 which = kept[records.heads["channel"]] & window.holds(times)
                 if which.any():
-                    stretch = renumbered(records.at(which), ids)
-                    yield compacted(stretch) if self.choices.sort else stretch
+                    yield renumbered(records.at(which), ids)
 
 
 def _timed(records: Records, time: int) -> Records:

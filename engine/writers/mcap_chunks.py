@@ -177,11 +177,15 @@ def renumbered(records: Records, ids: npt.NDArray[np.uint16] | None) -> RecordSt
     )
 
 
-def compacted(stretch: RecordStretch) -> RecordStretch:
-    """Return the same messages in memory of their own, if their arena is mostly other bytes."""
-    size = int(stretch.sizes.sum())
-    if 2 * size > len(stretch.records.arena):
-        return stretch
+def compacted(stretches: Iterable[RecordStretch]) -> Iterator[RecordStretch]:
+    """The same messages, in memory of their own where their arena is mostly other bytes."""
+    for _, group in groupby(stretches, lambda stretch: id(stretch.records.arena)):
+        some = list(group)
+        is_used = 2 * sum(int(stretch.sizes.sum()) for stretch in some) > len(some[0].records.arena)
+        yield from some if is_used else map(_compact, some)
+
+
+def _compact(stretch: RecordStretch) -> RecordStretch:
     body = _gathered(stretch, np.arange(len(stretch.records.starts)))
     data = body.data if not np.shares_memory(body.data, stretch.records.arena) else body.data.copy()
     lengths = stretch.records.lengths

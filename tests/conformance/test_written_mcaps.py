@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-import warnings
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from chunkmill.engine.errors import ReadError
 from chunkmill.readers import McapReader
 from comparison import normalised
 from places import recordings
@@ -17,8 +17,8 @@ from places import recordings
 rerun_chunk = pytest.importorskip("rerun.chunk")  # Rerun's own reader of MCAPs, by this name since 0.37
 
 
-SMALL = 2_000_000
-NUMBERS = ("McapStatistics", "McapChannel:id", "McapSchema:id", "McapAttachments:metadata", "McapAttachment:metadata")
+SMALL = 400_000
+NUMBERS = ("McapStatistics", "McapChannel:id", "McapSchema:id")
 """Components with numbers of channels and schemas, places and counts of chunks: those of the file itself."""
 
 
@@ -32,7 +32,8 @@ def seen_by_rerun(path: Path) -> Counter[tuple[Any, ...]] | None:
     for chunk in chunks:
         times = [(t.name, t.ticks.tolist()) for t in chunk.data.timelines]
         for component in chunk.data.components:
-            if component.descriptor.component.startswith(NUMBERS):
+            d = component.descriptor
+            if d.component.startswith(NUMBERS) or (d.archetype == "McapAttachment" and d.component == "metadata"):
                 continue
             for row in range(chunk.num_rows):
                 at = tuple((name, ticks[row]) for name, ticks in times)
@@ -51,10 +52,13 @@ def test_rerun_reads_a_copy_as_its_original(path: Path, tmp_path: Path) -> None:
     if expected is None:
         pytest.skip("Rerun cannot read it")
     out = tmp_path / "out.mcap"
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    try:
         McapReader(path).stream().write_mcap(out, executor="inline")
+    except ReadError:
+        assert "crc" in path.name  # Rerun leaves out what is damaged, and says so in its log
+        return
     found = seen_by_rerun(out)
     assert found is not None
-    assert found - expected == Counter()
     assert expected - found == Counter()
+    if not path.name.startswith("rob_"):  # of files without a whole index Rerun reads less
+        assert found - expected == Counter()
