@@ -301,9 +301,17 @@ class McapRecords(RecordSource):
                 return None
             indexes.append((int.from_bytes(body[:2], "little"), at - entry.offset, size // _PAIR))
             at += HEAD.size + length
-        figures = (entry.compression, entry.compressed_size, entry.uncompressed_size)
-        times = (entry.start_time, entry.end_time)
-        return StoredChunk(entry.offset, entry.length, entry.index_length, *times, *figures, tuple(indexes))
+        return StoredChunk(
+            entry.offset,
+            entry.length,
+            entry.index_length,
+            entry.start_time,
+            entry.end_time,
+            entry.compression,
+            entry.compressed_size,
+            entry.uncompressed_size,
+            tuple(indexes),
+        )
 
     def extras(self, facts: RecordFacts, entities: Callable[[str], bool]) -> Iterator[Extra]:
         """Yield attachments, their CRCs checked, and metadata, in the order of the file."""
