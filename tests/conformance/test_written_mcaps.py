@@ -18,8 +18,8 @@ rerun_chunk = pytest.importorskip("rerun.chunk")  # Rerun's own reader of MCAPs,
 
 
 SMALL = 400_000
-NUMBERS = ("McapStatistics", "McapChannel:id", "McapSchema:id")
-"""Components with numbers of channels and schemas, places and counts of chunks: those of the file itself."""
+NUMBERS = ("McapStatistics", "McapChannel:id", "McapSchema:id", "RecordingInfo:start_time")
+"""Components with numbers of channels and schemas, counts and times of statistics: those of the file itself."""
 
 
 def seen_by_rerun(path: Path) -> Counter[tuple[Any, ...]] | None:
@@ -46,8 +46,8 @@ def seen_by_rerun(path: Path) -> Counter[tuple[Any, ...]] | None:
 @pytest.mark.parametrize("path", recordings("*.mcap", "mcap/*.mcap", "generated/[fru]*.mcap"))
 @pytest.mark.filterwarnings("ignore")
 def test_rerun_reads_a_copy_as_its_original(path: Path, tmp_path: Path) -> None:
-    if path.stat().st_size > SMALL:
-        pytest.skip("too large to be compared row by row")
+    if "corrupt" in path.name or path.stat().st_size > SMALL:
+        pytest.skip("too large to be compared row by row, or damaged, which Rerun waits on")
     expected = seen_by_rerun(path)
     if expected is None:
         pytest.skip("Rerun cannot read it")
