@@ -84,7 +84,7 @@ from .mcap_chunks import (
     Order,
     RecordStretch,
     RunWriter,
-    Window,
+    TimeWindow,
     compacted,
     packed_units,
     read_run,
@@ -306,7 +306,7 @@ class _Writing:
         return ran, [outcome for outcome in ran.outcomes() if not isinstance(outcome, Exception)]
 
     def _write(
-        self, sources: Sequence[_Copied], windows: Sequence[Window], staging: Staging
+        self, sources: Sequence[_Copied], windows: Sequence[TimeWindow], staging: Staging
     ) -> tuple[Ran, list[dict[str, Any]]]:
         """Write the chunks of windows."""
         body = _WindowBody(tuple(sources), Packed(windows), self._choices)
@@ -374,7 +374,7 @@ class _Writing:
         return report
 
 
-def _explained(inputs: Sequence[_Input], windows: Sequence[Window], *, sort: bool) -> str:
+def _explained(inputs: Sequence[_Input], windows: Sequence[TimeWindow], *, sort: bool) -> str:
     """The plan as text."""
     order = "sorted by log time" if sort else "in the order of the input"
     lines = [f"MCAP: {_COPIED}, {order}, in {counted(len(windows), 'window')}"]
@@ -491,7 +491,8 @@ class _MadeBody(Body):
 
     def run(self, task: TaskRun) -> Generator[pa.RecordBatch, None, dict[str, Any]]:
         """Write the messages of one task."""
-        return (yield from minting(self.plan.minter(task.index), self._run(task)))
+        outcome: dict[str, Any] = yield from minting(self.plan.minter(task.index), self._run(task))
+        return outcome
 
     def _run(self, task: TaskRun) -> Generator[pa.RecordBatch, None, dict[str, Any]]:
         yield from ()
@@ -540,8 +541,8 @@ def _write_runs(
         writer = RunWriter(Output(new.file, choices.destination), _RUN_BYTES)
         held: list[RecordStretch] = []
         size = 0
-        for stretch in stretches:
-            held.append(compacted(stretch))
+        for stretch in compacted(stretches):
+            held.append(stretch)
             size += int(stretch.sizes.sum())
             if size >= SORT_BYTES // 2 or not choices.sort:
                 writer.write(Order(held, by_time=choices.sort))
@@ -636,7 +637,7 @@ class _WindowBody(Body):
     """Writes chunks, a task for each window."""
 
     sources: tuple[_Copied, ...]
-    windows: Sequence[Window]
+    windows: Sequence[TimeWindow]
     choices: _Choices
 
     def label(self, index: int) -> str:
@@ -656,7 +657,8 @@ class _WindowBody(Body):
             writer = McapChunkWriter(out, choices.chunk_bytes, choices.compression or "zstd")
             held: list[RecordStretch] = []
             size = 0
-            for stretch in timed(self._stretches(window, wrong), READ):
+            stretches = self._stretches(window, wrong)
+            for stretch in timed(compacted(stretches) if choices.sort else stretches, READ):
                 held.append(stretch)
                 size += int(stretch.sizes.sum())
                 if not choices.sort:
@@ -679,7 +681,7 @@ class _WindowBody(Body):
         outcome = {"name": task.name, "part": part, "wrong": sorted(wrong), "chunks": len(writer.chunks)}
         return {**outcome, "rows": writer.messages, "bytes": out.position}
 
-    def _stretches(self, window: Window, wrong: set[int]) -> Iterator[RecordStretch]:
+    def _stretches(self, window: TimeWindow, wrong: set[int]) -> Iterator[RecordStretch]:
         """Yield the messages of a window, source by source; ``wrong`` gets those whose units have other times."""
         for number, units in window.units:
             source = self.sources[number]
@@ -693,8 +695,7 @@ class _WindowBody(Body):
                     return
                 which = kept[records.heads["channel"]] & window.holds(times)
                 if which.any():
-                    stretch = renumbered(records.at(which), ids)
-                    yield compacted(stretch) if self.choices.sort else stretch
+                    yield renumbered(records.at(which), ids)
 
 
 def _timed(records: Records, time: int) -> Records:
@@ -709,7 +710,7 @@ def _is_within(unit: RecordUnit, times: npt.NDArray[np.uint64]) -> bool:
     return int(times.min()) >= unit.start and int(times.max()) <= unit.end
 
 
-def _too_many(window: Window, size: int) -> UsageError:
+def _too_many(window: TimeWindow, size: int) -> UsageError:
     return UsageError(
         f"more than {size:,} bytes of messages are from log time {window.start} ns to before {window.end} ns",
         hint=f"A task sorts up to {2 * SORT_BYTES:,} bytes in memory; sort=False keeps the order of the input.",

@@ -71,7 +71,7 @@ SORT_BYTES: Final = 256 * MIB
 """Bytes of messages that a task holds to sort them."""
 
 
-class Window(NamedTuple):
+class TimeWindow(NamedTuple):
     """Log times from ``start`` to before ``end`` (None: open), and the units that may have such, by their source."""
 
     start: int | None
@@ -89,14 +89,14 @@ class Window(NamedTuple):
         return inside
 
 
-def windows_of(units: Sequence[tuple[int, RecordUnit]], *, by_time: bool, strict: bool) -> list[Window] | None:
+def windows_of(units: Sequence[tuple[int, RecordUnit]], *, by_time: bool, strict: bool) -> list[TimeWindow] | None:
     """Divide messages into windows of about ``SPLIT_BYTES``; without ``by_time`` by their order in the sources.
 
     Borders are where few units are on both sides, as these are read twice. With ``strict``, None where the units of a
     window are more than what a task sorts.
     """
     if not by_time:
-        return [Window(None, None, _by_source(some), sum(u.size for _, u in some)) for some in packed_units(units)]
+        return [TimeWindow(None, None, _by_source(some), sum(u.size for _, u in some)) for some in packed_units(units)]
     if not units:
         return []
     starts = np.array([unit.start for _, unit in units], np.uint64)
@@ -129,7 +129,7 @@ def windows_of(units: Sequence[tuple[int, RecordUnit]], *, by_time: bool, strict
         if strict and int(sizes[which].sum()) > SORT_BYTES:
             return None
         some = [units[i] for i in np.flatnonzero(which).tolist()]
-        windows.append(Window(start, end, _by_source(some), int(sizes[which].sum())))
+        windows.append(TimeWindow(start, end, _by_source(some), int(sizes[which].sum())))
     return windows
 
 
@@ -177,11 +177,15 @@ def renumbered(records: Records, ids: npt.NDArray[np.uint16] | None) -> RecordSt
     )
 
 
-def compacted(stretch: RecordStretch) -> RecordStretch:
-    """Return the same messages in memory of their own, if their arena is mostly other bytes."""
-    size = int(stretch.sizes.sum())
-    if 2 * size > len(stretch.records.arena):
-        return stretch
+def compacted(stretches: Iterable[RecordStretch]) -> Iterator[RecordStretch]:
+    """The same messages, in memory of their own where their arena is mostly other bytes."""
+    for _, group in groupby(stretches, lambda stretch: id(stretch.records.arena)):
+        some = list(group)
+        is_used = 2 * sum(int(stretch.sizes.sum()) for stretch in some) > len(some[0].records.arena)
+        yield from some if is_used else map(_compact, some)
+
+
+def _compact(stretch: RecordStretch) -> RecordStretch:
     body = _gathered(stretch, np.arange(len(stretch.records.starts)))
     data = body.data if not np.shares_memory(body.data, stretch.records.arena) else body.data.copy()
     lengths = stretch.records.lengths

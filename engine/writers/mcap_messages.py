@@ -127,8 +127,8 @@ def _pool() -> tuple[descriptor_pool.DescriptorPool, bytes]:
         message = file.message_type.add(name=name)
         if name in _ENUMS:
             enum = message.enum_type.add(name=_ENUMS[name][0])
-            for number, value in enumerate(_ENUMS[name][1].split()):
-                enum.value.add(name=value, number=number)
+            for code, value in enumerate(_ENUMS[name][1].split()):
+                enum.value.add(name=value, number=code)
         for word in text.split():
             field_name, number, kind = word.split(":")
             field = message.field.add(name=field_name, number=int(number), label=_D.LABEL_OPTIONAL)
@@ -521,7 +521,7 @@ def _rows(values: pa.ListArray) -> list[Any]:
 
 
 def _is_blob(datatype: pa.DataType) -> bool:
-    return pa.types.is_list(datatype) and datatype.value_type == pa.uint8()
+    return bool(pa.types.is_list(datatype) and datatype.value_type == pa.uint8())
 
 
 def _plain(value: Any, datatype: pa.DataType) -> Any:

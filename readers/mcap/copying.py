@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Final
@@ -280,20 +281,25 @@ class McapRecords(RecordSource):
             if any((c.schema_id and s is None) or choose(c, s, options) is None for c, s in schemas):
                 return None
             file.peek((entry.end, entry.index_length) for entry in summary.chunks)
-            if not all(_has_crc(file, entry) for entry in summary.chunks):
-                return None
-            return [self._stored(file, entry) for entry in summary.chunks]
+            ids = {channel.id for channel in summary.channels}
+            chunks = []
+            for entry in summary.chunks:
+                chunk = self._stored(file, entry) if _is_as_indexed(file, entry) else None
+                if chunk is None or not {channel for channel, _, _ in chunk.indexes} <= ids:
+                    return None
+                chunks.append(chunk)
+            return chunks
 
-    def _stored(self, file: McapFile, entry: ChunkIndexEntry) -> StoredChunk:
+    def _stored(self, file: McapFile, entry: ChunkIndexEntry) -> StoredChunk | None:
         indexes = []
         at, end = entry.end, behind(entry)
         while at < end:
             opcode, length = file.head_at(at, end)
             body = file.read_at(at + HEAD.size, min(length, _INDEX_HEAD), what="a message index")
-            if opcode != Op.MESSAGE_INDEX or len(body) < _INDEX_HEAD:
-                raise ReadError("its message indexes are not where the index says", path=self.path, offset=at)
-            count = int.from_bytes(body[2:], "little") // _PAIR
-            indexes.append((int.from_bytes(body[:2], "little"), at - entry.offset, count))
+            size = int.from_bytes(body[2:], "little")
+            if opcode != Op.MESSAGE_INDEX or length != _INDEX_HEAD + size or size % _PAIR:
+                return None
+            indexes.append((int.from_bytes(body[:2], "little"), at - entry.offset, size // _PAIR))
             at += HEAD.size + length
         return StoredChunk(
             entry.offset,
@@ -316,20 +322,38 @@ class McapRecords(RecordSource):
             return
         with self._source.open(self._version) as file:
             for place in attachments:
-                check_place(file, RecordPlace(*place), Op.ATTACHMENT)
-                head = read_attachment(file, place.offset, place.length - HEAD.size)
-                head.check(file)
-                figures = (head.name, head.log_time, head.create_time, head.size, head.media_type)
-                yield Extra(True, place.length, _pieces(file, place), *figures)
+                with self._sparing():
+                    check_place(file, RecordPlace(*place), Op.ATTACHMENT)
+                    head = read_attachment(file, place.offset, place.length - HEAD.size)
+                    head.check(file)
+                    figures = (head.name, head.log_time, head.create_time, head.size, head.media_type)
+                    yield Extra(True, place.length, _pieces(file, place), *figures)
             for place in metadata:
-                record = read_metadata(file, RecordPlace(*place))
-                yield Extra(False, place.length, _pieces(file, place), record.name)
+                with self._sparing():
+                    record = read_metadata(file, RecordPlace(*place))
+                    yield Extra(False, place.length, _pieces(file, place), record.name)
+
+    @contextmanager
+    def _sparing(self) -> Iterator[None]:
+        """Warn of a damaged record, and go on without it, where a file is recovered."""
+        try:
+            yield
+        except ReadError as error:
+            if not self._options.recover:
+                raise
+            warnings.warn(f"{error}; it is left out", ReadWarning, stacklevel=3)
 
 
-def _has_crc(file: McapFile, entry: ChunkIndexEntry) -> bool:
+def _is_as_indexed(file: McapFile, entry: ChunkIndexEntry) -> bool:
+    """Return whether a chunk has a CRC, and is what the index says of it."""
     opcode, length = file.head_at(entry.offset, file.size)
     body = file.read_up_to(entry.offset + HEAD.size, min(length, CHUNK_HEAD_MAX))
-    return opcode == Op.CHUNK and parse_chunk_head(body, length, path=file.path, offset=entry.offset).crc != 0
+    if opcode != Op.CHUNK or length + HEAD.size != entry.length:
+        return False
+    head = parse_chunk_head(body, length, path=file.path, offset=entry.offset)
+    stored = (head.start_time, head.end_time, head.compression, head.size, head.uncompressed_size)
+    indexed = (entry.start_time, entry.end_time, entry.compression, entry.compressed_size, entry.uncompressed_size)
+    return head.crc != 0 and stored == indexed
 
 
 def _pieces(file: Any, place: ExtraPlace) -> Iterator[bytes]:

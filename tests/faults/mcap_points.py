@@ -24,7 +24,7 @@ from chunkmill.engine.errors import ChunkmillError
 from point_cases import cut_story, try_points
 
 KINDS: Final = ("kill", "torn", "exception", "enospc")
-POINTS: Final = (*(point for point in faults.POINTS if point.startswith("mcap.")), "staging.remove")
+POINTS: Final = tuple(point for point in faults.POINTS if point.startswith("mcap."))
 ATTEMPTS: Final = 4
 STEPS: Final = 3
 

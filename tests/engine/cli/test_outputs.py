@@ -119,7 +119,7 @@ def test_an_rrd_is_replaced(writer: str, folder: Path) -> None:
 
 
 @pytest.mark.parametrize("writer", FILES)
-@pytest.mark.parametrize("suffix", [".docx", ".csv", ".mcap"])
+@pytest.mark.parametrize("suffix", [".docx", ".csv", ".mkv"])
 def test_a_suffix_without_a_writer_is_refused_with_those_that_there_are(writer: str, suffix: str, folder: Path) -> None:
     option = WRITERS[writer]
     (folder / f"thesis{suffix}").write_bytes(KEEPS)
@@ -224,4 +224,4 @@ def test_recordings_need_no_suffix(folder: Path) -> None:
     assert run("convert a.rrd -o plain").exit_code == 0
     assert run("convert a.rrd -o plain").exit_code == 0
     assert (folder / "plain").read_bytes().startswith(b"RRF")
-    assert RECORDINGS == (".rrd", ".rbl")
+    assert RECORDINGS == (".rrd", ".rbl", ".mcap")
