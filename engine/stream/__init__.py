@@ -18,7 +18,7 @@ _HOMES = {
     ),
     ".records": (
         "Extra ExtraPlace MESSAGE_HEAD RecordChannel RecordFacts RecordOutline RecordSchema RecordSource RecordUnit "
-        "Records StoredChunk"
+        "Records CompressedChunk"
     ),
     ".source": "IteratedSource PlaceholderSource Source SourceLike Split",
 }

@@ -50,7 +50,7 @@ from .records import RecordSchema as RecordSchema
 from .records import RecordSource as RecordSource
 from .records import RecordUnit as RecordUnit
 from .records import Records as Records
-from .records import StoredChunk as StoredChunk
+from .records import CompressedChunk as CompressedChunk
 from .source import IteratedSource as IteratedSource
 from .source import PlaceholderSource as PlaceholderSource
 from .source import Source as Source

@@ -98,7 +98,7 @@ class RecordUnit:
     end: int | None = None
 
 
-class StoredChunk(NamedTuple):
+class CompressedChunk(NamedTuple):
     """A chunk of an MCAP that can be copied as it is stored: ``length`` bytes at ``offset``, its indexes right behind.
 
     ``indexes`` has of each message index the channel, its offset behind ``offset``, and the number of messages.
@@ -165,7 +165,7 @@ class RecordSource(ABC):
     def entities(self, channel: RecordChannel) -> set[str]:
         """Return the entities at which messages of a channel come out."""
 
-    def stored(self) -> list[StoredChunk] | None:
+    def stored(self) -> list[CompressedChunk] | None:
         """Return the chunks of the file, if they can be copied as they are, whole; by default None."""
         return None
 

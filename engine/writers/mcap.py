@@ -51,6 +51,7 @@ from ..rrd import Output, open_positional
 from ..storage import ObjectUrl
 from ..storage.folder import Folder
 from ..stream import (
+    CompressedChunk,
     CopiedRecords,
     ExtraPlace,
     LazyChunkStream,
@@ -63,7 +64,6 @@ from ..stream import (
     RecordSchema,
     RecordSource,
     RecordUnit,
-    StoredChunk,
     compile_plan,
     copied_records,
     executor_of,
@@ -336,7 +336,7 @@ class _Writing:
         ran = replace(ran, notes=[*self._warnings, *(note for note in ran.notes if note.kind != "warning")])
         return finished_report(ran, self._place, out.position, time.perf_counter() - began, self._options)
 
-    def _stored(self, given: _Input) -> list[StoredChunk] | None:
+    def _stored(self, given: _Input) -> list[CompressedChunk] | None:
         """Return the chunks of the only file, if all can be copied whole."""
         if not given.outline.is_complete or not all(map(given.file.wants, given.outline.facts.channels.values())):
             return None
@@ -347,7 +347,7 @@ class _Writing:
             return None
         return chunks
 
-    def _pass_on(self, given: _Input, chunks: Sequence[StoredChunk]) -> RunReport:
+    def _pass_on(self, given: _Input, chunks: Sequence[CompressedChunk]) -> RunReport:
         """Copy chunks as they are stored."""
         began = time.perf_counter()
         facts, numbers = given.outline.facts, ChannelNumbers()

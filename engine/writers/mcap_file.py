@@ -15,7 +15,7 @@ from zlib_ng.zlib_ng import crc32
 from ..errors import UsageError
 from ..limits import MIB
 from ..rrd import Output, open_positional
-from ..stream import CopiedRecords, RecordChannel, RecordFacts, RecordSchema, StoredChunk
+from ..stream import CompressedChunk, CopiedRecords, RecordChannel, RecordFacts, RecordSchema
 
 _MAGIC: Final = b"\x89MCAP0\r\n"
 _MOST_IDS: Final = 65_535
@@ -109,9 +109,9 @@ class McapAssembly:
             own = indexes[at : at + count].tolist()
             at += count
             figures = (compression, compressed, uncompressed)
-            self._index(StoredChunk(base + offset, length, index_length, start, end, *figures, tuple(own)))
+            self._index(CompressedChunk(base + offset, length, index_length, start, end, *figures, tuple(own)))
 
-    def stored(self, path: str, chunks: Sequence[StoredChunk]) -> None:
+    def stored(self, path: str, chunks: Sequence[CompressedChunk]) -> None:
         """Append chunks of another MCAP; those that lie one behind the other in one copy."""
         with open_positional(path) as file:
             at = 0
@@ -128,7 +128,7 @@ class McapAssembly:
                     self._index(chunk._replace(offset=base + chunk.offset - begin))
                 at = end
 
-    def _index(self, chunk: StoredChunk) -> None:
+    def _index(self, chunk: CompressedChunk) -> None:
         """Describe a chunk in the summary."""
         mcap.ChunkIndex(
             chunk_start_offset=chunk.offset,

@@ -15,6 +15,7 @@ from ...engine.chunk import parse_entity_path
 from ...engine.errors import ReadError, ReadWarning
 from ...engine.limits import MIB
 from ...engine.stream import (
+    CompressedChunk,
     Extra,
     ExtraPlace,
     RecordChannel,
@@ -24,7 +25,6 @@ from ...engine.stream import (
     RecordSchema,
     RecordSource,
     RecordUnit,
-    StoredChunk,
 )
 from .decoders import choose, entities_of
 from .file_level import Attachments, MetadataRecords, check_place, read_attachment, read_metadata
@@ -267,7 +267,7 @@ class McapRecords(RecordSource):
         """Return the entities at which messages of a channel come out."""
         return record_entities(channel, self._options)
 
-    def stored(self) -> list[StoredChunk] | None:
+    def stored(self) -> list[CompressedChunk] | None:
         """Return the chunks of an MCAP, if all messages are chosen, and each chunk has a CRC and its indexes."""
         options = self._options
         if not self._framed or options.times is not None or options.offset_ns or options.recover:
@@ -290,7 +290,7 @@ class McapRecords(RecordSource):
                 chunks.append(chunk)
             return chunks
 
-    def _stored(self, file: McapFile, entry: ChunkIndexEntry) -> StoredChunk | None:
+    def _stored(self, file: McapFile, entry: ChunkIndexEntry) -> CompressedChunk | None:
         indexes = []
         at, end = entry.end, behind(entry)
         while at < end:
@@ -301,7 +301,7 @@ class McapRecords(RecordSource):
                 return None
             indexes.append((int.from_bytes(body[:2], "little"), at - entry.offset, size // _PAIR))
             at += HEAD.size + length
-        return StoredChunk(
+        return CompressedChunk(
             entry.offset,
             entry.length,
             entry.index_length,
