@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from ..engine.errors import ReadError, ReadWarning, SourceMissingError, UnsupportedError, UsageError
 from ..engine.locations import Location, exists, located
 from .bag import BagRecording
+from .hdf5 import Hdf5Recording
 from .lerobot import LeRobotRecording
 from .mcap.recording import McapRecording
 from .parquet import ParquetRecording
@@ -345,5 +346,6 @@ for _row in (
         (b"SQLite format 3\0",),
         marker="metadata.yaml",
     ),
+    Format("hdf5", "an HDF5 file", Hdf5Recording, (".hdf5", ".h5", ".hdf"), (b"\x89HDF\r\n\x1a\n",)),
 ):
     _add(_row)
