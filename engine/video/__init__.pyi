@@ -16,6 +16,7 @@ from .coding import demultiplex as demultiplex
 from .coding import encode as encode
 from .coding import mux as mux
 from .coding import transcode as transcode
+from .process import VideoWork as VideoWork
 from .process import has_video_extra as has_video_extra
 from .samples import SampleBatch as SampleBatch
 from .samples import Ticks as Ticks

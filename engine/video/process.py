@@ -62,7 +62,11 @@ class VideoProcess:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            env={**{name: os.environ[name] for name in _FOR_PYTHON if name in os.environ}, "PYTHONPATH": paths, "OPENBLAS_NUM_THREADS": "1"},
+            env={
+                **{name: os.environ[name] for name in _FOR_PYTHON if name in os.environ},
+                "PYTHONPATH": paths,
+                "OPENBLAS_NUM_THREADS": "1",
+            },
         )
         self._seconds = _START_SECONDS
         assert self._process.stdout is not None

@@ -157,7 +157,10 @@ class Hdf5File:
         """Read all objects. Raises ``ReadError``."""
         objects = self._ask({"operation": "tree"})[0]
         groups, datasets = [], []
-        attributes, skipped, links, foreign = {}, {}, {}, {}
+        attributes: dict[str, tuple[tuple[str, pa.Array], ...]] = {}
+        skipped: dict[str, tuple[str, ...]] = {}
+        links: dict[str, str] = {}
+        foreign: dict[str, str] = {}
         for item in objects:
             path = str(item["path"])
             if item["kind"] == "link":
@@ -238,7 +241,10 @@ class Hdf5File:
             low, high = max(corner[0], start), min(corner[0] + chunks[0], stop)
             ends = [min(at + step, size) for at, step, size in zip(corner[1:], chunks[1:], shape[1:], strict=True)]
             target = (slice(low - start, high - start), *(slice(a, b) for a, b in zip(corner[1:], ends, strict=True)))
-            source = (slice(low - corner[0], high - corner[0]), *(slice(0, b - a) for a, b in zip(corner[1:], ends, strict=True)))
+            source = (
+                slice(low - corner[0], high - corner[0]),
+                *(slice(0, b - a) for a, b in zip(corner[1:], ends, strict=True)),
+            )
             out[target] = chunk[source]
         return out.reshape(-1)
 
@@ -299,7 +305,9 @@ class Hdf5File:
             if len(data) % (8 * (rank + 3)):
                 raise self._error(dataset, "its index of chunks cannot be read", _HINT)
             rows = np.frombuffer(data, np.int64).reshape(-1, rank + 3).tolist()
-            index = self._indexes[dataset.path] = {tuple(row[:rank]): tuple(row[rank:]) for row in rows}
+            index = self._indexes[dataset.path] = {
+                tuple(row[:rank]): (row[rank], row[rank + 1], row[rank + 2]) for row in rows
+            }
         return index
 
     def _asked_rows(self, dataset: Dataset, start: int, stop: int) -> bytes:

@@ -68,7 +68,7 @@ class _Plan(NamedTuple):
 
     attributes: tuple[tuple[str, tuple[tuple[str, pa.Array], ...]], ...]
     groups: tuple[_Group, ...]
-    index: Dataset | None
+    times: Dataset | None
     rows: int
     version: str | None
 
@@ -122,7 +122,7 @@ class Hdf5Source(Source[Hdf5Split]):
                 self._plan = _planned(tree, self.options, self.path)
                 plan = self._plan
                 used = [d for g in plan.groups for d in (*g.columns, *g.static)]
-                file.check([*used, *([plan.index] if plan.index is not None else [])])
+                file.check([*used, *([plan.times] if plan.times is not None else [])])
         return self._plan
 
     def entities(self) -> set[str]:
@@ -176,7 +176,7 @@ class Hdf5Source(Source[Hdf5Split]):
         return Chunk.from_data(ChunkData.fresh(group.entity_path, stop - start, (line,), components))
 
     def _times(self, file: Hdf5File, start: int, stop: int) -> tuple[Timeline, Any]:
-        index, column = self.plan.index, self.options.index_column
+        index, column = self.plan.times, self.options.index_column
         if index is None or column is None:
             return row_numbers(start, stop - start), None
         named = replace(column, path=_leaf(index))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ...engine.errors import UsageError
-from ..parquet.recording import ParquetRecording
+from ..parquet import ParquetRecording
 from ..recording_file import Episode, RecordingFile, option
 
 if TYPE_CHECKING:

@@ -131,7 +131,7 @@ class AskedFile:
         """Do nothing: nothing is written."""
 
 
-def _type(dtype: np.dtype[Any], depth: int = 0) -> dict[str, Any]:
+def _type(dtype: Any, depth: int = 0) -> dict[str, Any]:
     """Return a type as plain data; ``skip`` where its values are not read."""
     if depth > 8:
         return {"kind": "skip", "why": "a type nested too deeply"}
@@ -155,6 +155,10 @@ def _type(dtype: np.dtype[Any], depth: int = 0) -> dict[str, Any]:
                 return {"kind": "skip", "why": f"a compound type with {inner.get('why', 'values of variable length')}"}
             fields.append([name, offset, field.itemsize, inner])
         return {"kind": "struct", "fields": fields}
+    return _simple_type(dtype, depth)
+
+
+def _simple_type(dtype: Any, depth: int) -> dict[str, Any]:
     if dtype.kind == "b":
         return {"kind": "bool"}
     if dtype.kind == "c":
@@ -300,7 +304,9 @@ def _child(here: str, group: Any, name: str, parents: list[int], objects: list[A
     path = f"{here.rstrip('/')}/{name}"
     link = group.get(name, getlink=True)
     if isinstance(link, h5py.ExternalLink):
-        objects.append({"path": path, "kind": "link", "foreign": f"it is a link to another file, {_shown(link.filename)}"})
+        objects.append(
+            {"path": path, "kind": "link", "foreign": f"it is a link to another file, {_shown(link.filename)}"}
+        )
         return None
     try:
         if isinstance(link, h5py.SoftLink) and _leads_out(group, link.path):
