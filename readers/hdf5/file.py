@@ -290,7 +290,7 @@ class Hdf5File:
         try:
             unpacker = zlib_ng.decompressobj()
             out: bytes = unpacker.decompress(data, size + 1)
-        except zlib_ng.error as error:
+        except zlib_ng.error as error:  # type: ignore[misc]  # its stub does not say that it is an exception
             raise self._error(dataset, f"a chunk cannot be inflated: {error}", _HINT, offset) from error
         if not unpacker.eof:
             raise self._error(dataset, "a chunk inflates to more than its size, or ends early", _HINT, offset)
