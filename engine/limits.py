@@ -107,6 +107,18 @@ MAX_DOWNLOAD: Final = 64 * 1024 * MIB
 MAX_VIDEO_MEMORY: Final = 4096 * MIB
 """Address space of a process that reads, decodes or encodes video, in bytes."""
 
+MAX_HDF5_MEMORY: Final = 900 * MIB
+"""Address space of a process that runs h5py, in bytes."""
+
+MAX_HDF5_CHUNK: Final = 128 * MIB
+"""Largest storage chunk, and largest row, of a dataset of HDF5, in bytes."""
+
+FREE_HDF5: Final = 64 * MIB
+"""The datasets of an HDF5 file may have this many bytes whatever its size."""
+
+MAX_HDF5_EXPANSION: Final = 1100
+"""Above what is free, datasets of HDF5 may not have more bytes than this for each of the file's: deflate ends there."""
+
 MAX_LANDING_FILE: Final = 1024 * MIB
 """Largest file of a landing log, in bytes."""
 

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from ..engine.errors import ReadError, ReadWarning, SourceMissingError, UnsupportedError, UsageError
 from ..engine.locations import Location, exists, located
 from .bag import BagRecording
+from .hdf5 import Hdf5Recording
 from .lerobot import LeRobotRecording
 from .mcap.recording import McapRecording
 from .mp4 import Mp4Recording
@@ -360,5 +361,6 @@ for _row in (
         (".mp4", ".m4v", ".mov", ".mkv", ".webm"),
         (b"\x1aE\xdf\xa3", *(bytes((0, 0, 0, size)) + b"ftyp" for size in range(16, 68, 4))),
     ),
+    Format("hdf5", "an HDF5 file", Hdf5Recording, (".hdf5", ".h5", ".hdf"), (b"\x89HDF\r\n\x1a\n",)),
 ):
     _add(_row)

@@ -10,7 +10,7 @@ _HOMES = {
     ".chunks": "asset_chunks pack_groups stream_chunks",
     ".coding": ("BFrames Demultiplexed QUALITY VideoFrame VideoTrack decode demultiplex encode mux transcode"),
     ".mp4": "NotPlainError read_boxes shown_frames",
-    ".process": "has_video_extra",
+    ".process": "VideoWork has_video_extra",
     ".samples": "SampleBatch Ticks VideoSample",
 }
 

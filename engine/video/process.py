@@ -1,4 +1,4 @@
-"""The process that runs PyAV, and what is sent to it and back."""
+"""A process that runs a library on anybody's bytes (PyAV, h5py), and what is sent to it and back."""
 
 from __future__ import annotations
 
@@ -51,16 +51,22 @@ def require_video_extra(what: str = "video is read by PyAV, which is") -> None:
 class VideoProcess:
     """One process. It works on one request at a time."""
 
-    def __init__(self) -> None:
-        require_video_extra()
+    def __init__(self, program: Path = _WORKER, memory: int = MAX_VIDEO_MEMORY) -> None:
+        if program == _WORKER:
+            require_video_extra()
+        self.program = program
         self._owner = os.getpid()
         paths = os.pathsep.join(p for p in sys.path if p)
         self._process = subprocess.Popen(  # noqa: S603 - this interpreter, on a file of this package
-            [sys.executable, "-P", str(_WORKER), str(MAX_VIDEO_MEMORY)],
+            [sys.executable, "-P", str(program), str(memory)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            env={**{name: os.environ[name] for name in _FOR_PYTHON if name in os.environ}, "PYTHONPATH": paths},
+            env={
+                **{name: os.environ[name] for name in _FOR_PYTHON if name in os.environ},
+                "PYTHONPATH": paths,
+                "OPENBLAS_NUM_THREADS": "1",
+            },
         )
         self._seconds = _START_SECONDS
         assert self._process.stdout is not None
@@ -117,14 +123,14 @@ _lock = threading.Lock()
 _idle: list[VideoProcess] = []
 
 
-def _taken() -> VideoProcess:
-    """Return a process that waits for work, or a new one."""
+def _taken(program: Path, memory: int) -> VideoProcess:
+    """Return a process of a program that waits for work, or a new one."""
     with _lock:
-        while _idle:
-            process = _idle.pop()
+        for process in [process for process in reversed(_idle) if process.program == program]:
+            _idle.remove(process)
             if process.is_usable:
                 return process
-    return VideoProcess()
+    return VideoProcess(program, memory)
 
 
 def _given_back(process: VideoProcess) -> None:
@@ -146,7 +152,8 @@ class VideoWork:
     """One request to a process: ``answer`` is what it says first, :meth:`items` what it makes.
 
     ``file`` is what it may read, ``given`` what it takes in, ``target`` what it may write. ``path`` names the input in
-    errors. A process that is not done when this is closed is killed.
+    errors. A process that is not done when this is closed is killed. ``program`` is the file that it runs, by default
+    that of video, in ``memory`` bytes of address space.
     """
 
     def __init__(
@@ -157,12 +164,14 @@ class VideoWork:
         file: PositionalFile | None = None,
         given: Iterator[list[Item]] | None = None,
         target: BinaryIO | None = None,
+        program: Path = _WORKER,
+        memory: int = MAX_VIDEO_MEMORY,
     ) -> None:
         self._path = path
         self._file = file
         self._given = given
         self._target = target
-        self._process = _taken()
+        self._process = _taken(program, memory)
         self._is_done = self._is_closed = False
         try:
             self._send(request)
@@ -200,7 +209,7 @@ class VideoWork:
             kind, value, data = self._receive()
             if kind == "read" and self._file is not None:
                 offset, size = value
-                self._send(None, self._file.read(offset, size, what="a part of the video"))
+                self._send(None, self._file.read(offset, size, what="a part of it"))
             elif kind == "next" and self._given is not None:
                 items = next(self._given, [])
                 self._send([[*facts, len(blob)] for facts, blob in items], b"".join(blob for _, blob in items))

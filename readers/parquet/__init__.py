@@ -7,7 +7,7 @@ from ...engine.lazy_names import lazy_names
 
 _HOMES = {
     ".file": "ParquetFile open_file read_columns",
-    ".layout": "one_each",
+    ".layout": "one_each row_numbers timeline",
     ".options": "ColumnRule IndexColumn",
     ".reader": "ColumnInfo ParquetInfo ParquetReader",
     ".recording": "ParquetRecording",

@@ -3,6 +3,8 @@ from .file import ParquetFile as ParquetFile
 from .file import open_file as open_file
 from .file import read_columns as read_columns
 from .layout import one_each as one_each
+from .layout import row_numbers as row_numbers
+from .layout import timeline as timeline
 from .options import ColumnRule as ColumnRule
 from .options import IndexColumn as IndexColumn
 from .reader import ColumnInfo as ColumnInfo

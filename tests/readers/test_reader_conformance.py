@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import h5py
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -106,6 +107,12 @@ def make_rosbag2(path: Path, data: Path) -> None:
     write_bag(path, [messages[:2], messages[2:5], messages[5:]], kinds)
 
 
+def make_hdf5(path: Path, _data: Path) -> None:
+    with h5py.File(path, "w") as file:
+        file["arm/q"] = [[i / 2, i / 3] for i in range(200)]
+        file.attrs["robot"] = "r"
+
+
 MAKERS: dict[str, Callable[[Path, Path], Any]] = {
     "mcap": lambda path, data: shutil.copy(data / "mcap" / "rosbag2__cdr_test_0.mcap", path),
     "rrd": make_rrd,
@@ -115,6 +122,7 @@ MAKERS: dict[str, Callable[[Path, Path], Any]] = {
     "bag": lambda path, _data: path.write_bytes(recording("lz4", publishers=1)),
     "rosbag2": make_rosbag2,
     "mp4": lambda path, _data: path.write_bytes(video("h264", tracks=2)),
+    "hdf5": make_hdf5,
     "jsonl": lambda path, _data: path.write_text("".join(json.dumps(line) + "\n" for line in LINES)),
 }
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from chunkmill.engine.errors import ReadError, UsageError, WriteError
 from chunkmill.engine.execution.spark_stage import failure_to_dict, is_transient
-from chunkmill.engine.storage import ObjectUrl, RemoteFile, bucket, bucket_of, upload_to
+from chunkmill.engine.storage import ObjectUrl, RemoteFile, bucket, bucket_of, objects, upload_to
 from chunkmill.engine.store import ChunkStore
 from chunkmill.engine.stream import LazyChunkStream
 from s3_server import CREDENTIALS, Reply, S3Server
@@ -68,7 +68,7 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
     short = {"init_backoff": timedelta(milliseconds=1), "max_backoff": timedelta(milliseconds=5), "base": 2}
     monkeypatch.setitem(bucket._RETRIES, "backoff", short)
-    monkeypatch.setattr(bucket, "_open", {})
+    monkeypatch.setattr(objects, "_open", {})
     monkeypatch.setattr("botocore.retries.standard.ExponentialBackoff.delay_amount", lambda *_: 0.001)
 
 

@@ -29,7 +29,9 @@ def test_a_url_is_a_bucket_and_a_key(text: str, bucket: str, key: str) -> None:
     assert ObjectUrl.of(os.fspath(url)) == url
 
 
-@pytest.mark.parametrize("text", ["s3:///a", "s3://fleet/a//b", "s3://fleet/a/../b", "ftp://host/a", "http://host/a"])
+@pytest.mark.parametrize(
+    "text", ["s3:///a", "s3://fleet/a//b", "s3://fleet/a/../b", "ftp://host/a", "http://me:hidden@host/a"]
+)
 def test_what_names_no_object_is_refused(text: str) -> None:
     with pytest.raises(UsageError):
         located(text)

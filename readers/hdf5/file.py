@@ -1,0 +1,469 @@
+"""An HDF5 file: its objects as h5py tells them in a process of its own, and rows of its datasets as Arrow arrays.
+
+Plain storage (contiguous, or chunks that are at most shuffled and deflated) is read here, by the places that libhdf5
+gives; all else by h5py in that process. Source: the HDF5 file format specification, version 3.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import itertools
+import math
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, NamedTuple, Self
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ...engine.errors import MissingExtraError, ReadError, UnsupportedError, extra_command
+from ...engine.limits import FREE_HDF5, MAX_HDF5_CHUNK, MAX_HDF5_EXPANSION, MAX_HDF5_MEMORY, MIB
+from ...engine.storage.positional import PositionalFile, open_positional
+from ...engine.video import VideoWork
+
+_WORKER: Final = Path(__file__).with_name("worker.py")
+_SIGNATURE: Final = b"\x89HDF\r\n\x1a\n"
+_DEFLATE, _SHUFFLE = 1, 2
+_HINT: Final = "The file is damaged or malicious; copy it again."
+_BLOCK: Final = 8 * MIB
+
+Bytes = npt.NDArray[np.uint8]
+
+
+class DatasetInfo(NamedTuple):
+    """A dataset: its path, its shape, and the name of its elements' type."""
+
+    path: str
+    shape: tuple[int, ...]
+    dtype: str
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """A dataset, and how it is stored. ``type`` describes its elements; ``item`` is the size of one, in bytes."""
+
+    path: str
+    shape: tuple[int, ...]
+    dtype: str
+    type: dict[str, Any]
+    item: int
+    layout: str = ""
+    offset: int | None = None
+    chunks: tuple[int, ...] | None = None
+    filters: tuple[int, ...] = ()
+    fill: bytes | None = None
+    foreign: str | None = None
+    is_empty: bool = False
+
+    @property
+    def info(self) -> DatasetInfo:
+        """What :meth:`Hdf5Reader.datasets` says of it."""
+        return DatasetInfo(self.path, self.shape, self.dtype)
+
+    @property
+    def row_items(self) -> int:
+        """Elements of a row."""
+        return math.prod(self.shape[1:])
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of a row."""
+        return self.row_items * self.item
+
+    @property
+    def total_bytes(self) -> int:
+        """Bytes of all values."""
+        return math.prod(self.shape) * self.item
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether its storage is read without h5py."""
+        if self.fill is None or self.type["kind"] in ("text", "vlen"):
+            return False
+        if self.layout == "contiguous":
+            return True
+        return self.layout == "chunked" and self.filters in ((), (_DEFLATE,), (_SHUFFLE,), (_SHUFFLE, _DEFLATE))
+
+
+@dataclass(frozen=True)
+class Tree:
+    """The objects of a file in order: groups, datasets, attributes by path, and links that are not followed."""
+
+    groups: tuple[str, ...]
+    datasets: tuple[Dataset, ...]
+    attributes: dict[str, tuple[tuple[str, pa.Array], ...]]
+    skipped: dict[str, tuple[str, ...]]
+    links: dict[str, str]
+    foreign: dict[str, str]
+    version: str | None = field(default=None)
+
+
+def require_hdf5_extra() -> None:
+    """Raise ``MissingExtraError`` where h5py is not installed."""
+    if importlib.util.find_spec("h5py") is None:
+        raise MissingExtraError("HDF5 is read by h5py, which is not installed", hint=extra_command("hdf5"))
+
+
+class Hdf5File:
+    """An open file. Raises ``SourceMissingError``, and ``ReadError`` for what is none."""
+
+    def __init__(self, path: str, version: str | None = None) -> None:
+        require_hdf5_extra()
+        self.path = path
+        self._file: PositionalFile = open_positional(path)
+        self._file.check(version)
+        self._decoded: OrderedDict[tuple[Any, ...], Bytes] = OrderedDict()
+        self._held = 0
+        self._indexes: dict[str, dict[tuple[int, ...], tuple[int, int, int]]] = {}
+        self._blocks: dict[str, tuple[int, int, bytes]] = {}
+        try:
+            self._check_signature()
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close it."""
+        self._file.close()
+
+    @property
+    def size(self) -> int:
+        """Its bytes."""
+        return self._file.size
+
+    def _check_signature(self) -> None:
+        """Look at offset 0 and then at powers of two from 512 on: a block of the user's may come first."""
+        at = 0
+        while at + len(_SIGNATURE) <= self.size:
+            if self._file.read(at, len(_SIGNATURE), what="the signature") == _SIGNATURE:
+                return
+            at = 2 * at or 512
+        why = "the file is empty" if not self.size else "HDF5 signature not found at any valid offset"
+        raise ReadError(why, path=self.path, offset=0, hint="This is no HDF5 file, or its beginning is missing.")
+
+    def tree(self) -> Tree:
+        """Read all objects. Raises ``ReadError``."""
+        objects = self._ask({"operation": "tree"})[0]
+        groups, datasets = [], []
+        attributes: dict[str, tuple[tuple[str, pa.Array], ...]] = {}
+        skipped: dict[str, tuple[str, ...]] = {}
+        links: dict[str, str] = {}
+        foreign: dict[str, str] = {}
+        for item in objects:
+            path = str(item["path"])
+            if item["kind"] == "link":
+                (foreign if "foreign" in item else links)[path] = str(item.get("foreign") or item["why"])
+                continue
+            if item["attributes"]:
+                attributes[path] = tuple((a[0], _attribute(a)) for a in item["attributes"])
+            if item["skipped"]:
+                skipped[path] = tuple(map(str, item["skipped"]))
+            if item["kind"] == "group":
+                groups.append(path)
+            else:
+                datasets.append(_dataset(item))
+        version = self._file.version
+        return Tree(tuple(groups), tuple(datasets), attributes, skipped, links, foreign, version)
+
+    def check(self, datasets: Sequence[Dataset]) -> None:
+        """Raise ``ReadError`` for values elsewhere, and for sizes that the file cannot hold or memory cannot."""
+        for dataset in datasets:
+            if dataset.foreign is not None:
+                raise self._error(dataset, dataset.foreign, "Copy the values into this file, or ignore the dataset.")
+            unit = math.prod(dataset.chunks) * dataset.item if dataset.chunks else 0
+            if unit > MAX_HDF5_CHUNK:
+                what = f"a storage chunk has {unit:,} bytes, and at most {MAX_HDF5_CHUNK:,} are read"
+                raise self._error(dataset, what, "Write it with smaller chunks, by h5repack -l.")
+            row = dataset.row_bytes if dataset.shape else dataset.item
+            if row > MAX_HDF5_CHUNK:
+                what = f"a row has {row:,} bytes, and at most {MAX_HDF5_CHUNK:,} are read"
+                raise self._error(dataset, what, "Ignore the dataset.")
+        total = sum(max(d.total_bytes, d.shape[0] if d.shape else 0) for d in datasets)
+        most = FREE_HDF5 + MAX_HDF5_EXPANSION * self.size
+        if total > most:
+            largest = max(datasets, key=lambda d: d.total_bytes)
+            what = f"the datasets declare {total:,} bytes, more than the {most:,} possible in {self.size:,}"
+            raise self._error(largest, what, "The file is damaged or malicious, or its values were never written.")
+
+    def array(self, dataset: Dataset, start: int, stop: int) -> pa.Array:
+        """Rows of a dataset, one value a row: a number, a fixed-size list of a row of two dimensions, a list of more.
+
+        Of a dataset without rows, its only value. Raises ``ReadError``.
+        """
+        count = stop - start if dataset.shape else 1
+        items = count * dataset.row_items if dataset.shape else 1
+        data = self._bytes(dataset, start, stop)
+        try:
+            flat = _elements(dataset.type, data, items)
+        except (ValueError, pa.ArrowException) as error:
+            raise self._error(dataset, f"rows {start:,} to {stop:,}: {error}", _HINT) from error
+        if len(flat) != items:
+            raise self._error(dataset, f"rows {start:,} to {stop:,} have {len(flat):,} of {items:,} values", _HINT)
+        return _shaped(flat, count, dataset.shape[1:])
+
+    def _bytes(self, dataset: Dataset, start: int, stop: int) -> bytes | Bytes:
+        if not dataset.shape:
+            return self._asked_rows(dataset, 0, 1)
+        if not dataset.is_plain:
+            return self._asked_rows(dataset, start, stop)
+        if dataset.layout == "contiguous":
+            size = (stop - start) * dataset.row_bytes
+            if dataset.offset is None:
+                return np.tile(np.frombuffer(dataset.fill or b"", np.uint8), size // max(dataset.item, 1))
+            at = dataset.offset + start * dataset.row_bytes
+            return self._file.read(at, size, what=f"rows {start:,} to {stop:,} of {dataset.path}")
+        return self._chunked(dataset, start, stop)
+
+    def _chunked(self, dataset: Dataset, start: int, stop: int) -> Bytes:
+        """Rows put together of storage chunks; those never written are fill values."""
+        assert dataset.chunks is not None
+        shape, chunks = dataset.shape, dataset.chunks
+        first = start // chunks[0] * chunks[0]
+        rest = [range(0, size, step) for size, step in zip(shape[1:], chunks[1:], strict=True)]
+        if chunks[1:] == shape[1:] and stop <= first + chunks[0]:
+            whole = self._chunk(dataset, (first, *(0 for _ in rest)))
+            return whole[(start - first) * dataset.row_bytes : (stop - first) * dataset.row_bytes]
+        out = np.empty((stop - start, *shape[1:], dataset.item), np.uint8)
+        for corner in itertools.product(range(first, stop, chunks[0]), *rest):
+            chunk = self._chunk(dataset, corner).reshape((*chunks, dataset.item))
+            low, high = max(corner[0], start), min(corner[0] + chunks[0], stop)
+            ends = [min(at + step, size) for at, step, size in zip(corner[1:], chunks[1:], shape[1:], strict=True)]
+            target = (slice(low - start, high - start), *(slice(a, b) for a, b in zip(corner[1:], ends, strict=True)))
+            source = (
+                slice(low - corner[0], high - corner[0]),
+                *(slice(0, b - a) for a, b in zip(corner[1:], ends, strict=True)),
+            )
+            out[target] = chunk[source]
+        return out.reshape(-1)
+
+    def _chunk(self, dataset: Dataset, corner: tuple[int, ...]) -> Bytes:
+        key = (dataset.path, corner)
+        data = self._decoded.get(key)
+        if data is not None:
+            self._decoded.move_to_end(key)
+            return data
+        assert dataset.chunks is not None
+        size = math.prod(dataset.chunks) * dataset.item
+        while self._decoded and self._held + size > MAX_HDF5_CHUNK:
+            self._held -= len(self._decoded.popitem(last=False)[1])
+        place = self._index(dataset).get(corner)
+        if place is None:
+            data = np.tile(np.frombuffer(dataset.fill or b"", np.uint8), size // max(dataset.item, 1))
+        else:
+            data = self._decode(dataset, place, size)
+        self._decoded[key] = data
+        self._held += size
+        return data
+
+    def _decode(self, dataset: Dataset, place: tuple[int, int, int], size: int) -> Bytes:
+        offset, length, mask = place
+        what = f"a chunk of {dataset.path}"
+        data: bytes = self._file.read(offset, length, what=what)
+        for number in reversed(range(len(dataset.filters))):
+            if mask >> number & 1:
+                continue
+            if dataset.filters[number] == _DEFLATE:
+                data = self._inflated(dataset, data, size, offset)
+            elif dataset.item > 1:
+                if len(data) % dataset.item:
+                    raise self._error(dataset, f"a chunk has {len(data):,} bytes, not {size:,}", _HINT, offset)
+                data = np.frombuffer(data, np.uint8).reshape(dataset.item, -1).T.tobytes()
+        if len(data) != size:
+            raise self._error(dataset, f"a chunk has {len(data):,} bytes, not {size:,}", _HINT, offset)
+        return np.frombuffer(data, np.uint8)
+
+    def _inflated(self, dataset: Dataset, data: bytes, size: int, offset: int) -> bytes:
+        from zlib_ng import zlib_ng
+
+        try:
+            unpacker = zlib_ng.decompressobj()
+            out: bytes = unpacker.decompress(data, size + 1)
+        except zlib_ng.error as error:  # type: ignore[misc]  # its stub does not say that it is an exception
+            raise self._error(dataset, f"a chunk cannot be inflated: {error}", _HINT, offset) from error
+        if not unpacker.eof:
+            raise self._error(dataset, "a chunk inflates to more than its size, or ends early", _HINT, offset)
+        return out
+
+    def _index(self, dataset: Dataset) -> dict[tuple[int, ...], tuple[int, int, int]]:
+        """The places of the storage chunks by their corners."""
+        index = self._indexes.get(dataset.path)
+        if index is None:
+            _, data = self._ask({"operation": "index", "path": dataset.path})
+            rank = len(dataset.shape)
+            if len(data) % (8 * (rank + 3)):
+                raise self._error(dataset, "its index of chunks cannot be read", _HINT)
+            rows = np.frombuffer(data, np.int64).reshape(-1, rank + 3).tolist()
+            index = self._indexes[dataset.path] = {
+                tuple(row[:rank]): (row[rank], row[rank + 1], row[rank + 2]) for row in rows
+            }
+        return index
+
+    def _asked_rows(self, dataset: Dataset, start: int, stop: int) -> bytes:
+        """Rows as h5py reads them; some more than are needed, for the next call."""
+        if not dataset.shape:
+            return self._ask({"operation": "rows", "path": dataset.path, "start": 0, "stop": 1})[1]
+        if dataset.type["kind"] in ("text", "vlen"):
+            return self._ask({"operation": "rows", "path": dataset.path, "start": start, "stop": stop})[1]
+        low, high, data = self._blocks.get(dataset.path, (0, 0, b""))
+        if not low <= start <= stop <= high:
+            size = max(dataset.row_bytes, 1)
+            low, high = start, min(max(stop, start + _BLOCK // size), dataset.shape[0])
+            if dataset.chunks and dataset.chunks[0] * size <= MAX_HDF5_CHUNK // 2:
+                high = min(-(-high // dataset.chunks[0]) * dataset.chunks[0], dataset.shape[0])
+            data = self._ask({"operation": "rows", "path": dataset.path, "start": low, "stop": high})[1]
+            if len(data) != (high - low) * dataset.row_bytes:
+                raise self._error(dataset, f"rows {low:,} to {high:,} have {len(data):,} bytes", _HINT)
+            self._blocks[dataset.path] = (low, high, data)
+        return data[(start - low) * dataset.row_bytes : (stop - low) * dataset.row_bytes]
+
+    def _ask(self, request: dict[str, Any]) -> tuple[Any, bytes]:
+        work = VideoWork(
+            {**request, "size": self.size}, path=self.path, file=self._file, program=_WORKER, memory=MAX_HDF5_MEMORY
+        )
+        return work.answer, b"".join(data for _, data in work.items())
+
+    def _error(self, dataset: Dataset, message: str, hint: str, offset: int | None = None) -> ReadError:
+        kind = UnsupportedError if dataset.foreign is not None else ReadError
+        return kind(f"{dataset.path}: {message}", path=self.path, offset=offset, hint=hint)
+
+
+def _dataset(item: dict[str, Any]) -> Dataset:
+    chunks, fill = item.get("chunks"), item.get("fill")
+    return Dataset(
+        str(item["path"]),
+        tuple(map(int, item["shape"])),
+        str(item["dtype"]),
+        item["type"],
+        int(item["item"]),
+        item.get("layout", ""),
+        item.get("offset"),
+        tuple(map(int, chunks)) if chunks else None,
+        tuple(map(int, item.get("filters", ()))),
+        bytes.fromhex(fill) if fill else None,
+        item.get("foreign"),
+        bool(item.get("empty")),
+    )
+
+
+def _attribute(facts: Sequence[Any]) -> pa.Array:
+    """One value: an attribute of several is a fixed-size list. A bool is an int8, as it is stored."""
+    _, kind, count, rank, values = facts
+    if isinstance(values, list):
+        flat = pa.array(values, pa.string())
+    elif kind["kind"] == "bool":
+        flat = pa.array(np.frombuffer(bytes.fromhex(values), np.int8))
+    else:
+        flat = _elements(kind, bytes.fromhex(values), count)
+    return flat if rank == 0 else _shaped(flat, 1, (count,))
+
+
+def _shaped(flat: pa.Array, rows: int, shape: Sequence[int]) -> pa.Array:
+    if not shape:
+        return flat
+    items = math.prod(shape)
+    kind = pa.field("item", flat.type)
+    if len(shape) == 1:
+        return pa.FixedSizeListArray.from_arrays(flat, type=pa.list_(kind, items))
+    offsets = pa.array(np.arange(rows + 1, dtype=np.int64) * items, pa.int32())
+    return pa.ListArray.from_arrays(offsets, flat, type=pa.list_(kind))
+
+
+def _numbers(dtype: str, data: bytes | Bytes, count: int) -> npt.NDArray[Any]:
+    values = np.frombuffer(data, dtype, count)
+    return values.astype(values.dtype.newbyteorder("="), copy=False)
+
+
+def _elements(kind: dict[str, Any], data: bytes | Bytes, count: int) -> pa.Array:
+    """Elements of one type as an array of ``count``, of their bytes one after the other."""
+    return _MAKERS[kind["kind"]](kind, data, count)
+
+
+def _number_array(kind: dict[str, Any], data: bytes | Bytes, count: int) -> pa.Array:
+    values = _numbers(kind["dtype"], data, count)
+    return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), count, [None, pa.py_buffer(values)])
+
+
+def _bool_array(_kind: dict[str, Any], data: bytes | Bytes, count: int) -> pa.Array:
+    return pa.array(np.frombuffer(data, np.uint8, count) != 0)
+
+
+def _time_array(kind: dict[str, Any], data: bytes | Bytes, count: int) -> pa.Array:
+    dtype = np.dtype(kind["dtype"])
+    unit = np.datetime_data(dtype)[0]
+    values = pa.array(_numbers(dtype.str[0] + "i8", data, count), pa.int64())
+    return values.view(pa.timestamp(unit) if dtype.kind == "M" else pa.duration(unit))
+
+
+def _bytes_array(kind: dict[str, Any], data: bytes | Bytes, count: int) -> pa.Array:
+    return pa.Array.from_buffers(pa.binary(kind["size"]), count, [None, pa.py_buffer(data)])
+
+
+def _fixed_array(kind: dict[str, Any], data: bytes | Bytes, count: int) -> pa.Array:
+    values = np.frombuffer(data, f"S{kind['size']}", count).tolist()
+    return pa.array([value.decode("utf-8", "backslashreplace") for value in values], pa.string())
+
+
+def _array_array(kind: dict[str, Any], data: bytes | Bytes, count: int) -> pa.Array:
+    items = math.prod(kind["shape"])
+    return _shaped(_elements(kind["of"], data, count * items), count, (items,))
+
+
+def _struct_array(kind: dict[str, Any], data: bytes | Bytes, count: int) -> pa.Array:
+    size = len(data) // count if count else sum(part[2] for part in kind["fields"])
+    rows = np.frombuffer(data, np.uint8, count * size).reshape(count, size)
+    arrays, fields = [], []
+    for name, offset, width, of in kind["fields"]:
+        arrays.append(_elements(of, np.ascontiguousarray(rows[:, offset : offset + width]).reshape(-1), count))
+        fields.append(pa.field(name, arrays[-1].type))
+    return pa.StructArray.from_arrays(arrays, fields=fields)
+
+
+def _ends(data: bytes | Bytes, count: int, size: int) -> npt.NDArray[np.int32]:
+    lengths = np.frombuffer(data, np.int64, count)
+    if count and (lengths.min() < 0 or lengths.sum() != len(data) - 8 * count or lengths.sum() >= 2**31 * size):
+        raise ValueError("values of variable length do not fit their bytes")
+    return np.concatenate([[0], np.cumsum(lengths) // size]).astype(np.int32)
+
+
+def _text_array(_kind: dict[str, Any], data: bytes | Bytes, count: int) -> pa.Array:
+    ends = _ends(data, count, 1)
+    values = pa.Array.from_buffers(pa.string(), count, [None, pa.py_buffer(ends), pa.py_buffer(data[8 * count :])])
+    try:
+        values.validate(full=True)
+    except pa.ArrowInvalid:
+        body = bytes(data[8 * count :])
+        texts = [body[a:b].decode("utf-8", "backslashreplace") for a, b in itertools.pairwise(ends.tolist())]
+        return pa.array(texts, pa.string())
+    return values
+
+
+def _vlen_array(kind: dict[str, Any], data: bytes | Bytes, count: int) -> pa.Array:
+    size = np.dtype(kind["of"]["dtype"]).itemsize
+    ends = _ends(data, count, size)
+    flat = _elements(kind["of"], data[8 * count :], (len(data) - 8 * count) // size)
+    return pa.ListArray.from_arrays(pa.array(ends), flat, type=pa.list_(pa.field("item", flat.type)))
+
+
+_MAKERS: Final[dict[str, Callable[[dict[str, Any], bytes | Bytes, int], pa.Array]]] = {
+    "number": _number_array,
+    "bool": _bool_array,
+    "time": _time_array,
+    "bytes": _bytes_array,
+    "fixed": _fixed_array,
+    "array": _array_array,
+    "struct": _struct_array,
+    "text": _text_array,
+    "vlen": _vlen_array,
+}

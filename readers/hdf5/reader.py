@@ -1,0 +1,461 @@
+"""``Hdf5Reader``, and its source of chunks."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import pyarrow as pa
+
+from ...engine.chunk import (
+    Chunk,
+    ChunkData,
+    Component,
+    ComponentDescriptor,
+    Timeline,
+    join_parts,
+    parse_entity_path,
+    split_parts,
+    time_order,
+)
+from ...engine.errors import ReadWarning, SourceMissingError, UsageError
+from ...engine.limits import SPLIT_BYTES, as_text
+from ...engine.locations import Location, exists, located, reading_location
+from ...engine.stream import Source, Split
+from ..parquet import CHUNK_BYTES, IndexColumn, one_each, row_numbers, timeline
+from ..recording_file import FrameReader
+from .file import Dataset, DatasetInfo, Hdf5File, Tree
+
+if TYPE_CHECKING:
+    from ...engine.stream import LazyChunkStream
+
+_CHUNK_ROWS: Final = 65_536
+_PROPERTIES: Final = "__hdf5_properties"
+_NOT_NUMBERS: Final = frozenset({"skip", "text", "fixed", "vlen", "struct", "bytes", "array", "bool"})
+
+
+@dataclass(frozen=True)
+class Hdf5Options:
+    """The options of :meth:`Hdf5Reader.stream`."""
+
+    root_group: str | None = None
+    entity_path_prefix: str | None = None
+    index_column: IndexColumn | None = None
+    ignore_datasets: tuple[str, ...] = ()
+    use_structs: bool = True
+
+
+class _Group(NamedTuple):
+    """One entity: the datasets with rows that become columns, and those with one value."""
+
+    entity_path: str
+    columns: tuple[Dataset, ...]
+    static: tuple[Dataset, ...]
+
+    @property
+    def chunk_rows(self) -> int:
+        """Rows of a chunk, as Rerun 0.41 counts them: as many of the widest column as 2 MiB hold."""
+        widest = max(max(d.row_bytes for d in self.columns), 1)
+        return max(1, min(CHUNK_BYTES // widest, _CHUNK_ROWS))
+
+
+class _Plan(NamedTuple):
+    """What becomes of a file: its attributes by entity, its groups, and how many rows they have."""
+
+    attributes: tuple[tuple[str, tuple[tuple[str, pa.Array], ...]], ...]
+    groups: tuple[_Group, ...]
+    times: Dataset | None
+    rows: int
+    version: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Hdf5Split(Split):
+    """Rows of a group of the plan; its values without rows where it ``ends``. ``group`` None: the attributes."""
+
+    group: int | None
+    start: int = 0
+    stop: int = 0
+    ends: bool = False
+
+
+class Hdf5Source(Source[Hdf5Split]):
+    """The chunks of one HDF5 file, or of a group of it.
+
+    Guarantee: every row of every dataset comes once. Order: attributes; by group, in the order of their paths, its rows
+    by chunks of about 2 MiB, then its values without rows. The same for every run over the same bytes.
+    """
+
+    def __init__(self, path: str, options: Hdf5Options | None = None) -> None:
+        self.path = path
+        self.options = options or Hdf5Options()
+        self._plan: _Plan | None = None
+        self._wanted: Callable[[str], bool] | None = None
+
+    def __repr__(self) -> str:
+        return f"Hdf5Source({self.path!r})"
+
+    def describe(self) -> str:
+        """``Hdf5Reader(episode.hdf5)``."""
+        return f"Hdf5Reader({self.path})"
+
+    def paths(self) -> Sequence[str]:
+        """The file."""
+        return [self.path]
+
+    def narrowed(self, wanted: Callable[[str], bool]) -> Hdf5Source:
+        """The same without the entities that nobody looks at: their datasets are not read."""
+        narrowed = Hdf5Source(self.path, self.options)
+        narrowed._plan, narrowed._wanted = self._plan, wanted
+        return narrowed
+
+    @property
+    def plan(self) -> _Plan:
+        """What becomes of the file. Raises ``ReadError``, and ``UsageError`` for options that do not fit it."""
+        if self._plan is None:
+            with Hdf5File(self.path) as file:
+                tree = file.tree()
+                self._plan = _planned(tree, self.options, self.path)
+                plan = self._plan
+                used = [d for g in plan.groups for d in (*g.columns, *g.static)]
+                file.check([*used, *([plan.times] if plan.times is not None else [])])
+        return self._plan
+
+    def entities(self) -> set[str]:
+        """The entities of all groups and attributes."""
+        return {entity for entity, _ in self.plan.attributes} | {group.entity_path for group in self.plan.groups}
+
+    def splits(self) -> Sequence[Hdf5Split]:
+        """The attributes, and rows of each group of about 64 MiB. Raises ``ReadError``."""
+        plan = self.plan
+        name = os.path.basename(self.path)  # noqa: PTH119 (a URL too)
+        splits = [Hdf5Split(name, 0, None)]
+        for number, group in enumerate(plan.groups):
+            if self._wanted is not None and not self._wanted(group.entity_path):
+                continue
+            size = sum(d.row_bytes for d in group.columns)
+            step = group.chunk_rows if group.columns else 1
+            step *= max(1, SPLIT_BYTES // max(step * size, 1))
+            rows = plan.rows if group.columns else 0
+            for start in range(0, rows, step):
+                stop = min(start + step, rows)
+                label = f"{name}, {group.entity_path} [{start:,}-{stop:,}]"
+                splits.append(Hdf5Split(label, (stop - start) * size, number, start, stop))
+            if group.static:
+                splits.append(Hdf5Split(f"{name}, {group.entity_path}", 0, number, ends=True))
+        return splits
+
+    def read(self, split: Hdf5Split) -> Iterator[Chunk]:
+        """The chunks of one split, in order. Raises ``ReadError``."""
+        plan = self.plan
+        if split.group is None:
+            for entity, attributes in plan.attributes:
+                if self._wanted is None or self._wanted(entity):
+                    yield _static(entity, attributes)
+            return
+        group = plan.groups[split.group]
+        with Hdf5File(self.path, plan.version) as file:
+            for start in range(split.start, split.stop, group.chunk_rows if group.columns else 1):
+                yield self._chunk(file, group, start, min(start + group.chunk_rows, split.stop))
+            if split.ends:
+                yield _static(group.entity_path, [(_leaf(d), file.array(d, 0, 1)) for d in group.static])
+
+    def _chunk(self, file: Hdf5File, group: _Group, start: int, stop: int) -> Chunk:
+        line, order = self._times(file, start, stop)
+        arrays = [(_leaf(d), file.array(d, start, stop)) for d in group.columns]
+        if order is not None:
+            rows = pa.array(order)
+            arrays = [(name, values.take(rows)) for name, values in arrays]
+        if self.options.use_structs and len(arrays) > 1:
+            arrays = [("data", pa.StructArray.from_arrays([a for _, a in arrays], [name for name, _ in arrays]))]
+        components = tuple(Component(ComponentDescriptor(name), one_each(a, nullable=True)) for name, a in arrays)
+        return Chunk.from_data(ChunkData.fresh(group.entity_path, stop - start, (line,), components))
+
+    def _times(self, file: Hdf5File, start: int, stop: int) -> tuple[Timeline, Any]:
+        index, column = self.plan.times, self.options.index_column
+        if index is None or column is None:
+            return row_numbers(start, stop - start), None
+        named = replace(column, path=_leaf(index))
+        values = file.array(index, start, stop)
+        if values.type in (pa.int8(), pa.uint8(), pa.uint16()):
+            values = values.cast(pa.int64())
+        elif pa.types.is_float16(values.type):
+            values = values.cast(pa.float32())
+        line = timeline(values, named, path=self.path, first_row=start)
+        order = time_order((line,))
+        return (line if order is None else Timeline(line.name, line.kind, line.times.take(pa.array(order)))), order
+
+
+def _static(entity: str, values: Iterable[tuple[str, pa.Array]]) -> Chunk:
+    return Chunk.build(entity, {}, [(ComponentDescriptor(as_text(n)), one_each(v, nullable=True)) for n, v in values])
+
+
+def _leaf(dataset: Dataset) -> str:
+    return as_text(dataset.path.rpartition("/")[2])
+
+
+def _path(text: str) -> str:
+    return "/" + "/".join(part for part in text.split("/") if part)
+
+
+def _is_below(path: str, group: str) -> bool:
+    return group == "/" or path == group or path.startswith(group + "/")
+
+
+def _planned(tree: Tree, options: Hdf5Options, path: str) -> _Plan:
+    root = _root(tree, options, path)
+    ignored = [_path(root + "/" + _path(name)) for name in options.ignore_datasets]
+    _warn_of_unmatched(tree, options, ignored, path)
+
+    def is_in(name: str) -> bool:
+        return _is_below(name, root) and not any(_is_below(name, group) for group in ignored)
+
+    for name, why in tree.foreign.items():
+        if is_in(name):
+            raise UsageError(
+                f"{name}: {why}, and other files are not read", path=path, hint=f"Give ignore_datasets=[{name!r}]."
+            )
+    datasets = [d for d in tree.datasets if is_in(d.path) and not d.is_empty]
+    _warn_of_rest(tree, [d for d in tree.datasets if is_in(d.path)], is_in, path)
+    datasets = [d for d in datasets if d.type["kind"] != "skip"]
+    index = _index(datasets, options, root, path)
+    datasets = [d for d in datasets if d is not index and 0 not in d.shape[:2]]
+    rows = _rows(datasets, index, path)
+    prefix = split_parts(parse_entity_path(options.entity_path_prefix or "/"))
+    below = len(root) if root != "/" else 0
+
+    def entity(name: str, *extra: str) -> str:
+        parts = [as_text(part) for part in name[below:].split("/") if part]
+        return join_parts([*prefix, *extra, *parts])
+
+    attributes = tuple(
+        (entity(name, _PROPERTIES), values) for name, values in tree.attributes.items() if is_in(name) or name == root
+    )
+    groups = []
+    for group in dict.fromkeys(d.path.rpartition("/")[0] or "/" for d in datasets):
+        own = [d for d in datasets if (d.path.rpartition("/")[0] or "/") == group]
+        columns = tuple(d for d in own if d.shape)
+        groups.append(_Group(entity(group), columns, tuple(d for d in own if not d.shape)))
+    groups.sort(key=lambda g: split_parts(g.entity_path))
+    return _Plan(tuple(sorted(attributes, key=lambda a: split_parts(a[0]))), tuple(groups), index, rows, tree.version)
+
+
+def _root(tree: Tree, options: Hdf5Options, path: str) -> str:
+    if options.root_group is None:
+        return "/"
+    root = _path(options.root_group)
+    if root in tree.groups:
+        return root
+    if any(d.path == root for d in tree.datasets):
+        raise UsageError(f'Root group "{options.root_group}" is a dataset, not a group', path=path)
+    hint = f"Its groups: {', '.join(tree.groups[1:21])}." if len(tree.groups) > 1 else None
+    raise UsageError(f'Root group "{options.root_group}" not found in the file', path=path, hint=hint)
+
+
+def _index(datasets: Sequence[Dataset], options: Hdf5Options, root: str, path: str) -> Dataset | None:
+    column = options.index_column
+    if column is None:
+        return None
+    wanted = _path(root + "/" + _path(column.path))
+    index = next((d for d in datasets if d.path == wanted), None)
+    if index is None:
+        raise UsageError(f'Index dataset "{column.path}" not found in the file', path=path)
+    if len(index.shape) != 1:
+        shape = list(index.shape)
+        raise UsageError(f'Index dataset "{column.path}" must be 1-dimensional, but has shape {shape}', path=path)
+    if index.type["kind"] in _NOT_NUMBERS:
+        what = f"has non-numeric type {index.dtype}; a timeline requires a numeric dataset"
+        raise UsageError(f'Index dataset "{column.path}" {what}', path=path)
+    return index
+
+
+def _rows(datasets: Sequence[Dataset], index: Dataset | None, path: str) -> int:
+    """The rows of all datasets. Raises ``UsageError`` where they differ."""
+    columns = [d for d in datasets if d.shape]
+    lengths = [d.shape[0] for d in columns]
+    rows = index.shape[0] if index is not None else (max(lengths, key=lengths.count) if lengths else 0)
+    if index is None and lengths:
+        rows = lengths[0]
+    wrong = [f"{d.path} (shape {list(d.shape)})" for d in columns if d.shape[0] != rows]
+    if wrong:
+        line = "index column" if index is not None else "row_index timeline"
+        raise UsageError(
+            f"Datasets are not row-aligned to the {line} of length {rows}: {', '.join(wrong[:20])} (add them to "
+            "`ignore_datasets` or pick a compatible `index_column`)",
+            path=path,
+            hint="A file of several recordings is read one by one: root_group names one, and recordings() gives all.",
+        )
+    return rows
+
+
+def _warn(path: str, text: str) -> None:
+    warnings.warn(f"{path}: {text}", ReadWarning, stacklevel=2)
+
+
+def _warn_of_unmatched(tree: Tree, options: Hdf5Options, ignored: Sequence[str], path: str) -> None:
+    names = {*tree.groups, *(d.path for d in tree.datasets), *tree.links, *tree.foreign}
+    for given, name in zip(options.ignore_datasets, ignored, strict=True):
+        if name not in names:
+            _warn(path, f"ignore_datasets names {given!r}, which is not in the file")
+
+
+def _warn_of_rest(tree: Tree, datasets: Sequence[Dataset], is_in: Callable[[str], bool], path: str) -> None:
+    """Name what becomes no data."""
+    for dataset in datasets:
+        if dataset.is_empty or 0 in dataset.shape[:2]:
+            _warn(path, f"the dataset {dataset.path} is empty, and left out")
+        elif dataset.type["kind"] == "skip":
+            _warn(path, f"the dataset {dataset.path} holds {dataset.type['why']}, and is left out")
+        elif dataset.type.get("names"):
+            members = ", ".join(f"{name}={number}" for name, number in list(dataset.type["names"].items())[:20])
+            _warn(path, f"the dataset {dataset.path} is an enum, and read as its numbers: {members}")
+    for name, why in tree.links.items():
+        if is_in(name):
+            _warn(path, f"{name} is {why}, and left out")
+    for name, attributes in tree.skipped.items():
+        if is_in(name):
+            _warn(path, f"attributes of {name} are left out: {', '.join(attributes[:20])}")
+
+
+@dataclass(frozen=True)
+class Hdf5Demo:
+    """One of the recordings of a file, in the group ``root_group``."""
+
+    reader: Hdf5Reader
+    root_group: str
+
+    @property
+    def recording_id(self) -> str:
+        """The group's name."""
+        return as_text(self.root_group.rpartition("/")[2])
+
+    def stream(self, **options: Any) -> LazyChunkStream:
+        """Return a lazy stream of the chunks; ``options`` are those of :meth:`Hdf5Reader.stream`."""
+        return self.reader.stream(root_group=self.root_group, **options)
+
+
+class Hdf5Reader(FrameReader):
+    """Read chunks from an HDF5 file, with the extra ``hdf5``.
+
+    A group is an entity and its datasets are columns, with one row for each step of their first dimension. Attributes
+    are static data at ``/__hdf5_properties``. Hard and soft links are followed; other files are never read.
+
+    Parameters
+    ----------
+    path
+        The file, or the URL of one in an object store.
+
+    Raises
+    ------
+    FileNotFoundError
+        There is no such file (``SourceMissingError``).
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self._path = reading_location(path)
+        if not exists(self._path):
+            raise SourceMissingError(f"HDF5 file not found: {self._path}")
+
+    @property
+    def path(self) -> Location:
+        """The path of the file, or the URL of the object."""
+        return self._path
+
+    def __repr__(self) -> str:
+        return f"Hdf5Reader({self._path})"
+
+    def _tree(self) -> Tree:
+        with Hdf5File(str(located(self._path))) as file:
+            return file.tree()
+
+    def groups(self, path: str = "/") -> list[str]:
+        """Return the groups below ``path``, without itself. Raises ``KeyError`` if there is no such group."""
+        tree = self._tree()
+        group = self._checked(tree, path)
+        return [name for name in tree.groups if name != group and _is_below(name, group)]
+
+    def datasets(self, path: str = "/") -> list[DatasetInfo]:
+        """Return the datasets below ``path`` with their shapes and types. Raises ``KeyError``."""
+        tree = self._tree()
+        group = self._checked(tree, path)
+        return [d.info for d in tree.datasets if _is_below(d.path, group)]
+
+    def attributes(self, path: str = "/") -> dict[str, Any]:
+        """Return the attributes of a group or a dataset; several values are a list. Raises ``KeyError``."""
+        tree = self._tree()
+        values = tree.attributes.get(self._checked(tree, path), ())
+        return {name: array[0].as_py() for name, array in values}
+
+    def _checked(self, tree: Tree, path: str) -> str:
+        name = _path(path)
+        if name not in tree.groups and all(d.path != name for d in tree.datasets):
+            raise KeyError(f'Object "{path}" not found in the file')
+        return name
+
+    def recordings(self, pattern: str = "/data/demo_*") -> list[Hdf5Demo]:
+        """Return one recording for each group whose path fits a pattern, such as the demos of robomimic and LIBERO.
+
+        They are in the order of the numbers in their names.
+        """
+        wanted = _path(pattern)
+        groups = [g for g in self._tree().groups if g.count("/") == wanted.count("/") and fnmatchcase(g, wanted)]
+        return [Hdf5Demo(self, group) for group in sorted(groups, key=_numbered)]
+
+    def source(self, options: Hdf5Options | None = None) -> Hdf5Source:
+        """The file as a source for a pipeline."""
+        return Hdf5Source(str(located(self._path)), options)
+
+    def stream(
+        self,
+        *,
+        root_group: str | None = None,
+        entity_path_prefix: str | None = None,
+        index_column: IndexColumn | Sequence[str] | None = None,
+        ignore_datasets: Iterable[str] | None = None,
+        use_structs: bool = True,
+    ) -> LazyChunkStream:
+        """Return a lazy stream of the chunks. The layout of the file is checked now.
+
+        Parameters
+        ----------
+        root_group
+            The group to read; other paths are relative to it.
+        entity_path_prefix
+            Prefix of every entity path.
+        index_column
+            :class:`IndexColumn` of a dataset of one dimension, which becomes the timeline. Without it there is a
+            timeline ``row_index``, which counts rows from 0.
+        ignore_datasets
+            Datasets and groups to leave out. A name that is not there gives a ``ReadWarning``.
+        use_structs
+            Whether several datasets of a group become one component ``data``, a struct; else each is a component.
+
+        Raises
+        ------
+        ValueError
+            Datasets differ in their numbers of rows, or an option does not fit the file (``UsageError``).
+        RuntimeError
+            The file is damaged, or refers to other files (``ReadError``).
+        """
+        from ...engine.stream import LazyChunkStream
+
+        options = Hdf5Options(
+            root_group,
+            entity_path_prefix,
+            None if index_column is None else IndexColumn.of(index_column),
+            tuple(ignore_datasets or ()),
+            use_structs,
+        )
+        source = self.source(options)
+        _ = source.plan
+        return LazyChunkStream.from_source(source)
+
+
+def _numbered(path: str) -> tuple[str, int, str]:
+    head = path.rstrip("0123456789")
+    digits = path[len(head) :]
+    return head, int(digits[:18] or 0), path

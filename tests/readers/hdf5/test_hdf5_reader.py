@@ -1,0 +1,219 @@
+"""HDF5: what becomes of groups, datasets, attributes and links, and that no file gives anything of another one."""
+
+from __future__ import annotations
+
+import random
+import warnings
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+from chunkmill.engine.chunk import Chunk
+from chunkmill.engine.errors import ChunkmillError, ReadError, ReadWarning, SourceMissingError, UsageError
+from chunkmill.readers import Hdf5Reader, IndexColumn
+
+pytestmark = pytest.mark.process
+
+
+def read(path: Path, **options: Any) -> dict[tuple[str, bool], list[Chunk]]:
+    chunks: dict[tuple[str, bool], list[Chunk]] = {}
+    for chunk in Hdf5Reader(path).stream(**options).to_chunks(executor="inline"):
+        chunks.setdefault((chunk.entity_path, chunk.is_static), []).append(chunk)
+    return chunks
+
+
+def values(chunk: Chunk, name: str) -> list[Any]:
+    return [row[0] for row in chunk.to_record_batch().column(name).to_pylist()]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "episode.hdf5"
+
+
+def test_groups_are_entities_and_datasets_columns(path: Path) -> None:
+    with h5py.File(path, "w") as file:
+        file["observations/qpos"] = np.arange(40.0).reshape(20, 2)
+        file["observations/images/top"] = np.arange(120, dtype="u1").reshape(20, 3, 2)
+        file["action"] = np.arange(20, dtype=">i4")
+        file["names"] = [f"row {i} é" for i in range(20)]
+        file["rate"] = 50
+        file.attrs["sim"] = np.bool_(True)
+    chunks = read(path)
+    assert values(chunks["/", False][0], "data")[3] == {"action": 3, "names": "row 3 é"}
+    assert values(chunks["/observations", False][0], "qpos")[1] == [2.0, 3.0]
+    assert values(chunks["/observations/images", False][0], "top")[1] == [6, 7, 8, 9, 10, 11]
+    assert values(chunks["/", True][0], "rate") == [50]
+    assert values(chunks["/__hdf5_properties", True][0], "sim") == [1]
+    assert Hdf5Reader(path).groups() == ["/observations", "/observations/images"]
+    assert Hdf5Reader(path).datasets("/observations/images") == [("/observations/images/top", (20, 3, 2), "uint8")]
+    with pytest.raises(KeyError):
+        Hdf5Reader(path).attributes("/none")
+
+
+@pytest.mark.parametrize(
+    "storage",
+    [
+        {},
+        {"chunks": (7, 3, 5)},
+        {"chunks": (7, 6, 5), "compression": "gzip"},
+        {"chunks": (4, 2, 5), "compression": "gzip", "shuffle": True},
+        {"chunks": (7, 6, 5), "compression": "gzip", "shuffle": True, "fletcher32": True},
+        {"chunks": (7, 6, 5), "compression": "lzf"},
+        {"chunks": (7, 6, 5), "scaleoffset": 0},
+    ],
+)
+@pytest.mark.parametrize("user_block", [0, 512])
+def test_every_storage_gives_the_values_of_h5py(path: Path, storage: dict[str, Any], user_block: int) -> None:
+    data = np.random.default_rng(1).integers(0, 1000, (30, 6, 5))
+    with h5py.File(path, "w", userblock_size=user_block) as file:
+        file.create_dataset("x", (40, 6, 5), "i8", fillvalue=0, **storage)[:30] = data
+        expected = file["x"][:].reshape(40, -1).tolist()
+    (chunk,) = read(path)["/", False]
+    assert values(chunk, "x") == expected
+
+
+def test_types_that_rerun_leaves_out(path: Path) -> None:
+    with h5py.File(path, "w") as file:
+        file["bool"] = np.array([True, False])
+        file["half"] = np.array([1.5, 2], "f2")
+        file["pair"] = np.array([(1, 2.5), (3, 4.5)], [("a", "i4"), ("b", ">f8")])
+        file["complex"] = np.array([1 + 2j, 3])
+        lists = file.create_dataset("lists", (2,), h5py.vlen_dtype("i4"))
+        lists[0], lists[1] = [1, 2, 3], []
+    (chunk,) = read(path)["/", False]
+    assert values(chunk, "data")[0] == {
+        "bool": True,
+        "complex": {"r": 1.0, "i": 2.0},
+        "half": 1.5,
+        "lists": [1, 2, 3],
+        "pair": {"a": 1, "b": 2.5},
+    }
+
+
+def test_references_are_named_in_a_warning(path: Path) -> None:
+    with h5py.File(path, "w") as file:
+        file["x"] = np.arange(2)
+        file.create_dataset("r", (2,), h5py.ref_dtype)
+    with pytest.warns(ReadWarning, match="/r holds references"):
+        assert values(read(path)["/", False][0], "x") == [0, 1]
+
+
+def test_links_are_followed_and_circles_end(path: Path) -> None:
+    with h5py.File(path, "w") as file:
+        file["g/x"] = np.arange(3)
+        file["g/soft"] = h5py.SoftLink("/g/x")
+        file["h/hard"] = file["g/x"]
+        file["g/up"] = file["/"]
+        file["gone"] = h5py.SoftLink("/none")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        chunks = read(path)
+    texts = " ".join(str(warning.message) for warning in caught)
+    assert "/g/up is a link to a group that it is in" in texts and "/gone is a link to '/none'" in texts
+    assert values(chunks["/g", False][0], "data")[2] == {"soft": 2, "x": 2}
+    assert values(chunks["/h", False][0], "hard") == [0, 1, 2]
+
+
+def test_an_index_sorts_rows_and_must_be_a_number(path: Path) -> None:
+    with h5py.File(path, "w") as file:
+        file["t"] = [0.5, 0.25, 1]
+        file["x"] = np.arange(3)
+    (chunk,) = read(path, index_column=IndexColumn.timestamp("/t", input_unit="s"))["/", False]
+    assert values(chunk, "x") == [1, 0, 2]
+    with h5py.File(path, "a") as file:
+        file["t"][1] = np.nan
+    with pytest.raises(ReadError, match="NaN in row 1"):
+        read(path, index_column=("t", "timestamp", "s"))
+    with pytest.raises(UsageError, match="not found in the file"):
+        read(path, index_column=("none", "sequence"))
+
+
+def test_rows_that_differ_are_an_error_and_demos_are_recordings(path: Path) -> None:
+    with h5py.File(path, "w") as file:
+        for number in (0, 1, 10, 2):
+            file[f"data/demo_{number}/actions"] = np.arange(number + 1)
+    with pytest.raises(UsageError, match="not row-aligned"):
+        read(path)
+    demos = Hdf5Reader(path).recordings()
+    assert [demo.recording_id for demo in demos] == ["demo_0", "demo_1", "demo_2", "demo_10"]
+    (chunk,) = demos[3].stream().to_chunks(executor="inline")
+    assert (chunk.entity_path, chunk.num_rows) == ("/", 11)
+
+
+@pytest.mark.parametrize("name", ["/etc/hostname", "secret.h5", "../secret.h5"])
+@pytest.mark.parametrize("how", ["storage", "link", "soft link", "view"])
+def test_no_other_file_is_read(path: Path, name: str, how: str) -> None:
+    with h5py.File(path.with_name("secret.h5"), "w") as file:
+        file["s"] = np.arange(4)
+    with h5py.File(path, "w") as file:
+        file["x"] = np.arange(4)
+        if how == "storage":
+            file.create_dataset("out", (4,), "u1", external=[(str(path.with_name("secret.h5")), 0, 4)])
+        elif how == "view":
+            layout = h5py.VirtualLayout((4,), "i8")
+            layout[:] = h5py.VirtualSource(name, "s", (4,))
+            file.create_virtual_dataset("out", layout)
+        else:
+            file["out"] = h5py.ExternalLink(name, "/s")
+            if how == "soft link":
+                file["soft"] = h5py.SoftLink("/out")
+    with pytest.raises(ChunkmillError, match=r"another file|other files"):
+        read(path)
+    ignored = ["out", "soft"] if how == "soft link" else ["out"]
+    assert values(read(path, ignore_datasets=ignored)["/", False][0], "x") == [0, 1, 2, 3]
+
+
+def test_a_missing_source_of_a_view_is_an_error(path: Path) -> None:
+    layout = h5py.VirtualLayout((4,), "i8")
+    layout[:] = h5py.VirtualSource(".", "none", (4,))
+    with h5py.File(path, "w") as file:
+        file.create_virtual_dataset("out", layout)
+    with pytest.raises(ReadError, match="which is missing"):
+        read(path)
+
+
+def test_declared_sizes_are_bounded(path: Path) -> None:
+    with h5py.File(path, "w") as file:
+        file.create_dataset("x", (10**9, 100), "f8", chunks=(1, 100))
+    with pytest.raises(ReadError, match="declare 800,000,000,000 bytes"):
+        read(path)
+    with h5py.File(path, "w") as file:
+        file.create_dataset("x", (2, 1 << 28), "u1", chunks=(1, 1 << 28))
+    with pytest.raises(ReadError, match="a storage chunk has 268,435,456 bytes"):
+        read(path)
+
+
+def test_what_is_no_hdf5_file(path: Path) -> None:
+    with pytest.raises(SourceMissingError, match="HDF5 file not found"):
+        Hdf5Reader(path)
+    path.write_bytes(b"text")
+    with pytest.raises(ReadError, match="signature not found"):
+        read(path)
+    path.write_bytes(b"")
+    with pytest.raises(ReadError, match="empty"):
+        read(path)
+
+
+def test_damage_is_an_error_or_a_reading(path: Path) -> None:
+    with h5py.File(path, "w") as file:
+        file.create_dataset("g/x", data=np.arange(90).reshape(30, 3), chunks=(7, 3), compression="gzip", shuffle=True)
+        file["g/s"] = [f"row {i}" for i in range(30)]
+        file.create_dataset("l", data=np.arange(30), chunks=(8,), compression="lzf")
+        file.attrs["text"] = "words"
+    whole, chance = path.read_bytes(), random.Random(5)
+    refused: list[str] = []
+    for _ in range(25):
+        damaged = bytearray(whole)
+        for _ in range(chance.choice((1, 4, 30))):
+            damaged[chance.randrange(len(damaged))] = chance.randrange(256)
+        path.write_bytes(damaged[: chance.randrange(len(damaged))] if chance.random() < 0.2 else damaged)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ReadWarning)
+            try:
+                read(path)
+            except ChunkmillError as error:
+                refused.append(str(error))
+    assert refused and all(str(path) in text for text in refused)
