@@ -61,7 +61,7 @@ class Dataset:
 
     @property
     def info(self) -> DatasetInfo:
-        """What :meth:`Hdf5Reader.datasets` says of it."""
+        """The entry of :meth:`Hdf5Reader.datasets`."""
         return DatasetInfo(self.path, self.shape, self.dtype)
 
     @property

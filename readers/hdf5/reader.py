@@ -64,7 +64,7 @@ class _Group(NamedTuple):
 
 
 class _Plan(NamedTuple):
-    """What becomes of a file: its attributes by entity, its groups, and how many rows they have."""
+    """The layout of the chunks of a file: attributes by entity, groups, and the number of their rows."""
 
     attributes: tuple[tuple[str, tuple[tuple[str, pa.Array], ...]], ...]
     groups: tuple[_Group, ...]
@@ -115,7 +115,7 @@ class Hdf5Source(Source[Hdf5Split]):
 
     @property
     def plan(self) -> _Plan:
-        """What becomes of the file. Raises ``ReadError``, and ``UsageError`` for options that do not fit it."""
+        """The layout of the chunks. Raises ``ReadError``, and ``UsageError`` for options that do not fit it."""
         if self._plan is None:
             with Hdf5File(self.path) as file:
                 tree = file.tree()

@@ -16,7 +16,7 @@ from ...engine.units import counted, duration
 from ...engine.video import BFrames
 from ..recording_file import FrameReader
 from .files import read_text
-from .source import FRAME_INDEX, INFO, DatasetInfo, EpisodeInfo, EpisodeSource, Feature, is_dataset, read_metadata
+from .source import FRAME_INDEX, INFO, EpisodeInfo, EpisodeSource, Feature, LeRobotInfo, is_dataset, read_metadata
 
 VideoMode = Literal["native", "skip"]
 VIDEO_MODES: Final = ("native", "skip")
@@ -43,7 +43,7 @@ class LeRobotDataset:
         self.path = Path(path)
         if not is_dataset(self.path):
             raise SourceMissingError(f"LeRobot dataset not found: {self.path} holds no {INFO}")
-        self._info: DatasetInfo | None = None
+        self._info: LeRobotInfo | None = None
 
     def __repr__(self) -> str:
         return f"LeRobotDataset({self.path})"
@@ -70,7 +70,7 @@ class LeRobotDataset:
         )
 
     @property
-    def info(self) -> DatasetInfo:
+    def info(self) -> LeRobotInfo:
         """The content of ``meta``, read once. Raises ``ReadError``."""
         if self._info is None:
             self._info = read_metadata(self.path)

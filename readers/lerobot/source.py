@@ -71,7 +71,7 @@ class EpisodeInfo:
     videos: tuple[Video, ...]
 
 
-class DatasetInfo(NamedTuple):
+class LeRobotInfo(NamedTuple):
     """The whole of ``meta``. ``tasks`` maps numbers to texts; ``fps`` is in frames a second."""
 
     version: str
@@ -82,7 +82,7 @@ class DatasetInfo(NamedTuple):
     episodes: tuple[EpisodeInfo, ...]
 
 
-def read_metadata(root: Path) -> DatasetInfo:
+def read_metadata(root: Path) -> LeRobotInfo:
     """Read ``meta``. Raises ``ReadError``; ``UnsupportedError`` for a version that nobody here knows."""
     path = root / INFO
     info = read_json(root, path)
@@ -105,7 +105,7 @@ def read_metadata(root: Path) -> DatasetInfo:
             hint="Versions 2 and 3 are read; lerobot converts older ones.",
         )
     (robot, *_) = texts_in(info, "robot_type", path) or (None,)
-    return DatasetInfo(
+    return LeRobotInfo(
         version, robot or None, float(fps), features, tasks, _checked(episodes, features, float(fps), path)
     )
 
@@ -428,7 +428,7 @@ class EpisodeSource(Source[Split]):
     """
 
     root: str
-    info: DatasetInfo
+    info: LeRobotInfo
     episode: EpisodeInfo
     wanted: Callable[[str], bool] | None = None
     b_frames: BFrames = "reencode"
