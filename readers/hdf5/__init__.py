@@ -6,7 +6,7 @@ The names below are loaded when they are first used, so that a program that read
 from ...engine.lazy_names import lazy_names
 
 _HOMES = {
-    ".file": "DatasetInfo",
+    ".file": "Hdf5DatasetInfo",
     ".reader": "Hdf5Demo Hdf5Reader",
     ".recording": "Hdf5Recording",
 }

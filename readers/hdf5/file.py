@@ -34,7 +34,7 @@ _BLOCK: Final = 8 * MIB
 Bytes = npt.NDArray[np.uint8]
 
 
-class DatasetInfo(NamedTuple):
+class Hdf5DatasetInfo(NamedTuple):
     """A dataset: its path, its shape, and the name of its elements' type."""
 
     path: str
@@ -60,9 +60,9 @@ class Dataset:
     is_empty: bool = False
 
     @property
-    def info(self) -> DatasetInfo:
-        """What :meth:`Hdf5Reader.datasets` says of it."""
-        return DatasetInfo(self.path, self.shape, self.dtype)
+    def info(self) -> Hdf5DatasetInfo:
+        """The entry of :meth:`Hdf5Reader.datasets`."""
+        return Hdf5DatasetInfo(self.path, self.shape, self.dtype)
 
     @property
     def row_items(self) -> int:

@@ -28,7 +28,7 @@ from ...engine.locations import Location, exists, located, reading_location
 from ...engine.stream import Source, Split
 from ..parquet import CHUNK_BYTES, IndexColumn, one_each, row_numbers, timeline
 from ..recording_file import FrameReader
-from .file import Dataset, DatasetInfo, Hdf5File, Tree
+from .file import Dataset, Hdf5DatasetInfo, Hdf5File, Tree
 
 if TYPE_CHECKING:
     from ...engine.stream import LazyChunkStream
@@ -64,7 +64,7 @@ class _Group(NamedTuple):
 
 
 class _Plan(NamedTuple):
-    """What becomes of a file: its attributes by entity, its groups, and how many rows they have."""
+    """The layout of the chunks of a file: attributes by entity, groups, and the number of their rows."""
 
     attributes: tuple[tuple[str, tuple[tuple[str, pa.Array], ...]], ...]
     groups: tuple[_Group, ...]
@@ -115,7 +115,7 @@ class Hdf5Source(Source[Hdf5Split]):
 
     @property
     def plan(self) -> _Plan:
-        """What becomes of the file. Raises ``ReadError``, and ``UsageError`` for options that do not fit it."""
+        """The layout of the chunks. Raises ``ReadError``, and ``UsageError`` for options that do not fit it."""
         if self._plan is None:
             with Hdf5File(self.path) as file:
                 tree = file.tree()
@@ -378,7 +378,7 @@ class Hdf5Reader(FrameReader):
         group = self._checked(tree, path)
         return [name for name in tree.groups if name != group and _is_below(name, group)]
 
-    def datasets(self, path: str = "/") -> list[DatasetInfo]:
+    def datasets(self, path: str = "/") -> list[Hdf5DatasetInfo]:
         """Return the datasets below ``path`` with their shapes and types. Raises ``KeyError``."""
         tree = self._tree()
         group = self._checked(tree, path)

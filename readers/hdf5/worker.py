@@ -32,7 +32,7 @@ _MOST_CHUNKS = 1 << 22
 _CACHE = 64 << 20
 
 
-class FailureError(Exception):
+class _FailureError(Exception):
     """The input is wrong; ``kind`` says which error it becomes."""
 
     def __init__(self, message: str, kind: str = "read") -> None:
@@ -40,7 +40,7 @@ class FailureError(Exception):
         self.kind = kind
 
 
-class Pipes:
+class _Pipes:
     """The two pipes to the process that asks."""
 
     def __init__(self, source: BinaryIO, target: BinaryIO) -> None:
@@ -64,10 +64,10 @@ class Pipes:
         self._target.flush()
 
 
-class AskedFile:
+class _AskedFile:
     """The input, read through the pipes page by page. All reads together are bounded."""
 
-    def __init__(self, wire: Pipes, size: int) -> None:
+    def __init__(self, wire: _Pipes, size: int) -> None:
         self._wire = wire
         self._size = size
         self._left = 64 * size + (1 << 26)
@@ -95,7 +95,7 @@ class AskedFile:
             size = min(_PAGE, self._size - start)
             self._left -= size
             if self._left < 0:
-                raise FailureError("it refers to the same bytes again and again")
+                raise _FailureError("it refers to the same bytes again and again")
             self._wire.send("read", [start, size])
             page = self._pages[number] = self._wire.receive()[1]
             if len(self._pages) > _PAGES:
@@ -121,11 +121,11 @@ class AskedFile:
 
     def write(self, _data: bytes) -> int:
         """Refuse: h5py looks for the method."""
-        raise FailureError("the file is read only")
+        raise _FailureError("the file is read only")
 
     def truncate(self, _size: int | None = None) -> int:
         """Refuse: h5py looks for the method."""
-        raise FailureError("the file is read only")
+        raise _FailureError("the file is read only")
 
     def flush(self) -> None:
         """Do nothing: nothing is written."""
@@ -257,7 +257,7 @@ def _attributes(item: Any) -> tuple[list[Any], list[str]]:
                 values = flat.tobytes().hex()
             attributes.append([name, kind, len(flat), len(shape), values])
         except (OSError, RuntimeError, ValueError, TypeError, KeyError, UnicodeError) as error:
-            raise FailureError(f"the attribute {_shown(name)} of {item.name} cannot be read: {error}") from error
+            raise _FailureError(f"the attribute {_shown(name)} of {item.name} cannot be read: {error}") from error
     return attributes, skipped
 
 
@@ -266,7 +266,7 @@ def _text(value: Any) -> str:
     return data.decode("utf-8", "backslashreplace")
 
 
-def tree(wire: Pipes, request: dict[str, Any]) -> None:
+def tree(wire: _Pipes, request: dict[str, Any]) -> None:
     """Send all objects below the root: path, kind and facts. Links are followed, but for those that lead upwards."""
     objects: list[Any] = []
     with _opened(wire, request) as file:
@@ -283,7 +283,7 @@ def _walk(group: Any, above: list[int], objects: list[Any]) -> None:
     while stack:
         here, item, parents = stack.pop()
         if len(objects) >= _MOST_OBJECTS:
-            raise FailureError(f"it has more than {_MOST_OBJECTS:,} objects, each counted by all its paths")
+            raise _FailureError(f"it has more than {_MOST_OBJECTS:,} objects, each counted by all its paths")
         if len(objects) % 256 == 0:
             signal.setitimer(signal.ITIMER_PROF, _SECONDS)
         attributes, skipped = _attributes(item)
@@ -295,7 +295,7 @@ def _walk(group: Any, above: list[int], objects: list[Any]) -> None:
         if not isinstance(item, h5py.Group):
             continue
         if len(parents) > _MOST_DEPTH:
-            raise FailureError(f"its groups are nested deeper than {_MOST_DEPTH}")
+            raise _FailureError(f"its groups are nested deeper than {_MOST_DEPTH}")
         below = [_child(here, item, name, parents, objects) for name in sorted(item, reverse=True)]
         stack += [child for child in below if child is not None]
 
@@ -344,17 +344,17 @@ def _leads_out(group: Any, path: str, depth: int = 0) -> bool:
     return False
 
 
-def _opened(wire: Pipes, request: dict[str, Any]) -> Any:
-    return h5py.File(AskedFile(wire, request["size"]), "r", rdcc_nbytes=_CACHE)
+def _opened(wire: _Pipes, request: dict[str, Any]) -> Any:
+    return h5py.File(_AskedFile(wire, request["size"]), "r", rdcc_nbytes=_CACHE)
 
 
-def index(wire: Pipes, request: dict[str, Any]) -> None:
+def index(wire: _Pipes, request: dict[str, Any]) -> None:
     """Send where the chunks of a dataset are: coordinates, offset, size and filter mask of each, as int64."""
     rows: list[tuple[int, ...]] = []
 
     def add(info: Any) -> None:
         if len(rows) >= _MOST_CHUNKS:
-            raise FailureError(f"{request['path']} has more than {_MOST_CHUNKS:,} chunks")
+            raise _FailureError(f"{request['path']} has more than {_MOST_CHUNKS:,} chunks")
         rows.append((*info.chunk_offset, info.byte_offset or 0, info.size, info.filter_mask))
 
     with _opened(wire, request) as file:
@@ -364,7 +364,7 @@ def index(wire: Pipes, request: dict[str, Any]) -> None:
     wire.send("out", [[len(data)]], data)
 
 
-def rows(wire: Pipes, request: dict[str, Any]) -> None:
+def rows(wire: _Pipes, request: dict[str, Any]) -> None:
     """Send values of a dataset: bytes of each, or lengths and then bytes where they vary."""
     start, stop = request["start"], request["stop"]
     with _opened(wire, request) as file:
@@ -390,7 +390,7 @@ def _raw(value: Any) -> bytes:
 _OPERATIONS = {"tree": tree, "index": index, "rows": rows}
 
 
-def serve(wire: Pipes) -> None:
+def serve(wire: _Pipes) -> None:
     """Answer requests to the end of the input."""
     while True:
         signal.setitimer(signal.ITIMER_PROF, 0)
@@ -399,7 +399,7 @@ def serve(wire: Pipes) -> None:
         try:
             _OPERATIONS[request["operation"]](wire, request)
             wire.send("end")
-        except FailureError as error:
+        except _FailureError as error:
             wire.send("error", [error.kind, str(error), None])
         except MemoryError:
             wire.send("error", ["read", "it takes more memory than a file may", None])
@@ -407,7 +407,7 @@ def serve(wire: Pipes) -> None:
             raise
         except Exception as error:  # noqa: BLE001 (whatever libhdf5 and h5py say of a damaged file)
             cause = error.__cause__ or error.__context__
-            text = cause if isinstance(cause, FailureError) else error
+            text = cause if isinstance(cause, _FailureError) else error
             what = request.get("path")
             place = f"{what}: " if what else ""
             wire.send("error", ["read", f"{place}{text or type(error).__name__}", None])
@@ -427,7 +427,7 @@ if __name__ == "__main__":
     for encoding in ("ascii", "latin-1", "utf-8"):
         codecs.lookup(encoding)  # which needs files the first time
     os.environ.clear()
-    wire = Pipes(sys.stdin.buffer, os.fdopen(os.dup(1), "wb"))
+    wire = _Pipes(sys.stdin.buffer, os.fdopen(os.dup(1), "wb"))
     os.dup2(2, 1)
     h5py._errors.silence_errors()  # noqa: SLF001
     _confine(int(sys.argv[1]))
