@@ -26,6 +26,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from fuzz_bags import bag_sources
+from fuzz_hdf5 import hdf5_sources
 from fuzz_parquet import parquet_sources
 from fuzz_rosbag2 import rosbag2_sources
 from fuzz_sources import Source, make_store, mcap_sources, rrd_sources, store_files
@@ -40,7 +41,7 @@ MIB = 512
 PATIENCE = 60.0
 """Seconds on the wall clock after which a reader is taken to hang."""
 
-KINDS = ("rrd", "mcap", "bag", "parquet", "rosbag2", "store")
+KINDS = ("rrd", "mcap", "bag", "parquet", "rosbag2", "hdf5", "store")
 
 SOURCES = {
     "rrd": rrd_sources,
@@ -48,6 +49,7 @@ SOURCES = {
     "bag": bag_sources,
     "parquet": parquet_sources,
     "rosbag2": rosbag2_sources,
+    "hdf5": hdf5_sources,
 }
 
 
@@ -159,7 +161,7 @@ class Bench:
         chance = random.Random(f"{self._kind} {seed} {number}")
         source = chance.choice(self._sources)
         mutant = mutate(chance, source.data, source.lengths)
-        unguarded = mutant.touched is None and self._kind in ("rrd", "bag", "parquet", "rosbag2")
+        unguarded = mutant.touched is None and self._kind in ("rrd", "bag", "parquet", "rosbag2", "hdf5")
         if mutant.touched is not None:
             begin, end = mutant.touched
             unguarded = any(begin < b and a < end for a, b in source.unguarded)

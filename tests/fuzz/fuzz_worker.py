@@ -20,11 +20,12 @@ from typing import Any
 
 import pyarrow as pa
 from chunkmill.engine.chunk import Chunk
-from chunkmill.engine.errors import ReadError, ReadWarning
+from chunkmill.engine.errors import ReadError, ReadWarning, UsageError
 from chunkmill.engine.recordings import RecordingsFolder, times_in
 from chunkmill.engine.rrd import RecoveringFile, RrdFile
 from chunkmill.engine.store import ChunkStore
 from chunkmill.readers import BagReader, LeRobotReader
+from chunkmill.readers.hdf5 import Hdf5Reader
 from chunkmill.readers.lerobot import LeRobotRecording
 from chunkmill.readers.mcap import McapReader
 from chunkmill.readers.parquet import ParquetReader
@@ -95,6 +96,18 @@ def read_rosbag2(path: str) -> Iterator[str]:
             yield chunk_digest(chunk, ids=False)
 
 
+def read_hdf5(path: str) -> Iterator[str]:
+    """All chunks of a file; their ids are made anew by each reading, and left out."""
+    source = Hdf5Reader(path).source()
+    try:
+        _ = source.plan
+    except UsageError as error:  # a shape that is damaged does not fit the others, which options can mend
+        raise ReadError(error.message, path=error.path, hint=error.hint) from error
+    for split in source.splits():
+        for chunk in source.read(split):
+            yield chunk_digest(chunk, ids=False)
+
+
 def read_lerobot(path: str) -> Iterator[str]:
     """What ``meta`` says, and the chunks of all episodes with their videos; ids are left out."""
     reader = LeRobotReader(path)
@@ -126,6 +139,7 @@ READERS: dict[str, Callable[[str], Iterator[str]]] = {
     "recovered_bag": read_recovered_bag,
     "parquet": read_parquet,
     "rosbag2": read_rosbag2,
+    "hdf5": read_hdf5,
     "lerobot": read_lerobot,
     "store": read_store,
 }

@@ -19,7 +19,8 @@ SEED = 20_261_121
 
 
 @pytest.mark.parametrize(
-    ("kind", "mutants"), [("rrd", 80), ("mcap", 80), ("bag", 80), ("parquet", 80), ("rosbag2", 80), ("store", 40)]
+    ("kind", "mutants"),
+    [("rrd", 80), ("mcap", 80), ("bag", 80), ("parquet", 80), ("rosbag2", 80), ("hdf5", 80), ("store", 40)],
 )
 def test_damaged_files_are_refused_or_right(kind: str, mutants: int) -> None:
     tally = fuzz(kind, range(mutants), SEED)
