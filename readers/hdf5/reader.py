@@ -29,6 +29,7 @@ from ...engine.stream import Source, Split
 from ..parquet import CHUNK_BYTES, IndexColumn, one_each, row_numbers, timeline
 from ..recording_file import FrameReader
 from .file import Dataset, Hdf5DatasetInfo, Hdf5File, Tree
+from .images import Picture
 
 if TYPE_CHECKING:
     from ...engine.stream import LazyChunkStream
@@ -47,6 +48,25 @@ class Hdf5Options:
     index_column: IndexColumn | None = None
     ignore_datasets: tuple[str, ...] = ()
     use_structs: bool = True
+    images: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Preset:
+    """The options for the files of a data set: the groups that are recordings, and options of a stream."""
+
+    recordings: str | None = None
+    images: tuple[str, ...] = ()
+    ignore_datasets: tuple[str, ...] = ()
+    index_column: IndexColumn | None = None
+
+
+PRESETS: Final[dict[str, Preset]] = {
+    "aloha": Preset(images=("observations/images/*",), ignore_datasets=("compress_len",)),
+    "robomimic": Preset("/data/demo_*", images=("obs/*_image", "obs/*_rgb", "next_obs/*_image", "next_obs/*_rgb")),
+    "droid": Preset(index_column=IndexColumn.timestamp("observation/timestamp/control/step_start", input_unit="ms")),
+}
+"""ALOHA and ACT (``episode_0.hdf5``), robomimic and LIBERO (``demo.hdf5``), DROID (``trajectory.h5``)."""
 
 
 class _Group(NamedTuple):
@@ -55,6 +75,7 @@ class _Group(NamedTuple):
     entity_path: str
     columns: tuple[Dataset, ...]
     static: tuple[Dataset, ...]
+    picture: Picture | None = None
 
     @property
     def chunk_rows(self) -> int:
@@ -166,6 +187,13 @@ class Hdf5Source(Source[Hdf5Split]):
 
     def _chunk(self, file: Hdf5File, group: _Group, start: int, stop: int) -> Chunk:
         line, order = self._times(file, start, stop)
+        if group.picture is not None:
+            (dataset,) = group.columns
+            columns = group.picture.columns(file.array(dataset, start, stop), dataset, self.path, start)
+            if order is not None:
+                columns = [(descriptor, values.take(pa.array(order))) for descriptor, values in columns]
+            pictures = tuple(Component(descriptor, values) for descriptor, values in columns)
+            return Chunk.from_data(ChunkData.fresh(group.entity_path, stop - start, (line,), pictures))
         arrays = [(_leaf(d), file.array(d, start, stop)) for d in group.columns]
         if order is not None:
             rows = pa.array(order)
@@ -235,13 +263,28 @@ def _planned(tree: Tree, options: Hdf5Options, path: str) -> _Plan:
     attributes = tuple(
         (entity(name, _PROPERTIES), values) for name, values in tree.attributes.items() if is_in(name) or name == root
     )
-    groups = []
+    groups = [_Group(entity(d.path), (d,), (), Picture.of(d, path)) for d in _images(datasets, options, root, path)]
+    shown = {group.columns[0].path for group in groups}
+    datasets = [d for d in datasets if d.path not in shown]
     for group in dict.fromkeys(d.path.rpartition("/")[0] or "/" for d in datasets):
         own = [d for d in datasets if (d.path.rpartition("/")[0] or "/") == group]
         columns = tuple(d for d in own if d.shape)
         groups.append(_Group(entity(group), columns, tuple(d for d in own if not d.shape)))
     groups.sort(key=lambda g: split_parts(g.entity_path))
     return _Plan(tuple(sorted(attributes, key=lambda a: split_parts(a[0]))), tuple(groups), index, rows, tree.version)
+
+
+def _images(datasets: Sequence[Dataset], options: Hdf5Options, root: str, path: str) -> list[Dataset]:
+    """The datasets that the option names, which have rows. A pattern that fits none gives a warning."""
+    images: dict[str, Dataset] = {}
+    for given in options.images:
+        pattern = _path(root + "/" + _path(given))
+        fits = {d.path: d for d in datasets if d.shape and d.path.count("/") == pattern.count("/")}
+        fits = {name: d for name, d in fits.items() if fnmatchcase(name, pattern)}
+        if not fits:
+            _warn(path, f"images names {given!r}, which fits no dataset of the file")
+        images |= fits
+    return list(images.values())
 
 
 def _root(tree: Tree, options: Hdf5Options, path: str) -> str:
@@ -417,6 +460,8 @@ class Hdf5Reader(FrameReader):
         index_column: IndexColumn | Sequence[str] | None = None,
         ignore_datasets: Iterable[str] | None = None,
         use_structs: bool = True,
+        images: Iterable[str] | None = None,
+        preset: str | None = None,
     ) -> LazyChunkStream:
         """Return a lazy stream of the chunks. The layout of the file is checked now.
 
@@ -433,6 +478,12 @@ class Hdf5Reader(FrameReader):
             Datasets and groups to leave out. A name that is not there gives a ``ReadWarning``.
         use_structs
             Whether several datasets of a group become one component ``data``, a struct; else each is a component.
+        images
+            Datasets of pictures, or patterns of them (``observations/images/*``). Each becomes an entity of its own:
+            ``Image`` or ``DepthImage`` with the shape of its rows, or ``EncodedImage`` for rows of padded JPEGs.
+        preset
+            The options for the files of a data set: ``aloha``, ``robomimic`` or ``droid``. Options that are given
+            count instead.
 
         Raises
         ------
@@ -443,16 +494,27 @@ class Hdf5Reader(FrameReader):
         """
         from ...engine.stream import LazyChunkStream
 
+        named = preset_of(preset)
         options = Hdf5Options(
             root_group,
             entity_path_prefix,
-            None if index_column is None else IndexColumn.of(index_column),
-            tuple(ignore_datasets or ()),
+            named.index_column if index_column is None else IndexColumn.of(index_column),
+            named.ignore_datasets if ignore_datasets is None else tuple(ignore_datasets),
             use_structs,
+            named.images if images is None else tuple(images),
         )
         source = self.source(options)
         _ = source.plan
         return LazyChunkStream.from_source(source)
+
+
+def preset_of(name: str | None) -> Preset:
+    """Return the options of a data set, or none without a name. Raises ``UsageError``."""
+    if name is None:
+        return Preset()
+    if name not in PRESETS:
+        raise UsageError(f"there is no preset {name!r}", hint=f"There are {', '.join(PRESETS)}.")
+    return PRESETS[name]
 
 
 def _numbered(path: str) -> tuple[str, int, str]:

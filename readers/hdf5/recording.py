@@ -44,6 +44,13 @@ class Hdf5Recording(RecordingFile):
         metavar="PATTERN",
     )
 
+    images: tuple[str, ...] = option(
+        (), "HDF5: a dataset of pictures, or a pattern; repeatable.", flag="--images", metavar="PATH"
+    )
+    preset: str | None = option(
+        None, "HDF5: the options for a data set.", flag="--preset", choices=("aloha", "robomimic", "droid")
+    )
+
     episode_option: ClassVar[str] = "root_group"
 
     def stream(self) -> LazyChunkStream:
@@ -56,17 +63,20 @@ class Hdf5Recording(RecordingFile):
             root_group=self.root_group,
             entity_path_prefix=self.entity_path_prefix,
             index_column=self.index_columns[0] if self.index_columns else None,
-            ignore_datasets=self.ignore_datasets,
+            ignore_datasets=self.ignore_datasets or None,
             use_structs=self.use_structs,
+            images=self.images or None,
+            preset=self.preset,
         )
 
     def episodes(self) -> Sequence[Episode]:
         """The groups of the pattern ``recordings``; none without it. Raises ``ReadError``."""
-        from .reader import Hdf5Reader
+        from .reader import Hdf5Reader, preset_of
 
-        if self.recordings is None:
+        pattern = self.recordings or preset_of(self.preset).recordings
+        if pattern is None:
             return ()
-        demos = Hdf5Reader(self.path).recordings(self.recordings)
+        demos = Hdf5Reader(self.path).recordings(pattern)
         return [Episode(demo.root_group, demo.recording_id) for demo in demos]
 
     def report(self) -> FileReport:

@@ -110,6 +110,8 @@ CALLS = {
     "convert demo.rrd -o out/a.rrd --output-codec mpeg2": (2, "--output-codec"),
     "convert demo.rrd -o out/a.rrd --root-group /a --ignore-dataset b": (0, "does not apply"),
     "convert demo.rrd -o out/a.rrd --recordings /data/demo_*": (0, "--recordings does not apply"),
+    "convert demo.rrd -o out/a.rrd --images obs/* --preset aloha": (0, "does not apply"),
+    "convert demo.rrd -o out/a.rrd --preset all": (2, "--preset"),
     "convert demo.rrd -o out/pq --to parquet --executor inline": (0, "3,523 rows"),
     "convert demo.mcap -o out/a.mcap --executor inline --unsorted": (0, "3,513 rows"),
     "convert pq_base.parquet -o out/a.rrd --delimiter ab": (2, "length 1"),

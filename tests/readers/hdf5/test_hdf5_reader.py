@@ -217,3 +217,100 @@ def test_damage_is_an_error_or_a_reading(path: Path) -> None:
             except ChunkmillError as error:
                 refused.append(str(error))
     assert refused and all(str(path) in text for text in refused)
+
+
+def pixels(*shape: int, dtype: str = "u1") -> np.ndarray[Any, Any]:
+    return np.random.default_rng(0).integers(0, 200, shape).astype(dtype)
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype", "archetype", "facts"),
+    [
+        ((5, 4, 6, 3), "u1", "Image", (None, 2, 6)),
+        ((5, 4, 6, 4), "u1", "Image", (None, 3, 6)),
+        ((5, 4, 6), "u1", "Image", (None, 1, 6)),
+        ((5, 4, 6, 3), ">u2", "Image", (None, 2, 8)),
+        ((5, 4, 6), "<u2", "DepthImage", (None, None, 8)),
+        ((5, 4, 6, 1), ">f4", "DepthImage", (None, None, 34)),
+    ],
+)
+def test_pixels_keep_their_shape(
+    path: Path, shape: tuple[int, ...], dtype: str, archetype: str, facts: tuple[int | None, ...]
+) -> None:
+    wanted = pixels(*shape, dtype=dtype)
+    with h5py.File(path, "w") as file:
+        file["obs/cam"] = wanted
+        file["obs/q"] = np.arange(5.0)
+    chunks = read(path, images=["obs/cam"])
+    assert set(chunks) == {("/obs/cam", False), ("/obs", False)}
+    (chunk,) = chunks["/obs/cam", False]
+    (layout, *_) = values(chunk, f"{archetype}:format")
+    assert (layout["width"], layout["height"]) == (6, 4)
+    assert (layout["pixel_format"], layout["color_model"], layout["channel_datatype"]) == facts
+    native = wanted.astype(wanted.dtype.newbyteorder("="))
+    assert [bytes(row) for row in values(chunk, f"{archetype}:buffer")] == [row.tobytes() for row in native]
+
+
+def jpegs(count: int) -> tuple[list[bytes], np.ndarray[Any, Any]]:
+    """JPEGs, and rows of them padded to the longest, as ALOHA has them."""
+    import io
+
+    from PIL import Image
+
+    files = []
+    for i in range(count):
+        out = io.BytesIO()
+        Image.fromarray(pixels(8 + i, 8, 3)).save(out, "JPEG")
+        files.append(out.getvalue())
+    longest = max(map(len, files))
+    return files, np.stack([np.frombuffer(file.ljust(longest, b"\0"), np.uint8) for file in files])
+
+
+def test_padded_rows_of_aloha_are_encoded_images(path: Path) -> None:
+    files, rows = jpegs(6)
+    with h5py.File(path, "w") as file:
+        file["observations/images/cam_high"] = rows
+        file["observations/qpos"] = np.zeros((6, 14))
+        file["compress_len"] = np.array([[float(len(f)) for f in files]])
+    with pytest.raises(UsageError, match="not row-aligned"):
+        read(path)
+    chunks = read(path, preset="aloha")
+    (chunk,) = chunks["/observations/images/cam_high", False]
+    assert [bytes(row) for row in values(chunk, "EncodedImage:blob")] == files
+    assert values(chunk, "EncodedImage:media_type") == ["image/jpeg"] * 6
+    assert ("/observations", False) in chunks
+
+
+def test_a_row_that_is_no_picture_is_an_error(path: Path) -> None:
+    _, rows = jpegs(3)
+    rows[2, 0] = 0
+    with h5py.File(path, "w") as file:
+        file["cam"] = rows
+    with pytest.raises(ReadError, match="row 2 is no JPEG"):
+        read(path, images=["cam"])
+
+
+def test_presets_are_options(path: Path) -> None:
+    with h5py.File(path, "w") as file:
+        for i in range(3):
+            file[f"data/demo_{i}/obs/agentview_image"] = pixels(4 + i, 2, 2, 3)
+            file[f"data/demo_{i}/actions"] = np.zeros((4 + i, 7))
+    demos = Hdf5Reader(path).recordings()
+    assert [demo.recording_id for demo in demos] == ["demo_0", "demo_1", "demo_2"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ReadWarning)  # of patterns that fit nothing
+        chunks = list(demos[2].stream(preset="robomimic").to_chunks(executor="inline"))
+    assert {(c.entity_path, c.num_rows) for c in chunks} == {("/obs/agentview_image", 6), ("/", 6)}
+    with pytest.raises(UsageError, match="there is no preset 'all'"):
+        Hdf5Reader(path).stream(preset="all")
+    with pytest.raises(UsageError, match="shows no images"):
+        Hdf5Reader(path).stream(root_group="/data/demo_0", images=["actions"])
+
+
+def test_times_of_droid(path: Path) -> None:
+    start = 1_690_000_000_000
+    with h5py.File(path, "w") as file:
+        file["observation/timestamp/control/step_start"] = start + np.arange(4) * 66
+        file["action/joint_position"] = np.zeros((4, 7))
+    (chunk,) = read(path, preset="droid")["/action", False]
+    assert chunk.data.timelines[0].ticks.tolist() == [(start + 66 * i) * 1_000_000 for i in range(4)]

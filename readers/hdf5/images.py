@@ -1,0 +1,89 @@
+"""Datasets of pictures as archetypes: pixels as ``Image`` or ``DepthImage``, padded files as ``EncodedImage``."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from ...engine.chunk import ComponentDescriptor
+from ...engine.errors import ReadError, UsageError
+from ...lenses import archetypes as to
+from ...lenses.sensor_layouts import encoding_codes, image_formats
+from ..parquet import one_each
+from .file import Dataset
+
+_COLOURS: Final = {1: "mono", 3: "rgb", 4: "rgba"}
+_DEPTHS: Final = {"uint16": "16UC1", "float32": "32FC1", "float64": "64FC1"}
+_TYPES: Final = {b"\xff\xd8\xff": "image/jpeg", b"\x89PNG": "image/png", b"RIFF": "image/webp"}
+"""Media types by the first bytes of a file."""
+_UNFIT: Final = (
+    "Images are datasets of uint8 or uint16 in the shape (rows, height, width) or (rows, height, width, 1, 3 or 4), of "
+    "floats in (rows, height, width), or of uint8 in (rows, bytes) with a JPEG, PNG or WebP in each row."
+)
+
+Columns = list[tuple[ComponentDescriptor, pa.Array]]
+
+
+class Picture(NamedTuple):
+    """How a dataset shows pictures: the name of its pixels' encoding, or "" for files, and pixels wide and high."""
+
+    encoding: str = ""
+    width: int = 0
+    height: int = 0
+    is_depth: bool = False
+
+    @classmethod
+    def of(cls, dataset: Dataset, path: str) -> Picture:
+        """Return how a dataset shows pictures. Raises ``UsageError`` for one that has none."""
+        dtype, shape = dataset.dtype, dataset.shape
+        if dtype == "uint8" and len(shape) == 2:
+            return cls()
+        if dtype in ("uint8", "uint16") and (len(shape) == 3 or (len(shape) == 4 and shape[3] in _COLOURS)):
+            colours = _COLOURS[shape[3] if len(shape) == 4 else 1]
+            if colours == "mono" and dtype == "uint16":
+                return cls(_DEPTHS[dtype], shape[2], shape[1], is_depth=True)
+            return cls(f"{colours}{8 * np.dtype(dtype).itemsize}", shape[2], shape[1])
+        if dtype in _DEPTHS and (len(shape) == 3 or shape[3:] == (1,)):
+            return cls(_DEPTHS[dtype], shape[2], shape[1], is_depth=True)
+        raise UsageError(f"{dataset.path}: {dtype} in the shape {list(shape)} shows no images", path=path, hint=_UNFIT)
+
+    def columns(self, values: pa.Array, dataset: Dataset, path: str, first_row: int) -> Columns:
+        """Return the components of rows, the first of which is ``first_row``. Raises ``ReadError``."""
+        rows = len(values)
+        if not self.encoding:
+            blobs, types = _files(values, dataset, path, first_row)
+            return [(to.ENCODED_IMAGE_BLOB, one_each(blobs, nullable=True)), (to.ENCODED_IMAGE_MEDIA_TYPE, types)]
+        flat = values.flatten()
+        size = dataset.row_bytes
+        pixels = pa.Array.from_buffers(
+            pa.uint8(), rows * size, [None, flat.buffers()[1]], offset=flat.offset * dataset.item
+        )
+        ends = pa.array(np.arange(rows + 1, dtype=np.int64) * size, pa.int32())
+        buffers = pa.ListArray.from_arrays(ends, pixels)
+        numbers = [pa.array(np.full(rows, number, np.uint32)) for number in (self.width, self.height)]
+        formats = image_formats(*numbers, encoding_codes(pa.array([self.encoding] * rows, pa.string())))
+        buffer, layout = (to.DEPTH_BUFFER, to.DEPTH_FORMAT) if self.is_depth else (to.IMAGE_BUFFER, to.IMAGE_FORMAT)
+        return [(buffer, one_each(buffers, nullable=True)), (layout, one_each(formats, nullable=True))]
+
+
+def _files(values: pa.Array, dataset: Dataset, path: str, first_row: int) -> tuple[pa.Array, pa.Array]:
+    """The files in rows, without the zeros behind them, as lists of bytes, and their media types."""
+    rows = np.frombuffer(values.flatten().buffers()[1], np.uint8)[values.offset * dataset.row_bytes :]
+    rows = rows[: len(values) * dataset.row_bytes].reshape(len(values), -1)
+    sizes = dataset.shape[1] - np.argmax(rows[:, ::-1] != 0, axis=1)
+    types: list[str] = []
+    for number, row in enumerate(rows):
+        head = row[:4].tobytes()
+        kind = next((name for begin, name in _TYPES.items() if head.startswith(begin)), None)
+        if kind is None:
+            raise ReadError(
+                f"{dataset.path}: row {first_row + number:,} is no JPEG, PNG or WebP: it begins with {head.hex(' ')}",
+                path=path,
+                hint="Leave the dataset out of the images; its rows are read as numbers then.",
+            )
+        types.append(kind)
+    kept = np.arange(rows.shape[1]) < sizes[:, None]
+    ends = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32)
+    return pa.ListArray.from_arrays(pa.array(ends), pa.array(rows[kept])), one_each(pa.array(types), nullable=True)
