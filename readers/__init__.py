@@ -11,7 +11,7 @@ _HOMES = {
         "FORMATS Format STORE all_options all_suffixes checked_options dataset_format detect_format format_of_name "
         "inspect is_rrd lands_whole register rrd_suffix stem_of unregister"
     ),
-    ".hdf5": "Hdf5Reader",
+    ".hdf5": "Hdf5DatasetInfo Hdf5Demo Hdf5Reader",
     ".inspection": "EntitySummary FileReport OrderReport StoreReport TimelineReport",
     ".lerobot": "LeRobotDataset LeRobotReader",
     ".mcap": "McapInfo McapReader",

@@ -17,6 +17,8 @@ from .formats import register as register
 from .formats import rrd_suffix as rrd_suffix
 from .formats import stem_of as stem_of
 from .formats import unregister as unregister
+from .hdf5 import Hdf5DatasetInfo as Hdf5DatasetInfo
+from .hdf5 import Hdf5Demo as Hdf5Demo
 from .hdf5 import Hdf5Reader as Hdf5Reader
 from .inspection import EntitySummary as EntitySummary
 from .inspection import FileReport as FileReport

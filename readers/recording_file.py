@@ -196,7 +196,8 @@ class RecordingFile(FrameReader):
         from ..engine.execution import Folder
 
         pattern = PurePosixPath(marker)
-        return any(fnmatch(name, pattern.name) for name in Folder.at(folder / str(pattern.parent)).names())
+        place = folder / str(pattern.parent) if len(pattern.parts) > 1 else folder
+        return any(fnmatch(name, pattern.name) for name in Folder.at(place).names())
 
     @classmethod
     def options(cls) -> tuple[Option, ...]:

@@ -183,9 +183,9 @@ def _run(
     from ..catalog import CatalogClient
     from ..catalog.server import CatalogService, ServiceOptions, Web, is_loopback, start, viewer_pages
     from ..ingest import logging_to
-    from ..storage import restrict_hosts
+    from ..storage import HostLimit
 
-    restrict_hosts(allow)
+    click.get_current_context().call_on_close(HostLimit(allow).lift)
     wants_tokens = tokens or not (insecure or is_loopback(host))
     access = _access(lake, secret_file, wants_tokens=wants_tokens, read_only=read_only)
     tls = None if tls_cert is None or tls_key is None else (tls_cert.read_bytes(), tls_key.read_bytes())

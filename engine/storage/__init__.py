@@ -7,7 +7,7 @@ from ..lazy_names import lazy_names
 
 _HOMES = {
     ".bucket": ("Bucket ObjectInfo reading_object storage_options writing_object"),
-    ".http": "restore_hosts restrict_hosts",
+    ".http": "HostLimit",
     ".objects": "FoundObject bucket_of find_objects is_one_object",
     ".remote_file": "LARGEST_WINDOW RemoteFile",
     ".uploads": "SMALLEST_PART Upload await_copy clear_uploads copy_object have_same_content remove_object upload_to",

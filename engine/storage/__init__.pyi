@@ -4,8 +4,7 @@ from .bucket import ObjectInfo as ObjectInfo
 from .bucket import reading_object as reading_object
 from .bucket import storage_options as storage_options
 from .bucket import writing_object as writing_object
-from .http import restore_hosts as restore_hosts
-from .http import restrict_hosts as restrict_hosts
+from .http import HostLimit as HostLimit
 from .objects import FoundObject as FoundObject
 from .objects import bucket_of as bucket_of
 from .objects import find_objects as find_objects

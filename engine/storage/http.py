@@ -1,7 +1,7 @@
 """Files of HTTP servers and of the Hugging Face Hub, read by ranges; they are read, and never written.
 
 A server may redirect, answer without ranges, hide sizes, and fail now and then. Each address is checked before it is
-asked, also the one that a redirect names: see :func:`restrict_hosts`.
+asked, also the one that a redirect names: see :class:`HostLimit`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC
 from email.utils import parsedate_to_datetime
-from typing import Any, BinaryIO, Final, NamedTuple, NoReturn
+from typing import Any, BinaryIO, ClassVar, Final, NamedTuple, NoReturn
 from urllib.parse import quote, urljoin, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
@@ -49,26 +49,38 @@ _TRY_AGAIN: Final = "The server or the way to it is disturbed; run it again."
 _HUB: Final = "https://huggingface.co"
 
 
-def restrict_hosts(places: Iterable[str]) -> str | None:
-    """Let this process, and those that it starts from now on, ask only the hosts of these URLs, by their schemes.
+class HostLimit:
+    """Lets this process, and those that it starts meanwhile, ask only the hosts of some URLs, by their schemes.
 
     URLs of other kinds, and paths, are no hosts. Those of ``hf://`` stand for the Hub. Hosts that
-    ``CHUNKMILL_HTTP_HOSTS`` names stay allowed. Returns what that was before.
+    ``CHUNKMILL_HTTP_HOSTS`` names stay allowed. Of several limits at once the hosts of all may be asked.
     """
-    before = os.environ.get(HOSTS_VARIABLE)
-    hosts = {
-        _origin(_address(ObjectUrl.of(place))) for place in places if place.startswith(("http://", "https://", "hf://"))
-    }
-    os.environ[HOSTS_VARIABLE] = " ".join(sorted(hosts.union((before or "").split()))) or "none"
-    return before
 
+    _held: ClassVar[list[HostLimit]] = []
+    _before: ClassVar[str | None] = None
 
-def restore_hosts(before: str | None) -> None:
-    """Undo :func:`restrict_hosts`, which gave what was before."""
-    if before is None:
-        os.environ.pop(HOSTS_VARIABLE, None)
-    else:
-        os.environ[HOSTS_VARIABLE] = before
+    def __init__(self, places: Iterable[str]) -> None:
+        urls = [ObjectUrl.of(place) for place in places if place.startswith(("http://", "https://", "hf://"))]
+        self.hosts = {_origin(_address(url)) for url in urls}
+        if not self._held:
+            HostLimit._before = os.environ.get(HOSTS_VARIABLE)
+        self._held.append(self)
+        self._apply()
+
+    def lift(self) -> None:
+        """End it."""
+        self._held.remove(self)
+        self._apply()
+
+    @classmethod
+    def _apply(cls) -> None:
+        if cls._held:
+            hosts = {host for limit in cls._held for host in limit.hosts}
+            os.environ[HOSTS_VARIABLE] = " ".join(sorted(hosts.union((cls._before or "").split()))) or "none"
+        elif cls._before is None:
+            os.environ.pop(HOSTS_VARIABLE, None)
+        else:
+            os.environ[HOSTS_VARIABLE] = cls._before
 
 
 def _origin(address: str) -> str:

@@ -62,8 +62,8 @@ class Picture(NamedTuple):
         )
         ends = pa.array(np.arange(rows + 1, dtype=np.int64) * size, pa.int32())
         buffers = pa.ListArray.from_arrays(ends, pixels)
-        numbers = [pa.array(np.full(rows, number, np.uint32)) for number in (self.width, self.height)]
-        formats = image_formats(*numbers, encoding_codes(pa.array([self.encoding] * rows, pa.string())))
+        widths, heights = (pa.array(np.full(rows, number, np.uint32)) for number in (self.width, self.height))
+        formats = image_formats(widths, heights, encoding_codes(pa.array([self.encoding] * rows, pa.string())))
         buffer, layout = (to.DEPTH_BUFFER, to.DEPTH_FORMAT) if self.is_depth else (to.IMAGE_BUFFER, to.IMAGE_FORMAT)
         return [(buffer, one_each(buffers, nullable=True)), (layout, one_each(formats, nullable=True))]
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from ...errors import UsageError
 from ...locations import located
-from ...storage import restore_hosts, restrict_hosts
+from ...storage import HostLimit
 from ..client import CatalogClient
 from ..deprecated import replaced_by, warn_renamed
 
@@ -77,7 +77,7 @@ class Server:
             warn_renamed("addr", "host")
         self._host = host if addr is None else addr
         self._running: RunningServer | None = None
-        self._hosts: str | None = None
+        self._limit: HostLimit | None = None
         wanted = {name: _recordings(name, given) for name, given in (datasets or {}).items()}
         self._is_temporary = folder is None
         self._folder: str | None = (
@@ -139,20 +139,21 @@ class Server:
         client = self.client()
         secret = None if is_loopback(self._host) else secret_of(secret_place(client.url), make=True)
         service = CatalogService(client, ServiceOptions(readable=[str(located(place)) for place in allow]))
-        before = restrict_hosts([os.fspath(place) for place in allow])
+        limit = HostLimit([os.fspath(place) for place in allow])
         try:
             running = start(service, port, self._host, access=Access(secret))
         except BaseException:
-            restore_hosts(before)
+            limit.lift()
             raise
-        self._hosts = before
+        self._limit = limit
         return running
 
     def _remove(self) -> None:
         if self._running is not None:
             self._running.stop(_GRACE_SECONDS)
             self._running = None
-            restore_hosts(self._hosts)
+            if self._limit is not None:
+                self._limit.lift()
         if self._is_temporary and self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
         self._folder = None

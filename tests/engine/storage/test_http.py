@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 import warnings
 from collections.abc import Iterator
@@ -14,7 +15,7 @@ from chunkmill import Ingest, McapReader, Mp4Reader, RrdReader
 from chunkmill.engine.cli.commands import commands
 from chunkmill.engine.errors import ReadError, ReadWarning, SourceMissingError, UsageError
 from chunkmill.engine.locations import located, true_place
-from chunkmill.engine.storage import ObjectUrl, RemoteFile, bucket_of, http, restrict_hosts
+from chunkmill.engine.storage import HostLimit, ObjectUrl, RemoteFile, bucket_of, http
 from chunkmill.readers import detect_format, inspect
 from click.testing import CliRunner
 from comparison import cells
@@ -106,7 +107,7 @@ def test_only_allowed_hosts_are_asked_also_after_a_redirect(
     with serving() as other:
         other.files["a b.bin"] = DATA
         server.elsewhere = other.url
-        restrict_hosts([f"{server.url}/away/", "/a/folder", "s3://bucket/x"])
+        limits = [HostLimit([f"{server.url}/away/", "/a/folder", "s3://bucket/x"])]
         with pytest.raises(ReadError, match=f"{other.url} may not be asked"):
             RemoteFile(f"{server.url}/away/a%20b.bin")
         assert other.requests == []
@@ -114,12 +115,25 @@ def test_only_allowed_hosts_are_asked_also_after_a_redirect(
             RemoteFile(f"{other.url}/plain/a%20b.bin")
         assert other.requests == []
         assert RemoteFile(f"{server.url}/redirect/a%20b.bin").read() == DATA
-        assert restrict_hosts([other.url + "/x"]) == server.url
+        limits.append(HostLimit([other.url + "/x"]))
         assert RemoteFile(f"{server.url}/away/a%20b.bin").read() == DATA
-        monkeypatch.delenv(http.HOSTS_VARIABLE)
-        assert restrict_hosts([]) is None
+        limits.pop(0).lift()
         with pytest.raises(ReadError, match="may not be asked"):
             RemoteFile(f"{server.url}/plain/a%20b.bin")
+        limits.pop().lift()
+        assert os.environ[http.HOSTS_VARIABLE] == ""
+
+
+def test_a_limit_without_hosts_allows_none_until_it_is_lifted(
+    server: FileServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(http.HOSTS_VARIABLE, raising=False)
+    limit = HostLimit([])
+    with pytest.raises(ReadError, match="may not be asked"):
+        RemoteFile(f"{server.url}/plain/a%20b.bin")
+    limit.lift()
+    assert http.HOSTS_VARIABLE not in os.environ
+    assert RemoteFile(f"{server.url}/plain/a%20b.bin").read() == DATA
 
 
 def test_the_hub_is_asked_with_its_token_which_goes_nowhere_else(
