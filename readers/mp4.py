@@ -32,9 +32,14 @@ _HINT: Final = "The file is damaged; copy it again."
 
 
 def _frames(text: str) -> int:
-    if not text.isdigit() or not int(text):
-        raise ValueError(f"{text!r} is not a number of frames")
+    if not text.isdigit() or not 0 < int(text) < 1 << 31:
+        raise ValueError(f"{text!r} is not a number of frames from 1 to 2,147,483,647")
     return int(text)
+
+
+def _check_exists(place: Location) -> None:
+    if not exists(place):
+        raise SourceMissingError(f"MP4 file not found: {place}", path=str(place), hint="Check the spelling.")
 
 
 @dataclass(frozen=True)
@@ -96,6 +101,11 @@ class Mp4Recording(FileSource):
         place = located(self.path)
         parts = place.parts[1:] if isinstance(place, Path) else (place.bucket, *place.parent.key.split("/"), place.name)
         return join_parts([part for part in parts if part])
+
+    def stream(self) -> LazyChunkStream:
+        """The chunks of all tracks. Raises ``SourceMissingError``."""
+        _check_exists(self.path)
+        return super().stream()
 
     def read(self, split: Split) -> Iterator[Chunk]:  # noqa: ARG002 (a file is one split)
         """The chunks of each track.
@@ -226,7 +236,7 @@ class Mp4TranscodeOptions:
             raise TypeError(f"output_codec must be a rerun.components.VideoCodec, got {kind}")
         if self.codec_name == "vp8":
             raise UsageError("there is no encoder of VP8", hint="H.264, H.265, AV1 and VP9 are written.")
-        if self.gop_size is not None and self.gop_size < 1:
+        if self.gop_size is not None and not 0 < self.gop_size < 1 << 31:
             raise UsageError(f"a key frame each {self.gop_size} frames")
         for name in ("try_gpu", "ffmpeg_override"):
             if getattr(self, name):
@@ -307,8 +317,7 @@ class Mp4Reader(FrameReader):
         if mode == "asset" and transcode is not None:
             raise UsageError('`transcode` is only valid with `mode="stream"`')
         place = located(path)
-        if not exists(place):
-            raise SourceMissingError(f"MP4 file not found: {place}", path=str(place), hint="Check the spelling.")
+        _check_exists(place)
         self._file = Mp4Recording(
             place,
             mp4_mode=mode,
