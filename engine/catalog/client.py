@@ -575,6 +575,11 @@ def _check_address(url: str, token: str | None) -> None:
             f"{url} is the address of a server, and chunkmill opens catalogs in folders and object stores",
             hint="rerun.catalog.CatalogClient talks to servers: pip install 'rerun-sdk[catalog]'.",
         )
+    if url.startswith(("http://", "https://", "hf://")):
+        raise UsageError(
+            f"{url} is read, and a catalog is written",
+            hint="Name a folder or a place in an object store; a served catalog has an address like rerun+http://host:port.",
+        )
     if token is not None:
         raise UsageError("a token is for servers, and a catalog in a folder or an object store wants none")
 

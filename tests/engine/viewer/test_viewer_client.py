@@ -194,7 +194,7 @@ def test_what_the_sdks_client_has_more_is_passed_on(stand_in: str) -> None:
     with ViewerClient.spawn(headless=True, port=free_port(), executable_path=stand_in) as client:
         theirs = client._client
         more = {name for name in dir(theirs) if not name.startswith("_")} - set(dir(ViewerClient))
-        assert {"get_state", "open", "set_time", "take_screenshot"} <= more
+        assert "get_state" in more
         for name in more - {"get_location"}:
             assert getattr(client, name) == getattr(theirs, name)
         with pytest.raises(AttributeError, match="nonsense"):
