@@ -9,13 +9,31 @@ import pyarrow as pa
 
 from ...engine.chunk import ComponentDescriptor
 from ...engine.errors import ReadError, UsageError
-from ...lenses import archetypes as to
-from ...lenses.sensor_layouts import encoding_codes, image_formats
 from ..parquet import one_each
 from .file import Dataset
 
 _COLOURS: Final = {1: "mono", 3: "rgb", 4: "rgba"}
 _DEPTHS: Final = {"uint16": "16UC1", "float32": "32FC1", "float64": "64FC1"}
+_FORMAT: Final = pa.struct(
+    [
+        pa.field("width", pa.uint32(), nullable=False),
+        pa.field("height", pa.uint32(), nullable=False),
+        pa.field("pixel_format", pa.uint8()),
+        pa.field("color_model", pa.uint8()),
+        pa.field("channel_datatype", pa.uint8()),
+    ]
+)
+_NUMBERS: Final[dict[str, tuple[int | None, int]]] = {
+    "mono8": (1, 6),
+    "rgb8": (2, 6),
+    "rgba8": (3, 6),
+    "rgb16": (2, 8),
+    "rgba16": (3, 8),
+    "16UC1": (None, 8),
+    "32FC1": (None, 34),
+    "64FC1": (None, 35),
+}
+"""Rerun's numbers of a colour model and of the datatype of a channel."""
 _TYPES: Final = {b"\xff\xd8\xff": "image/jpeg", b"\x89PNG": "image/png", b"RIFF": "image/webp"}
 """Media types by the first bytes of a file."""
 _UNFIT: Final = (
@@ -23,10 +41,12 @@ _UNFIT: Final = (
     "floats in (rows, height, width), or of uint8 in (rows, bytes) with a JPEG, PNG or WebP in each row."
 )
 
+_FILE: Final = (("blob", "Blob"), ("media_type", "MediaType"))
+
 Columns = list[tuple[ComponentDescriptor, pa.Array]]
 
 
-class Picture(NamedTuple):
+class ImageLayout(NamedTuple):
     """How a dataset shows pictures: the name of its pixels' encoding, or "" for files, and pixels wide and high."""
 
     encoding: str = ""
@@ -35,7 +55,7 @@ class Picture(NamedTuple):
     is_depth: bool = False
 
     @classmethod
-    def of(cls, dataset: Dataset, path: str) -> Picture:
+    def of(cls, dataset: Dataset, path: str) -> ImageLayout:
         """Return how a dataset shows pictures. Raises ``UsageError`` for one that has none."""
         dtype, shape = dataset.dtype, dataset.shape
         if dtype == "uint8" and len(shape) == 2:
@@ -54,7 +74,8 @@ class Picture(NamedTuple):
         rows = len(values)
         if not self.encoding:
             blobs, types = _files(values, dataset, path, first_row)
-            return [(to.ENCODED_IMAGE_BLOB, one_each(blobs, nullable=True)), (to.ENCODED_IMAGE_MEDIA_TYPE, types)]
+            blob, media_type = (_descriptor("EncodedImage", *names) for names in _FILE)
+            return [(blob, one_each(blobs, nullable=True)), (media_type, types)]
         flat = values.flatten()
         size = dataset.row_bytes
         pixels = pa.Array.from_buffers(
@@ -63,9 +84,17 @@ class Picture(NamedTuple):
         ends = pa.array(np.arange(rows + 1, dtype=np.int64) * size, pa.int32())
         buffers = pa.ListArray.from_arrays(ends, pixels)
         widths, heights = (pa.array(np.full(rows, number, np.uint32)) for number in (self.width, self.height))
-        formats = image_formats(widths, heights, encoding_codes(pa.array([self.encoding] * rows, pa.string())))
-        buffer, layout = (to.DEPTH_BUFFER, to.DEPTH_FORMAT) if self.is_depth else (to.IMAGE_BUFFER, to.IMAGE_FORMAT)
-        return [(buffer, one_each(buffers, nullable=True)), (layout, one_each(formats, nullable=True))]
+        codes = [pa.array([number] * rows, pa.uint8()) for number in (None, *_NUMBERS[self.encoding])]
+        formats = pa.StructArray.from_arrays([widths, heights, *codes], fields=list(_FORMAT))
+        archetype = "DepthImage" if self.is_depth else "Image"
+        return [
+            (_descriptor(archetype, "buffer", "ImageBuffer"), one_each(buffers, nullable=True)),
+            (_descriptor(archetype, "format", "ImageFormat"), one_each(formats, nullable=True)),
+        ]
+
+
+def _descriptor(archetype: str, field: str, kind: str) -> ComponentDescriptor:
+    return ComponentDescriptor(f"{archetype}:{field}", f"rerun.archetypes.{archetype}", f"rerun.components.{kind}")
 
 
 def _files(values: pa.Array, dataset: Dataset, path: str, first_row: int) -> tuple[pa.Array, pa.Array]:

@@ -29,7 +29,7 @@ from ...engine.stream import Source, Split
 from ..parquet import CHUNK_BYTES, IndexColumn, one_each, row_numbers, timeline
 from ..recording_file import FrameReader
 from .file import Dataset, Hdf5DatasetInfo, Hdf5File, Tree
-from .images import Picture
+from .images import ImageLayout
 
 if TYPE_CHECKING:
     from ...engine.stream import LazyChunkStream
@@ -75,7 +75,7 @@ class _Group(NamedTuple):
     entity_path: str
     columns: tuple[Dataset, ...]
     static: tuple[Dataset, ...]
-    picture: Picture | None = None
+    picture: ImageLayout | None = None
 
     @property
     def chunk_rows(self) -> int:
@@ -263,7 +263,7 @@ def _planned(tree: Tree, options: Hdf5Options, path: str) -> _Plan:
     attributes = tuple(
         (entity(name, _PROPERTIES), values) for name, values in tree.attributes.items() if is_in(name) or name == root
     )
-    groups = [_Group(entity(d.path), (d,), (), Picture.of(d, path)) for d in _images(datasets, options, root, path)]
+    groups = [_Group(entity(d.path), (d,), (), ImageLayout.of(d, path)) for d in _images(datasets, options, root, path)]
     shown = {group.columns[0].path for group in groups}
     datasets = [d for d in datasets if d.path not in shown]
     for group in dict.fromkeys(d.path.rpartition("/")[0] or "/" for d in datasets):
