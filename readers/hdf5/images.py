@@ -47,7 +47,7 @@ Columns = list[tuple[ComponentDescriptor, pa.Array]]
 
 
 class ImageLayout(NamedTuple):
-    """How a dataset shows pictures: the name of its pixels' encoding, or "" for files, and pixels wide and high."""
+    """The layout of a dataset of pictures: the name of its pixels' encoding, or "" for files, and pixels wide and high."""
 
     encoding: str = ""
     width: int = 0
@@ -56,7 +56,7 @@ class ImageLayout(NamedTuple):
 
     @classmethod
     def of(cls, dataset: Dataset, path: str) -> ImageLayout:
-        """Return how a dataset shows pictures. Raises ``UsageError`` for one that has none."""
+        """Return the layout of a dataset of pictures. Raises ``UsageError`` for one that has none."""
         dtype, shape = dataset.dtype, dataset.shape
         if dtype == "uint8" and len(shape) == 2:
             return cls()
