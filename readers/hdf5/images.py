@@ -47,7 +47,7 @@ Columns = list[tuple[ComponentDescriptor, pa.Array]]
 
 
 class ImageLayout(NamedTuple):
-    """The layout of a dataset of pictures: the name of its pixels' encoding, or "" for files, and pixels wide and high."""
+    """The layout of a dataset of pictures: the encoding of its pixels, or "" for files, and its width and height."""
 
     encoding: str = ""
     width: int = 0
