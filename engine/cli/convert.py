@@ -407,11 +407,18 @@ def convert_to_parquet(arguments: Sequence[str], output: str, options: ConvertOp
             conf=dict(options.conf) or None,
             progress=bar,
         )
+    source = jobs[0].source if len(jobs) == 1 else counted(len(jobs), "input")
+    _tell_of_one(jobs, source, target, report, options)
+
+
+def _tell_of_one(
+    jobs: Sequence[ConversionJob], source: Location | str, target: Location, report: RunReport, options: ConvertOptions
+) -> None:
+    """Print what became of inputs that were written to one output; ``source`` names them."""
     if options.as_json:
         sources = [as_given(str(job.source)) for job in jobs]
         echo_json({"sources": sources, "destination": as_given(str(target)), **report_facts(report)})
     elif not options.quiet:
-        source = jobs[0].source if len(jobs) == 1 else counted(len(jobs), "input")
         click.echo(summary(source, target, report), err=True)
     _tell(report, options)
 
@@ -441,12 +448,7 @@ def merge_all(arguments: Sequence[str], output: str, options: ConvertOptions) ->
                 conf=dict(options.conf) or None,
                 progress=bar,
             )
-    if options.as_json:
-        sources = [as_given(str(job.source)) for job in jobs]
-        echo_json({"sources": sources, "destination": as_given(str(target)), **report_facts(report)})
-    elif not options.quiet:
-        click.echo(summary(counted(len(jobs), "input"), target, report), err=True)
-    _tell(report, options)
+    _tell_of_one(jobs, counted(len(jobs), "input"), target, report, options)
 
 
 _LOOKED_INTO: Final = 64_000_000

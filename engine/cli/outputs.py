@@ -71,7 +71,8 @@ class OutputOption(click.Option):
         suffix = place.suffix.lower()
         if suffix in self.writes or (not suffix and self.writes == RECORDINGS):
             return
-        written = " and ".join((", ".join(self.writes[:-1]) or self.writes[-1], *self.writes[1:][-1:]))
+        *others, last = self.writes
+        written = f"{', '.join(others)} and {last}" if others else last
         into_folder = " For a folder of this name, end it with '/'." if self.folder else ""
         raise UsageError(
             f"there is no writer for {f'files {suffix}' if suffix else 'a name without a suffix'}",
