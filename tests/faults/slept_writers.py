@@ -318,7 +318,7 @@ def prepared(where: str) -> Iterator[Places]:
     """A place for cases, without leases, where requests are tried again quickly."""
     from datetime import timedelta
 
-    from chunkmill.engine.storage import bucket
+    from chunkmill.engine.storage import bucket, objects
 
     shared = Path("/dev/shm")
     scratch = Path(tempfile.mkdtemp(prefix="chunkmill-slept-", dir=shared if shared.is_dir() else None))
@@ -329,7 +329,7 @@ def prepared(where: str) -> Iterator[Places]:
         warnings.simplefilter("ignore")
         patches.enter_context(patch.object(Lease, "take", lambda *_, **__: NoLease()))
         patches.enter_context(patch.dict(bucket._RETRIES, {"backoff": quick}))
-        patches.enter_context(patch.object(bucket, "_open", {}))
+        patches.enter_context(patch.object(objects, "_open", {}))
         if places.server is not None:
             patches.enter_context(patch.dict("os.environ", places.server.environment))
         try:
