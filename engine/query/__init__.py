@@ -13,7 +13,8 @@ _HOMES = {
     ),
     ".rows": "BATCH_BYTES SegmentRows",
     ".segment_chunks": "SegmentChunks Windows lacking_guarantee satisfiable segment_guarantee windows_of",
-    ".segments": "LayerChunks PIECE_BYTES QueriedSegment SegmentSource StoreSource",
+    ".events": "SegmentEvents StaticValues",
+    ".segments": "LayerChunks OpenSegment PIECE_BYTES QueriedSegment SegmentSource StoreSource",
 }
 
 __all__, __getattr__, __dir__ = lazy_names(__name__, _HOMES)

@@ -22,7 +22,10 @@ from .segment_chunks import lacking_guarantee as lacking_guarantee
 from .segment_chunks import satisfiable as satisfiable
 from .segment_chunks import segment_guarantee as segment_guarantee
 from .segment_chunks import windows_of as windows_of
+from .events import SegmentEvents as SegmentEvents
+from .events import StaticValues as StaticValues
 from .segments import LayerChunks as LayerChunks
+from .segments import OpenSegment as OpenSegment
 from .segments import PIECE_BYTES as PIECE_BYTES
 from .segments import QueriedSegment as QueriedSegment
 from .segments import SegmentSource as SegmentSource

@@ -1,0 +1,405 @@
+"""Datasets and a loader of PyTorch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+import torch
+from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info
+
+from ..errors import UsageError
+from .fields import Field, FixedRateSampling, RowSampling
+from .job import Job, JobReader, Mixture, Part
+from .plan import ShuffleStrategy
+from .samples import CACHE_BYTES, Sample
+from .source import DataSource
+
+Collate = Callable[[list[Sample]], Any]
+
+_RUN: Final = 32
+_STATE: Final = 1
+
+
+def collated(samples: Sequence[Sample]) -> dict[str, Any]:
+    """Return samples as one batch: a tensor of shape ``(n, ...)`` for each field of numbers, a list for one of text.
+
+    Raises ``ValueError`` for values of different shapes.
+    """
+    batch: dict[str, Any] = {}
+    for name in samples[0]:
+        values = [sample[name] for sample in samples]
+        if isinstance(values[0], np.ndarray):
+            if values[0].dtype.kind == "O":
+                batch[name] = [value.item() for value in values]
+                continue
+            try:
+                batch[name] = torch.from_numpy(np.stack(values))
+            except ValueError as error:
+                shapes = sorted({value.shape for value in values})
+                raise UsageError(
+                    f"the field {name!r} has values of different shapes: {shapes[:3]}",
+                    hint="Give a `collate` of your own, which pads or keeps them apart.",
+                ) from error
+        else:
+            batch[name] = torch.tensor(values)
+    return batch
+
+
+def as_tensors(sample: Sample) -> dict[str, Any]:
+    """Return a sample whose arrays are tensors."""
+    made: dict[str, Any] = {}
+    for name, value in sample.items():
+        if not isinstance(value, np.ndarray):
+            made[name] = value
+        else:
+            made[name] = value.item() if value.dtype.kind == "O" else torch.from_numpy(np.ascontiguousarray(value))
+    return made
+
+
+def topology(rank: int | None, world: int | None) -> tuple[int, int]:
+    """The rank of this process and their number: as given, or as ``torch.distributed`` says, or one alone."""
+    if rank is not None and world is not None:
+        return rank, world
+    if rank is not None or world is not None:
+        raise UsageError("rank and world are given together")
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        return torch.distributed.get_rank(), torch.distributed.get_world_size()
+    return 0, 1
+
+
+class IterableSamples(IterableDataset[Any]):
+    """Samples in the order of a plan, for a ``DataLoader``, for :func:`loader`, or to be iterated over.
+
+    The order is a function of ``seed``, the epoch and the contents of the source alone. Every sample comes once an
+    epoch over all ranks and workers, and all ranks have as many steps.
+
+    Parameters
+    ----------
+    source
+        What samples are taken of: a :class:`DataSource`, or several as a :class:`Mixture`.
+    index
+        The index (timeline) along which samples are.
+    fields
+        The fields of a sample by their names.
+    timeline_sampling
+        The times of samples, where the index has times.
+    shuffle
+        The order: by default :class:`BlockShuffle` where there is video, or else :class:`SampleShuffle`.
+    seed
+        Another number gives another order.
+    batch_size
+        Samples of a batch: a dict of tensors of shape ``(batch_size, ...)``. None: samples come one by one.
+    rank, world
+        Which of how many processes this is, by default as ``torch.distributed`` says.
+    drop_last
+        Leave out the samples that do not fill a step of all ranks. By default the last batch is smaller, and at most
+        ``world - 1`` samples come twice, marked by ``is_repeat``.
+    block_size
+        Samples that are read together, at least.
+    cache_bytes
+        Bytes of values that each process keeps.
+    collate
+        Makes a batch of a list of samples.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As :meth:`SampleIndex.build` raises them.
+    """
+
+    def __init__(
+        self,
+        source: DataSource | Mixture,
+        index: str,
+        fields: Mapping[str, Field],
+        *,
+        timeline_sampling: FixedRateSampling | RowSampling | None = None,
+        shuffle: ShuffleStrategy | None = None,
+        seed: int = 0,
+        batch_size: int | None = None,
+        rank: int | None = None,
+        world: int | None = None,
+        drop_last: bool = False,
+        block_size: int = 128,
+        cache_bytes: int = CACHE_BYTES,
+        collate: Collate = collated,
+    ) -> None:
+        super().__init__()
+        self.job = Job.of(
+            source,
+            index,
+            fields,
+            timeline_sampling=timeline_sampling,
+            shuffle=shuffle,
+            seed=seed,
+            run=batch_size or _RUN,
+            block_size=block_size,
+            cache_bytes=cache_bytes,
+        )
+        self.batch_size = batch_size
+        self.drop_last = drop_last
+        self.collate = collate
+        self._topology = rank, world
+        # Workers that live through several epochs see what is set here: the epoch, the place, and the plan's run.
+        self._position = torch.tensor([0, 0, self.job.plan.run]).share_memory_()
+        self._resumed = (0, 0)
+        self._taken = 0
+        self.gives_empty = False
+        self._reader: JobReader | None = None
+
+    # --- epochs and state
+
+    @property
+    def epoch(self) -> int:
+        """The number of the epoch that comes next, or is under way."""
+        return int(self._position[0])
+
+    @property
+    def part(self) -> Part:
+        """What this process has before it, all its workers together."""
+        rank, world = topology(*self._topology)
+        epoch, start, _ = self._position.tolist()
+        return Part(epoch, start, self.batch_size or _RUN, rank, world, self.drop_last)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Begin an epoch. The one that is under way goes on where it is."""
+        if epoch < 0:
+            raise UsageError(f"epoch: expected 0 or more, got {epoch}")
+        if epoch != self.epoch:
+            self.begin(epoch, 0)
+
+    def begin(self, epoch: int, place: int) -> None:
+        """Go on at a place of an epoch."""
+        self._position[:2] = torch.tensor([epoch, place])
+        self._resumed, self._taken = (0, 0), 0
+
+    def __len__(self) -> int:
+        """The samples, or with ``batch_size`` the batches, that this rank still has in the epoch."""
+        steps = self.part.steps(len(self.job.plan))
+        return steps.samples if self.batch_size is None else len(steps)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The state, to go on behind what was taken of this object: JSON has all of its types.
+
+        In a worker it is the worker's own, and fits the same number of workers; :class:`Loader` has that of all.
+        """
+        size = self.part.batch_size
+        done, within = divmod(self._taken, size) if self.batch_size is None else (self._taken, 0)
+        if get_worker_info() is None and not within:
+            return self.state_behind(done)
+        return {**self.state_behind(0), "done": done, "within": within}
+
+    def state_behind(self, steps: int) -> dict[str, Any]:
+        """The state after some steps of all ranks from where this object began."""
+        part = self.part
+        place = part.steps(len(self.job.plan)).consumed(steps) if steps else part.start
+        state = {"version": _STATE, **self.job.fingerprint, "run": int(self._position[2]), "epoch": part.epoch}
+        return {**state, "place": place, "done": 0, "within": 0}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on where a state was taken. The number of ranks and workers may be another.
+
+        Raises
+        ------
+        ValueError
+            The state is of other sources, fields, seed or strategy.
+        """
+        if state.get("version") != _STATE:
+            raise UsageError(f"this is no state of a job, or of another release: {state.get('version')!r}")
+        for name, value in self.job.fingerprint.items():
+            if state.get(name) != value:
+                raise UsageError(
+                    f"the state is of another job: its {name} is {state.get(name)!r}, and here it is {value!r}",
+                    hint="Open the same version of the same dataset with the same arguments."
+                    if name in ("sources", "samples")
+                    else None,
+                )
+        self._position[2] = int(state["run"])
+        self.begin(int(state["epoch"]), int(state["place"]))
+        self._resumed = int(state["done"]), int(state["within"])
+
+    # --- samples
+
+    def __iter__(self) -> Iterator[Any]:
+        worker = get_worker_info()
+        number, count = (0, 1) if worker is None else (worker.id, worker.num_workers)
+        done, within = self._resumed
+        part = self.part._replace(worker=number, workers=count, done=done)
+        run = int(self._position[2])
+        if self._reader is None or self.job.plan.run != run:
+            self.job = self.job.with_run(run)
+            self._reader = JobReader(self.job)
+        self._taken = done if self.batch_size is not None else done * part.batch_size + within
+        for batch in self._reader.batches(part):
+            if self.batch_size is None:
+                for sample in batch[within:]:
+                    self._taken += 1
+                    yield as_tensors(sample)
+                within = 0
+            else:
+                self._taken += 1
+                if batch or self.gives_empty:
+                    yield self.collate(batch) if batch else None
+        self._resumed = (0, 0)
+        if worker is None:
+            self.begin(part.epoch + 1, 0)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_reader": None}
+
+
+class MapSamples(Dataset[Any]):
+    """Samples by their numbers, for the samplers of PyTorch. A batch that a ``DataLoader`` asks for is read together.
+
+    Parameters
+    ----------
+    source, index, fields, timeline_sampling, cache_bytes
+        As :class:`IterableSamples` takes them.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As :meth:`SampleIndex.build` raises them.
+    """
+
+    def __init__(
+        self,
+        source: DataSource,
+        index: str,
+        fields: Mapping[str, Field],
+        *,
+        timeline_sampling: FixedRateSampling | RowSampling | None = None,
+        cache_bytes: int = CACHE_BYTES,
+    ) -> None:
+        self.job = Job.of(
+            source,
+            index,
+            fields,
+            timeline_sampling=timeline_sampling,
+            shuffle=None,
+            seed=0,
+            run=_RUN,
+            block_size=128,
+            cache_bytes=cache_bytes,
+        )
+        self._reader: JobReader | None = None
+
+    def __len__(self) -> int:
+        return len(self.job.plan)
+
+    def __getitem__(self, number: int) -> dict[str, Any]:
+        return self.__getitems__([number])[0]
+
+    def __getitems__(self, numbers: Sequence[int]) -> list[dict[str, Any]]:
+        """Return samples, in the order of their numbers. Raises ``IndexError`` beyond the last one."""
+        size = len(self)
+        wanted = [number + size if number < 0 else number for number in numbers]
+        if not all(0 <= number < size for number in wanted):
+            raise IndexError(f"there are {size:,} samples, got {numbers}")
+        if self._reader is None:
+            self._reader = JobReader(self.job)
+        found = self._reader.read(np.array(wanted, np.int64))
+        return [as_tensors(found[number]) for number in wanted if number in found]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_reader": None}
+
+
+class Loader:
+    """Batches of an :class:`IterableSamples`, read by workers, with a state that counts what was given to the trainer.
+
+    Made by :func:`loader`. Each pass is one epoch, and the next one follows it.
+    """
+
+    def __init__(self, dataset: IterableSamples, batches: DataLoader[Any], on_device: Callable[[Any], Any]) -> None:
+        self.dataset = dataset
+        self._batches = batches
+        self._on_device = on_device
+        self._given = 0
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Begin an epoch. The one that is under way goes on where it is."""
+        if epoch != self.dataset.epoch:
+            self._given = 0
+        self.dataset.set_epoch(epoch)
+
+    def __iter__(self) -> Iterator[Any]:
+        self._given = 0
+        epoch = self.dataset.epoch
+        for batch in self._batches:
+            self._given += 1
+            if batch is not None:
+                yield self._on_device(batch)
+        self._given = 0
+        self.dataset.begin(epoch + 1, 0)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The state behind the last batch that was given. Batches that workers have made beyond it do not count."""
+        return self.dataset.state_behind(self._given)
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on where a state was taken; see :meth:`IterableSamples.load_state_dict`."""
+        self._given = 0
+        self.dataset.load_state_dict(state)
+
+
+def loader(
+    dataset: IterableSamples,
+    *,
+    num_workers: int = 0,
+    prefetch_factor: int | None = None,
+    pin_memory: bool = False,
+    device: torch.device | str | None = None,
+) -> Loader:
+    """Read the batches of a dataset by workers, which live through all epochs.
+
+    Parameters
+    ----------
+    dataset
+        The samples, with a ``batch_size``.
+    num_workers
+        Processes that read and decode. 0: this process.
+    prefetch_factor
+        Batches that each worker makes ahead, by default 2.
+    pin_memory
+        Copy batches into pinned memory, from which a GPU copies them without waiting.
+    device
+        Where tensors are moved to, without waiting.
+
+    Raises
+    ------
+    ValueError
+        The dataset has no ``batch_size``.
+    """
+    if dataset.batch_size is None:
+        raise UsageError("the dataset gives single samples", hint="IterableSamples(..., batch_size=32) gives batches.")
+    dataset.gives_empty = True
+    batches: DataLoader[Any] = DataLoader(
+        dataset,
+        batch_size=None,
+        num_workers=num_workers,
+        prefetch_factor=prefetch_factor if num_workers else None,
+        pin_memory=pin_memory,
+        persistent_workers=num_workers > 0,
+        multiprocessing_context="spawn" if num_workers else None,
+    )
+    return Loader(dataset, batches, _mover(device))
+
+
+def _mover(device: torch.device | str | None) -> Callable[[Any], Any]:
+    if device is None:
+        return lambda batch: batch
+
+    def moved(batch: Any) -> Any:
+        if isinstance(batch, torch.Tensor):
+            return batch.to(device, non_blocking=True)
+        if isinstance(batch, Mapping):
+            return {name: moved(value) for name, value in batch.items()}
+        return batch
+
+    return moved

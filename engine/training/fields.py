@@ -1,0 +1,250 @@
+"""What a sample consists of: fields, the times at which samples are taken, and decoders of values."""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..errors import UnsupportedError, UsageError
+from .plan import Integers
+
+if TYPE_CHECKING:
+    from chunkmill.lenses import Selector
+
+Fill = Literal["error", "skip", "nan"]
+Edges = Literal["pad", "trim"]
+Decoded = npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class FixedRateSampling:
+    """A sample every ``1 / rate_hz`` seconds, from where each segment begins on an index of times.
+
+    Raises ``ValueError`` for a rate that is not positive.
+    """
+
+    rate_hz: float
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.rate_hz) and self.rate_hz > 0):
+            raise UsageError(f"rate_hz: expected a positive number, got {self.rate_hz}")
+
+    @property
+    def step(self) -> int:
+        """The nanoseconds between two samples."""
+        return round(1e9 / self.rate_hz)
+
+
+@dataclass(frozen=True)
+class RowSampling:
+    """A sample at each time at which a component has a value, such as ``/camera:VideoStream:sample``."""
+
+    path: str
+
+
+class Decoder(Protocol):
+    """Makes arrays of the values of a component."""
+
+    def decode(self, values: pa.ListArray, rows: Integers) -> Decoded | list[Decoded | None]:
+        """Return the values of rows: an array of shape ``(n, ...)``, or one for each row, None without a value."""
+        ...
+
+
+@dataclass(frozen=True)
+class NumericDecoder:
+    """Numbers, such as joints or poses: all values of a row, of shape ``(d,)``, in the type they are stored in."""
+
+    def decode(self, values: pa.ListArray, rows: Integers) -> Decoded | list[Decoded | None]:
+        """Return the numbers of rows; rows with different counts, or without values, one by one."""
+        flat, ends, is_whole = _flat(values)
+        counts = np.diff(ends)
+        widths = counts[rows]
+        if len(rows) and widths[0] > 0 and bool((widths == widths[0]).all()) and is_whole is None:
+            whole: Decoded = flat[ends[rows][:, None] + np.arange(widths[0])]
+            return whole
+        found: list[Decoded | None] = []
+        for row in rows.tolist():
+            low, high = int(ends[row]), int(ends[row + 1])
+            has_value = low < high and (is_whole is None or bool(is_whole[low:high].all()))
+            found.append(flat[low:high].copy() if has_value else None)
+        return found
+
+
+def _flat(values: pa.Array) -> tuple[Decoded, Integers, npt.NDArray[np.bool_] | None]:
+    """Return all numbers in lists of any depth, where those of each row begin and end, and which are not null."""
+    ends: Integers = np.arange(len(values) + 1)
+    inner: pa.Array = values
+    while True:
+        kind = inner.type
+        if pa.types.is_fixed_size_list(kind):
+            ends = (ends + inner.offset) * kind.list_size
+            inner = inner.values
+        elif pa.types.is_list(kind) or pa.types.is_large_list(kind):
+            offsets = np.asarray(inner.offsets).astype(np.int64)
+            ends = offsets[ends]
+            inner = inner.values
+        else:
+            break
+    kind = inner.type
+    if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
+        raise UsageError(f"a component of {kind} holds no numbers", hint="Choose a field of it by `select`.")
+    valid = inner.is_valid().to_numpy(zero_copy_only=False) if inner.null_count else None
+    return pc.fill_null(inner, 0).to_numpy(zero_copy_only=False), ends, valid
+
+
+@dataclass(frozen=True)
+class TextDecoder:
+    """Text, such as a task: one ``str`` for each row."""
+
+    def decode(self, values: pa.ListArray, rows: Integers) -> list[Decoded | None]:
+        """Return the first text of each row."""
+        texts = [(values[row].as_py() or [None])[0] for row in rows.tolist()]
+        return [None if text is None else np.array(str(text), dtype=object) for text in texts]
+
+
+@dataclass(frozen=True)
+class ImageDecoder:
+    """Pictures encoded as JPEG, PNG and what else Pillow reads: ``uint8`` of shape ``(channels, height, width)``.
+
+    A picture of 16 bits is ``uint16``. ``size`` is the height and the width that pictures are scaled to.
+    """
+
+    size: tuple[int, int] | None = None
+
+    def decode(self, values: pa.ListArray, rows: Integers) -> list[Decoded | None]:
+        """Return the picture of each row. Raises ``ValueError`` for bytes that are no picture."""
+        return [None if blob is None else self._picture(blob) for blob in blobs_of(values, rows)]
+
+    def _picture(self, blob: memoryview) -> Decoded:
+        try:
+            from PIL import Image
+        except ImportError as error:
+            raise UnsupportedError(
+                "pictures are decoded by Pillow, which is not installed", hint='pip install "chunkmill[training]"'
+            ) from error
+        try:
+            with Image.open(io.BytesIO(blob)) as opened:
+                image: Image.Image = opened
+                if self.size is not None and image.size != self.size[::-1]:
+                    image.draft("RGB", self.size[::-1])
+                    image = image.resize(self.size[::-1])
+                pixels = np.asarray(image)
+        except (OSError, SyntaxError, Image.DecompressionBombError) as error:
+            raise ValueError(f"{len(blob)} bytes are no picture: {error}") from error
+        if pixels.ndim == 2:
+            return pixels[None].copy()
+        return np.ascontiguousarray(pixels.transpose(2, 0, 1))
+
+
+@dataclass(frozen=True)
+class VideoFrameDecoder:
+    """Frames of a ``VideoStream``: RGB as ``uint8`` of shape ``(3, height, width)``.
+
+    H.264, H.265, AV1, VP8 and VP9. Key frames are known by their bytes: marks are not needed.
+    """
+
+    threads: int | None = None
+
+
+def blobs_of(values: pa.ListArray, rows: Integers) -> list[memoryview | None]:
+    """Return the bytes of the first value of each row, uncopied; None where there is none."""
+    starts = np.asarray(values.offsets).astype(np.int64)
+    valid = values.is_valid().to_numpy(zero_copy_only=False)
+    inner = values.values
+    kind = inner.type
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        ends, octets = np.asarray(inner.offsets).astype(np.int64), inner.values
+        data = np.frombuffer(octets.buffers()[1] or b"", np.uint8)[octets.offset :]
+    elif pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+        width = np.int64 if pa.types.is_large_binary(kind) else np.int32
+        ends = np.frombuffer(inner.buffers()[1] or b"", width)[inner.offset :].astype(np.int64)
+        data = np.frombuffer(inner.buffers()[2] or b"", np.uint8)
+    else:
+        raise UsageError(f"a component of {kind} holds no bytes of pictures or video")
+    view = memoryview(data.data)
+    found: list[memoryview | None] = []
+    for row in rows.tolist():
+        first = starts[row]
+        has_value = valid[row] and starts[row + 1] > first
+        found.append(view[ends[first] : ends[first + 1]] if has_value else None)
+    return found
+
+
+@dataclass(frozen=True)
+class Field:
+    """One field of a sample.
+
+    Parameters
+    ----------
+    path
+        The column: ``/entity:Archetype:component``.
+    decode
+        What makes an array of a value.
+    select
+        A selector, or its text, that is applied to the column first.
+    window
+        Offsets from the sample's time at which values are wanted: seconds, or steps of an index of numbers. The field
+        then has shape ``(len(window), ...)``.
+    max_staleness
+        The age that a value may have, in the same unit. An older one is missing.
+    fill
+        What becomes of a sample in which the field has no value: ``error``; ``skip`` leaves it out, and counts it;
+        ``nan`` (floating-point numbers).
+    edges
+        What becomes of offsets beyond the ends of a segment: ``pad`` repeats the value at the end, and the sample has a
+        mask ``<name>_is_pad``; ``trim`` takes no samples there.
+
+    Raises
+    ------
+    ValueError
+        The window is empty, or a number is not finite.
+    """
+
+    path: str
+    decode: Any
+    select: Selector | str | None = None
+    window: Sequence[float] | None = None
+    max_staleness: float | None = None
+    fill: Fill = "error"
+    edges: Edges = "pad"
+
+    def __post_init__(self) -> None:
+        if self.window is not None:
+            object.__setattr__(self, "window", tuple(self.window))
+            if not self.window or not all(math.isfinite(offset) for offset in self.window):
+                raise UsageError(f"window of {self.path}: expected finite offsets, at least one, got {self.window!r}")
+        if self.max_staleness is not None and not 0 <= self.max_staleness < math.inf:
+            raise UsageError(f"max_staleness of {self.path}: expected 0 or more, got {self.max_staleness!r}")
+        if self.fill not in _FILLS:
+            raise UsageError(f"fill of {self.path}: expected one of {', '.join(_FILLS)}, got {self.fill!r}")
+        if self.edges not in _EDGES:
+            raise UsageError(f"edges of {self.path}: expected one of {', '.join(_EDGES)}, got {self.edges!r}")
+
+    def offsets(self, *, is_time: bool) -> Integers:
+        """The offsets as the index counts: nanoseconds, or steps. Raises ``ValueError`` for parts of a step."""
+        return np.array([ticks_of(offset, self.path, is_time=is_time) for offset in self.window or (0,)], np.int64)
+
+
+_FILLS: Final = ("error", "skip", "nan")
+_EDGES: Final = ("pad", "trim")
+
+
+def ticks_of(value: float, path: str, *, is_time: bool) -> int:
+    """Return seconds as nanoseconds, or steps as they are.
+
+    >>> ticks_of(0.5, "/arm", is_time=True)
+    500000000
+    """
+    if is_time:
+        return round(value * 1e9)
+    if int(value) != value:
+        raise UsageError(f"{path}: an index of numbers has whole steps, got {value!r}")
+    return int(value)

@@ -1,0 +1,215 @@
+"""A job: sources and a plan, of which each reader takes its part. Without torch."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from ..errors import ReadWarning, UsageError
+from .fields import Field, FixedRateSampling, RowSampling, VideoFrameDecoder
+from .plan import Blocks, BlockShuffle, Epoch, Integers, Plan, SampleShuffle, ShuffleStrategy, Steps
+from .samples import CACHE_BYTES, Sample, SampleIndex, SampleReader
+from .source import DataSource
+
+_FETCHED: Final = 128
+"""Places that are looked at when a sample is not there yet: what they need is read together."""
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """Several sources, of which an epoch has fixed shares.
+
+    Parameters
+    ----------
+    sources
+        The sources by their names.
+    weights
+        The share of each, by the same names; they need not add up to 1.
+    epoch_size
+        The samples of an epoch. Shares are exact to one sample.
+
+    Raises
+    ------
+    ValueError
+        The names differ, or a weight is not positive.
+    """
+
+    sources: Mapping[str, DataSource]
+    weights: Mapping[str, float]
+    epoch_size: int
+
+    def __post_init__(self) -> None:
+        if set(self.sources) != set(self.weights) or not self.sources:
+            raise UsageError(
+                f"a mixture needs a weight for each source: {sorted(self.sources)}, {sorted(self.weights)}"
+            )
+
+
+class Part(NamedTuple):
+    """What a reader takes of an epoch: from ``start`` on the steps of its rank that fall to its worker."""
+
+    epoch: int = 0
+    start: int = 0
+    batch_size: int = 32
+    rank: int = 0
+    world: int = 1
+    drop_last: bool = False
+    worker: int = 0
+    workers: int = 1
+    done: int = 0
+    """Steps of this worker that are left out at the beginning."""
+
+    def steps(self, total: int) -> Steps:
+        """The steps of the rank."""
+        return Steps(total, self.start, self.batch_size, self.rank, self.world, drop_last=self.drop_last)
+
+
+@dataclass(frozen=True)
+class Job:
+    """Sources, pinned, and the plan of their samples. It pickles."""
+
+    indexes: tuple[SampleIndex, ...]
+    plan: Plan
+    cache_bytes: int = CACHE_BYTES
+
+    @classmethod
+    def of(
+        cls,
+        source: DataSource | Mixture,
+        index: str,
+        fields: Mapping[str, Field],
+        *,
+        timeline_sampling: FixedRateSampling | RowSampling | None,
+        shuffle: ShuffleStrategy | None,
+        seed: int,
+        run: int,
+        block_size: int,
+        cache_bytes: int,
+    ) -> Job:
+        """Find all samples, and how they are ordered. Raises as :meth:`SampleIndex.build` does."""
+        sources = source.sources.values() if isinstance(source, Mixture) else [source]
+        indexes = tuple(
+            SampleIndex.build(some, index, fields, timeline_sampling=timeline_sampling, block_size=block_size)
+            for some in sources
+        )
+        has_video = any(isinstance(field.decode, VideoFrameDecoder) for field in fields.values())
+        strategy = shuffle or (BlockShuffle() if has_video else SampleShuffle())
+        weights = tuple(source.weights[name] for name in source.sources) if isinstance(source, Mixture) else None
+        size = source.epoch_size if isinstance(source, Mixture) else None
+        firsts = np.cumsum([0, *map(len, indexes)]).tolist()
+        blocks = tuple(Blocks(some.blocks.starts + first) for some, first in zip(indexes, firsts, strict=False))
+        return cls(indexes, Plan(blocks, strategy, seed, run, weights, size), cache_bytes)
+
+    @cached_property
+    def fingerprint(self) -> dict[str, Any]:
+        """What has to be the same where a job goes on: the contents of the sources, and what orders them."""
+        return {
+            "sources": [index.source.digest for index in self.indexes],
+            "samples": [len(index) for index in self.indexes],
+            "order": repr((self.plan.strategy, self.plan.weights, self.plan.epoch_size)),
+            "seed": self.plan.seed,
+        }
+
+    def with_run(self, run: int) -> Job:
+        """The same job, whose readers take so many places at a time."""
+        return self if run == self.plan.run else replace(self, plan=replace(self.plan, run=run))
+
+    def place(self, sample: int) -> tuple[str, int]:
+        """Return the segment and the index value of a sample, by its number through all sources."""
+        for index in self.indexes:
+            if sample < len(index):
+                return index.place(sample)
+            sample -= len(index)
+        raise IndexError(sample)
+
+    def reader(self) -> JobReader:
+        """A reader of samples, for one process."""
+        return JobReader(self)
+
+
+class JobReader:
+    """Reads samples of a job in the order of its plan."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self._firsts = np.cumsum([0, *map(len, job.indexes)])
+        self._readers = [SampleReader(index, job.cache_bytes) for index in job.indexes]
+        self._blocks = Blocks(np.unique(np.concatenate([blocks.starts for blocks in job.plan.blocks])))
+
+    @property
+    def decoded_frames(self) -> int:
+        """Frames of video that were decoded."""
+        return sum(reader.decoded_frames for reader in self._readers)
+
+    def close(self) -> None:
+        """Close the files that are open."""
+        for reader in self._readers:
+            reader.close()
+
+    def read(self, samples: Integers) -> dict[int, Sample]:
+        """Return samples by their numbers through all sources; see :meth:`SampleReader.read`."""
+        owners = np.searchsorted(self._firsts, samples, side="right") - 1
+        made: dict[int, Sample] = {}
+        for owner in np.unique(owners).tolist():
+            first = int(self._firsts[owner])
+            for number, sample in self._readers[owner].read(samples[owners == owner] - first).items():
+                made[number + first] = {**sample, "sample": number + first}
+        return made
+
+    def batches(self, part: Part) -> Iterator[list[Sample]]:
+        """Yield the samples of each step. Each is marked whether it is a repeat, under ``is_repeat``."""
+        epoch = self._job.plan.epoch(part.epoch)
+        steps = part.steps(len(epoch))
+        mine = range(part.worker + part.done * part.workers, len(steps), part.workers)
+        chosen = [steps[number] for number in mine]
+        if not chosen:
+            return
+        places = np.concatenate([step.places for step in chosen])
+        repeats = np.concatenate([np.arange(len(step.places)) >= step.distinct for step in chosen])
+        samples = self.in_order(epoch, places)
+        position = skipped = 0
+        for step in chosen:
+            batch = []
+            for _ in range(len(step.places)):
+                sample = next(samples)
+                if sample is not None:
+                    place = places[position]
+                    sample["is_repeat"] = bool(repeats[position] or epoch.is_repeat[place])
+                    batch.append(sample)
+                position += 1
+            skipped += len(step.places) - len(batch)
+            yield batch
+        if skipped:
+            text = f"{skipped:,} of {len(places):,} samples were left out: a field has no value there"
+            warnings.warn(ReadWarning(text), stacklevel=2)
+
+    def in_order(self, epoch: Epoch, places: Integers) -> Iterator[Sample | None]:
+        """Yield the sample of each place, None for one that is skipped.
+
+        A block that is needed is read for all its samples among the places within the horizon of the strategy.
+        """
+        numbers = epoch.samples[places]
+        block = self._blocks.of(numbers)
+        by_block = np.argsort(block, kind="stable")
+        sorted_blocks = block[by_block]
+        horizon = self._job.plan.strategy.horizon(self._job.plan.run)
+        ready: dict[int, Sample | None] = {}
+        for position in range(len(places)):
+            if position not in ready:
+                ahead = places[position] + horizon
+                wanted: list[Integers] = []
+                for some in np.unique(block[position : position + _FETCHED]).tolist():
+                    low, high = np.searchsorted(sorted_blocks, [some, some + 1])
+                    of_block = by_block[low:high]
+                    wanted.append(of_block[(of_block >= position) & (places[of_block] < ahead)])
+                missing = [at for at in np.concatenate(wanted).tolist() if at not in ready]
+                found = self.read(numbers[missing])
+                for at in missing:
+                    sample = found.get(int(numbers[at]))
+                    ready[at] = None if sample is None else dict(sample)
+            yield ready.pop(position)

@@ -1,0 +1,326 @@
+"""Plans: which sample stands at which place of an epoch.
+
+A plan is made of the samples of a source, a strategy, a seed and the number of the epoch. It does not depend on how
+many ranks and workers read it: these take places of one order, step by step, so what was consumed is its beginning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from typing import Final, NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import UsageError
+
+Integers = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+
+_STEP: Final = np.uint64(0x9E3779B97F4A7C15)
+_MIX: Final = ((np.uint64(30), np.uint64(0xBF58476D1CE4E5B9)), (np.uint64(27), np.uint64(0x94D049BB133111EB)))
+_LAST: Final = np.uint64(31)
+
+
+def _mixed(words: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+    for shift, factor in _MIX:
+        words = (words ^ (words >> shift)) * factor
+    return words ^ (words >> _LAST)
+
+
+def random_keys(count: int, *seeds: int) -> npt.NDArray[np.uint64]:
+    """Return random words, the same for the same seeds wherever and with whichever NumPy they are made.
+
+    >>> random_keys(2, 7).tolist() == random_keys(5, 7)[:2].tolist()
+    True
+    """
+    state = np.zeros(1, np.uint64)
+    for seed in seeds:
+        state = _mixed((state ^ np.uint64(seed % (1 << 64))) + _STEP)
+    return _mixed(state + _STEP * np.arange(1, count + 1, dtype=np.uint64))
+
+
+class Blocks(NamedTuple):
+    """Samples that are read together: block ``i`` has the samples from ``starts[i]`` to before ``starts[i + 1]``."""
+
+    starts: Integers
+
+    def __len__(self) -> int:
+        return len(self.starts) - 1
+
+    def of(self, samples: Integers) -> Integers:
+        """Return the block of each sample."""
+        found: Integers = np.searchsorted(self.starts, samples, side="right") - 1
+        return found
+
+
+class ShuffleStrategy(Protocol):
+    """An order of the samples of an epoch."""
+
+    def order(self, blocks: Blocks, run: int, *seeds: int) -> Integers:
+        """Return all samples of the blocks, each once. Readers take ``run`` consecutive places at a time."""
+        ...
+
+    def horizon(self, run: int) -> int:
+        """Return within how many places the samples of a block stand, or about so."""
+        ...
+
+
+_FETCHED: Final = 128
+
+
+@dataclass(frozen=True)
+class NoShuffle:
+    """The order in which samples were recorded, segment by segment."""
+
+    def order(self, blocks: Blocks, run: int, *seeds: int) -> Integers:  # noqa: ARG002
+        """Return all samples, ascending."""
+        return np.arange(blocks.starts[0], blocks.starts[-1])
+
+    def horizon(self, run: int) -> int:
+        """Return the places that are read at once."""
+        return max(_FETCHED, run)
+
+
+@dataclass(frozen=True)
+class SampleShuffle:
+    """A random permutation of all samples.
+
+    Video is decoded from the key frame before each sample anew, but for those of one group of pictures that happen to
+    be near each other: use :class:`BlockShuffle` for it.
+    """
+
+    def order(self, blocks: Blocks, run: int, *seeds: int) -> Integers:  # noqa: ARG002
+        """Return all samples in random order."""
+        first, stop = int(blocks.starts[0]), int(blocks.starts[-1])
+        return first + np.argsort(random_keys(stop - first, *seeds), kind="stable")
+
+    def horizon(self, run: int) -> int:
+        """Return the places that are read at once."""
+        return max(_FETCHED, run)
+
+
+@dataclass(frozen=True)
+class BlockShuffle:
+    """Blocks in random order, whose samples are mixed with those of the blocks near them.
+
+    A block is some consecutive samples of a segment: whole groups of pictures where there is video, so that each is
+    fetched and decoded once. Each sample is moved by less than ``buffer_size`` places from where its block stands, so
+    about ``buffer_size`` decoded samples are held in memory. The larger it is beside a block, the more random a batch.
+
+    The blocks are dealt to ``lanes``, each of which has its own part of the buffer, and batches are taken from one lane
+    after the other. Where the number of ranks times workers divides ``lanes``, no block is read by two of them.
+
+    Parameters
+    ----------
+    buffer_size
+        Samples that are mixed, over all lanes.
+    lanes
+        Parts that are read beside each other: the number of workers of all ranks, or a multiple of it.
+
+    Raises
+    ------
+    ValueError
+        One of them is less than 1.
+    """
+
+    buffer_size: int = 1024
+    lanes: int = 8
+
+    def __post_init__(self) -> None:
+        if self.buffer_size < 1 or self.lanes < 1:
+            raise UsageError(f"{self}: buffer_size and lanes are 1 at least")
+
+    def order(self, blocks: Blocks, run: int, *seeds: int) -> Integers:
+        """Return all samples: blocks in random order, mixed within each lane, ``run`` samples of a lane at a time."""
+        chosen = np.argsort(random_keys(len(blocks), *seeds, 1), kind="stable")
+        sizes = np.diff(blocks.starts)
+        reach = max(self.buffer_size // self.lanes, 1)
+        samples: list[Integers] = []
+        runs: list[Integers] = []
+        for lane in range(self.lanes):
+            mine = chosen[lane :: self.lanes]
+            counts = sizes[mine]
+            before = np.cumsum(counts) - counts
+            places = np.arange(int(counts.sum()))
+            of_lane = places + np.repeat(blocks.starts[mine] - before, counts)
+            moved = places + random_keys(len(places), *seeds, 2, lane).astype(np.float64) * (reach / 2.0**64)
+            samples.append(of_lane[np.argsort(moved, kind="stable")])
+            runs.append(places // run)
+        joined = np.concatenate(samples)
+        return joined[np.argsort(np.concatenate(runs), kind="stable")]
+
+    def horizon(self, run: int) -> int:
+        """Return within how many places the samples of a block stand: those that are mixed, and of each lane a run."""
+        return 2 * self.buffer_size + run * self.lanes
+
+
+STRATEGIES: Final = {cls.__name__: cls for cls in (NoShuffle, SampleShuffle, BlockShuffle)}
+
+
+class Epoch(NamedTuple):
+    """The samples of an epoch: the one that stands at each place, and whether it stood at an earlier one, too."""
+
+    samples: Integers
+    is_repeat: Mask
+
+    def __len__(self) -> int:
+        return len(self.samples)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The samples of one source or several, and the rules by which an epoch is made of them.
+
+    ``blocks`` are those of each source; samples are numbered through all sources. With ``weights`` an epoch has
+    ``epoch_size`` samples, of each source its share to the nearest whole number. What was not shown in one epoch comes
+    in the next, and a source that is too small for its share comes again, its samples marked as repeats.
+
+    Readers take ``run`` consecutive places at a time.
+    """
+
+    blocks: tuple[Blocks, ...]
+    strategy: ShuffleStrategy
+    seed: int = 0
+    run: int = 32
+    weights: tuple[float, ...] | None = None
+    epoch_size: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.run < 1:
+            raise UsageError(f"run: expected 1 or more samples, got {self.run}")
+        if self.weights is None:
+            return
+        if len(self.weights) != len(self.blocks) or not all(weight > 0 for weight in self.weights):
+            raise UsageError(f"weights: expected a positive number for each source, got {self.weights}")
+        if self.epoch_size is None or self.epoch_size < 1:
+            raise UsageError(f"epoch_size: a mixture needs the number of its samples, got {self.epoch_size}")
+        empty = [number for number, size in enumerate(self._sizes) if not size]
+        if empty:
+            raise UsageError(f"the source {empty[0]} of the mixture has no samples")
+
+    @cached_property
+    def _sizes(self) -> list[int]:
+        return [int(blocks.starts[-1] - blocks.starts[0]) for blocks in self.blocks]
+
+    def __len__(self) -> int:
+        return sum(self._sizes) if self.weights is None else int(self.epoch_size or 0)
+
+    @cached_property
+    def shares(self) -> list[int]:
+        """The samples of an epoch that are of each source.
+
+        >>> blocks = [Blocks(np.array([0, 10])), Blocks(np.array([10, 30]))]
+        >>> Plan(tuple(blocks), NoShuffle(), weights=(0.7, 0.3), epoch_size=5).shares
+        [4, 1]
+        """
+        if self.weights is None:
+            return list(self._sizes)
+        exact = np.array(self.weights) / sum(self.weights) * len(self)
+        shares = np.floor(exact).astype(np.int64)
+        most = np.argsort(shares - exact, kind="stable")[: len(self) - int(shares.sum())]
+        shares[most] += 1
+        return [int(share) for share in shares]
+
+    def epoch(self, number: int) -> Epoch:
+        """Return the samples of an epoch, from 0 on, in their order."""
+        if number < 0:
+            raise UsageError(f"epoch: expected 0 or more, got {number}")
+        if self.weights is None:
+            orders = [self._order(source, number) for source in range(len(self.blocks))]
+            samples = orders[0] if len(orders) == 1 else self._interleaved(orders, number)
+            return Epoch(samples, np.zeros(len(samples), np.bool_))
+        samples = self._interleaved([self._part(source, number) for source in range(len(self.blocks))], number)
+        is_repeat = np.ones(len(samples), np.bool_)
+        is_repeat[np.unique(samples, return_index=True)[1]] = False
+        return Epoch(samples, is_repeat)
+
+    def _order(self, source: int, epoch: int) -> Integers:
+        return self.strategy.order(self.blocks[source], self.run, self.seed, source, epoch)
+
+    def _part(self, source: int, epoch: int) -> Integers:
+        """The samples of a source in an epoch of a mixture: its orders stand behind each other, cut by its share."""
+        share, size = self.shares[source], self._sizes[source]
+        begin, end = epoch * share, (epoch + 1) * share
+        orders = [self._order(source, number) for number in range(begin // size, -(-end // size))]
+        whole = np.concatenate([np.empty(0, np.int64), *orders])
+        first = begin - begin // size * size
+        return whole[first : first + share]
+
+    def _interleaved(self, orders: Sequence[Integers], epoch: int) -> Integers:
+        """Each order as it is, mixed with the others evenly; where nothing is shuffled, one behind the other."""
+        joined = np.concatenate(orders)
+        if isinstance(self.strategy, NoShuffle) and self.weights is None:
+            return joined
+        owner = np.repeat(np.arange(len(orders)), [len(order) for order in orders])
+        drawn = owner[np.argsort(random_keys(len(joined), self.seed, epoch, 3), kind="stable")]
+        samples = np.empty_like(joined)
+        samples[np.argsort(drawn, kind="stable")] = joined
+        return samples
+
+
+class Step(NamedTuple):
+    """The places that a rank takes in one step. Those behind ``distinct`` are repeats that fill up the last step."""
+
+    places: Integers
+    distinct: int
+
+
+class Steps:
+    """The steps of one rank from a place of an epoch on; all ranks have as many.
+
+    In each step rank ``r`` takes the ``r``-th ``batch_size`` of the next ``batch_size * world`` places. The last step
+    deals what is left evenly; where that does not come out even, places of the epoch's beginning are taken once more.
+    With ``drop_last`` what is left is not dealt, and ``dropped`` counts it.
+    """
+
+    def __init__(
+        self, total: int, start: int, batch_size: int, rank: int = 0, world: int = 1, *, drop_last: bool
+    ) -> None:
+        if batch_size < 1 or not 0 <= rank < world:
+            raise UsageError(f"expected batch_size >= 1 and 0 <= rank < world, got {batch_size}, {rank}, {world}")
+        self._total, self._start, self._size, self._rank, self._world = total, start, batch_size, rank, world
+        self._whole, left = divmod(max(total - start, 0), batch_size * world)
+        self._share = 0 if drop_last else -(-left // world)
+        self.dropped = left if drop_last else 0
+
+    def __len__(self) -> int:
+        return self._whole + bool(self._share)
+
+    def __getitem__(self, number: int) -> Step:
+        if not 0 <= number < len(self):
+            raise IndexError(number)
+        begin = self._start + number * self._size * self._world
+        size = self._size if number < self._whole else self._share
+        places = begin + self._rank * size + np.arange(size)
+        distinct = int(np.count_nonzero(places < self._total))
+        return Step(np.where(places < self._total, places, (places - self._total) % max(self._total, 1)), distinct)
+
+    @property
+    def samples(self) -> int:
+        """The samples of all steps of the rank, repeats among them."""
+        return self._whole * self._size + self._share
+
+    def consumed(self, steps: int) -> int:
+        """Return the place that all ranks together have come to after some steps."""
+        if steps >= len(self):
+            return self._total
+        return self._start + steps * self._size * self._world
+
+
+def blocks_of(bounds: Sequence[Integers], sizes: Sequence[int], first: int = 0) -> Blocks:
+    """Return the blocks of segments with so many samples each; ``bounds`` are where blocks begin in each.
+
+    >>> blocks_of([np.array([0, 4]), np.array([0])], [6, 3]).starts.tolist()
+    [0, 4, 6, 9]
+    """
+    ends = np.cumsum([first, *sizes])
+    starts = [
+        begin + np.unique(cuts[(cuts >= 0) & (cuts < end - begin)])
+        for cuts, (begin, end) in zip(bounds, pairwise(ends.tolist()), strict=True)
+        if end > begin
+    ]
+    return Blocks(np.concatenate([*starts, ends[-1:]]).astype(np.int64))

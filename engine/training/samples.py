@@ -1,0 +1,366 @@
+"""Samples by their numbers: where each one is, and its fields as arrays."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ..chunk import ComponentColumnDescriptor, TimelineKind
+from ..errors import ReadError, UsageError
+from ..limits import MIB
+from ..rrd import OpenFiles
+from ..task_context import TaskContext
+from ..video import DETECTORS, VideoSample, VideoTrack, decode
+from .fields import Field, FixedRateSampling, RowSampling, VideoFrameDecoder, blobs_of, ticks_of
+from .plan import Blocks, Integers, blocks_of
+from .source import DataSource, PinnedSource, SegmentReader, Series
+
+Sample = dict[str, Any]
+"""The fields of a sample by their names, masks of padding, and its number under ``sample``."""
+
+CACHE_BYTES: Final = 256 * MIB
+"""Bytes of values that a reader keeps, decoded video and pictures not among them."""
+
+_MOST_SEGMENTS: Final = 1024
+_BLOCK: Final = 128
+_CODEC: Final = "VideoStream:codec"
+
+
+@dataclass(frozen=True)
+class SampleIndex:
+    """The samples of a source, numbered through, segment by segment.
+
+    ``times`` has the index value of each sample, ``ends`` where the samples of each segment end, ``edges`` the first
+    and the last index value of each segment that a window may reach, of shape ``(segments, 2)``. ``blocks`` are samples
+    that are read together.
+    """
+
+    source: PinnedSource
+    fields: Mapping[str, Field]
+    times: Integers
+    ends: Integers
+    edges: Integers
+    blocks: Blocks
+
+    @classmethod
+    def build(
+        cls,
+        source: DataSource,
+        index: str,
+        fields: Mapping[str, Field],
+        *,
+        timeline_sampling: FixedRateSampling | RowSampling | None = None,
+        block_size: int = _BLOCK,
+    ) -> SampleIndex:
+        """Find the samples of a source as it is now.
+
+        An index of numbers has a sample at each whole number from the first to the last of a segment, one of times
+        those of ``timeline_sampling``. A block has ``block_size`` samples, and with video so many more that it ends
+        with a group of pictures, where the recording says by ``VideoStream:is_keyframe`` or by its chunks where these
+        begin.
+
+        Raises ``ValueError`` for names that are not there, and ``TypeError`` for an index of times without a sampling.
+        """
+        if not fields:
+            raise UsageError("fields: a sample has one field at least")
+        paths = [field.path for field in fields.values()]
+        if isinstance(timeline_sampling, RowSampling):
+            paths.append(timeline_sampling.path)
+        pinned = source.pinned(index, paths)
+        is_time = pinned.kind is not TimelineKind.SEQUENCE
+        if is_time and timeline_sampling is None:
+            raise TypeError(f"the index {index!r} has times: say by timeline_sampling when samples are taken")
+        before = after = 0
+        for field in fields.values():
+            offsets = field.offsets(is_time=is_time)
+            if field.edges == "trim" and field.window is not None:
+                before, after = max(before, -int(offsets.min())), max(after, int(offsets.max()))
+        video = [pinned.column(f.path) for f in fields.values() if isinstance(f.decode, VideoFrameDecoder)]
+        times, edges, cuts = [], [], []
+        for segment in pinned.segments:
+            assert segment.span is not None
+            first, last = segment.span
+            reader = SegmentReader(segment) if video or isinstance(timeline_sampling, RowSampling) else None
+            if isinstance(timeline_sampling, RowSampling):
+                assert reader is not None
+                column = pinned.column(timeline_sampling.path)
+                whole = reader.series(column, reader.needed(column, first, last)).times
+                whole = whole[whole >= first]
+            elif is_time:
+                assert timeline_sampling is not None
+                whole = np.arange(first, last + 1, timeline_sampling.step)
+            else:
+                whole = np.arange(first, last + 1)
+            edges.append((int(whole[0]), int(whole[-1])) if len(whole) else (first, last))
+            whole = whole[(whole - before >= first) & (whole + after <= last)]
+            times.append(whole)
+            cuts.append(_cuts(whole, [reader.groups(column) for column in video] if reader else [], block_size))
+        sizes = [len(some) for some in times]
+        return cls(
+            pinned,
+            dict(fields),
+            np.concatenate([np.empty(0, np.int64), *times]),
+            np.cumsum(np.array(sizes, np.int64)),
+            np.array(edges, np.int64).reshape(-1, 2),
+            blocks_of(cuts, sizes),
+        )
+
+    def __len__(self) -> int:
+        return len(self.times)
+
+    @property
+    def is_time(self) -> bool:
+        """Whether the index has times, and not numbers."""
+        return self.source.kind is not TimelineKind.SEQUENCE
+
+    def segments_of(self, samples: Integers) -> Integers:
+        """Return the number of the segment of each sample."""
+        found: Integers = np.searchsorted(self.ends, samples, side="right")
+        return found
+
+    def place(self, sample: int) -> tuple[str, int]:
+        """Return the segment and the index value of a sample."""
+        segment = int(self.segments_of(np.array([sample]))[0])
+        return self.source.segments[segment].segment_id, int(self.times[sample])
+
+
+def _cuts(times: Integers, bounds: Sequence[Integers], size: int) -> Integers:
+    """Return the samples at which blocks begin: at bounds where there are some, with ``size`` samples or more."""
+    if not bounds:
+        return np.arange(0, len(times), size)
+    begins = np.unique(np.searchsorted(times, bounds[0]))
+    kept = [0]
+    for begin in begins.tolist():
+        if begin - kept[-1] >= size:
+            kept.append(begin)
+    return np.array(kept, np.int64)
+
+
+class SampleReader:
+    """Makes samples of an index by their numbers. One for each process; not for several threads at once.
+
+    ``cache_bytes`` bound the values that are kept between two calls.
+    """
+
+    def __init__(self, index: SampleIndex, cache_bytes: int = CACHE_BYTES) -> None:
+        self._index = index
+        self._most = cache_bytes
+        self._files = OpenFiles()
+        self._segments: OrderedDict[int, SegmentReader] = OrderedDict()
+        self._series: OrderedDict[tuple[int, str, bytes], Series] = OrderedDict()
+        self._held = 0
+        self.decoded_frames = 0
+        """Frames of video that were decoded."""
+
+    def close(self) -> None:
+        """Close the files that are open."""
+        self._files.close()
+
+    def read(self, samples: Integers) -> dict[int, Sample]:
+        """Return samples by their numbers. Those of a field that was to be skipped where it has no value are left out.
+
+        Raises ``ReadError`` for damaged data, and ``ValueError`` for a field without a value.
+        """
+        made: dict[int, Sample] = {}
+        distinct = np.unique(samples)
+        owners = self._index.segments_of(distinct)
+        with TaskContext(self._files).entered():
+            for segment in np.unique(owners).tolist():
+                made.update(self._read(segment, distinct[owners == segment]))
+        return made
+
+    def _read(self, segment: int, samples: Integers) -> Iterator[tuple[int, Sample]]:
+        reader = self._reader(segment)
+        made: list[Sample] = [{"sample": number} for number in samples.tolist()]
+        skipped: set[int] = set()
+        for name, field in self._index.fields.items():
+            offsets = field.offsets(is_time=self._index.is_time)
+            wanted = self._index.times[samples][:, None] + offsets
+            low, high = self._index.edges[segment].tolist()
+            if field.window is not None and field.edges == "pad":
+                for number, mask in enumerate((wanted < low) | (wanted > high)):
+                    made[number][f"{name}_is_pad"] = mask
+                wanted = np.clip(wanted, low, high)
+            values, missing = self._values(segment, reader, field, wanted)
+            for number in missing:
+                if field.fill == "skip":
+                    skipped.add(number)
+                elif field.fill == "nan" and values:
+                    continue
+                else:
+                    raise _no_value(name, field, reader.segment_id, int(self._index.times[samples[number]]))
+            for number, value in enumerate(values):
+                made[number][name] = value
+        return iter([(made[i]["sample"], made[i]) for i in range(len(made)) if i not in skipped])
+
+    def _values(
+        self, segment: int, reader: SegmentReader, field: Field, wanted: Integers
+    ) -> tuple[list[npt.NDArray[Any] | None], list[int]]:
+        """The value of each sample, and the samples in which it is missing or too old."""
+        column = self._index.source.column(field.path)
+        if isinstance(field.decode, VideoFrameDecoder):
+            track = self._track(reader, column)
+            series, blobs, keyframes = self._video(track, reader, column, int(wanted.min()), int(wanted.max()))
+            rows = series.latest(wanted)
+        else:
+            numbers = reader.needed(column, int(wanted.min()), int(wanted.max()))
+            series = self._kept(segment, reader, field, column, numbers)
+            rows = series.latest(wanted)
+        lacks = rows < 0
+        if field.max_staleness is not None:
+            most = ticks_of(field.max_staleness, field.path, is_time=self._index.is_time)
+            lacks |= wanted - series.times[np.maximum(rows, 0)] > most if len(series.times) else True
+        if isinstance(field.decode, VideoFrameDecoder):
+            flat = self._frames(field, track, blobs, keyframes, np.where(lacks, -1, rows))
+        else:
+            flat = self._decoded(field, reader, series, rows, lacks)
+        return _windows(flat, wanted.shape, field)
+
+    def _decoded(
+        self, field: Field, reader: SegmentReader, series: Series, rows: Integers, lacks: npt.NDArray[np.bool_]
+    ) -> list[npt.NDArray[Any] | None]:
+        flat: list[npt.NDArray[Any] | None] = [None] * rows.size
+        there = np.flatnonzero(~lacks.ravel())
+        if not len(there):
+            return flat
+        distinct, which = np.unique(rows.ravel()[there], return_inverse=True)
+        try:
+            decoded = field.decode.decode(series.values, distinct)
+        except ValueError as error:
+            raise ReadError(f"{field.path} cannot be decoded: {error}, in segment {reader.segment_id}") from error
+        for place, number in zip(there.tolist(), which.tolist(), strict=True):
+            flat[place] = decoded[number]
+        return flat
+
+    # --- what is read
+
+    def _reader(self, segment: int) -> SegmentReader:
+        reader = self._segments.pop(segment, None) or SegmentReader(self._index.source.segments[segment])
+        self._segments[segment] = reader
+        if len(self._segments) > _MOST_SEGMENTS:
+            self._segments.popitem(last=False)
+        return reader
+
+    def _kept(
+        self, segment: int, reader: SegmentReader, field: Field, column: ComponentColumnDescriptor, numbers: Integers
+    ) -> Series:
+        key = segment, f"{field.path}|{field.select}", numbers.tobytes()
+        series = self._series.pop(key, None)
+        if series is None:
+            series = reader.series(column, numbers)
+            if field.select is not None:
+                series = Series(series.times, _selected(field, series.values))
+            self._held += series.nbytes
+        self._series[key] = series
+        while self._held > self._most and len(self._series) > 1:
+            self._held -= self._series.popitem(last=False)[1].nbytes
+        return series
+
+    # --- video
+
+    def _video(
+        self, track: VideoTrack, reader: SegmentReader, column: ComponentColumnDescriptor, first: int, last: int
+    ) -> tuple[Series, list[bytes | None], Integers]:
+        """The samples of a stream from the key frame at or before a time to another time; and which are key frames."""
+        detector = DETECTORS[track.codec]
+        begin = first
+        while True:
+            numbers = reader.needed(column, begin, last)
+            series = reader.series(column, numbers)
+            found = blobs_of(series.values, np.arange(len(series.times))) if len(series.times) else []
+            blobs = [None if blob is None else bytes(blob) for blob in found]
+            keyframes = np.array([i for i, blob in enumerate(blobs) if blob and detector(blob)], np.int64)
+            target = int(series.latest(np.array([first]))[0])
+            if target < 0 or (len(keyframes) and keyframes[0] <= target):
+                return series, blobs, keyframes
+            earlier = reader.before(column, numbers)
+            if earlier is None or earlier >= begin:
+                return series, blobs, keyframes
+            begin = earlier
+
+    def _track(self, reader: SegmentReader, column: ComponentColumnDescriptor) -> VideoTrack:
+        values = reader.static(column.entity_path, _CODEC)
+        codec = None if values is None else values[0].as_py()
+        if not codec or codec[0] not in DETECTORS:
+            raise ReadError(
+                f"{column.entity_path} of segment {reader.segment_id} has no codec of video"
+                + ("" if not codec else f": {codec[0]:#x}"),
+                hint="H.264, H.265, AV1, VP8 and VP9 are decoded.",
+            )
+        return VideoTrack(codec[0], 0, 0, Fraction(1))
+
+    def _frames(
+        self,
+        field: Field,
+        track: VideoTrack,
+        blobs: Sequence[bytes | None],
+        keyframes: Integers,
+        rows: Integers,
+    ) -> list[npt.NDArray[Any] | None]:
+        """The frames of rows of samples; each group of pictures is decoded once, up to its last wanted one."""
+        flat: list[npt.NDArray[Any] | None] = [None] * rows.size
+        distinct = np.unique(rows[rows >= 0])
+        group = np.searchsorted(keyframes, distinct, side="right") - 1
+        distinct, group = distinct[group >= 0], group[group >= 0]
+        if not len(distinct):
+            return flat
+        given: list[VideoSample] = []
+        for number in np.unique(group).tolist():
+            for row in range(int(keyframes[number]), int(distinct[group == number].max()) + 1):
+                blob = blobs[row]
+                if blob is not None:
+                    given.append(VideoSample(row, row, row == keyframes[number], blob))
+        frames = {
+            frame.pts: np.ascontiguousarray(frame.image.transpose(2, 0, 1))
+            for frame in decode(track, given, wanted=frozenset(distinct.tolist()), threads=field.decode.threads)
+        }
+        self.decoded_frames += len(given)
+        for place, row in enumerate(rows.ravel().tolist()):
+            flat[place] = frames.get(row)
+        return flat
+
+
+def _selected(field: Field, values: pa.ListArray) -> pa.ListArray:
+    from ...lenses import Selector
+
+    selector = Selector(field.select) if isinstance(field.select, str) else field.select
+    assert selector is not None
+    found = selector.execute_per_row(values)
+    return pa.nulls(len(values), pa.list_(pa.null())) if found is None else found
+
+
+def _windows(
+    flat: list[npt.NDArray[Any] | None], shape: tuple[int, ...], field: Field
+) -> tuple[list[npt.NDArray[Any] | None], list[int]]:
+    """The values of each sample, stacked where the field has a window; and the samples that lack one."""
+    count, width = shape
+    some = next((value for value in flat if value is not None), None)
+    if field.fill == "nan" and some is not None and some.dtype.kind == "f":
+        gap = np.full(some.shape, np.nan, some.dtype)
+        flat = [gap if value is None else value for value in flat]
+    missing = sorted({place // width for place, value in enumerate(flat) if value is None})
+    if field.window is None:
+        return flat, missing
+    gone = set(missing)
+    made: list[npt.NDArray[Any] | None] = []
+    for number in range(count):
+        values = [] if number in gone else flat[number * width : (number + 1) * width]
+        try:
+            made.append(np.stack([value for value in values if value is not None]) if values else None)
+        except ValueError as error:
+            raise UsageError(f"the values of {field.path} in a window have different shapes: {error}") from error
+    return made, missing
+
+
+def _no_value(name: str, field: Field, segment_id: str, time: int) -> UsageError:
+    return UsageError(
+        f"the field {name!r} ({field.path}) has no value at {time} in segment {segment_id}",
+        hint='Field(..., fill="skip") leaves such samples out and counts them; fill="nan" fills in numbers.',
+    )

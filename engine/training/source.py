@@ -1,0 +1,228 @@
+"""Segments as a training job sees them: pinned, with the events of each component that a sample needs."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Final, NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import xxhash
+
+from ..chunk import ComponentColumnDescriptor, TimelineKind
+from ..errors import UsageError
+from ..query import AnswerColumns, OpenSegment, QueriedSegment, Query, SegmentChunks, SegmentEvents, StaticValues
+from ..recordings import layers_digest
+from .plan import Integers
+
+_BEGINNING: Final = np.iinfo(np.int64).min
+
+
+class SupportsQuery(Protocol):
+    """What has segments: a dataset of a catalog, a view of one, or a store of recordings."""
+
+    def queried(self, query: Query) -> tuple[AnswerColumns, list[QueriedSegment]]:
+        """The columns of the answer to a query, and the segments as of the newest version."""
+        ...
+
+
+@dataclass(frozen=True)
+class DataSource:
+    """Segments to take samples of.
+
+    Parameters
+    ----------
+    dataset
+        A dataset of a catalog, a view of one (``filter_segments``, ``filter_contents``), or a ``RecordingStore``.
+    segments
+        The ids of the segments that count; all if None.
+    """
+
+    dataset: Any
+    segments: Collection[str] | None = None
+
+    def __post_init__(self) -> None:
+        if not callable(getattr(self.dataset, "queried", None)):
+            raise TypeError(
+                f"dataset must be a dataset, a view of one or a RecordingStore, got {type(self.dataset).__name__}"
+            )
+
+    def filter_segments(self, segment_ids: Collection[str]) -> DataSource:
+        """The same source with these segments alone."""
+        if isinstance(segment_ids, str):
+            raise TypeError("segment_ids must be several ids, got one str")
+        return replace(self, segments=tuple(segment_ids))
+
+    def pinned(self, index: str, paths: Iterable[str]) -> PinnedSource:
+        """The segments as they are now, with an index and columns of components.
+
+        Raises ``ValueError`` for an index or a column that the dataset does not have, and for segments that it lacks.
+        """
+        query = Query.of(index, fill_latest_at=True, include_semantically_empty_columns=True)
+        columns, segments = self.dataset.queried(query)
+        if self.segments is not None:
+            wanted = set(self.segments)
+            segments = [segment for segment in segments if segment.segment_id in wanted]
+            missing = wanted - {segment.segment_id for segment in segments}
+            if missing:
+                raise UsageError(f"the dataset has no segment {min(missing)!r}, of {len(missing)} that it lacks")
+        named = {column.name: column for column in columns.components}
+        for path in paths:
+            if path not in named:
+                entity = path.partition(":")[0]
+                near = [name for name in named if name.startswith(f"{entity}:")]
+                hint = (
+                    f"{entity} has {', '.join(sorted(near))}." if near else "schema() of the dataset lists the columns."
+                )
+                raise UsageError(f"the dataset has no column {path!r}", hint=hint)
+        kind = next(line.kind for line in columns.indexes if line.name == columns.query.index)
+        spanned = [segment for segment in segments if segment.span is not None]
+        return PinnedSource(columns, tuple(spanned), kind)
+
+
+@dataclass(frozen=True)
+class PinnedSource:
+    """Segments of one version, which have the index, and its kind. It pickles, and reads the same in each process."""
+
+    columns: AnswerColumns
+    segments: tuple[QueriedSegment, ...]
+    kind: TimelineKind
+
+    @cached_property
+    def digest(self) -> str:
+        """A digest of what the segments hold, by their manifests."""
+        state = xxhash.xxh3_128()
+        for segment in self.segments:
+            layers = getattr(segment.source, "layers", None)
+            content = repr(segment.source) if layers is None else layers_digest(layers)
+            state.update(f"{segment.segment_id}\0{content}\0".encode())
+        return state.hexdigest()
+
+    def column(self, path: str) -> ComponentColumnDescriptor:
+        """The column of a path that the source was pinned with."""
+        column = self.columns.component(path)
+        assert column is not None
+        return column
+
+
+class Series(NamedTuple):
+    """The events of a component: ``times`` of shape ``(n,)`` ascend; each has a list of values, null where a clear
+    emptied it.
+    """
+
+    times: Integers
+    values: pa.ListArray
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes that it takes."""
+        return int(self.times.nbytes + self.values.nbytes)
+
+    def latest(self, times: npt.NDArray[np.int64]) -> Integers:
+        """Return the number of the last event at or before each time; -1 where there is none."""
+        found: Integers = np.searchsorted(self.times, times, side="right") - 1
+        return found
+
+
+class SegmentReader:
+    """The events of one segment, read as they are asked for."""
+
+    def __init__(self, segment: QueriedSegment) -> None:
+        self._segment = segment
+        self._layers = segment.source.references()
+        self._chunks: dict[str, tuple[AnswerColumns, SegmentChunks]] = {}
+
+    @property
+    def segment_id(self) -> str:
+        """The id of the segment."""
+        return self._segment.segment_id
+
+    def _chunks_of(self, column: ComponentColumnDescriptor) -> tuple[AnswerColumns, SegmentChunks]:
+        """The question for one component, and the chunks that have something to do with it."""
+        if column.name not in self._chunks:
+            asked = replace(self._segment.columns, components=(column,), visible=(column,))
+            self._chunks[column.name] = asked, SegmentChunks(asked, [layer.table for layer in self._layers])
+        return self._chunks[column.name]
+
+    def groups(self, column: ComponentColumnDescriptor) -> Integers:
+        """Return where groups of pictures begin on the index, by marks of key frames, or else where chunks do.
+
+        Recordings that were collected with a profile have both.
+        """
+        marks = next((c for c in self._segment.columns.components if _marks(c, column)), None)
+        if marks is not None and self._segment.span is not None:
+            found = self.series(marks, self.needed(marks, *self._segment.span))
+            is_marked = [bool(some) and bool(some[0]) for some in found.values.to_pylist()]
+            if any(is_marked):
+                marked: Integers = found.times[np.array(is_marked)]
+                return marked
+        key = column.entity_path, column.component
+        begins: Integers = np.unique(self._chunks_of(column)[1].claimed(key).starts)
+        return begins
+
+    def needed(self, column: ComponentColumnDescriptor, first: int, last: int) -> Integers:
+        """Return the numbers of the chunks that have the events between two times, and the last one before."""
+        return self._chunks_of(column)[1].needed([(first, last)])
+
+    def before(self, column: ComponentColumnDescriptor, numbers: Integers) -> int | None:
+        """Return the time of the last event before all those of some chunks of a component; None: there is none."""
+        ranges = self._chunks_of(column)[1].claimed((column.entity_path, column.component))
+        mine = np.isin(ranges.chunks, numbers)
+        if not mine.any():
+            return None
+        earlier = ranges.starts < ranges.starts[mine].min()
+        return int(np.minimum(ranges.ends[earlier], ranges.starts[mine].min() - 1).max()) if earlier.any() else None
+
+    def series(self, column: ComponentColumnDescriptor, numbers: Integers) -> Series:
+        """Return the events of a component in some chunks; a static value is an event at the beginning of time.
+
+        Raises ``ReadError`` for a chunk that is damaged or not there any more.
+        """
+        asked, chunks = self._chunks_of(column)
+        key = column.entity_path, column.component
+        index = asked.query.index
+        assert index is not None
+        opened = OpenSegment(self._layers, [None] * len(self._layers))
+        static = StaticValues(opened.rows(chunks.static, None))
+        value = static.value(key) if len(chunks.static) else None
+        if value is not None:
+            return Series(np.array([_BEGINNING]), value)
+        rows = opened.rows(numbers, index)
+        keys = self._segment.component_keys
+        events = SegmentEvents(rows, static, asked.visible, index, keys, chunks).of(column)
+        if events is None:
+            return Series(np.empty(0, np.int64), pa.array([], pa.list_(pa.null())))
+        present = rows.presence(key)
+        arrays = rows.arrays(key, present.chunks)
+        joined = pa.concat_arrays(arrays) if len(arrays) > 1 else arrays[0]
+        chunk = np.searchsorted(rows.starts, events.rows, side="right") - 1
+        base = np.zeros(len(rows.starts), np.int64)
+        counts = rows.counts[present.chunks]
+        base[present.chunks] = np.cumsum(counts) - counts
+        places = base[chunk] + events.rows - rows.starts[chunk]
+        if events.cleared is not None:
+            joined = joined.take(pa.array(places, mask=events.cleared))
+        elif len(places) != len(joined) or bool((places != np.arange(len(places))).any()):
+            joined = joined.take(pa.array(places))
+        return Series(events.times, joined)
+
+    def static(self, entity: str, component: str) -> pa.ListArray | None:
+        """Return the static value of a component of the segment, or its first one; None where it has none."""
+        column = next(
+            (c for c in self._segment.columns.components if (c.entity_path, c.component) == (entity, component)), None
+        )
+        if column is None:
+            return None
+        found = self.series(column, self.needed(column, _BEGINNING, _BEGINNING))
+        if not len(found.times):
+            span = self._segment.span or (0, 0)
+            found = self.series(column, self.needed(column, span[0], span[0]))
+        return found.values.slice(0, 1) if len(found.times) else None
+
+
+def _marks(column: ComponentColumnDescriptor, video: ComponentColumnDescriptor) -> bool:
+    """Whether a column has the marks of key frames of a video."""
+    return column.entity_path == video.entity_path and column.component == "VideoStream:is_keyframe"
