@@ -1,0 +1,167 @@
+"""The order of an epoch is a function of its plan alone, and whoever reads it takes all of it, each sample once."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+from chunkmill.engine.training.plan import (
+    Blocks,
+    BlockShuffle,
+    NoShuffle,
+    Plan,
+    SampleShuffle,
+    ShuffleStrategy,
+    Steps,
+    blocks_of,
+    random_keys,
+)
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+STRATEGIES = [NoShuffle(), SampleShuffle(), BlockShuffle(64, 4), BlockShuffle(8, 1), BlockShuffle(1000, 16)]
+
+
+KEYS = [1321962074176129191, 15925659190040627001, 6588988029983277238]
+ORDER = [0, 9, 3, 4, 2, 1, 6, 7, 10, 11, 5, 8]
+
+
+def blocks(count: int, size: int, first: int = 0) -> Blocks:
+    return blocks_of([np.arange(0, count, size)], [count], first)
+
+
+def taken(
+    plan: Plan, epoch: int, start: int, world: int, batch: int, steps: int | None, *, drop_last: bool = False
+) -> list[int]:
+    """What all ranks take in so many steps from a place on, step by step and rank by rank, without repeats."""
+    order = plan.epoch(epoch)
+    ranks = [Steps(len(order), start, batch, rank, world, drop_last=drop_last) for rank in range(world)]
+    assert len({len(rank) for rank in ranks}) == 1
+    count = len(ranks[0]) if steps is None else min(steps, len(ranks[0]))
+    return [
+        int(sample)
+        for number in range(count)
+        for rank in ranks
+        for sample in order.samples[rank[number].places[: rank[number].distinct]]
+    ]
+
+
+def test_random_keys_are_the_same_for_ever() -> None:
+    """A state that was kept must mean the same order in every release."""
+    assert random_keys(3, 1, 2, 3).tolist() == KEYS
+    order = BlockShuffle(8, 2).order(blocks(12, 3), 2, 5, 0, 0)
+    assert order.tolist() == ORDER
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@given(count=st.integers(1, 400), size=st.integers(1, 60), run=st.integers(1, 40), seed=st.integers(0, 3))
+@settings(max_examples=25, deadline=None)
+def test_an_epoch_has_each_sample_once(strategy: ShuffleStrategy, count: int, size: int, run: int, seed: int) -> None:
+    plan = Plan((blocks(count, size),), strategy, seed, run)
+    first, second = plan.epoch(0), plan.epoch(1)
+    assert sorted(first.samples.tolist()) == list(range(count))
+    assert not first.is_repeat.any()
+    assert plan.epoch(0).samples.tolist() == first.samples.tolist()
+    if count > 50 and not isinstance(strategy, NoShuffle) and size < 10:
+        assert second.samples.tolist() != first.samples.tolist()
+
+
+def test_other_seeds_and_sources_give_other_orders() -> None:
+    orders = [Plan((blocks(100, 5),), SampleShuffle(), seed).epoch(0).samples.tolist() for seed in range(3)]
+    assert len({tuple(order) for order in orders}) == 3
+    two = Plan((blocks(100, 5), blocks(100, 5, 100)), SampleShuffle()).epoch(0).samples
+    assert [n - 100 for n in two.tolist() if n >= 100] != [n for n in two.tolist() if n < 100]
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("mixed", [False, True])
+def test_a_job_goes_on_exactly_with_any_number_of_ranks(strategy: ShuffleStrategy, mixed: bool) -> None:
+    """Twenty chains of random stops for each: what was taken before and after is the epoch, in its order."""
+    draw = random.Random(7)
+    for _ in range(20):
+        sizes = draw.randint(1, 300), draw.randint(1, 300)
+        parts = blocks(sizes[0], draw.randint(1, 40)), blocks(sizes[1], draw.randint(1, 40), sizes[0])
+        weights = (0.7, 0.3) if mixed else None
+        plan = Plan(
+            parts, strategy, draw.randint(0, 9), draw.randint(1, 16), weights, draw.randint(1, 500) if mixed else None
+        )
+        order = plan.epoch(2).samples.tolist()
+        place, seen = 0, []
+        while place < len(order):
+            world, batch, steps = draw.randint(1, 8), draw.randint(1, 32), draw.randint(1, 6)
+            seen += taken(plan, 2, place, world, batch, steps)
+            place = Steps(len(order), place, batch, 0, world, drop_last=False).consumed(steps)
+            assert seen == order[: len(seen)]
+        assert seen == order
+
+
+def test_the_last_step_is_even() -> None:
+    ranks = [Steps(100, 0, 8, rank, 3, drop_last=False) for rank in range(3)]
+    assert [len(rank) for rank in ranks] == [5, 5, 5]
+    last = [rank[4] for rank in ranks]
+    assert [len(step.places) for step in last] == [2, 2, 2]
+    assert [step.distinct for step in last] == [2, 2, 0]
+    assert last[2].places.tolist() == [0, 1], "repeats are of the epoch's beginning"
+    assert sum(rank.samples for rank in ranks) == 102
+    dropping = Steps(100, 0, 8, 0, 3, drop_last=True)
+    assert (len(dropping), dropping.dropped, dropping.samples) == (4, 4, 32)
+    assert len(Steps(0, 0, 8, drop_last=False)) == 0
+    assert Steps(100, 96, 8, 0, 1, drop_last=False)[0].places.tolist() == [96, 97, 98, 99]
+
+
+def test_lanes_keep_blocks_with_one_reader() -> None:
+    """Where ranks times workers divide the lanes, no two readers have samples of one block."""
+    plan = Plan((blocks(4096, 16),), BlockShuffle(256, 8), run=32)
+    order = plan.epoch(0).samples
+    for world, workers in [(1, 1), (2, 2), (1, 4), (8, 1), (2, 4)]:
+        reader_of: dict[int, set[tuple[int, int]]] = {}
+        for rank in range(world):
+            steps = Steps(len(order), 0, 32, rank, world, drop_last=False)
+            for number in range(len(steps)):
+                for sample in order[steps[number].places].tolist():
+                    reader_of.setdefault(sample // 16, set()).add((rank, number % workers))
+        shared = [block for block, readers in reader_of.items() if len(readers) > 1]
+        assert len(shared) <= 16, "but for lanes that end before the others"
+
+
+def test_samples_stay_near_their_block() -> None:
+    strategy = BlockShuffle(128, 4)
+    order = strategy.order(blocks(4000, 10), 16, 1, 2)
+    places = np.empty(4000, np.int64)
+    places[order] = np.arange(4000)
+    spread = np.ptp(places.reshape(-1, 10), axis=1)
+    assert spread.max() <= strategy.horizon(16)
+    assert np.median(spread) > 40, "and are mixed with others"
+    neighbours = np.abs(np.diff(order)) == 1
+    assert neighbours.mean() < 0.2
+
+
+def test_a_mixture_has_exact_shares() -> None:
+    plan = Plan((blocks(50, 5), blocks(1000, 5, 50)), SampleShuffle(), weights=(0.3, 0.7), epoch_size=1001)
+    epochs = [plan.epoch(number) for number in range(3)]
+    for epoch in epochs:
+        of_first = epoch.samples < 50
+        assert (of_first.sum(), len(epoch)) == (300, 1001)
+        assert epoch.is_repeat[of_first].sum() == 250, "300 samples of 50"
+    assert not epochs[0].is_repeat[epochs[0].samples >= 50].any()
+    large = np.concatenate([epoch.samples[epoch.samples >= 50] for epoch in epochs])
+    assert np.unique(large[:1000]).size == 1000, "what an epoch did not show comes in the next one"
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: BlockShuffle(0), "buffer_size"),
+        (lambda: Plan((blocks(5, 1),), NoShuffle(), weights=(1.0,)), "epoch_size"),
+        (lambda: Plan((blocks(5, 1),), NoShuffle(), weights=(-1.0,), epoch_size=5), "positive"),
+        (lambda: Plan((blocks(0, 1),), NoShuffle(), weights=(1.0,), epoch_size=5), "no samples"),
+        (lambda: Plan((blocks(5, 1),), NoShuffle(), run=0), "run"),
+        (lambda: Plan((blocks(5, 1),), NoShuffle()).epoch(-1), "epoch"),
+        (lambda: Steps(5, 0, 1, 2, 2, drop_last=False), "rank"),
+    ],
+)
+def test_what_cannot_be_planned_is_an_error(make: object, message: str) -> None:
+    assert callable(make)
+    with pytest.raises(ValueError, match=message):
+        make()
