@@ -28,6 +28,8 @@ Decoded = npt.NDArray[Any]
 class FixedRateSampling:
     """A sample every ``1 / rate_hz`` seconds, from where each segment begins on an index of times.
 
+    Each time is rounded to a nanosecond by itself, so that the times of a long segment do not drift.
+
     Raises ``ValueError`` for a rate that is not positive.
     """
 
@@ -37,10 +39,15 @@ class FixedRateSampling:
         if not (math.isfinite(self.rate_hz) and self.rate_hz > 0):
             raise UsageError(f"rate_hz: expected a positive number, got {self.rate_hz}")
 
-    @property
-    def step(self) -> int:
-        """The nanoseconds between two samples."""
-        return round(1e9 / self.rate_hz)
+    def times(self, first: int, last: int) -> Integers:
+        """The times of samples between two times, in nanoseconds.
+
+        >>> FixedRateSampling(30).times(0, 100_000_000).tolist()
+        [0, 33333333, 66666667, 100000000]
+        """
+        count = int((last - first) * self.rate_hz / 1e9) + 2
+        grid = first + np.rint(np.arange(count) * (1e9 / self.rate_hz)).astype(np.int64)
+        return np.minimum(grid[grid <= last + 1], last)  # recorders round down, too
 
 
 @dataclass(frozen=True)
@@ -96,8 +103,10 @@ def _flat(values: pa.Array) -> tuple[Decoded, Integers, npt.NDArray[np.bool_] | 
     kind = inner.type
     if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
         raise UsageError(f"a component of {kind} holds no numbers", hint="Choose a field of it by `select`.")
-    valid = inner.is_valid().to_numpy(zero_copy_only=False) if inner.null_count else None
-    return pc.fill_null(inner, 0).to_numpy(zero_copy_only=False), ends, valid
+    if not inner.null_count:
+        return inner.to_numpy(zero_copy_only=False), ends, None
+    valid = inner.is_valid().to_numpy(zero_copy_only=False)
+    return pc.fill_null(inner, pa.scalar(0).cast(kind)).to_numpy(zero_copy_only=False), ends, valid
 
 
 @dataclass(frozen=True)

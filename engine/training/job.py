@@ -201,12 +201,12 @@ class JobReader:
         ready: dict[int, Sample | None] = {}
         for position in range(len(places)):
             if position not in ready:
-                ahead = places[position] + horizon
                 wanted: list[Integers] = []
                 for some in np.unique(block[position : position + _FETCHED]).tolist():
                     low, high = np.searchsorted(sorted_blocks, [some, some + 1])
                     of_block = by_block[low:high]
-                    wanted.append(of_block[(of_block >= position) & (places[of_block] < ahead)])
+                    of_block = of_block[of_block >= position]
+                    wanted.append(of_block[places[of_block] < places[of_block[0]] + horizon])
                 missing = [at for at in np.concatenate(wanted).tolist() if at not in ready]
                 found = self.read(numbers[missing])
                 for at in missing:

@@ -70,6 +70,7 @@ class ShuffleStrategy(Protocol):
 
 
 _FETCHED: Final = 128
+_WHOLE: Final = 1 << 62
 
 
 @dataclass(frozen=True)
@@ -80,9 +81,9 @@ class NoShuffle:
         """Return all samples, ascending."""
         return np.arange(blocks.starts[0], blocks.starts[-1])
 
-    def horizon(self, run: int) -> int:
-        """Return the places that are read at once."""
-        return max(_FETCHED, run)
+    def horizon(self, run: int) -> int:  # noqa: ARG002
+        """Return what no block is longer than: its samples follow each other."""
+        return _WHOLE
 
 
 @dataclass(frozen=True)

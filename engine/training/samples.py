@@ -95,7 +95,7 @@ class SampleIndex:
                 whole = whole[whole >= first]
             elif is_time:
                 assert timeline_sampling is not None
-                whole = np.arange(first, last + 1, timeline_sampling.step)
+                whole = timeline_sampling.times(first, last)
             else:
                 whole = np.arange(first, last + 1)
             edges.append((int(whole[0]), int(whole[-1])) if len(whole) else (first, last))
@@ -190,11 +190,8 @@ class SampleReader:
                 wanted = np.clip(wanted, low, high)
             values, missing = self._values(segment, reader, field, wanted)
             for number in missing:
-                if field.fill == "skip":
-                    skipped.add(number)
-                elif field.fill == "nan" and values:
-                    continue
-                else:
+                skipped.add(number)
+                if field.fill != "skip":
                     raise _no_value(name, field, reader.segment_id, int(self._index.times[samples[number]]))
             for number, value in enumerate(values):
                 made[number][name] = value
@@ -233,6 +230,8 @@ class SampleReader:
         distinct, which = np.unique(rows.ravel()[there], return_inverse=True)
         try:
             decoded = field.decode.decode(series.values, distinct)
+        except UsageError:
+            raise
         except ValueError as error:
             raise ReadError(f"{field.path} cannot be decoded: {error}, in segment {reader.segment_id}") from error
         for place, number in zip(there.tolist(), which.tolist(), strict=True):

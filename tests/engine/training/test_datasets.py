@@ -1,0 +1,210 @@
+"""Datasets and the loader of PyTorch: the plan's order, whoever reads it, and a state that is exact."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from chunkmill.engine.catalog import DatasetEntry
+from drives import FRAMES, Drive, lake
+
+torch = pytest.importorskip("torch")
+
+from chunkmill.training import (  # noqa: E402 - not without torch
+    BlockShuffle,
+    DataSource,
+    Field,
+    IterableSamples,
+    MapSamples,
+    Mixture,
+    NumericDecoder,
+    SampleShuffle,
+    TextDecoder,
+    VideoFrameDecoder,
+    loader,
+)
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.*pin_memory.*:UserWarning"),
+]
+
+FIELDS = {
+    "joints": Field("/arm:Scalars:scalars", NumericDecoder(), window=(0, 1)),
+    "task": Field("/task:TextDocument:text", TextDecoder()),
+}
+
+
+@pytest.fixture(scope="module")
+def drives(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Drive], DatasetEntry]:
+    """Four recordings."""
+    return lake(tmp_path_factory.mktemp("drives"), 4, marked=True)
+
+
+def samples(dataset: DatasetEntry, **options: Any) -> IterableSamples:
+    """Samples of a dataset, in batches of 7."""
+    given = {"batch_size": 7, "seed": 5, "shuffle": BlockShuffle(40, 4), "block_size": 10, "rank": 0, "world": 1}
+    return IterableSamples(DataSource(dataset), "frame", FIELDS, **{**given, **options})
+
+
+def numbers(batches: Any) -> list[int]:
+    """The numbers of samples in batches."""
+    return [number for batch in batches for number in batch["sample"].tolist()]
+
+
+def test_batches_are_tensors(drives: tuple[list[Drive], DatasetEntry]) -> None:
+    known, dataset = drives
+    made = samples(dataset)
+    assert len(made) == 26
+    for batch in made:
+        for row, number in enumerate(batch["sample"].tolist()):
+            drive, frame = known[number // FRAMES], number % FRAMES
+            after = min(frame + 1, FRAMES - 1)
+            assert batch["joints"][row].tolist() == drive.joints[[frame, after]].tolist()
+            assert batch["joints_is_pad"][row].tolist() == [False, frame == FRAMES - 1]
+            assert batch["task"][row] == f"task {number // FRAMES}"
+    assert made.epoch == 1, "the next pass is the next epoch"
+
+
+def test_single_samples_are_in_the_same_order(drives: tuple[list[Drive], DatasetEntry]) -> None:
+    _, dataset = drives
+    made = samples(dataset, batch_size=None)
+    order = made.job.plan.epoch(0).samples.tolist()
+    assert len(made) == len(order)
+    plain = torch.utils.data.DataLoader(made, batch_size=16)
+    assert numbers(plain) == order
+
+
+@pytest.mark.parametrize("workers", [0, pytest.param(2, marks=pytest.mark.process)])
+@pytest.mark.heavy
+def test_the_loader_goes_on_where_it_was_left(workers: int, drives: tuple[list[Drive], DatasetEntry]) -> None:
+    _, dataset = drives
+    whole = numbers(samples(dataset))
+    first = loader(samples(dataset), num_workers=workers)
+    given = []
+    for step, batch in enumerate(first):
+        given += batch["sample"].tolist()
+        if step == 5:
+            break
+    state = json.loads(json.dumps(first.state_dict()))
+    for world, batch_size, others in [(1, 7, 2 - workers), (3, 4, 0)]:
+        rests = []
+        for rank in range(world):
+            again = loader(samples(dataset, rank=rank, world=world, batch_size=batch_size), num_workers=others)
+            again.load_state_dict(state)
+            again.set_epoch(0)
+            rests.append([batch["sample"][~batch["is_repeat"]].tolist() for batch in again])
+        assert len({len(rest) for rest in rests}) == 1, "all ranks have as many steps"
+        dealt = [number for step in zip(*rests, strict=True) for part in step for number in part]
+        assert given + dealt == whole
+    following = loader(samples(dataset), num_workers=workers)
+    following.load_state_dict(state)
+    list(following)
+    assert following.dataset.epoch == 1
+    assert sorted(numbers(following)) == list(range(4 * FRAMES))
+    assert following.dataset.epoch == 2
+
+
+@pytest.mark.heavy
+def test_random_stops_with_the_datasets_state(drives: tuple[list[Drive], DatasetEntry]) -> None:
+    """Single samples and batches, stopped at random places, go on exactly."""
+    _, dataset = drives
+    draw = random.Random(3)
+    for shuffle in (BlockShuffle(32, 2), SampleShuffle()):
+        for size in (None, 5):
+            whole = samples(dataset, batch_size=size, shuffle=shuffle)
+            order = whole.job.with_run(size or 32).plan.epoch(0).samples.tolist()
+            seen: list[int] = []
+            state: dict[str, Any] | None = None
+            while len(seen) < len(order):
+                made = samples(dataset, batch_size=size, shuffle=shuffle)
+                if state is not None:
+                    made.load_state_dict(state)
+                count = draw.randint(1, 60)
+                for item in made:
+                    seen += [item["sample"]] if size is None else item["sample"].tolist()
+                    count -= 1
+                    if not count:
+                        break
+                state = made.state_dict()
+                assert seen == order[: len(seen)]
+
+
+def test_a_mixture_has_its_shares(drives: tuple[list[Drive], DatasetEntry]) -> None:
+    _, dataset = drives
+    parts = {"a": DataSource(dataset, ["drive_0"]), "b": DataSource(dataset, ["drive_1", "drive_2"])}
+    made = IterableSamples(Mixture(parts, {"a": 0.75, "b": 0.25}, 120), "frame", FIELDS, batch_size=16, rank=0, world=1)
+    batches = list(made)
+    seen = numbers(batches)
+    assert (len(seen), sum(number < FRAMES for number in seen)) == (120, 90)
+    assert sum(int(batch["is_repeat"].sum()) for batch in batches) == 45
+    of_first = {text for batch in batches for text, n in zip(batch["task"], batch["sample"], strict=True) if n < FRAMES}
+    assert of_first == {"task 0"}
+    with pytest.raises(ValueError, match="a weight for each"):
+        Mixture(parts, {"a": 1.0}, 10)
+
+
+def test_a_state_of_another_job_is_refused(drives: tuple[list[Drive], DatasetEntry]) -> None:
+    _, dataset = drives
+    state = samples(dataset).state_dict()
+    for other in (
+        samples(dataset, seed=6),
+        samples(dataset, shuffle=SampleShuffle()),
+        IterableSamples(DataSource(dataset, ["drive_1"]), "frame", FIELDS, seed=5, shuffle=BlockShuffle(40, 4)),
+    ):
+        with pytest.raises(ValueError, match="the state is of another job"):
+            other.load_state_dict(state)
+    with pytest.raises(ValueError, match="no state of a job"):
+        samples(dataset).load_state_dict({})
+    with pytest.raises(ValueError, match="given together"):
+        samples(dataset, rank=0, world=None).part  # noqa: B018 - it is asked for there
+
+
+def test_maps(drives: tuple[list[Drive], DatasetEntry]) -> None:
+    known, dataset = drives
+    fields = {
+        "joints": Field("/arm:Scalars:scalars", NumericDecoder()),
+        "front": Field("/front:VideoStream:sample", VideoFrameDecoder()),
+    }
+    made = MapSamples(DataSource(dataset), "frame", fields)
+    assert len(made) == 4 * FRAMES
+    assert np.array_equal(made[FRAMES + 3]["front"].numpy(), known[1].frames[3])
+    assert made[-1]["sample"] == 4 * FRAMES - 1
+    with pytest.raises(IndexError, match="180 samples"):
+        made[4 * FRAMES]
+    generator = torch.Generator().manual_seed(1)
+    batches = list(torch.utils.data.DataLoader(made, batch_size=50, shuffle=True, generator=generator))
+    assert sorted(numbers(batches)) == list(range(4 * FRAMES))
+
+
+@pytest.mark.process
+@pytest.mark.heavy
+def test_a_killed_worker_is_an_error(drives: tuple[list[Drive], DatasetEntry]) -> None:
+    _, dataset = drives
+    made = loader(samples(dataset, batch_size=2), num_workers=2)
+    batches = iter(made)
+    seen = next(batches)["sample"].tolist()
+    for worker in made._batches._iterator._workers:
+        os.kill(worker.pid, signal.SIGKILL)
+    with pytest.raises(RuntimeError, match="worker"):
+        seen.extend(number for batch in batches for number in batch["sample"].tolist())
+    state = made.state_dict()
+    again = loader(samples(dataset, batch_size=2))
+    again.load_state_dict(state)
+    assert seen + numbers(again) == samples(dataset, batch_size=2).job.plan.epoch(0).samples.tolist()
+
+
+def test_what_is_wrong_is_said(drives: tuple[list[Drive], DatasetEntry], tmp_path: Path) -> None:
+    _, dataset = drives
+    with pytest.raises(ValueError, match="single samples"):
+        loader(samples(dataset, batch_size=None))
+    with pytest.raises(ValueError, match="epoch"):
+        samples(dataset).set_epoch(-1)
+    grip = {"grip": Field("/top:EncodedImage:media_type", TextDecoder())}
+    with pytest.raises(ValueError, match="no column"):
+        IterableSamples(DataSource(dataset), "frame", grip)

@@ -1,0 +1,266 @@
+"""Samples are what the recording holds at their times, found by an oracle in numpy."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from chunkmill import Chunk, LazyChunkStream, RecordingStore
+from chunkmill.engine.catalog import DatasetEntry
+from chunkmill.engine.chunk import ComponentDescriptor
+from chunkmill.engine.errors import ReadError, ReadWarning
+from chunkmill.engine.training.job import JobReader, Part
+from chunkmill.training import (
+    BlockShuffle,
+    DataSource,
+    Field,
+    FixedRateSampling,
+    ImageDecoder,
+    Job,
+    NoShuffle,
+    NumericDecoder,
+    RowSampling,
+    SampleIndex,
+    SampleReader,
+    SampleShuffle,
+    TextDecoder,
+    VideoFrameDecoder,
+)
+from drives import FRAMES, GROUP, Drive, lake
+
+JOINTS = "/arm:Scalars:scalars"
+VIDEO = "/front:VideoStream:sample"
+GRIP = "/grip:Scalars:scalars"
+
+
+@pytest.fixture(scope="module")
+def drives(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Drive], DatasetEntry]:
+    """Three recordings."""
+    return lake(tmp_path_factory.mktemp("drives"), 3)
+
+
+def read(dataset: Any, index: str = "frame", **fields: Field) -> dict[int, dict[str, Any]]:
+    """All samples of a dataset."""
+    sampling = FixedRateSampling(30) if index == "time" else None
+    found = SampleIndex.build(DataSource(dataset), index, fields, timeline_sampling=sampling)
+    return SampleReader(found).read(np.arange(len(found)))
+
+
+@pytest.mark.parametrize("index", ["frame", "time"])
+def test_all_kinds_of_values(drives: tuple[list[Drive], DatasetEntry], index: str) -> None:
+    known, dataset = drives
+    made = read(
+        dataset,
+        index,
+        joints=Field(JOINTS, NumericDecoder()),
+        top=Field("/top:EncodedImage:blob", ImageDecoder()),
+        front=Field(VIDEO, VideoFrameDecoder()),
+        task=Field("/task:TextDocument:text", TextDecoder()),
+    )
+    assert list(made) == list(range(3 * FRAMES))
+    for number, sample in made.items():
+        drive, frame = known[number // FRAMES], number % FRAMES
+        assert sample["joints"].tolist() == drive.joints[frame].tolist()
+        assert np.array_equal(sample["top"], drive.pictures[frame // 3 * 3]), "the latest"
+        assert np.array_equal(sample["front"], drive.frames[frame])
+        assert sample["task"].item() == f"task {number // FRAMES}"
+
+
+def test_windows_are_padded_at_the_ends_of_a_segment(drives: tuple[list[Drive], DatasetEntry]) -> None:
+    known, dataset = drives
+    offsets = (-2, 0, 3)
+    made = read(
+        dataset,
+        joints=Field(JOINTS, NumericDecoder(), window=offsets),
+        front=Field(VIDEO, VideoFrameDecoder(), window=(-12, 0)),
+    )
+    for number, sample in made.items():
+        drive, frame = known[number // FRAMES], number % FRAMES
+        frames = [frame + offset for offset in offsets]
+        inside = [min(max(at, 0), FRAMES - 1) for at in frames]
+        assert sample["joints"].tolist() == drive.joints[inside].tolist()
+        assert sample["joints_is_pad"].tolist() == [at not in range(FRAMES) for at in frames]
+        assert np.array_equal(sample["front"], np.stack([drive.frames[max(frame - 12, 0)], drive.frames[frame]]))
+
+
+def test_windows_in_seconds(drives: tuple[list[Drive], DatasetEntry]) -> None:
+    known, dataset = drives
+    made = read(dataset, "time", joints=Field(JOINTS, NumericDecoder(), window=[-0.1, 0.0]))
+    assert made[10]["joints"].tolist() == known[0].joints[[7, 10]].tolist()
+
+
+def test_windows_may_trim(drives: tuple[list[Drive], DatasetEntry]) -> None:
+    known, dataset = drives
+    made = read(dataset, joints=Field(JOINTS, NumericDecoder(), window=(-2, 4), edges="trim"))
+    assert len(made) == 3 * (FRAMES - 6)
+    assert made[0]["joints"].tolist() == known[0].joints[[0, 6]].tolist()
+    assert "joints_is_pad" not in made[0]
+
+
+def test_missing_and_old_values(drives: tuple[list[Drive], DatasetEntry]) -> None:
+    _, dataset = drives
+    with pytest.raises(ValueError, match=r"'grip' .* has no value at 0 in segment drive_0"):
+        read(dataset, grip=Field(GRIP, NumericDecoder()))
+    made = read(dataset, grip=Field(GRIP, NumericDecoder(), fill="skip"))
+    there = [number for number in made if number < FRAMES]
+    assert there == [*range(5, 20), *range(30, FRAMES)], "a clear takes the value away"
+    assert [made[5]["grip"][0], made[19]["grip"][0], made[44]["grip"][0]] == [0.5, 0.6, 3.0]
+    fresh = read(dataset, grip=Field(GRIP, NumericDecoder(), fill="skip", max_staleness=2))
+    assert [number for number in fresh if number < FRAMES] == [5, 6, 7, 8, 30, 31, 32]
+    filled = read(dataset, grip=Field(GRIP, NumericDecoder(), fill="nan", window=(-1, 0)))
+    assert np.isnan(filled[5]["grip"]).ravel().tolist() == [True, False]
+    assert len(filled) == 3 * FRAMES
+    with pytest.raises(ValueError, match="no value"):
+        read(dataset, top=Field("/top:EncodedImage:blob", ImageDecoder(), fill="nan", max_staleness=1))
+
+
+def test_samples_at_the_rows_of_a_component(drives: tuple[list[Drive], DatasetEntry]) -> None:
+    known, dataset = drives
+    fields = {"joints": Field(JOINTS, NumericDecoder())}
+    index = SampleIndex.build(
+        DataSource(dataset), "time", fields, timeline_sampling=RowSampling("/top:EncodedImage:blob")
+    )
+    assert len(index) == 3 * 15
+    made = SampleReader(index).read(np.arange(len(index)))
+    assert made[4]["joints"].tolist() == known[0].joints[12].tolist()
+    assert index.place(16) == ("drive_1", 3 * 1_000_000_000 // 30)
+
+
+def test_a_selector_chooses(drives: tuple[list[Drive], DatasetEntry], tmp_path: Path) -> None:
+    values = pa.array([[{"pose": {"x": float(n), "y": 0.0}}] for n in range(4)])
+    chunk = Chunk.build("/robot", {"frame": pa.array(range(4))}, [(ComponentDescriptor("state"), values)])
+    LazyChunkStream.from_iter([chunk]).collect(into=tmp_path / "kept", recording_id="one", executor="inline")
+    made = read(RecordingStore.open(tmp_path / "kept"), x=Field("/robot:state", NumericDecoder(), select=".pose.x"))
+    assert [sample["x"].tolist() for sample in made.values()] == [[0.0], [1.0], [2.0], [3.0]]
+    with pytest.raises(ValueError, match="holds no numbers"):
+        read(RecordingStore.open(tmp_path / "kept"), x=Field("/robot:state", NumericDecoder()))
+
+
+def test_numbers_of_every_shape(tmp_path: Path) -> None:
+    columns = {
+        "nested": pa.array([[[1, 2], [3]], [[4, 5], [6]], None], pa.list_(pa.list_(pa.int16()))),
+        "fixed": pa.array([[[1.0, 2.0]], [[3.0, 4.0]], [[5.0, 6.0]]], pa.list_(pa.list_(pa.float32(), 2))),
+        "ragged": pa.array([[1], [2, 3], []], pa.list_(pa.int64())),
+        "holes": pa.array([[1.0, None], [2.0, 3.0], [4.0, 5.0]]),
+        "truths": pa.array([[True], [False], [True]]),
+    }
+    chunk = Chunk.build("/a", {"frame": pa.array(range(3))}, [(ComponentDescriptor(n), v) for n, v in columns.items()])
+    LazyChunkStream.from_iter([chunk]).collect(into=tmp_path / "kept", recording_id="one", executor="inline")
+    store = RecordingStore.open(tmp_path / "kept")
+
+    def values(name: str) -> dict[int, list[Any]]:
+        made = read(store, v=Field(f"/a:{name}", NumericDecoder(), fill="skip"))
+        return {number: sample["v"].tolist() for number, sample in made.items()}
+
+    assert values("nested") == {0: [1, 2, 3], 1: [4, 5, 6], 2: [4, 5, 6]}
+    assert values("fixed") == {0: [1.0, 2.0], 1: [3.0, 4.0], 2: [5.0, 6.0]}
+    assert values("ragged") == {0: [1], 1: [2, 3]}, "an empty list is a value without numbers"
+    assert values("holes") == {1: [2.0, 3.0], 2: [4.0, 5.0]}
+    assert values("truths") == {0: [True], 1: [False], 2: [True]}
+
+
+@pytest.mark.parametrize("strategy", [NoShuffle(), SampleShuffle(), BlockShuffle(40, 2)])
+def test_groups_of_pictures_are_decoded_once(strategy: Any, tmp_path: Path) -> None:
+    known, dataset = lake(tmp_path, 4, marked=True)
+    job = Job.of(
+        DataSource(dataset),
+        "frame",
+        {"front": Field(VIDEO, VideoFrameDecoder())},
+        timeline_sampling=None,
+        shuffle=strategy,
+        seed=1,
+        run=8,
+        block_size=GROUP,
+        cache_bytes=1 << 20,
+    )
+    assert job.plan.blocks[0].starts.tolist()[:6] == [0, 10, 20, 30, 40, 45]
+    reader = JobReader(job)
+    seen = []
+    for batch in reader.batches(Part(batch_size=8)):
+        for sample in batch:
+            number = sample["sample"]
+            assert np.array_equal(sample["front"], known[number // FRAMES].frames[number % FRAMES])
+            seen.append(number)
+    assert seen == job.plan.epoch(0).samples.tolist()
+    if not isinstance(strategy, SampleShuffle):
+        assert reader.decoded_frames == 4 * FRAMES
+    reader.close()
+
+
+def test_what_is_skipped_is_counted(drives: tuple[list[Drive], DatasetEntry]) -> None:
+    _, dataset = drives
+    fields = {"grip": Field(GRIP, NumericDecoder(), fill="skip")}
+    job = Job.of(
+        DataSource(dataset, ["drive_1"]), "frame", fields, timeline_sampling=None, shuffle=NoShuffle(),
+        seed=0, run=10, block_size=10, cache_bytes=1 << 20,
+    )  # fmt: skip
+    with pytest.warns(ReadWarning, match="15 of 45 samples were left out"):
+        batches = list(JobReader(job).batches(Part(batch_size=10)))
+    assert [len(batch) for batch in batches] == [5, 10, 0, 10, 5]
+
+
+def test_a_source_is_pinned(tmp_path: Path) -> None:
+    known, dataset = lake(tmp_path, 2)
+    fields = {"joints": Field(JOINTS, NumericDecoder())}
+    index = SampleIndex.build(DataSource(dataset), "frame", fields)
+    digest = index.source.digest
+    dataset.unregister(segments_to_drop="drive_1", layers_to_drop=[])
+    again = pickle.loads(pickle.dumps(index))
+    assert again.source.digest == digest
+    assert SampleReader(again).read(np.array([FRAMES]))[FRAMES]["joints"].tolist() == known[1].joints[0].tolist()
+    assert SampleIndex.build(DataSource(dataset), "frame", fields).source.digest != digest
+
+
+def test_damage_is_an_error_with_its_place(tmp_path: Path) -> None:
+    _, dataset = lake(tmp_path, 1)
+    index = SampleIndex.build(DataSource(dataset), "frame", {"joints": Field(JOINTS, NumericDecoder())})
+    path = tmp_path / "drive_0.rrd"
+    data = bytearray(path.read_bytes())
+    data[len(data) // 8 : len(data) // 2] = bytes(len(data) // 2 - len(data) // 8)
+    state = path.stat()
+    path.write_bytes(bytes(data))
+    import os
+
+    os.utime(path, ns=(state.st_atime_ns, state.st_mtime_ns))
+    with pytest.raises(ReadError, match=r"drive_0\.rrd"):
+        SampleReader(index).read(np.arange(len(index)))
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "message"),
+    [
+        (lambda d: read(d, x=Field("/arm:nothing", NumericDecoder())), ValueError, "no column '/arm:nothing'"),
+        (lambda d: read(d, "tim", x=Field(JOINTS, NumericDecoder())), ValueError, "Index 'tim' does not exist"),
+        (lambda d: read(d), ValueError, "one field at least"),
+        (
+            lambda d: SampleIndex.build(DataSource(d), "time", {"x": Field(JOINTS, NumericDecoder())}),
+            TypeError,
+            "timeline_sampling",
+        ),
+        (
+            lambda d: SampleIndex.build(DataSource(d, ["none"]), "frame", {"x": Field(JOINTS, NumericDecoder())}),
+            ValueError,
+            "'none'",
+        ),
+        (lambda d: read(d, x=Field(JOINTS, NumericDecoder(), window=(0.5,))), ValueError, "whole steps"),
+        (lambda d: read(d, x=Field(JOINTS, ImageDecoder())), ValueError, "holds no bytes"),
+        (lambda d: read(d, x=Field("/front:VideoStream:sample", ImageDecoder())), ReadError, "cannot be decoded"),
+        (lambda d: read(d, x=Field("/top:EncodedImage:blob", VideoFrameDecoder())), ReadError, "no codec"),
+        (lambda _: Field(JOINTS, NumericDecoder(), window=()), ValueError, "at least one"),
+        (lambda _: Field(JOINTS, NumericDecoder(), max_staleness=-1), ValueError, "max_staleness"),
+        (lambda _: Field(JOINTS, NumericDecoder(), fill="zero"), ValueError, "error, skip, nan"),
+        (lambda _: Field(JOINTS, NumericDecoder(), edges="wrap"), ValueError, "pad, trim"),
+        (lambda _: FixedRateSampling(0), ValueError, "positive"),
+        (lambda _: DataSource("lake"), TypeError, "got str"),
+        (lambda d: DataSource(d).filter_segments("drive_1"), TypeError, "several"),
+    ],
+)
+def test_what_is_wrong_is_said(
+    make: Any, error: type[Exception], message: str, drives: tuple[list[Drive], DatasetEntry]
+) -> None:
+    with pytest.raises(error, match=message):
+        make(drives[1])
