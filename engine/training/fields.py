@@ -160,7 +160,7 @@ class VideoFrameDecoder:
     H.264, H.265, AV1, VP8 and VP9. Key frames are known by their bytes: marks are not needed.
     """
 
-    threads: int | None = None
+    threads: int | None = 1
 
 
 def blobs_of(values: pa.ListArray, rows: Integers) -> list[memoryview | None]:

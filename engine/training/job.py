@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from ..errors import ReadWarning, UsageError
+from ..errors import ChunkmillError, ReadWarning, UsageError
 from .fields import Field, FixedRateSampling, RowSampling, VideoFrameDecoder
 from .plan import Blocks, BlockShuffle, Epoch, Integers, Plan, SampleShuffle, ShuffleStrategy, Steps
 from .samples import CACHE_BYTES, Sample, SampleIndex, SampleReader
@@ -127,19 +128,21 @@ class Job:
             sample -= len(index)
         raise IndexError(sample)
 
-    def reader(self) -> JobReader:
-        """A reader of samples, for one process."""
-        return JobReader(self)
-
 
 class JobReader:
     """Reads samples of a job in the order of its plan."""
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: Job, threads: int = 1) -> None:
         self._job = job
+        self._owner = os.getpid()
         self._firsts = np.cumsum([0, *map(len, job.indexes)])
-        self._readers = [SampleReader(index, job.cache_bytes) for index in job.indexes]
+        self._readers = [SampleReader(index, job.cache_bytes, threads) for index in job.indexes]
         self._blocks = Blocks(np.unique(np.concatenate([blocks.starts for blocks in job.plan.blocks])))
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether this process made it: threads and open files do not go on in a forked one."""
+        return self._owner == os.getpid()
 
     @property
     def decoded_frames(self) -> int:
@@ -153,13 +156,23 @@ class JobReader:
 
     def read(self, samples: Integers) -> dict[int, Sample]:
         """Return samples by their numbers through all sources; see :meth:`SampleReader.read`."""
+        return self.begin(samples)()
+
+    def begin(self, samples: Integers) -> Callable[[], dict[int, Sample]]:
+        """Begin to make samples; see :meth:`SampleReader.begin`."""
         owners = np.searchsorted(self._firsts, samples, side="right") - 1
-        made: dict[int, Sample] = {}
-        for owner in np.unique(owners).tolist():
-            first = int(self._firsts[owner])
-            for number, sample in self._readers[owner].read(samples[owners == owner] - first).items():
-                made[number + first] = {**sample, "sample": number + first}
-        return made
+        begun = [
+            (int(self._firsts[owner]), self._readers[owner].begin(samples[owners == owner] - self._firsts[owner]))
+            for owner in np.unique(owners).tolist()
+        ]
+
+        def finish() -> dict[int, Sample]:
+            made: dict[int, Sample] = {}
+            for first, some in begun:
+                made.update({n + first: {**sample, "sample": n + first} for n, sample in some().items()})
+            return made
+
+        return finish
 
     def batches(self, part: Part) -> Iterator[list[Sample]]:
         """Yield the samples of each step. Each is marked whether it is a repeat, under ``is_repeat``."""
@@ -191,25 +204,67 @@ class JobReader:
     def in_order(self, epoch: Epoch, places: Integers) -> Iterator[Sample | None]:
         """Yield the sample of each place, None for one that is skipped.
 
-        A block that is needed is read for all its samples among the places within the horizon of the strategy.
+        A block that is needed is read for all its samples among the places within the horizon of the strategy. What
+        comes next is read and decoded while the samples before it are used.
         """
         numbers = epoch.samples[places]
-        block = self._blocks.of(numbers)
-        by_block = np.argsort(block, kind="stable")
-        sorted_blocks = block[by_block]
+        ahead = _Ahead(self, numbers, self._blocks.of(numbers), places)
         horizon = self._job.plan.strategy.horizon(self._job.plan.run)
-        ready: dict[int, Sample | None] = {}
         for position in range(len(places)):
-            if position not in ready:
-                wanted: list[Integers] = []
-                for some in np.unique(block[position : position + _FETCHED]).tolist():
-                    low, high = np.searchsorted(sorted_blocks, [some, some + 1])
-                    of_block = by_block[low:high]
-                    of_block = of_block[of_block >= position]
-                    wanted.append(of_block[places[of_block] < places[of_block[0]] + horizon])
-                missing = [at for at in np.concatenate(wanted).tolist() if at not in ready]
-                found = self.read(numbers[missing])
-                for at in missing:
-                    sample = found.get(int(numbers[at]))
-                    ready[at] = None if sample is None else dict(sample)
-            yield ready.pop(position)
+            while position not in ahead.ready:
+                if not ahead.waiting:
+                    ahead.begin(horizon)
+                ahead.finish()
+            if not ahead.waiting:
+                ahead.begin(horizon)
+            yield ahead.ready.pop(position)
+
+
+class _Ahead:
+    """Samples that are read before their places come."""
+
+    def __init__(self, reader: JobReader, numbers: Integers, block: Integers, places: Integers) -> None:
+        self._reader = reader
+        self._numbers, self._block, self._places = numbers, block, places
+        self._by_block = np.argsort(block, kind="stable")
+        self._sorted = block[self._by_block]
+        self._begun = np.zeros(len(numbers), np.bool_)
+        self._next = 0
+        self.ready: dict[int, Sample | None] = {}
+        self.waiting: list[tuple[list[int], Callable[[], dict[int, Sample]]]] = []
+
+    def begin(self, horizon: int) -> None:
+        """Begin to read the blocks of the next places that nobody has begun."""
+        while self._next < len(self._begun) and self._begun[self._next]:
+            self._next += 1
+        wanted: list[Integers] = []
+        for some in np.unique(self._block[self._next : self._next + _FETCHED]).tolist():
+            low, high = np.searchsorted(self._sorted, [some, some + 1])
+            of_block = self._by_block[low:high]
+            of_block = of_block[~self._begun[of_block]]
+            if len(of_block):
+                wanted.append(of_block[self._places[of_block] < self._places[of_block[0]] + horizon])
+        if not wanted:
+            return
+        positions = np.concatenate(wanted)
+        self._begun[positions] = True
+        try:
+            finish = self._reader.begin(self._numbers[positions])
+        except ChunkmillError as error:
+            finish = _failed(error)  # when its places come
+        self.waiting.append((positions.tolist(), finish))
+
+    def finish(self) -> None:
+        """Wait for what was begun first."""
+        positions, finish = self.waiting.pop(0)
+        found = finish()
+        for position in positions:
+            sample = found.get(int(self._numbers[position]))
+            self.ready[position] = None if sample is None else dict(sample)
+
+
+def _failed(error: ChunkmillError) -> Callable[[], dict[int, Sample]]:
+    def fail() -> dict[int, Sample]:
+        raise error
+
+    return fail

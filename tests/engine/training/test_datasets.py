@@ -208,3 +208,16 @@ def test_what_is_wrong_is_said(drives: tuple[list[Drive], DatasetEntry], tmp_pat
     grip = {"grip": Field("/top:EncodedImage:media_type", TextDecoder())}
     with pytest.raises(ValueError, match="no column"):
         IterableSamples(DataSource(dataset), "frame", grip)
+
+
+@pytest.mark.process
+@pytest.mark.heavy
+def test_workers_that_are_forked_after_reading(drives: tuple[list[Drive], DatasetEntry]) -> None:
+    """They have readers of their own: threads and processes of video do not go on in a fork."""
+    _, dataset = drives
+    made = MapSamples(DataSource(dataset), "frame", {"front": Field("/front:VideoStream:sample", VideoFrameDecoder())})
+    first = made[5]["front"]
+    batches = torch.utils.data.DataLoader(made, batch_size=20, num_workers=2, multiprocessing_context="fork")
+    found = {int(n): front for batch in batches for n, front in zip(batch["sample"], batch["front"], strict=True)}
+    assert len(found) == 4 * FRAMES
+    assert torch.equal(found[5], first)
