@@ -3,8 +3,8 @@
     python -m tests.run benchmarks training --folder FOLDER [--segments 100] [--cases numbers jpeg video] [--rounds 3]
 
 Each segment has 14 and 7 numbers, a JPEG and an H.264 frame of 128 x 128 in each of 100 rows, ten frames a group.
-Rerun's loader asks a server: ``rerun server``, or ``chunkmill serve``; ours reads the folder of the lake. Each case runs
-in a process of its own, one after the other, batches of 32. It needs torch, torchvision and rerun-sdk.
+Rerun's loader asks a server: ``rerun server``, or ``chunkmill serve``; ours reads the folder of the lake. Each case
+runs in a process of its own, one after the other, batches of 32. It needs torch, torchvision and rerun-sdk.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 from pathlib import Path
 from typing import Any
@@ -219,12 +220,12 @@ def test_damage_is_an_error_with_its_place(tmp_path: Path) -> None:
     _, dataset = lake(tmp_path, 1)
     index = SampleIndex.build(DataSource(dataset), "frame", {"joints": Field(JOINTS, NumericDecoder())})
     path = tmp_path / "drive_0.rrd"
-    data = bytearray(path.read_bytes())
-    data[len(data) // 8 : len(data) // 2] = bytes(len(data) // 2 - len(data) // 8)
+    (layer,) = index.source.segments[0].source.references()
     state = path.stat()
-    path.write_bytes(bytes(data))
-    import os
-
+    with path.open("r+b") as file:
+        for offset, size in zip(layer.table.offsets.tolist(), layer.table.sizes.tolist(), strict=True):
+            file.seek(offset + size // 2)
+            file.write(bytes(size // 4))
     os.utime(path, ns=(state.st_atime_ns, state.st_mtime_ns))
     with pytest.raises(ReadError, match=r"drive_0\.rrd"):
         SampleReader(index).read(np.arange(len(index)))
