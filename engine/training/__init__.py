@@ -8,7 +8,7 @@ from ..lazy_names import lazy_names
 _HOMES = {
     ".datasets": "IterableSamples Loader MapSamples collated loader",
     ".fields": "Field FixedRateSampling ImageDecoder NumericDecoder RowSampling TextDecoder VideoFrameDecoder",
-    ".job": "Job Mixture",
+    ".job": "TrainingJob Mixture",
     ".plan": "BlockShuffle NoShuffle SampleShuffle ShuffleStrategy",
     ".samples": "SampleIndex SampleReader",
     ".source": "DataSource",

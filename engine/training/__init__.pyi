@@ -11,7 +11,7 @@ from .fields import NumericDecoder as NumericDecoder
 from .fields import RowSampling as RowSampling
 from .fields import TextDecoder as TextDecoder
 from .fields import VideoFrameDecoder as VideoFrameDecoder
-from .job import Job as Job
+from .job import TrainingJob as TrainingJob
 from .job import Mixture as Mixture
 from .plan import BlockShuffle as BlockShuffle
 from .plan import NoShuffle as NoShuffle

@@ -7,15 +7,19 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
-import torch
-from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info
 
-from ..errors import UsageError
+from ..errors import MissingExtraError, UsageError, extra_command
 from .fields import Field, FixedRateSampling, RowSampling
-from .job import Job, JobReader, Mixture, Part
+from .job import JobReader, Mixture, ReaderShare, TrainingJob
 from .plan import ShuffleStrategy
 from .samples import CACHE_BYTES, Sample
 from .source import DataSource
+
+try:
+    import torch
+    from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info
+except ImportError as failure:
+    raise MissingExtraError("datasets of PyTorch need torch", hint=extra_command("training")) from failure
 
 Collate = Callable[[list[Sample]], Any]
 
@@ -136,7 +140,7 @@ class IterableSamples(IterableDataset[Any]):
         collate: Collate = collated,
     ) -> None:
         super().__init__()
-        self.job = Job.of(
+        self.job = TrainingJob.of(
             source,
             index,
             fields,
@@ -167,11 +171,11 @@ class IterableSamples(IterableDataset[Any]):
         return int(self._position[0])
 
     @property
-    def part(self) -> Part:
-        """What this process has before it, all its workers together."""
+    def part(self) -> ReaderShare:
+        """The share of this process, all its workers together."""
         rank, world = topology(*self._topology)
         epoch, start, _ = self._position.tolist()
-        return Part(epoch, start, self.batch_size or _RUN, rank, world, self.drop_last)
+        return ReaderShare(epoch, start, self.batch_size or _RUN, rank, world, self.drop_last)
 
     def set_epoch(self, epoch: int) -> None:
         """Begin an epoch. The one that is under way goes on where it is."""
@@ -283,7 +287,7 @@ class MapSamples(Dataset[Any]):
         timeline_sampling: FixedRateSampling | RowSampling | None = None,
         cache_bytes: int = CACHE_BYTES,
     ) -> None:
-        self.job = Job.of(
+        self.job = TrainingJob.of(
             source,
             index,
             fields,
@@ -311,8 +315,8 @@ class MapSamples(Dataset[Any]):
         if self._reader is None or not self._reader.is_usable:
             worker = get_worker_info()
             self._reader = JobReader(self.job, decoders(1 if worker is None else worker.num_workers))
-        found = self._reader.read(np.array(wanted, np.int64))
-        return [as_tensors(found[number]) for number in wanted if number in found]
+        samples = self._reader.read(np.array(wanted, np.int64))
+        return [as_tensors(samples[number]) for number in wanted if number in samples]
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_reader": None}
