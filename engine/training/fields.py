@@ -47,7 +47,8 @@ class FixedRateSampling:
         """
         count = int((last - first) * self.rate_hz / 1e9) + 2
         grid = first + np.rint(np.arange(count) * (1e9 / self.rate_hz)).astype(np.int64)
-        return np.minimum(grid[grid <= last + 1], last)  # recorders round down, too
+        times: Integers = np.minimum(grid[grid <= last + 1], last)  # recorders round down, too
+        return times
 
 
 @dataclass(frozen=True)
