@@ -10,6 +10,8 @@ import gc
 import signal
 import sys
 
+from ..limits import keep_freed_memory
+
 __all__ = ["main"]
 
 _INTERRUPTED = 130  # said here, too, as Ctrl-C may come before anything else is imported
@@ -22,6 +24,7 @@ nine in turns)."""
 def main() -> None:
     """Run the command line and leave the process with its exit code."""
     gc.set_threshold(_NEW_OBJECTS)
+    keep_freed_memory()
     try:
         from ..spark import interruptible
 
