@@ -10,8 +10,6 @@ import gc
 import signal
 import sys
 
-from ..limits import keep_freed_memory
-
 __all__ = ["main"]
 
 _INTERRUPTED = 130  # said here, too, as Ctrl-C may come before anything else is imported
@@ -24,10 +22,11 @@ nine in turns)."""
 def main() -> None:
     """Run the command line and leave the process with its exit code."""
     gc.set_threshold(_NEW_OBJECTS)
-    keep_freed_memory()
     try:
+        from ..limits import keep_freed_memory
         from ..spark import interruptible
 
+        keep_freed_memory()
         with interruptible():
             from .commands import commands
 
