@@ -103,12 +103,12 @@ def _inputs(arguments: Iterable[str]) -> Iterator[tuple[Location, Callable[[], V
 
 def _tables(location: Location) -> dict[Location, LanceTable]:
     """The tables of a catalog, wherever they are stored, or right in a folder, or the table itself."""
-    from ..catalog import CatalogClient, is_catalog
-
     if isinstance(location, Path) and not location.is_dir():
         return {}
     if isinstance(location, ObjectUrl) and (format_of_name(location.name) is not None or location.is_pattern):
         return {}
+    from ..catalog import CatalogClient, is_catalog
+
     if is_table(location):
         return {location: LanceTable(location, location.name.removesuffix(_TABLE))}
     if is_catalog(location):
