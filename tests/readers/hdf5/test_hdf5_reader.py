@@ -143,29 +143,6 @@ def test_rows_that_differ_are_an_error_and_demos_are_recordings(path: Path) -> N
     assert (chunk.entity_path, chunk.num_rows) == ("/", 11)
 
 
-@pytest.mark.parametrize("name", ["/etc/hostname", "secret.h5", "../secret.h5"])
-@pytest.mark.parametrize("how", ["storage", "link", "soft link", "view"])
-def test_no_other_file_is_read(path: Path, name: str, how: str) -> None:
-    with h5py.File(path.with_name("secret.h5"), "w") as file:
-        file["s"] = np.arange(4)
-    with h5py.File(path, "w") as file:
-        file["x"] = np.arange(4)
-        if how == "storage":
-            file.create_dataset("out", (4,), "u1", external=[(str(path.with_name("secret.h5")), 0, 4)])
-        elif how == "view":
-            layout = h5py.VirtualLayout((4,), "i8")
-            layout[:] = h5py.VirtualSource(name, "s", (4,))
-            file.create_virtual_dataset("out", layout)
-        else:
-            file["out"] = h5py.ExternalLink(name, "/s")
-            if how == "soft link":
-                file["soft"] = h5py.SoftLink("/out")
-    with pytest.raises(ChunkmillError, match=r"another file|other files"):
-        read(path)
-    ignored = ["out", "soft"] if how == "soft link" else ["out"]
-    assert values(read(path, ignore_datasets=ignored)["/", False][0], "x") == [0, 1, 2, 3]
-
-
 def test_a_missing_source_of_a_view_is_an_error(path: Path) -> None:
     layout = h5py.VirtualLayout((4,), "i8")
     layout[:] = h5py.VirtualSource(".", "none", (4,))
