@@ -129,9 +129,24 @@ class PositionalFile:
                 return data
             return self._read_rest(data, offset, size, what)
         except OSError as error:
-            raise ReadError(
-                f"reading failed: {error.strerror}", path=self.path, offset=offset, transient=error.errno in _PASSING
-            ) from error
+            raise self._failed(error, offset) from error
+
+    def read_into(self, offset: int, target: memoryview, *, what: str) -> None:
+        """Fill ``target`` with the bytes from ``offset``; ``what`` names them in errors."""
+        check_limit(offset, self.size, path=self.path, offset=offset, what=f"the offset of {what}")
+        check_limit(len(target), self.size - offset, path=self.path, offset=offset, what=f"the length of {what}")
+        asked_for()
+        try:
+            done = os.preadv(self._fd, [target[:_LARGEST_READ]], offset)
+        except OSError as error:
+            raise self._failed(error, offset) from error
+        fetched(done)
+        if done < len(target):
+            target[done:] = self.read(offset + done, len(target) - done, what=what)
+
+    def _failed(self, error: OSError, offset: int) -> ReadError:
+        transient = error.errno in _PASSING
+        return ReadError(f"reading failed: {error.strerror}", path=self.path, offset=offset, transient=transient)
 
     def _read_rest(self, data: bytes, offset: int, size: int, what: str) -> bytes:
         parts = [data]
@@ -401,6 +416,10 @@ class RemotePositional(PositionalFile):
         check_limit(offset, self.size, path=self.path, offset=offset, what=f"the offset of {what}")
         check_limit(size, self.size - offset, path=self.path, offset=offset, what=f"the length of {what}")
         return self._remote.pread(offset, size)
+
+    def read_into(self, offset: int, target: memoryview, *, what: str) -> None:
+        """Fill ``target`` with the bytes from ``offset``; ``what`` names them in errors."""
+        target[:] = self.read(offset, len(target), what=what)
 
     def close(self) -> None:
         """Nothing: who opened it once more shares it; it goes when it was not used for a while."""

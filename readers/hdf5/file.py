@@ -32,6 +32,8 @@ _DEFLATE, _SHUFFLE = 1, 2
 _HINT: Final = "The file is damaged or malicious; copy it again."
 _FOREIGN: Final = "Files in the folder of the input are read. Copy the values into it, or ignore the dataset."
 _BLOCK: Final = 8 * MIB
+_MOST_COLUMNS: Final = 64
+_COLUMN_BLOCK: Final = MIB // 4
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -261,7 +263,9 @@ class Hdf5File:
             if dataset.offset is None:
                 return np.tile(np.frombuffer(dataset.fill or b"", np.uint8), size // max(dataset.item, 1))
             at = dataset.offset + start * dataset.row_bytes
-            return self._opened(dataset.home).read(at, size, what=f"rows {start:,} to {stop:,} of {dataset.path}")
+            out = _memory(size)
+            self._opened(dataset.home).read_into(at, out.data, what=f"rows {start:,} to {stop:,} of {dataset.path}")
+            return out
         if dataset.layout == "external":
             return self._external(dataset, start, stop)
         return self._chunked(dataset, start, stop)
@@ -289,11 +293,11 @@ class Hdf5File:
         first = start // chunks[0] * chunks[0]
         rest = [range(0, size, step) for size, step in zip(shape[1:], chunks[1:], strict=True)]
         if chunks[1:] == shape[1:] and stop <= first + chunks[0]:
-            whole = self._chunk(dataset, (first, *(0 for _ in rest)))
+            whole = self._chunk(dataset, (first, *(0 for _ in rest)), stop)
             return whole[(start - first) * dataset.row_bytes : (stop - first) * dataset.row_bytes]
-        out = np.empty((stop - start, *shape[1:], dataset.item), np.uint8)
+        out = _memory((stop - start) * dataset.row_bytes).reshape(stop - start, *shape[1:], dataset.item)
         for corner in itertools.product(range(first, stop, chunks[0]), *rest):
-            chunk = self._chunk(dataset, corner).reshape((*chunks, dataset.item))
+            chunk = self._chunk(dataset, corner, stop).reshape((*chunks, dataset.item))
             low, high = max(corner[0], start), min(corner[0] + chunks[0], stop)
             ends = [min(at + step, size) for at, step, size in zip(corner[1:], chunks[1:], shape[1:], strict=True)]
             target = (slice(low - start, high - start), *(slice(a, b) for a, b in zip(corner[1:], ends, strict=True)))
@@ -304,29 +308,32 @@ class Hdf5File:
             out[target] = chunk[source]
         return out.reshape(-1)
 
-    def _chunk(self, dataset: Dataset, corner: tuple[int, ...]) -> Bytes:
+    def _chunk(self, dataset: Dataset, corner: tuple[int, ...], stop: int) -> Bytes:
+        """A storage chunk. It is kept for the next call if it goes on behind the row ``stop``."""
         key = (dataset.path, corner)
-        data = self._decoded.get(key)
-        if data is not None:
-            self._decoded.move_to_end(key)
-            return data
         assert dataset.chunks is not None
-        size = math.prod(dataset.chunks) * dataset.item
-        while self._decoded and self._held + size > MAX_HDF5_CHUNK:
-            self._held -= len(self._decoded.popitem(last=False)[1])
-        place = self._index(dataset).get(corner)
-        if place is None:
-            data = np.tile(np.frombuffer(dataset.fill or b"", np.uint8), size // max(dataset.item, 1))
+        is_used_up = stop >= min(corner[0] + dataset.chunks[0], dataset.shape[0])
+        data = self._decoded.pop(key, None)
+        if data is not None:
+            self._held -= len(data)
         else:
-            data = self._decode(dataset, place, size)
-        self._decoded[key] = data
-        self._held += size
+            size = math.prod(dataset.chunks) * dataset.item
+            place = self._index(dataset).get(corner)
+            if place is None:
+                data = np.tile(np.frombuffer(dataset.fill or b"", np.uint8), size // max(dataset.item, 1))
+            else:
+                data = self._decode(dataset, place, size)
+        if not is_used_up:
+            while self._decoded and self._held + len(data) > MAX_HDF5_CHUNK:
+                self._held -= len(self._decoded.popitem(last=False)[1])
+            self._decoded[key] = data
+            self._held += len(data)
         return data
 
     def _decode(self, dataset: Dataset, place: tuple[int, int, int], size: int) -> Bytes:
         offset, length, mask = place
         what = f"a chunk of {dataset.path}"
-        data: bytes = self._opened(dataset.home).read(offset, length, what=what)
+        data: bytes | Bytes = self._opened(dataset.home).read(offset, length, what=what)
         for number in reversed(range(len(dataset.filters))):
             if mask >> number & 1:
                 continue
@@ -335,12 +342,12 @@ class Hdf5File:
             elif dataset.item > 1:
                 if len(data) % dataset.item:
                     raise self._error(dataset, f"a chunk has {len(data):,} bytes, not {size:,}", _HINT, offset)
-                data = np.frombuffer(data, np.uint8).reshape(dataset.item, -1).T.tobytes()
+                data = _unshuffled(data, dataset.item)
         if len(data) != size:
             raise self._error(dataset, f"a chunk has {len(data):,} bytes, not {size:,}", _HINT, offset)
         return np.frombuffer(data, np.uint8)
 
-    def _inflated(self, dataset: Dataset, data: bytes, size: int, offset: int) -> bytes:
+    def _inflated(self, dataset: Dataset, data: bytes | Bytes, size: int, offset: int) -> bytes:
         from zlib_ng import zlib_ng
 
         try:
@@ -402,6 +409,27 @@ class Hdf5File:
     def _error(self, dataset: Dataset, message: str, hint: str, offset: int | None = None) -> ReadError:
         kind = UnsupportedError if dataset.foreign is not None else ReadError
         return kind(f"{dataset.path}: {message}", path=dataset.home or self.path, offset=offset, hint=hint)
+
+
+def _memory(size: int) -> Bytes:
+    """Memory from Arrow, which has that of earlier chunks at hand: glibc's faults again for each page of MiBs."""
+    return np.frombuffer(pa.allocate_buffer(size), np.uint8)
+
+
+def _unshuffled(data: bytes | Bytes, item: int) -> Bytes:
+    """Put the bytes of each element together, of the first bytes of all, the second bytes of all, and so on.
+
+    Column by column in blocks that fit the cache: at 2 to 8 bytes twice to six times as fast as to transpose.
+    """
+    planes = np.frombuffer(data, np.uint8).reshape(item, -1)
+    if item > _MOST_COLUMNS:
+        return planes.T.reshape(-1)
+    out = np.empty((planes.shape[1], item), np.uint8)
+    step = max(_COLUMN_BLOCK // item, 1)
+    for at in range(0, len(out), step):
+        for column in range(item):
+            out[at : at + step, column] = planes[column, at : at + step]
+    return out.reshape(-1)
 
 
 def _dataset(item: dict[str, Any], homes: Sequence[str]) -> Dataset:
