@@ -41,7 +41,9 @@ def write_episode(path: Path, stored: dict[str, Any], size: int) -> Path:
             file.create_dataset(name, data=values, chunks=(min(rows, 1024), 28) if stored else None, **stored)
         for camera in ("high", "wrist"):
             chunks = (1, 240, 320, 3) if stored else None
-            images = file.create_dataset(f"observations/images/{camera}", (rows, 240, 320, 3), "u1", chunks=chunks, **stored)
+            images = file.create_dataset(
+                f"observations/images/{camera}", (rows, 240, 320, 3), "u1", chunks=chunks, **stored
+            )
             for at in range(0, rows, len(scene)):
                 images[at : at + len(scene)] = scene[: rows - at] + np.uint8(at % 256)
     return path

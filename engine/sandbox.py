@@ -1,6 +1,7 @@
 """Processes that run a C library (PyAV, h5py) on anybody's bytes and can open no file: both ends of their pipes.
 
-A message is two lengths (4 bytes each, big-endian), a JSON object and bytes. The process drives: after a request it
+A message is three lengths (4 bytes each, big-endian), a JSON object and bytes. The third length is of bytes that are in
+memory which both share, and not in the pipe: one half of it for each direction. The process drives: after a request it
 asks for bytes of a file (``read``), for another file (``open``), for more of what it takes in (``next``), or has bytes
 written (``write``), and sends results (``track``, then ``out``), until it sends ``end`` or ``error``. Its memory is
 bounded, and it may die. Its program is a module that calls :func:`serve` when it has imported all that it needs.
@@ -12,6 +13,7 @@ import atexit
 import contextlib
 import fcntl
 import json
+import mmap
 import os
 import resource
 import selectors
@@ -25,12 +27,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, NoReturn
 
 from .errors import ReadError, UnsupportedError, UsageError
-from .limits import MAX_CHUNK_UNCOMPRESSED
+from .limits import MAX_CHUNK_UNCOMPRESSED, keep_freed_memory
 
 if TYPE_CHECKING:
     from .storage.positional import PositionalFile
 
-_HEAD: Final = struct.Struct(">II")
+_HEAD: Final = struct.Struct(">III")
+_SHARED: Final = 64 << 20
+"""Bytes of the shared memory. Pages that no message needs are never there."""
 _START_SECONDS: Final = 60.0
 _SILENT_SECONDS: Final = 60.0
 """How long a process may work on one batch; the encoder of a large frame is the slowest."""
@@ -44,6 +48,19 @@ Item = tuple[Sequence[Any], bytes]
 """The facts of a sample, a frame or rows, and their bytes."""
 
 
+_NOTHING: Final = b"null"
+
+
+def _halves(shared: int) -> tuple[memoryview, memoryview]:
+    """Return the shared memory of a descriptor: what the process is given, and what it makes. Empty for -1."""
+    if shared < 0:
+        return memoryview(b""), memoryview(b"")
+    if os.fstat(shared).st_size != _SHARED:
+        os.ftruncate(shared, _SHARED)
+    whole = memoryview(mmap.mmap(shared, _SHARED))
+    return whole[: _SHARED // 2], whole[_SHARED // 2 :]
+
+
 class Sandbox:
     """One process. It works on one request at a time.
 
@@ -55,8 +72,11 @@ class Sandbox:
         self.program = program
         self._owner = os.getpid()
         paths = os.pathsep.join(p for p in sys.path if p)
+        shared = os.memfd_create("sandbox") if hasattr(os, "memfd_create") else -1
+        self._given, self._made = _halves(shared)
         self._process = subprocess.Popen(  # noqa: S603 - this interpreter, on a module of this package
-            [sys.executable, "-P", "-m", program, str(memory)],
+            [sys.executable, "-P", "-m", program, str(memory), str(shared)],
+            pass_fds=[shared] if shared >= 0 else (),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -66,6 +86,8 @@ class Sandbox:
                 "OPENBLAS_NUM_THREADS": "1",
             },
         )
+        if shared >= 0:
+            os.close(shared)
         self._seconds = _START_SECONDS
         assert self._process.stdout is not None
         assert self._process.stdin is not None
@@ -89,19 +111,31 @@ class Sandbox:
     def send(self, value: Any, data: bytes = b"") -> None:
         """Send a message. Raises ``BrokenPipeError`` where the process has ended."""
         text = json.dumps(value).encode()
-        self._requests.write(_HEAD.pack(len(text), len(data)) + text)
+        self._requests.write(_HEAD.pack(len(text), len(data), 0) + text)
         self._requests.write(data)
         self._requests.flush()
 
-    def receive(self) -> tuple[str, Any, bytes]:
-        """Return the next message: its kind, its value and its bytes. Raises ``TimeoutError`` and ``EOFError``."""
+    def send_from(self, file: PositionalFile, offset: int, size: int) -> None:
+        """Send bytes of a file. Raises ``BrokenPipeError``, and ``ReadError`` where they are not in the file."""
+        if size > len(self._given):
+            self.send(None, file.read(offset, size, what="a part of it"))
+            return
+        file.read_into(offset, self._given[:size], what="a part of it")
+        self._requests.write(_HEAD.pack(len(_NOTHING), 0, size) + _NOTHING)
+        self._requests.flush()
+
+    def receive(self) -> tuple[str, Any, bytes | memoryview]:
+        """Return the next message: its kind, its value, and its bytes, which may be valid to the next request only.
+
+        Raises ``TimeoutError`` and ``EOFError``.
+        """
         deadline = time.monotonic() + self._seconds
-        length, size = _HEAD.unpack(self._read(_HEAD.size, deadline))
-        if length > _MOST_TEXT or size > MAX_CHUNK_UNCOMPRESSED:
+        length, size, shared = _HEAD.unpack(self._read(_HEAD.size, deadline))
+        if length > _MOST_TEXT or size > MAX_CHUNK_UNCOMPRESSED or shared > len(self._made):
             raise EOFError
         ((kind, value),) = json.loads(self._read(length, deadline)).items()
         self._seconds = _SILENT_SECONDS
-        return kind, value, self._read(size, deadline)
+        return kind, value, self._made[:shared] if shared else self._read(size, deadline)
 
     def _read(self, size: int, deadline: float) -> bytes:
         pieces: list[bytes] = []
@@ -183,7 +217,10 @@ class SandboxRequest:
             raise
 
     def items(self) -> Iterator[Item]:
-        """Yield what the process makes, once. Raises ``ReadError``, ``UnsupportedError`` and ``UsageError``."""
+        """Yield what the process makes, once. Raises ``ReadError``, ``UnsupportedError`` and ``UsageError``.
+
+        Bytes that a program sends in shared memory are valid until the next item.
+        """
         try:
             while not self._is_done:
                 kind, items, data = self._next("out")
@@ -205,13 +242,13 @@ class SandboxRequest:
         else:
             self._process.stop()
 
-    def _next(self, wanted: str) -> tuple[str, Any, bytes]:
+    def _next(self, wanted: str) -> tuple[str, Any, Any]:
         """Serve the process until it says what is wanted, or ends."""
         while True:
             kind, value, data = self._receive()
             if kind == "read" and self.files:
                 number, offset, size = value
-                self._send(None, self.files[number].read(offset, size, what="a part of it"))
+                self._send_from(self.files[number], offset, size)
             elif kind == "open" and self._open_file is not None:
                 self._send(self._opened(*value))
             elif kind == "next" and self._given is not None:
@@ -248,7 +285,13 @@ class SandboxRequest:
         except BrokenPipeError:
             raise self._lost("the process that read it crashed, or took too much memory") from None
 
-    def _receive(self) -> tuple[str, Any, bytes]:
+    def _send_from(self, file: PositionalFile, offset: int, size: int) -> None:
+        try:
+            self._process.send_from(file, offset, size)
+        except BrokenPipeError:
+            raise self._lost("the process that read it crashed, or took too much memory") from None
+
+    def _receive(self) -> tuple[str, Any, Any]:
         try:
             return self._process.receive()
         except TimeoutError:
@@ -283,28 +326,41 @@ class Pipes:
     With ``seconds``, the process ends when it computes for so long without a message.
     """
 
-    def __init__(self, source: BinaryIO, target: BinaryIO, seconds: float = 0.0) -> None:
+    def __init__(self, source: BinaryIO, target: BinaryIO, shared: int = -1, seconds: float = 0.0) -> None:
         self._source = source
         self._target = target
+        self._given, self._made = _halves(shared)
         self._seconds = seconds
 
-    def receive(self) -> tuple[Any, bytes]:
-        """Return the next message. Ends the process at the end of the input."""
+    def receive(self) -> tuple[Any, bytes | memoryview]:
+        """Return the next message; its bytes may be valid to the next one only. Ends the process after the last."""
         head = self._source.read(_HEAD.size)
         if len(head) < _HEAD.size:
             sys.exit()
-        length, size = _HEAD.unpack(head)
-        return json.loads(self._source.read(length)), self._source.read(size)
+        length, size, shared = _HEAD.unpack(head)
+        value = json.loads(self._source.read(length))
+        return value, self._given[:shared] if shared else self._source.read(size)
 
     def send(self, kind: str, value: Any = None, data: bytes | memoryview = b"") -> None:
         """Send a message of one kind."""
         self.go_on()
         text = json.dumps({kind: value}).encode()
-        self._target.write(_HEAD.pack(len(text), len(data)) + text)
+        self._target.write(_HEAD.pack(len(text), len(data), 0) + text)
         self._target.write(data)
         self._target.flush()
 
-    def ask(self, kind: str, value: Any = None) -> tuple[Any, bytes]:
+    def shared(self, size: int) -> memoryview:
+        """Return memory for what is sent by :meth:`send_shared`; empty where there is not so much."""
+        return self._made[:size]
+
+    def send_shared(self, kind: str, value: Any, size: int) -> None:
+        """Send a message whose bytes are in the shared memory. Only one request later there may be others."""
+        self.go_on()
+        text = json.dumps({kind: value}).encode()
+        self._target.write(_HEAD.pack(len(text), 0, size) + text)
+        self._target.flush()
+
+    def ask(self, kind: str, value: Any = None) -> tuple[Any, bytes | memoryview]:
         """Send a message and return the answer."""
         self.send(kind, value)
         return self.receive()
@@ -328,11 +384,11 @@ class AskedFile:
     def read(self, size: int = -1) -> bytes:
         """Return at most ``size`` bytes from where it stands."""
         size = self._size - self.position if size < 0 else min(size, self._size - self.position)
-        data = self._asked(self.position, size) if size > 0 else b""
+        data = bytes(self._asked(self.position, size)) if size > 0 else b""
         self.position += len(data)
         return data
 
-    def _asked(self, offset: int, size: int) -> bytes:
+    def _asked(self, offset: int, size: int) -> bytes | memoryview:
         self._left -= size
         if self._left < 0:
             raise FailureError("it refers to the same bytes again and again", offset=offset)
@@ -358,7 +414,11 @@ def serve(operations: Mapping[str, Operation], seconds: float = 0.0) -> None:
     With ``seconds``, the process ends when it computes for so long without a message.
     """
     os.environ.clear()
-    wire = Pipes(sys.stdin.buffer, os.fdopen(os.dup(1), "wb"), seconds)
+    keep_freed_memory()
+    shared = int(sys.argv[2])
+    wire = Pipes(sys.stdin.buffer, os.fdopen(os.dup(1), "wb"), shared, seconds)
+    if shared >= 0:
+        os.close(shared)
     os.dup2(2, 1)  # libraries print
     _confine(int(sys.argv[1]))
     with contextlib.suppress(BrokenPipeError):

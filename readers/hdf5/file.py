@@ -12,6 +12,7 @@ import math
 import os
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Self
@@ -25,6 +26,7 @@ from ...engine.limits import FREE_HDF5, MAX_HDF5_CHUNK, MAX_HDF5_EXPANSION, MAX_
 from ...engine.sandbox import SandboxRequest
 from ...engine.storage import is_url
 from ...engine.storage.positional import PositionalFile, open_inside, open_positional
+from ...engine.task_context import current
 
 _PROGRAM: Final = f"{__package__}.worker"
 _SIGNATURE: Final = b"\x89HDF\r\n\x1a\n"
@@ -125,11 +127,11 @@ def require_hdf5_extra() -> None:
 class Hdf5File:
     """An open file, and others in its folder to which it refers.
 
-    ``versions`` are those of a :class:`Tree` that was read before; no other files are opened then. Raises
-    ``SourceMissingError``, and ``ReadError`` for what is no HDF5 file.
+    ``versions`` are those of a :class:`Tree` that was read before; no other files are opened then. Rows before ``stop``
+    are read ahead of calls. Raises ``SourceMissingError``, and ``ReadError`` for what is no HDF5 file.
     """
 
-    def __init__(self, path: str, versions: Mapping[str, str | None] | None = None) -> None:
+    def __init__(self, path: str, versions: Mapping[str, str | None] | None = None, stop: int = 0) -> None:
         require_hdf5_extra()
         self.path = path
         self._versions = versions
@@ -138,7 +140,10 @@ class Hdf5File:
         self._decoded: OrderedDict[tuple[Any, ...], Bytes] = OrderedDict()
         self._held = 0
         self._indexes: dict[str, dict[tuple[int, ...], tuple[int, int, int]]] = {}
-        self._blocks: dict[str, tuple[int, int, bytes]] = {}
+        self._blocks: dict[str, tuple[int, int, Bytes]] = {}
+        self._ahead: dict[str, tuple[int, int, Future[Bytes]]] = {}
+        self._threads: ThreadPoolExecutor | None = None
+        self._stop = stop
         try:
             self._check_signature()
         except BaseException:
@@ -155,6 +160,8 @@ class Hdf5File:
 
     def close(self) -> None:
         """Close it."""
+        if self._threads is not None:
+            self._threads.shutdown(cancel_futures=True)
         for file in (self._file, *self._others.values()):
             file.close()
 
@@ -373,27 +380,62 @@ class Hdf5File:
             }
         return index
 
-    def _asked_rows(self, dataset: Dataset, start: int, stop: int) -> bytes:
-        """Rows as h5py reads them; some more than are needed, for the next call."""
+    def _asked_rows(self, dataset: Dataset, start: int, stop: int) -> Bytes:
+        """Rows as h5py reads them, of blocks of more rows than are needed at once."""
         if not dataset.shape:
             return self._ask("rows", dataset, 0, 1)
         if dataset.type["kind"] in ("text", "vlen"):
             return self._ask("rows", dataset, start, stop)
-        low, high, data = self._blocks.get(dataset.path, (0, 0, b""))
-        if not low <= start <= stop <= high:
-            size = max(dataset.row_bytes, 1)
-            low, high = start, min(max(stop, start + _BLOCK // size), dataset.shape[0])
-            if dataset.chunks and dataset.chunks[0] * size <= MAX_HDF5_CHUNK // 2:
-                high = min(-(-high // dataset.chunks[0]) * dataset.chunks[0], dataset.shape[0])
-            data = self._ask("rows", dataset, low, high)
-            if len(data) != (high - low) * dataset.row_bytes:
-                raise self._error(dataset, f"rows {low:,} to {high:,} have {len(data):,} bytes", _HINT)
-            self._blocks[dataset.path] = (low, high, data)
-        return data[(start - low) * dataset.row_bytes : (stop - low) * dataset.row_bytes]
+        parts = []
+        while start < stop:
+            low, high, data = self._block(dataset, start)
+            end = min(stop, high)
+            parts.append(data[(start - low) * dataset.row_bytes : (end - low) * dataset.row_bytes])
+            start = end
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
-    def _ask(self, operation: str, dataset: Dataset, start: int = 0, stop: int = 0) -> bytes:
+    def _block(self, dataset: Dataset, row: int) -> tuple[int, int, Bytes]:
+        """The first row of the block that has a row, the one behind its last, and its bytes.
+
+        The next is read ahead: the process decodes while this one goes on (lzf in ``benchmarks/bench_hdf5.py``).
+        """
+        block = self._blocks.get(dataset.path)
+        if block is None or not block[0] <= row < block[1]:
+            low, high, pending = self._ahead.pop(dataset.path, None) or self._begun(dataset, row)
+            if low != row:
+                low, high, pending = self._begun(dataset, row)
+            block = self._blocks[dataset.path] = low, high, pending.result()
+            if len(block[2]) != (high - low) * dataset.row_bytes:
+                raise self._error(dataset, f"rows {low:,} to {high:,} have {len(block[2]):,} bytes", _HINT)
+            if high < self._stop and self._file.is_local:
+                self._ahead[dataset.path] = self._begun(dataset, high)
+        return block
+
+    def _begun(self, dataset: Dataset, low: int) -> tuple[int, int, Future[Bytes]]:
+        """Begin to read a block: its first row, the one behind its last, and its bytes to come."""
+        size = max(dataset.row_bytes, 1)
+        high = low + max(_BLOCK // size, 1)
+        if dataset.chunks and dataset.chunks[0] * size <= MAX_HDF5_CHUNK // 4:
+            high = -(-high // dataset.chunks[0]) * dataset.chunks[0]
+        stop = self._stop if low < self._stop else dataset.shape[0]
+        high = min(high, stop)
+        context = current()
+
+        def read() -> Bytes:
+            with context.entered():
+                return self._ask("rows", dataset, low, high)
+
+        if self._threads is None:
+            self._threads = ThreadPoolExecutor(1, "chunkmill-hdf5")
+        return low, high, self._threads.submit(read)
+
+    def _ask(self, operation: str, dataset: Dataset, start: int = 0, stop: int = 0) -> Bytes:
         request = {"operation": operation, "path": dataset.inner, "start": start, "stop": stop}
-        return b"".join(data for _, data in self._request(request, dataset.home).items())
+        out = np.empty(0, np.uint8)
+        for _, data in self._request(request, dataset.home).items():
+            out = _memory(len(data))
+            out[:] = np.frombuffer(data, np.uint8)
+        return out
 
     def _request(self, request: dict[str, Any], home: str = "") -> SandboxRequest:
         file = self._opened(home)

@@ -264,7 +264,7 @@ class Hdf5Source(Source[Hdf5Split]):
                     yield _static(entity, attributes)
             return
         group = plan.groups[split.group]
-        with Hdf5File(self.path, plan.versions) as file:
+        with Hdf5File(self.path, plan.versions, split.stop) as file:
             for start in range(split.start, split.stop, group.chunk_rows if group.columns else 1):
                 yield self._chunk(file, group, start, min(start + group.chunk_rows, split.stop))
             if split.ends:
