@@ -98,7 +98,7 @@ def _taken(wire: Pipes) -> Iterator[tuple[list[Any], bytes]]:
             return
         at = 0
         for *item, size in items:
-            yield item, data[at : at + size]
+            yield item, bytes(data[at : at + size])
             at += size
 
 

@@ -401,9 +401,8 @@ class Hdf5File:
         """
         block = self._blocks.get(dataset.path)
         if block is None or not block[0] <= row < block[1]:
-            low, high, pending = self._ahead.pop(dataset.path, None) or self._begun(dataset, row)
-            if low != row:
-                low, high, pending = self._begun(dataset, row)
+            ahead = self._ahead.pop(dataset.path, None)
+            low, high, pending = ahead if ahead is not None and ahead[0] == row else self._begun(dataset, row)
             block = self._blocks[dataset.path] = low, high, pending.result()
             if len(block[2]) != (high - low) * dataset.row_bytes:
                 raise self._error(dataset, f"rows {low:,} to {high:,} have {len(block[2]):,} bytes", _HINT)
@@ -432,7 +431,8 @@ class Hdf5File:
     def _ask(self, operation: str, dataset: Dataset, start: int = 0, stop: int = 0) -> Bytes:
         request = {"operation": operation, "path": dataset.inner, "start": start, "stop": stop}
         out = np.empty(0, np.uint8)
-        for _, data in self._request(request, dataset.home).items():
+        work = self._request(request, dataset.home)
+        for _, data in work.items():  # noqa: PERF102 (no dict)
             out = _memory(len(data))
             out[:] = np.frombuffer(data, np.uint8)
         return out
