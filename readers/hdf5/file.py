@@ -33,7 +33,7 @@ _SIGNATURE: Final = b"\x89HDF\r\n\x1a\n"
 _DEFLATE, _SHUFFLE = 1, 2
 _HINT: Final = "The file is damaged or malicious; copy it again."
 _FOREIGN: Final = "Files in the folder of the input are read. Copy the values into it, or ignore the dataset."
-_BLOCK: Final = 8 * MIB
+_BLOCK: Final = 16 * MIB
 _MOST_COLUMNS: Final = 64
 _COLUMN_BLOCK: Final = MIB // 4
 

@@ -44,7 +44,7 @@ class _PagedFile(AskedFile):
 
     def __init__(self, wire: Pipes, size: int, number: int) -> None:
         super().__init__(wire, size, 64 * size + (1 << 26), number)
-        self._pages: OrderedDict[int, bytes] = OrderedDict()
+        self._pages: OrderedDict[int, memoryview] = OrderedDict()
 
     def readinto(self, buffer: Any) -> int:
         """Fill a buffer from where it stands; return how many bytes there were."""
@@ -64,14 +64,14 @@ class _PagedFile(AskedFile):
             self.position += len(part)
         return done
 
-    def _page(self, number: int) -> bytes:
+    def _page(self, number: int) -> memoryview:
         page = self._pages.get(number)
         if page is not None:
             self._pages.move_to_end(number)
             return page
         count = _RUN if number - 1 in self._pages else 1
         start = number * _PAGE
-        data = bytes(self._asked(start, min(count * _PAGE, self._size - start)))
+        data = memoryview(bytes(self._asked(start, min(count * _PAGE, self._size - start))))
         for i in range(0, len(data), _PAGE):
             self._pages[number + i // _PAGE] = data[i : i + _PAGE]
         while len(self._pages) > _PAGES:

@@ -13,6 +13,8 @@ import pytest
 from chunkmill.engine.chunk import Chunk
 from chunkmill.engine.errors import ChunkmillError, ReadError, ReadWarning, SourceMissingError, UsageError
 from chunkmill.readers import Hdf5Reader, IndexColumn
+from chunkmill.readers.hdf5 import file as hdf5_file
+from chunkmill.readers.hdf5.file import Hdf5File
 
 pytestmark = pytest.mark.process
 
@@ -291,3 +293,44 @@ def test_times_of_droid(path: Path) -> None:
         file["action/joint_position"] = np.zeros((4, 7))
     (chunk,) = read(path, preset="droid")["/action", False]
     assert chunk.data.timelines[0].ticks.tolist() == [(start + 66 * i) * 1_000_000 for i in range(4)]
+
+
+@pytest.mark.parametrize("stop", [0, 57, 100])
+def test_blocks_that_are_read_ahead_have_the_rows_of_every_call(
+    path: Path, stop: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = np.random.default_rng(2).integers(0, 1000, (100, 3), "i4")
+    with h5py.File(path, "w") as file:
+        for name, chunks in (("x", (7, 3)), ("y", (1, 2))):
+            file.create_dataset(name, data=data, chunks=chunks, compression="lzf")
+    monkeypatch.setattr(hdf5_file, "_BLOCK", 10 * 12)
+    with Hdf5File(str(path), None, stop) as opened:
+        datasets = opened.tree().datasets
+        for start in [*range(0, 57, 4), 90, 3]:
+            for dataset in datasets:
+                assert not dataset.is_plain
+                end = min(start + 4, stop or 100) if start < stop else start + 4
+                assert opened.array(dataset, start, end).to_pylist() == data[start:end].tolist()
+            if not start:
+                assert bool(opened._ahead) == (stop > 0)
+
+
+def test_rows_larger_than_the_shared_memory_are_read(path: Path) -> None:
+    size = 40 << 20
+    row = np.zeros((1, size), "u1")
+    row[0, ::4096] = 7
+    with h5py.File(path, "w") as file:
+        file.create_dataset("x", data=row, chunks=(1, size), compression="lzf")
+    with Hdf5File(str(path)) as opened:
+        (dataset,) = opened.tree().datasets
+        assert np.array_equal(opened.array(dataset, 0, 1).flatten().to_numpy(), row[0])
+
+
+@pytest.mark.parametrize("width", [1, 2, 3, 8, 17, 100])
+def test_elements_of_every_size_are_unshuffled(path: Path, width: int) -> None:
+    data = np.random.default_rng(width).integers(0, 256, (50_000, width), "u1")
+    with h5py.File(path, "w") as file:
+        elements = data.view(f"V{width}").reshape(-1)
+        file.create_dataset("x", data=elements, chunks=(20_000,), compression="gzip", compression_opts=1, shuffle=True)
+    chunks = read(path)["/", False]
+    assert b"".join(value for chunk in chunks for value in values(chunk, "x")) == data.tobytes()
