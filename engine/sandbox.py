@@ -354,7 +354,7 @@ class Pipes:
         return self._made[:size]
 
     def send_shared(self, kind: str, value: Any, size: int) -> None:
-        """Send a message whose bytes are in the shared memory. Only one request later there may be others."""
+        """Send a message whose bytes are in the shared memory, where they stay until the next request."""
         self.go_on()
         text = json.dumps({kind: value}).encode()
         self._target.write(_HEAD.pack(len(text), 0, size) + text)
