@@ -29,8 +29,8 @@ from .mcap_structs import StructEncoder, struct_encoder
 _PREFIX: Final = "rerun.archetypes."
 _LOG_TIMES: Final = ("message_log_time", "log_time")
 _PUBLISH_TIME: Final = "message_publish_time"
-_STAMPS: Final = "timestamp"
-"""The timeline of Foxglove's own times."""
+_STAMPS: Final = ("timestamp", "ros2_timestamp")
+"""The timelines of the times that messages of Foxglove and of ROS name themselves."""
 _RAW: Final = "McapMessage:data"
 _OF_FILES: Final = ("McapChannel", "McapSchema", "McapStatistics")
 """Archetypes of what an MCAP says of itself: the output says it of itself."""
@@ -239,16 +239,26 @@ def _video(row: Row, place: _Place) -> Fields | None:
     return {"data": bytes(row["sample"][0]), "format": name, "frame_id": place.camera}
 
 
-_U8, _U16, _F32 = 6, 8, 34
+_U8, _I8, _U16, _I16, _I32, _F32, _F64 = 6, 7, 8, 9, 11, 34, 35
 _L, _RGB, _RGBA, _BGR, _BGRA = 1, 2, 3, 4, 5
 _ENCODINGS: Final = {
     (_L, _U8): ("mono8", 1),
     (_L, _U16): ("mono16", 2),
-    (_L, _F32): ("32FC1", 4),
     (_RGB, _U8): ("rgb8", 3),
     (_RGBA, _U8): ("rgba8", 4),
     (_BGR, _U8): ("bgr8", 3),
     (_BGRA, _U8): ("bgra8", 4),
+    (_RGB, _U16): ("rgb16", 6),
+    (_RGBA, _U16): ("rgba16", 8),
+    (_BGR, _U16): ("bgr16", 6),
+    (_BGRA, _U16): ("bgra16", 8),
+    (None, _U8): ("8UC1", 1),
+    (None, _I8): ("8SC1", 1),
+    (None, _U16): ("16UC1", 2),
+    (None, _I16): ("16SC1", 2),
+    (None, _I32): ("32SC1", 4),
+    (None, _F32): ("32FC1", 4),
+    (None, _F64): ("64FC1", 8),
 }
 """Encoding, and bytes of a pixel, by Rerun's ``ColorModel`` and ``ChannelDatatype``."""
 
@@ -298,9 +308,16 @@ def _vector(numbers: Sequence[float], names: str = "xyz") -> Fields:
     return dict(zip(names, numbers, strict=True))
 
 
+def _is_whole(vectors: Sequence[Sequence[float | None]]) -> bool:
+    """Return whether no number is null: a message has 0 for that."""
+    return all(None not in vector for vector in vectors)
+
+
 def _transform(row: Row, place: _Place) -> Fields | None:
     translations, turns = row.get("translation") or [], row.get("quaternion") or []
     if len(translations) > 1 or len(turns) > 1 or not (translations or turns):
+        return None
+    if not _is_whole(translations) or not _is_whole(turns):
         return None
     moved = _vector(translations[0] if translations else (0, 0, 0))
     turned = _vector(turns[0] if turns else (0, 0, 0, 1), "xyzw")
@@ -310,7 +327,7 @@ def _transform(row: Row, place: _Place) -> Fields | None:
 
 def _pose_list(translations: Sequence[Any], turns: Sequence[Any]) -> list[Fields] | None:
     """Return poses; None if not each has a place and a rotation."""
-    if len(translations) != len(turns):
+    if len(translations) != len(turns) or not _is_whole(translations) or not _is_whole(turns):
         return None
     pairs = zip(translations, turns, strict=True)
     return [{"position": _vector(moved), "orientation": _vector(turned, "xyzw")} for moved, turned in pairs]
@@ -406,7 +423,6 @@ _FORMS: Final = {
     "EncodedImage": [_form("CompressedImage", "blob", "media_type", _encoded_image)],
     "VideoStream": [_form("CompressedVideo", "sample", "codec", _video)],
     "Image": [_form("RawImage", "buffer format", "", _image)],
-    "DepthImage": [_form("RawImage", "buffer format", "", _image)],
     "Points3D": [_form("PointCloud", "positions", "colors", _points)],
     "Transform3D": [
         _form("FrameTransform", "", "translation quaternion parent_frame child_frame", _transform, framed=False)
@@ -443,11 +459,11 @@ def _groups(components: Sequence[Component]) -> list[_Group]:
 
 
 class _Times(NamedTuple):
-    """The log and publish times of rows and, of rows that have them, their own times (``timestamp``)."""
+    """The log and publish times of rows and, by the name of their timeline, the times that messages name themselves."""
 
     logged: np.ndarray
     published: np.ndarray
-    stamps: np.ndarray | None
+    stamps: tuple[str, np.ndarray] | None
 
 
 class MessageMaker:
@@ -507,9 +523,9 @@ class MessageMaker:
             self._lost[f"rows have numbers of {chosen.name!r} as nanoseconds, for lack of a time"] += data.num_rows
         log = self._unsigned(chosen.ticks)
         publish = self._unsigned(by_name[_PUBLISH_TIME].ticks) if _PUBLISH_TIME in by_name else log
-        own = by_name.get(_STAMPS)
-        stamps = own.ticks if own is not None and own is not chosen and own.kind is TimelineKind.TIMESTAMP else None
-        others = by_name.keys() - {chosen.name, _PUBLISH_TIME, *([] if stamps is None else [_STAMPS])}
+        own = [by_name[n] for n in _STAMPS if n in by_name and by_name[n].kind is TimelineKind.TIMESTAMP]
+        stamps = (own[0].name, own[0].ticks) if own and own[0] is not chosen else None
+        others = by_name.keys() - {chosen.name, _PUBLISH_TIME, *(stamps or ())[:1]}
         if others:
             self._lost[f"rows are written without their times on {', '.join(sorted(others))}"] += data.num_rows
         return _Times(log, publish, stamps)
@@ -546,20 +562,22 @@ class MessageMaker:
             yield from self._foxglove(cells_of, place, row, times)
             for group in groups:
                 if cells := cells_of.get(group.archetype):
-                    topic = _topic(entity) if channel is None or group.archetype in _FORMED else channel.topic
+                    is_struct = channel is not None and list(group.fields) == ["message"]
+                    is_struct = list(group.fields) == ["message"]
+                    topic = channel.topic if channel is not None and is_struct else _topic(entity)
                     self._note_stamps(times, 1)
                     yield self._json(group, cells, topic, entity, row)
 
     def _note_stamps(self, times: _Times, count: int) -> None:
         """Count messages without a place for the times of their rows."""
         if times.stamps is not None and count:
-            self._lost[f"rows are written without their times on {_STAMPS}"] += count
+            self._lost[f"rows are written without their times on {times.stamps[0]}"] += count
 
     def _foxglove(
         self, cells_of: dict[str, Fields], place: _Place, row: int, times: _Times
     ) -> Iterator[tuple[int, int, bytes]]:
         """Yield Foxglove's messages for the archetypes of a row, and leave in it what they do not say."""
-        stamp = int(times.logged[row] if times.stamps is None else times.stamps[row])
+        stamp = int(times.logged[row] if times.stamps is None else times.stamps[1][row])
         framed = False
         posed = _posed(cells_of)
         for archetype in sorted(cells_of.keys() & _FORMED.keys(), key=lambda name: (name != _POINTS, name)):
@@ -576,15 +594,13 @@ class MessageMaker:
                 framed |= form.framed
                 if archetype == _POINTS and posed is not None:
                     cells_of[_POSES] = {}
-                self._note(archetype, form, place)
+                self._note(form, place)
                 break
         if framed and _frame_of(cells_of.get(_FRAME)) is not None:
             del cells_of[_FRAME]
 
-    def _note(self, archetype: str, form: _Form, place: _Place) -> None:
-        """Count a message that is read as something else than it was."""
-        if archetype == f"{_PREFIX}DepthImage":
-            self._lost[f"depth images at {place.entity} are written as {form.name}, which is read as an image"] += 1
+    def _note(self, form: _Form, place: _Place) -> None:
+        """Count a message that is read as in another frame than it was."""
         is_image = form.name in ("CompressedImage", "CompressedVideo", "RawImage")
         if is_image and place.given and not place.given.endswith(_IMAGE_PLANE):
             self._lost[f"images at {place.entity} are read as in the frame {place.given}{_IMAGE_PLANE}"] += 1
