@@ -9,7 +9,7 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -115,10 +115,10 @@ class _Journal:
             self._folder.mkdir(parents=True, exist_ok=True)
         self._remove_stale()
         with Lease.take(self._folder, "convert"):
-            entries = self._entries()
+            entries = self.entries()
             todo = {file: job for file, job in jobs.items() if file not in entries or not exists(job.destination)}
             succeeded = self._run_all(todo, convert)
-        if succeeded == len(todo) or not self._entries():
+        if succeeded == len(todo) or not self.entries():
             shutil.rmtree(self._folder, ignore_errors=True)
             if not any(self._folder.parent.iterdir()):
                 self._folder.parent.rmdir()
@@ -139,7 +139,7 @@ class _Journal:
             os.fsync(journal.fileno())
         return succeeded
 
-    def _entries(self) -> set[LandedFile]:
+    def entries(self) -> set[LandedFile]:
         """The noted files; a cut last line counts for nothing."""
         from ..ingest import LandedFile
 
@@ -287,7 +287,7 @@ def convert_all(
     jobs = plan_jobs(arguments, output, kind) if jobs is None else jobs
     if options.shards and not is_mcap(jobs[0].destination):
         jobs = [replace(job, destination=reading_location(output), into_folder=False) for job in jobs]
-    _check(jobs, options)
+    _check(jobs, options, _done_before(jobs, output, options, arguments, kind))
     if options.content or options.reading:
         advise_before(jobs, options)
     done: list[ConversionJob] = []
@@ -341,7 +341,20 @@ def _failed(failures: Failures, count: int, options: ConvertOptions) -> click.ex
     return click.exceptions.Exit(min(exit_code(error) for _, error in failures))
 
 
-def _check(jobs: Sequence[ConversionJob], options: ConvertOptions) -> None:
+def _done_before(
+    jobs: Sequence[ConversionJob], output: str, options: ConvertOptions, arguments: Sequence[str], kind: str | None
+) -> set[ConversionJob]:
+    """Return the jobs of a folder of MCAPs that an earlier run of the same command had done before it was cut.
+
+    An RRD may be replaced in any case.
+    """
+    if len(jobs) == 1 or kind != "mcap":
+        return set()
+    entries = _Journal(_checkpoint(reading_location(output), options, arguments, kind)).entries()
+    return {job for job in jobs if entries and _key(job) in entries}
+
+
+def _check(jobs: Sequence[ConversionJob], options: ConvertOptions, done: Collection[ConversionJob]) -> None:
     if len(jobs) > 1 and options.recording_id is not None:
         raise UsageError(
             f"--recording-id names one recording, but there are {len(jobs)} inputs",
@@ -354,7 +367,7 @@ def _check(jobs: Sequence[ConversionJob], options: ConvertOptions) -> None:
         )
     check_mcap_options(jobs[0].destination, options)
     check_formats(jobs, options)
-    check_replaced([job.destination for job in jobs], overwrite=options.overwrite)
+    check_replaced([job.destination for job in jobs if job not in done], overwrite=options.overwrite)
 
 
 def check_formats(jobs: Sequence[ConversionJob], options: ConvertOptions) -> None:
