@@ -561,12 +561,11 @@ class MessageMaker:
             place = _Place(entity, codec, static_frame if frame is None else frame)
             yield from self._foxglove(cells_of, place, row, times)
             for group in groups:
-                if cells := cells_of.get(group.archetype):
-                    is_struct = channel is not None and list(group.fields) == ["message"]
+                if left := cells_of.get(group.archetype):
                     is_struct = list(group.fields) == ["message"]
                     topic = channel.topic if channel is not None and is_struct else _topic(entity)
                     self._note_stamps(times, 1)
-                    yield self._json(group, cells, topic, entity, row)
+                    yield self._json(group, left, topic, entity, row)
 
     def _note_stamps(self, times: _Times, count: int) -> None:
         """Count messages without a place for the times of their rows."""

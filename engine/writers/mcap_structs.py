@@ -206,10 +206,10 @@ def _wired(node: Primitive, values: pa.Array) -> memoryview:
     """Return the bytes of numbers on the wire; 0 for null. Raises ``ArrowInvalid`` for numbers that do not fit."""
     filled = pc.fill_null(values, False if node.is_bool else 0)
     numbers = (filled.cast(pa.uint8()) if node.is_bool else filled).to_numpy()
-    wired = np.ascontiguousarray(numbers.astype(node.wire["<"], copy=False))
+    wired = numbers.astype(node.wire["<"], copy=False)
     if wired.dtype.itemsize < numbers.dtype.itemsize and not (wired == numbers).all():
         raise pa.ArrowInvalid("a number does not fit")
-    return memoryview(wired).cast("B") if len(wired) else memoryview(b"")
+    return memoryview(np.ascontiguousarray(wired).view(np.uint8).data)
 
 
 def _validity(values: pa.Array) -> np.ndarray | None:
