@@ -20,11 +20,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, timestamp_pb2
 
+from ...readers import StructEncoder, struct_encoder
 from ..chunk import Chunk, ChunkData, Component, TimelineKind, split_parts
 from ..errors import ReadWarning
 from ..stream import MESSAGE_HEAD, RecordChannel, RecordFacts, Records, RecordSchema
 from .mcap_chunks import RecordStretch
-from .mcap_structs import StructEncoder, struct_encoder
 
 _PREFIX: Final = "rerun.archetypes."
 _LOG_TIMES: Final = ("message_log_time", "log_time")

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from cdr_writer import join, message, message_types, schema_text, values
 from chunkmill.engine.stream import RecordChannel, RecordSchema
-from chunkmill.engine.writers.mcap_structs import struct_encoder
+from chunkmill.readers import struct_encoder
 from chunkmill.readers.mcap.decoding import (
     IdlDecoder,
     JsonDecoder,

@@ -1,13 +1,12 @@
 """Structs as messages in the encoding of their schema: CDR, ROS 1, protobuf and JSON.
 
-The types are those by which the readers decode messages, so that a struct that was read is written by the same
-definition. A struct that does not fit its definition has no message here.
+The types are those by which messages are decoded, so that a struct that was read is written by the same definition. A
+struct that does not fit its definition has no message here.
 """
 
 from __future__ import annotations
 
 import json
-from base64 import b64encode
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Final
@@ -15,9 +14,11 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pybase64
 from google.protobuf.message import DecodeError, Message
 
-from ...readers.mcap.decoding.columns import (
+from ....engine.stream import RecordChannel
+from .columns import (
     CDR,
     ROS1_WIRE,
     MessageType,
@@ -28,10 +29,9 @@ from ...readers.mcap.decoding.columns import (
     Text,
     Wire,
 )
-from ...readers.mcap.decoding.json import REST, JsonNode, Leaf, ListOf, parse_json_schema
-from ...readers.mcap.decoding.protobuf_schema import ProtoField, ProtoMessage, ProtoOneof, parse_protobuf
-from ...readers.mcap.decoding.ros import parse_ros1, parse_ros2
-from ..stream import RecordChannel
+from .json import REST, JsonNode, Leaf, ListOf, parse_json_schema
+from .protobuf_schema import ProtoField, ProtoMessage, ProtoOneof, parse_protobuf
+from .ros import parse_ros1, parse_ros2
 
 StructEncoder = Callable[[pa.StructArray], list[bytes | None]]
 """Encodes structs, one message for each; None for a struct that does not fit the definition."""
@@ -64,7 +64,7 @@ def _ros2(name: str, data: bytes) -> StructEncoder:
 
 
 def _idl(name: str, data: bytes) -> StructEncoder:
-    from ...readers.mcap.decoding.idl import parse_idl
+    from .idl import parse_idl
 
     return partial(_ros_messages, parse_idl(name, data), CDR)
 
@@ -316,7 +316,7 @@ def _json_value(node: JsonNode, value: Any) -> Any:
     if isinstance(node, Leaf):
         if node.kind == "any":
             return json.loads(value)
-        return b64encode(value).decode() if node.kind == "base64" else value
+        return pybase64.b64encode_as_string(value) if node.kind == "base64" else value
     if isinstance(node, ListOf):
         return [_json_value(node.element, element) for element in value]
     if not value.keys() <= {*node.types, *([REST] if node.open else [])}:
