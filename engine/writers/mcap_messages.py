@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, timestamp_pb2
 
-from ...readers import StructEncoder, struct_encoder
+from ...readers import struct_encoder
 from ..chunk import Chunk, ChunkData, Component, TimelineKind, split_parts
 from ..errors import ReadWarning
 from ..stream import MESSAGE_HEAD, RecordChannel, RecordFacts, Records, RecordSchema
@@ -476,7 +476,7 @@ class MessageMaker:
         self._facts = facts
         self._entities = entities
         self._ids: dict[RecordChannel, int] = {}
-        self._encoders: dict[RecordChannel, StructEncoder | None] = {}
+        self._encoders: dict[RecordSchema, Callable[[pa.StructArray], list[bytes | None]] | None] = {}
         self._lost: Counter[str] = Counter()
 
     def of(self, chunk: Chunk) -> Iterator[tuple[bool, RecordStretch]]:
@@ -623,9 +623,9 @@ class MessageMaker:
             return {}
         if group.archetype != schema.name.replace("/", ".").replace("::", "."):
             return {}
-        if channel not in self._encoders:
-            self._encoders[channel] = struct_encoder(channel)
-        encoder = self._encoders[channel]
+        if schema not in self._encoders:
+            self._encoders[schema] = struct_encoder(*schema, channel.message_encoding)
+        encoder = self._encoders[schema]
         values = group.fields["message"].values
         rows = np.flatnonzero(pc.fill_null(pc.list_value_length(values), 0).to_numpy() == 1)
         if encoder is None:

@@ -17,7 +17,6 @@ import pyarrow.compute as pc
 import pybase64
 from google.protobuf.message import DecodeError, Message
 
-from ....engine.stream import RecordChannel
 from .columns import (
     CDR,
     ROS1_WIRE,
@@ -44,17 +43,35 @@ class _MisfitError(ValueError):
     """A value that the definition has no place for."""
 
 
-def struct_encoder(channel: RecordChannel) -> StructEncoder | None:
-    """Return the encoder of a channel's structs, or None if its encoding or its definition cannot be written."""
-    schema = channel.schema
-    if schema is None:
-        return None
-    messages = "" if schema.encoding == "protobuf" else channel.message_encoding.lower()
-    make = _ENCODERS.get((messages, schema.encoding))
+def struct_encoder(
+    schema_name: str, schema_encoding: str, schema_data: bytes, message_encoding: str
+) -> StructEncoder | None:
+    """Return a function that encodes structs as messages by their schema: the inverse of what the readers decode.
+
+    Its argument is an array of structs of the type that the readers give. It returns the bytes of each, or None for a
+    struct that does not fit the schema.
+
+    Parameters
+    ----------
+    schema_name, schema_encoding, schema_data
+        The schema, as an MCAP has it: ``ros2msg``, ``ros2idl``, ``omgidl``, ``ros1msg``, ``protobuf`` or
+        ``jsonschema``.
+    message_encoding
+        ``cdr``, ``ros1`` or ``json``; any with a protobuf schema. None is returned for other encodings, and for a
+        schema that cannot be used.
+
+    Examples
+    --------
+    >>> encode = struct_encoder("my_msgs/Point", "ros1msg", b"float32 x", "ros1")
+    >>> encode(pa.array([{"x": 1.0}, {"x": None}]))
+    [b'\\x00\\x00\\x80?', None]
+    """
+    messages = "" if schema_encoding == "protobuf" else message_encoding.lower()
+    make = _ENCODERS.get((messages, schema_encoding))
     if make is None:
         return None
     try:
-        return make(schema.name, schema.data)
+        return make(schema_name, schema_data)
     except SchemaError:
         return None
 

@@ -8,7 +8,6 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from cdr_writer import join, message, message_types, schema_text, values
-from chunkmill.engine.stream import RecordChannel, RecordSchema
 from chunkmill.readers import struct_encoder
 from chunkmill.readers.mcap.decoding import (
     IdlDecoder,
@@ -31,7 +30,7 @@ PROPERTY = settings(max_examples=60, deadline=None, suppress_health_check=list(H
 
 
 def encoded(kind: str, schema: str, name: str, definition: bytes, structs: pa.Array) -> list[bytes | None]:
-    encode = struct_encoder(RecordChannel("/t", kind, RecordSchema(name, schema, definition), ()))
+    encode = struct_encoder(name, schema, definition, kind)
     assert encode is not None
     return encode(structs)
 
@@ -157,5 +156,4 @@ def test_other_structs_than_those_of_the_schema_have_no_message(
     [("flatbuffer", "flatbuffer", b""), ("cbor", "jsonschema", b"{}"), ("cdr", "ros2msg", b"no definition !")],
 )
 def test_nothing_is_encoded_without_a_writer_or_a_definition(encoding: str, schema: str, definition: bytes) -> None:
-    assert struct_encoder(RecordChannel("/t", encoding, RecordSchema("t.M", schema, definition), ())) is None
-    assert struct_encoder(RecordChannel("/t", encoding, None, ())) is None
+    assert struct_encoder("t.M", schema, definition, encoding) is None
