@@ -8,6 +8,7 @@ from ..lazy_names import lazy_names
 _HOMES = {
     ".datasets": "IterableSamples Loader MapSamples collated loader",
     ".fields": "Field FixedRateSampling ImageDecoder NumericDecoder RowSampling TextDecoder VideoFrameDecoder",
+    ".frames": "samples_frame",
     ".job": "Job Mixture",
     ".plan": "BlockShuffle NoShuffle SampleShuffle ShuffleStrategy",
     ".samples": "SampleIndex SampleReader",

@@ -11,6 +11,7 @@ from .fields import NumericDecoder as NumericDecoder
 from .fields import RowSampling as RowSampling
 from .fields import TextDecoder as TextDecoder
 from .fields import VideoFrameDecoder as VideoFrameDecoder
+from .frames import samples_frame as samples_frame
 from .job import Job as Job
 from .job import Mixture as Mixture
 from .plan import BlockShuffle as BlockShuffle
