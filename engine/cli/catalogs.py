@@ -260,7 +260,7 @@ def unregister(
         if not segments and not layers:
             raise UsageError("nothing to remove was named", hint="Name it with --segment or --layer.")
 
-        entry = _dataset(lake, dataset)
+        entry = dataset_at(lake, dataset)
         before = layers_of(entry)
         _check_known("segment", segments, {layer.recording_id for layer in before}, lake, dataset)
         _check_known("layer", layers, {layer.layer for layer in before}, lake, dataset)
@@ -353,7 +353,7 @@ def place_at(store: str, dataset: str | None) -> Location:
     Raises ``UsageError`` for a catalog without a dataset, ``NotFoundError`` for a dataset that is not there.
     """
     if dataset is not None:
-        place = located(_dataset(store, dataset))
+        place = located(dataset_at(store, dataset))
         name_place(place, store_words(store, dataset))
         return place
     from ..catalog import is_catalog
@@ -409,7 +409,8 @@ def _opened(lake: str) -> CatalogClient:
     return client
 
 
-def _dataset(lake: str, name: str) -> DatasetEntry:
+def dataset_at(lake: str, name: str) -> DatasetEntry:
+    """A dataset of an existing catalog. Raises ``SourceMissingError``, ``NotFoundError`` if there is none."""
     return _opened(lake).get_dataset(name)
 
 

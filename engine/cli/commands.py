@@ -41,6 +41,7 @@ from .options import (
     together,
 )
 from .outputs import PICTURES, RECORDINGS, REPORT, WritingCommand, output_option
+from .samples import samples
 from .serving import serve
 from .start import leave_out_what_nothing_needs, resolve_executor
 
@@ -461,6 +462,7 @@ for _command in (
     catalog,
     register,
     unregister,
+    samples,
     serve,
     sql,
     tables,

@@ -8,11 +8,12 @@ from ..lazy_names import lazy_names
 _HOMES = {
     ".datasets": "IterableSamples Loader MapSamples collated loader",
     ".fields": "Field FixedRateSampling ImageDecoder NumericDecoder RowSampling TextDecoder VideoFrameDecoder",
-    ".frames": "samples_frame",
-    ".job": "Job Mixture",
+    ".frames": "samples_frame samples_table",
+    ".job": "Job Mixture PassFigures",
     ".plan": "BlockShuffle NoShuffle SampleShuffle ShuffleStrategy",
     ".samples": "SampleIndex SampleReader",
     ".source": "DataSource",
+    ".spec": "SampleSpec",
 }
 
 __all__, __getattr__, __dir__ = lazy_names(__name__, _HOMES)

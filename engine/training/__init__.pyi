@@ -12,8 +12,10 @@ from .fields import RowSampling as RowSampling
 from .fields import TextDecoder as TextDecoder
 from .fields import VideoFrameDecoder as VideoFrameDecoder
 from .frames import samples_frame as samples_frame
+from .frames import samples_table as samples_table
 from .job import Job as Job
 from .job import Mixture as Mixture
+from .job import PassFigures as PassFigures
 from .plan import BlockShuffle as BlockShuffle
 from .plan import NoShuffle as NoShuffle
 from .plan import SampleShuffle as SampleShuffle
@@ -21,5 +23,6 @@ from .plan import ShuffleStrategy as ShuffleStrategy
 from .samples import SampleIndex as SampleIndex
 from .samples import SampleReader as SampleReader
 from .source import DataSource as DataSource
+from .spec import SampleSpec as SampleSpec
 
 __all__: list[str]

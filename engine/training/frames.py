@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
@@ -96,6 +98,15 @@ def _nested(values: Sequence[npt.NDArray[Any]], dimensions: int) -> pa.Array:
     return made
 
 
+class Row(NamedTuple):
+    """A sample, its place in the epoch, and where it was taken."""
+
+    place: int
+    segment_id: str
+    time: int
+    sample: Sample
+
+
 @dataclass(frozen=True)
 class SampleColumns:
     """The columns of samples: where each is in the epoch and in its recording, and its fields."""
@@ -104,18 +115,43 @@ class SampleColumns:
     kind: TimelineKind
     fields: tuple[FieldForm, ...]
 
-    @property
-    def _given(self) -> list[tuple[str, pa.DataType]]:
-        """The columns in Arrow, and beside an index of times the one that has all of its digits."""
-        ids = zip(_PLACE, (pa.int64(), pa.int64(), pa.string()), strict=True)
-        beside = [] if self.kind is TimelineKind.SEQUENCE else [(f"{self.index}{NANOSECONDS_SUFFIX}", pa.int64())]
-        values = [(form.name, form.type) for form in self.fields]
-        return [*ids, (self.index, self.kind.arrow_type), *beside, (_IS_REPEAT, pa.bool_()), *values]
+    @classmethod
+    def of(cls, job: Job, epoch: Epoch) -> SampleColumns:
+        """The columns of the samples of an epoch, by its first sample. Raises as :func:`samples_frame` does."""
+        kinds = {some.source.kind for some in job.indexes}
+        index = job.indexes[0].source.columns.query.index
+        assert index is not None
+        _check_names(index, job.indexes[0].fields)
+        if len(kinds) > 1:
+            raise UsageError(
+                f"the index {index!r} is of another type in each source: {', '.join(sorted(map(str, kinds)))}"
+            )
+        first = _first_sample(job, epoch)
+        forms = (FieldForm.of(name, np.asarray(value)) for name, value in first.items() if name != "sample")
+        return cls(index, kinds.pop(), tuple(forms))
+
+    @cached_property
+    def given(self) -> pa.Schema:
+        """The columns in the types that they have. The metadata of each field has the shape of its first value."""
+        ids = [*zip(_PLACE, (pa.int64(), pa.int64(), pa.string()), strict=True), (self.index, self.kind.arrow_type)]
+        values = [pa.field(form.name, form.type, metadata={"shape": f"{[*form.shape]}"}) for form in self.fields]
+        return pa.schema([*(pa.field(*some) for some in ids), pa.field(_IS_REPEAT, pa.bool_()), *values])
+
+    @cached_property
+    def _origins(self) -> dict[str, pa.Field]:
+        """The column of which each of Spark's is made: beside an index of times is one that has all of its digits."""
+        origins: dict[str, pa.Field] = {}
+        for column in self.given:
+            origins[column.name] = column
+            if column.name == self.index and self.kind is not TimelineKind.SEQUENCE:
+                origins[f"{self.index}{NANOSECONDS_SUFFIX}"] = column
+        return origins
 
     @cached_property
     def schema(self) -> StructType:
         """The columns with Spark's types. The metadata of fields has the shape of the first value."""
-        schema = spark_schema(pa.schema([(name, spark_form(kind)) for name, kind in self._given]))
+        forms = {name: spark_form(some.type, nanoseconds=some.name != name) for name, some in self._origins.items()}
+        schema = spark_schema(pa.schema(list(forms.items())))
         for form in self.fields:
             schema[form.name].metadata = {"shape": list(form.shape)}
         return schema
@@ -125,20 +161,26 @@ class SampleColumns:
         """The columns as Spark wants them in Arrow."""
         return arrow_of(self.schema)
 
-    def batch(self, rows: Sequence[tuple[int, str, int, Sample]]) -> pa.RecordBatch:
-        """Rows of Spark: of each sample its place, its segment, its index value and its values."""
+    def table(self, rows: Sequence[Row]) -> pa.Table:
+        """Rows in the types that they have: of each sample its place, its segment, its index value and its values."""
+        if not rows:
+            return self.given.empty_table()
         places, segments, times, samples = zip(*rows, strict=True)
-        ticks = pa.array(times, pa.int64())
-        found = {
-            "place": pa.array(places, pa.int64()),
-            "sample": pa.array([sample["sample"] for sample in samples], pa.int64()),
-            "segment_id": pa.array(segments, pa.string()),
-            self.index: ticks.cast(self.kind.arrow_type),
-            f"{self.index}{NANOSECONDS_SUFFIX}": ticks,
-            _IS_REPEAT: pa.array([sample[_IS_REPEAT] for sample in samples], pa.bool_()),
-            **{form.name: form.array([np.asarray(sample[form.name]) for sample in samples]) for form in self.fields},
-        }
-        columns = [spark_array(found[column.name], column.type) for column in self.arrow]
+        made = [
+            pa.array(places, pa.int64()),
+            pa.array([sample["sample"] for sample in samples], pa.int64()),
+            pa.array(segments, pa.string()),
+            pa.array(times, pa.int64()).cast(self.kind.arrow_type),
+            pa.array([sample[_IS_REPEAT] for sample in samples], pa.bool_()),
+            *(form.array([np.asarray(sample[form.name]) for sample in samples]) for form in self.fields),
+        ]
+        return pa.table(made, schema=self.given)
+
+    def batch(self, rows: Sequence[Row]) -> pa.RecordBatch:
+        """Rows in the types of Spark."""
+        (given,) = self.table(rows).to_batches()
+        values = zip(self._origins.values(), self.arrow, strict=True)
+        columns = [spark_array(given[origin.name], column.type) for origin, column in values]
         return pa.RecordBatch.from_arrays(columns, schema=self.arrow)
 
 
@@ -155,23 +197,36 @@ class EpochJob:
         """The samples of a task, in the order of their places; those that are skipped are left out."""
         first, stop = self.starts[index : index + 2]
         with noting_task(f"places {first:,} to {stop - 1:,} of the epoch"):
-            reader = self.job.reader()
-            try:
-                rows: list[tuple[int, str, int, Sample]] = []
-                size = 0
-                for place, sample in enumerate(reader.in_order(self.epoch, np.arange(first, stop)), first):
-                    if sample is None:
-                        continue
-                    sample[_IS_REPEAT] = bool(self.epoch.is_repeat[place])
-                    rows.append((place, *self.job.place(sample["sample"]), sample))
-                    size += sum(value.nbytes for value in sample.values() if isinstance(value, np.ndarray))
-                    if size > _BATCH_BYTES or len(rows) == _BATCH_ROWS:
-                        yield self.columns.batch(rows)
-                        rows, size = [], 0
-                if rows:
+            rows: list[Row] = []
+            size = 0
+            for row in rows_of(self.job, self.epoch, np.arange(first, stop)):
+                rows.append(row)
+                size += sum(value.nbytes for value in row.sample.values() if isinstance(value, np.ndarray))
+                if size > _BATCH_BYTES or len(rows) == _BATCH_ROWS:
                     yield self.columns.batch(rows)
-            finally:
-                reader.close()
+                    rows, size = [], 0
+            if rows:
+                yield self.columns.batch(rows)
+
+
+def rows_of(job: Job, epoch: Epoch, places: Integers) -> Iterator[Row]:
+    """The samples of consecutive places; those that are skipped are left out."""
+    with closing(job.reader()) as reader:
+        for place, sample in zip(places.tolist(), reader.in_order(epoch, places), strict=True):
+            if sample is not None:
+                sample[_IS_REPEAT] = bool(epoch.is_repeat[place])
+                yield Row(place, *job.place(sample["sample"]), sample)
+
+
+def samples_table(job: Job, epoch: int = 0, limit: int = 5) -> pa.Table:
+    """Return the first samples of an epoch as an Arrow table: the columns of :func:`samples_frame`, not widened.
+
+    The metadata of each field has the ``shape`` of the first value. Samples that are skipped do not count. Raises as
+    that does.
+    """
+    order = job.plan.epoch(epoch)
+    columns = SampleColumns.of(job, order)
+    return columns.table(list(islice(rows_of(job, order, np.arange(len(order))), limit)))
 
 
 def samples_frame(
@@ -229,7 +284,6 @@ def samples_frame(
     >>> samples_frame(DataSource(dataset), "frame", {"joints": Field("/arm:Scalars:scalars", NumericDecoder())})
     ...     .where("not is_repeat").write.parquet("samples")  # doctest: +SKIP
     """
-    _check_names(index, fields)
     job = Job.of(
         source,
         index,
@@ -241,17 +295,8 @@ def samples_frame(
         block_size=block_size,
         cache_bytes=cache_bytes,
     )
-    kinds = {some.source.kind for some in job.indexes}
-    if len(kinds) > 1:
-        raise UsageError(f"the index {index!r} is of another type in each source: {', '.join(sorted(map(str, kinds)))}")
     chosen = job.plan.epoch(epoch)
-    first = _first_sample(job, chosen)
-    names = [name for name in first if name != "sample"]
-    columns = SampleColumns(
-        job.indexes[0].source.columns.query.index or index,
-        kinds.pop(),
-        tuple(FieldForm.of(name, np.asarray(first[name])) for name in names),
-    )
+    columns = SampleColumns.of(job, chosen)
     session = spark or running_session()
     starts = _starts(len(chosen), job.plan.strategy.horizon(job.plan.run), partitions, cores_of(session))
     work = EpochJob(job, chosen, starts, columns)
@@ -270,9 +315,8 @@ def _check_names(index: str, fields: Mapping[str, Field]) -> None:
 
 def _first_sample(job: Job, epoch: Epoch) -> Sample:
     """The first sample of an epoch that is not skipped."""
-    reader = job.reader()
-    try:
-        first, count = 0, 1
+    first, count = 0, 1
+    with closing(job.reader()) as reader:
         while first < len(epoch):
             numbers: Integers = epoch.samples[first : first + count]
             found = reader.read(numbers)
@@ -280,8 +324,6 @@ def _first_sample(job: Job, epoch: Epoch) -> Sample:
                 if number in found:
                     return found[number]
             first, count = first + count, 2 * count
-    finally:
-        reader.close()
     raise UsageError(f"none of {len(epoch):,} samples has all of its values")
 
 

@@ -158,6 +158,8 @@ class SampleReader:
         self._held = 0
         self.decoded_frames = 0
         """Frames of video that were decoded."""
+        self.decoded_groups = 0
+        """Groups of pictures of which frames were decoded."""
 
     def close(self) -> None:
         """Close the files that are open."""
@@ -321,6 +323,7 @@ class SampleReader:
             for frame in decode(track, given, wanted=frozenset(distinct.tolist()), threads=field.decode.threads)
         }
         self.decoded_frames += len(given)
+        self.decoded_groups += len(np.unique(group))
         for place, row in enumerate(rows.ravel().tolist()):
             flat[place] = frames.get(row)
         return flat

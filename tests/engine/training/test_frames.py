@@ -113,8 +113,8 @@ def test_names_and_types_that_cannot_be_are_errors(
     for name in ("Place", "frame", "sample", "segment_id", "is_repeat"):
         with pytest.raises(ValueError, match="two columns"):
             samples_frame(source, "frame", {name: joints})
+    nothing = Field("/grip:Scalars:scalars", NumericDecoder(), max_staleness=0, fill="skip", window=(-100,))
     with pytest.raises(ValueError, match="none of 45 samples"):
-        nothing = Field("/grip:Scalars:scalars", NumericDecoder(), max_staleness=0, fill="skip", window=(-100,))
         samples_frame(DataSource(dataset, ["drive_0"]), "frame", {"grip": nothing})
     with pytest.raises(ValueError, match="partitions"):
         samples_frame(source, "frame", {"joints": joints}, partitions=0)
