@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
@@ -226,7 +225,12 @@ def samples_table(job: Job, epoch: int = 0, limit: int = 5) -> pa.Table:
     """
     order = job.plan.epoch(epoch)
     columns = SampleColumns.of(job, order)
-    return columns.table(list(islice(rows_of(job, order, np.arange(len(order))), limit)))
+    rows: list[Row] = []
+    for first in range(0, len(order), limit):  # not more places than are wanted: their blocks would be read whole
+        rows += rows_of(job, order, np.arange(first, min(first + limit, len(order))))
+        if len(rows) >= limit:
+            break
+    return columns.table(rows[:limit])
 
 
 def samples_frame(

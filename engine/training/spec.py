@@ -65,12 +65,13 @@ class SampleSpec:
 
     @classmethod
     def _of(cls, keys: _Keys) -> SampleSpec:
+        index = keys.take("index", str, required=True)
         named = keys.take("fields", dict, required=True)
         segments = keys.take("segments", list)
         if segments is not None and not all(isinstance(some, str) for some in segments):
             raise keys.wrong("segments", f"{segments!r} is not a list of ids")
         made = cls(
-            keys.take("index", str, required=True),
+            index,
             {str(name): _field(keys.inner(value, f"fields.{name}")) for name, value in named.items()},
             _sampling(keys),
             _shuffle(keys),
