@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, ClassVar
@@ -42,12 +42,9 @@ def read_spec(path: str | os.PathLike[str], example: str) -> tuple[dict[str, Any
         import yaml
     except ImportError as error:
         raise MissingExtraError("a specification in YAML needs PyYAML", hint=extra_command("lerobot")) from error
-    lines: dict[str, int] = {}
     try:
-        loader = yaml.SafeLoader(text)
-        node = loader.get_single_node()
-        given = None if node is None else loader.construct_document(node)
-        _note_lines(node, "", lines, set())
+        lines = _lines_of(yaml.parse(text, Loader=yaml.BaseLoader))
+        given = yaml.safe_load(text)
     except (yaml.YAMLError, RecursionError, ValueError) as error:
         raise ReadError(f"is not YAML: {error}", path=str(place), hint="Mend the file.") from None
     if not isinstance(given, dict):
@@ -57,19 +54,41 @@ def read_spec(path: str | os.PathLike[str], example: str) -> tuple[dict[str, Any
     return given, lines
 
 
-def _note_lines(node: Any, place: str, lines: dict[str, int], seen: set[int]) -> None:
-    """Note the line of each key below a node of YAML. Raises ``ValueError`` for a key that is given twice."""
-    if node is None or node.id != "mapping" or id(node) in seen:
-        return
-    seen.add(id(node))
-    mine: set[str] = set()
-    for key, value in node.value:
-        name, line = str(key.value), key.start_mark.line + 1
-        if name in mine and name != "<<":
-            raise ValueError(f"the key {place}{name} is given twice, again in line {line}")
-        mine.add(name)
-        lines[f"{place}{name}"] = line
-        _note_lines(value, f"{place}{name}.", lines, seen)
+class _Mapping:
+    """A mapping of which the events of YAML are read: ``place`` is its name, ``key`` that whose value comes next."""
+
+    def __init__(self, place: str) -> None:
+        self.place = place
+        self.key: str | None = None
+        self.keys: set[str] = set()
+
+
+def _lines_of(events: Iterator[Any]) -> dict[str, int]:
+    """Return the line of each key, but of those in lists. Raises ``ValueError`` for a key that is given twice."""
+    lines: dict[str, int] = {}
+    around: list[_Mapping | None] = [None]
+    for event in events:
+        kind = type(event).__name__
+        if kind in ("MappingEndEvent", "SequenceEndEvent"):
+            around.pop()
+        if kind not in ("ScalarEvent", "AliasEvent", "MappingStartEvent", "SequenceStartEvent"):
+            continue
+        inner, place = around[-1], ""
+        if inner is not None and inner.key is None:
+            inner.key, line = str(getattr(event, "value", "")), event.start_mark.line + 1
+            name = f"{inner.place}{inner.key}"
+            if kind == "ScalarEvent" and inner.key in inner.keys and inner.key != "<<":
+                raise ValueError(f"the key {name} is given twice, again in line {line}")
+            inner.keys.add(inner.key)
+            lines[name] = line
+        elif inner is not None:
+            place, inner.key = f"{inner.place}{inner.key}.", None
+        if kind == "MappingStartEvent":
+            is_of_list = inner is None and len(around) > 1
+            around.append(_Mapping("-." if is_of_list else place))
+        elif kind == "SequenceStartEvent":
+            around.append(None)
+    return lines
 
 
 class SpecKeys:

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from ..locations import located
-from .catalogs import catalog, place_at, register, sql, store_words, unregister
+from .catalogs import catalog, place_at, register, samples, sql, store_words, unregister
 from .compare import compare, print_chunks
 from .complaints import FAILED, reported
 from .computed_tables import tables
@@ -41,7 +41,6 @@ from .options import (
     together,
 )
 from .outputs import PICTURES, RECORDINGS, REPORT, WritingCommand, output_option
-from .samples import samples
 from .serving import serve
 from .start import leave_out_what_nothing_needs, resolve_executor
 

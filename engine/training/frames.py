@@ -323,16 +323,16 @@ def _first_sample(job: Job, epoch: Epoch) -> Sample:
     with closing(job.reader()) as reader:
         while first < len(epoch):
             numbers: Integers = epoch.samples[first : first + count]
-            found = reader.read(numbers)
+            samples = reader.read(numbers)
             for number in numbers.tolist():
-                if number in found:
-                    return found[number]
+                if number in samples:
+                    return samples[number]
             first, count = first + count, 2 * count
     raise UsageError(f"none of {len(epoch):,} samples has all of its values")
 
 
 def _starts(total: int, horizon: int, partitions: int | None, cores: int | None) -> tuple[int, ...]:
-    """Where the places of each task begin, and the last ones end."""
+    """Return the first place of each task, and the end of the last one."""
     if partitions is None:
         most = max(4 * horizon, _TASK_PLACES)
         size = min(most, max(horizon, -(-total // (cores or 1))))

@@ -74,7 +74,7 @@ class Part(NamedTuple):
 
 
 class PassFigures(NamedTuple):
-    """What a pass over samples takes, in one process and without a trainer.
+    """Figures of a pass over samples, in one process and without a trainer.
 
     >>> figures = PassFigures(100, 0, 0.5, 0.1, 7, 3000, 2, 1500, 10, 100, 50)
     >>> figures.samples_per_second, figures.fetched_per_byte, figures.decoded_per_frame
