@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from ..catalog import CatalogClient, DatasetEntry, RegistrationHandle, SegmentRegistrationResult, TableEntry
     from ..locations import Location
-    from ..training import Job, PassFigures, SampleSpec
+    from ..training import PassFigures, SampleSpec, TrainingJob
 
 _LAKE = click.argument("lake", callback=check_place)
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
@@ -381,7 +381,7 @@ def samples(
                 _show_samples(dataset, chosen, job, epoch, limit or _FIRST, as_json=as_json)
 
 
-def _show_samples(dataset: str, spec: SampleSpec, job: Job, epoch: int, limit: int, *, as_json: bool) -> None:
+def _show_samples(dataset: str, spec: SampleSpec, job: TrainingJob, epoch: int, limit: int, *, as_json: bool) -> None:
     """Print what a job has: its samples and their order, its fields, and the first samples of an epoch."""
     import pyarrow as pa
 

@@ -9,7 +9,7 @@ _HOMES = {
     ".datasets": "IterableSamples Loader MapSamples collated loader",
     ".fields": "Field FixedRateSampling ImageDecoder NumericDecoder RowSampling TextDecoder VideoFrameDecoder",
     ".frames": "samples_frame samples_table",
-    ".job": "Job Mixture PassFigures",
+    ".job": "Mixture PassFigures TrainingJob",
     ".plan": "BlockShuffle NoShuffle SampleShuffle ShuffleStrategy",
     ".samples": "SampleIndex SampleReader",
     ".source": "DataSource",

@@ -13,9 +13,9 @@ from .fields import TextDecoder as TextDecoder
 from .fields import VideoFrameDecoder as VideoFrameDecoder
 from .frames import samples_frame as samples_frame
 from .frames import samples_table as samples_table
-from .job import Job as Job
 from .job import Mixture as Mixture
 from .job import PassFigures as PassFigures
+from .job import TrainingJob as TrainingJob
 from .plan import BlockShuffle as BlockShuffle
 from .plan import NoShuffle as NoShuffle
 from .plan import SampleShuffle as SampleShuffle

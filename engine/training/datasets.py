@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
-import torch
-from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info
 
-from ..errors import UsageError
+from ..errors import MissingExtraError, UsageError, extra_command
 from .fields import Field, FixedRateSampling, RowSampling
-from .job import Job, JobReader, Mixture, Part
+from .job import JobReader, Mixture, ReaderShare, TrainingJob
 from .plan import ShuffleStrategy
 from .samples import CACHE_BYTES, Sample
 from .source import DataSource
+
+try:
+    import torch
+    from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info
+except ImportError as failure:
+    raise MissingExtraError("datasets of PyTorch need torch", hint=extra_command("training")) from failure
 
 Collate = Callable[[list[Sample]], Any]
 
@@ -69,6 +74,11 @@ def topology(rank: int | None, world: int | None) -> tuple[int, int]:
     return 0, 1
 
 
+def decoders(workers: int) -> int:
+    """Return how many threads decode in each of some processes."""
+    return max(1, min(os.cpu_count() or 1, 4) // workers)
+
+
 class IterableSamples(IterableDataset[Any]):
     """Samples in the order of a plan, for a ``DataLoader``, for :func:`loader`, or to be iterated over.
 
@@ -100,6 +110,8 @@ class IterableSamples(IterableDataset[Any]):
         Samples that are read together, at least.
     cache_bytes
         Bytes of values that each process keeps.
+    decode_threads
+        Threads of each process that decode pictures and video, by default its share of the cores, four at most.
     collate
         Makes a batch of a list of samples.
 
@@ -124,10 +136,11 @@ class IterableSamples(IterableDataset[Any]):
         drop_last: bool = False,
         block_size: int = 128,
         cache_bytes: int = CACHE_BYTES,
+        decode_threads: int | None = None,
         collate: Collate = collated,
     ) -> None:
         super().__init__()
-        self.job = Job.of(
+        self.job = TrainingJob.of(
             source,
             index,
             fields,
@@ -141,6 +154,7 @@ class IterableSamples(IterableDataset[Any]):
         self.batch_size = batch_size
         self.drop_last = drop_last
         self.collate = collate
+        self.decode_threads = decode_threads
         self._topology = rank, world
         # Workers that live through several epochs see what is set here: the epoch, the place, and the plan's run.
         self._position = torch.tensor([0, 0, self.job.plan.run]).share_memory_()
@@ -157,11 +171,11 @@ class IterableSamples(IterableDataset[Any]):
         return int(self._position[0])
 
     @property
-    def part(self) -> Part:
-        """What this process has before it, all its workers together."""
+    def part(self) -> ReaderShare:
+        """The share of this process, all its workers together."""
         rank, world = topology(*self._topology)
         epoch, start, _ = self._position.tolist()
-        return Part(epoch, start, self.batch_size or _RUN, rank, world, self.drop_last)
+        return ReaderShare(epoch, start, self.batch_size or _RUN, rank, world, self.drop_last)
 
     def set_epoch(self, epoch: int) -> None:
         """Begin an epoch. The one that is under way goes on where it is."""
@@ -228,9 +242,9 @@ class IterableSamples(IterableDataset[Any]):
         done, within = self._resumed
         part = self.part._replace(worker=number, workers=count, done=done)
         run = int(self._position[2])
-        if self._reader is None or self.job.plan.run != run:
+        if self._reader is None or not self._reader.is_usable or self.job.plan.run != run:
             self.job = self.job.with_run(run)
-            self._reader = JobReader(self.job)
+            self._reader = JobReader(self.job, self.decode_threads or decoders(count))
         self._taken = done if self.batch_size is not None else done * part.batch_size + within
         for batch in self._reader.batches(part):
             if self.batch_size is None:
@@ -273,7 +287,7 @@ class MapSamples(Dataset[Any]):
         timeline_sampling: FixedRateSampling | RowSampling | None = None,
         cache_bytes: int = CACHE_BYTES,
     ) -> None:
-        self.job = Job.of(
+        self.job = TrainingJob.of(
             source,
             index,
             fields,
@@ -298,10 +312,11 @@ class MapSamples(Dataset[Any]):
         wanted = [number + size if number < 0 else number for number in numbers]
         if not all(0 <= number < size for number in wanted):
             raise IndexError(f"there are {size:,} samples, got {numbers}")
-        if self._reader is None:
-            self._reader = JobReader(self.job)
-        found = self._reader.read(np.array(wanted, np.int64))
-        return [as_tensors(found[number]) for number in wanted if number in found]
+        if self._reader is None or not self._reader.is_usable:
+            worker = get_worker_info()
+            self._reader = JobReader(self.job, decoders(1 if worker is None else worker.num_workers))
+        samples = self._reader.read(np.array(wanted, np.int64))
+        return [as_tensors(samples[number]) for number in wanted if number in samples]
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_reader": None}

@@ -19,7 +19,7 @@ from ..frames import NANOSECONDS_SUFFIX
 from ..limits import MIB
 from ..spark import arrow_of, running_session, spark_array, spark_form, spark_schema
 from .fields import Field, FixedRateSampling, RowSampling
-from .job import Job, Mixture
+from .job import JobReader, Mixture, TrainingJob
 from .plan import Epoch, Integers, ShuffleStrategy
 from .samples import CACHE_BYTES, Sample
 from .source import DataSource
@@ -115,7 +115,7 @@ class SampleColumns:
     fields: tuple[FieldForm, ...]
 
     @classmethod
-    def of(cls, job: Job, epoch: Epoch) -> SampleColumns:
+    def of(cls, job: TrainingJob, epoch: Epoch) -> SampleColumns:
         """The columns of the samples of an epoch, by its first sample. Raises as :func:`samples_frame` does."""
         kinds = {some.source.kind for some in job.indexes}
         index = job.indexes[0].source.columns.query.index
@@ -187,7 +187,7 @@ class SampleColumns:
 class EpochJob:
     """The function of a Spark task that reads the samples of a range of places of an epoch. It pickles."""
 
-    job: Job
+    job: TrainingJob
     epoch: Epoch
     starts: tuple[int, ...]
     columns: SampleColumns
@@ -208,16 +208,16 @@ class EpochJob:
                 yield self.columns.batch(rows)
 
 
-def rows_of(job: Job, epoch: Epoch, places: Integers) -> Iterator[Row]:
+def rows_of(job: TrainingJob, epoch: Epoch, places: Integers) -> Iterator[Row]:
     """The samples of consecutive places; those that are skipped are left out."""
-    with closing(job.reader()) as reader:
+    with closing(JobReader(job)) as reader:
         for place, sample in zip(places.tolist(), reader.in_order(epoch, places), strict=True):
             if sample is not None:
                 sample[_IS_REPEAT] = bool(epoch.is_repeat[place])
                 yield Row(place, *job.place(sample["sample"]), sample)
 
 
-def samples_table(job: Job, epoch: int = 0, limit: int = 5) -> pa.Table:
+def samples_table(job: TrainingJob, epoch: int = 0, limit: int = 5) -> pa.Table:
     """Return the first samples of an epoch as an Arrow table: the columns of :func:`samples_frame`, not widened.
 
     The metadata of each field has the ``shape`` of the first value. Samples that are skipped do not count. Raises as
@@ -288,7 +288,7 @@ def samples_frame(
     >>> samples_frame(DataSource(dataset), "frame", {"joints": Field("/arm:Scalars:scalars", NumericDecoder())})
     ...     .where("not is_repeat").write.parquet("samples")  # doctest: +SKIP
     """
-    job = Job.of(
+    job = TrainingJob.of(
         source,
         index,
         fields,
@@ -317,10 +317,10 @@ def _check_names(index: str, fields: Mapping[str, Field]) -> None:
         seen.add(name.lower())
 
 
-def _first_sample(job: Job, epoch: Epoch) -> Sample:
+def _first_sample(job: TrainingJob, epoch: Epoch) -> Sample:
     """The first sample of an epoch that is not skipped."""
     first, count = 0, 1
-    with closing(job.reader()) as reader:
+    with closing(JobReader(job)) as reader:
         while first < len(epoch):
             numbers: Integers = epoch.samples[first : first + count]
             samples = reader.read(numbers)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import time
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -12,11 +13,11 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from ..errors import ReadWarning, UsageError
+from ..errors import ChunkmillError, ReadWarning, UsageError
 from ..query import SegmentFigures
 from ..task_context import Fetches, TaskContext
 from .fields import Field, FixedRateSampling, RowSampling, VideoFrameDecoder
-from .plan import Blocks, BlockShuffle, Epoch, Integers, Plan, SampleShuffle, ShuffleStrategy, Steps
+from .plan import Blocks, BlockShuffle, Epoch, Integers, SamplePlan, SampleShuffle, ShuffleStrategy, Steps
 from .samples import CACHE_BYTES, Sample, SampleIndex, SampleReader
 from .source import DataSource
 
@@ -54,8 +55,8 @@ class Mixture:
             )
 
 
-class Part(NamedTuple):
-    """What a reader takes of an epoch: from ``start`` on the steps of its rank that fall to its worker."""
+class ReaderShare(NamedTuple):
+    """The share of a reader in an epoch: from ``start`` on the steps of its rank that fall to its worker."""
 
     epoch: int = 0
     start: int = 0
@@ -116,11 +117,11 @@ class PassFigures(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Job:
+class TrainingJob:
     """Sources, pinned, and the plan of their samples. It pickles."""
 
     indexes: tuple[SampleIndex, ...]
-    plan: Plan
+    plan: SamplePlan
     cache_bytes: int = CACHE_BYTES
 
     @classmethod
@@ -136,7 +137,7 @@ class Job:
         run: int,
         block_size: int,
         cache_bytes: int,
-    ) -> Job:
+    ) -> TrainingJob:
         """Find all samples, and how they are ordered. Raises as :meth:`SampleIndex.build` does."""
         sources = source.sources.values() if isinstance(source, Mixture) else [source]
         indexes = tuple(
@@ -149,11 +150,11 @@ class Job:
         size = source.epoch_size if isinstance(source, Mixture) else None
         firsts = np.cumsum([0, *map(len, indexes)]).tolist()
         blocks = tuple(Blocks(some.blocks.starts + first) for some, first in zip(indexes, firsts, strict=False))
-        return cls(indexes, Plan(blocks, strategy, seed, run, weights, size), cache_bytes)
+        return cls(indexes, SamplePlan(blocks, strategy, seed, run, weights, size), cache_bytes)
 
     @cached_property
     def fingerprint(self) -> dict[str, Any]:
-        """What has to be the same where a job goes on: the contents of the sources, and what orders them."""
+        """The contents of the sources, and what orders them: the same where a job goes on."""
         return {
             "sources": [index.source.digest for index in self.indexes],
             "samples": [len(index) for index in self.indexes],
@@ -161,7 +162,7 @@ class Job:
             "seed": self.plan.seed,
         }
 
-    def with_run(self, run: int) -> Job:
+    def with_run(self, run: int) -> TrainingJob:
         """The same job, whose readers take so many places at a time."""
         return self if run == self.plan.run else replace(self, plan=replace(self.plan, run=run))
 
@@ -173,10 +174,6 @@ class Job:
             sample -= len(index)
         raise IndexError(sample)
 
-    def reader(self) -> JobReader:
-        """A reader of samples, for one process."""
-        return JobReader(self)
-
     def measure(self, epoch: int = 0, limit: int | None = None) -> PassFigures:
         """Read an epoch, or the first samples of it, in this process, and count what that takes.
 
@@ -186,7 +183,7 @@ class Job:
         places = np.arange(len(order) if limit is None else min(limit, len(order)))
         fields = self.indexes[0].fields.items()
         videos = [(name, f.window is not None) for name, f in fields if isinstance(f.decode, VideoFrameDecoder)]
-        fetches, needed, reader = Fetches(), SegmentFigures(), self.reader()
+        fetches, needed, reader = Fetches(), SegmentFigures(), JobReader(self)
         began = time.perf_counter()
         first, samples, used = 0.0, 0, 0
         with TaskContext(fetches, needed).entered(), closing(reader):
@@ -214,11 +211,17 @@ class Job:
 class JobReader:
     """Reads samples of a job in the order of its plan."""
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: TrainingJob, threads: int = 1) -> None:
         self._job = job
+        self._owner = os.getpid()
         self._firsts = np.cumsum([0, *map(len, job.indexes)])
-        self._readers = [SampleReader(index, job.cache_bytes) for index in job.indexes]
+        self._readers = [SampleReader(index, job.cache_bytes, threads) for index in job.indexes]
         self._blocks = Blocks(np.unique(np.concatenate([blocks.starts for blocks in job.plan.blocks])))
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether this process made it: threads and open files do not go on in a forked one."""
+        return self._owner == os.getpid()
 
     @property
     def decoded_frames(self) -> int:
@@ -237,15 +240,25 @@ class JobReader:
 
     def read(self, samples: Integers) -> dict[int, Sample]:
         """Return samples by their numbers through all sources; see :meth:`SampleReader.read`."""
-        owners = np.searchsorted(self._firsts, samples, side="right") - 1
-        made: dict[int, Sample] = {}
-        for owner in np.unique(owners).tolist():
-            first = int(self._firsts[owner])
-            for number, sample in self._readers[owner].read(samples[owners == owner] - first).items():
-                made[number + first] = {**sample, "sample": number + first}
-        return made
+        return self.begin(samples)()
 
-    def batches(self, part: Part) -> Iterator[list[Sample]]:
+    def begin(self, samples: Integers) -> Callable[[], dict[int, Sample]]:
+        """Begin to make samples; see :meth:`SampleReader.begin`."""
+        owners = np.searchsorted(self._firsts, samples, side="right") - 1
+        begun = [
+            (int(self._firsts[owner]), self._readers[owner].begin(samples[owners == owner] - self._firsts[owner]))
+            for owner in np.unique(owners).tolist()
+        ]
+
+        def finish() -> dict[int, Sample]:
+            made: dict[int, Sample] = {}
+            for first, some in begun:
+                made.update({n + first: {**sample, "sample": n + first} for n, sample in some().items()})
+            return made
+
+        return finish
+
+    def batches(self, part: ReaderShare) -> Iterator[list[Sample]]:
         """Yield the samples of each step. Each is marked whether it is a repeat, under ``is_repeat``."""
         epoch = self._job.plan.epoch(part.epoch)
         steps = part.steps(len(epoch))
@@ -275,25 +288,67 @@ class JobReader:
     def in_order(self, epoch: Epoch, places: Integers) -> Iterator[Sample | None]:
         """Yield the sample of each place, None for one that is skipped.
 
-        A block that is needed is read for all its samples among the places within the horizon of the strategy.
+        A block that is needed is read for all its samples among the places within the horizon of the strategy. What
+        comes next is read and decoded while the samples before it are used.
         """
         numbers = epoch.samples[places]
-        block = self._blocks.of(numbers)
-        by_block = np.argsort(block, kind="stable")
-        sorted_blocks = block[by_block]
+        ahead = _Ahead(self, numbers, self._blocks.of(numbers), places)
         horizon = self._job.plan.strategy.horizon(self._job.plan.run)
-        ready: dict[int, Sample | None] = {}
         for position in range(len(places)):
-            if position not in ready:
-                wanted: list[Integers] = []
-                for some in np.unique(block[position : position + _FETCHED]).tolist():
-                    low, high = np.searchsorted(sorted_blocks, [some, some + 1])
-                    of_block = by_block[low:high]
-                    of_block = of_block[of_block >= position]
-                    wanted.append(of_block[places[of_block] < places[of_block[0]] + horizon])
-                missing = [at for at in np.concatenate(wanted).tolist() if at not in ready]
-                found = self.read(numbers[missing])
-                for at in missing:
-                    sample = found.get(int(numbers[at]))
-                    ready[at] = None if sample is None else dict(sample)
-            yield ready.pop(position)
+            while position not in ahead.ready:
+                if not ahead.waiting:
+                    ahead.begin(horizon)
+                ahead.finish()
+            if not ahead.waiting:
+                ahead.begin(horizon)
+            yield ahead.ready.pop(position)
+
+
+class _Ahead:
+    """Samples that are read before their places come."""
+
+    def __init__(self, reader: JobReader, numbers: Integers, block: Integers, places: Integers) -> None:
+        self._reader = reader
+        self._numbers, self._block, self._places = numbers, block, places
+        self._by_block = np.argsort(block, kind="stable")
+        self._sorted = block[self._by_block]
+        self._begun = np.zeros(len(numbers), np.bool_)
+        self._next = 0
+        self.ready: dict[int, Sample | None] = {}
+        self.waiting: list[tuple[list[int], Callable[[], dict[int, Sample]]]] = []
+
+    def begin(self, horizon: int) -> None:
+        """Begin to read the blocks of the next places that nobody has begun."""
+        while self._next < len(self._begun) and self._begun[self._next]:
+            self._next += 1
+        wanted: list[Integers] = []
+        for some in np.unique(self._block[self._next : self._next + _FETCHED]).tolist():
+            low, high = np.searchsorted(self._sorted, [some, some + 1])
+            of_block = self._by_block[low:high]
+            of_block = of_block[~self._begun[of_block]]
+            if len(of_block):
+                wanted.append(of_block[self._places[of_block] < self._places[of_block[0]] + horizon])
+        if not wanted:
+            return
+        positions = np.concatenate(wanted)
+        self._begun[positions] = True
+        try:
+            finish = self._reader.begin(self._numbers[positions])
+        except ChunkmillError as error:
+            finish = _failed(error)  # when its places come
+        self.waiting.append((positions.tolist(), finish))
+
+    def finish(self) -> None:
+        """Wait for what was begun first."""
+        positions, finish = self.waiting.pop(0)
+        samples = finish()
+        for position in positions:
+            sample = samples.get(int(self._numbers[position]))
+            self.ready[position] = None if sample is None else dict(sample)
+
+
+def _failed(error: ChunkmillError) -> Callable[[], dict[int, Sample]]:
+    def fail() -> dict[int, Sample]:
+        raise error
+
+    return fail

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Final
@@ -18,9 +19,9 @@ from ..limits import MIB
 from ..rrd import OpenFiles
 from ..task_context import TaskContext
 from ..video import DETECTORS, VideoSample, VideoTrack, decode
-from .fields import Field, FixedRateSampling, RowSampling, VideoFrameDecoder, blobs_of, ticks_of
+from .fields import Field, FixedRateSampling, ImageDecoder, RowSampling, VideoFrameDecoder, blobs_of, ticks_of
 from .plan import Blocks, Integers, blocks_of
-from .source import DataSource, PinnedSource, SegmentReader, Series
+from .source import BEGINNING, DataSource, PinnedSource, SegmentReader, Series
 
 Sample = dict[str, Any]
 """The fields of a sample by their names, masks of padding, and its number under ``sample``."""
@@ -122,8 +123,8 @@ class SampleIndex:
 
     def segments_of(self, samples: Integers) -> Integers:
         """Return the number of the segment of each sample."""
-        found: Integers = np.searchsorted(self.ends, samples, side="right")
-        return found
+        numbers: Integers = np.searchsorted(self.ends, samples, side="right")
+        return numbers
 
     def place(self, sample: int) -> tuple[str, int]:
         """Return the segment and the index value of a sample."""
@@ -143,45 +144,56 @@ def _cuts(times: Integers, bounds: Sequence[Integers], size: int) -> Integers:
     return np.array(kept, np.int64)
 
 
+Values = Callable[[], list[npt.NDArray[Any] | None]]
+"""Gives the value at each time that a field of some samples wants, None where there is none."""
+
+
 class SampleReader:
     """Makes samples of an index by their numbers. One for each process; not for several threads at once.
 
-    ``cache_bytes`` bound the values that are kept between two calls.
+    ``cache_bytes`` bound the values that are kept between two calls. ``threads`` decode pictures and video.
     """
 
-    def __init__(self, index: SampleIndex, cache_bytes: int = CACHE_BYTES) -> None:
+    def __init__(self, index: SampleIndex, cache_bytes: int = CACHE_BYTES, threads: int = 1) -> None:
         self._index = index
         self._most = cache_bytes
         self._files = OpenFiles()
         self._segments: OrderedDict[int, SegmentReader] = OrderedDict()
         self._series: OrderedDict[tuple[int, str, bytes], Series] = OrderedDict()
         self._held = 0
+        self._pool = ThreadPoolExecutor(threads, "chunkmill-decode")
         self.decoded_frames = 0
         """Frames of video that were decoded."""
         self.decoded_groups = 0
         """Groups of pictures of which frames were decoded."""
 
     def close(self) -> None:
-        """Close the files that are open."""
+        """Close the files that are open, and end the threads."""
         self._files.close()
+        self._pool.shutdown(cancel_futures=True)
 
     def read(self, samples: Integers) -> dict[int, Sample]:
         """Return samples by their numbers. Those of a field that was to be skipped where it has no value are left out.
 
         Raises ``ReadError`` for damaged data, and ``ValueError`` for a field without a value.
         """
-        made: dict[int, Sample] = {}
+        return self.begin(samples)()
+
+    def begin(self, samples: Integers) -> Callable[[], dict[int, Sample]]:
+        """Read what samples need, and begin to decode it; what is returned waits for the samples.
+
+        Both raise as :meth:`read` does.
+        """
         distinct = np.unique(samples)
         owners = self._index.segments_of(distinct)
         with TaskContext(self._files).entered():
-            for segment in np.unique(owners).tolist():
-                made.update(self._read(segment, distinct[owners == segment]))
-        return made
+            begun = [self._begin(segment, distinct[owners == segment]) for segment in np.unique(owners).tolist()]
+        return lambda: {sample["sample"]: sample for finish in begun for sample in finish()}
 
-    def _read(self, segment: int, samples: Integers) -> Iterator[tuple[int, Sample]]:
+    def _begin(self, segment: int, samples: Integers) -> Callable[[], list[Sample]]:
         reader = self._reader(segment)
         made: list[Sample] = [{"sample": number} for number in samples.tolist()]
-        skipped: set[int] = set()
+        begun: list[tuple[str, Field, tuple[int, ...], Values]] = []
         for name, field in self._index.fields.items():
             offsets = field.offsets(is_time=self._index.is_time)
             wanted = self._index.times[samples][:, None] + offsets
@@ -190,55 +202,46 @@ class SampleReader:
                 for number, mask in enumerate((wanted < low) | (wanted > high)):
                     made[number][f"{name}_is_pad"] = mask
                 wanted = np.clip(wanted, low, high)
-            values, missing = self._values(segment, reader, field, wanted)
-            for number in missing:
-                skipped.add(number)
-                if field.fill != "skip":
-                    raise _no_value(name, field, reader.segment_id, int(self._index.times[samples[number]]))
-            for number, value in enumerate(values):
-                made[number][name] = value
-        return iter([(made[i]["sample"], made[i]) for i in range(len(made)) if i not in skipped])
+            begun.append((name, field, wanted.shape, self._values(segment, reader, field, wanted)))
 
-    def _values(
-        self, segment: int, reader: SegmentReader, field: Field, wanted: Integers
-    ) -> tuple[list[npt.NDArray[Any] | None], list[int]]:
-        """The value of each sample, and the samples in which it is missing or too old."""
+        def finish() -> list[Sample]:
+            skipped: set[int] = set()
+            for name, field, shape, values in begun:
+                stacked, missing = _windows(values(), shape, field)
+                if missing and field.fill != "skip":
+                    raise _no_value(name, field, reader.segment_id, int(self._index.times[samples[missing[0]]]))
+                skipped.update(missing)
+                for number, value in enumerate(stacked):
+                    made[number][name] = value
+            return [sample for number, sample in enumerate(made) if number not in skipped]
+
+        return finish
+
+    def _values(self, segment: int, reader: SegmentReader, field: Field, wanted: Integers) -> Values:
+        """Read the values at some times, and begin to decode them. Those that are too old are missing."""
         column = self._index.source.column(field.path)
-        if isinstance(field.decode, VideoFrameDecoder):
+        first, last = int(wanted.min()), int(wanted.max())
+        is_video = isinstance(field.decode, VideoFrameDecoder)
+        if is_video:
             track = self._track(reader, column)
-            series, blobs, keyframes = self._video(track, reader, column, int(wanted.min()), int(wanted.max()))
-            rows = series.latest(wanted)
+            series, blobs, keyframes = self._video(track, reader, column, first, last)
         else:
-            numbers = reader.needed(column, int(wanted.min()), int(wanted.max()))
-            series = self._kept(segment, reader, field, column, numbers)
-            rows = series.latest(wanted)
-        lacks = rows < 0
-        if field.max_staleness is not None:
+            series = self._kept(segment, reader, field, column, reader.needed(column, first, last))
+        rows = series.latest(wanted)
+        if field.max_staleness is not None and len(series.times):
             most = ticks_of(field.max_staleness, field.path, is_time=self._index.is_time)
-            lacks |= wanted - series.times[np.maximum(rows, 0)] > most if len(series.times) else True
-        if isinstance(field.decode, VideoFrameDecoder):
-            flat = self._frames(field, track, blobs, keyframes, np.where(lacks, -1, rows))
-        else:
-            flat = self._decoded(field, reader, series, rows, lacks)
-        return _windows(flat, wanted.shape, field)
-
-    def _decoded(
-        self, field: Field, reader: SegmentReader, series: Series, rows: Integers, lacks: npt.NDArray[np.bool_]
-    ) -> list[npt.NDArray[Any] | None]:
-        flat: list[npt.NDArray[Any] | None] = [None] * rows.size
-        there = np.flatnonzero(~lacks.ravel())
-        if not len(there):
-            return flat
-        distinct, which = np.unique(rows.ravel()[there], return_inverse=True)
-        try:
-            decoded = field.decode.decode(series.values, distinct)
-        except UsageError:
-            raise
-        except ValueError as error:
-            raise ReadError(f"{field.path} cannot be decoded: {error}, in segment {reader.segment_id}") from error
-        for place, number in zip(there.tolist(), which.tolist(), strict=True):
-            flat[place] = decoded[number]
-        return flat
+            since = series.times[np.maximum(rows, 0)]
+            rows = np.where((since < wanted - most) & (since != BEGINNING), -1, rows)
+        rows = rows.ravel()
+        if is_video:
+            chosen = _chosen(blobs, keyframes, rows)
+            self.decoded_frames += len(chosen)
+            self.decoded_groups += sum(sample.is_keyframe for sample in chosen)
+            return self._pool.submit(_frames, field, track, chosen, rows, f"{reader.segment_id}{field.path}").result
+        if isinstance(field.decode, ImageDecoder):
+            return self._pool.submit(_decoded, field, reader.segment_id, series, rows).result
+        flat = _decoded(field, reader.segment_id, series, rows)
+        return lambda: flat
 
     # --- what is read
 
@@ -275,8 +278,8 @@ class SampleReader:
         while True:
             numbers = reader.needed(column, begin, last)
             series = reader.series(column, numbers)
-            found = blobs_of(series.values, np.arange(len(series.times))) if len(series.times) else []
-            blobs = [None if blob is None else bytes(blob) for blob in found]
+            views = blobs_of(series.values, np.arange(len(series.times))) if len(series.times) else []
+            blobs = [None if blob is None else bytes(blob) for blob in views]
             keyframes = np.array([i for i, blob in enumerate(blobs) if blob and detector(blob)], np.int64)
             target = int(series.latest(np.array([first]))[0])
             if target < 0 or (len(keyframes) and keyframes[0] <= target):
@@ -297,36 +300,50 @@ class SampleReader:
             )
         return VideoTrack(codec[0], 0, 0, Fraction(1))
 
-    def _frames(
-        self,
-        field: Field,
-        track: VideoTrack,
-        blobs: Sequence[bytes | None],
-        keyframes: Integers,
-        rows: Integers,
-    ) -> list[npt.NDArray[Any] | None]:
-        """The frames of rows of samples; each group of pictures is decoded once, up to its last wanted one."""
-        flat: list[npt.NDArray[Any] | None] = [None] * rows.size
-        distinct = np.unique(rows[rows >= 0])
-        group = np.searchsorted(keyframes, distinct, side="right") - 1
-        distinct, group = distinct[group >= 0], group[group >= 0]
-        if not len(distinct):
-            return flat
-        given: list[VideoSample] = []
-        for number in np.unique(group).tolist():
-            for row in range(int(keyframes[number]), int(distinct[group == number].max()) + 1):
-                blob = blobs[row]
-                if blob is not None:
-                    given.append(VideoSample(row, row, row == keyframes[number], blob))
-        frames = {
-            frame.pts: np.ascontiguousarray(frame.image.transpose(2, 0, 1))
-            for frame in decode(track, given, wanted=frozenset(distinct.tolist()), threads=field.decode.threads)
-        }
-        self.decoded_frames += len(given)
-        self.decoded_groups += len(np.unique(group))
-        for place, row in enumerate(rows.ravel().tolist()):
-            flat[place] = frames.get(row)
+
+def _decoded(field: Field, segment_id: str, series: Series, rows: Integers) -> list[npt.NDArray[Any] | None]:
+    """The values of events, None where there is no event."""
+    flat: list[npt.NDArray[Any] | None] = [None] * len(rows)
+    places = np.flatnonzero(rows >= 0)
+    if not len(places):
         return flat
+    distinct, which = np.unique(rows[places], return_inverse=True)
+    try:
+        decoded = field.decode.decode(series.values, distinct)
+    except UsageError:
+        raise
+    except ValueError as error:
+        raise ReadError(f"{field.path} cannot be decoded: {error}, in segment {segment_id}") from error
+    for place, number in zip(places.tolist(), which.tolist(), strict=True):
+        flat[place] = decoded[number]
+    return flat
+
+
+def _chosen(blobs: Sequence[bytes | None], keyframes: Integers, rows: Integers) -> list[VideoSample]:
+    """The samples that the frames of rows need: of each group of pictures those up to the last wanted one."""
+    distinct = np.unique(rows[rows >= 0])
+    group = np.searchsorted(keyframes, distinct, side="right") - 1
+    chosen: list[VideoSample] = []
+    for number in np.unique(group[group >= 0]).tolist():
+        for row in range(int(keyframes[number]), int(distinct[group == number].max()) + 1):
+            blob = blobs[row]
+            if blob is not None:
+                chosen.append(VideoSample(row, row, row == keyframes[number], blob))
+    return chosen
+
+
+def _frames(
+    field: Field, track: VideoTrack, samples: Sequence[VideoSample], rows: Integers, path: str
+) -> list[npt.NDArray[Any] | None]:
+    """The frame of each row, None for one that no key frame comes before."""
+    if not samples:
+        return [None] * len(rows)
+    wanted = frozenset(rows.tolist())
+    frames = {
+        frame.pts: np.ascontiguousarray(frame.image.transpose(2, 0, 1))
+        for frame in decode(track, samples, wanted=wanted, threads=field.decode.threads, path=path)
+    }
+    return [frames.get(row) for row in rows.tolist()]
 
 
 def _selected(field: Field, values: pa.ListArray) -> pa.ListArray:
@@ -334,8 +351,8 @@ def _selected(field: Field, values: pa.ListArray) -> pa.ListArray:
 
     selector = Selector(field.select) if isinstance(field.select, str) else field.select
     assert selector is not None
-    found = selector.execute_per_row(values)
-    return pa.nulls(len(values), pa.list_(pa.null())) if found is None else found
+    selected = selector.execute_per_row(values)
+    return pa.nulls(len(values), pa.list_(pa.null())) if selected is None else selected
 
 
 def _windows(

@@ -28,11 +28,12 @@ from ..recordings import layers_digest
 from ..task_context import find
 from .plan import Integers
 
-_BEGINNING: Final = np.iinfo(np.int64).min
+BEGINNING: Final = np.iinfo(np.int64).min
+"""The time of a static value."""
 
 
 class SupportsQuery(Protocol):
-    """What has segments: a dataset of a catalog, a view of one, or a store of recordings."""
+    """A dataset of a catalog, a view of one, or a store of recordings."""
 
     def queried(self, query: Query) -> tuple[AnswerColumns, list[QueriedSegment]]:
         """The columns of the answer to a query, and the segments as of the newest version."""
@@ -133,8 +134,8 @@ class Series(NamedTuple):
 
     def latest(self, times: npt.NDArray[np.int64]) -> Integers:
         """Return the number of the last event at or before each time; -1 where there is none."""
-        found: Integers = np.searchsorted(self.times, times, side="right") - 1
-        return found
+        numbers: Integers = np.searchsorted(self.times, times, side="right") - 1
+        return numbers
 
 
 class SegmentReader:
@@ -164,10 +165,10 @@ class SegmentReader:
         """
         marks = next((c for c in self._segment.columns.components if _marks(c, column)), None)
         if marks is not None and self._segment.span is not None:
-            found = self.series(marks, self.needed(marks, *self._segment.span))
-            is_marked = [bool(some) and bool(some[0]) for some in found.values.to_pylist()]
+            series = self.series(marks, self.needed(marks, *self._segment.span))
+            is_marked = [bool(some) and bool(some[0]) for some in series.values.to_pylist()]
             if any(is_marked):
-                marked: Integers = found.times[np.array(is_marked)]
+                marked: Integers = series.times[np.array(is_marked)]
                 return marked
         key = column.entity_path, column.component
         begins: Integers = np.unique(self._chunks_of(column)[1].claimed(key).starts)
@@ -204,7 +205,7 @@ class SegmentReader:
         static = StaticValues(opened.rows(chunks.static, None))
         value = static.value(key) if len(chunks.static) else None
         if value is not None:
-            return Series(np.array([_BEGINNING]), value)
+            return Series(np.array([BEGINNING]), value)
         rows = opened.rows(numbers, index)
         keys = self._segment.component_keys
         events = SegmentEvents(rows, static, asked.visible, index, keys, chunks).of(column)
@@ -231,11 +232,11 @@ class SegmentReader:
         )
         if column is None:
             return None
-        found = self.series(column, self.needed(column, _BEGINNING, _BEGINNING))
-        if not len(found.times):
+        series = self.series(column, self.needed(column, BEGINNING, BEGINNING))
+        if not len(series.times):
             span = self._segment.span or (0, 0)
-            found = self.series(column, self.needed(column, span[0], span[0]))
-        return found.values.slice(0, 1) if len(found.times) else None
+            series = self.series(column, self.needed(column, span[0], span[0]))
+        return series.values.slice(0, 1) if len(series.times) else None
 
 
 def _marks(column: ComponentColumnDescriptor, video: ComponentColumnDescriptor) -> bool:

@@ -13,7 +13,7 @@ from typing import Any, Final
 from ..errors import UsageError
 from ..specs import SpecKeys, read_spec
 from .fields import Field, FixedRateSampling, ImageDecoder, NumericDecoder, RowSampling, TextDecoder, VideoFrameDecoder
-from .job import Job
+from .job import TrainingJob
 from .plan import BlockShuffle, NoShuffle, SampleShuffle, ShuffleStrategy
 from .samples import CACHE_BYTES
 from .source import DataSource
@@ -95,10 +95,12 @@ class SampleSpec:
         """The segments of a dataset that the specification names, or all."""
         return DataSource(dataset, self.segments)
 
-    def job(self, dataset: Any) -> Job:
+    def job(self, dataset: Any) -> TrainingJob:
         """The samples of a dataset, and their plan. Raises as :meth:`SampleIndex.build` does."""
         arguments = self.arguments
-        return Job.of(self.source(dataset), run=arguments.pop("batch_size"), cache_bytes=CACHE_BYTES, **arguments)
+        return TrainingJob.of(
+            self.source(dataset), run=arguments.pop("batch_size"), cache_bytes=CACHE_BYTES, **arguments
+        )
 
 
 class _Keys(SpecKeys):

@@ -26,6 +26,7 @@ import av
 import av.bitstream
 import av.error
 import av.stream
+import av.video.reformatter
 import numpy as np
 
 _HEAD = struct.Struct(">II")
@@ -46,6 +47,9 @@ Item = tuple[int, int, bool, bytes]
 
 PlacedItem = tuple[int, int, bool, bytes, int | None]
 """The same, and its place in the file."""
+
+
+_CONVERTER = av.video.reformatter.VideoReformatter()  # one of its own for each frame takes as long as to decode it
 
 
 class FailureError(Exception):
@@ -562,7 +566,7 @@ class _Encoder:
         """Yield the samples that are ready after this frame."""
         pts, time_base = frame.pts, self._context.time_base
         if frame.format.name != self._format:
-            frame = frame.reformat(format=self._format)
+            frame = _CONVERTER.reformat(frame, format=self._format)
         frame.pts, frame.time_base = pts, time_base
         frame.pict_type = _INTRA if is_keyframe else _AUTOMATIC
         yield from self._samples(self._context.encode(frame))
@@ -651,8 +655,8 @@ def decode(wire: Pipes, request: dict[str, Any]) -> None:
 
 
 def _add_pixels(batches: Batches, frame: Any, step: int, *facts: int) -> None:
-    image = frame.to_ndarray(format="rgb24")[::step, ::step]
-    batches.add([frame.pts, image.shape[1], image.shape[0], *facts], np.ascontiguousarray(image).tobytes())
+    image = _CONVERTER.reformat(frame, format="rgb24").to_ndarray()[::step, ::step]
+    batches.add([frame.pts, image.shape[1], image.shape[0], *facts], image.tobytes())
 
 
 def transcode(wire: Pipes, request: dict[str, Any]) -> None:

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from chunkmill.engine.catalog import DatasetEntry
 from chunkmill.engine.training.frames import FieldForm, _starts
-from chunkmill.engine.training.job import Job
+from chunkmill.engine.training.job import JobReader, TrainingJob
 from chunkmill.training import (
     BlockShuffle,
     DataSource,
@@ -51,11 +51,11 @@ def test_rows_are_the_samples_of_the_plan(drives: tuple[list[Drive], DatasetEntr
     )
     rows = frame.collect()
     assert frame.rdd.getNumPartitions() == 4
-    job = Job.of(
+    job = TrainingJob.of(
         source, "frame", FIELDS, timeline_sampling=None, shuffle=shuffle, seed=3, run=7, block_size=10, cache_bytes=1
     )
     order = job.plan.epoch(2)
-    read = list(job.reader().in_order(order, np.arange(len(order))))
+    read = list(JobReader(job).in_order(order, np.arange(len(order))))
     wanted = [(place, sample) for place, sample in enumerate(read) if sample is not None]
     assert len(wanted) < len(read)
     assert [row["place"] for row in rows] == [place for place, _ in wanted]

@@ -11,7 +11,7 @@ from chunkmill.engine.catalog import DatasetEntry
 from chunkmill.engine.cli.commands import commands
 from chunkmill.engine.errors import ReadError, SourceMissingError
 from chunkmill.engine.specs import read_spec
-from chunkmill.engine.training.job import Job
+from chunkmill.engine.training.job import TrainingJob
 from chunkmill.training import (
     BlockShuffle,
     Field,
@@ -158,7 +158,7 @@ def test_lines_of_lists_and_aliases(tmp_path: Path) -> None:
     assert {name: lines[name] for name in wanted} == wanted
 
 
-def job(dataset: DatasetEntry, shuffle: Any, **fields: Field) -> Job:
+def job(dataset: DatasetEntry, shuffle: Any, **fields: Field) -> TrainingJob:
     """The samples of a dataset along ``frame``."""
     return SampleSpec("frame", fields, shuffle=shuffle, block_size=10).job(dataset)
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import random
-import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -182,21 +182,45 @@ def test_maps(drives: tuple[list[Drive], DatasetEntry]) -> None:
     assert sorted(numbers(batches)) == list(range(4 * FRAMES))
 
 
+KILLED = """
+import json, os, signal, sys
+from pathlib import Path
+from chunkmill import CatalogClient
+from chunkmill.training import DataSource, Field, IterableSamples, NumericDecoder, loader
+
+if __name__ == "__main__":
+    dataset = CatalogClient(Path(sys.argv[1])).get_dataset("drives")
+    fields = {"joints": Field("/arm:Scalars:scalars", NumericDecoder())}
+    made = loader(IterableSamples(DataSource(dataset), "frame", fields, batch_size=2), num_workers=2)
+    seen, error = [], ""
+    try:
+        for number, batch in enumerate(made):
+            seen += batch["sample"].tolist()
+            if number == 1:
+                os.kill(made._batches._iterator._workers[1].pid, signal.SIGKILL)
+    except RuntimeError as failure:
+        error = str(failure)
+    print(json.dumps([seen, error, made.state_dict()]), flush=True)
+    os._exit(0)  # torch raises again where the other worker ends
+"""
+
+
 @pytest.mark.process
 @pytest.mark.heavy
-def test_a_killed_worker_is_an_error(drives: tuple[list[Drive], DatasetEntry]) -> None:
+def test_a_killed_worker_is_an_error(drives: tuple[list[Drive], DatasetEntry], tmp_path: Path) -> None:
+    """And the state goes on behind what was given."""
     _, dataset = drives
-    made = loader(samples(dataset, batch_size=2), num_workers=2)
-    batches = iter(made)
-    seen = next(batches)["sample"].tolist()
-    for worker in made._batches._iterator._workers:
-        os.kill(worker.pid, signal.SIGKILL)
-    with pytest.raises(RuntimeError, match="worker"):
-        seen.extend(number for batch in batches for number in batch["sample"].tolist())
-    state = made.state_dict()
-    again = loader(samples(dataset, batch_size=2))
+    script = tmp_path / "killed.py"
+    script.write_text(KILLED)
+    lake_folder = str(dataset.catalog.url)
+    done = subprocess.run([sys.executable, script, lake_folder], capture_output=True, text=True, check=False)
+    assert done.stdout, done.stderr
+    seen, error, state = json.loads(done.stdout)
+    assert "worker" in error
+    fields = {"joints": Field("/arm:Scalars:scalars", NumericDecoder())}
+    again = loader(IterableSamples(DataSource(dataset), "frame", fields, batch_size=2))
     again.load_state_dict(state)
-    assert seen + numbers(again) == samples(dataset, batch_size=2).job.plan.epoch(0).samples.tolist()
+    assert seen + numbers(again) == again.dataset.job.plan.epoch(0).samples.tolist()
 
 
 def test_what_is_wrong_is_said(drives: tuple[list[Drive], DatasetEntry], tmp_path: Path) -> None:
@@ -208,3 +232,16 @@ def test_what_is_wrong_is_said(drives: tuple[list[Drive], DatasetEntry], tmp_pat
     grip = {"grip": Field("/top:EncodedImage:media_type", TextDecoder())}
     with pytest.raises(ValueError, match="no column"):
         IterableSamples(DataSource(dataset), "frame", grip)
+
+
+@pytest.mark.process
+@pytest.mark.heavy
+def test_workers_that_are_forked_after_reading(drives: tuple[list[Drive], DatasetEntry]) -> None:
+    """They have readers of their own: threads and processes of video do not go on in a fork."""
+    _, dataset = drives
+    made = MapSamples(DataSource(dataset), "frame", {"front": Field("/front:VideoStream:sample", VideoFrameDecoder())})
+    first = made[5]["front"]
+    batches = torch.utils.data.DataLoader(made, batch_size=20, num_workers=2, multiprocessing_context="fork")
+    found = {int(n): front for batch in batches for n, front in zip(batch["sample"], batch["front"], strict=True)}
+    assert len(found) == 4 * FRAMES
+    assert torch.equal(found[5], first)
