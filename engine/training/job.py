@@ -74,6 +74,11 @@ class ReaderShare(NamedTuple):
         return Steps(total, self.start, self.batch_size, self.rank, self.world, drop_last=self.drop_last)
 
 
+def decoders(workers: int) -> int:
+    """Return how many threads decode in each of some processes."""
+    return max(1, min(os.cpu_count() or 1, 4) // workers)
+
+
 class PassFigures(NamedTuple):
     """Figures of a pass over samples, in one process and without a trainer.
 
@@ -183,7 +188,7 @@ class TrainingJob:
         places = np.arange(len(order) if limit is None else min(limit, len(order)))
         fields = self.indexes[0].fields.items()
         videos = [(name, f.window is not None) for name, f in fields if isinstance(f.decode, VideoFrameDecoder)]
-        fetches, needed, reader = Fetches(), SegmentFigures(), JobReader(self)
+        fetches, needed, reader = Fetches(), SegmentFigures(), JobReader(self, decoders(1))
         began = time.perf_counter()
         first, samples, used = 0.0, 0, 0
         with TaskContext(fetches, needed).entered(), closing(reader):

@@ -21,7 +21,7 @@ from .source import DataSource
 
 @dataclass(frozen=True)
 class SampleSpec:
-    """What samples consist of, and their order: the arguments of :class:`IterableSamples`, as a file has them.
+    """Specification of samples, and of their order: the arguments of :class:`IterableSamples`, as a file has them.
 
     Examples
     --------
@@ -109,9 +109,9 @@ class _Keys(SpecKeys):
     def inner(self, given: Any, place: str) -> _Keys:
         return _Keys(given, place, self.lines)
 
-    def count(self, key: str, default: int | None) -> Any:
+    def count(self, key: str, default: int) -> Any:
         value = self.take(key, int, default)
-        if value is not None and value < 1:
+        if value < 1:
             raise self.wrong(key, f"{value!r} is not 1 or more")
         return value
 
@@ -148,7 +148,7 @@ _DECODERS: Final[Mapping[str, Callable[[_Keys], Any]]] = {
     "numeric": lambda _: NumericDecoder(),
     "text": lambda _: TextDecoder(),
     "image": _image,
-    "video": lambda keys: VideoFrameDecoder(keys.count("threads", None)),
+    "video": lambda keys: VideoFrameDecoder(keys.count("threads", 1)),
 }
 
 _SHUFFLES: Final[Mapping[str, Callable[[_Keys], ShuffleStrategy]]] = {

@@ -7,6 +7,7 @@ import re
 from collections import defaultdict
 
 import pytest
+from chunkmill.engine.errors import MissingExtraError
 from places import REPOSITORY
 
 PAGES = REPOSITORY / "docs" / "api"
@@ -39,8 +40,8 @@ def resolved(name: str) -> object:
         around = resolved(home)
         try:
             return getattr(around, last)
-        except ModuleNotFoundError as error:
-            if error.name != "torch" or last not in getattr(around, "__all__", ()):
+        except MissingExtraError:
+            if last not in getattr(around, "__all__", ()):
                 raise
             return None
 
