@@ -126,8 +126,8 @@ class SampleColumns:
                 f"the index {index!r} is of another type in each source: {', '.join(sorted(map(str, kinds)))}"
             )
         first = _first_sample(job, epoch)
-        forms = (FieldForm.of(name, np.asarray(value)) for name, value in first.items() if name != "sample")
-        return cls(index, kinds.pop(), tuple(forms))
+        names = [some for name in job.indexes[0].fields for some in (name, f"{name}_is_pad") if some in first]
+        return cls(index, kinds.pop(), tuple(FieldForm.of(name, np.asarray(first[name])) for name in names))
 
     @cached_property
     def given(self) -> pa.Schema:
