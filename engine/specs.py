@@ -12,7 +12,7 @@ from .errors import MissingExtraError, ReadError, SourceMissingError, UsageError
 from .limits import MAX_SCHEMA_BYTES, check_limit
 
 
-def read_spec(path: str | os.PathLike[str], example: str) -> tuple[dict[str, Any], dict[str, int]]:
+def read_spec(path: str | os.PathLike[str], example: str, extra: str) -> tuple[dict[str, Any], dict[str, int]]:
     """Return what a file holds, and the line of each of its keys, as in ``features.action``.
 
     Parameters
@@ -21,6 +21,8 @@ def read_spec(path: str | os.PathLike[str], example: str) -> tuple[dict[str, Any
         A YAML file; JSON is YAML.
     example
         What such a file begins with, for the hint of an error.
+    extra
+        The extra of chunkmill that brings PyYAML.
 
     Raises
     ------
@@ -41,7 +43,7 @@ def read_spec(path: str | os.PathLike[str], example: str) -> tuple[dict[str, Any
     try:
         import yaml
     except ImportError as error:
-        raise MissingExtraError("a specification in YAML needs PyYAML", hint=extra_command("lerobot")) from error
+        raise MissingExtraError("a specification in YAML needs PyYAML", hint=extra_command(extra)) from error
     try:
         lines = _lines_of(yaml.parse(text, Loader=yaml.BaseLoader))
         given = yaml.safe_load(text)

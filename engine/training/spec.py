@@ -52,7 +52,7 @@ class SampleSpec:
         ValueError
             As for :meth:`of`, with the line of the key.
         """
-        given, lines = read_spec(path, "index: frame")
+        given, lines = read_spec(path, "index: frame", "training")
         return cls._of(_Keys(given, "", lines))
 
     @classmethod

@@ -190,7 +190,7 @@ class ExportSpec:
         UsageError
             As for :meth:`of`.
         """
-        return cls.of(read_spec(path, "fps: 30")[0])
+        return cls.of(read_spec(path, "fps: 30", "lerobot")[0])
 
     @classmethod
     def given(cls, spec: ExportSpec | Mapping[str, Any] | str | os.PathLike[str]) -> ExportSpec:

@@ -150,9 +150,9 @@ def test_lines_of_lists_and_aliases(tmp_path: Path) -> None:
         "a: &x {b: 1}\nc: *x\nd: [{b: 1}, {b: 2}, [3]]\ne:\n  <<: *x\n  ? [1, 2]\n  : 3\n  f: {g: 4}\nh: 5\n"
     )
     with pytest.raises(ReadError, match="is not YAML"):
-        read_spec(path, "a: 1")  # a list is no key
+        read_spec(path, "a: 1", "training")  # a list is no key
     path.write_text(path.read_text().replace("  ? [1, 2]\n  : 3\n", ""))
-    given, lines = read_spec(path, "a: 1")
+    given, lines = read_spec(path, "a: 1", "training")
     assert given == {"a": {"b": 1}, "c": {"b": 1}, "d": [{"b": 1}, {"b": 2}, [3]], "e": {"b": 1, "f": {"g": 4}}, "h": 5}
     wanted = {"a": 1, "a.b": 1, "c": 2, "d": 3, "e": 4, "e.f": 6, "e.f.g": 6, "h": 7}
     assert {name: lines[name] for name in wanted} == wanted
