@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from ..locations import located
-from .catalogs import catalog, place_at, register, sql, store_words, unregister
+from .catalogs import catalog, place_at, register, samples, sql, store_words, unregister
 from .compare import compare, print_chunks
 from .complaints import FAILED, reported
 from .computed_tables import tables
@@ -462,6 +462,7 @@ for _command in (
     catalog,
     register,
     unregister,
+    samples,
     serve,
     sql,
     tables,

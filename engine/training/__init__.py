@@ -8,10 +8,12 @@ from ..lazy_names import lazy_names
 _HOMES = {
     ".datasets": "IterableSamples Loader MapSamples collated loader",
     ".fields": "Field FixedRateSampling ImageDecoder NumericDecoder RowSampling TextDecoder VideoFrameDecoder",
-    ".job": "TrainingJob Mixture",
+    ".frames": "samples_frame samples_table",
+    ".job": "Mixture PassFigures TrainingJob",
     ".plan": "BlockShuffle NoShuffle SampleShuffle ShuffleStrategy",
     ".samples": "SampleIndex SampleReader",
     ".source": "DataSource",
+    ".spec": "SampleSpec",
 }
 
 __all__, __getattr__, __dir__ = lazy_names(__name__, _HOMES)
