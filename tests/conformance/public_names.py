@@ -54,6 +54,7 @@ FACES = (
     "chunkmill.engine.store",
     "chunkmill.engine.stream",
     "chunkmill.engine.tables",
+    "chunkmill.engine.training",
     "chunkmill.engine.video",
     "chunkmill.engine.viewer",
     "chunkmill.engine.writers",
@@ -70,6 +71,7 @@ FACES = (
     "chunkmill.readers.mcap.info",
     "chunkmill.readers.parquet",
     "chunkmill.readers.parquet.reader",
+    "chunkmill.training",
 )
 """Modules from which the reference, the guide, or names in Spark's configuration import."""
 
@@ -217,7 +219,11 @@ def dump_faces(rooms: bool) -> Dump:
         except ModuleNotFoundError:
             continue
         for name in names_of(module):
-            thing = getattr(module, name)
+            try:
+                thing = getattr(module, name)
+            except ImportError:
+                dump[f"{face}: {name}"] = {"kind": "of an extra that is missing here"}
+                continue
             dump[f"{face}: {name}"] = described(thing)
             if inspect.isclass(thing) and is_own(thing):
                 release = "v0_27." if ".v0_27" in thing.__module__ else ""
