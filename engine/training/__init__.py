@@ -6,11 +6,14 @@ The names below are loaded when they are first used. Only the datasets and the l
 from ..lazy_names import lazy_names
 
 _HOMES = {
+    ".column_decoders": "ColumnDecoder DecodeRequest FieldBatch IndexValue",
     ".datasets": "IterableSamples Loader MapSamples collated loader",
     ".fields": "Field FixedRateSampling ImageDecoder NumericDecoder RowSampling TextDecoder VideoFrameDecoder",
     ".job": "Job Mixture",
+    ".manifest": "Manifest ManifestMeta",
     ".plan": "BlockShuffle NoShuffle SampleShuffle ShuffleStrategy",
-    ".samples": "SampleIndex SampleReader",
+    ".rerun_datasets": "RerunIterableDataset RerunMapDataset",
+    ".samples": "SampleIndex SampleReader SegmentMetadata",
     ".source": "DataSource",
 }
 

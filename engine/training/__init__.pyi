@@ -1,4 +1,8 @@
 # Made of the table in __init__.py: python -m tests.run house stubs
+from .column_decoders import ColumnDecoder as ColumnDecoder
+from .column_decoders import DecodeRequest as DecodeRequest
+from .column_decoders import FieldBatch as FieldBatch
+from .column_decoders import IndexValue as IndexValue
 from .datasets import IterableSamples as IterableSamples
 from .datasets import Loader as Loader
 from .datasets import MapSamples as MapSamples
@@ -13,12 +17,17 @@ from .fields import TextDecoder as TextDecoder
 from .fields import VideoFrameDecoder as VideoFrameDecoder
 from .job import Job as Job
 from .job import Mixture as Mixture
+from .manifest import Manifest as Manifest
+from .manifest import ManifestMeta as ManifestMeta
 from .plan import BlockShuffle as BlockShuffle
 from .plan import NoShuffle as NoShuffle
 from .plan import SampleShuffle as SampleShuffle
 from .plan import ShuffleStrategy as ShuffleStrategy
+from .rerun_datasets import RerunIterableDataset as RerunIterableDataset
+from .rerun_datasets import RerunMapDataset as RerunMapDataset
 from .samples import SampleIndex as SampleIndex
 from .samples import SampleReader as SampleReader
+from .samples import SegmentMetadata as SegmentMetadata
 from .source import DataSource as DataSource
 
 __all__: list[str]

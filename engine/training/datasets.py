@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_in
 from ..errors import UsageError
 from .fields import Field, FixedRateSampling, RowSampling
 from .job import Job, JobReader, Mixture, Part
-from .plan import ShuffleStrategy
+from .plan import Integers, ShuffleStrategy
 from .samples import CACHE_BYTES, Sample
 from .source import DataSource
 
@@ -31,7 +31,9 @@ def collated(samples: Sequence[Sample]) -> dict[str, Any]:
     batch: dict[str, Any] = {}
     for name in samples[0]:
         values = [sample[name] for sample in samples]
-        if isinstance(values[0], np.ndarray):
+        if isinstance(values[0], torch.Tensor):
+            batch[name] = torch.stack(values)
+        elif isinstance(values[0], np.ndarray):
             if values[0].dtype.kind == "O":
                 batch[name] = [value.item() for value in values]
                 continue
@@ -136,7 +138,7 @@ class IterableSamples(IterableDataset[Any]):
         collate: Collate = collated,
     ) -> None:
         super().__init__()
-        self.job = Job.of(
+        job = Job.of(
             source,
             index,
             fields,
@@ -147,11 +149,23 @@ class IterableSamples(IterableDataset[Any]):
             block_size=block_size,
             cache_bytes=cache_bytes,
         )
+        self._begin_job(job, batch_size, (rank, world), drop_last, decode_threads, collate)
+
+    def _begin_job(
+        self,
+        job: Job,
+        batch_size: int | None,
+        ranks: tuple[int | None, int | None],
+        drop_last: bool,
+        decode_threads: int | None,
+        collate: Collate,
+    ) -> None:
+        self.job = job
         self.batch_size = batch_size
         self.drop_last = drop_last
         self.collate = collate
         self.decode_threads = decode_threads
-        self._topology = rank, world
+        self._topology = ranks
         # Workers that live through several epochs see what is set here: the epoch, the place, and the plan's run.
         self._position = torch.tensor([0, 0, self.job.plan.run]).share_memory_()
         self._resumed = (0, 0)
@@ -257,7 +271,8 @@ class IterableSamples(IterableDataset[Any]):
             self.begin(part.epoch + 1, 0)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_reader": None}
+        # A worker that is spawned has no process group, and is of this process's rank.
+        return {**self.__dict__, "_reader": None, "_topology": topology(*self._topology)}
 
 
 class MapSamples(Dataset[Any]):
@@ -294,6 +309,7 @@ class MapSamples(Dataset[Any]):
             block_size=128,
             cache_bytes=cache_bytes,
         )
+        self.decode_threads: int | None = None
         self._reader: JobReader | None = None
 
     def __len__(self) -> int:
@@ -310,9 +326,15 @@ class MapSamples(Dataset[Any]):
             raise IndexError(f"there are {size:,} samples, got {numbers}")
         if self._reader is None or not self._reader.is_usable:
             worker = get_worker_info()
-            self._reader = JobReader(self.job, decoders(1 if worker is None else worker.num_workers))
-        found = self._reader.read(np.array(wanted, np.int64))
-        return [as_tensors(found[number]) for number in wanted if number in found]
+            threads = self.decode_threads or decoders(1 if worker is None else worker.num_workers)
+            self._reader = JobReader(self.job, threads)
+        chosen = self._numbered(np.array(wanted, np.int64))
+        found = self._reader.read(chosen)
+        return [as_tensors(found[number]) for number in chosen.tolist() if number in found]
+
+    def _numbered(self, wanted: Integers) -> Integers:
+        """The numbers in the job of what is wanted."""
+        return wanted
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_reader": None}

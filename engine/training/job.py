@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -148,6 +149,11 @@ class JobReader:
     def decoded_frames(self) -> int:
         """Frames of video that were decoded."""
         return sum(reader.decoded_frames for reader in self._readers)
+
+    @property
+    def missing(self) -> Counter[str]:
+        """Samples that were left out, by the field that has no value."""
+        return sum((reader.missing for reader in self._readers), Counter())
 
     def close(self) -> None:
         """Close the files that are open."""

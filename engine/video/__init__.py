@@ -9,7 +9,7 @@ _HOMES = {
     ".bitstream": "DETECTORS IsKeyframe detect_gop_start is_annex_b length_prefixed_to_annex_b",
     ".chunks": "asset_chunks pack_groups stream_chunks",
     ".coding": ("BFrames Demultiplexed QUALITY VideoFrame VideoTrack decode demultiplex encode mux transcode"),
-    ".mp4": "NotPlainError read_boxes shown_frames",
+    ".mp4": "CODECS NotPlainError read_boxes shown_frames",
     ".process": "VideoWork has_video_extra",
     ".samples": "SampleBatch Ticks VideoSample",
 }
