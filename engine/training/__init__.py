@@ -15,6 +15,7 @@ _HOMES = {
     ".rerun_datasets": "RerunIterableDataset RerunMapDataset",
     ".samples": "SampleIndex SampleReader SegmentMetadata",
     ".source": "DataSource",
+    ".yuv": "PooledBatchCollator Yuv420Collator Yuv420Frame",
 }
 
 __all__, __getattr__, __dir__ = lazy_names(__name__, _HOMES)

@@ -29,5 +29,8 @@ from .samples import SampleIndex as SampleIndex
 from .samples import SampleReader as SampleReader
 from .samples import SegmentMetadata as SegmentMetadata
 from .source import DataSource as DataSource
+from .yuv import PooledBatchCollator as PooledBatchCollator
+from .yuv import Yuv420Collator as Yuv420Collator
+from .yuv import Yuv420Frame as Yuv420Frame
 
 __all__: list[str]

@@ -193,7 +193,7 @@ class ColumnReading:
             return []
         latest = series.latest(self._wanted)
         since = series.times[np.maximum(latest, 0)]
-        has_value = latest >= 0
+        has_value = (latest >= 0) & series.values.is_valid().to_numpy(zero_copy_only=False)[np.maximum(latest, 0)]
         if self._keyframes is None and not self._field.decode.fill_latest_at:
             has_value &= since == self._wanted
         if self._field.max_staleness is not None:

@@ -81,8 +81,8 @@ class RerunIterableDataset(IterableSamples):
 
     A sample is a dict of its fields alone. One without a value of a field is left out, with a warning; windows stay
     within the segment. The order is a function of the epoch that :meth:`set_epoch` sets, and the same until it sets
-    another. Each sample comes once over all ranks and workers; ranks differ by one sample at most, and by those that
-    are left out.
+    another. Each sample comes once over all ranks and workers; the last ranks may have fewer, by less than the number
+    of ranks, and by samples that are left out.
 
     Parameters
     ----------
