@@ -9,7 +9,7 @@ _HOMES = {
     ".column_decoders": "ColumnDecoder DecodeRequest FieldBatch IndexValue",
     ".datasets": "IterableSamples Loader MapSamples collated loader",
     ".fields": "Field FixedRateSampling ImageDecoder NumericDecoder RowSampling TextDecoder VideoFrameDecoder",
-    ".job": "Job Mixture",
+    ".job": "Mixture TrainingJob",
     ".manifest": "Manifest ManifestMeta",
     ".plan": "BlockShuffle NoShuffle SampleShuffle ShuffleStrategy",
     ".rerun_datasets": "RerunIterableDataset RerunMapDataset",

@@ -15,8 +15,8 @@ from .fields import NumericDecoder as NumericDecoder
 from .fields import RowSampling as RowSampling
 from .fields import TextDecoder as TextDecoder
 from .fields import VideoFrameDecoder as VideoFrameDecoder
-from .job import Job as Job
 from .job import Mixture as Mixture
+from .job import TrainingJob as TrainingJob
 from .manifest import Manifest as Manifest
 from .manifest import ManifestMeta as ManifestMeta
 from .plan import BlockShuffle as BlockShuffle

@@ -15,10 +15,10 @@ from ..chunk import ComponentColumnDescriptor, TimelineKind
 from ..errors import ReadError, UsageError
 from .fields import Field, ticks_of
 from .plan import Integers
-from .source import PinnedSource, SegmentReader, Series
+from .source import BEGINNING, PinnedSource, SegmentReader, Series
 
 if TYPE_CHECKING:
-    from chunkmill.lenses import Selector
+    from ...lenses import Selector
 
 IndexValue = int | np.datetime64 | np.timedelta64
 """A value of an index: a number, or a time or duration in nanoseconds."""
@@ -176,17 +176,17 @@ class ColumnReading:
         """
         field = self._field
         requests = [request for request in self._requests(series) if request is not None]
-        found: list[npt.NDArray[Any] | None] = [None] * len(self._times)
+        decoded: list[npt.NDArray[Any] | None] = [None] * len(self._times)
         if not requests:
-            return found
+            return decoded
         select = _selector(field)
         batch = FieldBatch(column=series.values, select=select, is_windowed=field.window is not None)
         made = field.decode.decode(batch, requests)
         if len(made) != len(requests):
             raise ReadError(f"{field.decode!r} made {len(made)} values of {field.path} for {len(requests)} samples")
         for request, value in zip(requests, made, strict=True):
-            found[request.sample_position] = value
-        return found
+            decoded[request.sample_position] = value
+        return decoded
 
     def _requests(self, series: Series) -> list[DecodeRequest | None]:
         if not len(series.times):
@@ -198,7 +198,8 @@ class ColumnReading:
             has_value &= since == self._wanted
         if self._field.max_staleness is not None:
             is_time = self._kind is not TimelineKind.SEQUENCE
-            has_value &= since >= self._wanted - ticks_of(self._field.max_staleness, self._field.path, is_time=is_time)
+            most = ticks_of(self._field.max_staleness, self._field.path, is_time=is_time)
+            has_value &= (since >= self._wanted - most) | (since == BEGINNING)
         return [self._request(series, number, latest[number]) for number in np.flatnonzero(has_value.all(axis=1))]
 
     def _request(self, series: Series, number: int, rows: Integers) -> DecodeRequest | None:

@@ -7,15 +7,19 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
-import torch
-from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info
 
-from ..errors import UsageError
+from ..errors import MissingExtraError, UsageError, extra_command
 from .fields import Field, FixedRateSampling, RowSampling
-from .job import Job, JobReader, Mixture, Part
+from .job import JobReader, Mixture, ReaderShare, TrainingJob
 from .plan import Integers, ShuffleStrategy
 from .samples import CACHE_BYTES, Sample
 from .source import DataSource
+
+try:
+    import torch
+    from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info
+except ImportError as failure:
+    raise MissingExtraError("datasets of PyTorch need torch", hint=extra_command("training")) from failure
 
 Collate = Callable[[list[Sample]], Any]
 
@@ -138,7 +142,7 @@ class IterableSamples(IterableDataset[Any]):
         collate: Collate = collated,
     ) -> None:
         super().__init__()
-        job = Job.of(
+        job = TrainingJob.of(
             source,
             index,
             fields,
@@ -153,7 +157,7 @@ class IterableSamples(IterableDataset[Any]):
 
     def _begin_job(
         self,
-        job: Job,
+        job: TrainingJob,
         batch_size: int | None,
         ranks: tuple[int | None, int | None],
         drop_last: bool,
@@ -181,11 +185,11 @@ class IterableSamples(IterableDataset[Any]):
         return int(self._position[0])
 
     @property
-    def part(self) -> Part:
-        """What this process has before it, all its workers together."""
+    def part(self) -> ReaderShare:
+        """The share of this process, all its workers together."""
         rank, world = topology(*self._topology)
         epoch, start, _ = self._position.tolist()
-        return Part(epoch, start, self.batch_size or _RUN, rank, world, self.drop_last)
+        return ReaderShare(epoch, start, self.batch_size or _RUN, rank, world, self.drop_last)
 
     def set_epoch(self, epoch: int) -> None:
         """Begin an epoch. The one that is under way goes on where it is."""
@@ -298,7 +302,7 @@ class MapSamples(Dataset[Any]):
         timeline_sampling: FixedRateSampling | RowSampling | None = None,
         cache_bytes: int = CACHE_BYTES,
     ) -> None:
-        self.job = Job.of(
+        self.job = TrainingJob.of(
             source,
             index,
             fields,
@@ -329,8 +333,8 @@ class MapSamples(Dataset[Any]):
             threads = self.decode_threads or decoders(1 if worker is None else worker.num_workers)
             self._reader = JobReader(self.job, threads)
         chosen = self._numbered(np.array(wanted, np.int64))
-        found = self._reader.read(chosen)
-        return [as_tensors(found[number]) for number in chosen.tolist() if number in found]
+        samples = self._reader.read(chosen)
+        return [as_tensors(samples[number]) for number in chosen.tolist() if number in samples]
 
     def _numbered(self, wanted: Integers) -> Integers:
         """The numbers in the job of what is wanted."""

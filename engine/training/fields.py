@@ -1,4 +1,4 @@
-"""What a sample consists of: fields, the times at which samples are taken, and decoders of values."""
+"""Fields of samples, the times at which samples are taken, and decoders of values."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..errors import ReadWarning, UnsupportedCallError, UnsupportedError, UsageError
+from ..errors import MissingExtraError, ReadWarning, UnsupportedCallError, UsageError, extra_command
 from ..video import CODECS
 from .plan import Integers
 
 if TYPE_CHECKING:
-    from chunkmill.lenses import Selector
+    from ...lenses import Selector
 
 Fill = Literal["error", "skip", "nan", "none"]
 Edges = Literal["pad", "trim"]
@@ -52,7 +52,8 @@ class FixedRateSampling:
         """
         count = int((last - first) * self.rate_hz / 1e9) + 2
         grid = first + np.rint(np.arange(count) * (1e9 / self.rate_hz)).astype(np.int64)
-        return np.minimum(grid[grid <= last + 1], last)  # recorders round down, too
+        times: Integers = np.minimum(grid[grid <= last + 1], last)  # recorders round down, too
+        return times
 
 
 @dataclass(frozen=True)
@@ -82,12 +83,12 @@ class NumericDecoder:
         if len(rows) and widths[0] > 0 and bool((widths == widths[0]).all()) and is_whole is None:
             whole: Decoded = flat[ends[rows][:, None] + np.arange(widths[0])]
             return whole
-        found: list[Decoded | None] = []
+        decoded: list[Decoded | None] = []
         for row in rows.tolist():
             low, high = int(ends[row]), int(ends[row + 1])
             has_value = low < high and (is_whole is None or bool(is_whole[low:high].all()))
-            found.append(flat[low:high].copy() if has_value else None)
-        return found
+            decoded.append(flat[low:high].copy() if has_value else None)
+        return decoded
 
 
 def _flat(values: pa.Array) -> tuple[Decoded, Integers, npt.NDArray[np.bool_] | None]:
@@ -141,9 +142,7 @@ class ImageDecoder:
         try:
             from PIL import Image
         except ImportError as error:
-            raise UnsupportedError(
-                "pictures are decoded by Pillow, which is not installed", hint='pip install "chunkmill[training]"'
-            ) from error
+            raise MissingExtraError("pictures are decoded by Pillow", hint=extra_command("training")) from error
         try:
             with Image.open(io.BytesIO(blob)) as opened:
                 image: Image.Image = opened
@@ -233,12 +232,12 @@ def blobs_of(values: pa.ListArray, rows: Integers) -> list[memoryview | None]:
     else:
         raise UsageError(f"a component of {kind} holds no bytes of pictures or video")
     view = memoryview(data.data)
-    found: list[memoryview | None] = []
+    blobs: list[memoryview | None] = []
     for row in rows.tolist():
         first = starts[row]
         has_value = valid[row] and starts[row + 1] > first
-        found.append(view[ends[first] : ends[first + 1]] if has_value else None)
-    return found
+        blobs.append(view[ends[first] : ends[first + 1]] if has_value else None)
+    return blobs
 
 
 @dataclass(frozen=True)
@@ -288,6 +287,8 @@ class Field:
                 raise UsageError(f"window of {self.path}: expected finite offsets, at least one, got {self.window!r}")
         if self.max_staleness is not None and not 0 <= self.max_staleness < math.inf:
             raise UsageError(f"max_staleness of {self.path}: expected 0 or more, got {self.max_staleness!r}")
+        if self.select is not None and isinstance(self.decode, VideoFrameDecoder):
+            raise UsageError(f"select of {self.path}: samples of video are decoded as they are")
         if self.fill not in (None, *_FILLS):
             raise UsageError(f"fill of {self.path}: expected one of {', '.join(_FILLS)}, got {self.fill!r}")
         if self.edges not in (None, *_EDGES):

@@ -14,7 +14,7 @@ import numpy as np
 
 from ..errors import ChunkmillError, ReadWarning, UsageError
 from .fields import Field, FixedRateSampling, RowSampling, VideoFrameDecoder
-from .plan import Blocks, BlockShuffle, Epoch, Integers, Plan, SampleShuffle, ShuffleStrategy, Steps
+from .plan import Blocks, BlockShuffle, Epoch, Integers, SamplePlan, SampleShuffle, ShuffleStrategy, Steps
 from .samples import CACHE_BYTES, Sample, SampleIndex, SampleReader
 from .source import DataSource
 
@@ -52,8 +52,8 @@ class Mixture:
             )
 
 
-class Part(NamedTuple):
-    """What a reader takes of an epoch: from ``start`` on the steps of its rank that fall to its worker."""
+class ReaderShare(NamedTuple):
+    """The share of a reader in an epoch: from ``start`` on the steps of its rank that fall to its worker."""
 
     epoch: int = 0
     start: int = 0
@@ -72,11 +72,11 @@ class Part(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Job:
+class TrainingJob:
     """Sources, pinned, and the plan of their samples. It pickles."""
 
     indexes: tuple[SampleIndex, ...]
-    plan: Plan
+    plan: SamplePlan
     cache_bytes: int = CACHE_BYTES
 
     @classmethod
@@ -92,7 +92,7 @@ class Job:
         run: int,
         block_size: int,
         cache_bytes: int,
-    ) -> Job:
+    ) -> TrainingJob:
         """Find all samples, and how they are ordered. Raises as :meth:`SampleIndex.build` does."""
         sources = source.sources.values() if isinstance(source, Mixture) else [source]
         indexes = tuple(
@@ -105,11 +105,11 @@ class Job:
         size = source.epoch_size if isinstance(source, Mixture) else None
         firsts = np.cumsum([0, *map(len, indexes)]).tolist()
         blocks = tuple(Blocks(some.blocks.starts + first) for some, first in zip(indexes, firsts, strict=False))
-        return cls(indexes, Plan(blocks, strategy, seed, run, weights, size), cache_bytes)
+        return cls(indexes, SamplePlan(blocks, strategy, seed, run, weights, size), cache_bytes)
 
     @cached_property
     def fingerprint(self) -> dict[str, Any]:
-        """What has to be the same where a job goes on: the contents of the sources, and what orders them."""
+        """The contents of the sources, and what orders them: the same where a job goes on."""
         return {
             "sources": [index.source.digest for index in self.indexes],
             "samples": [len(index) for index in self.indexes],
@@ -117,7 +117,7 @@ class Job:
             "seed": self.plan.seed,
         }
 
-    def with_run(self, run: int) -> Job:
+    def with_run(self, run: int) -> TrainingJob:
         """The same job, whose readers take so many places at a time."""
         return self if run == self.plan.run else replace(self, plan=replace(self.plan, run=run))
 
@@ -133,7 +133,7 @@ class Job:
 class JobReader:
     """Reads samples of a job in the order of its plan."""
 
-    def __init__(self, job: Job, threads: int = 1) -> None:
+    def __init__(self, job: TrainingJob, threads: int = 1) -> None:
         self._job = job
         self._owner = os.getpid()
         self._firsts = np.cumsum([0, *map(len, job.indexes)])
@@ -180,7 +180,7 @@ class JobReader:
 
         return finish
 
-    def batches(self, part: Part) -> Iterator[list[Sample]]:
+    def batches(self, part: ReaderShare) -> Iterator[list[Sample]]:
         """Yield the samples of each step. Each is marked whether it is a repeat, under ``is_repeat``."""
         epoch = self._job.plan.epoch(part.epoch)
         steps = part.steps(len(epoch))
@@ -263,9 +263,9 @@ class _Ahead:
     def finish(self) -> None:
         """Wait for what was begun first."""
         positions, finish = self.waiting.pop(0)
-        found = finish()
+        samples = finish()
         for position in positions:
-            sample = found.get(int(self._numbers[position]))
+            sample = samples.get(int(self._numbers[position]))
             self.ready[position] = None if sample is None else dict(sample)
 
 

@@ -18,10 +18,10 @@ import xxhash
 from ..chunk import TimelineKind
 from ..errors import ForeignFileError, UnsupportedError, UsageError
 from .fields import Field, Fill, FixedRateSampling, VideoFrameDecoder, ticks_of
-from .job import Job
-from .plan import Blocks, BlockShuffle, Epoch, Integers, Mask, NoShuffle, Plan, ShuffleStrategy, Steps
+from .job import TrainingJob
+from .plan import Blocks, BlockShuffle, Epoch, Integers, Mask, NoShuffle, SamplePlan, ShuffleStrategy, Steps
 from .samples import CACHE_BYTES, SampleIndex
-from .source import DataSource, SegmentReader
+from .source import BEGINNING, DataSource, SegmentReader
 
 _FORMAT: Final = 1
 _HEADER: Final = b"chunkmill.manifest"
@@ -75,12 +75,12 @@ def job_like_rerun(
     fetch_block_size: int,
     shuffle: ShuffleStrategy | None,
     fill: Fill = "skip",
-) -> Job:
+) -> TrainingJob:
     """Return the job of a dataset with Rerun's names. Raises as :meth:`SampleIndex.build` does."""
     chosen = like_rerun(fields, fill)
     if isinstance(timeline_sampling, FixedRateSampling) and not isinstance(timeline_sampling, StepSampling):
         timeline_sampling = StepSampling.of(timeline_sampling, chosen)
-    return Job.of(
+    return TrainingJob.of(
         source,
         index,
         chosen,
@@ -94,7 +94,7 @@ def job_like_rerun(
 
 
 @dataclass(frozen=True)
-class ListedPlan(Plan):
+class ListedPlan(SamplePlan):
     """A plan whose epochs are all the same: the samples that a manifest lists."""
 
     samples: Integers = field(default_factory=lambda: np.empty(0, np.int64), repr=False, compare=False)
@@ -286,13 +286,13 @@ class Manifest:
                 f"{os.fspath(path)} is no manifest of chunkmill",
                 hint="Rerun's manifests are read by Rerun: make one by Manifest.generate.",
             )
-        found = json.loads(header)
-        if found.get("format_version") != str(_FORMAT):
+        facts = json.loads(header)
+        if facts.get("format_version") != str(_FORMAT):
             raise UnsupportedError(
-                f"{os.fspath(path)}: a manifest of format {found.get('format_version')}, and {_FORMAT} is read here",
+                f"{os.fspath(path)}: a manifest of format {facts.get('format_version')}, and {_FORMAT} is read here",
                 hint="Make it anew, or read it with the release that wrote it.",
             )
-        return cls(table.replace_schema_metadata(None), ManifestMeta(**found))
+        return cls(table.replace_schema_metadata(None), ManifestMeta(**facts))
 
     def write_parquet(self, path: str | os.PathLike[str], *, row_group_size: int = 1 << 16) -> None:
         """Write it as Parquet; what it was made of is in the metadata of the schema."""
@@ -330,7 +330,7 @@ class Manifest:
                 f"and not to {num_ranks} x {num_workers_per_rank}"
             )
 
-    def job(self, source: DataSource, fields: Mapping[str, Field], fill: Fill = "skip") -> Job:
+    def job(self, source: DataSource, fields: Mapping[str, Field], fill: Fill = "skip") -> TrainingJob:
         """Return a job that reads the samples in the order of the manifest.
 
         Raises
@@ -366,7 +366,7 @@ class Manifest:
         owners = np.array([segments[name] for name in column.dictionary.to_pylist()], np.int64)
         owner = owners[column.indices.to_numpy()] if len(column) else np.empty(0, np.int64)
         anchors = self._table["anchor"].to_numpy()
-        starts, found = samples.segment_offsets, np.empty(len(anchors), np.int64)
+        starts, numbers = samples.segment_offsets, np.empty(len(anchors), np.int64)
         for number in np.unique(owner).tolist():
             mine = owner == number
             times = samples.times[starts[number] : starts[number + 1]]
@@ -379,8 +379,8 @@ class Manifest:
                     f"the fields have no sample at {anchors[mine][~is_there][0]} in segment {segment_id}",
                     hint="Give the fields that the manifest was made with, or some of them.",
                 )
-            found[mine] = starts[number] + near
-        return found
+            numbers[mine] = starts[number] + near
+        return numbers
 
 
 @dataclass(frozen=True)
@@ -426,9 +426,9 @@ def _has_values(samples: SampleIndex, required: Sequence[str]) -> Mask:
             if isinstance(some.decode, VideoFrameDecoder):
                 times = reader.groups(column)
             else:
-                found = reader.series(column, reader.needed(column, int(wanted.min()), int(wanted.max())))
-                counts = pc.fill_null(pc.list_value_length(found.values), 0).to_numpy(zero_copy_only=False)
-                times, filled = found.times, counts > 0
+                series = reader.series(column, reader.needed(column, int(wanted.min()), int(wanted.max())))
+                counts = pc.fill_null(pc.list_value_length(series.values), 0).to_numpy(zero_copy_only=False)
+                times, filled = series.times, counts > 0
             latest = np.searchsorted(times, wanted, side="right") - 1
             is_there = latest >= 0
             if len(times):
@@ -436,6 +436,7 @@ def _has_values(samples: SampleIndex, required: Sequence[str]) -> Mask:
                     is_there &= filled[np.maximum(latest, 0)]
                 if some.max_staleness is not None:
                     most = ticks_of(some.max_staleness, some.path, is_time=samples.is_time)
-                    is_there &= times[np.maximum(latest, 0)] >= wanted - most
+                    since = times[np.maximum(latest, 0)]
+                    is_there &= (since >= wanted - most) | (since == BEGINNING)
             has[mine] &= is_there.all(axis=1)
     return has

@@ -54,8 +54,8 @@ class Blocks(NamedTuple):
 
     def of(self, samples: Integers) -> Integers:
         """Return the block of each sample."""
-        found: Integers = np.searchsorted(self.starts, samples, side="right") - 1
-        return found
+        numbers: Integers = np.searchsorted(self.starts, samples, side="right") - 1
+        return numbers
 
 
 class ShuffleStrategy(Protocol):
@@ -185,7 +185,7 @@ class Epoch(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Plan:
+class SamplePlan:
     """The samples of one source or several, and the rules by which an epoch is made of them.
 
     ``blocks`` are those of each source; samples are numbered through all sources. With ``weights`` an epoch has
@@ -227,7 +227,7 @@ class Plan:
         """The samples of an epoch that are of each source.
 
         >>> blocks = [Blocks(np.array([0, 10])), Blocks(np.array([10, 30]))]
-        >>> Plan(tuple(blocks), NoShuffle(), weights=(0.7, 0.3), epoch_size=5).shares
+        >>> SamplePlan(tuple(blocks), NoShuffle(), weights=(0.7, 0.3), epoch_size=5).shares
         [4, 1]
         """
         if self.weights is None:
@@ -275,7 +275,7 @@ class Plan:
         return samples
 
 
-class Step(NamedTuple):
+class RankStep(NamedTuple):
     """The places that a rank takes in one step. Those behind ``distinct`` are repeats that fill up the last step."""
 
     places: Integers
@@ -303,14 +303,14 @@ class Steps:
     def __len__(self) -> int:
         return self._whole + bool(self._share)
 
-    def __getitem__(self, number: int) -> Step:
+    def __getitem__(self, number: int) -> RankStep:
         if not 0 <= number < len(self):
             raise IndexError(number)
         begin = self._start + number * self._size * self._world
         size = self._size if number < self._whole else self._share
         places = begin + self._rank * size + np.arange(size)
         distinct = int(np.count_nonzero(places < self._total))
-        return Step(np.where(places < self._total, places, (places - self._total) % max(self._total, 1)), distinct)
+        return RankStep(np.where(places < self._total, places, (places - self._total) % max(self._total, 1)), distinct)
 
     @property
     def samples(self) -> int:

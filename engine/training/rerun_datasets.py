@@ -8,16 +8,20 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
-from torch.utils.data import Dataset, IterableDataset, get_worker_info
 
-from ..errors import ReadWarning, UsageError
+from ..errors import MissingExtraError, ReadWarning, UsageError, extra_command
 from .datasets import IterableSamples, MapSamples, as_tensors, collated, decoders
 from .fields import Field, Fill, FixedRateSampling
-from .job import Job, JobReader
+from .job import JobReader, TrainingJob
 from .manifest import ListedPlan, Manifest, job_like_rerun
 from .plan import Blocks, Integers, SampleShuffle, ShuffleStrategy
 from .samples import Sample, SampleIndex
 from .source import DataSource
+
+try:
+    from torch.utils.data import Dataset, IterableDataset, get_worker_info
+except ImportError as failure:
+    raise MissingExtraError("datasets of PyTorch need torch", hint=extra_command("training")) from failure
 
 _MOST_SKIPPED: Final = 1000
 
@@ -30,7 +34,7 @@ def _job(
     fetch_block_size: int,
     shuffle: ShuffleStrategy | None,
     fill: Fill = "skip",
-) -> Job:
+) -> TrainingJob:
     own = shuffle if callable(getattr(shuffle, "epoch_order", None)) else None
     job = job_like_rerun(
         source,
@@ -151,7 +155,7 @@ class RerunIterableDataset(IterableSamples):
         made.required = [name for name in manifest.metadata.required_fields if name in fields]
         return made
 
-    def begin_with(self, job: Job, decode_threads: int | None, most_skipped: int | None) -> None:
+    def begin_with(self, job: TrainingJob, decode_threads: int | None, most_skipped: int | None) -> None:
         """Read the samples of a job."""
         IterableDataset.__init__(self)
         self._begin_job(job, None, (None, None), False, decode_threads, collated)
@@ -260,7 +264,7 @@ class RerunMapDataset(MapSamples):
         made.begin_with(manifest.job(source, fields, "none"), decode_threads)
         return made
 
-    def begin_with(self, job: Job, decode_threads: int | None) -> None:
+    def begin_with(self, job: TrainingJob, decode_threads: int | None) -> None:
         """Read the samples of a job."""
         Dataset.__init__(self)
         self.job = job

@@ -31,7 +31,7 @@ from .fields import (
     ticks_of,
 )
 from .plan import Blocks, Integers, blocks_of
-from .source import DataSource, PinnedSource, SegmentReader, Series
+from .source import BEGINNING, DataSource, PinnedSource, SegmentReader, Series
 
 Sample = dict[str, Any]
 """The fields of a sample by their names, masks of padding, and its number under ``sample``."""
@@ -143,8 +143,8 @@ class SampleIndex:
 
     def segments_of(self, samples: Integers) -> Integers:
         """Return the number of the segment of each sample."""
-        found: Integers = np.searchsorted(self.ends, samples, side="right")
-        return found
+        numbers: Integers = np.searchsorted(self.ends, samples, side="right")
+        return numbers
 
     def place(self, sample: int) -> tuple[str, int]:
         """Return the segment and the index value of a sample."""
@@ -288,7 +288,8 @@ class SampleReader:
         rows = series.latest(wanted)
         if field.max_staleness is not None and len(series.times):
             most = ticks_of(field.max_staleness, field.path, is_time=self._index.is_time)
-            rows = np.where(wanted - series.times[np.maximum(rows, 0)] > most, -1, rows)
+            since = series.times[np.maximum(rows, 0)]
+            rows = np.where((since < wanted - most) & (since != BEGINNING), -1, rows)
         rows = rows.ravel()
         if is_video:
             chosen = _chosen(blobs, keyframes, rows)
@@ -341,8 +342,8 @@ class SampleReader:
         while True:
             numbers = reader.needed(column, begin, last)
             series = reader.series(column, numbers)
-            found = blobs_of(series.values, np.arange(len(series.times))) if len(series.times) else []
-            blobs = [None if blob is None else bytes(blob) for blob in found]
+            views = blobs_of(series.values, np.arange(len(series.times))) if len(series.times) else []
+            blobs = [None if blob is None else bytes(blob) for blob in views]
             keyframes = np.array([i for i, blob in enumerate(blobs) if blob and detector(blob)], np.int64)
             target = int(series.latest(np.array([first]))[0])
             if target < 0 or (len(keyframes) and keyframes[0] <= target):
@@ -375,17 +376,17 @@ class SampleReader:
 def _decoded(field: Field, segment_id: str, series: Series, rows: Integers) -> list[npt.NDArray[Any] | None]:
     """The values of events, None where there is no event."""
     flat: list[npt.NDArray[Any] | None] = [None] * len(rows)
-    there = np.flatnonzero(rows >= 0)
-    if not len(there):
+    places = np.flatnonzero(rows >= 0)
+    if not len(places):
         return flat
-    distinct, which = np.unique(rows[there], return_inverse=True)
+    distinct, which = np.unique(rows[places], return_inverse=True)
     try:
         decoded = field.decode.decode(series.values, distinct)
     except UsageError:
         raise
     except ValueError as error:
         raise ReadError(f"{field.path} cannot be decoded: {error}, in segment {segment_id}") from error
-    for place, number in zip(there.tolist(), which.tolist(), strict=True):
+    for place, number in zip(places.tolist(), which.tolist(), strict=True):
         flat[place] = decoded[number]
     return flat
 
@@ -422,8 +423,8 @@ def _selected(field: Field, values: pa.ListArray) -> pa.ListArray:
 
     selector = Selector(field.select) if isinstance(field.select, str) else field.select
     assert selector is not None
-    found = selector.execute_per_row(values)
-    return pa.nulls(len(values), pa.list_(pa.null())) if found is None else found
+    selected = selector.execute_per_row(values)
+    return pa.nulls(len(values), pa.list_(pa.null())) if selected is None else selected
 
 
 def _windows(

@@ -18,11 +18,12 @@ from ..query import AnswerColumns, OpenSegment, QueriedSegment, Query, SegmentCh
 from ..recordings import layers_digest
 from .plan import Integers
 
-_BEGINNING: Final = np.iinfo(np.int64).min
+BEGINNING: Final = np.iinfo(np.int64).min
+"""The time of a static value."""
 
 
 class SupportsQuery(Protocol):
-    """What has segments: a dataset of a catalog, a view of one, or a store of recordings."""
+    """A dataset of a catalog, a view of one, or a store of recordings."""
 
     def queried(self, query: Query) -> tuple[AnswerColumns, list[QueriedSegment]]:
         """The columns of the answer to a query, and the segments as of the newest version."""
@@ -123,8 +124,8 @@ class Series(NamedTuple):
 
     def latest(self, times: npt.NDArray[np.int64]) -> Integers:
         """Return the number of the last event at or before each time; -1 where there is none."""
-        found: Integers = np.searchsorted(self.times, times, side="right") - 1
-        return found
+        numbers: Integers = np.searchsorted(self.times, times, side="right") - 1
+        return numbers
 
 
 class SegmentReader:
@@ -164,9 +165,9 @@ class SegmentReader:
     def marked(self, marks: ComponentColumnDescriptor, last: int) -> Integers:
         """Return the times up to another at which a column of marks is true."""
         first = self._segment.span[0] if self._segment.span is not None else last
-        found = self.series(marks, self.needed(marks, first, last))
-        is_marked = [bool(some) and bool(some[0]) for some in found.values.to_pylist()]
-        marked: Integers = found.times[np.array(is_marked, np.bool_)]
+        series = self.series(marks, self.needed(marks, first, last))
+        is_marked = [bool(some) and bool(some[0]) for some in series.values.to_pylist()]
+        marked: Integers = series.times[np.array(is_marked, np.bool_)]
         return marked
 
     def needed(self, column: ComponentColumnDescriptor, first: int, last: int) -> Integers:
@@ -195,7 +196,7 @@ class SegmentReader:
         static = StaticValues(opened.rows(chunks.static, None))
         value = static.value(key) if len(chunks.static) else None
         if value is not None:
-            return Series(np.array([_BEGINNING]), value)
+            return Series(np.array([BEGINNING]), value)
         rows = opened.rows(numbers, index)
         keys = self._segment.component_keys
         events = SegmentEvents(rows, static, asked.visible, index, keys, chunks).of(column)
@@ -222,11 +223,11 @@ class SegmentReader:
         )
         if column is None:
             return None
-        found = self.series(column, self.needed(column, _BEGINNING, _BEGINNING))
-        if not len(found.times):
+        series = self.series(column, self.needed(column, BEGINNING, BEGINNING))
+        if not len(series.times):
             span = self._segment.span or (0, 0)
-            found = self.series(column, self.needed(column, span[0], span[0]))
-        return found.values.slice(0, 1) if len(found.times) else None
+            series = self.series(column, self.needed(column, span[0], span[0]))
+        return series.values.slice(0, 1) if len(series.times) else None
 
 
 def _marks(column: ComponentColumnDescriptor, video: ComponentColumnDescriptor) -> bool:

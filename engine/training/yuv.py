@@ -7,10 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
-import torch
-from torch.utils.data import default_collate
+from ..errors import MissingExtraError, ReadWarning, UsageError, extra_command
 
-from ..errors import ReadWarning, UsageError
+try:
+    import torch
+    from torch.utils.data import default_collate
+except ImportError as failure:
+    raise MissingExtraError("frames as tensors need torch", hint=extra_command("training")) from failure
 
 _WEIGHTS: Final = {"bt601": (0.299, 0.114), "bt709": (0.2126, 0.0722), "bt2020": (0.2627, 0.0593)}
 """The parts of red and blue in brightness."""

@@ -23,7 +23,7 @@ from .syntax import (
     Cast,
     Constant,
     Each,
-    Field,
+    FieldAccess,
     Function,
     FunctionCall,
     Identity,
@@ -459,7 +459,7 @@ def step(node: Node, before: GroupedValues, tracking: Tracking) -> GroupedValues
 
 def _apply(node: Node, values: pa.Array, tracking: Tracking) -> GroupedValues | None:
     match node:
-        case Field(name):
+        case FieldAccess(name):
             return _field(values, name)
         case Index(position):
             return GroupedValues(element(values, position))

@@ -29,7 +29,7 @@ from ...engine.limits import MAX_NESTING
 from .syntax import (
     Constant,
     Each,
-    Field,
+    FieldAccess,
     FunctionCall,
     Identity,
     Index,
@@ -230,10 +230,10 @@ class _Parser:
             return None
         if token.kind is TokenKind.FIELD:
             self.at += 1
-            return Field(token.text)
+            return FieldAccess(token.text)
         if token.kind is TokenKind.DOT and self._string_follows():
             self.at += 2
-            return Field(self.tokens[self.at - 1].text)
+            return FieldAccess(self.tokens[self.at - 1].text)
         return self._brackets() if self._take("[") else None
 
     def _brackets(self) -> Node:
@@ -244,7 +244,7 @@ class _Parser:
             return self._unexpected()
         self.at += 1
         self._expect("]")
-        return Index(int(token.text)) if token.kind is TokenKind.INTEGER else Field(token.text)
+        return Index(int(token.text)) if token.kind is TokenKind.INTEGER else FieldAccess(token.text)
 
     def _marked(self, node: Node) -> Node:
         marks = ""
@@ -270,7 +270,7 @@ class _Parser:
     def _path(self) -> SelectorPipeline:
         start = self._position()
         path = self._expression()
-        if not all(isinstance(n, (Field, Identity, Index, Marked)) for n in inner_nodes(path)):
+        if not all(isinstance(n, (FieldAccess, Identity, Index, Marked)) for n in inner_nodes(path)):
             self._fail("`pack` takes fields and elements: `.`, `.name`, `[n]`, with `?` and `!`", start)
         return path
 

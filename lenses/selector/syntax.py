@@ -48,7 +48,7 @@ class Identity:
 
 
 @dataclass(frozen=True, slots=True)
-class Field:
+class FieldAccess:
     """``.name`` or ``."any name"``: a field of a struct."""
 
     name: str
@@ -197,7 +197,7 @@ class SelectorPipeline:
 
 Node = (
     Identity
-    | Field
+    | FieldAccess
     | Index
     | Each
     | MapEach
@@ -250,7 +250,7 @@ def _node_text(node: Node) -> str:
     match node:
         case Identity():
             return "."
-        case Field(name):
+        case FieldAccess(name):
             return f".{name}" if is_field_name(name) else f".{quoted(name)}"
         case Index(position):
             return f"[{position}]"

@@ -6,7 +6,7 @@ The bag and the MCAP are real recordings of ``tests/data``. The databases are wr
 states, and two cameras, in JPEG and in H.264, whose brightness is the first number of the joint states; they become
 images, a video that is encoded and one that is copied. What ``lerobot_loader.py`` checks then, it says itself.
 
-``--lerobot`` is the interpreter of an environment with lerobot 0.4.4. ``.ci/lerobot`` makes one.
+``--lerobot`` is the interpreter of an environment with lerobot 0.4.4. ``.ci/torch`` makes one.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 INTERPRETER = os.environ.get("CHUNKMILL_LEROBOT_PYTHON", "")
-"""A Python that has lerobot 0.4.4; ``.ci/lerobot`` makes an environment of its own."""
+"""A Python that has lerobot 0.4.4; ``.ci/torch`` makes an environment of its own."""
 
 
 @pytest.mark.heavy

@@ -10,7 +10,7 @@ from chunkmill.engine.training.plan import (
     Blocks,
     BlockShuffle,
     NoShuffle,
-    Plan,
+    SamplePlan,
     SampleShuffle,
     ShuffleStrategy,
     Steps,
@@ -32,7 +32,7 @@ def blocks(count: int, size: int, first: int = 0) -> Blocks:
 
 
 def taken(
-    plan: Plan, epoch: int, start: int, world: int, batch: int, steps: int | None, *, drop_last: bool = False
+    plan: SamplePlan, epoch: int, start: int, world: int, batch: int, steps: int | None, *, drop_last: bool = False
 ) -> list[int]:
     """What all ranks take in so many steps from a place on, step by step and rank by rank, without repeats."""
     order = plan.epoch(epoch)
@@ -58,7 +58,7 @@ def test_random_keys_are_the_same_for_ever() -> None:
 @given(count=st.integers(1, 400), size=st.integers(1, 60), run=st.integers(1, 40), seed=st.integers(0, 3))
 @settings(max_examples=25, deadline=None)
 def test_an_epoch_has_each_sample_once(strategy: ShuffleStrategy, count: int, size: int, run: int, seed: int) -> None:
-    plan = Plan((blocks(count, size),), strategy, seed, run)
+    plan = SamplePlan((blocks(count, size),), strategy, seed, run)
     first, second = plan.epoch(0), plan.epoch(1)
     assert sorted(first.samples.tolist()) == list(range(count))
     assert not first.is_repeat.any()
@@ -68,9 +68,9 @@ def test_an_epoch_has_each_sample_once(strategy: ShuffleStrategy, count: int, si
 
 
 def test_other_seeds_and_sources_give_other_orders() -> None:
-    orders = [Plan((blocks(100, 5),), SampleShuffle(), seed).epoch(0).samples.tolist() for seed in range(3)]
+    orders = [SamplePlan((blocks(100, 5),), SampleShuffle(), seed).epoch(0).samples.tolist() for seed in range(3)]
     assert len({tuple(order) for order in orders}) == 3
-    two = Plan((blocks(100, 5), blocks(100, 5, 100)), SampleShuffle()).epoch(0).samples
+    two = SamplePlan((blocks(100, 5), blocks(100, 5, 100)), SampleShuffle()).epoch(0).samples
     assert [n - 100 for n in two.tolist() if n >= 100] != [n for n in two.tolist() if n < 100]
 
 
@@ -83,7 +83,7 @@ def test_a_job_goes_on_exactly_with_any_number_of_ranks(strategy: ShuffleStrateg
         sizes = draw.randint(1, 300), draw.randint(1, 300)
         parts = blocks(sizes[0], draw.randint(1, 40)), blocks(sizes[1], draw.randint(1, 40), sizes[0])
         weights = (0.7, 0.3) if mixed else None
-        plan = Plan(
+        plan = SamplePlan(
             parts, strategy, draw.randint(0, 9), draw.randint(1, 16), weights, draw.randint(1, 500) if mixed else None
         )
         order = plan.epoch(2).samples.tolist()
@@ -112,7 +112,7 @@ def test_the_last_step_is_even() -> None:
 
 def test_lanes_keep_blocks_with_one_reader() -> None:
     """Where ranks times workers divide the lanes, no two readers have samples of one block."""
-    plan = Plan((blocks(4096, 16),), BlockShuffle(256, 8), run=32)
+    plan = SamplePlan((blocks(4096, 16),), BlockShuffle(256, 8), run=32)
     order = plan.epoch(0).samples
     for world, workers in [(1, 1), (2, 2), (1, 4), (8, 1), (2, 4)]:
         reader_of: dict[int, set[tuple[int, int]]] = {}
@@ -138,7 +138,7 @@ def test_samples_stay_near_their_block() -> None:
 
 
 def test_a_mixture_has_exact_shares() -> None:
-    plan = Plan((blocks(50, 5), blocks(1000, 5, 50)), SampleShuffle(), weights=(0.3, 0.7), epoch_size=1001)
+    plan = SamplePlan((blocks(50, 5), blocks(1000, 5, 50)), SampleShuffle(), weights=(0.3, 0.7), epoch_size=1001)
     epochs = [plan.epoch(number) for number in range(3)]
     for epoch in epochs:
         of_first = epoch.samples < 50
@@ -153,11 +153,11 @@ def test_a_mixture_has_exact_shares() -> None:
     ("make", "message"),
     [
         (lambda: BlockShuffle(0), "buffer_size"),
-        (lambda: Plan((blocks(5, 1),), NoShuffle(), weights=(1.0,)), "epoch_size"),
-        (lambda: Plan((blocks(5, 1),), NoShuffle(), weights=(-1.0,), epoch_size=5), "positive"),
-        (lambda: Plan((blocks(0, 1),), NoShuffle(), weights=(1.0,), epoch_size=5), "no samples"),
-        (lambda: Plan((blocks(5, 1),), NoShuffle(), run=0), "run"),
-        (lambda: Plan((blocks(5, 1),), NoShuffle()).epoch(-1), "epoch"),
+        (lambda: SamplePlan((blocks(5, 1),), NoShuffle(), weights=(1.0,)), "epoch_size"),
+        (lambda: SamplePlan((blocks(5, 1),), NoShuffle(), weights=(-1.0,), epoch_size=5), "positive"),
+        (lambda: SamplePlan((blocks(0, 1),), NoShuffle(), weights=(1.0,), epoch_size=5), "no samples"),
+        (lambda: SamplePlan((blocks(5, 1),), NoShuffle(), run=0), "run"),
+        (lambda: SamplePlan((blocks(5, 1),), NoShuffle()).epoch(-1), "epoch"),
         (lambda: Steps(5, 0, 1, 2, 2, drop_last=False), "rank"),
     ],
 )

@@ -14,14 +14,13 @@ from chunkmill import Chunk, LazyChunkStream, RecordingStore
 from chunkmill.engine.catalog import DatasetEntry
 from chunkmill.engine.chunk import ComponentDescriptor
 from chunkmill.engine.errors import ReadError, ReadWarning
-from chunkmill.engine.training.job import JobReader, Part
+from chunkmill.engine.training.job import JobReader, ReaderShare
 from chunkmill.training import (
     BlockShuffle,
     DataSource,
     Field,
     FixedRateSampling,
     ImageDecoder,
-    Job,
     NoShuffle,
     NumericDecoder,
     RowSampling,
@@ -29,6 +28,7 @@ from chunkmill.training import (
     SampleReader,
     SampleShuffle,
     TextDecoder,
+    TrainingJob,
     VideoFrameDecoder,
 )
 from drives import FRAMES, GROUP, Drive, lake
@@ -60,7 +60,7 @@ def test_all_kinds_of_values(drives: tuple[list[Drive], DatasetEntry], index: st
         joints=Field(JOINTS, NumericDecoder()),
         top=Field("/top:EncodedImage:blob", ImageDecoder()),
         front=Field(VIDEO, VideoFrameDecoder()),
-        task=Field("/task:TextDocument:text", TextDecoder()),
+        task=Field("/task:TextDocument:text", TextDecoder(), max_staleness=0),
     )
     assert list(made) == list(range(3 * FRAMES))
     for number, sample in made.items():
@@ -167,7 +167,7 @@ def test_numbers_of_every_shape(tmp_path: Path) -> None:
 @pytest.mark.parametrize("strategy", [NoShuffle(), SampleShuffle(), BlockShuffle(40, 2)])
 def test_groups_of_pictures_are_decoded_once(strategy: Any, tmp_path: Path) -> None:
     known, dataset = lake(tmp_path, 4, marked=True)
-    job = Job.of(
+    job = TrainingJob.of(
         DataSource(dataset),
         "frame",
         {"front": Field(VIDEO, VideoFrameDecoder())},
@@ -181,7 +181,7 @@ def test_groups_of_pictures_are_decoded_once(strategy: Any, tmp_path: Path) -> N
     assert job.plan.blocks[0].starts.tolist()[:6] == [0, 10, 20, 30, 40, 45]
     reader = JobReader(job)
     seen = []
-    for batch in reader.batches(Part(batch_size=8)):
+    for batch in reader.batches(ReaderShare(batch_size=8)):
         for sample in batch:
             number = sample["sample"]
             assert np.array_equal(sample["front"], known[number // FRAMES].frames[number % FRAMES])
@@ -195,12 +195,12 @@ def test_groups_of_pictures_are_decoded_once(strategy: Any, tmp_path: Path) -> N
 def test_what_is_skipped_is_counted(drives: tuple[list[Drive], DatasetEntry]) -> None:
     _, dataset = drives
     fields = {"grip": Field(GRIP, NumericDecoder(), fill="skip")}
-    job = Job.of(
+    job = TrainingJob.of(
         DataSource(dataset, ["drive_1"]), "frame", fields, timeline_sampling=None, shuffle=NoShuffle(),
         seed=0, run=10, block_size=10, cache_bytes=1 << 20,
     )  # fmt: skip
     with pytest.warns(ReadWarning, match="15 of 45 samples were left out"):
-        batches = list(JobReader(job).batches(Part(batch_size=10)))
+        batches = list(JobReader(job).batches(ReaderShare(batch_size=10)))
     assert [len(batch) for batch in batches] == [5, 10, 0, 10, 5]
 
 
@@ -253,6 +253,7 @@ def test_damage_is_an_error_with_its_place(tmp_path: Path) -> None:
         (lambda d: read(d, x=Field("/top:EncodedImage:blob", VideoFrameDecoder())), ReadError, "no codec"),
         (lambda _: Field(JOINTS, NumericDecoder(), window=()), ValueError, "at least one"),
         (lambda _: Field(JOINTS, NumericDecoder(), max_staleness=-1), ValueError, "max_staleness"),
+        (lambda _: Field(VIDEO, VideoFrameDecoder(), select=".x"), ValueError, "as they are"),
         (lambda _: Field(JOINTS, NumericDecoder(), fill="zero"), ValueError, "error, skip, nan"),
         (lambda _: Field(JOINTS, NumericDecoder(), edges="wrap"), ValueError, "pad, trim"),
         (lambda _: FixedRateSampling(0), ValueError, "positive"),
