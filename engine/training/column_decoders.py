@@ -38,7 +38,7 @@ def index_value(value: int, kind: TimelineKind) -> IndexValue:
 
 @dataclass(frozen=True, slots=True)
 class DecodeRequest:
-    """What one sample wants of a :class:`FieldBatch`.
+    """Rows of a :class:`FieldBatch` that one sample needs.
 
     ``sample_position`` is its place among the samples that are decoded together, ``index_value`` its index value, of
     the type of the index. ``output_row_indices`` are the rows of its value, one for each offset of a window.
@@ -138,7 +138,7 @@ class ColumnDecoder(ABC):
 
 
 class ColumnReading:
-    """What some samples of a segment want of a column that a user's own decoder decodes.
+    """Rows of a column that some samples of a segment need, for a decoder of a user's own.
 
     ``times`` are those of the samples, ``wanted`` those of the values of each.
     """
@@ -200,20 +200,22 @@ class ColumnReading:
             is_time = self._kind is not TimelineKind.SEQUENCE
             most = ticks_of(self._field.max_staleness, self._field.path, is_time=is_time)
             has_value &= (since >= self._wanted - most) | (since == BEGINNING)
-        return [self._request(series, number, latest[number]) for number in np.flatnonzero(has_value.all(axis=1))]
+        return [
+            self._request(series, number, latest[number]) for number in np.flatnonzero(has_value.all(axis=1)).tolist()
+        ]
 
     def _request(self, series: Series, number: int, rows: Integers) -> DecodeRequest | None:
         value = index_value(int(self._times[number]), self._kind)
         outputs = tuple(rows.tolist())
         if self._keyframes is None:
-            return DecodeRequest(int(number), self._segment_id, value, outputs, outputs, starts_at_keyframe=False)
+            return DecodeRequest(number, self._segment_id, value, outputs, outputs, starts_at_keyframe=False)
         low = int(self._lows[number])
         before = int(np.searchsorted(self._keyframes, low, side="right")) - 1
         first = int(np.searchsorted(series.times, self._keyframes[before] if before >= 0 else low))
         if first > min(outputs):
             return None
         needed = tuple(range(first, max(outputs) + 1))
-        return DecodeRequest(int(number), self._segment_id, value, needed, outputs, starts_at_keyframe=before >= 0)
+        return DecodeRequest(number, self._segment_id, value, needed, outputs, starts_at_keyframe=before >= 0)
 
 
 def _selector(field: Field) -> Selector | None:

@@ -109,7 +109,7 @@ class ListedPlan(SamplePlan):
 
 @dataclass(frozen=True)
 class ManifestMeta:
-    """What a manifest was made of.
+    """Facts of a manifest.
 
     ``recipe`` describes the fields, ``sampling`` the times of samples. ``contents`` is a digest of what the segments
     hold: a manifest is of that version alone.
@@ -137,7 +137,7 @@ class ManifestMeta:
     format_version: str = str(_FORMAT)
 
 
-class Manifest:
+class SampleManifest:
     """The samples of one epoch in their order, a row each.
 
     It has the columns ``rank``, ``worker``, ``place`` in the epoch, ``sample`` (its number in the index),
@@ -164,7 +164,7 @@ class Manifest:
         num_workers_per_rank: int = 1,
         required_fields: Sequence[str] | None = None,
         scan_max_workers: int | None = None,  # noqa: ARG003
-    ) -> Manifest:
+    ) -> SampleManifest:
         """List the samples of a source in the order in which they were recorded.
 
         Parameters
@@ -175,7 +175,7 @@ class Manifest:
             Those to whom the samples are dealt.
         required_fields
             The fields that a sample has to have a value of, no older than their ``max_staleness``: by default all.
-            For video with marks of key frames the last of these counts.
+            Of video the last marked key frame counts, or the beginning of its chunk where none is marked.
         scan_max_workers
             Taken for scripts that were written for Rerun: there is no server to ask.
 
@@ -231,7 +231,7 @@ class Manifest:
         return cls._ordered(table, np.arange(len(kept)), metadata)
 
     @classmethod
-    def _ordered(cls, samples: pa.Table, order: Integers, metadata: ManifestMeta) -> Manifest:
+    def _ordered(cls, samples: pa.Table, order: Integers, metadata: ManifestMeta) -> SampleManifest:
         """Deal samples in an order: runs of places in turn to ranks, and the runs of a rank in turn to its workers."""
         ranks, workers = np.zeros(len(order), np.int32), np.zeros(len(order), np.int32)
         for rank in range(metadata.num_ranks):
@@ -243,7 +243,7 @@ class Manifest:
         ordered = samples.take(pa.array(order))
         return cls(pa.table({**dealt, **{name: ordered[name] for name in ordered.column_names}}), metadata)
 
-    def shuffle(self, strategy: ShuffleStrategy | None = None, *, seed: int = 0) -> Manifest:
+    def shuffle(self, strategy: ShuffleStrategy | None = None, *, seed: int = 0) -> SampleManifest:
         """Return the same samples in another order: that of a live dataset in the epoch ``seed``, if none was dropped.
 
         Parameters
@@ -271,7 +271,7 @@ class Manifest:
     # --- files
 
     @classmethod
-    def from_parquet(cls, path: str | os.PathLike[str]) -> Manifest:
+    def from_parquet(cls, path: str | os.PathLike[str]) -> SampleManifest:
         """Read a manifest.
 
         Raises
@@ -302,12 +302,12 @@ class Manifest:
 
     @property
     def metadata(self) -> ManifestMeta:
-        """What it was made of."""
+        """Facts of what it was made of."""
         return self._metadata
 
     @property
     def num_rows(self) -> int:
-        """How many samples it lists."""
+        """The number of samples."""
         return int(self._table.num_rows)
 
     def to_arrow(self) -> pa.Table:
@@ -381,6 +381,10 @@ class Manifest:
                 )
             numbers[mine] = starts[number] + near
         return numbers
+
+
+Manifest = SampleManifest
+"""The name that Rerun has for it."""
 
 
 @dataclass(frozen=True)

@@ -165,7 +165,7 @@ class RerunIterableDataset(IterableSamples):
 
     @property
     def sample_index(self) -> SampleIndex:
-        """Where each sample is."""
+        """The place of each sample."""
         return self.job.indexes[0]
 
     def __len__(self) -> int:
@@ -273,7 +273,7 @@ class RerunMapDataset(MapSamples):
 
     @property
     def sample_index(self) -> SampleIndex:
-        """Where each sample is."""
+        """The place of each sample."""
         return self.job.indexes[0]
 
     def __getitems__(self, numbers: Sequence[int]) -> list[dict[str, Any]]:

@@ -168,7 +168,7 @@ class SampleIndex:
 
     @property
     def total_samples(self) -> int:
-        """How many samples there are."""
+        """The number of samples."""
         return len(self)
 
     def global_to_local(self, idx: int) -> tuple[SegmentMetadata, IndexValue]:
