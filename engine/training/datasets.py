@@ -260,14 +260,16 @@ class IterableSamples(IterableDataset[Any]):
             self.job = self.job.with_run(run)
             self._reader = JobReader(self.job, self.decode_threads or decoders(count))
         self._taken = done if self.batch_size is not None else done * part.batch_size + within
-        for batch in self._reader.batches(part):
+        for step in self._reader.steps(part):
             if self.batch_size is None:
-                for sample in batch[within:]:
+                for sample in step[within:]:
                     self._taken += 1
-                    yield as_tensors(sample)
+                    if sample is not None:
+                        yield as_tensors(sample)
                 within = 0
             else:
                 self._taken += 1
+                batch = [sample for sample in step if sample is not None]
                 if batch or self.gives_empty:
                     yield self.collate(batch) if batch else None
         self._resumed = (0, 0)

@@ -182,6 +182,11 @@ class JobReader:
 
     def batches(self, part: ReaderShare) -> Iterator[list[Sample]]:
         """Yield the samples of each step. Each is marked whether it is a repeat, under ``is_repeat``."""
+        for step in self.steps(part):
+            yield [sample for sample in step if sample is not None]
+
+    def steps(self, part: ReaderShare) -> Iterator[list[Sample | None]]:
+        """Yield the same as :meth:`batches`, and None for a sample that is left out."""
         epoch = self._job.plan.epoch(part.epoch)
         steps = part.steps(len(epoch))
         mine = range(part.worker + part.done * part.workers, len(steps), part.workers)
@@ -196,12 +201,12 @@ class JobReader:
             batch = []
             for _ in range(len(step.places)):
                 sample = next(samples)
-                if sample is not None:
-                    place = places[position]
-                    sample["is_repeat"] = bool(repeats[position] or epoch.is_repeat[place])
-                    batch.append(sample)
+                if sample is None:
+                    skipped += 1
+                else:
+                    sample["is_repeat"] = bool(repeats[position] or epoch.is_repeat[places[position]])
+                batch.append(sample)
                 position += 1
-            skipped += len(step.places) - len(batch)
             yield batch
         if skipped:
             text = f"{skipped:,} of {len(places):,} samples were left out: a field has no value there"
