@@ -1,8 +1,8 @@
 """Spark's data source beside a conversion: what a query of one field of one topic costs.
 
-0.56 of the conversion where 0.3 is to be reached: 480,000 messages in 300 MB, a warm session, 2 cores. That ratio is
-measured. Of where its time goes there is an estimate, from each part run by itself and what is left for the JVM, in
-seconds of a core, in 14 tasks:
+0.38 of the conversion where 0.3 is to be reached, 0.62 to 1.63 s: 480,000 messages in 300 MB, a warm session, 2 cores.
+That ratio is measured. Of where its time goes there is an older estimate, from each part run by itself and what is left
+for the JVM, in seconds of a core, in 14 tasks:
 
 ==========================================================  ====
 reading, decompressing and checking 890 MB                  0.65

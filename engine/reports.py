@@ -14,7 +14,7 @@ from typing import Any, Final
 from .errors import UsageError, writing
 from .markup import STYLE, bar, escaped, panel, shown, table
 from .task_context import PHASES
-from .units import counted, duration, size
+from .units import counted, duration, rows_in_chunks, size
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,7 +241,7 @@ h1 { font-size: 1.35rem; margin: 0 0 .2rem; overflow-wrap: anywhere; }
 
 def report_page(report: RunReport) -> str:
     """A page of HTML that shows the report: figures, phases, tasks in time, entities, chunk sizes, the plan."""
-    title = f"{report.destination or 'Run'}: {report.rows:,} rows in {report.chunks:,} chunks"
+    title = f"{report.destination or 'Run'}: {rows_in_chunks(report.rows, report.chunks)}"
     return page(report.destination or "Run", _subtitle(report), "\n".join(_body(report)), title=title)
 
 

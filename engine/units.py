@@ -19,6 +19,15 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
+def rows_in_chunks(rows: int, chunks: int) -> str:
+    """A number of rows, and of their chunks.
+
+    >>> rows_in_chunks(3513, 1)
+    '3,513 rows in 1 chunk'
+    """
+    return f"{counted(rows, 'row')} in {counted(chunks, 'chunk')}"
+
+
 def utc_time(seconds: float, precision: str = "milliseconds") -> str:
     """Return seconds since 1970 in RFC 3339. Raises the error of ``datetime`` if no calendar has them.
 

@@ -15,6 +15,7 @@ _HOMES = {
     ".inspection": "EntitySummary FileReport OrderReport StoreReport TimelineReport",
     ".lerobot": "LeRobotDataset LeRobotReader",
     ".mcap": "McapInfo McapReader",
+    ".mcap.decoding.structs": "struct_encoder",
     ".mcap.info": "McapChannelInfo McapChunkInfo McapCompressionInfo McapSchemaInfo",
     ".mp4": "Mp4Reader Mp4TranscodeOptions",
     ".parquet": "ColumnRule IndexColumn ParquetReader",

@@ -29,6 +29,7 @@ from .lerobot import LeRobotDataset as LeRobotDataset
 from .lerobot import LeRobotReader as LeRobotReader
 from .mcap import McapInfo as McapInfo
 from .mcap import McapReader as McapReader
+from .mcap.decoding.structs import struct_encoder as struct_encoder
 from .mcap.info import McapChannelInfo as McapChannelInfo
 from .mcap.info import McapChunkInfo as McapChunkInfo
 from .mcap.info import McapCompressionInfo as McapCompressionInfo

@@ -41,6 +41,7 @@ from .data import (
     summarise_chunks,
     ticks,
 )
+from .images import IMAGE_ENCODINGS, IMAGE_FORMAT, encoding_codes, image_formats, is_depth
 from .panels import rows_panel
 from .portable import from_portable, portable_type, to_portable
 from .schema import Schema, columns_of_arrow, columns_of_headers, to_arrow_schema
@@ -103,6 +104,8 @@ __all__ = [
     "ComponentRange",
     "DescriptorLike",
     "Fate",
+    "IMAGE_ENCODINGS",
+    "IMAGE_FORMAT",
     "IndexColumnDescriptor",
     "IndexColumnSelector",
     "LensLike",
@@ -139,11 +142,14 @@ __all__ = [
     "descriptor_of",
     "differing",
     "duration_ticks",
+    "encoding_codes",
     "following",
     "format_batch",
     "from_portable",
     "from_text",
     "given",
+    "image_formats",
+    "is_depth",
     "is_message",
     "is_plain",
     "is_property",

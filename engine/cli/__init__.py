@@ -23,8 +23,10 @@ def main() -> None:
     """Run the command line and leave the process with its exit code."""
     gc.set_threshold(_NEW_OBJECTS)
     try:
+        from ..limits import keep_freed_memory
         from ..spark import interruptible
 
+        keep_freed_memory()
         with interruptible():
             from .commands import commands
 

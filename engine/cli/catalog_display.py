@@ -89,7 +89,7 @@ def show_segments(lake: str, dataset: DatasetEntry, *, everything: bool, as_json
         return
     counts = [counted(len(segments), "segment"), counted(sum(map(len, segments.values())), "layer")]
     click.echo(
-        f"{lake}: {facts['kind']} {facts['name']!r}, {', '.join(counts)}, {facts['rows']:,} rows, "
+        f"{lake}: {facts['kind']} {facts['name']!r}, {', '.join(counts)}, {counted(facts['rows'], 'row')}, "
         f"{size(facts['bytes'])}, version {facts['version']}"
     )
     click.echo(f"its store is {facts['url']}")

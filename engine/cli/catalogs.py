@@ -1,4 +1,4 @@
-"""The commands of catalogs: ``catalog``, ``register``, ``unregister``, and their display.
+"""The commands of catalogs: ``catalog``, ``register``, ``unregister``, ``sql``, ``samples``, and their display.
 
 As in ``commands``, click alone is imported. A JVM is started only where ``register --executor spark`` asks for it.
 """
@@ -22,8 +22,8 @@ import click
 from ..errors import ChunkmillError, NotFoundError, ReadError, SourceMissingError, UsageError
 from ..locations import exists, located
 from ..spark import Terminated
-from ..units import counted, size
-from .complaints import FAILED, complain, exit_code, reported, warnings_as_lines
+from ..units import counted, duration, size
+from .complaints import FAILED, complain, echo_json, exit_code, reported, warnings_as_lines
 from .complaints import show as show_error
 from .options import DEBUG, EXECUTORS, QUIET, CommandGroup, check_place
 from .outputs import ROWS, WritingCommand, output_option
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
     from ..catalog import CatalogClient, DatasetEntry, RegistrationHandle, SegmentRegistrationResult, TableEntry
     from ..locations import Location
+    from ..training import PassFigures, SampleSpec, TrainingJob
 
 _LAKE = click.argument("lake", callback=check_place)
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
@@ -260,7 +261,7 @@ def unregister(
         if not segments and not layers:
             raise UsageError("nothing to remove was named", hint="Name it with --segment or --layer.")
 
-        entry = _dataset(lake, dataset)
+        entry = dataset_at(lake, dataset)
         before = layers_of(entry)
         _check_known("segment", segments, {layer.recording_id for layer in before}, lake, dataset)
         _check_known("layer", layers, {layer.layer for layer in before}, lake, dataset)
@@ -344,6 +345,121 @@ def _failing() -> Iterator[None]:
         raise UsageError(f"the query fails: {error}") from error
 
 
+_FIRST: Final = 5
+"""The number of samples shown without a limit."""
+
+
+@click.command()
+@_LAKE
+@click.argument("dataset")
+@click.option("--spec", required=True, metavar="SPEC.yaml", help="What samples consist of, and their order.")
+@click.option("--epoch", type=click.IntRange(0), default=0, show_default=True, metavar="N", help="The epoch to read.")
+@click.option(
+    "--limit", type=click.IntRange(1), metavar="N", help="At most so many samples. Default: 5; with --bench all."
+)
+@click.option("--bench", is_flag=True, help="Read the epoch once in this process, and show what that takes.")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
+@DEBUG
+def samples(
+    lake: str, dataset: str, spec: str, epoch: int, limit: int | None, bench: bool, as_json: bool, debug: bool
+) -> None:
+    """Show the samples that a training takes of DATASET of LAKE, or measure a pass over them.
+
+    SPEC.yaml names the index, the fields with their decoders, and the order. Without --bench, the fields with their
+    shapes, the number of samples and blocks, and the first samples of an epoch are shown.
+    """
+    with reported(debug=debug):
+        leave_out_what_nothing_needs()
+        from ..training import SampleSpec
+
+        chosen = SampleSpec.load(spec)
+        with warnings_as_lines(lake):
+            job = chosen.job(dataset_at(lake, dataset))
+            if bench:
+                _show_pass(job.measure(epoch, limit), as_json=as_json)
+            else:
+                _show_samples(dataset, chosen, job, epoch, limit or _FIRST, as_json=as_json)
+
+
+def _show_samples(dataset: str, spec: SampleSpec, job: TrainingJob, epoch: int, limit: int, *, as_json: bool) -> None:
+    """Print what a job has: its samples and their order, its fields, and the first samples of an epoch."""
+    import pyarrow as pa
+
+    from ..training import samples_table
+    from .inspection import Heading, print_columns
+    from .query_display import json_of, print_table
+
+    table = samples_table(job, epoch, limit)
+    values = list(table.schema)[table.column_names.index("is_repeat") + 1 :]
+    shapes = {field.name: json.loads(field.metadata[b"shape"]) for field in values}
+    kinds = {field.name: _kind(field.type) for field in values}
+    blocks = sum(map(len, job.plan.blocks))
+    segments = sum(len(index.source.segments) for index in job.indexes)
+    if as_json:
+        plain = [name for name in table.column_names if not pa.types.is_struct(table.field(name).type)]  # no pictures
+        rows = [{name: json_of(table[name][at]) for name in plain} for at in range(len(table))]
+        fields = {name: {"shape": shapes[name], "type": kinds[name]} for name in shapes}
+        facts = {"dataset": dataset, "index": spec.index, "segments": segments, "samples": len(job.plan)}
+        order = {"order": str(job.plan.strategy), "seed": spec.seed, "epoch": epoch}
+        echo_json({**facts, "blocks": blocks, **order, "fields": fields, "first": rows})
+        return
+    click.echo(
+        f"{dataset}: {counted(len(job.plan), 'sample')} of {counted(segments, 'segment')} along {spec.index}, in "
+        f"{counted(blocks, 'block')}"
+    )
+    click.echo(f"epoch {epoch} by {job.plan.strategy}, seed {spec.seed}, batches of {spec.batch_size}")
+    click.echo()
+    cells = [
+        (
+            name,
+            " x ".join(map(str, shapes[name])),
+            kinds[name],
+            spec.fields[name].path if name in spec.fields else "",
+        )
+        for name in shapes
+    ]
+    print_columns([Heading("field"), Heading("shape"), Heading("type", 2), Heading("column", 1)], cells)
+    click.echo()
+    print_table(table, limit, ("--limit shows more", "--json shows all"), index=spec.index)
+
+
+def _kind(kind: pa.DataType) -> str:
+    """The type of the values in lists, or of a picture."""
+    import pyarrow as pa
+
+    if pa.types.is_struct(kind):
+        return "uint8"
+    return _kind(kind.value_type) if pa.types.is_list(kind) else str(kind)
+
+
+def _show_pass(figures: PassFigures, *, as_json: bool) -> None:
+    """Print what a pass took."""
+    if as_json:
+        ratios = ("samples_per_second", "fetched_per_byte", "decoded_per_frame")
+        echo_json({**figures._asdict(), **{name: getattr(figures, name) for name in ratios}})
+        return
+    skipped = f", {counted(figures.skipped, 'sample')} left out" if figures.skipped else ""
+    click.echo(
+        f"{counted(figures.samples, 'sample')} in {duration(figures.seconds)}: "
+        f"{figures.samples_per_second:,.0f} samples/s, the first after {duration(figures.first_seconds)}{skipped}"
+    )
+    click.echo(
+        f"{size(figures.fetched_bytes)} fetched in {counted(figures.requests, 'read')}, for "
+        f"{size(figures.chunk_bytes)} in {counted(figures.chunks, 'chunk')}: "
+        f"{_ratio(figures.fetched_per_byte)} bytes per byte"
+    )
+    if figures.used_frames:
+        click.echo(
+            f"{counted(figures.decoded_frames, 'frame')} of {counted(figures.decoded_groups, 'group')} of pictures "
+            f"decoded, for {counted(figures.used_frames, 'frame')} in samples: "
+            f"{_ratio(figures.decoded_per_frame)} per frame"
+        )
+
+
+def _ratio(value: Any) -> str:
+    return "no" if value is None else f"{value:.2f}"
+
+
 # --- catalogs and stores that are named
 
 
@@ -353,7 +469,7 @@ def place_at(store: str, dataset: str | None) -> Location:
     Raises ``UsageError`` for a catalog without a dataset, ``NotFoundError`` for a dataset that is not there.
     """
     if dataset is not None:
-        place = located(_dataset(store, dataset))
+        place = located(dataset_at(store, dataset))
         name_place(place, store_words(store, dataset))
         return place
     from ..catalog import is_catalog
@@ -409,7 +525,8 @@ def _opened(lake: str) -> CatalogClient:
     return client
 
 
-def _dataset(lake: str, name: str) -> DatasetEntry:
+def dataset_at(lake: str, name: str) -> DatasetEntry:
+    """A dataset of an existing catalog. Raises ``SourceMissingError``, ``NotFoundError`` if there is none."""
     return _opened(lake).get_dataset(name)
 
 

@@ -18,6 +18,7 @@ from ..lance import LanceTable, TableVerification
 from ..locations import Location, local_path, located, reading_location
 from ..rrd import Findings, Verification, verify_file
 from ..storage import ObjectUrl
+from ..units import counted, rows_in_chunks
 from .complaints import FAILED, complain, echo_json, error_facts, exit_code, show, warnings_as_lines
 from .jobs import ConversionJob, find_inputs, stores_of
 from .options import ConvertOptions
@@ -103,12 +104,12 @@ def _inputs(arguments: Iterable[str]) -> Iterator[tuple[Location, Callable[[], V
 
 def _tables(location: Location) -> dict[Location, LanceTable]:
     """The tables of a catalog, wherever they are stored, or right in a folder, or the table itself."""
-    from ..catalog import CatalogClient, is_catalog
-
     if isinstance(location, Path) and not location.is_dir():
         return {}
     if isinstance(location, ObjectUrl) and (format_of_name(location.name) is not None or location.is_pattern):
         return {}
+    from ..catalog import CatalogClient, is_catalog
+
     if is_table(location):
         return {location: LanceTable(location, location.name.removesuffix(_TABLE))}
     if is_catalog(location):
@@ -130,12 +131,10 @@ def _total(
     '3 verified, no faults: 5 rows in 2 tables are readable'
     """
     wrong = f", {failed} with faults ({faults:,} in all)" if faults else ", no faults"
-    read = (
-        [f"{verification.rows:,} rows in {verification.chunks:,} chunks"] if verification.chunks or not tables else []
-    )
+    read = [rows_in_chunks(verification.rows, verification.chunks)] if verification.chunks or not tables else []
     if tables:
         rows = sum(table.rows for table in tables)
-        read.append(f"{rows:,} rows in {len(tables)} table{'s' * (len(tables) > 1)}")
+        read.append(f"{counted(rows, 'row')} in {counted(len(tables), 'table')}")
     return f"{count} verified{wrong}: {' and '.join(read)} are readable"
 
 
@@ -147,10 +146,10 @@ def _table_line(verification: TableVerification) -> str:
     >>> _table_line(TableVerification(5, 4, 3, version=3, undigested=("_versions/1.manifest", "data/a.lance")))
     '4 rows of version 3; 3 files match, 2 are without digests, of another program or of one that was killed'
     """
-    read = f"{verification.rows:,} rows of version {verification.version}"
+    read = f"{counted(verification.rows, 'row')} of version {verification.version}"
     digests, others = verification.digests or 0, len(verification.undigested)
     if not others:
-        return f"{read}; {digests:,} files, all digests match"
+        return f"{read}; {counted(digests, 'file')}, all digests match"
     return (
         f"{read}; {digests:,} files match, {others:,} are without digests, of another program or of one that was killed"
     )
@@ -162,7 +161,7 @@ def _line(verification: Verification) -> str:
     >>> _line(Verification(18, 3513, 18)), _line(Verification(2, 7, 0))
     ('3,513 rows in 18 chunks, all digests match', '7 rows in 2 chunks, all readable; no chunk has a digest')
     """
-    read = f"{verification.rows:,} rows in {verification.chunks:,} chunks"
+    read = rows_in_chunks(verification.rows, verification.chunks)
     if verification.digests is None:
         return f"{read}, all decoded; all checksums match"
     if verification.digests == verification.chunks:

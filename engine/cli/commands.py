@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from ..locations import located
-from .catalogs import catalog, place_at, register, sql, store_words, unregister
+from .catalogs import catalog, place_at, register, samples, sql, store_words, unregister
 from .compare import compare, print_chunks
 from .complaints import FAILED, reported
 from .computed_tables import tables
@@ -40,7 +40,7 @@ from .options import (
     complete_places,
     together,
 )
-from .outputs import PICTURES, RECORDINGS, REPORT, WritingCommand, output_option
+from .outputs import PICTURES, RECORDINGS, REPORT, WritingCommand, format_in_folder, output_option
 from .serving import serve
 from .start import leave_out_what_nothing_needs, resolve_executor
 
@@ -67,14 +67,14 @@ def commands() -> None:
     folder=True,
     piped=True,
     metavar="OUT",
-    help="An RRD file (or .mcap) for one input, a folder for several.",
+    help="A file for one input (.rrd or .mcap), a folder for several.",
 )
 @click.option(
     "--to",
     "target_format",
-    type=click.Choice(["rrd", "parquet"]),
-    default="rrd",
-    help="What OUT becomes: RRD files, or one folder of Parquet files of all recordings. Default: rrd.",
+    type=click.Choice(["rrd", "mcap", "parquet"]),
+    help="Make OUT a folder: of an RRD or MCAP for each input, or of Parquet files of all recordings. The suffix of a "
+    "file says what it is. Default for a folder: rrd.",
 )
 @CONTENT
 @click.option(
@@ -99,7 +99,7 @@ def commands() -> None:
 def convert(
     inputs: tuple[str, ...],
     output: str,
-    target_format: str,
+    target_format: str | None,
     pipeline: str | None,
     debug: bool,
     start: Any,
@@ -110,9 +110,9 @@ def convert(
 
     INPUT is a file, a pattern such as 'logs/**/*.mcap', or a folder, which is searched for recordings of every format.
     Each episode of a LeRobot dataset and each live recording of a store is converted by itself. For patterns and
-    folders, OUT is a folder: each input becomes one RRD in it, under the same relative path. '-' is standard input, or
-    standard output for OUT. OUT.mcap takes one input: messages of MCAPs, bags and rosbag2 are copied as they are stored
-    unless a pipeline changes them.
+    folders, OUT is a folder: each input becomes one RRD in it (one MCAP with --to mcap), under the same relative path.
+    '-' is standard input, or standard output for OUT. An MCAP takes one recording: messages of MCAPs, bags and rosbag2
+    are copied as they are stored unless a pipeline changes them.
     """
     with reported(debug=debug):
         from .standard_streams import from_standard_input, to_standard_output
@@ -124,15 +124,16 @@ def convert(
 
 
 def _convert(
-    inputs: Sequence[str], output: str, pipeline: str | None, options: ConvertOptions, target_format: str
+    inputs: Sequence[str], output: str, pipeline: str | None, options: ConvertOptions, target_format: str | None
 ) -> None:
     from ..execution import is_auto
 
+    kind = format_in_folder(output, target_format)
     jobs = None
     if is_auto(options.executor):
         from .jobs import plan_jobs
 
-        jobs = plan_jobs(inputs, output)
+        jobs = plan_jobs(inputs, output, None if kind == "parquet" else kind)
     options = resolve_executor(options, jobs, own_functions=pipeline is not None)
     if pipeline is not None:
         from ..pipelines import load_pipeline
@@ -140,10 +141,10 @@ def _convert(
         options = replace(options, pipeline=load_pipeline(pipeline))
     from .convert import convert_all, convert_to_parquet
 
-    if target_format == "parquet":
+    if kind == "parquet":
         convert_to_parquet(inputs, output, options)
     else:
-        convert_all(inputs, output, options, jobs)
+        convert_all(inputs, output, options, jobs, kind)
 
 
 @commands.command(cls=ReadingCommand)
@@ -461,6 +462,7 @@ for _command in (
     catalog,
     register,
     unregister,
+    samples,
     serve,
     sql,
     tables,

@@ -9,8 +9,8 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import nullcontext, suppress
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -51,6 +51,7 @@ from .outputs import check_replaced, is_mcap, output_folder
 from .standard_streams import as_given
 
 if TYPE_CHECKING:
+    from ..execution import ProgressListener
     from ..ingest import LandedFile
 
 Converter = Callable[[Sequence[ConversionJob]], Iterator[tuple[ConversionJob, bool]]]
@@ -67,7 +68,11 @@ _STALE_SECONDS: Final = 7 * 86400.0
 
 
 def convert_many(
-    jobs: Sequence[ConversionJob], folder: Location, options: ConvertOptions, arguments: Sequence[str] = ()
+    jobs: Sequence[ConversionJob],
+    folder: Location,
+    options: ConvertOptions,
+    arguments: Sequence[str] = (),
+    kind: str | None = None,
 ) -> tuple[list[RunReport], Failures, list[ConversionJob]]:
     """Convert all inputs into ``folder``.
 
@@ -78,7 +83,7 @@ def convert_many(
     with output_folder(folder), progress_bar(f"{len(jobs)} recordings", quiet=options.quiet) as bar:
         executor = executor_name(options.executor)
         work.run = RunOptions(executor, options.master, options.conf or None, bar)
-        journal = _Journal(_checkpoint(folder, options, arguments))
+        journal = _Journal(_checkpoint(folder, options, arguments, kind))
         try:
             done = journal.run({_key(job): job for job in jobs}, work.do)
         except (KeyboardInterrupt, Terminated) as interrupt:
@@ -110,10 +115,10 @@ class _Journal:
             self._folder.mkdir(parents=True, exist_ok=True)
         self._remove_stale()
         with Lease.take(self._folder, "convert"):
-            entries = self._entries()
+            entries = self.entries()
             todo = {file: job for file, job in jobs.items() if file not in entries or not exists(job.destination)}
             succeeded = self._run_all(todo, convert)
-        if succeeded == len(todo) or not self._entries():
+        if succeeded == len(todo) or not self.entries():
             shutil.rmtree(self._folder, ignore_errors=True)
             if not any(self._folder.parent.iterdir()):
                 self._folder.parent.rmdir()
@@ -134,7 +139,7 @@ class _Journal:
             os.fsync(journal.fileno())
         return succeeded
 
-    def _entries(self) -> set[LandedFile]:
+    def entries(self) -> set[LandedFile]:
         """The noted files; a cut last line counts for nothing."""
         from ..ingest import LandedFile
 
@@ -169,6 +174,9 @@ class _Work:
 
     def do(self, jobs: Sequence[ConversionJob]) -> Iterator[tuple[ConversionJob, bool]]:
         """Convert some inputs, and yield each with its success as soon as that is known."""
+        if is_mcap(jobs[0].destination):
+            yield from ((job, self._write_mcap(job)) for job in jobs)
+            return
         planned: list[ConversionJob] = []
         failed = len(self.failures)
         for outcome in write_recordings(self._recordings(jobs, planned), self._folder, self.run):
@@ -185,6 +193,13 @@ class _Work:
             yield job, True
         for job, _ in self.failures[failed:]:
             yield job, False
+
+    def _write_mcap(self, job: ConversionJob) -> bool:
+        """Convert one input to an MCAP; return whether that was possible."""
+        reports, failures = _convert_one(job, self._options, nullcontext(self.run.progress))
+        self.reports += reports
+        self.failures += failures
+        return not failures
 
     def _unfit(self, job: ConversionJob) -> Exception | None:
         """The error of an output that is damaged, or None; reads the output only if the options say so."""
@@ -225,7 +240,7 @@ def _key(job: ConversionJob) -> LandedFile:
     return LandedFile(source, 0, 0) if file is None else LandedFile(source, file.size, file.modified_ns)
 
 
-def _checkpoint(folder: Location, options: ConvertOptions, arguments: Sequence[str]) -> Path:
+def _checkpoint(folder: Location, options: ConvertOptions, arguments: Sequence[str], kind: str | None) -> Path:
     """The folder of a command's journal, by its inputs, its options and the code of its pipeline."""
     from importlib.metadata import version
 
@@ -236,6 +251,7 @@ def _checkpoint(folder: Location, options: ConvertOptions, arguments: Sequence[s
         "content": options.content,
         "bounds": options.bounds,
         "optimize": options.optimize,
+        "mcap": [kind == "mcap", options.unsorted, options.compression],
         "reading": repr(sorted(options.reading.items())),
         "application_id": options.application_id,
         "verify": options.verify,
@@ -253,28 +269,32 @@ def _code_of(file: Path | None, name: str) -> list[str]:
 
 
 def convert_all(
-    arguments: Iterable[str], output: str, options: ConvertOptions, jobs: Sequence[ConversionJob] | None = None
+    arguments: Iterable[str],
+    output: str,
+    options: ConvertOptions,
+    jobs: Sequence[ConversionJob] | None = None,
+    kind: str | None = None,
 ) -> None:
     """Convert every input; a failed one does not stop the others, and is reported at the end.
 
-    ``jobs`` are planned where they are not given.
+    ``jobs`` are planned if they are not given. With a ``kind`` the output is a folder of files of this format.
 
     Raises ``UsageError`` if the call is wrong; leaves with exit code 1 where an input failed (2 where every failure
     is one of usage).
     """
     began, started = time.time(), time.perf_counter()
     arguments = list(arguments)
-    jobs = plan_jobs(arguments, output) if jobs is None else jobs
-    if options.shards:
+    jobs = plan_jobs(arguments, output, kind) if jobs is None else jobs
+    if options.shards and not is_mcap(jobs[0].destination):
         jobs = [replace(job, destination=reading_location(output), into_folder=False) for job in jobs]
-    _check(jobs, options)
+    _check(jobs, options, _done_before(jobs, output, options, arguments, kind))
     if options.content or options.reading:
         advise_before(jobs, options)
     done: list[ConversionJob] = []
     if len(jobs) == 1:
-        reports, failures = _convert_one(jobs[0], options)
+        reports, failures = _convert_one(jobs[0], options, progress_bar(jobs[0].source.name, quiet=options.quiet))
     else:
-        reports, failures, done = convert_many(jobs, reading_location(output), options, arguments)
+        reports, failures, done = convert_many(jobs, reading_location(output), options, arguments, kind)
     _tell_of_others(done, failures, len(jobs), options)
     if reports:
         seconds = time.perf_counter() - started
@@ -321,7 +341,20 @@ def _failed(failures: Failures, count: int, options: ConvertOptions) -> click.ex
     return click.exceptions.Exit(min(exit_code(error) for _, error in failures))
 
 
-def _check(jobs: Sequence[ConversionJob], options: ConvertOptions) -> None:
+def _done_before(
+    jobs: Sequence[ConversionJob], output: str, options: ConvertOptions, arguments: Sequence[str], kind: str | None
+) -> set[ConversionJob]:
+    """Return the jobs of a folder of MCAPs that an earlier run of the same command had done before it was cut.
+
+    An RRD may be replaced in any case.
+    """
+    if len(jobs) == 1 or kind != "mcap":
+        return set()
+    entries = _Journal(_checkpoint(reading_location(output), options, arguments, kind)).entries()
+    return {job for job in jobs if entries and _key(job) in entries}
+
+
+def _check(jobs: Sequence[ConversionJob], options: ConvertOptions, done: Collection[ConversionJob]) -> None:
     if len(jobs) > 1 and options.recording_id is not None:
         raise UsageError(
             f"--recording-id names one recording, but there are {len(jobs)} inputs",
@@ -334,7 +367,7 @@ def _check(jobs: Sequence[ConversionJob], options: ConvertOptions) -> None:
         )
     check_mcap_options(jobs[0].destination, options)
     check_formats(jobs, options)
-    check_replaced([job.destination for job in jobs], overwrite=options.overwrite)
+    check_replaced([job.destination for job in jobs if job not in done], overwrite=options.overwrite)
 
 
 def check_formats(jobs: Sequence[ConversionJob], options: ConvertOptions) -> None:
@@ -363,12 +396,14 @@ def _tell(report: RunReport, options: ConvertOptions) -> None:
         save_report(replace(report, destination=as_given(report.destination)), options.report)
 
 
-def _convert_one(job: ConversionJob, options: ConvertOptions) -> tuple[list[RunReport], Failures]:
+def _convert_one(
+    job: ConversionJob, options: ConvertOptions, progress: AbstractContextManager[ProgressListener | None]
+) -> tuple[list[RunReport], Failures]:
     try:
         with (
             output_folder(job.destination.parent) if job.into_folder else nullcontext(),
             warnings_as_lines(job.source, but=said_of_all(job, options)),
-            progress_bar(job.source.name, quiet=options.quiet) as bar,
+            progress as bar,
         ):
             result = convert_one(job, options, bar)
         if options.verify:

@@ -18,7 +18,7 @@ from ..errors import ReadError, SourceMissingError, UnmatchedWarning, UsageError
 from ..inputs import FoundInput
 from ..limits import is_text
 from ..locations import Location, reading_location
-from ..units import duration, size
+from ..units import duration, rows_in_chunks, size
 from .complaints import complain, echo_json, error_facts
 from .options import ConvertOptions, profile_of
 from .outputs import check_apart, is_folder, is_input, is_mcap, resolved
@@ -46,7 +46,7 @@ class Input:
 
 @dataclass(frozen=True, slots=True)
 class ConversionJob:
-    """One conversion: ``source`` becomes the RRD ``destination``; ``name`` is the default id of its recording.
+    """One conversion: ``source`` becomes the RRD or MCAP ``destination``; ``name`` is the default id of its recording.
 
     ``into_folder``: the destination is in the given folder, which is created if missing.
     ``episode``: which one of a folder of many.
@@ -63,17 +63,19 @@ Failures = list[tuple[ConversionJob, Exception]]
 """Jobs that failed, and why."""
 
 
-def plan_jobs(arguments: Iterable[str], output: str) -> list[ConversionJob]:
+def plan_jobs(arguments: Iterable[str], output: str, kind: str | None = None) -> list[ConversionJob]:
     """Find the inputs and give each its own destination.
 
     A folder or a pattern writes into the folder ``output``, as do several files; a single file writes to ``output``
-    itself unless that is a folder. Raises ``SourceMissingError`` if a folder or a pattern gives nothing, and
+    itself unless that is a folder. With a ``kind``, ``output`` is a folder of files of this format.
+
+    Raises ``SourceMissingError`` if a folder or a pattern gives nothing, and
     ``UsageError`` if two inputs would become one file or an input would be its own destination.
     """
     arguments = list(arguments)
     items = distinct_inputs(arguments)
     many = len(arguments) > 1 or [item.path for item in items] != [reading_location(argument) for argument in arguments]
-    return jobs_of(items, output, many=many)
+    return jobs_of(items, output, many=many, kind=kind)
 
 
 def merge_jobs(arguments: Iterable[str], output: str, name: str) -> list[ConversionJob]:
@@ -89,19 +91,24 @@ def merge_jobs(arguments: Iterable[str], output: str, name: str) -> list[Convers
     return [ConversionJob(item.path, target, name, episode=item.episode) for item in items]
 
 
-def jobs_of(inputs: list[Input], output: str, *, many: bool) -> list[ConversionJob]:
-    """Give each input its own destination; ``many``: there may be several, even if there is one."""
+def jobs_of(inputs: list[Input], output: str, *, many: bool, kind: str | None = None) -> list[ConversionJob]:
+    """Give each input its own destination; ``many``: there may be several, even if there is one.
+
+    With a ``kind`` the output is a folder of files of this format.
+    """
     destination = reading_location(output)
-    into_folder = is_folder(output) or (many and not is_rrd(destination.name) and not is_mcap(destination))
+    is_file = is_rrd(destination.name) or is_mcap(destination)
+    into_folder = kind is not None or is_folder(output) or (many and not is_file)
     if len(inputs) > 1 and not into_folder:
         raise UsageError(
             f"{len(inputs)} inputs cannot be written to one file",
             path=output,
-            hint="Give a folder with -o: each input becomes an RRD in it.",
+            hint="Give a folder with -o: each input becomes an RRD in it, or an MCAP with --to mcap.",
         )
     jobs = []
     for item in inputs:
-        target = destination / f"{item.name}{rrd_suffix(item.path.name)}" if into_folder else destination
+        suffix = ".mcap" if kind == "mcap" else rrd_suffix(item.path.name)
+        target = destination / f"{item.name}{suffix}" if into_folder else destination
         jobs.append(ConversionJob(item.path, target, "-".join(item.name.parts), into_folder, item.episode))
     _refuse_clashes(jobs)
     return jobs
@@ -390,6 +397,6 @@ def summary(source: object, destination: object, result: RunReport) -> str:
     'drive.mcap -> drive.rrd: 3,513 rows in 18 chunks, 782.5 kB -> 1.2 MB, 1.2 s'
     """
     return (
-        f"{as_known(str(source))} -> {as_given(str(destination))}: {result.rows:,} rows in {result.chunks:,} chunks, "
+        f"{as_known(str(source))} -> {as_given(str(destination))}: {rows_in_chunks(result.rows, result.chunks)}, "
         f"{size(result.bytes_in)} -> {size(result.bytes_out)}, {duration(result.seconds)}"
     )

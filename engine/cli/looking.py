@@ -288,7 +288,7 @@ def _print_list(store: str, opened: RecordingStore, entries: Sequence[RecordingE
     version = opened.version
     click.echo(
         f"{store}: version {version.number} of {utc_time(version.created, 'seconds')}, by {version.operation}: "
-        f"{counted(version.recordings, 'recording')}, {version.rows:,} rows, {size(version.bytes)}"
+        f"{counted(version.recordings, 'recording')}, {counted(version.rows, 'row')}, {size(version.bytes)}"
     )
     if not entries:
         return
@@ -359,7 +359,8 @@ def _ticks(context: click.Context, option: click.Parameter, value: str | None) -
     "--output",
     writes=ROWS,
     metavar="OUT",
-    help="Write a file OUT.parquet or OUT.arrow; a folder for many segments.",
+    help="Write a file OUT.parquet or OUT.arrow; a folder for many segments. Times keep their nanoseconds, which Spark "
+    "reads only with spark.sql.legacy.parquet.nanosAsLong, as numbers.",
 )
 @click.option(
     "--semantics",

@@ -166,6 +166,24 @@ def check_replaced(places: Sequence[Location], *, overwrite: bool) -> None:
             )
 
 
+def format_in_folder(output: str, to: str | None) -> str | None:
+    """Return the format of the files in an output that ``to`` (``--to``) makes a folder; None if it is a file.
+
+    The suffix says what a file is, and ``to`` what a folder holds. Raises ``UsageError`` if they disagree.
+    """
+    suffix = "" if is_folder(output) else reading_location(output).suffix.lower()
+    own = "mcap" if suffix == ".mcap" else "rrd"
+    if to is None or (suffix in RECORDINGS and to == own):
+        return None
+    if suffix in RECORDINGS:
+        raise UsageError(
+            f"--to {to} is given, and this is the name of an {own.upper()}",
+            path=output,
+            hint="Leave out --to: the suffix says what a file is. For a folder of this name, end it with '/'.",
+        )
+    return to
+
+
 def is_mcap(place: Location) -> bool:
     """Return whether an output is an MCAP, by its name."""
     return place.suffix.lower() == ".mcap"

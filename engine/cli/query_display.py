@@ -20,7 +20,7 @@ from rich.table import Table
 from ..frames import QueryMetrics
 from ..query import SEGMENT_ID
 from ..reports import RunReport
-from ..units import counted, duration, part_of_size, size
+from ..units import counted, duration, part_of_size, rows_in_chunks, size
 from .complaints import echo_json, one_line
 from .inspection import Heading, print_columns, wide_console
 from .query_output import AnswerRows
@@ -332,7 +332,7 @@ def _lines(report: RunReport) -> list[str]:
     )
     data = (
         f"{size(report.bytes_in)} -> {size(report.bytes_out)}, of them {size(report.bytes_passed)} passed through "
-        f"undecoded; {report.rows:,} rows in {report.chunks:,} chunks"
+        f"undecoded; {rows_in_chunks(report.rows, report.chunks)}"
     )
     read = f"tasks read {size(report.bytes_read)} in {counted(report.requests, 'request')}"
     return [tasks, data, *([read] if report.requests else [])]

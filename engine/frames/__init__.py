@@ -11,7 +11,7 @@ _HOMES = {
     ".metrics": "MetricsCollector QueryMetrics query_metrics",
     ".plan": "RowRequest TaskShares",
     ".query_frame": "QueryFrame missing_column",
-    ".spark_frame": "SparkColumns rows_for_spark spark_tasks",
+    ".spark_frame": "NANOSECONDS_SUFFIX SparkColumns rows_for_spark spark_tasks",
 }
 
 __all__, __getattr__, __dir__ = lazy_names(__name__, _HOMES)

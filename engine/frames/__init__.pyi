@@ -12,6 +12,7 @@ from .plan import RowRequest as RowRequest
 from .plan import TaskShares as TaskShares
 from .query_frame import QueryFrame as QueryFrame
 from .query_frame import missing_column as missing_column
+from .spark_frame import NANOSECONDS_SUFFIX as NANOSECONDS_SUFFIX
 from .spark_frame import SparkColumns as SparkColumns
 from .spark_frame import rows_for_spark as rows_for_spark
 from .spark_frame import spark_tasks as spark_tasks

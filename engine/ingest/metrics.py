@@ -34,7 +34,7 @@ from ..limits import as_text
 from ..locations import Location
 from ..recordings import RecordingsFolder, RecordingsVersion
 from ..storage import ObjectUrl, is_url
-from ..units import counted, duration, utc_time
+from ..units import counted, duration, rows_in_chunks, utc_time
 from ..units import size as _size
 from .checkpoint import Checkpoint, IngestIdentity, home_of
 from .files import BatchResult, FileResult, LandedFile, Outcome
@@ -124,7 +124,7 @@ class IngestLog(IngestListener):
         elif file_result.outcome in _TAKEN:
             level, text = (
                 self._usual,
-                f"{where}: {file_result.outcome}, {file_result.rows:,} rows in {file_result.chunks:,} chunks",
+                f"{where}: {file_result.outcome}, {rows_in_chunks(file_result.rows, file_result.chunks)}",
             )
         else:
             level, text = logging.INFO, f"{where}: {file_result.outcome} before it was taken"
@@ -196,7 +196,7 @@ def _batch_line(result: BatchResult, sums: dict[str, Any]) -> str:
     outcomes = ", ".join(f"{count:,} {outcome}" for outcome, count in _outcomes(result)) or "no files"
     return (
         f"batch {result.number}: {outcomes}; {_size(sums['bytes'])} -> {_size(sums['bytes_out'])}, "
-        f"{sums['rows']:,} rows in {sums['chunks']:,} chunks; {duration(result.seconds)}, version {result.version}"
+        f"{rows_in_chunks(sums['rows'], sums['chunks'])}; {duration(result.seconds)}, version {result.version}"
     )
 
 

@@ -26,6 +26,7 @@ from ..locations import Location, located
 from ..recordings import RecordingsFolder
 from ..rrd import RrdFile, StoreEntry
 from ..stream import ContentFilter, write_stores
+from ..units import counted
 from .stores import SourceOptions, Stores, stores_of
 
 _SEGMENT_BYTES: Final = 8 * MIB
@@ -191,10 +192,10 @@ def _pairs(
 def _compare_cut(tally: _Tally, recording: str | None, a: Sequence[Chunk], b: Sequence[Chunk]) -> None:
     """Note the first chunk that differs in its header, ids aside."""
     if len(a) != len(b):
-        tally.note(Difference(f"{len(a):,} chunks | {len(b):,} chunks", recording))
+        tally.note(Difference(f"{counted(len(a), 'chunk')} | {counted(len(b), 'chunk')}", recording))
     for number, (chunk_a, chunk_b) in enumerate(zip(a, b, strict=False)):
         said = [
-            f"{c.num_rows:,} rows, timelines {c.timeline_names}, components "
+            f"{counted(c.num_rows, 'row')}, timelines {c.timeline_names}, components "
             f"{[h.descriptor.component for h in c.header.components if not h.is_empty]}"
             for c in (chunk_a, chunk_b)
         ]
@@ -286,7 +287,7 @@ class _Compared:
             else:
                 side, where = (sides[0], "first") if entity in sides[0] else (sides[1], "second")
                 rows = sum(chunk.num_rows for chunk in side[entity])
-                self._note(entity, None, f"only in the {where}, with {rows:,} rows")
+                self._note(entity, None, f"only in the {where}, with {counted(rows, 'row')}")
         for (entity, component), count in self._counts.items():
             if count > self.tally.most:
                 self._note(entity, component, f"and {count - self.tally.most:,} more rows")

@@ -426,6 +426,9 @@ class MessageKind(IntEnum):
     BLUEPRINT_ACTIVATION = 3
 
 
+_LAST_KIND: Final = max(MessageKind)
+
+
 class StreamFooter(NamedTuple):
     """The place of the ``RrdFooter`` payload, relative to the start of the stream, and its checksum."""
 
@@ -511,7 +514,7 @@ def parse_message_header(data: bytes, *, path: str, offset: int, end: int) -> tu
             hint="The file was joined with `cat`; join the originals with `rerun rrd merge`.",
         )
     kind, length = _MESSAGE_HEADER.unpack(data)
-    if kind > max(MessageKind):
+    if kind > _LAST_KIND:
         raise ReadError(f"unknown message kind {kind}", path=path, offset=offset, hint=_DAMAGED)
     left = end - offset - MESSAGE_HEADER_SIZE
     if length > left:

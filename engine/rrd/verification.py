@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from os import PathLike, fspath
@@ -14,7 +12,6 @@ from typing import Final, Self
 
 from ..chunk import Chunk, ChunkData, ChunkHeader
 from ..errors import ReadError, ReadWarning, SourceMissingError
-from ..limits import MIB
 from ..storage import is_url
 from ..storage.positional import GROWING, HeldFile, PositionalFile, held_file, keeping_open, open_positional
 from .chunk_table import ChunkEntry, difference
@@ -25,8 +22,6 @@ from .recovery import announced_by, decoded_chunk, owner_of, store_of
 
 _HINT: Final = "The file was damaged on disk or in transit, or its writer is faulty; restore it from a copy."
 _MOST_FAULTS: Final = 1000
-_PIECE_BYTES: Final = 8 * MIB
-"""How much a thread reads before it takes the next piece."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +146,7 @@ class _Verifying:
         self._digested: set[int] = set()
 
     def run(self, claims: Told) -> Verification:
-        with open_positional(self.path, held=self._held) as file, self._findings.noting():
+        with keeping_open(), open_positional(self.path, held=self._held) as file, self._findings.noting():
             head = file.read(0, min(STREAM_HEADER_SIZE, file.size), what="the stream header")
             parse_stream_header(head, path=self.path)
             index = None
@@ -159,7 +154,7 @@ class _Verifying:
                 index = read_index(file)
             is_growing = (index is None or index.manifests is None) and not is_url(self.path)
             self._version = f"{file.version}{GROWING}" if is_growing else file.version
-            self._verify(self._places(file, index, claims))
+            self._verify(file, self._places(file, index, claims))
         return self._findings.verification()
 
     def _places(self, file: PositionalFile, index: FileIndex | None, claims: Told) -> list[_Place]:
@@ -201,25 +196,13 @@ class _Verifying:
             end = file.size
         return max((place.offset + place.size for place in places.values()), default=0) if end is None else end
 
-    def _verify(self, places: Sequence[_Place]) -> None:
-        """Decode all, in as many threads as cores; the parts of an object one after the other."""
-        pieces = list(_pieces(places))
-        workers = 1 if is_url(self.path) else min(4, os.cpu_count() or 1, len(pieces))
-        if workers < 2:
-            for piece in pieces:
-                self._verify_piece(piece)
-            return
-        with ThreadPoolExecutor(workers) as pool:
-            for _ in pool.map(self._verify_piece, pieces):
-                pass
-
-    def _verify_piece(self, places: Sequence[_Place]) -> None:
+    def _verify(self, file: PositionalFile, places: Iterable[_Place]) -> None:
+        """Decode all. Threads would wait for each other: for most chunks decoding takes less than their change does."""
         rows = chunks = digests = 0
-        with keeping_open(), open_positional(self.path, held=self._held) as file:
-            for place in places:
-                with self._findings.noting():
-                    chunk, is_verified = self._chunk(file, place)
-                    rows, chunks, digests = rows + chunk.num_rows, chunks + 1, digests + is_verified
+        for place in places:
+            with self._findings.noting():
+                chunk, is_verified = self._chunk(file, place)
+                rows, chunks, digests = rows + chunk.num_rows, chunks + 1, digests + is_verified
         self._findings.count(chunks=chunks, rows=rows, digests=digests)
 
     def _chunk(self, file: PositionalFile, place: _Place) -> tuple[ChunkHeader, bool]:
@@ -263,17 +246,3 @@ class _Verifying:
 
     def _error(self, offset: int | None, what: str) -> ReadError:
         return ReadError(what, path=self.path, offset=offset, hint=_HINT)
-
-
-def _pieces(places: Iterable[_Place]) -> Iterator[list[_Place]]:
-    """Consecutive places of some megabytes each."""
-    piece: list[_Place] = []
-    size = 0
-    for place in places:
-        piece.append(place)
-        size += place.size
-        if size >= _PIECE_BYTES:
-            yield piece
-            piece, size = [], 0
-    if piece:
-        yield piece

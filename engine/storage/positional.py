@@ -23,6 +23,7 @@ import numpy as np
 
 from ..errors import ReadError, SourceMissingError
 from ..limits import MIB, check_limit
+from ..locations import is_below, true_place
 from ..task_context import TaskContext, asked_for, current, fetched, find
 from . import RemoteFile, is_url
 
@@ -128,9 +129,24 @@ class PositionalFile:
                 return data
             return self._read_rest(data, offset, size, what)
         except OSError as error:
-            raise ReadError(
-                f"reading failed: {error.strerror}", path=self.path, offset=offset, transient=error.errno in _PASSING
-            ) from error
+            raise self._failed(error, offset) from error
+
+    def read_into(self, offset: int, target: memoryview, *, what: str) -> None:
+        """Fill ``target`` with the bytes from ``offset``; ``what`` names them in errors."""
+        check_limit(offset, self.size, path=self.path, offset=offset, what=f"the offset of {what}")
+        check_limit(len(target), self.size - offset, path=self.path, offset=offset, what=f"the length of {what}")
+        asked_for()
+        try:
+            done = os.preadv(self._fd, [target[:_LARGEST_READ]], offset)
+        except OSError as error:
+            raise self._failed(error, offset) from error
+        fetched(done)
+        if done < len(target):
+            target[done:] = self.read(offset + done, len(target) - done, what=what)
+
+    def _failed(self, error: OSError, offset: int) -> ReadError:
+        transient = error.errno in _PASSING
+        return ReadError(f"reading failed: {error.strerror}", path=self.path, offset=offset, transient=transient)
 
     def _read_rest(self, data: bytes, offset: int, size: int, what: str) -> bytes:
         parts = [data]
@@ -401,6 +417,10 @@ class RemotePositional(PositionalFile):
         check_limit(size, self.size - offset, path=self.path, offset=offset, what=f"the length of {what}")
         return self._remote.pread(offset, size)
 
+    def read_into(self, offset: int, target: memoryview, *, what: str) -> None:
+        """Fill ``target`` with the bytes from ``offset``; ``what`` names them in errors."""
+        target[:] = self.read(offset, len(target), what=what)
+
     def close(self) -> None:
         """Nothing: who opened it once more shares it; it goes when it was not used for a while."""
 
@@ -417,6 +437,38 @@ def open_positional(
     if is_url(text):
         return RemotePositional(_shared(text, version))
     file = PositionalFile(text, version=version) if held is None else held
+    try:
+        file.check(version)
+    except ReadError:
+        file.close()
+        raise
+    return file
+
+
+def open_inside(folder: str, path: str, version: str | None = None) -> PositionalFile:
+    """Open a local file in a folder, of a known ``version`` if given, whose path comes from anybody.
+
+    Links are followed first. The result is then opened folder by folder without following any, so that nothing outside
+    can take its place in between. Raises :class:`ReadError` for a place outside, and :class:`SourceMissingError`.
+    """
+    home, place = true_place(folder), os.path.realpath(path)
+    if not is_below(place, home):
+        raise ReadError("outside of the folder of the input", path=path)
+    at = -1
+    try:
+        at = os.open(home, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        for part in os.path.relpath(place, home).split("/"):
+            above = at
+            at = os.open(part, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=above)
+            os.close(above)
+        file = PositionalFile(place, at, version)
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise SourceMissingError("missing", path=path) from error
+    except OSError as error:
+        raise SourceMissingError(f"cannot be opened: {error.strerror}", path=path) from error
+    finally:
+        if at >= 0:
+            os.close(at)
     try:
         file.check(version)
     except ReadError:

@@ -9,12 +9,14 @@ _HOMES = {
     ".column_decoders": "ColumnDecoder DecodeRequest FieldBatch IndexValue",
     ".datasets": "IterableSamples Loader MapSamples collated loader",
     ".fields": "Field FixedRateSampling ImageDecoder NumericDecoder RowSampling TextDecoder VideoFrameDecoder",
-    ".job": "Mixture TrainingJob",
+    ".frames": "samples_frame samples_table",
+    ".job": "Mixture PassFigures TrainingJob",
     ".manifest": "Manifest ManifestMeta",
     ".plan": "BlockShuffle NoShuffle SampleShuffle ShuffleStrategy",
     ".rerun_datasets": "RerunIterableDataset RerunMapDataset",
     ".samples": "SampleIndex SampleReader SegmentMetadata",
     ".source": "DataSource",
+    ".spec": "SampleSpec",
     ".yuv": "PooledBatchCollator Yuv420Collator Yuv420Frame",
 }
 

@@ -15,7 +15,10 @@ from .fields import NumericDecoder as NumericDecoder
 from .fields import RowSampling as RowSampling
 from .fields import TextDecoder as TextDecoder
 from .fields import VideoFrameDecoder as VideoFrameDecoder
+from .frames import samples_frame as samples_frame
+from .frames import samples_table as samples_table
 from .job import Mixture as Mixture
+from .job import PassFigures as PassFigures
 from .job import TrainingJob as TrainingJob
 from .manifest import Manifest as Manifest
 from .manifest import ManifestMeta as ManifestMeta
@@ -29,6 +32,7 @@ from .samples import SampleIndex as SampleIndex
 from .samples import SampleReader as SampleReader
 from .samples import SegmentMetadata as SegmentMetadata
 from .source import DataSource as DataSource
+from .spec import SampleSpec as SampleSpec
 from .yuv import PooledBatchCollator as PooledBatchCollator
 from .yuv import Yuv420Collator as Yuv420Collator
 from .yuv import Yuv420Frame as Yuv420Frame

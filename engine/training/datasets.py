@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
@@ -10,7 +9,7 @@ import numpy as np
 
 from ..errors import MissingExtraError, UsageError, extra_command
 from .fields import Field, FixedRateSampling, RowSampling
-from .job import JobReader, Mixture, ReaderShare, TrainingJob
+from .job import JobReader, Mixture, ReaderShare, TrainingJob, decoders
 from .plan import Integers, ShuffleStrategy
 from .samples import CACHE_BYTES, Sample
 from .source import DataSource
@@ -74,11 +73,6 @@ def topology(rank: int | None, world: int | None) -> tuple[int, int]:
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         return torch.distributed.get_rank(), torch.distributed.get_world_size()
     return 0, 1
-
-
-def decoders(workers: int) -> int:
-    """Return how many threads decode in each of some processes."""
-    return max(1, min(os.cpu_count() or 1, 4) // workers)
 
 
 class IterableSamples(IterableDataset[Any]):

@@ -10,9 +10,9 @@ from typing import Any, Final
 import numpy as np
 
 from ..errors import MissingExtraError, ReadWarning, UsageError, extra_command
-from .datasets import IterableSamples, MapSamples, as_tensors, collated, decoders
+from .datasets import IterableSamples, MapSamples, as_tensors, collated
 from .fields import Field, Fill, FixedRateSampling
-from .job import JobReader, TrainingJob
+from .job import JobReader, TrainingJob, decoders
 from .manifest import ListedPlan, Manifest, job_like_rerun
 from .plan import Blocks, Integers, SampleShuffle, ShuffleStrategy
 from .samples import Sample, SampleIndex

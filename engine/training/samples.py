@@ -217,6 +217,8 @@ class SampleReader:
         """Frames of video that were decoded."""
         self.missing: Counter[str] = Counter()
         """Samples that were left out, by the field that has no value."""
+        self.decoded_groups = 0
+        """Groups of pictures of which frames were decoded."""
 
     def close(self) -> None:
         """Close the files that are open, and end the threads."""
@@ -294,6 +296,7 @@ class SampleReader:
         if is_video:
             chosen = _chosen(blobs, keyframes, rows)
             self.decoded_frames += len(chosen)
+            self.decoded_groups += sum(sample.is_keyframe for sample in chosen)
             return self._pool.submit(_frames, field, track, chosen, rows, f"{reader.segment_id}{field.path}").result
         if isinstance(field.decode, ImageDecoder):
             return self._pool.submit(_decoded, field, reader.segment_id, series, rows).result

@@ -14,8 +14,18 @@ import xxhash
 
 from ..chunk import ComponentColumnDescriptor, TimelineKind
 from ..errors import UsageError
-from ..query import AnswerColumns, OpenSegment, QueriedSegment, Query, SegmentChunks, SegmentEvents, StaticValues
+from ..query import (
+    AnswerColumns,
+    OpenSegment,
+    QueriedSegment,
+    Query,
+    SegmentChunks,
+    SegmentEvents,
+    SegmentFigures,
+    StaticValues,
+)
 from ..recordings import layers_digest
+from ..task_context import find
 from .plan import Integers
 
 BEGINNING: Final = np.iinfo(np.int64).min
@@ -192,6 +202,11 @@ class SegmentReader:
         key = column.entity_path, column.component
         index = asked.query.index
         assert index is not None
+        figures = find(SegmentFigures)
+        if figures is not None:
+            tables = [layer.table for layer in self._layers]
+            needed = chunks.by_layer(np.union1d(numbers, chunks.static))
+            figures.need(self.segment_id, zip(self._segment.source.layer_names, tables, needed, strict=True))
         opened = OpenSegment(self._layers, [None] * len(self._layers))
         static = StaticValues(opened.rows(chunks.static, None))
         value = static.value(key) if len(chunks.static) else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import warnings
 from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -11,13 +12,13 @@ from typing import Any, BinaryIO, Final, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import ReadError, ReadWarning, UnsupportedError, UsageError
-from ..limits import MAX_FRAME_PIXELS, check_limit
+from ..errors import MissingExtraError, ReadError, ReadWarning, UnsupportedError, UsageError, extra_command
+from ..limits import MAX_FRAME_PIXELS, MAX_VIDEO_MEMORY, check_limit
+from ..sandbox import Item, SandboxRequest
 from ..storage.positional import PositionalFile
 from .bitstream import DETECTORS, without_repeats
 from .matroska import is_matroska, read_matroska
 from .mp4 import CODECS, HINT, EditsError, NotPlainError, read_boxes, read_video, rotation, shown_frames
-from .process import Item, VideoWork, require_video_extra
 from .samples import SampleBatch, VideoSample
 
 BFrames = Literal["reencode", "error", "keep"]
@@ -31,6 +32,24 @@ _SHOWN: Final = {"h264": "H.264", "hevc": "H.265", "av1": "AV1", "vp8": "VP8", "
 _H265: Final = CODECS["hevc"]
 _NO_ENCODER: Final = "vp8"
 _BATCH_BYTES: Final = 1 << 20
+_PROGRAM: Final = f"{__package__}.worker"
+
+
+def has_video_extra() -> bool:
+    """Return whether PyAV is installed, which the extra ``video`` brings."""
+    return importlib.util.find_spec("av") is not None
+
+
+def _require_video_extra(what: str = "video is read by PyAV, which is") -> None:
+    """Raise ``MissingExtraError`` where PyAV is not installed. ``what`` begins its message."""
+    if not has_video_extra():
+        raise MissingExtraError(f"{what} not installed", hint=extra_command("video"))
+
+
+def _work(request: dict[str, Any], **ends: Any) -> SandboxRequest:
+    """Send a request to a process that runs PyAV; ``ends`` are those of :class:`SandboxRequest`."""
+    _require_video_extra()
+    return SandboxRequest(_PROGRAM, request, memory=MAX_VIDEO_MEMORY, **ends)
 
 
 class VideoFrame(NamedTuple):
@@ -78,7 +97,7 @@ class Demultiplexed:
         track: VideoTrack,
         batches: Iterator[tuple[SampleBatch, int]],
         path: str,
-        work: VideoWork | None = None,
+        work: SandboxRequest | None = None,
         video_tracks: int = 1,
     ) -> None:
         self.track = track
@@ -116,7 +135,7 @@ class Demultiplexed:
         self.close()
 
 
-def _work_batches(work: VideoWork, codec: int, path: str) -> Iterator[tuple[SampleBatch, int]]:
+def _work_batches(work: SandboxRequest, codec: int, path: str) -> Iterator[tuple[SampleBatch, int]]:
     """Yield what the process reads, and how many samples are falsely marked as key frames."""
     detector = DETECTORS[codec]
     for items in _batches(work.items()):
@@ -175,14 +194,14 @@ def demultiplex(
             if is_made:
                 raise NotPlainError("it is encoded anew")
         except NotPlainError as reason:
-            require_video_extra(f"{file.path} is read by PyAV, as {reason}; PyAV is")
+            _require_video_extra(f"{file.path} is read by PyAV, as {reason}; PyAV is")
             order = _edit_order(file.path, boxes.movie, track)
         else:
             described = _track(plain.facts, file.path, track, b_frames, quality, reads_all)
             batches = plain.batches(file, start, end)
             return Demultiplexed(described, batches, file.path, None, plain.facts["video_tracks"])
     else:
-        require_video_extra(f"{file.path} is read by PyAV, as it is Matroska; PyAV is")
+        _require_video_extra(f"{file.path} is read by PyAV, as it is Matroska; PyAV is")
         degrees = matroska.tracks[track].rotation if track < len(matroska.tracks) else 0
         _warn_of_rotation(file.path, track, f"turned by {degrees} degrees clockwise" if degrees else None)
     request = {
@@ -200,7 +219,7 @@ def demultiplex(
         "b_frames": b_frames,
         **encoding,
     }
-    work = VideoWork(request, path=file.path, file=file)
+    work = _work(request, path=file.path, file=file)
     try:
         facts = {**work.answer, "codec": request["output"] or work.answer["codec"], "is_wanted": is_made}
         described = _track(facts, file.path, track, b_frames, quality, reads_all)
@@ -290,7 +309,7 @@ def decode(
     """
     request = {**_decoding(track), "operation": "decode", "step": step, "threads": threads}
     given = (((s.pts, wanted is None or s.pts in wanted), s.data) for s in samples)
-    work = VideoWork(request, path=path, given=_batches(given))
+    work = _work(request, path=path, given=_batches(given))
     for (pts, width, height), data in work.items():
         yield VideoFrame(pts, np.frombuffer(data, np.uint8).reshape(height, width, 3))
 
@@ -330,7 +349,7 @@ def transcode(
     }
     given = (((s.pts, s.pts in shown), s.data) for s in samples)
     detector = DETECTORS[track.codec]
-    for (pts, *facts), data in VideoWork(request, path=path, given=_batches(given)).items():
+    for (pts, *facts), data in _work(request, path=path, given=_batches(given)).items():
         if len(facts) == 3:
             width, height, _ = facts
             yield VideoFrame(pts, np.frombuffer(data, np.uint8).reshape(height, width, 3))
@@ -389,7 +408,7 @@ def encode(
         **_encoding(quality, speed, keyframe_interval),
         "rate": None if track.rate is None else track.rate.as_integer_ratio(),
     }
-    work = VideoWork(request, given=_batches(_pixels(track, frames, marked)))
+    work = _work(request, given=_batches(_pixels(track, frames, marked)))
     detector = DETECTORS[track.codec]
     for (pts, dts, _), data in work.items():
         yield VideoSample(pts, dts, detector(data), data)
@@ -425,7 +444,7 @@ def mux(track: VideoTrack, samples: Iterable[VideoSample], file: BinaryIO) -> No
         "pixel_format": track.pixel_format,
         "time_base": track.time_base.as_integer_ratio(),
     }
-    for _ in VideoWork(request, given=_batches(_timed(track, samples)), target=file).items():
+    for _ in _work(request, given=_batches(_timed(track, samples)), target=file).items():
         pass
 
 

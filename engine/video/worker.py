@@ -1,26 +1,18 @@
 """The program of the process that runs PyAV, so that what crashes it or takes all memory ends only that process.
 
-A message is two lengths (4 bytes each, big-endian), a JSON object and bytes. This side drives: after a request it asks
-for bytes of the file (``read``), for more of what it takes in (``next``), or has bytes written (``write``), and sends
-results (``out``), until it sends ``end`` or ``error``. It can open no file: before the first request, the number of
-files that the process may have open is lowered to those that it has. This file is run by its path, so it imports
-nothing of the project.
+It is the program of a :class:`..sandbox.Sandbox`.
 """
 
 from __future__ import annotations
 
 import contextlib
 import importlib
-import json
 import os
 import pkgutil
-import resource
-import struct
-import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from fractions import Fraction
-from typing import Any, BinaryIO
+from typing import Any
 
 import av
 import av.bitstream
@@ -29,7 +21,8 @@ import av.stream
 import av.video.reformatter
 import numpy as np
 
-_HEAD = struct.Struct(">II")
+from ..sandbox import AskedFile, FailureError, Pipes, serve
+
 _BATCH_BYTES = 1 << 20
 _READ_BYTES = 1 << 18
 _FILTERS = {"h264": "h264_mp4toannexb", "hevc": "hevc_mp4toannexb"}
@@ -41,6 +34,7 @@ _LENGTH_FIELD = 21
 _RANDOM_ACCESS = range(16, 22)
 _FIRST_NO_SLICE = 32
 _FREE_OUTPUT = 64 << 20
+_ENCODE = "Encode it anew with FFmpeg, as H.264, H.265, AV1, VP8 or VP9, which are read."
 
 Item = tuple[int, int, bool, bytes]
 """A sample: presentation and decoding time in ticks, whether it is a key frame, its bytes."""
@@ -50,75 +44,6 @@ PlacedItem = tuple[int, int, bool, bytes, int | None]
 
 
 _CONVERTER = av.video.reformatter.VideoReformatter()  # one of its own for each frame takes as long as to decode it
-
-
-class FailureError(Exception):
-    """The input is wrong; ``kind`` says which error it becomes."""
-
-    def __init__(self, message: str, kind: str = "read", offset: int | None = None) -> None:
-        super().__init__(message)
-        self.kind = kind
-        self.offset = offset
-
-
-class Pipes:
-    """The two pipes to the process that asks."""
-
-    def __init__(self, source: BinaryIO, target: BinaryIO) -> None:
-        self._source = source
-        self._target = target
-
-    def receive(self) -> tuple[Any, bytes]:
-        """Return the next message. Raises ``EOFError`` at the end of the input."""
-        head = self._source.read(_HEAD.size)
-        if len(head) < _HEAD.size:
-            raise EOFError
-        length, size = _HEAD.unpack(head)
-        return json.loads(self._source.read(length)), self._source.read(size)
-
-    def send(self, kind: str, value: Any = None, data: bytes = b"") -> None:
-        """Send a message of one kind."""
-        text = json.dumps({kind: value}).encode()
-        self._target.write(_HEAD.pack(len(text), len(data)) + text)
-        self._target.write(data)
-        self._target.flush()
-
-    def ask(self, kind: str, value: Any = None) -> tuple[Any, bytes]:
-        """Send a request and return the answer."""
-        self.send(kind, value)
-        return self.receive()
-
-
-class AskedFile:
-    """The file of a request, read through the pipes. Reads are windows; all together are bounded."""
-
-    def __init__(self, wire: Pipes, size: int, most: int) -> None:
-        self._wire = wire
-        self._size = size
-        self._left = most
-        self.position = 0
-
-    def read(self, size: int = -1) -> bytes:
-        """Return at most ``size`` bytes from where it stands."""
-        size = self._size - self.position if size < 0 else min(size, self._size - self.position)
-        if size <= 0:
-            return b""
-        self._left -= size
-        if self._left < 0:
-            raise FailureError("its index reads the same bytes again and again", offset=self.position)
-        data = self._wire.ask("read", [self.position, size])[1]
-        self.position += len(data)
-        return data
-
-    def seek(self, offset: int, whence: int = 0) -> int:
-        """Move to an offset and return it."""
-        base = (0, self.position, self._size)[whence]
-        self.position = max(base + offset, 0)
-        return self.position
-
-    def tell(self) -> int:
-        """Return where it stands."""
-        return self.position
 
 
 class MuxedFile:
@@ -177,7 +102,7 @@ def _taken(wire: Pipes) -> Iterator[tuple[list[Any], bytes]]:
             return
         at = 0
         for *item, size in items:
-            yield item, data[at : at + size]
+            yield item, bytes(data[at : at + size])
             at += size
 
 
@@ -242,7 +167,7 @@ def _chosen(container: Any, track: int) -> Any:
     context = stream.codec_context
     if context is None or stream.codec.canonical_name not in _DECODERS:
         tag = "unknown" if context is None else context.codec_tag or context.name
-        raise FailureError(f"the video codec {tag!r}", "unsupported")
+        raise _unsupported(f"the video codec {tag!r}")
     if stream.time_base is None or not stream.time_base > 0:
         raise FailureError("the video track has no time base")
     return stream
@@ -335,7 +260,7 @@ class _Packets:
             shown = [min(packet.pts, *shown[:1]), max(packet.pts, *shown[1:])] if shown else [packet.pts] * 2
             yield packet
         if any(shown[0] <= pts <= shown[1] for pts in self.left_out):
-            raise FailureError("a list of edits that shows several parts of the video", "unsupported")
+            raise _unsupported("a list of edits that shows several parts of the video")
 
     def as_they_are(self) -> Iterator[Any]:
         """Yield the packets. Raises :class:`FailureError` where one that is left out would be shown among others."""
@@ -345,7 +270,7 @@ class _Packets:
                 lowest = packet.pts if lowest is None else min(packet.pts, lowest)
             yield packet
         if lowest is not None and any(pts > lowest for pts in self.left_out):
-            raise FailureError("a list of edits that leaves out a frame which one that is shown needs", "unsupported")
+            raise _unsupported("a list of edits that leaves out a frame which one that is shown needs")
 
     def without_spare_lead(self) -> Iterator[Any]:
         """Yield the packets, shown in the order of decoding, from the last key frame that the window needs."""
@@ -745,6 +670,10 @@ def _muxed(container: Any, request: dict[str, Any]) -> Any:
     return stream
 
 
+def _unsupported(message: str) -> FailureError:
+    return FailureError(message, "unsupported", hint=_ENCODE)
+
+
 def _reason(error: BaseException) -> str:
     if isinstance(error, MemoryError):
         return "it takes more memory than a video may"
@@ -754,17 +683,6 @@ def _reason(error: BaseException) -> str:
 _OPERATIONS = {"demultiplex": demultiplex, "decode": decode, "transcode": transcode, "encode": encode, "mux": mux}
 
 
-def serve(wire: Pipes) -> None:
-    """Answer requests to the end of the input."""
-    while True:
-        request, _ = wire.receive()
-        try:
-            _OPERATIONS[request["operation"]](wire, request)
-            wire.send("end")
-        except FailureError as error:
-            wire.send("error", [error.kind, str(error), error.offset])
-
-
 def _import_all() -> None:
     """Import what PyAV imports only when it is used, which needs files."""
     for module in pkgutil.walk_packages(av.__path__, "av."):
@@ -772,20 +690,7 @@ def _import_all() -> None:
             importlib.import_module(module.name)
 
 
-def _confine(most_memory: int) -> None:
-    """Bound the memory of this process, and let it open no more files."""
-    resource.setrlimit(resource.RLIMIT_AS, (most_memory, most_memory))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    files = max(int(name) for name in os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 8  # noqa: PTH112, PTH208
-    resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))
-
-
 if __name__ == "__main__":
-    os.environ.clear()
     av.logging.set_level(None)
-    wire = Pipes(sys.stdin.buffer, os.fdopen(os.dup(1), "wb"))
-    os.dup2(2, 1)  # encoders print
     _import_all()
-    _confine(int(sys.argv[1]))
-    with contextlib.suppress(EOFError, BrokenPipeError):
-        serve(wire)
+    serve(_OPERATIONS)

@@ -11,15 +11,13 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from difflib import get_close_matches
-from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import numpy as np
 
 from ..chunk import parse_entity_path
-from ..errors import MissingExtraError, ReadError, SourceMissingError, UsageError, extra_command
-from ..limits import MAX_SCHEMA_BYTES, check_limit
+from ..errors import UsageError
+from ..specs import SpecKeys, read_spec
 from .alignment import Alignment, Outside, Rule
 
 IMAGE: Final = "image"
@@ -192,16 +190,7 @@ class ExportSpec:
         UsageError
             As for :meth:`of`.
         """
-        place = Path(path)
-        try:
-            size = place.stat().st_size
-            check_limit(size, MAX_SCHEMA_BYTES, path=str(place), offset=None, what="the size of the file")
-            text = place.read_text(encoding="utf-8")
-        except FileNotFoundError as error:
-            raise SourceMissingError("there is no such file", path=str(place), hint="Check the path.") from error
-        except (OSError, UnicodeDecodeError) as error:
-            raise ReadError(f"cannot be read: {error}", path=str(place), hint="Give a YAML file.") from error
-        return cls.of(_yaml(text, str(place)))
+        return cls.of(read_spec(path, "fps: 30", "lerobot")[0])
 
     @classmethod
     def given(cls, spec: ExportSpec | Mapping[str, Any] | str | os.PathLike[str]) -> ExportSpec:
@@ -274,67 +263,24 @@ class ExportSpec:
         return replace(self, features=tuple(replace(f, shape=f.shape or shapes.get(f.name)) for f in self.features))
 
 
-class _Keys:
-    """The keys of a mapping, each taken once; what is left at the end is an error."""
-
-    def __init__(self, given: Any, place: str) -> None:
-        if not isinstance(given, Mapping):
-            raise _wrong(place or "the specification", f"{given!r} is not a mapping")
-        self._left = dict(given)
-        self._all: list[str] = []
-        self.place = place
-
-    def at(self, key: str) -> str:
-        return f"{self.place}.{key}" if self.place else key
-
-    def take(self, key: str, kinds: Any, default: Any = None, *, required: bool = False) -> Any:
-        self._all.append(key)
-        if self._left.get(key) is None:
-            self._left.pop(key, None)
-            if required:
-                raise _wrong(self.at(key), "it is missing")
-            return default
-        value = self._left.pop(key)
-        wanted = kinds if isinstance(kinds, tuple) else (kinds,)
-        if not isinstance(value, wanted) or (isinstance(value, bool) and bool not in wanted):
-            raise _wrong(self.at(key), f"{value!r} is not {' or '.join(kind.__name__ for kind in wanted)}")
-        return value
+class _Keys(SpecKeys):
+    hint = "See docs/lerobot.md for the keys of a specification."
 
     def seconds(self, key: str, default: float | None = None) -> Any:
         value = self.take(key, (int, float), default)
         if value is not None and not (math.isfinite(value) and abs(value) < _MOST_SECONDS):
-            raise _wrong(self.at(key), f"{value!r} is not a number of seconds")
+            raise self.wrong(key, f"{value!r} is not a number of seconds")
         return value
 
     def choice(self, key: str, choices: type[_Choice], default: _Choice) -> _Choice:
         value = self.take(key, str, default.value)
         if value not in [choice.value for choice in choices]:
-            raise _wrong(self.at(key), f"{value!r} is none of {', '.join(choice.value for choice in choices)}")
+            raise self.wrong(key, f"{value!r} is none of {', '.join(choice.value for choice in choices)}")
         return choices(value)
-
-    def close(self) -> None:
-        for key in self._left:
-            near = get_close_matches(str(key), self._all, 1)
-            meant = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(self._all)}"
-            raise _wrong(self.at(str(key)), f"there is no such key; {meant}")
 
 
 def _wrong(key: str, reason: str) -> UsageError:
-    return UsageError(f"{key}: {reason}", hint="See docs/lerobot.md for the keys of a specification.")
-
-
-def _yaml(text: str, path: str) -> Mapping[str, Any]:
-    try:
-        import yaml
-    except ImportError as error:
-        raise MissingExtraError("a specification in YAML needs PyYAML", hint=extra_command("lerobot")) from error
-    try:
-        given = yaml.safe_load(text)
-    except (yaml.YAMLError, RecursionError, ValueError) as error:
-        raise ReadError(f"is not YAML: {error}", path=path, hint="Mend the file.") from None
-    if not isinstance(given, dict):
-        raise ReadError("is not a mapping", path=path, hint="A specification begins with keys such as fps: 30.")
-    return given
+    return UsageError(f"{key}: {reason}", hint=_Keys.hint)
 
 
 def _entity(entity: str, key: str) -> str:

@@ -412,7 +412,7 @@ def _extras(inputs: Sequence[_Input], messages: Sequence[_Messages]) -> list[tup
 
 def _entity_facts(sink: Node) -> tuple[EntityFacts, list[CopiedRecords]]:
     """Return what holds for whole entities of the sources, and the files that have attachments and metadata."""
-    entities, files = EntityFacts({}, {}), []
+    entities, files = EntityFacts({}, {}, {}), []
     for file in source_records(sink):
         facts = file.records.outline().facts
         files.append(file)

@@ -1,6 +1,7 @@
 """Messages of an MCAP made of chunks: Foxglove's protobuf messages, those of a kept schema, and JSON for the rest.
 
-A row of a chunk becomes a message for each archetype in it. Source of the types: the Foxglove schemas,
+A row of a chunk becomes a message for each archetype in it; a frame or a pose beside another archetype is part of its
+message. Source of the types: the Foxglove schemas,
 https://docs.foxglove.dev/docs/sdk/schemas; of the values: Rerun's types reference.
 """
 
@@ -10,15 +11,16 @@ import json
 import warnings
 from base64 import b64encode
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, timestamp_pb2
-from mcap_ros2 import _dynamic as ros2
 
+from ...readers import struct_encoder
 from ..chunk import Chunk, ChunkData, Component, TimelineKind, split_parts
 from ..errors import ReadWarning
 from ..stream import MESSAGE_HEAD, RecordChannel, RecordFacts, Records, RecordSchema
@@ -27,6 +29,8 @@ from .mcap_chunks import RecordStretch
 _PREFIX: Final = "rerun.archetypes."
 _LOG_TIMES: Final = ("message_log_time", "log_time")
 _PUBLISH_TIME: Final = "message_publish_time"
+_STAMPS: Final = ("timestamp", "ros2_timestamp")
+"""The timelines of the times that messages of Foxglove and of ROS name themselves."""
 _RAW: Final = "McapMessage:data"
 _OF_FILES: Final = ("McapChannel", "McapSchema", "McapStatistics")
 """Archetypes of what an MCAP says of itself: the output says it of itself."""
@@ -41,6 +45,7 @@ KEPT: Final = (
     "McapSchema:encoding",
     "McapSchema:data",
     "VideoStream:codec",
+    "CoordinateFrame:frame",
 )
 """The components from which :class:`EntityFacts` is made."""
 
@@ -49,10 +54,13 @@ Fields = dict[str, Any]
 
 
 class EntityFacts(NamedTuple):
-    """Facts about all messages at an entity: its channel in the file that it comes from, and the codec of its video."""
+    """Facts about all messages at an entity: its channel in the file that it comes from, the codec of its video, and
+    its frame, if that is static.
+    """
 
     channels: dict[str, RecordChannel]
     codecs: dict[str, int]
+    frames: dict[str, str]
 
     def add(self, chunk: Chunk) -> None:
         """Take in a chunk with some of the components ``KEPT``."""
@@ -69,6 +77,8 @@ class EntityFacts(NamedTuple):
             self.channels[chunk.entity_path] = RecordChannel(row["McapChannel:topic"], encoding, schema, metadata)
         if "VideoStream:codec" in row:
             self.codecs.setdefault(chunk.entity_path, int(row["VideoStream:codec"]))
+        if "CoordinateFrame:frame" in row and chunk.is_static:
+            self.frames[chunk.entity_path] = row["CoordinateFrame:frame"]
 
 
 def _first(values: pa.ListArray) -> Any:
@@ -107,6 +117,11 @@ _MESSAGES: Final = {
     " K:6:double* R:7:double* P:8:double* frame_id:9:string",
     "LocationFix": "latitude:1:double longitude:2:double altitude:3:double position_covariance:4:double*"
     f" position_covariance_type:5:enum timestamp:6:{_STAMP} frame_id:7:string color:8:foxglove.Color",
+    "PoseInFrame": f"timestamp:1:{_STAMP} frame_id:2:string pose:3:foxglove.Pose",
+    "PosesInFrame": f"timestamp:1:{_STAMP} frame_id:2:string poses:3:foxglove.Pose*",
+    "VoxelGrid": f"timestamp:1:{_STAMP} frame_id:2:string pose:3:foxglove.Pose row_count:4:fixed32"
+    " column_count:5:fixed32 cell_size:6:foxglove.Vector3 slice_stride:7:fixed32 row_stride:8:fixed32"
+    " cell_stride:9:fixed32 fields:10:foxglove.PackedElementField* data:11:bytes",
 }
 """Foxglove's messages: name, number and type of each field; ``*``: repeated."""
 
@@ -160,15 +175,27 @@ def _foxglove_schema(name: str) -> RecordSchema:
 
 
 class _Place(NamedTuple):
-    """The entity of a message, and what is known of it."""
+    """The entity of a message, and what is known of it: the frame and, of points, the pose of the row."""
 
     entity: str
     codec: int | None
+    given: str | None
+    pose: Fields | None = None
 
     @property
     def frame(self) -> str:
-        """The frame of the entity, as Rerun names it where none is given."""
+        """The frame of the entity, as Rerun names it if none is given."""
+        return self.own if self.given is None else self.given
+
+    @property
+    def own(self) -> str:
+        """The frame by which Rerun names the entity itself."""
         return f"tf#{self.entity}"
+
+    @property
+    def camera(self) -> str:
+        """The frame of the camera whose image plane is the frame of the entity."""
+        return self.frame.removesuffix(_IMAGE_PLANE)
 
     @property
     def parent(self) -> str:
@@ -184,6 +211,8 @@ def _log(row: Row, place: _Place) -> Fields | None:  # noqa: ARG001
 
 
 _LEVELS: Final = {None: 0, "DEBUG": 1, "INFO": 2, "WARN": 3, "ERROR": 4, "CRITICAL": 5}
+_IMAGE_PLANE: Final = "_image_plane"
+"""A message names the frame of its camera, and is read as in the image plane of it."""
 _MAGIC: Final = {b"\xff\xd8\xff": "jpeg", b"\x89PNG": "png", b"RIFF": "webp"}
 
 
@@ -196,7 +225,7 @@ def _encoded_image(row: Row, place: _Place) -> Fields | None:
         return None
     guessed = next((name for magic, name in _MAGIC.items() if data.startswith(magic)), None)
     name = guessed if given is None else given.removeprefix("image/")
-    return None if name is None else {"data": data, "format": name, "frame_id": place.frame}
+    return None if name is None else {"data": data, "format": name, "frame_id": place.camera}
 
 
 _CODECS: Final = {0x61766331: "h264", 0x68657631: "h265", 0x61763031: "av1", 0x76703038: "vp8", 0x76703039: "vp9"}
@@ -207,19 +236,29 @@ def _video(row: Row, place: _Place) -> Fields | None:
     name = _CODECS.get(codec) if codec is not None else None
     if name is None or len(row["sample"]) != 1:
         return None
-    return {"data": bytes(row["sample"][0]), "format": name, "frame_id": place.frame}
+    return {"data": bytes(row["sample"][0]), "format": name, "frame_id": place.camera}
 
 
-_U8, _U16, _F32 = 6, 8, 34
+_U8, _I8, _U16, _I16, _I32, _F32, _F64 = 6, 7, 8, 9, 11, 34, 35
 _L, _RGB, _RGBA, _BGR, _BGRA = 1, 2, 3, 4, 5
 _ENCODINGS: Final = {
     (_L, _U8): ("mono8", 1),
     (_L, _U16): ("mono16", 2),
-    (_L, _F32): ("32FC1", 4),
     (_RGB, _U8): ("rgb8", 3),
     (_RGBA, _U8): ("rgba8", 4),
     (_BGR, _U8): ("bgr8", 3),
     (_BGRA, _U8): ("bgra8", 4),
+    (_RGB, _U16): ("rgb16", 6),
+    (_RGBA, _U16): ("rgba16", 8),
+    (_BGR, _U16): ("bgr16", 6),
+    (_BGRA, _U16): ("bgra16", 8),
+    (None, _U8): ("8UC1", 1),
+    (None, _I8): ("8SC1", 1),
+    (None, _U16): ("16UC1", 2),
+    (None, _I16): ("16SC1", 2),
+    (None, _I32): ("32SC1", 4),
+    (None, _F32): ("32FC1", 4),
+    (None, _F64): ("64FC1", 8),
 }
 """Encoding, and bytes of a pixel, by Rerun's ``ColorModel`` and ``ChannelDatatype``."""
 
@@ -236,33 +275,100 @@ def _image(row: Row, place: _Place) -> Fields | None:
     if len(data) != step * form["height"]:
         return None
     figures = {"width": form["width"], "height": form["height"], "encoding": encoding[0], "step": step}
-    return {**figures, "data": data, "frame_id": place.frame}
+    return {**figures, "data": data, "frame_id": place.camera}
+
+
+_CHANNELS: Final = ("red", "green", "blue", "alpha")
+
+
+def _color_fields(offset: int) -> list[Fields]:
+    return [{"name": name, "offset": offset + i, "type": _UINT8} for i, name in enumerate(_CHANNELS)]
+
+
+def _color_bytes(colors: Sequence[int]) -> np.ndarray:
+    return np.array(colors, np.uint32).astype(">u4").view(np.uint8).reshape(-1, 4)
 
 
 def _points(row: Row, place: _Place) -> Fields | None:
     positions = np.array(row["positions"], np.float32).reshape(-1, 3)
     colors = row.get("colors") or []
-    fields = [{"name": axis, "offset": 4 * i, "type": _FLOAT32} for i, axis in enumerate("xyz")]
+    fields: list[Fields] = [{"name": axis, "offset": 4 * i, "type": _FLOAT32} for i, axis in enumerate("xyz")]
+    shared: Fields = {"frame_id": place.frame} if place.pose is None else {"frame_id": place.frame, "pose": place.pose}
     if not colors:
-        return {"frame_id": place.frame, "point_stride": 12, "fields": fields, "data": positions.tobytes()}
+        return {**shared, "point_stride": 12, "fields": fields, "data": positions.tobytes()}
     if len(colors) != len(positions):
         return None
     packed = np.empty((len(positions), 16), np.uint8)
     packed[:, :12] = positions.view(np.uint8).reshape(-1, 12)
-    packed[:, 12:] = np.array(colors, np.uint32).astype(">u4").view(np.uint8).reshape(-1, 4)
-    names = ("red", "green", "blue", "alpha")
-    fields += [{"name": name, "offset": 12 + i, "type": _UINT8} for i, name in enumerate(names)]
-    return {"frame_id": place.frame, "point_stride": 16, "fields": fields, "data": packed.tobytes()}
+    packed[:, 12:] = _color_bytes(colors)
+    return {**shared, "point_stride": 16, "fields": fields + _color_fields(12), "data": packed.tobytes()}
+
+
+def _vector(numbers: Sequence[float], names: str = "xyz") -> Fields:
+    return dict(zip(names, numbers, strict=True))
+
+
+def _is_whole(vectors: Sequence[Sequence[float | None]]) -> bool:
+    """Return whether no number is null: a message has 0 for that."""
+    return all(None not in vector for vector in vectors)
 
 
 def _transform(row: Row, place: _Place) -> Fields | None:
     translations, turns = row.get("translation") or [], row.get("quaternion") or []
     if len(translations) > 1 or len(turns) > 1 or not (translations or turns):
         return None
-    place_of = dict(zip("xyz", translations[0] if translations else (0, 0, 0), strict=True))
-    turn = dict(zip("xyzw", turns[0] if turns else (0, 0, 0, 1), strict=True))
-    parent, child = (row.get("parent_frame") or [place.parent])[0], (row.get("child_frame") or [place.frame])[0]
-    return {"parent_frame_id": parent, "child_frame_id": child, "translation": place_of, "rotation": turn}
+    if not _is_whole(translations) or not _is_whole(turns):
+        return None
+    moved = _vector(translations[0] if translations else (0, 0, 0))
+    turned = _vector(turns[0] if turns else (0, 0, 0, 1), "xyzw")
+    parent, child = (row.get("parent_frame") or [place.parent])[0], (row.get("child_frame") or [place.own])[0]
+    return {"parent_frame_id": parent, "child_frame_id": child, "translation": moved, "rotation": turned}
+
+
+def _pose_list(translations: Sequence[Any], turns: Sequence[Any]) -> list[Fields] | None:
+    """Return poses; None if not each has a place and a rotation."""
+    if len(translations) != len(turns) or not _is_whole(translations) or not _is_whole(turns):
+        return None
+    pairs = zip(translations, turns, strict=True)
+    return [{"position": _vector(moved), "orientation": _vector(turned, "xyzw")} for moved, turned in pairs]
+
+
+def _poses(row: Row, place: _Place) -> Fields | None:
+    poses = _pose_list(row["translations"], row["quaternions"])
+    return None if not poses else {"frame_id": place.frame, "poses": poses}
+
+
+def _pose(row: Row, place: _Place) -> Fields | None:
+    poses = _pose_list(row["translations"], row["quaternions"])
+    return None if poses is None or len(poses) != 1 else {"frame_id": place.frame, "pose": poses[0]}
+
+
+def _voxels(row: Row, place: _Place) -> Fields | None:
+    """Return a grid with all its cells in the order in which they are read."""
+    poses = _pose_list(row.get("translation") or [], row.get("quaternion") or [])
+    cells = np.array(row["voxel_indices"], np.int64).reshape(-1, 3)
+    colors = row.get("colors") or []
+    if poses is None or len(poses) > 1 or len(row["voxel_size"]) != 1 or len(colors) not in (0, len(cells)):
+        return None
+    columns, rows, depth = (cells.max(axis=0) + 1).tolist()
+    if columns * rows * depth != len(cells):
+        return None
+    z, y, x = np.indices((depth, rows, columns)).reshape(3, -1)
+    if not (cells == np.stack([x, y, z], axis=1)).all():
+        return None
+    size = 4 if colors else 1
+    return {
+        "frame_id": place.frame,
+        **({"pose": poses[0]} if poses else {}),
+        "row_count": rows,
+        "column_count": columns,
+        "cell_size": _vector(row["voxel_size"][0]),
+        "slice_stride": rows * columns * size,
+        "row_stride": columns * size,
+        "cell_stride": size,
+        "fields": _color_fields(0) if colors else [],
+        "data": _color_bytes(colors).tobytes() if colors else bytes(len(cells)),
+    }
 
 
 def _location(row: Row, place: _Place) -> Fields | None:
@@ -286,35 +392,52 @@ def _camera(row: Row, place: _Place) -> Fields | None:
         return None
     k = columns.T
     p = np.hstack([k, np.zeros((3, 1))])
-    frame = (row.get("parent_frame") or [place.frame])[0]
+    frame = (row.get("parent_frame") or [place.own])[0]
+    if row.get("child_frame") not in (None, [], [f"{frame}{_IMAGE_PLANE}"]):
+        return None
     matrices = {"K": k.reshape(-1).tolist(), "P": p.reshape(-1).tolist(), "R": np.eye(3).reshape(-1).tolist()}
     return {"width": int(width), "height": int(height), "frame_id": frame, **matrices}
 
 
 class _Form(NamedTuple):
-    """The message for an archetype: its name, the fields that it needs and those that it has a place for."""
+    """The message for an archetype: its name, the fields that it needs and those that it has a place for.
+
+    ``framed`` ones name the frame of the entity.
+    """
 
     name: str
     needs: frozenset[str]
     takes: frozenset[str]
     make: Callable[[Row, _Place], Fields | None]
+    framed: bool
 
 
-def _form(name: str, needs: str, takes: str, make: Callable[[Row, _Place], Fields | None]) -> _Form:
-    return _Form(name, frozenset(needs.split()), frozenset((needs + " " + takes).split()), make)
+def _form(
+    name: str, needs: str, takes: str, make: Callable[[Row, _Place], Fields | None], *, framed: bool = True
+) -> _Form:
+    return _Form(name, frozenset(needs.split()), frozenset((needs + " " + takes).split()), make, framed)
 
 
 _FORMS: Final = {
-    "TextLog": _form("Log", "text", "level", _log),
-    "EncodedImage": _form("CompressedImage", "blob", "media_type", _encoded_image),
-    "VideoStream": _form("CompressedVideo", "sample", "codec", _video),
-    "Image": _form("RawImage", "buffer format", "", _image),
-    "DepthImage": _form("RawImage", "buffer format", "", _image),
-    "Points3D": _form("PointCloud", "positions", "colors", _points),
-    "Transform3D": _form("FrameTransform", "", "translation quaternion parent_frame child_frame", _transform),
-    "GeoPoints": _form("LocationFix", "positions", "colors", _location),
-    "Pinhole": _form("CameraCalibration", "image_from_camera", "resolution parent_frame child_frame", _camera),
+    "TextLog": [_form("Log", "text", "level", _log, framed=False)],
+    "EncodedImage": [_form("CompressedImage", "blob", "media_type", _encoded_image)],
+    "VideoStream": [_form("CompressedVideo", "sample", "codec", _video)],
+    "Image": [_form("RawImage", "buffer format", "", _image)],
+    "Points3D": [_form("PointCloud", "positions", "colors", _points)],
+    "Transform3D": [
+        _form("FrameTransform", "", "translation quaternion parent_frame child_frame", _transform, framed=False)
+    ],
+    "InstancePoses3D": [
+        _form("PoseInFrame", "translations quaternions", "", _pose),
+        _form("PosesInFrame", "translations quaternions", "", _poses),
+    ],
+    "GeoPoints": [_form("LocationFix", "positions", "colors", _location)],
+    "Pinhole": [
+        _form("CameraCalibration", "image_from_camera", "resolution parent_frame child_frame", _camera, framed=False)
+    ],
+    "VoxelGridMap": [_form("VoxelGrid", "voxel_indices voxel_size", "colors translation quaternion", _voxels)],
 }
+"""By the archetype; the first form that can say the row is taken."""
 
 
 class _Group(NamedTuple):
@@ -335,6 +458,14 @@ def _groups(components: Sequence[Component]) -> list[_Group]:
     return list(groups.values())
 
 
+class _Times(NamedTuple):
+    """The log and publish times of rows and, by the name of their timeline, the times that messages name themselves."""
+
+    logged: np.ndarray
+    published: np.ndarray
+    stamps: tuple[str, np.ndarray] | None
+
+
 class MessageMaker:
     """Makes messages of chunks; ``facts`` gets their channels. One for each task.
 
@@ -345,7 +476,7 @@ class MessageMaker:
         self._facts = facts
         self._entities = entities
         self._ids: dict[RecordChannel, int] = {}
-        self._encoders: dict[RecordSchema, Any] = {}
+        self._encoders: dict[RecordSchema, Callable[[pa.StructArray], list[bytes | None]] | None] = {}
         self._lost: Counter[str] = Counter()
 
     def of(self, chunk: Chunk) -> Iterator[tuple[bool, RecordStretch]]:
@@ -357,19 +488,17 @@ class MessageMaker:
         if times is None:
             self._lost[f"rows at {entity} that have no time"] += data.num_rows
             return
-        logged, published = times
         made: list[tuple[int, int, bytes]] = []
         raw = next((c for c in data.components if c.descriptor.component == _RAW), None)
         channel = self._entities.channels.get(entity)
         if raw is not None and channel is not None:
             made += [(self._id(channel), row, cell) for row, cell in _blobs(raw.values)]
-        place = _Place(entity, self._entities.codecs.get(entity))
-        for group in _groups([c for c in data.components if raw is None or channel is None or c is not raw]):
-            if group.archetype.removeprefix(_PREFIX) not in _OF_FILES:
-                made += self._messages(group, place, channel, logged)
+        groups = _groups([c for c in data.components if raw is None or channel is None or c is not raw])
+        groups = [group for group in groups if group.archetype.removeprefix(_PREFIX) not in _OF_FILES]
+        made += self._messages(groups, entity, channel, times)
         if made:
             made.sort(key=lambda each: each[1])
-            yield chunk.is_static, _stretch(made, logged, published)
+            yield chunk.is_static, _stretch(made, times.logged, times.published)
 
     def warn(self, path: str) -> None:
         """Warn (``ReadWarning``) of all that has no place in the messages."""
@@ -382,10 +511,10 @@ class MessageMaker:
             self._facts.channels[self._ids[channel]] = channel
         return self._ids[channel]
 
-    def _times(self, data: ChunkData) -> tuple[np.ndarray, np.ndarray] | None:
-        """Return log and publish times; 0 for static rows, None if there is no time."""
+    def _times(self, data: ChunkData) -> _Times | None:
+        """Return the times of rows; 0 for static rows, None if there is no time."""
         if not data.timelines:
-            return (np.zeros(data.num_rows, np.uint64),) * 2
+            return _Times(*(np.zeros(data.num_rows, np.uint64),) * 2, None)
         by_name = {timeline.name: timeline for timeline in data.timelines}
         kinds = (TimelineKind.TIMESTAMP, TimelineKind.DURATION, TimelineKind.SEQUENCE)
         chosen = next((by_name[name] for name in _LOG_TIMES if name in by_name), None)
@@ -394,10 +523,12 @@ class MessageMaker:
             self._lost[f"rows have numbers of {chosen.name!r} as nanoseconds, for lack of a time"] += data.num_rows
         log = self._unsigned(chosen.ticks)
         publish = self._unsigned(by_name[_PUBLISH_TIME].ticks) if _PUBLISH_TIME in by_name else log
-        others = sorted(by_name.keys() - {chosen.name, _PUBLISH_TIME})
+        own = [by_name[n] for n in _STAMPS if n in by_name and by_name[n].kind is TimelineKind.TIMESTAMP]
+        stamps = (own[0].name, own[0].ticks) if own and own[0] is not chosen else None
+        others = by_name.keys() - {chosen.name, _PUBLISH_TIME, *(stamps or ())[:1]}
         if others:
-            self._lost[f"rows are written without their times on {', '.join(others)}"] += data.num_rows
-        return log, publish
+            self._lost[f"rows are written without their times on {', '.join(sorted(others))}"] += data.num_rows
+        return _Times(log, publish, stamps)
 
     def _unsigned(self, ticks: np.ndarray) -> np.ndarray:
         early = ticks < 0
@@ -406,76 +537,129 @@ class MessageMaker:
         return np.where(early, 0, ticks).astype(np.uint64)
 
     def _messages(
-        self, group: _Group, place: _Place, channel: RecordChannel | None, times: np.ndarray
+        self, groups: list[_Group], entity: str, channel: RecordChannel | None, times: _Times
     ) -> Iterator[tuple[int, int, bytes]]:
-        """Yield the channel, the row and the data of each message of a group."""
-        form = _FORMS.get(group.archetype.removeprefix(_PREFIX)) if group.archetype.startswith(_PREFIX) else None
-        encode = self._encoder(group, channel)
-        columns = {name: _rows(component.values) for name, component in group.fields.items()}
-        topic = channel.topic if channel is not None and form is None else _topic(place.entity)
-        for row in range(len(times)):
-            cells = {name: column[row] for name, column in columns.items() if column[row] is not None}
-            if not any(cells.values()):
-                if cells:
-                    self._lost[f"rows at {place.entity} that clear {group.archetype or 'components'}"] += 1
-                continue
-            if encode is not None and channel is not None and len(cells) == 1:
-                data = encode(next(iter(cells.values())))
-                if data is not None:
-                    yield self._id(channel), row, data
-                    continue
-            if form is not None:
-                rest = cells.keys() - form.takes
-                fields = None
-                if form.needs <= cells.keys() and not any(cells[name] for name in rest if name in _TRANSFORMS):
-                    fields = form.make(cells, place)
-                if fields is not None:
-                    yield self._id(_foxglove_channel(topic, form.name)), row, _foxglove(form.name, fields, times[row])
-                    cells = {name: cells[name] for name in sorted(rest) if cells[name]}
-            if cells:
-                names = tuple(sorted(cells))
-                schema = _json_schema(group.archetype, tuple((n, _described(group.fields[n])) for n in names))
-                types = {name: group.fields[name].values.type.value_type for name in names}
-                yield self._id(RecordChannel(topic, "json", schema)), row, self._json(cells, types, place.entity)
+        """Yield the channel, the row and the data of each message."""
+        columns = []
+        for group in groups:
+            structs = self._structs(group, channel)
+            for row, data in structs.items():
+                assert channel is not None
+                yield self._id(channel), row, data
+            self._note_stamps(times, len(structs))
+            columns.append((group, {name: _rows(c.values, structs.keys()) for name, c in group.fields.items()}))
+        codec, static_frame = self._entities.codecs.get(entity), self._entities.frames.get(entity)
+        for row in range(len(times.logged)):
+            cells_of: dict[str, Fields] = {}
+            for group, fields in columns:
+                cells = {name: column[row] for name, column in fields.items() if column[row] is not None}
+                if any(cells.values()):
+                    cells_of[group.archetype] = cells
+                elif cells:
+                    self._lost[f"rows at {entity} that clear {group.archetype or 'components'}"] += 1
+            frame = _frame_of(cells_of.get(_FRAME))
+            place = _Place(entity, codec, static_frame if frame is None else frame)
+            yield from self._foxglove(cells_of, place, row, times)
+            for group in groups:
+                if left := cells_of.get(group.archetype):
+                    is_struct = list(group.fields) == ["message"]
+                    topic = channel.topic if channel is not None and is_struct else _topic(entity)
+                    self._note_stamps(times, 1)
+                    yield self._json(group, left, topic, entity, row)
 
-    def _json(self, cells: Row, types: Mapping[str, pa.DataType], entity: str) -> bytes:
+    def _note_stamps(self, times: _Times, count: int) -> None:
+        """Count messages without a place for the times of their rows."""
+        if times.stamps is not None and count:
+            self._lost[f"rows are written without their times on {times.stamps[0]}"] += count
+
+    def _foxglove(
+        self, cells_of: dict[str, Fields], place: _Place, row: int, times: _Times
+    ) -> Iterator[tuple[int, int, bytes]]:
+        """Yield Foxglove's messages for the archetypes of a row, and leave in it what they do not say."""
+        stamp = int(times.logged[row] if times.stamps is None else times.stamps[1][row])
+        framed = False
+        posed = _posed(cells_of)
+        for archetype in sorted(cells_of.keys() & _FORMED.keys(), key=lambda name: (name != _POINTS, name)):
+            cells = cells_of[archetype]
+            own = place._replace(pose=posed) if archetype == _POINTS else place
+            for form in _FORMED[archetype]:
+                rest = cells.keys() - form.takes
+                lacks = not form.needs <= cells.keys() or any(cells[name] for name in rest if name in _TRANSFORMS)
+                fields = None if lacks else form.make(cells, own)
+                if fields is None:
+                    continue
+                yield self._id(_foxglove_channel(_topic(place.entity), form.name)), row, _encoded(form, fields, stamp)
+                cells_of[archetype] = {name: cells[name] for name in sorted(rest) if cells[name]}
+                framed |= form.framed
+                if archetype == _POINTS and posed is not None:
+                    cells_of[_POSES] = {}
+                self._note(form, place)
+                break
+        if framed and _frame_of(cells_of.get(_FRAME)) is not None:
+            del cells_of[_FRAME]
+
+    def _note(self, form: _Form, place: _Place) -> None:
+        """Count a message that is read as in another frame than it was."""
+        is_image = form.name in ("CompressedImage", "CompressedVideo", "RawImage")
+        if is_image and place.given and not place.given.endswith(_IMAGE_PLANE):
+            self._lost[f"images at {place.entity} are read as in the frame {place.given}{_IMAGE_PLANE}"] += 1
+
+    def _json(self, group: _Group, cells: Fields, topic: str, entity: str, row: int) -> tuple[int, int, bytes]:
+        names = tuple(sorted(cells))
+        schema = _json_schema(group.archetype, tuple((n, _described(group.fields[n])) for n in names))
+        types = {name: group.fields[name].values.type.value_type for name in names}
         plain = {name: [_plain(value, datatype) for value in cells[name]] for name, datatype in types.items()}
         try:
-            return json.dumps(plain, allow_nan=False, separators=(",", ":"), ensure_ascii=False).encode()
+            text = json.dumps(plain, allow_nan=False, separators=(",", ":"), ensure_ascii=False)
         except ValueError:
             self._lost[f"messages at {entity} have null for NaN or infinity, as JSON has none"] += 1
-            return json.dumps(_finite(plain), allow_nan=False, separators=(",", ":"), ensure_ascii=False).encode()
+            text = json.dumps(_finite(plain), allow_nan=False, separators=(",", ":"), ensure_ascii=False)
+        return self._id(RecordChannel(topic, "json", schema)), row, text.encode()
 
-    def _encoder(self, group: _Group, channel: RecordChannel | None) -> Callable[[list[Any]], bytes | None] | None:
-        """Return the function that encodes structs by the kept schema of their topic, if there is one for ROS 2."""
+    def _structs(self, group: _Group, channel: RecordChannel | None) -> dict[int, bytes]:
+        """Return the messages of the structs that are read by the kept schema of their topic, by row."""
         schema = None if channel is None else channel.schema
-        if schema is None or channel is None or channel.message_encoding != "cdr" or schema.encoding != "ros2msg":
-            return None
-        if group.archetype != schema.name.replace("/", ".") or list(group.fields) != ["message"]:
-            return None
+        if schema is None or channel is None or list(group.fields) != ["message"]:
+            return {}
+        if group.archetype != schema.name.replace("/", ".").replace("::", "."):
+            return {}
         if schema not in self._encoders:
-            try:
-                self._encoders[schema] = ros2.serialize_dynamic(schema.name, schema.data.decode())[schema.name]
-            except Exception:  # noqa: BLE001 - a definition that the library cannot use: JSON then
-                self._encoders[schema] = None
+            self._encoders[schema] = struct_encoder(*schema, channel.message_encoding)
         encoder = self._encoders[schema]
+        values = group.fields["message"].values
+        rows = np.flatnonzero(pc.fill_null(pc.list_value_length(values), 0).to_numpy() == 1)
         if encoder is None:
-            return None
-
-        def encode(cell: list[Any]) -> bytes | None:
-            if len(cell) != 1 or cell[0] is None:
-                return None
-            try:
-                return bytes(encoder(cell[0]))
-            except Exception:  # noqa: BLE001 - a value of another type than the schema's: JSON then
-                self._lost[f"messages of {schema.name} do not fit their schema, and are written as JSON"] += 1
-                return None
-
-        return encode
+            what = f"messages of {schema.name}, encoded as {channel.message_encoding or 'nothing known'}"
+            self._lost[f"{what}, are written as JSON, for lack of a writer"] += len(rows)
+            return {}
+        encoded = encoder((values if len(rows) == len(values) else values.take(pa.array(rows))).flatten())
+        misfits = encoded.count(None)
+        if misfits:
+            self._lost[f"messages of {schema.name} do not fit their schema, and are written as JSON"] += misfits
+        return {row: data for row, data in zip(rows.tolist(), encoded, strict=True) if data is not None}
 
 
+_FORMED: Final = {_PREFIX + name: forms for name, forms in _FORMS.items()}
+_FRAME: Final = f"{_PREFIX}CoordinateFrame"
+_POINTS: Final = f"{_PREFIX}Points3D"
+_POSES: Final = f"{_PREFIX}InstancePoses3D"
 _TRANSFORMS: Final = ("mat3x3", "scale", "rotation_axis_angle", "relation")
 """Fields of ``Transform3D`` without which the rest means something else."""
+
+
+def _frame_of(cells: Row | None) -> str | None:
+    """Return the one frame of a row."""
+    frames = [] if cells is None or cells.keys() != {"frame"} else cells["frame"]
+    return frames[0] if len(frames) == 1 else None
+
+
+def _posed(cells_of: Mapping[str, Row]) -> Fields | None:
+    """Return the one pose of the points of a row, if their archetype is given and the pose says nothing else."""
+    cells = cells_of.get(_POSES)
+    if cells is None or _POINTS not in cells_of or cells.keys() != {"translations", "quaternions"}:
+        return None
+    poses = _pose_list(cells["translations"], cells["quaternions"])
+    return poses[0] if poses is not None and len(poses) == 1 else None
 
 
 def _topic(entity: str) -> str:
@@ -488,9 +672,9 @@ def _foxglove_channel(topic: str, name: str) -> RecordChannel:
     return RecordChannel(topic, "protobuf", _foxglove_schema(name))
 
 
-def _foxglove(name: str, fields: Fields, time: np.uint64) -> bytes:
-    seconds, nanos = divmod(int(time), 10**9)
-    message = _class_of(name)(timestamp={"seconds": seconds, "nanos": nanos}, **fields)
+def _encoded(form: _Form, fields: Fields, time: int) -> bytes:
+    seconds, nanos = divmod(time, 10**9)
+    message = _class_of(form.name)(timestamp={"seconds": seconds, "nanos": nanos}, **fields)
     return bytes(message.SerializeToString())
 
 
@@ -512,8 +696,14 @@ def _stretch(made: Sequence[tuple[int, int, bytes]], logged: np.ndarray, publish
     return RecordStretch(Records(arena, starts, lengths, heads, framed=False), patched=False)
 
 
-def _rows(values: pa.ListArray) -> list[Any]:
-    """Return the rows of a component: times are numbers of their unit."""
+def _rows(values: pa.ListArray, written: Collection[int]) -> list[Any]:
+    """Return the rows of a component, None for those that are written: times are numbers of their unit."""
+    if written:
+        rows: list[Any] = [None] * len(values)
+        left = [row for row in range(len(values)) if row not in written]
+        for row, cell in zip(left, _rows(values.take(pa.array(left, pa.int64())), ()), strict=True):
+            rows[row] = cell
+        return rows
     kind = values.type.value_type
     if pa.types.is_temporal(kind):
         return list(values.cast(pa.list_(pa.int64())).to_pylist())

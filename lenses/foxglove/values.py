@@ -17,6 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ...engine.chunk import encoding_codes, image_formats
 from ...engine.errors import SelectorError
 from .. import arrays
 from ..arrays import Bytes, blobs, bytes_of, type_name
@@ -28,8 +29,6 @@ from ..sensor_layouts import (
     FieldTable,
     PackedPoints,
     PointLayout,
-    encoding_codes,
-    image_formats,
     image_plane,
     image_rows,
     projections_of,

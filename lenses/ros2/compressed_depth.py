@@ -18,12 +18,15 @@ import numpy.typing as npt
 import pyarrow as pa
 from zlib_ng import zlib_ng
 
+from ...engine.chunk import IMAGE_ENCODINGS, IMAGE_FORMAT
 from ...engine.errors import SelectorError
 from ...engine.limits import MAX_DEPTH_IMAGE, MAX_DEPTH_IMAGES
 from ..arrays import BLOB, Bytes, blob_array, bytes_of, list_array
-from ..sensor_layouts import F32, FORMAT, Ints
+from ..sensor_layouts import Ints
 
 HEADER_BYTES: Final = 12
+
+_FLOATS: Final = IMAGE_ENCODINGS["32FC1"]
 
 _SIGNATURE: Final = b"\x89PNG\r\n\x1a\n"
 _HEADER: Final = struct.Struct("<i2f")
@@ -88,14 +91,14 @@ def depth_images(data: pa.ListArray, rows: Ints) -> pa.StructArray:
     depths = {row: depth for row, image in images.items() if (depth := _depth(image)) is not None}
     valid = np.zeros(len(data), bool)
     sizes = np.zeros(len(data) + 1, np.int64)
-    formats: list[dict[str, int] | None] = [None] * len(data)
+    formats: list[dict[str, int | None] | None] = [None] * len(data)
     for row, depth in depths.items():
         valid[row] = True
         sizes[row + 1] = depth.nbytes
-        formats[row] = {"width": depth.shape[1], "height": depth.shape[0], "channel_datatype": F32}
+        formats[row] = {"width": depth.shape[1], "height": depth.shape[0], "channel_datatype": _FLOATS.datatype}
     joined = np.concatenate([np.empty(0, np.uint8), *(depth.reshape(-1).view(np.uint8) for depth in depths.values())])
     buffers = list_array(pa.array(joined), np.cumsum(sizes), valid).cast(BLOB)
-    return pa.StructArray.from_arrays([buffers, pa.array(formats, FORMAT)], ["buffer", "format"])
+    return pa.StructArray.from_arrays([buffers, pa.array(formats, IMAGE_FORMAT)], ["buffer", "format"])
 
 
 def _quantised(image: bytes) -> _Quantised | None:

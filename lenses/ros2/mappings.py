@@ -17,12 +17,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ...engine.chunk import encoding_codes, image_formats
 from .. import archetypes as to
 from .. import arrays
 from ..arrays import Bytes, blobs, bytes_of
 from ..lens import DeriveLens, as_lenses
 from ..selector import Selector
-from ..sensor_layouts import FORMAT, U8, L
 from . import sensors
 from .sensors import FRAME_ID, at_stamp, own_component
 
@@ -112,10 +112,8 @@ def _cells(grids: pa.StructArray) -> pa.ListArray:
 
 def _grid_formats(infos: pa.StructArray) -> pa.StructArray:
     """The format of the cells of grids, by their ``info``: bytes of one channel."""
-    count = len(infos)
-    codes = [pa.nulls(count, pa.uint8()), *(pa.repeat(pa.scalar(code, pa.uint8()), count) for code in (L, U8))]
-    sizes = [infos.field(name).cast(pa.uint32()) for name in ("width", "height")]
-    return pa.StructArray.from_arrays([*sizes, *codes], fields=list(FORMAT))
+    width, height = (infos.field(name).cast(pa.uint32()) for name in ("width", "height"))
+    return image_formats(width, height, encoding_codes(pa.repeat("mono8", len(infos))))
 
 
 def _colour_maps(grids: pa.Array) -> pa.Array:

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...engine.chunk import ComponentDescriptor
+from ...engine.chunk import ComponentDescriptor, encoding_codes, image_formats, is_depth
 from ...engine.errors import SelectorError
 from ...engine.limits import MAX_POINT_FIELDS
 from .. import archetypes as to
@@ -33,11 +33,8 @@ from ..sensor_layouts import (
     PackedPoints,
     cloud_rows,
     element_bytes,
-    encoding_codes,
-    image_formats,
     image_plane,
     image_rows,
-    is_depth,
     little_endian,
     projections_of,
 )

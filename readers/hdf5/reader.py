@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 
 from ...engine.chunk import (
@@ -17,25 +18,38 @@ from ...engine.chunk import (
     Component,
     ComponentDescriptor,
     Timeline,
+    encoding_codes,
+    image_formats,
     join_parts,
     parse_entity_path,
     split_parts,
     time_order,
 )
-from ...engine.errors import ReadWarning, SourceMissingError, UsageError
+from ...engine.errors import ReadError, ReadWarning, SourceMissingError, UsageError
 from ...engine.limits import SPLIT_BYTES, as_text
 from ...engine.locations import Location, exists, located, reading_location
 from ...engine.stream import Source, Split
 from ..parquet import CHUNK_BYTES, IndexColumn, one_each, row_numbers, timeline
 from ..recording_file import FrameReader
 from .file import Dataset, Hdf5DatasetInfo, Hdf5File, Tree
-from .images import ImageLayout
 
 if TYPE_CHECKING:
     from ...engine.stream import LazyChunkStream
 
 _CHUNK_ROWS: Final = 65_536
 _PROPERTIES: Final = "__hdf5_properties"
+_COLOURS: Final = {1: "mono", 3: "rgb", 4: "rgba"}
+_DEPTHS: Final = {"uint16": "16UC1", "float32": "32FC1", "float64": "64FC1"}
+_TYPES: Final = {b"\xff\xd8\xff": "image/jpeg", b"\x89PNG": "image/png", b"RIFF": "image/webp"}
+"""Media types by the first bytes of a file."""
+_UNFIT: Final = (
+    "Images are datasets of uint8 or uint16 in the shape (rows, height, width) or (rows, height, width, 1, 3 or 4), of "
+    "floats in (rows, height, width), or of uint8 in (rows, bytes) with a JPEG, PNG or WebP in each row."
+)
+
+_FILE: Final = (("blob", "Blob"), ("media_type", "MediaType"))
+
+Columns = list[tuple[ComponentDescriptor, pa.Array]]
 _NOT_NUMBERS: Final = frozenset({"skip", "text", "fixed", "vlen", "struct", "bytes", "array", "bool"})
 
 
@@ -69,6 +83,77 @@ PRESETS: Final[dict[str, Preset]] = {
 """ALOHA and ACT (``episode_0.hdf5``), robomimic and LIBERO (``demo.hdf5``), DROID (``trajectory.h5``)."""
 
 
+class ImageLayout(NamedTuple):
+    """The layout of a dataset of pictures: the encoding of its pixels, or "" for files, and its width and height."""
+
+    encoding: str = ""
+    width: int = 0
+    height: int = 0
+    is_depth: bool = False
+
+    @classmethod
+    def of(cls, dataset: Dataset, path: str) -> ImageLayout:
+        """Return the layout of a dataset of pictures. Raises ``UsageError`` for one that has none."""
+        dtype, shape = dataset.dtype, dataset.shape
+        if dtype == "uint8" and len(shape) == 2:
+            return cls()
+        if dtype in ("uint8", "uint16") and (len(shape) == 3 or (len(shape) == 4 and shape[3] in _COLOURS)):
+            colours = _COLOURS[shape[3] if len(shape) == 4 else 1]
+            if colours == "mono" and dtype == "uint16":
+                return cls(_DEPTHS[dtype], shape[2], shape[1], is_depth=True)
+            return cls(f"{colours}{8 * np.dtype(dtype).itemsize}", shape[2], shape[1])
+        if dtype in _DEPTHS and (len(shape) == 3 or shape[3:] == (1,)):
+            return cls(_DEPTHS[dtype], shape[2], shape[1], is_depth=True)
+        raise UsageError(f"{dataset.path}: {dtype} in the shape {list(shape)} shows no images", path=path, hint=_UNFIT)
+
+    def columns(self, values: pa.Array, dataset: Dataset, path: str, first_row: int) -> Columns:
+        """Return the components of rows, the first of which is ``first_row``. Raises ``ReadError``."""
+        rows = len(values)
+        if not self.encoding:
+            blobs, types = _files(values, dataset, path, first_row)
+            blob, media_type = (_descriptor("EncodedImage", *names) for names in _FILE)
+            return [(blob, one_each(blobs, nullable=True)), (media_type, types)]
+        flat = values.flatten()
+        size = dataset.row_bytes
+        pixels = pa.Array.from_buffers(
+            pa.uint8(), rows * size, [None, flat.buffers()[1]], offset=flat.offset * dataset.item
+        )
+        ends = pa.array(np.arange(rows + 1, dtype=np.int64) * size, pa.int32())
+        buffers = pa.ListArray.from_arrays(ends, pixels)
+        widths, heights = (pa.repeat(pa.scalar(number, pa.uint32()), rows) for number in (self.width, self.height))
+        formats = image_formats(widths, heights, encoding_codes(pa.repeat(self.encoding, rows)))
+        archetype = "DepthImage" if self.is_depth else "Image"
+        return [
+            (_descriptor(archetype, "buffer", "ImageBuffer"), one_each(buffers, nullable=True)),
+            (_descriptor(archetype, "format", "ImageFormat"), one_each(formats, nullable=True)),
+        ]
+
+
+def _descriptor(archetype: str, field: str, kind: str) -> ComponentDescriptor:
+    return ComponentDescriptor(f"{archetype}:{field}", f"rerun.archetypes.{archetype}", f"rerun.components.{kind}")
+
+
+def _files(values: pa.Array, dataset: Dataset, path: str, first_row: int) -> tuple[pa.Array, pa.Array]:
+    """The files in rows, without the zeros behind them, as lists of bytes, and their media types."""
+    rows = np.frombuffer(values.flatten().buffers()[1], np.uint8)[values.offset * dataset.row_bytes :]
+    rows = rows[: len(values) * dataset.row_bytes].reshape(len(values), -1)
+    sizes = dataset.shape[1] - np.argmax(rows[:, ::-1] != 0, axis=1)
+    types: list[str] = []
+    for number, row in enumerate(rows):
+        head = row[:4].tobytes()
+        kind = next((name for begin, name in _TYPES.items() if head.startswith(begin)), None)
+        if kind is None:
+            raise ReadError(
+                f"{dataset.path}: row {first_row + number:,} is no JPEG, PNG or WebP: it begins with {head.hex(' ')}",
+                path=path,
+                hint="Leave the dataset out of the images; its rows are read as numbers then.",
+            )
+        types.append(kind)
+    kept = np.arange(rows.shape[1]) < sizes[:, None]
+    ends = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32)
+    return pa.ListArray.from_arrays(pa.array(ends), pa.array(rows[kept])), one_each(pa.array(types), nullable=True)
+
+
 class _Group(NamedTuple):
     """One entity: the datasets with rows that become columns, and those with one value."""
 
@@ -91,7 +176,7 @@ class _Plan(NamedTuple):
     groups: tuple[_Group, ...]
     times: Dataset | None
     rows: int
-    version: str | None
+    versions: dict[str, str | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +264,7 @@ class Hdf5Source(Source[Hdf5Split]):
                     yield _static(entity, attributes)
             return
         group = plan.groups[split.group]
-        with Hdf5File(self.path, plan.version) as file:
+        with Hdf5File(self.path, plan.versions, split.stop) as file:
             for start in range(split.start, split.stop, group.chunk_rows if group.columns else 1):
                 yield self._chunk(file, group, start, min(start + group.chunk_rows, split.stop))
             if split.ends:
@@ -244,9 +329,8 @@ def _planned(tree: Tree, options: Hdf5Options, path: str) -> _Plan:
 
     for name, why in tree.foreign.items():
         if is_in(name):
-            raise UsageError(
-                f"{name}: {why}, and other files are not read", path=path, hint=f"Give ignore_datasets=[{name!r}]."
-            )
+            hint = f"Files in the folder of the input are read. Or give ignore_datasets=[{name!r}]."
+            raise UsageError(f"{name}: {why}", path=path, hint=hint)
     datasets = [d for d in tree.datasets if is_in(d.path) and not d.is_empty]
     _warn_of_rest(tree, [d for d in tree.datasets if is_in(d.path)], is_in, path)
     datasets = [d for d in datasets if d.type["kind"] != "skip"]
@@ -271,7 +355,7 @@ def _planned(tree: Tree, options: Hdf5Options, path: str) -> _Plan:
         columns = tuple(d for d in own if d.shape)
         groups.append(_Group(entity(group), columns, tuple(d for d in own if not d.shape)))
     groups.sort(key=lambda g: split_parts(g.entity_path))
-    return _Plan(tuple(sorted(attributes, key=lambda a: split_parts(a[0]))), tuple(groups), index, rows, tree.version)
+    return _Plan(tuple(sorted(attributes, key=lambda a: split_parts(a[0]))), tuple(groups), index, rows, tree.versions)
 
 
 def _images(datasets: Sequence[Dataset], options: Hdf5Options, root: str, path: str) -> list[Dataset]:
@@ -385,7 +469,7 @@ class Hdf5Reader(FrameReader):
     """Read chunks from an HDF5 file, with the extra ``hdf5``.
 
     A group is an entity and its datasets are columns, with one row for each step of their first dimension. Attributes
-    are static data at ``/__hdf5_properties``. Hard and soft links are followed; other files are never read.
+    are static data at ``/__hdf5_properties``. Links are followed. Other files are read only in the folder of the input.
 
     Parameters
     ----------
@@ -490,7 +574,7 @@ class Hdf5Reader(FrameReader):
         ValueError
             Datasets differ in their numbers of rows, or an option does not fit the file (``UsageError``).
         RuntimeError
-            The file is damaged, or refers to other files (``ReadError``).
+            The file is damaged, or refers to files outside its folder (``ReadError``).
         """
         from ...engine.stream import LazyChunkStream
 

@@ -1,134 +1,190 @@
 """The program of the process that runs h5py, so that what crashes libhdf5 or takes all memory ends only that process.
 
-Messages are those of ``engine/video/worker.py``. It can open no file, so that no link leads out of the input: bytes of
-the input come through the pipe. A request that computes for more than :data:`_SECONDS` without a message ends the
-process. This file is run by its path, so it imports nothing of the project.
+It is the program of a :class:`...engine.sandbox.Sandbox`. It can open no file, so libhdf5 follows no link to another:
+this program does, and the process that asks opens those that it allows. Bytes of all files come through the pipe.
 """
 
 from __future__ import annotations
 
 import codecs
 import contextlib
-import json
-import os
-import resource
-import signal
-import struct
-import sys
+import math
 from collections import OrderedDict
-from typing import Any, BinaryIO
+from collections.abc import Iterator
+from typing import Any
 
 import h5py
 import numpy as np
 
-_HEAD = struct.Struct(">II")
+from ...engine.sandbox import AskedFile, FailureError, Pipes, failure_of, serve
+
 _PAGE = 1 << 18
 _PAGES = 64
+_RUN = 8
+"""Pages that are read at once where the one before was read."""
 _SECONDS = 5.0
 _MOST_OBJECTS = 100_000
+_MOST_PATHS = 10_000
 _MOST_DEPTH = 64
+_MOST_LINKS = 16
+_MOST_FILES = 256
 _MOST_ATTRIBUTE = 1 << 24
 _MOST_CHUNKS = 1 << 22
-_CACHE = 64 << 20
+_MOST_BLOCK = 1 << 28
+_CACHE = 1 << 20
+"""Each request opens the file anew, and reads each storage chunk once: more would only cost memory."""
 
 
-class _FailureError(Exception):
-    """The input is wrong; ``kind`` says which error it becomes."""
-
-    def __init__(self, message: str, kind: str = "read") -> None:
-        super().__init__(message)
-        self.kind = kind
+class _ForeignError(Exception):
+    """Another file is not read; the message says which, and why."""
 
 
-class _Pipes:
-    """The two pipes to the process that asks."""
+class _PagedFile(AskedFile):
+    """A file as h5py takes it. Small reads are of pages, the last of which are kept."""
 
-    def __init__(self, source: BinaryIO, target: BinaryIO) -> None:
-        self._source = source
-        self._target = target
-
-    def receive(self) -> tuple[Any, bytes]:
-        """Return the next message. Raises ``EOFError`` at the end of the input."""
-        head = self._source.read(_HEAD.size)
-        if len(head) < _HEAD.size:
-            raise EOFError
-        length, size = _HEAD.unpack(head)
-        return json.loads(self._source.read(length)), self._source.read(size)
-
-    def send(self, kind: str, value: Any = None, data: bytes = b"") -> None:
-        """Send a message of one kind, and grant the next step its time."""
-        signal.setitimer(signal.ITIMER_PROF, _SECONDS)
-        text = json.dumps({kind: value}).encode()
-        self._target.write(_HEAD.pack(len(text), len(data)) + text)
-        self._target.write(data)
-        self._target.flush()
-
-
-class _AskedFile:
-    """The input, read through the pipes page by page. All reads together are bounded."""
-
-    def __init__(self, wire: _Pipes, size: int) -> None:
-        self._wire = wire
-        self._size = size
-        self._left = 64 * size + (1 << 26)
-        self._pages: OrderedDict[int, bytes] = OrderedDict()
-        self.position = 0
-
-    def read(self, size: int = -1) -> bytes:
-        """Return at most ``size`` bytes from where it stands."""
-        end = self._size if size < 0 else min(self.position + size, self._size)
-        parts = []
-        while self.position < end:
-            page = self._page(self.position // _PAGE)
-            at = self.position % _PAGE
-            part = page[at : at + end - self.position]
-            if not part:
-                break
-            parts.append(part)
-            self.position += len(part)
-        return parts[0] if len(parts) == 1 else b"".join(parts)
-
-    def _page(self, number: int) -> bytes:
-        page = self._pages.get(number)
-        if page is None:
-            start = number * _PAGE
-            size = min(_PAGE, self._size - start)
-            self._left -= size
-            if self._left < 0:
-                raise _FailureError("it refers to the same bytes again and again")
-            self._wire.send("read", [start, size])
-            page = self._pages[number] = self._wire.receive()[1]
-            if len(self._pages) > _PAGES:
-                self._pages.popitem(last=False)
-        else:
-            self._pages.move_to_end(number)
-        return page
+    def __init__(self, wire: Pipes, size: int, number: int) -> None:
+        super().__init__(wire, size, 64 * size + (1 << 26), number)
+        self._pages: OrderedDict[int, memoryview] = OrderedDict()
 
     def readinto(self, buffer: Any) -> int:
         """Fill a buffer from where it stands; return how many bytes there were."""
-        data = self.read(len(buffer))
-        buffer[: len(data)] = data
-        return len(data)
+        size = max(0, min(len(buffer), self._size - self.position))
+        if size > _PAGE:
+            buffer[:size] = self._asked(self.position, size)
+            self.position += size
+            return size
+        done = 0
+        while done < size:
+            number, at = divmod(self.position, _PAGE)
+            part = self._page(number)[at : at + size - done]
+            if not part:
+                break
+            buffer[done : done + len(part)] = part
+            done += len(part)
+            self.position += len(part)
+        return done
 
-    def seek(self, offset: int, whence: int = 0) -> int:
-        """Move to an offset and return it."""
-        self.position = max((0, self.position, self._size)[whence] + offset, 0)
-        return self.position
-
-    def tell(self) -> int:
-        """Return where it stands."""
-        return self.position
+    def _page(self, number: int) -> memoryview:
+        page = self._pages.get(number)
+        if page is not None:
+            self._pages.move_to_end(number)
+            return page
+        count = _RUN if number - 1 in self._pages else 1
+        start = number * _PAGE
+        data = memoryview(bytes(self._asked(start, min(count * _PAGE, self._size - start))))
+        for i in range(0, len(data), _PAGE):
+            self._pages[number + i // _PAGE] = data[i : i + _PAGE]
+        while len(self._pages) > _PAGES:
+            self._pages.popitem(last=False)
+        return data[:_PAGE]
 
     def write(self, _data: bytes) -> int:
         """Refuse: h5py looks for the method."""
-        raise _FailureError("the file is read only")
+        raise FailureError("the file is read only")
 
     def truncate(self, _size: int | None = None) -> int:
         """Refuse: h5py looks for the method."""
-        raise _FailureError("the file is read only")
+        raise FailureError("the file is read only")
 
     def flush(self) -> None:
         """Do nothing: nothing is written."""
+
+
+class _Files:
+    """The files of a request by their numbers: 0 is the one that is asked for, others are those that it refers to."""
+
+    def __init__(self, wire: Pipes, size: int) -> None:
+        self.wire = wire
+        self._sizes = {0: size}
+        self._numbers: dict[tuple[str, int], int] = {}
+        self._open: dict[int, Any] = {}
+
+    def close(self) -> None:
+        """Close them."""
+        for file in self._open.values():
+            file.close()
+
+    def number(self, name: str, of: int) -> int:
+        """Return the number of a file to which the file ``of`` refers. Raises :class:`_ForeignError`."""
+        number = self._numbers.get((name, of))
+        if number is None:
+            if len(self._numbers) >= _MOST_FILES:
+                raise FailureError(f"it refers to more than {_MOST_FILES} other files")
+            answer, _ = self.wire.ask("open", [name, of])
+            if isinstance(answer, str):
+                raise _ForeignError(f"another file, {_shown(name)} ({answer})")
+            number, self._sizes[number] = answer
+            self._numbers[name, of] = number
+        return number
+
+    def root(self, number: int) -> Any:
+        """Return the root group of a file. Raises :class:`_ForeignError` for another that is no HDF5."""
+        if number not in self._open:
+            file = _PagedFile(self.wire, self._sizes[number], number)
+            try:
+                self._open[number] = h5py.File(file, "r", rdcc_nbytes=_CACHE)
+            except OSError as error:
+                if not number:
+                    raise
+                raise _ForeignError(f"another file, {self._name(number)} (no HDF5: {error})") from error
+        return self._open[number]["/"]
+
+    def _name(self, number: int) -> str:
+        return _shown(next(name for (name, _), other in self._numbers.items() if other == number))
+
+    def follow(self, number: int, here: Any, path: str) -> tuple[int, Any]:
+        """Return the number of the file and the object at a path from a group, all links on the way followed.
+
+        Raises ``KeyError`` where nothing is, and :class:`_ForeignError` where that is in another file.
+        """
+        waiting = _parts(path)
+        followed, start = 0, number
+        here = self.root(number) if path.startswith("/") else here
+        try:
+            while waiting:
+                part = waiting.pop()
+                link = here.get(part, getlink=True) if isinstance(here, h5py.Group) else None
+                if isinstance(link, h5py.ExternalLink):
+                    number = self.number(link.filename, number)
+                    here = self.root(number)
+                elif not isinstance(link, h5py.SoftLink):
+                    here = here[part] if link is not None else _nothing(part)
+                    continue
+                elif link.path.startswith("/"):
+                    here = self.root(number)
+                followed += 1
+                if followed > _MOST_LINKS:
+                    raise KeyError(f"more than {_MOST_LINKS} links")
+                waiting += _parts(link.path)
+        except KeyError as error:
+            if number == start:
+                raise
+            raise _ForeignError(f"another file, {self._name(number)} (nothing is there: {error})") from error
+        return number, here
+
+
+@contextlib.contextmanager
+def _opened(wire: Pipes, request: dict[str, Any]) -> Iterator[_Files]:
+    """The files of a request in a block, whose failures name the dataset that is asked for."""
+    files = _Files(wire, request["size"])
+    try:
+        yield files
+    except MemoryError:
+        raise
+    except Exception as error:  # noqa: BLE001 (as in the sandbox)
+        failure = failure_of(error)
+        place = f"{request['path']}: " if "path" in request else ""
+        raise FailureError(f"{place}{failure}", failure.kind, failure.offset, failure.hint) from None
+    finally:
+        files.close()
+
+
+def _nothing(part: str) -> Any:
+    raise KeyError(part)
+
+
+def _parts(path: str) -> list[str]:
+    return [part for part in reversed(path.split("/")) if part not in ("", ".")]
 
 
 def _type(dtype: Any, depth: int = 0) -> dict[str, Any]:
@@ -176,7 +232,7 @@ def _simple_type(dtype: Any, depth: int) -> dict[str, Any]:
     return {"kind": "skip", "why": f"the type {dtype}"}
 
 
-def _dataset(item: Any) -> dict[str, Any]:
+def _dataset(files: _Files, number: int, item: Any) -> dict[str, Any]:
     """Return what there is to know of a dataset without reading its values."""
     shape = item.shape
     try:
@@ -188,20 +244,23 @@ def _dataset(item: Any) -> dict[str, Any]:
         return {**facts, "shape": [0], "empty": True}
     plist, identity = item.id.get_create_plist(), item.id
     layout = plist.get_layout()
-    facts["stored"] = identity.get_storage_size()
-    if plist.get_external_count():
-        facts["foreign"] = f"its values lie in another file, {_shown(plist.get_external(0)[0])}"
     if layout == h5py.h5d.VIRTUAL:
-        facts["layout"] = "virtual"
-        problem = _virtual_problem(item)
-        if problem:
-            facts["foreign"] = problem
-        return facts
+        try:
+            _check_view(files, number, item)
+        except (_ForeignError, KeyError) as error:
+            facts["foreign"] = f"it is a view of {error.args[0]}"
+        return {**facts, "layout": "virtual"}
     facts["filters"] = [plist.get_filter(i)[0] for i in range(plist.get_nfilters())]
     with contextlib.suppress(TypeError, ValueError, RuntimeError):
         is_plain = h5py.h5t.py_create(dtype, logical=True) == identity.get_type()
         facts["fill"] = np.asarray(item.fillvalue, dtype).tobytes().hex() if is_plain else None
-    if layout == h5py.h5d.CONTIGUOUS:
+    if plist.get_external_count():
+        facts["layout"] = "external"
+        try:
+            facts["segments"] = _segments(files, number, plist)
+        except _ForeignError as error:
+            facts["foreign"] = f"its values lie in {error}"
+    elif layout == h5py.h5d.CONTIGUOUS:
         facts["layout"] = "contiguous"
         facts["offset"] = identity.get_offset()
     elif layout == h5py.h5d.CHUNKED:
@@ -212,16 +271,13 @@ def _dataset(item: Any) -> dict[str, Any]:
     return facts
 
 
-def _virtual_problem(item: Any) -> str | None:
-    """Return what is wrong with the sources of a virtual dataset: libhdf5 gives fill values for what is missing."""
-    for source in item.virtual_sources():
-        if source.file_name != ".":
-            return f"it is a view of another file, {_shown(source.file_name)}"
-        if source.dset_name not in item.file or not isinstance(item.file[source.dset_name], h5py.Dataset):
-            return f"it is a view of {_shown(source.dset_name)}, which is missing"
-        if item.file[source.dset_name].is_virtual:
-            return f"it is a view of {_shown(source.dset_name)}, which is one itself"
-    return None
+def _segments(files: _Files, number: int, plist: Any) -> list[tuple[int, int, int]]:
+    """Return the parts of external storage in order: number of a file, offset, and size, 0 for all that follows."""
+    segments = []
+    for i in range(plist.get_external_count()):
+        name, offset, size = plist.get_external(i)
+        segments.append((files.number(_text(name), number), offset, size if 0 <= size < 1 << 63 else 0))
+    return segments
 
 
 def _shown(name: Any) -> str:
@@ -257,7 +313,7 @@ def _attributes(item: Any) -> tuple[list[Any], list[str]]:
                 values = flat.tobytes().hex()
             attributes.append([name, kind, len(flat), len(shape), values])
         except (OSError, RuntimeError, ValueError, TypeError, KeyError, UnicodeError) as error:
-            raise _FailureError(f"the attribute {_shown(name)} of {item.name} cannot be read: {error}") from error
+            raise FailureError(f"the attribute {_shown(name)} of {item.name} cannot be read: {error}") from error
     return attributes, skipped
 
 
@@ -266,113 +322,106 @@ def _text(value: Any) -> str:
     return data.decode("utf-8", "backslashreplace")
 
 
-def tree(wire: _Pipes, request: dict[str, Any]) -> None:
+def tree(wire: Pipes, request: dict[str, Any]) -> None:
     """Send all objects below the root: path, kind and facts. Links are followed, but for those that lead upwards."""
-    objects: list[Any] = []
-    with _opened(wire, request) as file:
-        _walk(file, [_address(file)], objects)
+    with _opened(wire, request) as files:
+        objects = _walk(files)
     wire.send("track", objects)
+
+
+def _walk(files: _Files) -> list[Any]:
+    objects: list[Any] = []
+    root = files.root(0)
+    places: set[tuple[int, int]] = set()
+    stack: list[tuple[str, int, Any, list[tuple[int, int]]]] = [("/", 0, root, [(0, _address(root))])]
+    while stack:
+        here, number, item, parents = stack.pop()
+        if len(objects) >= _MOST_OBJECTS:
+            raise FailureError(f"it has more than {_MOST_OBJECTS:,} objects")
+        if len(objects) > len(places) + _MOST_PATHS:
+            raise FailureError(f"it has more than {_MOST_PATHS:,} links to objects that have a path")
+        places.add(parents[-1])
+        if len(objects) % 256 == 0:
+            files.wire.go_on()
+        attributes, skipped = _attributes(item)
+        facts = {"path": here, "attributes": attributes, "skipped": skipped, "file": number, "inner": item.name}
+        if isinstance(item, h5py.Dataset):
+            objects.append({**facts, "kind": "dataset", **_dataset(files, number, item)})
+            continue
+        objects.append({**facts, "kind": "group"})
+        if not isinstance(item, h5py.Group):
+            continue
+        if len(parents) > _MOST_DEPTH:
+            raise FailureError(f"its groups are nested deeper than {_MOST_DEPTH}")
+        stack += _children(files, here, number, item, parents, objects)
+    return objects
+
+
+def _children(
+    files: _Files, here: str, number: int, group: Any, parents: list[tuple[int, int]], objects: list[Any]
+) -> Iterator[tuple[str, int, Any, list[tuple[int, int]]]]:
+    """Yield what is in a group, the last name first; what is not followed goes to ``objects``."""
+    for name in sorted(group, reverse=True):
+        path = f"{here.rstrip('/')}/{name}"
+        try:
+            home, child = files.follow(number, group, name)
+        except _ForeignError as error:
+            objects.append({"path": path, "kind": "link", "foreign": f"it is a link to {error}"})
+            continue
+        except KeyError:
+            link = group.get(name, getlink=True)
+            if not isinstance(link, h5py.SoftLink):
+                raise
+            why = f"a link to {_shown(link.path)}, where nothing is"
+            objects.append({"path": path, "kind": "link", "why": why})
+            continue
+        place = (home, _address(child))
+        if place in parents:
+            objects.append({"path": path, "kind": "link", "why": "a link to a group that it is in"})
+        elif not isinstance(child, h5py.Datatype):
+            yield path, home, child, [*parents, place]
 
 
 def _address(item: Any) -> int:
     return int(h5py.h5o.get_info(item.id).addr)
 
 
-def _walk(group: Any, above: list[int], objects: list[Any]) -> None:
-    stack = [("/", group, above)]
-    while stack:
-        here, item, parents = stack.pop()
-        if len(objects) >= _MOST_OBJECTS:
-            raise _FailureError(f"it has more than {_MOST_OBJECTS:,} objects, each counted by all its paths")
-        if len(objects) % 256 == 0:
-            signal.setitimer(signal.ITIMER_PROF, _SECONDS)
-        attributes, skipped = _attributes(item)
-        facts = {"path": here, "attributes": attributes, "skipped": skipped}
-        if isinstance(item, h5py.Dataset):
-            objects.append({**facts, "kind": "dataset", **_dataset(item)})
-            continue
-        objects.append({**facts, "kind": "group"})
-        if not isinstance(item, h5py.Group):
-            continue
-        if len(parents) > _MOST_DEPTH:
-            raise _FailureError(f"its groups are nested deeper than {_MOST_DEPTH}")
-        below = [_child(here, item, name, parents, objects) for name in sorted(item, reverse=True)]
-        stack += [child for child in below if child is not None]
-
-
-def _child(here: str, group: Any, name: str, parents: list[int], objects: list[Any]) -> Any:
-    path = f"{here.rstrip('/')}/{name}"
-    link = group.get(name, getlink=True)
-    if isinstance(link, h5py.ExternalLink):
-        objects.append(
-            {"path": path, "kind": "link", "foreign": f"it is a link to another file, {_shown(link.filename)}"}
-        )
-        return None
-    try:
-        if isinstance(link, h5py.SoftLink) and _leads_out(group, link.path):
-            objects.append({"path": path, "kind": "link", "foreign": "it is a link through another file"})
-            return None
-        child = group[name]
-    except KeyError:
-        if isinstance(link, h5py.SoftLink):
-            objects.append({"path": path, "kind": "link", "why": f"a link to {_shown(link.path)}, where nothing is"})
-            return None
-        raise
-    if isinstance(child, h5py.Datatype):
-        return None
-    address = _address(child)
-    if address in parents:
-        objects.append({"path": path, "kind": "link", "why": "a link to a group that it is in"})
-        return None
-    return path, child, [*parents, address]
-
-
-def _leads_out(group: Any, path: str, depth: int = 0) -> bool:
-    """Return whether a soft link passes an external one."""
-    if depth > 16:
-        return True
-    here = group.file["/"] if path.startswith("/") else group
-    for part in filter(None, path.split("/")):
-        if part == ".":
-            continue
-        link = here.get(part, getlink=True) if isinstance(here, h5py.Group) else None
-        if isinstance(link, h5py.ExternalLink):
-            return True
-        if isinstance(link, h5py.SoftLink) and _leads_out(here, link.path, depth + 1):
-            return True
-        here = here[part]
-    return False
-
-
-def _opened(wire: _Pipes, request: dict[str, Any]) -> Any:
-    return h5py.File(_AskedFile(wire, request["size"]), "r", rdcc_nbytes=_CACHE)
-
-
-def index(wire: _Pipes, request: dict[str, Any]) -> None:
+def index(wire: Pipes, request: dict[str, Any]) -> None:
     """Send where the chunks of a dataset are: coordinates, offset, size and filter mask of each, as int64."""
     rows: list[tuple[int, ...]] = []
 
     def add(info: Any) -> None:
         if len(rows) >= _MOST_CHUNKS:
-            raise _FailureError(f"{request['path']} has more than {_MOST_CHUNKS:,} chunks")
+            raise FailureError(f"{request['path']} has more than {_MOST_CHUNKS:,} chunks")
         rows.append((*info.chunk_offset, info.byte_offset or 0, info.size, info.filter_mask))
 
-    with _opened(wire, request) as file:
-        file[request["path"]].id.chunk_iter(add)
+    with _opened(wire, request) as files:
+        files.root(0)[request["path"]].id.chunk_iter(add)
     wire.send("track", None)
     data = np.array(rows, np.int64).tobytes()
     wire.send("out", [[len(data)]], data)
 
 
-def rows(wire: _Pipes, request: dict[str, Any]) -> None:
+def rows(wire: Pipes, request: dict[str, Any]) -> None:
     """Send values of a dataset: bytes of each, or lengths and then bytes where they vary."""
     start, stop = request["start"], request["stop"]
-    with _opened(wire, request) as file:
-        item = file[request["path"]]
-        kind = _type(item.dtype)["kind"]
-        values = item[start:stop] if item.shape else item[()]
+    with _opened(wire, request) as files:
+        item = files.root(0)[request["path"]]
+        is_varying = _type(item.dtype)["kind"] in ("text", "vlen")
+        size = (stop - start) * math.prod(item.shape[1:]) * item.dtype.itemsize
+        memory = wire.shared(0 if is_varying or item.is_virtual or item.dtype.subdtype else size)
+        if item.shape and len(memory) == size:
+            values = np.frombuffer(memory, item.dtype).reshape(stop - start, *item.shape[1:])
+            item.read_direct(values, np.s_[start:stop])
+            wire.send("track", None)
+            wire.send_shared("out", [[size]], size)
+            return
+        if item.is_virtual:
+            values = _view_rows(files, item, start, stop)
+        else:
+            values = item[start:stop] if item.shape else item[()]
     wire.send("track", None)
-    if kind in ("text", "vlen"):
+    if is_varying:
         flat = np.asarray(values, object).reshape(-1) if isinstance(values, np.ndarray) else np.array([values], object)
         parts = [_raw(value) for value in flat]
         data = np.array([len(part) for part in parts], np.int64).tobytes() + b"".join(parts)
@@ -387,38 +436,120 @@ def _raw(value: Any) -> bytes:
     return bytes(value) if isinstance(value, bytes) else np.ascontiguousarray(value).tobytes()
 
 
-_OPERATIONS = {"tree": tree, "index": index, "rows": rows}
+class _Axis:
+    """The places of a selection along one dimension: ``count`` blocks of ``block`` places, each ``stride`` apart."""
+
+    def __init__(self, start: int, stride: int, count: int, block: int) -> None:
+        self.start, self.stride, self.count, self.block = start, max(stride, block), count, block
+
+    @property
+    def size(self) -> int:
+        """The number of places."""
+        return self.count * self.block
+
+    @property
+    def is_endless(self) -> bool:
+        """Whether it grows with what it selects from."""
+        return not 0 <= max(self.count, self.block) < 1 << 63
+
+    def before(self, place: int) -> int:
+        """Return how many places are before one."""
+        blocks, rest = divmod(max(place - self.start, 0), self.stride)
+        return min(blocks * self.block + min(rest, self.block), self.size)
+
+    def places(self, low: int, high: int) -> Any:
+        """Return the places from the one numbered ``low`` to the one before ``high``."""
+        numbers = np.arange(low, high)
+        return self.start + numbers // self.block * self.stride + numbers % self.block
 
 
-def serve(wire: _Pipes) -> None:
-    """Answer requests to the end of the input."""
-    while True:
-        signal.setitimer(signal.ITIMER_PROF, 0)
-        request, _ = wire.receive()
-        signal.setitimer(signal.ITIMER_PROF, _SECONDS)
+def _axes(space: Any, shape: tuple[int, ...]) -> list[_Axis]:
+    if space.get_select_type() == h5py.h5s.SEL_ALL:
+        return [_Axis(0, 1, size, 1) for size in shape]
+    if space.get_select_type() != h5py.h5s.SEL_HYPERSLABS or not space.is_regular_hyperslab():
+        raise FailureError("it is a view of values at irregular places", "unsupported")
+    return [_Axis(*axis) for axis in zip(*space.get_regular_hyperslab(), strict=True)]
+
+
+def _source(files: _Files, number: int, mapping: Any) -> tuple[int, Any]:
+    """Return the dataset of a part of a view. Raises :class:`_ForeignError` and ``KeyError``."""
+    name, path = mapping.file_name, mapping.dset_name
+    home = number if name == "." else files.number(name, number)
+    what = _shown(path) if home == number else f"another file, {_shown(name)}: {_shown(path)}"
+    try:
+        home, source = files.follow(home, files.root(home), path)
+    except KeyError:
+        raise KeyError(f"{what}, which is missing") from None
+    if not isinstance(source, h5py.Dataset):
+        raise KeyError(f"{what}, which is missing")
+    if source.is_virtual or source.external:
+        raise KeyError(f"{what}, whose values are elsewhere")
+    return home, source
+
+
+def _check_view(files: _Files, number: int, item: Any) -> None:
+    """Look at the sources of a view: libhdf5 gives fill values for what is missing."""
+    for mapping in item.virtual_sources():
+        home, source = _source(files, number, mapping)
+        axes = _axes(mapping.vspace, item.shape)
+        if home != number and any(axis.is_endless for axis in axes):
+            raise _ForeignError("another file without an end")
+        _check_part(axes, _axes(mapping.src_space, source.shape), source)
+
+
+def _check_part(axes: list[_Axis], of: list[_Axis], source: Any) -> None:
+    if any(axis.is_endless for axis in (*axes, *of)):
+        return
+    ends = [axis.places(axis.size - 1, axis.size)[0] if axis.size else -1 for axis in of]
+    if math.prod(a.size for a in axes) != math.prod(a.size for a in of) or any(
+        end >= size for end, size in zip(ends, source.shape, strict=True)
+    ):
+        raise KeyError(f"{_shown(source.name)}, which has the shape {list(source.shape)}: a part of it is missing")
+
+
+def _view_rows(files: _Files, item: Any, start: int, stop: int) -> Any:
+    """Return rows of a view. Parts of other files are put in place here; libhdf5 would take all for the same file."""
+    mappings = item.virtual_sources()
+    parts = [(_axes(mapping.vspace, item.shape), mapping) for mapping in mappings]
+    if any(axis.is_endless for axes, _ in parts for axis in axes):
+        return item[start:stop]
+    out = np.full((stop - start, *item.shape[1:]), item.fillvalue, item.dtype)
+    for (rows, *rest), mapping in parts:
+        low, high = rows.before(start), rows.before(stop)
+        if low == high:
+            continue
         try:
-            _OPERATIONS[request["operation"]](wire, request)
-            wire.send("end")
-        except _FailureError as error:
-            wire.send("error", [error.kind, str(error), None])
-        except MemoryError:
-            wire.send("error", ["read", "it takes more memory than a file may", None])
-        except (EOFError, BrokenPipeError):
-            raise
-        except Exception as error:  # noqa: BLE001 (whatever libhdf5 and h5py say of a damaged file)
-            cause = error.__cause__ or error.__context__
-            text = cause if isinstance(cause, _FailureError) else error
-            what = request.get("path")
-            place = f"{what}: " if what else ""
-            wire.send("error", ["read", f"{place}{text or type(error).__name__}", None])
+            _, source = _source(files, 0, mapping)
+        except (_ForeignError, KeyError) as error:
+            raise FailureError(f"it is a view of {error.args[0]}") from error
+        width = math.prod(axis.size for axis in rest)
+        values = _selected(source, _axes(mapping.src_space, source.shape), low * width, high * width, item.dtype)
+        places = (rows.places(low, high) - start, *(axis.places(0, axis.size) for axis in rest))
+        out[np.ix_(*places)] = values.reshape([len(axis) for axis in places])
+        files.wire.go_on()
+    return out
 
 
-def _confine(most_memory: int) -> None:
-    """Bound the memory of this process, and let it open no more files."""
-    resource.setrlimit(resource.RLIMIT_AS, (most_memory, most_memory))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    files = max(int(name) for name in os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 8  # noqa: PTH112, PTH208
-    resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))
+def _selected(source: Any, axes: list[_Axis], low: int, high: int, dtype: Any) -> Any:
+    """Return values of a selection, from the one numbered ``low`` to the one before ``high``."""
+    if not axes:
+        return np.full(1, source[()], dtype)
+    rows, *rest = axes
+    width = math.prod(axis.size for axis in rest)
+    first, last = low // width, -(-high // width)
+    if (last - first) * width * dtype.itemsize > _MOST_BLOCK:
+        raise FailureError(f"it is a view of {_shown(source.name)}, a row of which is too large")
+    space = source.id.get_space()
+    space.select_hyperslab(*(tuple(getattr(a, n) for a in axes) for n in ("start", "count", "stride", "block")))
+    begin, end = (int(place) for place in rows.places(first, last)[[0, -1]])
+    corner = (begin, *(0 for _ in rest))
+    space.select_hyperslab(corner, (1,) * len(axes), block=(end + 1 - begin, *source.shape[1:]), op=h5py.h5s.SELECT_AND)
+    values = np.empty((last - first) * width, dtype)
+    source.id.read(h5py.h5s.create_simple(values.shape), space, values)
+    return values[low - first * width : high - first * width]
+
+
+_OPERATIONS = {"tree": tree, "index": index, "rows": rows}
 
 
 if __name__ == "__main__":
@@ -426,10 +557,5 @@ if __name__ == "__main__":
         import hdf5plugin  # noqa: F401 (it registers filters)
     for encoding in ("ascii", "latin-1", "utf-8"):
         codecs.lookup(encoding)  # which needs files the first time
-    os.environ.clear()
-    wire = _Pipes(sys.stdin.buffer, os.fdopen(os.dup(1), "wb"))
-    os.dup2(2, 1)
     h5py._errors.silence_errors()  # noqa: SLF001
-    _confine(int(sys.argv[1]))
-    with contextlib.suppress(EOFError, BrokenPipeError):
-        serve(wire)
+    serve(_OPERATIONS, _SECONDS)

@@ -39,7 +39,7 @@ class ParquetRecording(RecordingFile):
 
     index_columns: tuple[Any, ...] = option(
         (),
-        "Parquet: a column that is a timeline, such as 'stamp:timestamp:us'; repeatable.",
+        "Parquet, HDF5: a column that is a timeline, such as 'stamp:timestamp:us'; repeatable for Parquet.",
         flag="--index-column",
         metavar="NAME:TYPE[:UNIT]",
         parse=_index_column,
@@ -51,7 +51,7 @@ class ParquetRecording(RecordingFile):
         metavar="NAME",
     )
     entity_path_prefix: str | None = option(
-        None, "Parquet: prefix of all entity paths.", flag="--entity-path-prefix", metavar="PATH"
+        None, "Parquet, HDF5: prefix of all entity paths.", flag="--entity-path-prefix", metavar="PATH"
     )
     column_grouping: str = option(
         "prefix",
@@ -72,7 +72,7 @@ class ParquetRecording(RecordingFile):
         metavar="TEXT",
     )
     use_structs: bool = option(
-        True, "Parquet: make each column a component, without structs.", flag="--flat", switch=False
+        True, "Parquet, HDF5: make each column a component, without structs.", flag="--flat", switch=False
     )
     column_rules: tuple[Any, ...] = option((), "Rules that make one component of several columns.", parse=None)
 

@@ -30,6 +30,9 @@ README_RECORDING = "mcap/rerun__rosbag2_2025_09_10-13_03_56_0.mcap"
 OF_ONE_FOLDER = {"spark.md"}
 """Pages that run in a process of their own: Spark takes relative paths from the folder in which its JVM was started."""
 
+OPTIONAL = {"torch"}
+"""What is too large for each machine that runs the tests. A page is run up to the block that imports it."""
+
 _BLOCK = re.compile(r"^```(\w+)[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _VARYING = re.compile(r"\d[\d,.]* ?(kB|MB|bytes|ms|s)\b")
 _AT_BYTE = re.compile(r"\(at byte [\d,]+\)")
@@ -137,6 +140,8 @@ def run_page(page: Path, folder: Path) -> None:
             else:
                 run_console(block, folder)
         except Exception as error:
+            if isinstance(error, ModuleNotFoundError) and error.name in OPTIONAL:
+                pytest.skip(f"blocks from line {block.line} on are not run: there is no {error.name}")
             error.add_note(f"{page.relative_to(REPOSITORY)}, the block at line {block.line}")
             raise
 

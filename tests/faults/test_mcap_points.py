@@ -27,6 +27,13 @@ def test_a_file_is_complete_or_as_it_was_wherever_its_writing_is_cut() -> None:
     assert f"FAILED {unsafe}" in said and "neither as before nor as after" in said
 
 
+def test_a_file_without_space_is_as_it_was_and_complete_with_space() -> None:
+    said = ran("full", "--cases", "4")
+    passed = re.search(r"^(\d+) passed, 0 failed; seed 1, refused (\d+)", said, re.MULTILINE)
+    assert passed, said
+    assert int(passed[1]) in (4, 8) and int(passed[2]) > 1
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_every_point_in_every_way() -> None:

@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from chunkmill.engine.chunk import IMAGE_ENCODINGS
 from chunkmill.lenses import LensSet
 from chunkmill.lenses.ros2 import ros2_lenses
-from chunkmill.lenses.sensor_layouts import DATA_ENDS_EARLY, DATA_GOES_ON, ENCODINGS
+from chunkmill.lenses.sensor_layouts import DATA_ENDS_EARLY, DATA_GOES_ON
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from ros_messages import BYTES, chunk, columns, header, mapped, message, times, types
@@ -30,9 +31,9 @@ def compressed(i: int, text: str) -> dict[str, Any]:
     return {"header": header(i, "cam"), "format": text, "data": [i]}
 
 
-@pytest.mark.parametrize("encoding", list(ENCODINGS))
+@pytest.mark.parametrize("encoding", list(IMAGE_ENCODINGS))
 def test_every_encoding_is_an_image_or_a_depth_image(encoding: str) -> None:
-    known = ENCODINGS[encoding]
+    known = IMAGE_ENCODINGS[encoding]
     found = mapped("sensor_msgs/msg/Image", IMAGE, [image(0, encoding), image(1, encoding, "")])
     kind = "DepthImage" if known.depth else "Image"
     codes = dict(zip(("pixel_format", "color_model", "channel_datatype"), (known[2], known[0], known[1]), strict=True))

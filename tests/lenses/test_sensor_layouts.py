@@ -8,12 +8,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 import pytest
+from chunkmill.engine.chunk import IMAGE_ENCODINGS, IMAGE_FORMAT, encoding_codes, image_formats, is_depth
 from chunkmill.engine.errors import SelectorError
 from chunkmill.engine.limits import MAX_POINT_FIELD_OVERLAP
 from chunkmill.lenses.arrays import BLOB, blob_array, blobs, bytes_of
 from chunkmill.lenses.sensor_layouts import (
-    ENCODINGS,
-    FORMAT,
     FOXGLOVE_TYPES,
     ROS_TYPES,
     FieldTable,
@@ -22,10 +21,7 @@ from chunkmill.lenses.sensor_layouts import (
     PointLayout,
     RowLayout,
     cloud_rows,
-    encoding_codes,
-    image_formats,
     image_rows,
-    is_depth,
     little_endian,
 )
 from hypothesis import HealthCheck, example, given, settings
@@ -51,12 +47,12 @@ def test_every_encoding_has_the_format_of_the_table() -> None:
     codes = encoding_codes(names)
     size = pa.array([7] * len(names), pa.uint32())
     formats = image_formats(size, pa.array([5] * len(names), pa.uint32()), codes)
-    assert formats.type == FORMAT
+    assert formats.type == IMAGE_FORMAT
     expected = [(None, *parts) for parts in (COLOURS | DEPTHS).values()] + [(p, None, None) for p in PIXELS.values()]
     shape = {"width": 7, "height": 5}
     keys = ("pixel_format", "color_model", "channel_datatype")
-    assert formats.to_pylist()[: len(ENCODINGS)] == [shape | dict(zip(keys, e, strict=True)) for e in expected]
-    assert formats.to_pylist()[len(ENCODINGS) :] == [None] * (len(UNKNOWN) + 1)
+    assert formats.to_pylist()[: len(IMAGE_ENCODINGS)] == [shape | dict(zip(keys, e, strict=True)) for e in expected]
+    assert formats.to_pylist()[len(IMAGE_ENCODINGS) :] == [None] * (len(UNKNOWN) + 1)
     depths = [False] * len(COLOURS) + [True] * len(DEPTHS) + [False] * len(PIXELS) + [None] * (len(UNKNOWN) + 1)
     assert is_depth(codes).to_pylist() == depths
 

@@ -60,7 +60,7 @@ main()
 """
     done = python(folder, code)
     assert done.returncode == 0, done.stderr
-    assert "2 rows in 1 chunks" in done.stderr
+    assert "2 rows in 1 chunk" in done.stderr
 
 
 def test_its_module_may_come_first(tmp_path: Path) -> None:

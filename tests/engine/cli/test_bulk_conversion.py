@@ -17,7 +17,7 @@ from chunkmill.engine.cli import convert
 from chunkmill.engine.cli.commands import commands
 from chunkmill.engine.ingest import spark_query
 from chunkmill.engine.stream import LazyChunkStream
-from chunkmill.readers import RrdReader
+from chunkmill.readers import McapReader, RrdReader
 from click.testing import CliRunner, Result
 
 _MAIN = "from chunkmill.engine.cli import main; main()"
@@ -230,3 +230,54 @@ def test_an_interrupt_of_many_tells_what_was_finished(
     result = run("convert", source, "-o", tmp_path / "out")
     assert result.exit_code == 130
     assert "interrupted; 3 of 10 inputs were converted; run the same command again for the others" in result.stderr
+
+
+def test_each_input_of_a_folder_becomes_an_mcap(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (source / "below").mkdir()
+    (source / "000.rrd").rename(source / "below" / "first.rrd")
+    out, given = tmp_path / "out", ("convert", source, "-o", tmp_path / "out", "--to", "mcap", "--compression", "lz4")
+    usual, calls = convert.convert_one, []
+
+    def cut(*arguments: Any) -> Any:
+        calls.append(1)
+        if len(calls) == 6:
+            raise KeyboardInterrupt
+        return usual(*arguments)
+
+    monkeypatch.setattr(convert, "convert_one", cut)
+    assert run(*given).exit_code in (1, 130)
+    monkeypatch.undo()
+    result = run(*given)
+    assert result.exit_code == 0, result.output
+    assert "5 of 10 inputs were converted by an earlier run" in result.output
+    names = sorted(str(path.relative_to(out)) for path in out.rglob("*") if path.is_file())
+    assert names == [*(f"{i:03d}.mcap" for i in range(1, 10)), "below/first.mcap"]
+    values = [
+        component.values.to_pylist()
+        for name in names
+        for chunk in McapReader(out / name).stream().filter(content="/signal").to_chunks(executor="inline")
+        for component in chunk.data.components
+        if component.descriptor.component == "value"
+    ]
+    assert sorted(values) == [[[float(i)]] for i in range(10)]
+    (out / "001.mcap").unlink()
+    assert run(*given[:-1], "zstd").exit_code == 2, "the others are there, and are no RRDs"
+
+
+def test_an_input_that_is_no_recording_stops_no_other(source: Path, tmp_path: Path) -> None:
+    (source / "bad.mcap").write_bytes(b"no recording")
+    out = tmp_path / "out"
+    result = run("convert", source, "-o", out, "--to", "mcap")
+    assert result.exit_code == 1
+    assert "1 of 11 inputs failed" in result.output
+    assert len(list(out.glob("*.mcap"))) == 10
+
+
+@pytest.mark.parametrize("to", ["rrd", "mcap", "parquet"])
+def test_the_output_is_a_folder_with_a_format(to: str, source: Path, tmp_path: Path) -> None:
+    """Also of a single input: the suffix of a file says what it is, and ``--to`` what a folder holds."""
+    result = run("convert", source / "003.rrd", "-o", tmp_path / "out", "--to", to)
+    assert result.exit_code == 0, result.output
+    assert "1 row in 1 chunk," in result.output
+    names = {path.name for path in (tmp_path / "out").iterdir()}
+    assert names == ({f"003.{to}"} if to != "parquet" else {"signal", "_chunkmill.json"})

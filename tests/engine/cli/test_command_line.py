@@ -103,6 +103,16 @@ SPEC = {
 """What `export lerobot` takes of demo.mcap."""
 
 
+SAMPLES = {
+    "index": "message_log_time",
+    "timeline_sampling": {"rate_hz": 10},
+    "fields": {
+        "speed": {"path": "/nissan/vehicle_speed:std_msgs.msg.Float32:message", "select": ".data", "fill": "skip"}
+    },
+}
+"""What `samples` takes of demo.mcap."""
+
+
 FAST = ("--settle", "0s", "-q", "--executor", "inline")
 
 
@@ -125,6 +135,7 @@ def recordings(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "pipe.py").write_text(PIPELINE)
     (folder / "doubling.py").write_text(DOUBLING)
     (folder / "spec.yaml").write_text(json.dumps(SPEC))
+    (folder / "samples.yaml").write_text(json.dumps(SAMPLES))
     add_table(folder)
     return folder
 

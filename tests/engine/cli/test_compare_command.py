@@ -63,7 +63,7 @@ def test_order_and_cut_of_chunks_do_not_matter(tmp_path: Path) -> None:
     b = [made(range(51, 100, 2), ROWS[51:100:2]), made(range(50), ROWS[:50]), made(range(50, 100, 2), ROWS[50::2])]
     assert told(tmp_path, [*cut[:1], made(range(50), ROWS[:50])], b) == []
     assert told(tmp_path, [made(range(100), ROWS)], b) == []
-    assert told(tmp_path, [made(range(100), ROWS)], b, chunks=True)[0] == "1 chunks | 3 chunks"
+    assert told(tmp_path, [made(range(100), ROWS)], b, chunks=True)[0] == "1 chunk | 3 chunks"
 
 
 def test_what_differs_is_told_by_entity_component_and_time(tmp_path: Path) -> None:
@@ -73,7 +73,7 @@ def test_what_differs_is_told_by_entity_component_and_time(tmp_path: Path) -> No
     assert told(tmp_path, [made([1, 3], ROWS[:2])], [made([1, 2, 3], [[0.0], [5.0], [1.0]])]) == [
         "/a v t 2: only in the second: [5.0]"
     ]
-    assert told(tmp_path, a, [*a, made([0], [[1.0]], "/b")]) == ["/b: only in the second, with 1 rows"]
+    assert told(tmp_path, a, [*a, made([0], [[1.0]], "/b")]) == ["/b: only in the second, with 1 row"]
     assert told(tmp_path, a, [*a, made([0], [[1.0]], name="w")]) == ["/a w: only in the second"]
 
 

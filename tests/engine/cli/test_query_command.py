@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.dataset as ds
@@ -165,3 +166,20 @@ def test_the_report_has_the_metrics_of_the_query(lake: Path, tmp_path: Path) -> 
     page = tmp_path / "run.html"
     assert run(lake / "0.rrd", "--index", "frame", "--report", page).exit_code == 0
     assert "query_chunks" in page.read_text() and "full_scan" in page.read_text()
+
+
+def test_times_keep_their_nanoseconds_which_spark_reads_as_numbers(spark: Any, data: Path, tmp_path: Path) -> None:
+    out = tmp_path / "rows.parquet"
+    given = ["--index", "message_log_time", "--contents", "/nissan/vehicle_speed", "-o", out]
+    assert run(data / "demo.mcap", *given, "--executor", "inline").exit_code == 0
+    times = pq.read_table(out)["message_log_time"]
+    assert times.type == pa.timestamp("ns")
+    ticks = times.cast(pa.int64()).to_pylist()
+    name = "spark.sql.legacy.parquet.nanosAsLong"
+    spark.conf.set(name, "true")
+    try:
+        rows = spark.read.parquet(str(out)).select("message_log_time").collect()
+    finally:
+        spark.conf.unset(name)
+    assert [row[0] for row in rows] == ticks
+    assert any(tick % 1000 for tick in ticks)

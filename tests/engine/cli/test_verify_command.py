@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import platform
 import re
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -257,3 +260,26 @@ def test_a_format_of_ones_own(tmp_path: Path) -> None:
 def test_what_cannot_be_decoded_is_warned_of(data: Path) -> None:
     done = run(data / "mcap" / "pj-mcap-server__test_unsupported_encoding.mcap")
     assert (done.exit_code, "warning" in done.stderr) == (0, bool(done.stderr))
+
+
+_ALONE = """
+import sys, atexit, resource
+sys.argv = ["chunkmill", "verify", "-q", {path!r}]
+seen = {{'pandas', 'lance', 'asyncio', 'chunkmill.engine.catalog.client', 'chunkmill.engine.optimisation.collect'}}
+atexit.register(lambda: print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt, *sorted(seen & sys.modules.keys())))
+from chunkmill.engine.cli import main; main()
+"""
+
+
+def test_a_file_is_verified_without_catalogs_and_in_memory_that_is_used_again(tmp_path: Path) -> None:
+    images = [[[bytes([at % 256]) * 1_000_000]] for at in range(300)]
+    stream = LazyChunkStream.from_iter(
+        Chunk.from_columns("/a", [], [ComponentColumn("blob", image)]) for image in images
+    )
+    stream.write_rrd(tmp_path / "a.rrd", application_id="app", recording_id="rec", executor="inline")
+    code = _ALONE.format(path=str(tmp_path / "a.rrd"))
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    faults, *loaded = done.stdout.split()
+    assert loaded == []
+    if "glibc" in platform.libc_ver():
+        assert int(faults) < 60_000, "each chunk has 244 pages"

@@ -229,7 +229,7 @@ class TestVerify:
         flipped(other, entry.offset + 90)
         (tmp_path / "note.txt").write_text("no recording")
         for arguments, code, told in (
-            ([whole], 0, "4 rows in 1 chunks, all digests match"),
+            ([whole], 0, "4 rows in 1 chunk, all digests match"),
             ([tmp_path], 1, "its digest differs"),
             ([tmp_path / "note.txt"], 1, "note.txt"),
         ):

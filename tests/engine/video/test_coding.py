@@ -17,13 +17,13 @@ from chunkmill.engine.video import (
     VideoSample,
     VideoTrack,
     chunks,
+    coding,
     decode,
     demultiplex,
     detect_gop_start,
     encode,
     mux,
     pack_groups,
-    process,
     transcode,
 )
 from chunkmill.engine.video.bitstream import nal_units, without_repeats
@@ -320,8 +320,7 @@ def test_decoding_from_the_middle_is_an_error(tmp_path: Path) -> None:
 
 
 def test_without_pyav_the_hint_says_how(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(process, "has_video_extra", lambda: False)
-    monkeypatch.setattr(process, "_idle", [])
+    monkeypatch.setattr(coding, "has_video_extra", lambda: False)
     with pytest.raises(MissingExtraError, match=r"pip install '\.\[video\]'"):
         list(decode(VideoTrack(H264, 2, 2, Fraction(1)), []))
 

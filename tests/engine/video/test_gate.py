@@ -11,9 +11,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from chunkmill.engine import sandbox
 from chunkmill.engine.errors import ReadError, ReadWarning, UnsupportedError
 from chunkmill.engine.storage.positional import open_positional
-from chunkmill.engine.video import VideoSample, decode, demultiplex, process
+from chunkmill.engine.video import VideoSample, decode, demultiplex
 from video_files import box, boxes, mutants, video
 
 pytestmark = pytest.mark.process
@@ -148,8 +149,8 @@ def test_a_process_that_dies_or_hangs_is_an_error(
     path.write_bytes(PLAIN)
     with open_positional(str(path)) as file, demultiplex(file) as opened:
         track, samples = opened.track, list(opened.samples())
-    monkeypatch.setattr(process, "_SILENT_SECONDS", 0.5)
-    (worker, *_) = process._idle
+    monkeypatch.setattr(sandbox, "_SILENT_SECONDS", 0.5)
+    (worker, *_) = [process for process in sandbox._idle if "video" in process.program]
 
     def given() -> Iterator[VideoSample]:
         yield from samples[:5]
@@ -167,7 +168,7 @@ def test_the_process_can_open_no_file_and_its_memory_is_bounded(tmp_path: Path) 
     path = tmp_path / "v.mp4"
     path.write_bytes(PLAIN)
     assert open_all(path) == 30
-    (worker, *_) = process._idle
+    (worker, *_) = [process for process in sandbox._idle if "video" in process.program]
     limits = Path(f"/proc/{worker._process.pid}/limits").read_text()
     rows = {line[:26].strip(): line[26:].split() for line in limits.splitlines()}
     files = [int(place.name) for place in Path(f"/proc/{worker._process.pid}/fd").iterdir()]

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from chunkmill.engine.errors import ChunkmillError, MissingExtraError, ReadError, ReadWarning
 from chunkmill.engine.storage.positional import open_positional
-from chunkmill.engine.video import VideoSample, VideoTrack, coding, decode, demultiplex, mp4, mux, process
+from chunkmill.engine.video import VideoSample, VideoTrack, coding, decode, demultiplex, mp4, mux
 from chunkmill.engine.video.bitstream import nal_units, without_repeats
 from video_files import CODECS, boxes, video
 
@@ -154,7 +154,7 @@ def test_other_files_need_pyav(name: str, tmp_path: Path, monkeypatch: pytest.Mo
     path = tmp_path / "v.mp4"
     path.write_bytes(OTHER[name]())
     assert not is_plain(path)
-    monkeypatch.setattr(process, "has_video_extra", lambda: False)
+    monkeypatch.setattr(coding, "has_video_extra", lambda: False)
     with pytest.raises(MissingExtraError, match=r"v\.mp4 is read by PyAV, as .*pip install '\.\[video\]'"):
         read(path)
 

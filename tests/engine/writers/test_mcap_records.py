@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -324,6 +326,49 @@ def test_what_is_damaged_leaves_the_destination_as_it_was(tmp_path: Path) -> Non
     assert caught.value.offset is not None
     assert out.read_bytes() == b"before"
     assert sorted(p.name for p in tmp_path.iterdir()) == ["in.mcap", "out.mcap"]
+
+
+_SORTED_WITHIN = """
+import sys
+from pathlib import Path
+from chunkmill import LazyChunkStream
+from chunkmill.engine.writers import mcap, mcap_chunks
+from chunkmill.readers import McapReader
+from chunkmill.readers.mcap import section
+
+section.GROUP_BYTES = 4 << 20  # what is read at once
+mcap.SORT_BYTES = mcap_chunks.SORT_BYTES = int(sys.argv[2])
+mcap_chunks.SPLIT_BYTES = int(sys.argv[2]) // 2
+
+def write(names):
+    streams = [McapReader(Path(sys.argv[1], f"{name}.mcap")).stream() for name in names]
+    LazyChunkStream.merge(*streams).write_mcap(Path(sys.argv[1], "out.mcap"), chunk_bytes=1 << 20, executor="inline")
+
+def peak():
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return int(next(line for line in lines if line.startswith("VmHWM:")).split()[1]) * 1024
+
+write("ab")
+Path("/proc/self/clear_refs").write_text("5")
+before = peak()
+write("cd")
+print(peak() - before)
+"""
+
+
+@pytest.mark.parametrize("chunking", [True, False], ids=["by its index", "by runs"])
+def test_a_sort_stays_within_its_memory(chunking: bool, tmp_path: Path) -> None:
+    """Of 2 x 48 MB in no order, with 4 MiB to be sorted and read at a time: the rest is buffers, and does not grow."""
+    noise = random.Random(1)
+    for name, count in (("a", 20), ("b", 20), ("c", 4_800), ("d", 4_800)):
+        times = [time // 50 * 50 + noise.randrange(50) for time in range(count)]
+        messages = [(f"/{name}", time, 0, noise.randbytes(10_000)) for time in times]
+        write(tmp_path / f"{name}.mcap", messages, chunk_size=100_000, use_chunking=chunking)
+    command = [sys.executable, "-c", _SORTED_WITHIN, str(tmp_path), str(4 << 20)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert int(done.stdout) < 40 << 20, f"{int(done.stdout) / 2**20:.0f} MiB more"
+    found = [line.log_time for line in lines(tmp_path / "out.mcap")]
+    assert len(found) == 9_600 and found == sorted(found)
 
 
 def run(*arguments: object) -> int:

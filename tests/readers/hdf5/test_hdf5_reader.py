@@ -13,6 +13,8 @@ import pytest
 from chunkmill.engine.chunk import Chunk
 from chunkmill.engine.errors import ChunkmillError, ReadError, ReadWarning, SourceMissingError, UsageError
 from chunkmill.readers import Hdf5Reader, IndexColumn
+from chunkmill.readers.hdf5 import file as hdf5_file
+from chunkmill.readers.hdf5.file import Hdf5File
 
 pytestmark = pytest.mark.process
 
@@ -141,29 +143,6 @@ def test_rows_that_differ_are_an_error_and_demos_are_recordings(path: Path) -> N
     assert [demo.recording_id for demo in demos] == ["demo_0", "demo_1", "demo_2", "demo_10"]
     (chunk,) = demos[3].stream().to_chunks(executor="inline")
     assert (chunk.entity_path, chunk.num_rows) == ("/", 11)
-
-
-@pytest.mark.parametrize("name", ["/etc/hostname", "secret.h5", "../secret.h5"])
-@pytest.mark.parametrize("how", ["storage", "link", "soft link", "view"])
-def test_no_other_file_is_read(path: Path, name: str, how: str) -> None:
-    with h5py.File(path.with_name("secret.h5"), "w") as file:
-        file["s"] = np.arange(4)
-    with h5py.File(path, "w") as file:
-        file["x"] = np.arange(4)
-        if how == "storage":
-            file.create_dataset("out", (4,), "u1", external=[(str(path.with_name("secret.h5")), 0, 4)])
-        elif how == "view":
-            layout = h5py.VirtualLayout((4,), "i8")
-            layout[:] = h5py.VirtualSource(name, "s", (4,))
-            file.create_virtual_dataset("out", layout)
-        else:
-            file["out"] = h5py.ExternalLink(name, "/s")
-            if how == "soft link":
-                file["soft"] = h5py.SoftLink("/out")
-    with pytest.raises(ChunkmillError, match=r"another file|other files"):
-        read(path)
-    ignored = ["out", "soft"] if how == "soft link" else ["out"]
-    assert values(read(path, ignore_datasets=ignored)["/", False][0], "x") == [0, 1, 2, 3]
 
 
 def test_a_missing_source_of_a_view_is_an_error(path: Path) -> None:
@@ -314,3 +293,44 @@ def test_times_of_droid(path: Path) -> None:
         file["action/joint_position"] = np.zeros((4, 7))
     (chunk,) = read(path, preset="droid")["/action", False]
     assert chunk.data.timelines[0].ticks.tolist() == [(start + 66 * i) * 1_000_000 for i in range(4)]
+
+
+@pytest.mark.parametrize("stop", [0, 57, 100])
+def test_blocks_that_are_read_ahead_have_the_rows_of_every_call(
+    path: Path, stop: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = np.random.default_rng(2).integers(0, 1000, (100, 3), "i4")
+    with h5py.File(path, "w") as file:
+        for name, chunks in (("x", (7, 3)), ("y", (1, 2))):
+            file.create_dataset(name, data=data, chunks=chunks, compression="lzf")
+    monkeypatch.setattr(hdf5_file, "_BLOCK", 10 * 12)
+    with Hdf5File(str(path), None, stop) as opened:
+        datasets = opened.tree().datasets
+        for start in [*range(0, 57, 4), 90, 3]:
+            for dataset in datasets:
+                assert not dataset.is_plain
+                end = min(start + 4, stop or 100) if start < stop else start + 4
+                assert opened.array(dataset, start, end).to_pylist() == data[start:end].tolist()
+            if not start:
+                assert bool(opened._ahead) == (stop > 0)
+
+
+def test_rows_larger_than_the_shared_memory_are_read(path: Path) -> None:
+    size = 40 << 20
+    row = np.zeros((1, size), "u1")
+    row[0, ::4096] = 7
+    with h5py.File(path, "w") as file:
+        file.create_dataset("x", data=row, chunks=(1, size), compression="lzf")
+    with Hdf5File(str(path)) as opened:
+        (dataset,) = opened.tree().datasets
+        assert np.array_equal(opened.array(dataset, 0, 1).flatten().to_numpy(), row[0])
+
+
+@pytest.mark.parametrize("width", [1, 2, 3, 8, 17, 100])
+def test_elements_of_every_size_are_unshuffled(path: Path, width: int) -> None:
+    data = np.random.default_rng(width).integers(0, 256, (50_000, width), "u1")
+    with h5py.File(path, "w") as file:
+        elements = data.view(f"V{width}").reshape(-1)
+        file.create_dataset("x", data=elements, chunks=(20_000,), compression="gzip", compression_opts=1, shuffle=True)
+    chunks = read(path)["/", False]
+    assert b"".join(value for chunk in chunks for value in values(chunk, "x")) == data.tobytes()

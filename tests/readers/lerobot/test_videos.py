@@ -16,7 +16,7 @@ from chunkmill.engine.chunk import Chunk
 from chunkmill.engine.cli.commands import commands
 from chunkmill.engine.errors import ReadError, ReadWarning, UnsupportedError, UsageError
 from chunkmill.engine.storage.positional import open_positional
-from chunkmill.engine.video import VideoSample, VideoTrack, decode, demultiplex, process
+from chunkmill.engine.video import VideoSample, VideoTrack, coding, decode, demultiplex
 from chunkmill.readers import LeRobotDataset, LeRobotReader, RrdReader
 from click.testing import CliRunner
 from video_files import picture, video
@@ -231,7 +231,7 @@ def test_plain_videos_need_no_pyav_and_others_are_named(tmp_path: Path, monkeypa
 
     roots = [make_v3(tmp_path / "plain"), make_v2(tmp_path / "other")]
     (roots[1] / f"videos/chunk-000/{CAMERA}/episode_000000.mp4").write_bytes(video("h264", 13, b_frames=True))
-    monkeypatch.setattr(process, "has_video_extra", lambda: False)
+    monkeypatch.setattr(coding, "has_video_extra", lambda: False)
     assert rows(stream(roots[0]), "VideoStream:sample")
     why = r"is read by PyAV, as it has B-frames.*PyAV is not installed: pip install '\.\[video\]'"
     with pytest.warns(ReadWarning, match=rf"the videos of {CAMERA} are not read, as .*{why}"):

@@ -1,0 +1,201 @@
+"""A specification of samples, as YAML files have it: index, fields, order.
+
+It is checked whole before anything is read; an error names the key and its line, as in ``fields.action.window``.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from ..errors import UsageError
+from ..specs import SpecKeys, read_spec
+from .fields import Field, FixedRateSampling, ImageDecoder, NumericDecoder, RowSampling, TextDecoder, VideoFrameDecoder
+from .job import TrainingJob
+from .plan import BlockShuffle, NoShuffle, SampleShuffle, ShuffleStrategy
+from .samples import CACHE_BYTES
+from .source import DataSource
+
+
+@dataclass(frozen=True)
+class SampleSpec:
+    """Specification of samples, and of their order: the arguments of :class:`IterableSamples`, as a file has them.
+
+    Examples
+    --------
+    >>> spec = SampleSpec.of({"index": "frame", "fields": {"arm": {"path": "/arm:Scalars:scalars", "window": [0, 1]}}})
+    >>> spec.fields["arm"].window, spec.arguments["batch_size"]
+    ((0, 1), 32)
+    """
+
+    index: str
+    fields: Mapping[str, Field]
+    timeline_sampling: FixedRateSampling | RowSampling | None = None
+    shuffle: ShuffleStrategy | None = None
+    seed: int = 0
+    batch_size: int = 32
+    block_size: int = 128
+    segments: tuple[str, ...] | None = None
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> SampleSpec:
+        """Read a specification from a YAML or JSON file.
+
+        Raises
+        ------
+        SourceMissingError, ReadError
+            The file is missing or not YAML.
+        MissingExtraError
+            PyYAML is not installed.
+        ValueError
+            As for :meth:`of`, with the line of the key.
+        """
+        given, lines = read_spec(path, "index: frame", "training")
+        return cls._of(_Keys(given, "", lines))
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> SampleSpec:
+        """Make a specification of a mapping, as YAML files have it.
+
+        Raises ``ValueError`` for what is missing, unknown or cannot be, with the key.
+        """
+        return cls._of(_Keys(given, ""))
+
+    @classmethod
+    def _of(cls, keys: _Keys) -> SampleSpec:
+        index = keys.take("index", str, required=True)
+        named = keys.take("fields", dict, required=True)
+        segments = keys.take("segments", list)
+        if segments is not None and not all(isinstance(some, str) for some in segments):
+            raise keys.wrong("segments", f"{segments!r} is not a list of ids")
+        made = cls(
+            index,
+            {str(name): _field(keys.inner(value, f"fields.{name}")) for name, value in named.items()},
+            _sampling(keys),
+            _shuffle(keys),
+            keys.take("seed", int, 0),
+            keys.count("batch_size", 32),
+            keys.count("block_size", 128),
+            None if segments is None else tuple(segments),
+        )
+        keys.close()
+        if not named:
+            raise keys.wrong("fields", "there is none")
+        return made
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """The arguments of :class:`IterableSamples` and of :func:`samples_frame`, but for the source."""
+        names = ("index", "fields", "timeline_sampling", "shuffle", "seed", "batch_size", "block_size")
+        return {name: getattr(self, name) for name in names}
+
+    def source(self, dataset: Any) -> DataSource:
+        """The segments of a dataset that the specification names, or all."""
+        return DataSource(dataset, self.segments)
+
+    def job(self, dataset: Any) -> TrainingJob:
+        """The samples of a dataset, and their plan. Raises as :meth:`SampleIndex.build` does."""
+        arguments = self.arguments
+        return TrainingJob.of(
+            self.source(dataset), run=arguments.pop("batch_size"), cache_bytes=CACHE_BYTES, **arguments
+        )
+
+
+class _Keys(SpecKeys):
+    hint = "See docs/training.md for the keys of a specification."
+
+    def inner(self, given: Any, place: str) -> _Keys:
+        return _Keys(given, place, self.lines)
+
+    def count(self, key: str, default: int) -> Any:
+        value = self.take(key, int, default)
+        if value < 1:
+            raise self.wrong(key, f"{value!r} is not 1 or more")
+        return value
+
+    def chosen(self, key: str, makers: Mapping[str, Callable[[_Keys], Any]]) -> Any:
+        """Take a thing by its name, ``decode: image``, or with its options, ``decode: {by: image, size: [96, 96]}``."""
+        given = self.take(key, (str, dict))
+        if given is None:
+            return None
+        options = self.inner({"by": given} if isinstance(given, str) else given, self.at(key))
+        name = options.take("by", str, required=True)
+        if name not in makers:
+            raise self.wrong(key, f"{name!r} is none of {', '.join(makers)}")
+        made = _made(options, lambda: makers[name](options))
+        options.close()
+        return made
+
+
+def _made(keys: _Keys, make: Callable[[], Any]) -> Any:
+    """Make something of the values of keys. Raises ``UsageError`` with the key for what it refuses."""
+    try:
+        return make()
+    except UsageError as error:
+        raise error if error.hint == keys.hint else keys.wrong("", error.message) from None
+
+
+def _image(keys: _Keys) -> ImageDecoder:
+    size = keys.take("size", list)
+    if size is not None and not (len(size) == 2 and all(type(n) is int and 0 < n < 1 << 16 for n in size)):
+        raise keys.wrong("size", f"{size!r} is not a height and a width")
+    return ImageDecoder(None if size is None else tuple(size))
+
+
+_DECODERS: Final[Mapping[str, Callable[[_Keys], Any]]] = {
+    "numeric": lambda _: NumericDecoder(),
+    "text": lambda _: TextDecoder(),
+    "image": _image,
+    "video": lambda keys: VideoFrameDecoder(keys.count("threads", 1)),
+}
+
+_SHUFFLES: Final[Mapping[str, Callable[[_Keys], ShuffleStrategy]]] = {
+    "none": lambda _: NoShuffle(),
+    "sample": lambda _: SampleShuffle(),
+    "block": lambda keys: BlockShuffle(keys.take("buffer_size", int, 1024), keys.take("lanes", int, 8)),
+}
+
+
+def _shuffle(keys: _Keys) -> ShuffleStrategy | None:
+    made: ShuffleStrategy | None = keys.chosen("shuffle", _SHUFFLES)
+    return made
+
+
+def _sampling(keys: _Keys) -> FixedRateSampling | RowSampling | None:
+    given = keys.take("timeline_sampling", dict)
+    if given is None:
+        return None
+    inner = keys.inner(given, keys.at("timeline_sampling"))
+    rate, rows = inner.take("rate_hz", (int, float)), inner.take("rows", str)
+    inner.close()
+    if (rate is None) == (rows is None):
+        raise keys.wrong("timeline_sampling", "give either rate_hz or rows")
+    made: FixedRateSampling | RowSampling
+    made = RowSampling(rows) if rate is None else _made(inner, lambda: FixedRateSampling(float(rate)))
+    return made
+
+
+def _field(keys: _Keys) -> Field:
+    window = keys.take("window", list)
+    if window is not None and not all(type(offset) in (int, float) for offset in window):
+        raise keys.wrong("window", f"{window!r} is not a list of numbers")
+    path, select = keys.take("path", str, required=True), keys.take("select", str)
+    decode = keys.chosen("decode", _DECODERS) or NumericDecoder()
+    staleness = keys.take("max_staleness", (int, float))
+    fill, edges = keys.take("fill", str, "error"), keys.take("edges", str, "pad")
+    keys.close()
+    if select is not None:
+        _check_selector(keys, select)
+    made: Field = _made(keys, lambda: Field(path, decode, select, window, staleness, fill, edges))
+    return made
+
+
+def _check_selector(keys: _Keys, text: str) -> None:
+    from ...lenses import Selector
+
+    try:
+        Selector(text)
+    except ValueError as error:
+        raise keys.wrong("select", f"{text!r} is no selector: {getattr(error, 'message', error)}") from None
