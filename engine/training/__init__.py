@@ -6,14 +6,18 @@ The names below are loaded when they are first used. Only the datasets and the l
 from ..lazy_names import lazy_names
 
 _HOMES = {
+    ".column_decoders": "ColumnDecoder DecodeRequest FieldBatch IndexValue",
     ".datasets": "IterableSamples Loader MapSamples collated loader",
     ".fields": "Field FixedRateSampling ImageDecoder NumericDecoder RowSampling TextDecoder VideoFrameDecoder",
     ".frames": "samples_frame samples_table",
     ".job": "Mixture PassFigures TrainingJob",
+    ".manifest": "Manifest ManifestMeta",
     ".plan": "BlockShuffle NoShuffle SampleShuffle ShuffleStrategy",
-    ".samples": "SampleIndex SampleReader",
+    ".rerun_datasets": "RerunIterableDataset RerunMapDataset",
+    ".samples": "SampleIndex SampleReader SegmentMetadata",
     ".source": "DataSource",
     ".spec": "SampleSpec",
+    ".yuv": "PooledBatchCollator Yuv420Collator Yuv420Frame",
 }
 
 __all__, __getattr__, __dir__ = lazy_names(__name__, _HOMES)

@@ -1,4 +1,8 @@
 # Made of the table in __init__.py: python -m tests.run house stubs
+from .column_decoders import ColumnDecoder as ColumnDecoder
+from .column_decoders import DecodeRequest as DecodeRequest
+from .column_decoders import FieldBatch as FieldBatch
+from .column_decoders import IndexValue as IndexValue
 from .datasets import IterableSamples as IterableSamples
 from .datasets import Loader as Loader
 from .datasets import MapSamples as MapSamples
@@ -16,13 +20,21 @@ from .frames import samples_table as samples_table
 from .job import Mixture as Mixture
 from .job import PassFigures as PassFigures
 from .job import TrainingJob as TrainingJob
+from .manifest import Manifest as Manifest
+from .manifest import ManifestMeta as ManifestMeta
 from .plan import BlockShuffle as BlockShuffle
 from .plan import NoShuffle as NoShuffle
 from .plan import SampleShuffle as SampleShuffle
 from .plan import ShuffleStrategy as ShuffleStrategy
+from .rerun_datasets import RerunIterableDataset as RerunIterableDataset
+from .rerun_datasets import RerunMapDataset as RerunMapDataset
 from .samples import SampleIndex as SampleIndex
 from .samples import SampleReader as SampleReader
+from .samples import SegmentMetadata as SegmentMetadata
 from .source import DataSource as DataSource
 from .spec import SampleSpec as SampleSpec
+from .yuv import PooledBatchCollator as PooledBatchCollator
+from .yuv import Yuv420Collator as Yuv420Collator
+from .yuv import Yuv420Frame as Yuv420Frame
 
 __all__: list[str]

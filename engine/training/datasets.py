@@ -10,7 +10,7 @@ import numpy as np
 from ..errors import MissingExtraError, UsageError, extra_command
 from .fields import Field, FixedRateSampling, RowSampling
 from .job import JobReader, Mixture, ReaderShare, TrainingJob, decoders
-from .plan import ShuffleStrategy
+from .plan import Integers, ShuffleStrategy
 from .samples import CACHE_BYTES, Sample
 from .source import DataSource
 
@@ -34,7 +34,9 @@ def collated(samples: Sequence[Sample]) -> dict[str, Any]:
     batch: dict[str, Any] = {}
     for name in samples[0]:
         values = [sample[name] for sample in samples]
-        if isinstance(values[0], np.ndarray):
+        if isinstance(values[0], torch.Tensor):
+            batch[name] = torch.stack(values)
+        elif isinstance(values[0], np.ndarray):
             if values[0].dtype.kind == "O":
                 batch[name] = [value.item() for value in values]
                 continue
@@ -134,7 +136,7 @@ class IterableSamples(IterableDataset[Any]):
         collate: Collate = collated,
     ) -> None:
         super().__init__()
-        self.job = TrainingJob.of(
+        job = TrainingJob.of(
             source,
             index,
             fields,
@@ -145,11 +147,23 @@ class IterableSamples(IterableDataset[Any]):
             block_size=block_size,
             cache_bytes=cache_bytes,
         )
+        self._begin_job(job, batch_size, (rank, world), drop_last, decode_threads, collate)
+
+    def _begin_job(
+        self,
+        job: TrainingJob,
+        batch_size: int | None,
+        ranks: tuple[int | None, int | None],
+        drop_last: bool,
+        decode_threads: int | None,
+        collate: Collate,
+    ) -> None:
+        self.job = job
         self.batch_size = batch_size
         self.drop_last = drop_last
         self.collate = collate
         self.decode_threads = decode_threads
-        self._topology = rank, world
+        self._topology = ranks
         # Workers that live through several epochs see what is set here: the epoch, the place, and the plan's run.
         self._position = torch.tensor([0, 0, self.job.plan.run]).share_memory_()
         self._resumed = (0, 0)
@@ -240,14 +254,16 @@ class IterableSamples(IterableDataset[Any]):
             self.job = self.job.with_run(run)
             self._reader = JobReader(self.job, self.decode_threads or decoders(count))
         self._taken = done if self.batch_size is not None else done * part.batch_size + within
-        for batch in self._reader.batches(part):
+        for step in self._reader.steps(part):
             if self.batch_size is None:
-                for sample in batch[within:]:
+                for sample in step[within:]:
                     self._taken += 1
-                    yield as_tensors(sample)
+                    if sample is not None:
+                        yield as_tensors(sample)
                 within = 0
             else:
                 self._taken += 1
+                batch = [sample for sample in step if sample is not None]
                 if batch or self.gives_empty:
                     yield self.collate(batch) if batch else None
         self._resumed = (0, 0)
@@ -255,7 +271,8 @@ class IterableSamples(IterableDataset[Any]):
             self.begin(part.epoch + 1, 0)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_reader": None}
+        # A worker that is spawned has no process group, and is of this process's rank.
+        return {**self.__dict__, "_reader": None, "_topology": topology(*self._topology)}
 
 
 class MapSamples(Dataset[Any]):
@@ -292,6 +309,7 @@ class MapSamples(Dataset[Any]):
             block_size=128,
             cache_bytes=cache_bytes,
         )
+        self.decode_threads: int | None = None
         self._reader: JobReader | None = None
 
     def __len__(self) -> int:
@@ -308,9 +326,15 @@ class MapSamples(Dataset[Any]):
             raise IndexError(f"there are {size:,} samples, got {numbers}")
         if self._reader is None or not self._reader.is_usable:
             worker = get_worker_info()
-            self._reader = JobReader(self.job, decoders(1 if worker is None else worker.num_workers))
-        samples = self._reader.read(np.array(wanted, np.int64))
-        return [as_tensors(samples[number]) for number in wanted if number in samples]
+            threads = self.decode_threads or decoders(1 if worker is None else worker.num_workers)
+            self._reader = JobReader(self.job, threads)
+        chosen = self._numbered(np.array(wanted, np.int64))
+        samples = self._reader.read(chosen)
+        return [as_tensors(samples[number]) for number in chosen.tolist() if number in samples]
+
+    def _numbered(self, wanted: Integers) -> Integers:
+        """The numbers in the job of what is wanted."""
+        return wanted
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_reader": None}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import math
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
@@ -13,15 +14,19 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..errors import MissingExtraError, UsageError, extra_command
+from ..errors import MissingExtraError, ReadWarning, UnsupportedCallError, UsageError, extra_command
+from ..video import CODECS
 from .plan import Integers
 
 if TYPE_CHECKING:
     from ...lenses import Selector
 
-Fill = Literal["error", "skip", "nan"]
+Fill = Literal["error", "skip", "nan", "none"]
 Edges = Literal["pad", "trim"]
 Decoded = npt.NDArray[Any]
+
+VIDEO_CODECS: Final = {**CODECS, "avc": CODECS["h264"], "h265": CODECS["hevc"]}
+"""The numbers of codecs by their names."""
 
 
 @dataclass(frozen=True)
@@ -157,9 +162,58 @@ class VideoFrameDecoder:
     """Frames of a ``VideoStream``: RGB as ``uint8`` of shape ``(3, height, width)``.
 
     H.264, H.265, AV1, VP8 and VP9. Key frames are known by their bytes: marks are not needed.
+
+    Parameters
+    ----------
+    threads
+        Threads that decode one stream. None: as many as there are cores, at most 4.
+    codec
+        The codec, such as ``h264``, where a recording does not say it by ``VideoStream:codec``. A recording that says
+        another one is an error.
+    thread_count
+        The same as ``threads``, by Rerun's name; 0 is None.
+    max_decoder_sessions, window_storage
+        Taken for scripts that were written for Rerun, and without effect: a warning says so.
+    output_format
+        ``rgb``. Frames as ``yuv420p`` are not given.
+
+    Raises
+    ------
+    ValueError
+        There is no such codec, or a number is negative.
     """
 
     threads: int | None = 1
+    codec: str | None = None
+    thread_count: int | None = None
+    max_decoder_sessions: int | None = None
+    window_storage: Literal["copy", "view"] = "copy"
+    output_format: Literal["rgb", "yuv420p"] = "rgb"
+
+    def __post_init__(self) -> None:
+        if self.codec is not None and self.codec.lower() not in VIDEO_CODECS:
+            raise UsageError(f"codec: expected one of {', '.join(VIDEO_CODECS)}, got {self.codec!r}")
+        for name in ("thread_count", "max_decoder_sessions"):
+            if (getattr(self, name) or 0) < 0:
+                raise UsageError(f"{name}: expected 0 or more, got {getattr(self, name)}")
+        if self.window_storage not in ("copy", "view"):
+            raise UsageError(f"window_storage: expected copy or view, got {self.window_storage!r}")
+        if self.output_format not in ("rgb", "yuv420p"):
+            raise UsageError(f"output_format: expected rgb or yuv420p, got {self.output_format!r}")
+        if self.output_format == "yuv420p":
+            raise UnsupportedCallError(
+                "VideoFrameDecoder gives RGB, and not yuv420p", hint="Leave output_format out; nothing is lost by it."
+            )
+        if self.thread_count is not None:
+            object.__setattr__(self, "threads", self.thread_count or None)
+        if self.max_decoder_sessions is not None:
+            _warn_of_argument("max_decoder_sessions", "groups of pictures are decoded one by one")
+        if self.window_storage == "view":
+            _warn_of_argument("window_storage='view'", "each window is a copy of its frames")
+
+
+def _warn_of_argument(argument: str, reason: str) -> None:
+    warnings.warn(ReadWarning(f"{argument} has no effect here: {reason}"), stacklevel=4)
 
 
 def blobs_of(values: pa.ListArray, rows: Integers) -> list[memoryview | None]:
@@ -205,10 +259,12 @@ class Field:
         The age that a value may have, in the same unit. An older one is missing.
     fill
         What becomes of a sample in which the field has no value: ``error``; ``skip`` leaves it out, and counts it;
-        ``nan`` (floating-point numbers).
+        ``nan`` (floating-point numbers); ``none``, for a collate of your own. By default ``error``, and ``skip`` in
+        the datasets with Rerun's names.
     edges
         What becomes of offsets beyond the ends of a segment: ``pad`` repeats the value at the end, and the sample has a
-        mask ``<name>_is_pad``; ``trim`` takes no samples there.
+        mask ``<name>_is_pad``; ``trim`` takes no samples there. By default ``pad``, and ``trim`` in the datasets with
+        Rerun's names.
 
     Raises
     ------
@@ -221,8 +277,8 @@ class Field:
     select: Selector | str | None = None
     window: Sequence[float] | None = None
     max_staleness: float | None = None
-    fill: Fill = "error"
-    edges: Edges = "pad"
+    fill: Fill | None = None
+    edges: Edges | None = None
 
     def __post_init__(self) -> None:
         if self.window is not None:
@@ -233,9 +289,9 @@ class Field:
             raise UsageError(f"max_staleness of {self.path}: expected 0 or more, got {self.max_staleness!r}")
         if self.select is not None and isinstance(self.decode, VideoFrameDecoder):
             raise UsageError(f"select of {self.path}: samples of video are decoded as they are")
-        if self.fill not in _FILLS:
+        if self.fill not in (None, *_FILLS):
             raise UsageError(f"fill of {self.path}: expected one of {', '.join(_FILLS)}, got {self.fill!r}")
-        if self.edges not in _EDGES:
+        if self.edges not in (None, *_EDGES):
             raise UsageError(f"edges of {self.path}: expected one of {', '.join(_EDGES)}, got {self.edges!r}")
 
     def offsets(self, *, is_time: bool) -> Integers:
@@ -243,7 +299,7 @@ class Field:
         return np.array([ticks_of(offset, self.path, is_time=is_time) for offset in self.window or (0,)], np.int64)
 
 
-_FILLS: Final = ("error", "skip", "nan")
+_FILLS: Final = ("error", "skip", "nan", "none")
 _EDGES: Final = ("pad", "trim")
 
 

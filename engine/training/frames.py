@@ -309,7 +309,7 @@ def samples_frame(
 
 def _check_names(index: str, fields: Mapping[str, Field]) -> None:
     """Raise ``UsageError`` for a field that has the name of another column; Spark does not see capital letters."""
-    masks = [f"{name}_is_pad" for name, field in fields.items() if field.window is not None and field.edges == "pad"]
+    masks = [f"{name}_is_pad" for name, field in fields.items() if field.window is not None and field.edges != "trim"]
     seen: set[str] = set()
     for name in (*_PLACE, _IS_REPEAT, index, f"{index}{NANOSECONDS_SUFFIX}", *fields, *masks):
         if name.lower() in seen:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -234,6 +235,11 @@ class JobReader:
         return sum(reader.decoded_frames for reader in self._readers)
 
     @property
+    def missing(self) -> Counter[str]:
+        """Samples that were left out, by the field that has no value."""
+        return sum((reader.missing for reader in self._readers), Counter())
+
+    @property
     def decoded_groups(self) -> int:
         """Groups of pictures of which frames were decoded."""
         return sum(reader.decoded_groups for reader in self._readers)
@@ -265,6 +271,11 @@ class JobReader:
 
     def batches(self, part: ReaderShare) -> Iterator[list[Sample]]:
         """Yield the samples of each step. Each is marked whether it is a repeat, under ``is_repeat``."""
+        for step in self.steps(part):
+            yield [sample for sample in step if sample is not None]
+
+    def steps(self, part: ReaderShare) -> Iterator[list[Sample | None]]:
+        """Yield the same as :meth:`batches`, and None for a sample that is left out."""
         epoch = self._job.plan.epoch(part.epoch)
         steps = part.steps(len(epoch))
         mine = range(part.worker + part.done * part.workers, len(steps), part.workers)
@@ -279,12 +290,12 @@ class JobReader:
             batch = []
             for _ in range(len(step.places)):
                 sample = next(samples)
-                if sample is not None:
-                    place = places[position]
-                    sample["is_repeat"] = bool(repeats[position] or epoch.is_repeat[place])
-                    batch.append(sample)
+                if sample is None:
+                    skipped += 1
+                else:
+                    sample["is_repeat"] = bool(repeats[position] or epoch.is_repeat[places[position]])
+                batch.append(sample)
                 position += 1
-            skipped += len(step.places) - len(batch)
             yield batch
         if skipped:
             text = f"{skipped:,} of {len(places):,} samples were left out: a field has no value there"

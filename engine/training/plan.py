@@ -6,6 +6,7 @@ many ranks and workers read it: these take places of one order, step by step, so
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,7 +16,7 @@ from typing import Final, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import UsageError
+from ..errors import ReadWarning, UsageError
 
 Integers = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
@@ -118,28 +119,39 @@ class BlockShuffle:
     Parameters
     ----------
     buffer_size
-        Samples that are mixed, over all lanes.
+        Samples that are mixed, over all lanes. None: those of a block follow each other in each lane.
     lanes
         Parts that are read beside each other: the number of workers of all ranks, or a multiple of it.
+    min_fill
+        Taken for scripts that were written for Rerun, and without effect: a warning says so.
 
     Raises
     ------
     ValueError
-        One of them is less than 1.
+        One of them is less than 1, or ``min_fill`` comes without ``buffer_size``.
     """
 
-    buffer_size: int = 1024
+    buffer_size: int | None = 1024
     lanes: int = 8
+    min_fill: int | None = None
 
     def __post_init__(self) -> None:
-        if self.buffer_size < 1 or self.lanes < 1:
-            raise UsageError(f"{self}: buffer_size and lanes are 1 at least")
+        if any(number is not None and number < 1 for number in (self.buffer_size, self.lanes, self.min_fill)):
+            raise UsageError(f"{self}: each number is 1 at least")
+        if self.min_fill is not None:
+            if self.buffer_size is None:
+                raise UsageError(f"{self}: min_fill needs a buffer_size")
+            text = "min_fill has no effect here: the first sample waits for nothing"
+            warnings.warn(ReadWarning(text), stacklevel=3)
+
+    def __repr__(self) -> str:
+        return f"BlockShuffle(buffer_size={self.buffer_size}, lanes={self.lanes})"
 
     def order(self, blocks: Blocks, run: int, *seeds: int) -> Integers:
         """Return all samples: blocks in random order, mixed within each lane, ``run`` samples of a lane at a time."""
         chosen = np.argsort(random_keys(len(blocks), *seeds, 1), kind="stable")
         sizes = np.diff(blocks.starts)
-        reach = max(self.buffer_size // self.lanes, 1)
+        reach = max((self.buffer_size or 0) // self.lanes, 1)
         samples: list[Integers] = []
         runs: list[Integers] = []
         for lane in range(self.lanes):
@@ -156,7 +168,7 @@ class BlockShuffle:
 
     def horizon(self, run: int) -> int:
         """Return within how many places the samples of a block stand: those that are mixed, and of each lane a run."""
-        return 2 * self.buffer_size + run * self.lanes
+        return _WHOLE if self.buffer_size is None else 2 * self.buffer_size + run * self.lanes
 
 
 STRATEGIES: Final = {cls.__name__: cls for cls in (NoShuffle, SampleShuffle, BlockShuffle)}

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any, Final
 
@@ -19,7 +19,17 @@ from ..limits import MIB
 from ..rrd import OpenFiles
 from ..task_context import TaskContext
 from ..video import DETECTORS, VideoSample, VideoTrack, decode
-from .fields import Field, FixedRateSampling, ImageDecoder, RowSampling, VideoFrameDecoder, blobs_of, ticks_of
+from .column_decoders import ColumnDecoder, ColumnReading, IndexValue, index_value
+from .fields import (
+    VIDEO_CODECS,
+    Field,
+    FixedRateSampling,
+    ImageDecoder,
+    RowSampling,
+    VideoFrameDecoder,
+    blobs_of,
+    ticks_of,
+)
 from .plan import Blocks, Integers, blocks_of
 from .source import BEGINNING, DataSource, PinnedSource, SegmentReader, Series
 
@@ -32,6 +42,16 @@ CACHE_BYTES: Final = 256 * MIB
 _MOST_SEGMENTS: Final = 1024
 _BLOCK: Final = 128
 _CODEC: Final = "VideoStream:codec"
+
+
+@dataclass(frozen=True)
+class SegmentMetadata:
+    """A segment that has samples: its id, the index values of its first and last sample, and how many there are."""
+
+    segment_id: str
+    index_start: int
+    index_end: int
+    num_samples: int
 
 
 @dataclass(frozen=True)
@@ -131,6 +151,37 @@ class SampleIndex:
         segment = int(self.segments_of(np.array([sample]))[0])
         return self.source.segments[segment].segment_id, int(self.times[sample])
 
+    @property
+    def segments(self) -> list[SegmentMetadata]:
+        """The segments that have samples."""
+        bounds = zip(self.source.segments, self.segment_offsets.tolist(), self.ends.tolist(), strict=False)
+        return [
+            SegmentMetadata(segment.segment_id, int(self.times[first]), int(self.times[end - 1]), end - first)
+            for segment, first, end in bounds
+            if end > first
+        ]
+
+    @property
+    def segment_offsets(self) -> Integers:
+        """The number of the first sample of each segment, and behind the last one how many there are."""
+        return np.concatenate([np.zeros(1, np.int64), self.ends])
+
+    @property
+    def total_samples(self) -> int:
+        """The number of samples."""
+        return len(self)
+
+    def global_to_local(self, idx: int) -> tuple[SegmentMetadata, IndexValue]:
+        """Return the segment of a sample, and its index value in the index's type.
+
+        Raises ``IndexError`` beyond the last sample.
+        """
+        if not 0 <= idx < len(self):
+            raise IndexError(f"there are {len(self):,} samples, got {idx}")
+        segment_id, value = self.place(idx)
+        segment = next(segment for segment in self.segments if segment.segment_id == segment_id)
+        return segment, index_value(value, self.source.kind)
+
 
 def _cuts(times: Integers, bounds: Sequence[Integers], size: int) -> Integers:
     """Return the samples at which blocks begin: at bounds where there are some, with ``size`` samples or more."""
@@ -164,6 +215,8 @@ class SampleReader:
         self._pool = ThreadPoolExecutor(threads, "chunkmill-decode")
         self.decoded_frames = 0
         """Frames of video that were decoded."""
+        self.missing: Counter[str] = Counter()
+        """Samples that were left out, by the field that has no value."""
         self.decoded_groups = 0
         """Groups of pictures of which frames were decoded."""
 
@@ -198,19 +251,26 @@ class SampleReader:
             offsets = field.offsets(is_time=self._index.is_time)
             wanted = self._index.times[samples][:, None] + offsets
             low, high = self._index.edges[segment].tolist()
-            if field.window is not None and field.edges == "pad":
+            if field.window is not None and field.edges != "trim":
                 for number, mask in enumerate((wanted < low) | (wanted > high)):
                     made[number][f"{name}_is_pad"] = mask
                 wanted = np.clip(wanted, low, high)
+            if isinstance(field.decode, ColumnDecoder):
+                own = self._own(segment, reader, field, samples, wanted)
+                begun.append((name, replace(field, window=None), (len(samples), 1), own))
+                continue
             begun.append((name, field, wanted.shape, self._values(segment, reader, field, wanted)))
 
         def finish() -> list[Sample]:
             skipped: set[int] = set()
             for name, field, shape, values in begun:
                 stacked, missing = _windows(values(), shape, field)
-                if missing and field.fill != "skip":
+                if field.fill == "none":
+                    missing = []
+                elif missing and field.fill != "skip":
                     raise _no_value(name, field, reader.segment_id, int(self._index.times[samples[missing[0]]]))
                 skipped.update(missing)
+                self.missing.update({name: len(missing)} if missing else {})
                 for number, value in enumerate(stacked):
                     made[number][name] = value
             return [sample for number, sample in enumerate(made) if number not in skipped]
@@ -223,7 +283,7 @@ class SampleReader:
         first, last = int(wanted.min()), int(wanted.max())
         is_video = isinstance(field.decode, VideoFrameDecoder)
         if is_video:
-            track = self._track(reader, column)
+            track = self._track(reader, column, field.decode.codec)
             series, blobs, keyframes = self._video(track, reader, column, first, last)
         else:
             series = self._kept(segment, reader, field, column, reader.needed(column, first, last))
@@ -242,6 +302,13 @@ class SampleReader:
             return self._pool.submit(_decoded, field, reader.segment_id, series, rows).result
         flat = _decoded(field, reader.segment_id, series, rows)
         return lambda: flat
+
+    def _own(self, segment: int, reader: SegmentReader, field: Field, samples: Integers, wanted: Integers) -> Values:
+        """Read what a decoder of a user's own needs; what is returned has it decode."""
+        reading = ColumnReading(self._index.source, reader, field, self._index.times[samples], wanted)
+        column = self._index.source.column(field.path)
+        series = self._kept(segment, reader, replace(field, select=None), column, reading.chunks(column))
+        return lambda: reading.values(series)
 
     # --- what is read
 
@@ -289,9 +356,17 @@ class SampleReader:
                 return series, blobs, keyframes
             begin = earlier
 
-    def _track(self, reader: SegmentReader, column: ComponentColumnDescriptor) -> VideoTrack:
+    def _track(self, reader: SegmentReader, column: ComponentColumnDescriptor, given: str | None) -> VideoTrack:
         values = reader.static(column.entity_path, _CODEC)
         codec = None if values is None else values[0].as_py()
+        if given is not None:
+            number = VIDEO_CODECS[given.lower()]
+            if codec and codec[0] != number:
+                raise ReadError(
+                    f"{column.entity_path} of segment {reader.segment_id} says codec {codec[0]:#x}, and not {given}",
+                    hint="Leave codec out of the decoder: recordings say it.",
+                )
+            codec = [number]
         if not codec or codec[0] not in DETECTORS:
             raise ReadError(
                 f"{column.entity_path} of segment {reader.segment_id} has no codec of video"

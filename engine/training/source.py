@@ -165,14 +165,20 @@ class SegmentReader:
         """
         marks = next((c for c in self._segment.columns.components if _marks(c, column)), None)
         if marks is not None and self._segment.span is not None:
-            series = self.series(marks, self.needed(marks, *self._segment.span))
-            is_marked = [bool(some) and bool(some[0]) for some in series.values.to_pylist()]
-            if any(is_marked):
-                marked: Integers = series.times[np.array(is_marked)]
+            marked = self.marked(marks, self._segment.span[1])
+            if len(marked):
                 return marked
         key = column.entity_path, column.component
         begins: Integers = np.unique(self._chunks_of(column)[1].claimed(key).starts)
         return begins
+
+    def marked(self, marks: ComponentColumnDescriptor, last: int) -> Integers:
+        """Return the times up to another at which a column of marks is true."""
+        first = self._segment.span[0] if self._segment.span is not None else last
+        series = self.series(marks, self.needed(marks, first, last))
+        is_marked = [bool(some) and bool(some[0]) for some in series.values.to_pylist()]
+        marked: Integers = series.times[np.array(is_marked, np.bool_)]
+        return marked
 
     def needed(self, column: ComponentColumnDescriptor, first: int, last: int) -> Integers:
         """Return the numbers of the chunks that have the events between two times, and the last one before."""

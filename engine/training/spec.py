@@ -184,7 +184,7 @@ def _field(keys: _Keys) -> Field:
     path, select = keys.take("path", str, required=True), keys.take("select", str)
     decode = keys.chosen("decode", _DECODERS) or NumericDecoder()
     staleness = keys.take("max_staleness", (int, float))
-    fill, edges = keys.take("fill", str, "error"), keys.take("edges", str, "pad")
+    fill, edges = keys.take("fill", str), keys.take("edges", str)
     keys.close()
     if select is not None:
         _check_selector(keys, select)

@@ -11,7 +11,7 @@ _HOMES = {
     ".coding": (
         "BFrames Demultiplexed QUALITY VideoFrame VideoTrack decode demultiplex encode has_video_extra mux transcode"
     ),
-    ".mp4": "NotPlainError read_boxes shown_frames",
+    ".mp4": "CODECS NotPlainError read_boxes shown_frames",
     ".samples": "SampleBatch Ticks VideoSample",
 }
 

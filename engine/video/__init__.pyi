@@ -18,6 +18,7 @@ from .coding import encode as encode
 from .coding import has_video_extra as has_video_extra
 from .coding import mux as mux
 from .coding import transcode as transcode
+from .mp4 import CODECS as CODECS
 from .mp4 import NotPlainError as NotPlainError
 from .mp4 import read_boxes as read_boxes
 from .mp4 import shown_frames as shown_frames

@@ -61,7 +61,7 @@ def test_a_file_says_what_arguments_say(drives: tuple[list[Drive], DatasetEntry,
     assert spec == SampleSpec(
         "time",
         {
-            "arm": Field("/arm:Scalars:scalars", NumericDecoder(), None, (-0.1, 0), 1, "error", "trim"),
+            "arm": Field("/arm:Scalars:scalars", NumericDecoder(), None, (-0.1, 0), 1, None, "trim"),
             "task": Field("/task:TextDocument:text", TextDecoder()),
             "top": Field("/top:EncodedImage:blob", ImageDecoder((8, 12)), fill="skip"),
             "front": Field("/front:VideoStream:sample", VideoFrameDecoder(1)),

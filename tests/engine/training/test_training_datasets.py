@@ -135,6 +135,23 @@ def test_random_stops_with_the_datasets_state(drives: tuple[list[Drive], Dataset
                 assert seen == order[: len(seen)]
 
 
+@pytest.mark.filterwarnings("ignore:.* were left out")
+@pytest.mark.parametrize("taken", [5, 20, 31, 60])
+def test_samples_that_are_left_out_count_as_consumed(taken: int, drives: tuple[list[Drive], DatasetEntry]) -> None:
+    fields = {"grip": Field("/grip:Scalars:scalars", NumericDecoder(), fill="skip")}
+
+    def made() -> IterableSamples:
+        return IterableSamples(DataSource(drives[1]), "frame", fields)
+
+    whole = [sample["sample"] for sample in made()]
+    stopped, again = made(), made()
+    passing = iter(stopped)
+    begun = [next(passing)["sample"] for _ in range(taken)]
+    again.load_state_dict(stopped.state_dict())
+    assert begun + [sample["sample"] for sample in again] == whole
+    assert len(whole) < 4 * FRAMES
+
+
 def test_a_mixture_has_its_shares(drives: tuple[list[Drive], DatasetEntry]) -> None:
     _, dataset = drives
     parts = {"a": DataSource(dataset, ["drive_0"]), "b": DataSource(dataset, ["drive_1", "drive_2"])}

@@ -1,0 +1,446 @@
+"""Manifests: the samples of an epoch in their order as a table, to inspect and to share."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import xxhash
+
+from ..chunk import TimelineKind
+from ..errors import ForeignFileError, UnsupportedError, UsageError
+from .fields import Field, Fill, FixedRateSampling, VideoFrameDecoder, ticks_of
+from .job import TrainingJob
+from .plan import Blocks, BlockShuffle, Epoch, Integers, Mask, NoShuffle, SamplePlan, ShuffleStrategy, Steps
+from .samples import CACHE_BYTES, SampleIndex
+from .source import BEGINNING, DataSource, SegmentReader
+
+_FORMAT: Final = 1
+_HEADER: Final = b"chunkmill.manifest"
+RUN: Final = 32
+"""Consecutive places that a reader of single samples takes at a time."""
+
+
+@dataclass(frozen=True)
+class StepSampling(FixedRateSampling):
+    """Times at a fixed distance, as Rerun takes them: the step is rounded to a nanosecond, and the first sample is
+    where the window of every field is within the segment.
+    """
+
+    before: int = 0
+    after: int = 0
+
+    def times(self, first: int, last: int) -> Integers:
+        """The times of samples between two times."""
+        return np.arange(first + self.before, last - self.after + 1, self.step)
+
+    @property
+    def step(self) -> int:
+        """Nanoseconds from one sample to the next."""
+        return max(round(1e9 / self.rate_hz), 1)
+
+    @classmethod
+    def of(cls, sampling: FixedRateSampling, fields: Mapping[str, Field]) -> StepSampling:
+        """The times at which all fields are within the segment."""
+        ends = [offset for some in fields.values() if some.edges == "trim" for offset in some.window or ()]
+        before, after = max([0.0, *(-end for end in ends)]), max([0.0, *ends])
+        return cls(sampling.rate_hz, ticks_of(before, "window", is_time=True), ticks_of(after, "window", is_time=True))
+
+
+def like_rerun(fields: Mapping[str, Field], fill: Fill = "skip") -> dict[str, Field]:
+    """Return fields that leave samples out where they have no value, and beyond the ends of a segment, if they do not
+    say otherwise.
+
+    >>> from .fields import NumericDecoder
+    >>> like_rerun({"arm": Field("/arm", NumericDecoder())})["arm"].edges
+    'trim'
+    """
+    return {name: replace(some, fill=some.fill or fill, edges=some.edges or "trim") for name, some in fields.items()}
+
+
+def job_like_rerun(
+    source: DataSource,
+    index: str,
+    fields: Mapping[str, Field],
+    *,
+    timeline_sampling: FixedRateSampling | None,
+    fetch_block_size: int,
+    shuffle: ShuffleStrategy | None,
+    fill: Fill = "skip",
+) -> TrainingJob:
+    """Return the job of a dataset with Rerun's names. Raises as :meth:`SampleIndex.build` does."""
+    chosen = like_rerun(fields, fill)
+    if isinstance(timeline_sampling, FixedRateSampling) and not isinstance(timeline_sampling, StepSampling):
+        timeline_sampling = StepSampling.of(timeline_sampling, chosen)
+    return TrainingJob.of(
+        source,
+        index,
+        chosen,
+        timeline_sampling=timeline_sampling,
+        shuffle=shuffle,
+        seed=0,
+        run=RUN,
+        block_size=fetch_block_size,
+        cache_bytes=CACHE_BYTES,
+    )
+
+
+@dataclass(frozen=True)
+class ListedPlan(SamplePlan):
+    """A plan whose epochs are all the same: the samples that a manifest lists."""
+
+    samples: Integers = field(default_factory=lambda: np.empty(0, np.int64), repr=False, compare=False)
+
+    def __len__(self) -> int:
+        return len(self.samples)
+
+    def epoch(self, number: int) -> Epoch:  # noqa: ARG002
+        """Return the samples that are listed."""
+        return Epoch(self.samples, np.zeros(len(self.samples), np.bool_))
+
+
+@dataclass(frozen=True)
+class ManifestMeta:
+    """Facts of a manifest.
+
+    ``recipe`` describes the fields, ``sampling`` the times of samples. ``contents`` is a digest of what the segments
+    hold: a manifest is of that version alone.
+    """
+
+    dataset_name: str
+    dataset_id: str
+    index_name: str
+    recipe: dict[str, Any]
+    required_fields: list[str]
+    fetch_block_size: int
+    num_ranks: int
+    num_workers_per_rank: int
+    contents: str
+    samples: int
+    dropped: int
+    """Samples that were left out: a required field has no value."""
+    sampling: dict[str, Any] | None = None
+    ns_per_sample: int | None = None
+    ns_dtype: str | None = None
+    shuffle_strategy: str = "NoShuffle()"
+    buffer_size: int | None = None
+    min_fill: int | None = None
+    seed: int = 0
+    format_version: str = str(_FORMAT)
+
+
+class SampleManifest:
+    """The samples of one epoch in their order, a row each.
+
+    It has the columns ``rank``, ``worker``, ``place`` in the epoch, ``sample`` (its number in the index),
+    ``segment_id``, ``anchor`` (the index value, in nanoseconds where the index has times) and ``block`` (samples with
+    the same one are read together). The rows are in the order of places.
+
+    Made by :meth:`generate` or :meth:`from_parquet`.
+    """
+
+    def __init__(self, table: pa.Table, metadata: ManifestMeta) -> None:
+        self._table = table
+        self._metadata = metadata
+
+    @classmethod
+    def generate(
+        cls,
+        source: DataSource,
+        index: str,
+        fields: Mapping[str, Field],
+        *,
+        timeline_sampling: FixedRateSampling | None = None,
+        fetch_block_size: int = 128,
+        num_ranks: int = 1,
+        num_workers_per_rank: int = 1,
+        required_fields: Sequence[str] | None = None,
+        scan_max_workers: int | None = None,  # noqa: ARG003
+    ) -> SampleManifest:
+        """List the samples of a source in the order in which they were recorded.
+
+        Parameters
+        ----------
+        source, index, fields, timeline_sampling, fetch_block_size
+            As ``RerunIterableDataset`` takes them.
+        num_ranks, num_workers_per_rank
+            Those to whom the samples are dealt.
+        required_fields
+            The fields that a sample has to have a value of, no older than their ``max_staleness``: by default all.
+            Of video the last marked key frame counts, or the beginning of its chunk where none is marked.
+        scan_max_workers
+            Taken for scripts that were written for Rerun: there is no server to ask.
+
+        Raises
+        ------
+        TypeError, ValueError
+            As ``RerunIterableDataset`` raises them, and for required fields that are not there.
+        """
+        job = job_like_rerun(
+            source,
+            index,
+            fields,
+            timeline_sampling=timeline_sampling,
+            fetch_block_size=fetch_block_size,
+            shuffle=NoShuffle(),
+        )
+        samples = job.indexes[0]
+        required = sorted(fields) if required_fields is None else sorted(set(required_fields))
+        if not set(required) <= set(fields):
+            raise UsageError(f"required_fields: there is no field {min(set(required) - set(fields))!r}")
+        if num_ranks < 1 or num_workers_per_rank < 1:
+            raise UsageError(f"expected 1 or more ranks and workers, got {num_ranks} x {num_workers_per_rank}")
+        kept = np.flatnonzero(_has_values(samples, required))
+        owners = samples.segments_of(kept)
+        names = pa.array([segment.segment_id for segment in samples.source.segments], pa.string())
+        table = pa.table(
+            {
+                "sample": kept,
+                "segment_id": pa.DictionaryArray.from_arrays(pa.array(owners, pa.int32()), names),
+                "anchor": samples.times[kept],
+                "block": samples.blocks.of(kept),
+            }
+        )
+        sampling = timeline_sampling if samples.is_time else None
+        if sampling is not None and not isinstance(sampling, StepSampling):
+            sampling = StepSampling.of(sampling, like_rerun(fields))
+        metadata = ManifestMeta(
+            dataset_name=str(getattr(source.dataset, "name", "")),
+            dataset_id=str(getattr(source.dataset, "id", "")),
+            index_name=index,
+            recipe={name: _recipe(some) for name, some in samples.fields.items()},
+            required_fields=required,
+            fetch_block_size=fetch_block_size,
+            num_ranks=num_ranks,
+            num_workers_per_rank=num_workers_per_rank,
+            contents=samples.source.digest,
+            samples=len(samples),
+            dropped=len(samples) - len(kept),
+            sampling=None if sampling is None else asdict(sampling),
+            ns_per_sample=None if sampling is None else sampling.step,
+            ns_dtype=_DTYPES.get(samples.source.kind),
+        )
+        return cls._ordered(table, np.arange(len(kept)), metadata)
+
+    @classmethod
+    def _ordered(cls, samples: pa.Table, order: Integers, metadata: ManifestMeta) -> SampleManifest:
+        """Deal samples in an order: runs of places in turn to ranks, and the runs of a rank in turn to its workers."""
+        ranks, workers = np.zeros(len(order), np.int32), np.zeros(len(order), np.int32)
+        for rank in range(metadata.num_ranks):
+            steps = Steps(len(order), 0, RUN, rank, metadata.num_ranks, drop_last=False)
+            for number in range(len(steps)):
+                places = steps[number].places[: steps[number].distinct]
+                ranks[places], workers[places] = rank, number % metadata.num_workers_per_rank
+        dealt = {"rank": ranks, "worker": workers, "place": np.arange(len(order))}
+        ordered = samples.take(pa.array(order))
+        return cls(pa.table({**dealt, **{name: ordered[name] for name in ordered.column_names}}), metadata)
+
+    def shuffle(self, strategy: ShuffleStrategy | None = None, *, seed: int = 0) -> SampleManifest:
+        """Return the same samples in another order: that of a live dataset in the epoch ``seed``, if none was dropped.
+
+        Parameters
+        ----------
+        strategy
+            By default :class:`BlockShuffle`.
+        seed
+            Another number gives another order.
+        """
+        strategy = BlockShuffle() if strategy is None else strategy
+        samples = self._table.select(["sample", "segment_id", "anchor", "block"])
+        samples = samples.take(pc.sort_indices(samples["sample"]))
+        block = samples["block"].to_numpy()
+        starts = np.concatenate([np.flatnonzero(np.diff(block, prepend=-1)), [len(block)]])
+        order = strategy.order(Blocks(starts.astype(np.int64)), RUN, 0, 0, seed)
+        metadata = replace(
+            self._metadata,
+            shuffle_strategy=repr(strategy),
+            buffer_size=getattr(strategy, "buffer_size", None),
+            min_fill=getattr(strategy, "min_fill", None),
+            seed=seed,
+        )
+        return self._ordered(samples, order, metadata)
+
+    # --- files
+
+    @classmethod
+    def from_parquet(cls, path: str | os.PathLike[str]) -> SampleManifest:
+        """Read a manifest.
+
+        Raises
+        ------
+        ForeignFileError
+            The file is no manifest of chunkmill, such as one of Rerun.
+        """
+        table = pq.read_table(path)
+        header = (table.schema.metadata or {}).get(_HEADER)
+        if header is None:
+            raise ForeignFileError(
+                f"{os.fspath(path)} is no manifest of chunkmill",
+                hint="Rerun's manifests are read by Rerun: make one by Manifest.generate.",
+            )
+        facts = json.loads(header)
+        if facts.get("format_version") != str(_FORMAT):
+            raise UnsupportedError(
+                f"{os.fspath(path)}: a manifest of format {facts.get('format_version')}, and {_FORMAT} is read here",
+                hint="Make it anew, or read it with the release that wrote it.",
+            )
+        return cls(table.replace_schema_metadata(None), ManifestMeta(**facts))
+
+    def write_parquet(self, path: str | os.PathLike[str], *, row_group_size: int = 1 << 16) -> None:
+        """Write it as Parquet; what it was made of is in the metadata of the schema."""
+        pq.write_table(self.to_arrow(), path, compression="zstd", row_group_size=row_group_size)
+
+    # --- what it says
+
+    @property
+    def metadata(self) -> ManifestMeta:
+        """Facts of what it was made of."""
+        return self._metadata
+
+    @property
+    def num_rows(self) -> int:
+        """The number of samples."""
+        return int(self._table.num_rows)
+
+    def to_arrow(self) -> pa.Table:
+        """Return it as a table."""
+        return self._table.replace_schema_metadata({_HEADER: json.dumps(asdict(self._metadata))})
+
+    def worker_assignments(self, rank: int, worker: int) -> pa.Table:
+        """Return the rows of one worker of a rank, in their order."""
+        return self._table.filter(pc.and_(pc.equal(self._table["rank"], rank), pc.equal(self._table["worker"], worker)))
+
+    def validate_topology(self, num_ranks: int, num_workers_per_rank: int) -> None:
+        """Raise ``ValueError`` if ``rank`` and ``worker`` are of another topology.
+
+        A dataset does not need them to be the same: it deals places anew.
+        """
+        made = self._metadata.num_ranks, self._metadata.num_workers_per_rank
+        if made != (num_ranks, num_workers_per_rank):
+            raise UsageError(
+                f"the manifest deals samples to {made[0]} x {made[1]} (ranks x workers), "
+                f"and not to {num_ranks} x {num_workers_per_rank}"
+            )
+
+    def job(self, source: DataSource, fields: Mapping[str, Field], fill: Fill = "skip") -> TrainingJob:
+        """Return a job that reads the samples in the order of the manifest.
+
+        Raises
+        ------
+        ValueError
+            The source holds something else than what the manifest was made of, or the fields have no such samples.
+        """
+        meta = self._metadata
+        job = job_like_rerun(
+            source,
+            meta.index_name,
+            fields,
+            timeline_sampling=None if meta.sampling is None else StepSampling(**meta.sampling),
+            fetch_block_size=meta.fetch_block_size,
+            shuffle=NoShuffle(),
+            fill=fill,
+        )
+        samples = job.indexes[0]
+        if samples.source.digest != meta.contents:
+            raise UsageError(
+                f"the manifest of {meta.dataset_name!r} was made of other contents",
+                hint="Open the version that it was made of, or make it anew.",
+            )
+        numbers = self._numbers(samples)
+        digest = xxhash.xxh3_128_hexdigest(numbers.tobytes())
+        plan = ListedPlan(job.plan.blocks, NoShuffle(), run=RUN, samples=numbers)
+        return replace(job, plan=replace(plan, strategy=_Listed(digest)))
+
+    def _numbers(self, samples: SampleIndex) -> Integers:
+        """The numbers that the samples have in an index, which may be of other fields."""
+        segments = {segment.segment_id: number for number, segment in enumerate(samples.source.segments)}
+        column = self._table["segment_id"].combine_chunks()
+        owners = np.array([segments[name] for name in column.dictionary.to_pylist()], np.int64)
+        owner = owners[column.indices.to_numpy()] if len(column) else np.empty(0, np.int64)
+        anchors = self._table["anchor"].to_numpy()
+        starts, numbers = samples.segment_offsets, np.empty(len(anchors), np.int64)
+        for number in np.unique(owner).tolist():
+            mine = owner == number
+            times = samples.times[starts[number] : starts[number + 1]]
+            near = np.searchsorted(times, anchors[mine])
+            is_there = near < len(times)
+            is_there[is_there] = times[near[is_there]] == anchors[mine][is_there]
+            if not is_there.all():
+                segment_id = samples.source.segments[number].segment_id
+                raise UsageError(
+                    f"the fields have no sample at {anchors[mine][~is_there][0]} in segment {segment_id}",
+                    hint="Give the fields that the manifest was made with, or some of them.",
+                )
+            numbers[mine] = starts[number] + near
+        return numbers
+
+
+Manifest = SampleManifest
+"""The name that Rerun has for it."""
+
+
+@dataclass(frozen=True)
+class _Listed(NoShuffle):
+    """The order of a manifest, by a digest of it."""
+
+    digest: str = ""
+
+    def horizon(self, run: int) -> int:
+        """Return what serves any order."""
+        return BlockShuffle().horizon(run)
+
+
+_DTYPES: Final = {TimelineKind.TIMESTAMP: "datetime64[ns]", TimelineKind.DURATION: "timedelta64[ns]"}
+
+
+def _recipe(some: Field) -> dict[str, Any]:
+    shown: npt.NDArray[Any] | None = None if some.window is None else np.array(some.window)
+    return {
+        "path": some.path,
+        "window": None if shown is None else shown.tolist(),
+        "max_staleness": some.max_staleness,
+        "decoder": repr(some.decode),
+        "select": None if some.select is None else str(some.select),
+    }
+
+
+def _has_values(samples: SampleIndex, required: Sequence[str]) -> Mask:
+    """Whether each sample has a value of all fields that are required."""
+    has: Mask = np.ones(len(samples), np.bool_)
+    starts = samples.segment_offsets
+    for number, segment in enumerate(samples.source.segments):
+        mine = slice(int(starts[number]), int(starts[number + 1]))
+        if mine.start == mine.stop:
+            continue
+        reader = SegmentReader(segment)
+        for name in required:
+            some = samples.fields[name]
+            wanted = samples.times[mine, None] + some.offsets(is_time=samples.is_time)
+            low, high = samples.edges[number].tolist()
+            wanted = wanted if some.edges == "trim" else np.clip(wanted, low, high)
+            column = samples.source.column(some.path)
+            if isinstance(some.decode, VideoFrameDecoder):
+                times = reader.groups(column)
+            else:
+                series = reader.series(column, reader.needed(column, int(wanted.min()), int(wanted.max())))
+                counts = pc.fill_null(pc.list_value_length(series.values), 0).to_numpy(zero_copy_only=False)
+                times, filled = series.times, counts > 0
+            latest = np.searchsorted(times, wanted, side="right") - 1
+            is_there = latest >= 0
+            if len(times):
+                if not isinstance(some.decode, VideoFrameDecoder):
+                    is_there &= filled[np.maximum(latest, 0)]
+                if some.max_staleness is not None:
+                    most = ticks_of(some.max_staleness, some.path, is_time=samples.is_time)
+                    since = times[np.maximum(latest, 0)]
+                    is_there &= (since >= wanted - most) | (since == BEGINNING)
+            has[mine] &= is_there.all(axis=1)
+    return has
