@@ -309,7 +309,7 @@ class JobReader:
         """
         numbers = epoch.samples[places]
         ahead = _Ahead(self, numbers, self._blocks.of(numbers), places)
-        horizon = self._job.plan.strategy.horizon(self._job.plan.run)
+        horizon = self._job.plan.horizon
         for position in range(len(places)):
             while position not in ahead.ready:
                 if not ahead.waiting:

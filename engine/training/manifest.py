@@ -393,9 +393,9 @@ class _Listed(NoShuffle):
 
     digest: str = ""
 
-    def horizon(self, run: int) -> int:
+    def horizon(self, blocks: Blocks, run: int) -> int:
         """Return what serves any order."""
-        return BlockShuffle().horizon(run)
+        return BlockShuffle().horizon(blocks, run)
 
 
 _DTYPES: Final = {TimelineKind.TIMESTAMP: "datetime64[ns]", TimelineKind.DURATION: "timedelta64[ns]"}

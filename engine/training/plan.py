@@ -52,6 +52,11 @@ class Blocks(NamedTuple):
     def __len__(self) -> int:
         return len(self.starts) - 1
 
+    @property
+    def largest(self) -> int:
+        """The samples of the largest block."""
+        return int(np.diff(self.starts).max(initial=0))
+
     def of(self, samples: Integers) -> Integers:
         """Return the block of each sample."""
         numbers: Integers = np.searchsorted(self.starts, samples, side="right") - 1
@@ -65,13 +70,12 @@ class ShuffleStrategy(Protocol):
         """Return all samples of the blocks, each once. Readers take ``run`` consecutive places at a time."""
         ...
 
-    def horizon(self, run: int) -> int:
-        """Return within how many places the samples of a block stand, or about so."""
+    def horizon(self, blocks: Blocks, run: int) -> int:
+        """Return within how many places the samples of each block stand, or how many are read at once."""
         ...
 
 
 _FETCHED: Final = 128
-_WHOLE: Final = 1 << 62
 
 
 @dataclass(frozen=True)
@@ -82,9 +86,9 @@ class NoShuffle:
         """Return all samples, ascending."""
         return np.arange(blocks.starts[0], blocks.starts[-1])
 
-    def horizon(self, run: int) -> int:  # noqa: ARG002
-        """Return what no block is longer than: its samples follow each other."""
-        return _WHOLE
+    def horizon(self, blocks: Blocks, run: int) -> int:
+        """Return the samples of the largest block, which follow each other."""
+        return max(blocks.largest, run)
 
 
 @dataclass(frozen=True)
@@ -100,7 +104,7 @@ class SampleShuffle:
         first, stop = int(blocks.starts[0]), int(blocks.starts[-1])
         return first + np.argsort(random_keys(stop - first, *seeds), kind="stable")
 
-    def horizon(self, run: int) -> int:
+    def horizon(self, blocks: Blocks, run: int) -> int:  # noqa: ARG002
         """Return the places that are read at once."""
         return max(_FETCHED, run)
 
@@ -111,7 +115,8 @@ class BlockShuffle:
 
     A block is some consecutive samples of a segment: whole groups of pictures where there is video, so that each is
     fetched and decoded once. Each sample is moved by less than ``buffer_size`` places from where its block stands, so
-    about ``buffer_size`` decoded samples are held in memory. The larger it is beside a block, the more random a batch.
+    about ``buffer_size`` decoded samples, and a block for each lane, are held in memory. The larger it is beside a
+    block, the more random a batch.
 
     The blocks are dealt to ``lanes``, each of which has its own part of the buffer, and batches are taken from one lane
     after the other. Where the number of ranks times workers divides ``lanes``, no block is read by two of them.
@@ -147,11 +152,15 @@ class BlockShuffle:
     def __repr__(self) -> str:
         return f"BlockShuffle(buffer_size={self.buffer_size}, lanes={self.lanes})"
 
+    @property
+    def _reach(self) -> int:
+        """The places of its lane by which a sample is moved, at most."""
+        return max((self.buffer_size or 0) // self.lanes, 1)
+
     def order(self, blocks: Blocks, run: int, *seeds: int) -> Integers:
         """Return all samples: blocks in random order, mixed within each lane, ``run`` samples of a lane at a time."""
         chosen = np.argsort(random_keys(len(blocks), *seeds, 1), kind="stable")
         sizes = np.diff(blocks.starts)
-        reach = max((self.buffer_size or 0) // self.lanes, 1)
         samples: list[Integers] = []
         runs: list[Integers] = []
         for lane in range(self.lanes):
@@ -160,15 +169,15 @@ class BlockShuffle:
             before = np.cumsum(counts) - counts
             places = np.arange(int(counts.sum()))
             of_lane = places + np.repeat(blocks.starts[mine] - before, counts)
-            moved = places + random_keys(len(places), *seeds, 2, lane).astype(np.float64) * (reach / 2.0**64)
+            moved = places + random_keys(len(places), *seeds, 2, lane).astype(np.float64) * (self._reach / 2.0**64)
             samples.append(of_lane[np.argsort(moved, kind="stable")])
             runs.append(places // run)
         joined = np.concatenate(samples)
         return joined[np.argsort(np.concatenate(runs), kind="stable")]
 
-    def horizon(self, run: int) -> int:
-        """Return within how many places the samples of a block stand: those that are mixed, and of each lane a run."""
-        return _WHOLE if self.buffer_size is None else 2 * self.buffer_size + run * self.lanes
+    def horizon(self, blocks: Blocks, run: int) -> int:
+        """Return within how many places the samples of a block stand: moved in each lane, and cut into runs."""
+        return self._reach * self.lanes + (blocks.largest + 2 * run) * self.lanes
 
 
 STRATEGIES: Final = {cls.__name__: cls for cls in (NoShuffle, SampleShuffle, BlockShuffle)}
@@ -237,6 +246,14 @@ class SamplePlan:
         most = np.argsort(shares - exact, kind="stable")[: len(self) - int(shares.sum())]
         shares[most] += 1
         return [int(share) for share in shares]
+
+    @cached_property
+    def horizon(self) -> int:
+        """Within how many places of an epoch the samples of a block stand, or about so where sources are mixed."""
+        return max(
+            self.strategy.horizon(blocks, self.run) * len(self) // max(share, 1)
+            for blocks, share in zip(self.blocks, self.shares, strict=True)
+        )
 
     def epoch(self, number: int) -> Epoch:
         """Return the samples of an epoch, from 0 on, in their order."""

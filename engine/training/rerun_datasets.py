@@ -75,7 +75,7 @@ class _OwnOrder:
             raise UsageError(f"{self!r}: epoch_order does not have each of {len(self.samples):,} samples once")
         return order
 
-    def horizon(self, run: int) -> int:
+    def horizon(self, blocks: Blocks, run: int) -> int:  # noqa: ARG002
         """Return what is read at once."""
         return max(self.fetch_block_size, run)
 

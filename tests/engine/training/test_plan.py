@@ -131,7 +131,7 @@ def test_samples_stay_near_their_block() -> None:
     places = np.empty(4000, np.int64)
     places[order] = np.arange(4000)
     spread = np.ptp(places.reshape(-1, 10), axis=1)
-    assert spread.max() <= strategy.horizon(16)
+    assert spread.max() <= strategy.horizon(blocks(4000, 10), 16)
     assert np.median(spread) > 40, "and are mixed with others"
     neighbours = np.abs(np.diff(order)) == 1
     assert neighbours.mean() < 0.2

@@ -157,5 +157,5 @@ def test_a_damaged_recording_is_an_error(tmp_path: Path, spark: SparkSession) ->
     frame = samples_frame(DataSource(dataset), "frame", fields, shuffle=NoShuffle())
     path = tmp_path / "drive_1.rrd"
     path.write_bytes(path.read_bytes()[: 1 << 12])
-    with pytest.raises(Exception, match=r"chunkmill\.\w+ in the task for places 0 to 89 of the epoch"):
+    with pytest.raises(Exception, match=r"chunkmill\.\w+ in the task for places \d+ to 89 of the epoch"):
         frame.count()

@@ -214,6 +214,7 @@ if __name__ == "__main__":
         for number, batch in enumerate(made):
             seen += batch["sample"].tolist()
             if number == 1:
+                signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # torch would raise wherever the program is
                 os.kill(made._batches._iterator._workers[1].pid, signal.SIGKILL)
     except RuntimeError as failure:
         error = str(failure)
