@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from ..errors import MissingExtraError, UsageError, extra_command
+from ..errors import MissingExtraError, ReadError, UsageError, extra_command
 from .fields import Field, FixedRateSampling, RowSampling
 from .job import JobReader, Mixture, ReaderShare, TrainingJob, decoders
 from .plan import Integers, ShuffleStrategy
@@ -38,7 +38,7 @@ def collated(samples: Sequence[Sample]) -> dict[str, Any]:
             batch[name] = torch.stack(values)
         elif isinstance(values[0], np.ndarray):
             if values[0].dtype.kind == "O":
-                batch[name] = [value.item() for value in values]
+                batch[name] = [value.tolist() for value in values]
                 continue
             try:
                 batch[name] = torch.from_numpy(np.stack(values))
@@ -60,8 +60,15 @@ def as_tensors(sample: Sample) -> dict[str, Any]:
         if not isinstance(value, np.ndarray):
             made[name] = value
         else:
-            made[name] = value.item() if value.dtype.kind == "O" else torch.from_numpy(np.ascontiguousarray(value))
+            made[name] = value.tolist() if value.dtype.kind == "O" else torch.from_numpy(np.ascontiguousarray(value))
     return made
+
+
+def _repeated(samples: Sequence[Sample]) -> list[Sample]:
+    """Samples once more. Raises ``ValueError`` where there are none."""
+    if not samples:
+        raise UsageError("all samples of the first batch are left out, and other ranks have theirs")
+    return [{**sample, "is_repeat": True} for sample in samples]
 
 
 def topology(rank: int | None, world: int | None) -> tuple[int, int]:
@@ -79,7 +86,9 @@ class IterableSamples(IterableDataset[Any]):
     """Samples in the order of a plan, for a ``DataLoader``, for :func:`loader`, or to be iterated over.
 
     The order is a function of ``seed``, the epoch and the contents of the source alone. Every sample comes once an
-    epoch over all ranks and workers, and all ranks have as many steps.
+    epoch over all ranks and workers, and all ranks have as many steps: where all samples of a batch are left out and
+    there are other ranks, the batch before comes again, marked by ``is_repeat``. Each pass is the next epoch, but with
+    the workers of a plain ``DataLoader``, which want :meth:`set_epoch` as samplers of PyTorch do.
 
     Parameters
     ----------
@@ -136,6 +145,8 @@ class IterableSamples(IterableDataset[Any]):
         collate: Collate = collated,
     ) -> None:
         super().__init__()
+        if batch_size is not None and batch_size < 1:
+            raise UsageError(f"batch_size: expected 1 or more, got {batch_size}")
         job = TrainingJob.of(
             source,
             index,
@@ -167,6 +178,7 @@ class IterableSamples(IterableDataset[Any]):
         # Workers that live through several epochs see what is set here: the epoch, the place, and the plan's run.
         self._position = torch.tensor([0, 0, self.job.plan.run]).share_memory_()
         self._resumed = (0, 0)
+        self._resumed_by: list[int] | None = None
         self._taken = 0
         self.gives_empty = False
         self._reader: JobReader | None = None
@@ -207,26 +219,36 @@ class IterableSamples(IterableDataset[Any]):
 
         In a worker it is the worker's own, and fits the same number of workers; :class:`Loader` has that of all.
         """
-        size = self.part.batch_size
-        done, within = divmod(self._taken, size) if self.batch_size is None else (self._taken, 0)
-        if get_worker_info() is None and not within:
+        part, worker = self.part, get_worker_info()
+        done, within = divmod(self._taken, part.batch_size) if self.batch_size is None else (self._taken, 0)
+        if worker is None and not within:
             return self.state_behind(done)
-        return {**self.state_behind(0), "done": done, "within": within}
+        if worker is None and part.world == 1:
+            return {**self.state_behind(0), "place": part.start + self._taken}
+        return {**self.state_behind(0), "done": done, "within": within, "reader": self._reader_of(part)}
+
+    def _reader_of(self, part: ReaderShare) -> list[int]:
+        """The number of ranks and workers, and their steps, by which a state of one of them is meant."""
+        worker = get_worker_info()
+        return [part.world, 1 if worker is None else worker.num_workers, part.batch_size]
 
     def state_behind(self, steps: int) -> dict[str, Any]:
         """The state after some steps of all ranks from where this object began."""
         part = self.part
         place = part.steps(len(self.job.plan)).consumed(steps) if steps else part.start
         state = {"version": _STATE, **self.job.fingerprint, "run": int(self._position[2]), "epoch": part.epoch}
-        return {**state, "place": place, "done": 0, "within": 0}
+        return {**state, "place": place, "done": 0, "within": 0, "reader": None}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on where a state was taken. The number of ranks and workers may be another.
 
+        Not so for the state of one of several readers (single samples of several ranks, or taken in a worker): it is
+        refused at the first sample by others than as many.
+
         Raises
         ------
         ValueError
-            The state is of other sources, fields, seed or strategy.
+            The state is of other sources, blocks, seed or strategy.
         """
         if state.get("version") != _STATE:
             raise UsageError(f"this is no state of a job, or of another release: {state.get('version')!r}")
@@ -238,23 +260,21 @@ class IterableSamples(IterableDataset[Any]):
                     if name in ("sources", "samples")
                     else None,
                 )
+        place, total = int(state["place"]), len(self.job.plan)
+        if not 0 <= place <= total:
+            raise UsageError(f"the state has place {place:,}, and an epoch has {total:,}")
         self._position[2] = int(state["run"])
-        self.begin(int(state["epoch"]), int(state["place"]))
-        self._resumed = int(state["done"]), int(state["within"])
+        self.begin(int(state["epoch"]), place)
+        done, within = int(state["done"]), int(state["within"])
+        self._resumed, self._resumed_by = (done, within), state.get("reader")
+        self._taken = done if self.batch_size is not None else done * self.part.batch_size + within
 
     # --- samples
 
     def __iter__(self) -> Iterator[Any]:
-        worker = get_worker_info()
-        number, count = (0, 1) if worker is None else (worker.id, worker.num_workers)
-        done, within = self._resumed
-        part = self.part._replace(worker=number, workers=count, done=done)
-        run = int(self._position[2])
-        if self._reader is None or not self._reader.is_usable or self.job.plan.run != run:
-            self.job = self.job.with_run(run)
-            self._reader = JobReader(self.job, self.decode_threads or decoders(count))
-        self._taken = done if self.batch_size is not None else done * part.batch_size + within
-        for step in self._reader.steps(part):
+        part, within, reader = self._begin_pass()
+        last: list[Sample] = []
+        for step in reader.steps(part):
             if self.batch_size is None:
                 for sample in step[within:]:
                     self._taken += 1
@@ -264,15 +284,43 @@ class IterableSamples(IterableDataset[Any]):
             else:
                 self._taken += 1
                 batch = [sample for sample in step if sample is not None]
+                if not batch and part.world > 1:
+                    batch = _repeated(last)
                 if batch or self.gives_empty:
                     yield self.collate(batch) if batch else None
+                last = batch or last
+        self._end_pass(part.epoch, part.epoch + 1)
+
+    def _begin_pass(self) -> tuple[ReaderShare, int, JobReader]:
+        """The share of this reader, the samples of its first step that are left out, and what reads."""
+        worker = get_worker_info()
+        number, count = (0, 1) if worker is None else (worker.id, worker.num_workers)
+        done, within = self._resumed
+        part = self.part._replace(worker=number, workers=count, done=done)
+        if (done or within) and self._resumed_by != self._reader_of(part):
+            raise UsageError(
+                f"the state is of one of several readers (ranks, workers, samples a step: {self._resumed_by}), and here"
+                f" they are {self._reader_of(part)}",
+                hint="loader() has the state of all of them, which any number of ranks and workers goes on from.",
+            )
+        run = int(self._position[2])
+        if self._reader is None or not self._reader.is_usable or self.job.plan.run != run:
+            self.job = self.job.with_run(run)
+            self._reader = JobReader(self.job, self.decode_threads or decoders(count))
+        self._taken = done if self.batch_size is not None else done * part.batch_size + within
+        return part, within, self._reader
+
+    def _end_pass(self, epoch: int, following: int) -> None:
+        """Let another epoch follow one that ended, but where :meth:`set_epoch` has set one meanwhile."""
         self._resumed = (0, 0)
-        if worker is None:
-            self.begin(part.epoch + 1, 0)
+        if get_worker_info() is None and self.epoch == epoch:
+            self.begin(following, 0)
 
     def __getstate__(self) -> dict[str, Any]:
         # A worker that is spawned has no process group, and is of this process's rank.
-        return {**self.__dict__, "_reader": None, "_topology": topology(*self._topology)}
+        is_ranked = torch.distributed.is_available() and torch.distributed.is_initialized()
+        ranks = topology(*self._topology) if is_ranked else self._topology
+        return {**self.__dict__, "_reader": None, "_topology": ranks}
 
 
 class MapSamples(Dataset[Any]):
@@ -286,7 +334,7 @@ class MapSamples(Dataset[Any]):
     Raises
     ------
     TypeError, ValueError
-        As :meth:`SampleIndex.build` raises them.
+        As :meth:`SampleIndex.build` raises them, and for fields with ``fill="skip"``.
     """
 
     def __init__(
@@ -298,6 +346,12 @@ class MapSamples(Dataset[Any]):
         timeline_sampling: FixedRateSampling | RowSampling | None = None,
         cache_bytes: int = CACHE_BYTES,
     ) -> None:
+        skipping = [name for name, field in fields.items() if field.fill == "skip"]
+        if skipping:
+            raise UsageError(
+                f'the field {skipping[0]!r} has fill="skip", and samples by their numbers cannot be left out',
+                hint='fill="none" gives None in the place of the value.',
+            )
         self.job = TrainingJob.of(
             source,
             index,
@@ -364,12 +418,23 @@ class Loader:
     def __iter__(self) -> Iterator[Any]:
         self._given = 0
         epoch = self.dataset.epoch
-        for batch in self._batches:
+        batches = iter(self._batches)
+        while True:
+            try:
+                batch = next(batches)
+            except StopIteration:
+                break
+            except (OSError, EOFError) as error:
+                raise ReadError(
+                    f"a worker ended while it handed a batch over: {error}",
+                    hint="Make the loader again, and go on from state_dict().",
+                ) from error
             self._given += 1
             if batch is not None:
                 yield self._on_device(batch)
         self._given = 0
-        self.dataset.begin(epoch + 1, 0)
+        if self.dataset.epoch == epoch:
+            self.dataset.begin(epoch + 1, 0)
 
     def state_dict(self) -> dict[str, Any]:
         """The state behind the last batch that was given. Batches that workers have made beyond it do not count."""

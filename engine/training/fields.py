@@ -7,7 +7,7 @@ import math
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -29,6 +29,10 @@ VIDEO_CODECS: Final = {**CODECS, "avc": CODECS["h264"], "h265": CODECS["hevc"]}
 """The numbers of codecs by their names."""
 
 
+_TOLERANCE: Final = 1_000
+"""Nanoseconds before its time from which a value counts."""
+
+
 @dataclass(frozen=True)
 class FixedRateSampling:
     """A sample every ``1 / rate_hz`` seconds, from where each segment begins on an index of times.
@@ -39,6 +43,7 @@ class FixedRateSampling:
     """
 
     rate_hz: float
+    tolerance: ClassVar[int] = _TOLERANCE
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.rate_hz) and self.rate_hz > 0):
@@ -61,6 +66,7 @@ class RowSampling:
     """A sample at each time at which a component has a value, such as ``/camera:VideoStream:sample``."""
 
     path: str
+    tolerance: ClassVar[int] = _TOLERANCE
 
 
 class Decoder(Protocol):
@@ -77,42 +83,40 @@ class NumericDecoder:
 
     def decode(self, values: pa.ListArray, rows: Integers) -> Decoded | list[Decoded | None]:
         """Return the numbers of rows; rows with different counts, or without values, one by one."""
-        flat, ends, is_whole = _flat(values)
-        counts = np.diff(ends)
-        widths = counts[rows]
-        if len(rows) and widths[0] > 0 and bool((widths == widths[0]).all()) and is_whole is None:
+        flat, ends, has_null = _flat(values)
+        widths = np.diff(ends)[rows]
+        if len(rows) and widths[0] > 0 and bool((widths == widths[0]).all()) and not has_null[rows].any():
             whole: Decoded = flat[ends[rows][:, None] + np.arange(widths[0])]
             return whole
         decoded: list[Decoded | None] = []
         for row in rows.tolist():
             low, high = int(ends[row]), int(ends[row + 1])
-            has_value = low < high and (is_whole is None or bool(is_whole[low:high].all()))
-            decoded.append(flat[low:high].copy() if has_value else None)
+            decoded.append(flat[low:high].copy() if low < high and not has_null[row] else None)
         return decoded
 
 
-def _flat(values: pa.Array) -> tuple[Decoded, Integers, npt.NDArray[np.bool_] | None]:
-    """Return all numbers in lists of any depth, where those of each row begin and end, and which are not null."""
+def _flat(values: pa.Array) -> tuple[Decoded, Integers, npt.NDArray[np.bool_]]:
+    """Return all numbers in lists of any depth, where those of each row begin and end, and which rows have a null."""
     ends: Integers = np.arange(len(values) + 1)
+    has_null = np.zeros(len(values), np.bool_)
     inner: pa.Array = values
     while True:
         kind = inner.type
+        if inner.null_count:
+            before = np.concatenate([[0], np.cumsum(inner.is_null().to_numpy(zero_copy_only=False))])
+            has_null |= np.diff(before[ends]) > 0
         if pa.types.is_fixed_size_list(kind):
             ends = (ends + inner.offset) * kind.list_size
-            inner = inner.values
         elif pa.types.is_list(kind) or pa.types.is_large_list(kind):
-            offsets = np.asarray(inner.offsets).astype(np.int64)
-            ends = offsets[ends]
-            inner = inner.values
+            ends = np.asarray(inner.offsets).astype(np.int64)[ends]
         else:
             break
-    kind = inner.type
+        inner = inner.values
     if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
         raise UsageError(f"a component of {kind} holds no numbers", hint="Choose a field of it by `select`.")
-    if not inner.null_count:
-        return inner.to_numpy(zero_copy_only=False), ends, None
-    valid = inner.is_valid().to_numpy(zero_copy_only=False)
-    return pc.fill_null(inner, pa.scalar(0).cast(kind)).to_numpy(zero_copy_only=False), ends, valid
+    if inner.null_count:
+        inner = pc.fill_null(inner, pa.scalar(0).cast(kind))
+    return inner.to_numpy(zero_copy_only=False), ends, has_null
 
 
 @dataclass(frozen=True)
@@ -123,6 +127,10 @@ class TextDecoder:
         """Return the first text of each row."""
         texts = [(values[row].as_py() or [None])[0] for row in rows.tolist()]
         return [None if text is None else np.array(str(text), dtype=object) for text in texts]
+
+
+_MODES: Final = {"1": "L", "P": "RGB", "PA": "RGBA", "CMYK": "RGB", "YCbCr": "RGB"}
+"""What pictures become that have no colours in their pixels, or others than RGB."""
 
 
 @dataclass(frozen=True)
@@ -145,7 +153,7 @@ class ImageDecoder:
             raise MissingExtraError("pictures are decoded by Pillow", hint=extra_command("training")) from error
         try:
             with Image.open(io.BytesIO(blob)) as opened:
-                image: Image.Image = opened
+                image: Image.Image = opened.convert(_MODES[opened.mode]) if opened.mode in _MODES else opened
                 if self.size is not None and image.size != self.size[::-1]:
                     image.draft("RGB", self.size[::-1])
                     image = image.resize(self.size[::-1])

@@ -13,12 +13,13 @@ from functools import cached_property
 from typing import Any, Final, NamedTuple
 
 import numpy as np
+import xxhash
 
 from ..errors import ChunkmillError, ReadWarning, UsageError
 from ..query import SegmentFigures
 from ..task_context import Fetches, TaskContext
 from .fields import Field, FixedRateSampling, RowSampling, VideoFrameDecoder
-from .plan import Blocks, BlockShuffle, Epoch, Integers, SamplePlan, SampleShuffle, ShuffleStrategy, Steps
+from .plan import Blocks, BlockShuffle, Epoch, Integers, NoShuffle, SamplePlan, SampleShuffle, ShuffleStrategy, Steps
 from .samples import CACHE_BYTES, Sample, SampleIndex, SampleReader
 from .source import DataSource
 
@@ -150,6 +151,13 @@ class TrainingJob:
             SampleIndex.build(some, index, fields, timeline_sampling=timeline_sampling, block_size=block_size)
             for some in sources
         )
+        if not any(map(len, indexes)):
+            raise UsageError(
+                "there are no samples: no segment of the source is as long as the windows of the fields, "
+                "or there is no segment with the index"
+            )
+        if len({some.source.kind for some in indexes}) > 1:
+            raise UsageError(f"the sources of the mixture have {index!r} as an index of different kinds")
         has_video = any(isinstance(field.decode, VideoFrameDecoder) for field in fields.values())
         strategy = shuffle or (BlockShuffle() if has_video else SampleShuffle())
         weights = tuple(source.weights[name] for name in source.sources) if isinstance(source, Mixture) else None
@@ -161,7 +169,10 @@ class TrainingJob:
     @cached_property
     def fingerprint(self) -> dict[str, Any]:
         """The contents of the sources, and what orders them: the same where a job goes on."""
+        keeps_blocks = not isinstance(self.plan.strategy, (NoShuffle, SampleShuffle))
+        blocks = [xxhash.xxh3_64_hexdigest(some.starts.tobytes()) for some in self.plan.blocks if keeps_blocks]
         return {
+            "blocks": blocks,
             "sources": [index.source.digest for index in self.indexes],
             "samples": [len(index) for index in self.indexes],
             "order": repr((self.plan.strategy, self.plan.weights, self.plan.epoch_size)),
@@ -174,11 +185,12 @@ class TrainingJob:
 
     def place(self, sample: int) -> tuple[str, int]:
         """Return the segment and the index value of a sample, by its number through all sources."""
+        left = sample
         for index in self.indexes:
-            if sample < len(index):
-                return index.place(sample)
-            sample -= len(index)
-        raise IndexError(sample)
+            if 0 <= left < len(index):
+                return index.place(left)
+            left -= len(index)
+        raise IndexError(f"there are {sum(map(len, self.indexes)):,} samples, got {sample}")
 
     def measure(self, epoch: int = 0, limit: int | None = None) -> PassFigures:
         """Read an epoch, or the first samples of it, in this process, and count what that takes.

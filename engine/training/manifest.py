@@ -6,7 +6,7 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -37,6 +37,7 @@ class StepSampling(FixedRateSampling):
 
     before: int = 0
     after: int = 0
+    tolerance: ClassVar[int] = 0
 
     def times(self, first: int, last: int) -> Integers:
         """The times of samples between two times."""

@@ -12,14 +12,14 @@ import numpy as np
 from ..errors import MissingExtraError, ReadWarning, UsageError, extra_command
 from .datasets import IterableSamples, MapSamples, as_tensors, collated
 from .fields import Field, Fill, FixedRateSampling
-from .job import JobReader, TrainingJob, decoders
+from .job import JobReader, TrainingJob
 from .manifest import ListedPlan, Manifest, job_like_rerun
 from .plan import Blocks, Integers, SampleShuffle, ShuffleStrategy
 from .samples import Sample, SampleIndex
 from .source import DataSource
 
 try:
-    from torch.utils.data import Dataset, IterableDataset, get_worker_info
+    from torch.utils.data import Dataset, IterableDataset
 except ImportError as failure:
     raise MissingExtraError("datasets of PyTorch need torch", hint=extra_command("training")) from failure
 
@@ -173,22 +173,14 @@ class RerunIterableDataset(IterableSamples):
         return len(self.job.plan)
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        worker = get_worker_info()
-        number, count = (0, 1) if worker is None else (worker.id, worker.num_workers)
-        done, within = self._resumed
-        part = self.part
-        if self._reader is None or not self._reader.is_usable:
-            self._reader = JobReader(self.job, self.decode_threads or decoders(count))
+        part, within, reader = self._begin_pass()
         epoch = self.job.plan.epoch(part.epoch)
         steps = part.steps(len(epoch))
-        mine = [steps[step] for step in range(number + done * count, len(steps), count)]
+        mine = [steps[step] for step in range(part.worker + part.done * part.workers, len(steps), part.workers)]
         places = np.concatenate([np.empty(0, np.int64), *(step.places[: step.distinct] for step in mine)])[within:]
-        self._taken = done * part.batch_size + within
-        for sample in self._complete(self._reader, self._reader.in_order(epoch, places)):
+        for sample in self._complete(reader, reader.in_order(epoch, places)):
             yield as_tensors({name: value for name, value in sample.items() if name not in _OURS})
-        self._resumed = (0, 0)
-        if worker is None:
-            self.begin(part.epoch, 0)
+        self._end_pass(part.epoch, part.epoch)
 
     def _complete(self, reader: JobReader, samples: Iterator[Sample | None]) -> Iterator[Sample]:
         """The samples that have a value of each field."""

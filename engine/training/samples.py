@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -41,6 +42,7 @@ CACHE_BYTES: Final = 256 * MIB
 
 _MOST_SEGMENTS: Final = 1024
 _BLOCK: Final = 128
+_MOST_SAMPLES: Final = 1 << 30
 _CODEC: Final = "VideoStream:codec"
 
 
@@ -59,8 +61,8 @@ class SampleIndex:
     """The samples of a source, numbered through, segment by segment.
 
     ``times`` has the index value of each sample, ``ends`` where the samples of each segment end, ``edges`` the first
-    and the last index value of each segment that a window may reach, of shape ``(segments, 2)``. ``blocks`` are samples
-    that are read together.
+    and the last index value of each segment, beyond which windows are padded, of shape ``(segments, 2)``. ``blocks``
+    are samples that are read together. A value counts from ``tolerance`` before its time on.
     """
 
     source: PinnedSource
@@ -69,6 +71,7 @@ class SampleIndex:
     ends: Integers
     edges: Integers
     blocks: Blocks
+    tolerance: int = 0
 
     @classmethod
     def build(
@@ -83,14 +86,16 @@ class SampleIndex:
         """Find the samples of a source as it is now.
 
         An index of numbers has a sample at each whole number from the first to the last of a segment, one of times
-        those of ``timeline_sampling``. A block has ``block_size`` samples, and with video so many more that it ends
-        with a group of pictures, where the recording says by ``VideoStream:is_keyframe`` or by its chunks where these
-        begin.
+        those of ``timeline_sampling``, for which a value counts from a microsecond before its time on: the seconds
+        between frames are no whole nanoseconds. A block has ``block_size`` samples, and with video so many more that
+        it ends with a group of pictures, where the recording says by ``VideoStream:is_keyframe`` or by its chunks where
+        these begin.
 
         Raises ``ValueError`` for names that are not there, and ``TypeError`` for an index of times without a sampling.
         """
-        if not fields:
-            raise UsageError("fields: a sample has one field at least")
+        check_names(fields)
+        if block_size < 1:
+            raise UsageError(f"block_size: expected 1 or more, got {block_size}")
         paths = [field.path for field in fields.values()]
         if isinstance(timeline_sampling, RowSampling):
             paths.append(timeline_sampling.path)
@@ -98,6 +103,8 @@ class SampleIndex:
         is_time = pinned.kind is not TimelineKind.SEQUENCE
         if is_time and timeline_sampling is None:
             raise TypeError(f"the index {index!r} has times: say by timeline_sampling when samples are taken")
+        if not is_time and type(timeline_sampling) is FixedRateSampling:
+            raise UsageError(f"the index {index!r} has numbers, of which each whole one is a sample, and no rate")
         before = after = 0
         for field in fields.values():
             offsets = field.offsets(is_time=is_time)
@@ -112,14 +119,17 @@ class SampleIndex:
             if isinstance(timeline_sampling, RowSampling):
                 assert reader is not None
                 column = pinned.column(timeline_sampling.path)
-                whole = reader.series(column, reader.needed(column, first, last)).times
-                whole = whole[whole >= first]
+                series = reader.series(column, reader.needed(column, first, last))
+                if BEGINNING in series.times:
+                    raise UsageError(f"{column.name} is static in segment {segment.segment_id}, and has no times")
+                is_there = series.values.is_valid().to_numpy(zero_copy_only=False)
+                whole = series.times[(series.times >= first) & is_there]
             elif is_time:
                 assert timeline_sampling is not None
-                whole = timeline_sampling.times(first, last)
+                whole = _grid(timeline_sampling, segment.segment_id, first, last)
             else:
                 whole = np.arange(first, last + 1)
-            edges.append((int(whole[0]), int(whole[-1])) if len(whole) else (first, last))
+            edges.append((first, last))
             whole = whole[(whole - before >= first) & (whole + after <= last)]
             times.append(whole)
             cuts.append(_cuts(whole, [reader.groups(column) for column in video] if reader else [], block_size))
@@ -131,6 +141,7 @@ class SampleIndex:
             np.cumsum(np.array(sizes, np.int64)),
             np.array(edges, np.int64).reshape(-1, 2),
             blocks_of(cuts, sizes),
+            0 if timeline_sampling is None or not is_time else timeline_sampling.tolerance,
         )
 
     def __len__(self) -> int:
@@ -183,6 +194,27 @@ class SampleIndex:
         return segment, index_value(value, self.source.kind)
 
 
+def _grid(sampling: FixedRateSampling, segment_id: str, first: int, last: int) -> Integers:
+    """The times of samples of a segment. Raises ``ValueError`` where they are too many to be meant."""
+    count = (last - first) * sampling.rate_hz / 1e9
+    if count > _MOST_SAMPLES:
+        raise UsageError(
+            f"segment {segment_id} has {count:.3g} samples at {sampling.rate_hz} Hz from {first} to {last} ns",
+            hint="Is a time of it wrong? RowSampling takes samples where rows are.",
+        )
+    return sampling.times(first, last)
+
+
+def check_names(fields: Mapping[str, Field]) -> None:
+    """Raise ``ValueError`` where there is no field, and for names that samples have for something else."""
+    if not fields:
+        raise UsageError("fields: a sample has one field at least")
+    masks = {f"{name}_is_pad" for name, field in fields.items() if field.window is not None}
+    taken = sorted({"sample", "is_repeat", *masks} & set(fields))
+    if taken:
+        raise UsageError(f"the field {taken[0]!r} has a name that samples have for something else", hint="Rename it.")
+
+
 def _cuts(times: Integers, bounds: Sequence[Integers], size: int) -> Integers:
     """Return the samples at which blocks begin: at bounds where there are some, with ``size`` samples or more."""
     if not bounds:
@@ -210,7 +242,7 @@ class SampleReader:
         self._most = cache_bytes
         self._files = OpenFiles()
         self._segments: OrderedDict[int, SegmentReader] = OrderedDict()
-        self._series: OrderedDict[tuple[int, str, bytes], Series] = OrderedDict()
+        self._series: OrderedDict[tuple[int, str, Any, bytes], Series] = OrderedDict()
         self._held = 0
         self._pool = ThreadPoolExecutor(threads, "chunkmill-decode")
         self.decoded_frames = 0
@@ -238,6 +270,8 @@ class SampleReader:
         Both raise as :meth:`read` does.
         """
         distinct = np.unique(samples)
+        if len(distinct) and not 0 <= distinct[0] <= distinct[-1] < len(self._index):
+            raise IndexError(f"there are {len(self._index):,} samples, got {distinct[0]} to {distinct[-1]}")
         owners = self._index.segments_of(distinct)
         with TaskContext(self._files).entered():
             begun = [self._begin(segment, distinct[owners == segment]) for segment in np.unique(owners).tolist()]
@@ -258,6 +292,11 @@ class SampleReader:
             if isinstance(field.decode, ColumnDecoder):
                 own = self._own(segment, reader, field, samples, wanted)
                 begun.append((name, replace(field, window=None), (len(samples), 1), own))
+                continue
+            if isinstance(field.decode, VideoFrameDecoder):
+                block = self._index.blocks.of(samples)
+                parts = [self._video(reader, field, wanted[block == number]) for number in np.unique(block)]
+                begun.append((name, field, wanted.shape, partial(_joined, parts)))
                 continue
             begun.append((name, field, wanted.shape, self._values(segment, reader, field, wanted)))
 
@@ -280,28 +319,36 @@ class SampleReader:
     def _values(self, segment: int, reader: SegmentReader, field: Field, wanted: Integers) -> Values:
         """Read the values at some times, and begin to decode them. Those that are too old are missing."""
         column = self._index.source.column(field.path)
-        first, last = int(wanted.min()), int(wanted.max())
-        is_video = isinstance(field.decode, VideoFrameDecoder)
-        if is_video:
-            track = self._track(reader, column, field.decode.codec)
-            series, blobs, keyframes = self._video(track, reader, column, first, last)
-        else:
-            series = self._kept(segment, reader, field, column, reader.needed(column, first, last))
-        rows = series.latest(wanted)
-        if field.max_staleness is not None and len(series.times):
-            most = ticks_of(field.max_staleness, field.path, is_time=self._index.is_time)
-            since = series.times[np.maximum(rows, 0)]
-            rows = np.where((since < wanted - most) & (since != BEGINNING), -1, rows)
-        rows = rows.ravel()
-        if is_video:
-            chosen = _chosen(blobs, keyframes, rows)
-            self.decoded_frames += len(chosen)
-            self.decoded_groups += sum(sample.is_keyframe for sample in chosen)
-            return self._pool.submit(_frames, field, track, chosen, rows, f"{reader.segment_id}{field.path}").result
+        numbers = reader.needed_at(column, np.unique(wanted) + self._index.tolerance)
+        series = self._kept(segment, reader, field, column, numbers)
+        rows = self._rows(field, series, wanted)
         if isinstance(field.decode, ImageDecoder):
             return self._pool.submit(_decoded, field, reader.segment_id, series, rows).result
         flat = _decoded(field, reader.segment_id, series, rows)
         return lambda: flat
+
+    def _rows(self, field: Field, series: Series, wanted: Integers) -> Integers:
+        """The event that counts at each time, flat; -1 where there is none, or it is too old."""
+        rows = series.latest(wanted + self._index.tolerance)
+        if field.max_staleness is not None and len(series.times):
+            most = ticks_of(field.max_staleness, field.path, is_time=self._index.is_time) + self._index.tolerance
+            since = series.times[np.maximum(rows, 0)]
+            rows = np.where((since < wanted - most) & (since != BEGINNING), -1, rows)
+        return rows.ravel()
+
+    def _video(self, reader: SegmentReader, field: Field, wanted: Integers) -> Values:
+        """Read the groups of pictures that some times need, and begin to decode them."""
+        column = self._index.source.column(field.path)
+        first, last = int(wanted.min()), int(wanted.max()) + self._index.tolerance
+        if not len(reader.needed_at(column, np.array([last]))):
+            return lambda: [None] * wanted.size
+        track = self._track(reader, column, field.decode.codec)
+        series, blobs, keyframes = self._groups(track, reader, column, first, last)
+        rows = self._rows(field, series, wanted)
+        chosen = _chosen(blobs, keyframes, rows)
+        self.decoded_frames += len(chosen)
+        self.decoded_groups += sum(sample.is_keyframe for sample in chosen)
+        return self._pool.submit(_frames, field, track, chosen, rows, f"{reader.segment_id}{field.path}").result
 
     def _own(self, segment: int, reader: SegmentReader, field: Field, samples: Integers, wanted: Integers) -> Values:
         """Read what a decoder of a user's own needs; what is returned has it decode."""
@@ -322,11 +369,11 @@ class SampleReader:
     def _kept(
         self, segment: int, reader: SegmentReader, field: Field, column: ComponentColumnDescriptor, numbers: Integers
     ) -> Series:
-        key = segment, f"{field.path}|{field.select}", numbers.tobytes()
+        key = segment, field.path, field.select, numbers.tobytes()
         series = self._series.pop(key, None)
         if series is None:
             series = reader.series(column, numbers)
-            if field.select is not None:
+            if field.select is not None and not pa.types.is_null(series.values.type.value_type):
                 series = Series(series.times, _selected(field, series.values))
             self._held += series.nbytes
         self._series[key] = series
@@ -336,7 +383,7 @@ class SampleReader:
 
     # --- video
 
-    def _video(
+    def _groups(
         self, track: VideoTrack, reader: SegmentReader, column: ComponentColumnDescriptor, first: int, last: int
     ) -> tuple[Series, list[bytes | None], Integers]:
         """The samples of a stream from the key frame at or before a time to another time; and which are key frames."""
@@ -344,7 +391,7 @@ class SampleReader:
         begin = first
         while True:
             numbers = reader.needed(column, begin, last)
-            series = reader.series(column, numbers)
+            series = reader.series(column, numbers, is_video=True)
             views = blobs_of(series.values, np.arange(len(series.times))) if len(series.times) else []
             blobs = [None if blob is None else bytes(blob) for blob in views]
             keyframes = np.array([i for i, blob in enumerate(blobs) if blob and detector(blob)], np.int64)
@@ -389,9 +436,16 @@ def _decoded(field: Field, segment_id: str, series: Series, rows: Integers) -> l
         raise
     except ValueError as error:
         raise ReadError(f"{field.path} cannot be decoded: {error}, in segment {segment_id}") from error
+    given = np.zeros(len(distinct), np.bool_)
     for place, number in zip(places.tolist(), which.tolist(), strict=True):
-        flat[place] = decoded[number]
+        value = decoded[number]
+        flat[place] = value if value is None or not given[number] else value.copy()  # nobody changes that of another
+        given[number] = True
     return flat
+
+
+def _joined(parts: Sequence[Values]) -> list[npt.NDArray[Any] | None]:
+    return [value for values in parts for value in values()]
 
 
 def _chosen(blobs: Sequence[bytes | None], keyframes: Integers, rows: Integers) -> list[VideoSample]:
@@ -418,7 +472,13 @@ def _frames(
         frame.pts: np.ascontiguousarray(frame.image.transpose(2, 0, 1))
         for frame in decode(track, samples, wanted=wanted, threads=field.decode.threads, path=path)
     }
-    return [frames.get(row) for row in rows.tolist()]
+    given: set[int] = set()
+    flat: list[npt.NDArray[Any] | None] = []
+    for row in rows.tolist():
+        frame = frames.get(row)
+        flat.append(frame if frame is None or row not in given else frame.copy())
+        given.add(row)
+    return flat
 
 
 def _selected(field: Field, values: pa.ListArray) -> pa.ListArray:
@@ -456,5 +516,6 @@ def _windows(
 def _no_value(name: str, field: Field, segment_id: str, time: int) -> UsageError:
     return UsageError(
         f"the field {name!r} ({field.path}) has no value at {time} in segment {segment_id}",
-        hint='Field(..., fill="skip") leaves such samples out and counts them; fill="nan" fills in numbers.',
+        hint='Field(..., fill="skip") leaves such samples out and counts them; fill="nan" fills in floating-point '
+        "numbers, where others of the segment say how many.",
     )

@@ -13,7 +13,7 @@ import pyarrow as pa
 import xxhash
 
 from ..chunk import ComponentColumnDescriptor, TimelineKind
-from ..errors import UsageError
+from ..errors import ReadError, UsageError
 from ..query import (
     AnswerColumns,
     OpenSegment,
@@ -90,6 +90,9 @@ class DataSource:
                 )
                 raise UsageError(f"the dataset has no column {path!r}", hint=hint)
         kind = next(line.kind for line in columns.indexes if line.name == columns.query.index)
+        lacking = [segment.segment_id for segment in segments if segment.span is None]
+        if lacking and self.segments is not None:
+            raise UsageError(f"segment {lacking[0]} does not have the index {index!r}", hint="Leave it out.")
         spanned = [segment for segment in segments if segment.span is not None]
         return PinnedSource(columns, tuple(spanned), kind)
 
@@ -184,6 +187,10 @@ class SegmentReader:
         """Return the numbers of the chunks that have the events between two times, and the last one before."""
         return self._chunks_of(column)[1].needed([(first, last)])
 
+    def needed_at(self, column: ComponentColumnDescriptor, times: Integers) -> Integers:
+        """Return the numbers of the chunks that have the last event at each of some times, which ascend."""
+        return self._chunks_of(column)[1].needed(None, times)
+
     def before(self, column: ComponentColumnDescriptor, numbers: Integers) -> int | None:
         """Return the time of the last event before all those of some chunks of a component; None: there is none."""
         ranges = self._chunks_of(column)[1].claimed((column.entity_path, column.component))
@@ -193,10 +200,10 @@ class SegmentReader:
         earlier = ranges.starts < ranges.starts[mine].min()
         return int(np.minimum(ranges.ends[earlier], ranges.starts[mine].min() - 1).max()) if earlier.any() else None
 
-    def series(self, column: ComponentColumnDescriptor, numbers: Integers) -> Series:
+    def series(self, column: ComponentColumnDescriptor, numbers: Integers, *, is_video: bool = False) -> Series:
         """Return the events of a component in some chunks; a static value is an event at the beginning of time.
 
-        Raises ``ReadError`` for a chunk that is damaged or not there any more.
+        Raises ``ReadError`` for a chunk that is damaged or not there any more, and for samples of video at one time.
         """
         asked, chunks = self._chunks_of(column)
         key = column.entity_path, column.component
@@ -218,6 +225,12 @@ class SegmentReader:
         if events is None:
             return Series(np.empty(0, np.int64), pa.array([], pa.list_(pa.null())))
         present = rows.presence(key)
+        if is_video and len(rows.rows(present)) > len(events.times):
+            raise ReadError(
+                f"{column.entity_path} of segment {self.segment_id} has several samples of video at one value of"
+                f" {index!r}, of which only one would be decoded",
+                hint="Choose an index that counts each frame.",
+            )
         arrays = rows.arrays(key, present.chunks)
         joined = pa.concat_arrays(arrays) if len(arrays) > 1 else arrays[0]
         chunk = np.searchsorted(rows.starts, events.rows, side="right") - 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import pickle
 from pathlib import Path
@@ -9,12 +10,14 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from chunkmill import Chunk, LazyChunkStream, RecordingStore
 from chunkmill.engine.catalog import DatasetEntry
 from chunkmill.engine.chunk import ComponentDescriptor
 from chunkmill.engine.errors import ReadError, ReadWarning
 from chunkmill.engine.training.job import JobReader, ReaderShare
+from chunkmill.lenses import Selector
 from chunkmill.training import (
     BlockShuffle,
     DataSource,
@@ -31,7 +34,8 @@ from chunkmill.training import (
     TrainingJob,
     VideoFrameDecoder,
 )
-from drives import FRAMES, GROUP, Drive, lake
+from drives import FRAMES, GROUP, Drive, drive, lake
+from PIL import Image
 
 JOINTS = "/arm:Scalars:scalars"
 VIDEO = "/front:VideoStream:sample"
@@ -251,6 +255,12 @@ def test_damage_is_an_error_with_its_place(tmp_path: Path) -> None:
         (lambda d: read(d, x=Field(JOINTS, ImageDecoder())), ValueError, "holds no bytes"),
         (lambda d: read(d, x=Field("/front:VideoStream:sample", ImageDecoder())), ReadError, "cannot be decoded"),
         (lambda d: read(d, x=Field("/top:EncodedImage:blob", VideoFrameDecoder())), ReadError, "no codec"),
+        (lambda d: read(d, sample=Field(JOINTS, NumericDecoder())), ValueError, "a name that samples have"),
+        (
+            lambda d: SampleIndex.build(DataSource(d), "frame", {"x": Field(JOINTS, NumericDecoder())}, block_size=0),
+            ValueError,
+            "block_size",
+        ),
         (lambda _: Field(JOINTS, NumericDecoder(), window=()), ValueError, "at least one"),
         (lambda _: Field(JOINTS, NumericDecoder(), max_staleness=-1), ValueError, "max_staleness"),
         (lambda _: Field(VIDEO, VideoFrameDecoder(), select=".x"), ValueError, "as they are"),
@@ -266,3 +276,128 @@ def test_what_is_wrong_is_said(
 ) -> None:
     with pytest.raises(error, match=message):
         make(drives[1])
+
+
+def test_windows_reach_to_the_ends_of_the_segment(drives: tuple[list[Drive], DatasetEntry]) -> None:
+    """Which may be beyond the first and the last sample, where these are fewer than the rows."""
+    known, dataset = drives
+    fields = {"joints": Field(JOINTS, NumericDecoder(), window=(-0.1, 0.0, 0.1))}
+    sampling = RowSampling(GRIP)
+    index = SampleIndex.build(DataSource(dataset), "time", fields, timeline_sampling=sampling)
+    made = SampleReader(index).read(np.arange(3))
+    for number, frame in enumerate([5, 6, 30]):
+        assert made[number]["joints"].tolist() == known[0].joints[[frame - 3, frame, frame + 3]].tolist()
+        assert not made[number]["joints_is_pad"].any()
+
+
+def test_the_frame_before_and_after_in_seconds(drives: tuple[list[Drive], DatasetEntry]) -> None:
+    known, dataset = drives
+    window = (-2 / 30, -1 / 30, 0, 1 / 30)
+    made = read(dataset, "time", joints=Field(JOINTS, NumericDecoder(), window=window, max_staleness=1 / 30))
+    for frame in range(2, FRAMES - 1):
+        assert made[frame]["joints"].tolist() == known[0].joints[[frame - 2, frame - 1, frame, frame + 1]].tolist()
+
+
+def test_several_packets_of_video_at_one_value_are_an_error(tmp_path: Path) -> None:
+    _, chunks = drive(0)
+    video = [chunk for chunk in chunks if chunk.entity_path == "/front"]
+    coarse = [
+        Chunk.build(
+            "/front",
+            {"step": pa.array(np.asarray(chunk.data.timelines[0].ticks) // 2)},
+            [(part.descriptor, part.values) for part in chunk.data.components],
+        )
+        if chunk.data.timelines
+        else chunk
+        for chunk in video
+    ]
+    LazyChunkStream.from_iter(coarse).collect(into=tmp_path / "kept", recording_id="one", executor="inline")
+    with pytest.raises(ReadError, match="several samples of video at one value of 'step'"):
+        read(RecordingStore.open(tmp_path / "kept"), "step", front=Field(VIDEO, VideoFrameDecoder()))
+
+
+def test_selectors_of_one_column_are_kept_apart(drives: tuple[list[Drive], DatasetEntry]) -> None:
+    known, dataset = drives
+    twice, negative = (Selector(".").pipe(lambda v, by=by: pc.multiply(v, by)) for by in (2.0, -1.0))
+    made = read(
+        dataset,
+        x=Field(JOINTS, NumericDecoder(), select=twice),
+        y=Field(JOINTS, NumericDecoder(), select=negative),
+    )
+    assert made[3]["x"].tolist() == (2 * known[0].joints[3]).tolist()
+    assert made[3]["y"].tolist() == (-known[0].joints[3]).tolist()
+
+
+def test_samples_share_no_memory(drives: tuple[list[Drive], DatasetEntry]) -> None:
+    known, dataset = drives
+    made = read(
+        dataset,
+        top=Field("/top:EncodedImage:blob", ImageDecoder()),
+        front=Field(VIDEO, VideoFrameDecoder(), max_staleness=9),
+    )
+    made[0]["top"][:] = 0
+    assert np.array_equal(made[1]["top"], known[0].pictures[0])
+
+
+def test_pictures_become_pixels() -> None:
+    def decoded(image: Image.Image) -> Any:
+        out = io.BytesIO()
+        image.save(out, "PNG" if image.mode != "CMYK" else "TIFF")
+        values = pa.array([[np.frombuffer(out.getvalue(), np.uint8)]], pa.list_(pa.list_(pa.uint8())))
+        (pixels,) = ImageDecoder().decode(values, np.array([0]))
+        return pixels
+
+    red = Image.new("RGB", (4, 3), (200, 30, 60))
+    assert decoded(red.convert("P", palette=Image.Palette.ADAPTIVE))[:, 0, 0].tolist() == [200, 30, 60]
+    assert decoded(Image.new("1", (4, 3), 1)).dtype == np.uint8
+    assert decoded(Image.new("I;16", (4, 3), 40_000)).tolist()[0][0][0] == 40_000
+    assert decoded(red.convert("CMYK")).shape == (3, 3, 4)
+
+
+def test_a_null_within_a_row_is_no_number() -> None:
+    inner = pa.FixedSizeListArray.from_arrays(pa.array([1.0, 2.0, 3.0, 4.0]), 2, mask=pa.array([False, True]))
+    values = pa.ListArray.from_arrays(pa.array([0, 1, 2], pa.int32()), inner)
+    first, second = NumericDecoder().decode(values, np.array([0, 1]))
+    assert (first.tolist(), second) == ([1.0, 2.0], None)
+
+
+def test_clears_are_no_rows(drives: tuple[list[Drive], DatasetEntry]) -> None:
+    _, dataset = drives
+    fields = {"joints": Field(JOINTS, NumericDecoder())}
+    assert len(SampleIndex.build(DataSource(dataset), "frame", fields, timeline_sampling=RowSampling(GRIP))) == 9
+    with pytest.raises(ValueError, match="is static in segment drive_0"):
+        SampleIndex.build(
+            DataSource(dataset), "frame", fields, timeline_sampling=RowSampling("/task:TextDocument:text")
+        )
+
+
+def test_a_segment_without_the_entity_has_no_value(tmp_path: Path) -> None:
+    _, dataset = lake(tmp_path, 1)
+    path = tmp_path / "other.rrd"
+    numbers = pa.array(np.arange(5))
+    chunk = Chunk.build("/arm", {"frame": numbers}, [(ComponentDescriptor("Scalars:scalars"), pa.array([[1.0]] * 5))])
+    LazyChunkStream.from_iter([chunk]).write_rrd(path, application_id="tests", recording_id="other", executor="inline")
+    dataset.register([str(path)]).wait()
+    made = read(
+        dataset,
+        front=Field(VIDEO, VideoFrameDecoder(), fill="skip"),
+        grip=Field(GRIP, NumericDecoder(), select=".", fill="skip"),
+    )
+    assert max(made) < FRAMES
+
+
+def test_no_samples_are_an_error(drives: tuple[list[Drive], DatasetEntry]) -> None:
+    _, dataset = drives
+    for fields, options in (
+        ({"joints": Field(JOINTS, NumericDecoder(), window=(-100,), edges="trim")}, {}),
+        ({"joints": Field(JOINTS, NumericDecoder())}, {"segments": []}),
+    ):
+        with pytest.raises(ValueError, match="no samples"):
+            TrainingJob.of(
+                DataSource(dataset, **options), "frame", fields, timeline_sampling=None, shuffle=None,
+                seed=0, run=8, block_size=8, cache_bytes=1 << 20,
+            )  # fmt: skip
+    index = SampleIndex.build(DataSource(dataset), "frame", {"joints": Field(JOINTS, NumericDecoder())})
+    for number in (-1, 3 * FRAMES):
+        with pytest.raises(IndexError, match="135 samples"):
+            SampleReader(index).read(np.array([number]))
