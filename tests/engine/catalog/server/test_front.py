@@ -298,7 +298,7 @@ def test_a_head_that_never_ends_is_not_waited_for(
         line.sendall(first)
         line.settimeout(0.1)
         began, rest = time.monotonic(), iter(drip)
-        while time.monotonic() - began < 15:
+        while time.monotonic() - began < 100:
             try:
                 if not line.recv(65536):
                     break
@@ -307,7 +307,7 @@ def test_a_head_that_never_ends_is_not_waited_for(
                     line.sendall(bytes([byte]))
             except ConnectionError:
                 break
-        assert 0.5 < time.monotonic() - began < 12
+        assert 0.5 < time.monotonic() - began < 90
         assert asked(server.port, "GET", "/version")[0] == 200
 
 

@@ -252,7 +252,7 @@ def test_the_command_serves_with_tokens_and_ends_on_a_signal(tmp_path: Path) -> 
             assert status(f"127.0.0.1:{port}", method, None)[0] == "UNAUTHENTICATED"
             assert status(f"127.0.0.1:{port}", method, made.output.strip())[0] == "OK"
             it.send_signal(signal.SIGTERM)
-            assert it.wait(30) == 0, log.read_text()
+            assert it.wait(150) == 0, log.read_text()
         finally:
             if it.poll() is None:
                 it.kill()
