@@ -38,6 +38,7 @@ _SHARED: Final = 64 << 20
 _START_SECONDS: Final = 60.0
 _SILENT_SECONDS: Final = 60.0
 """How long a process may work on one batch; the encoder of a large frame is the slowest."""
+_CAN_SHARE: Final = hasattr(os, "memfd_create") and hasattr(fcntl, "F_ADD_SEALS")
 _PIECE: Final = 1 << 20
 _MOST_TEXT: Final = 64 << 20
 _IDLE: Final = 4
@@ -57,6 +58,8 @@ def _halves(shared: int) -> tuple[memoryview, memoryview]:
         return memoryview(b""), memoryview(b"")
     if os.fstat(shared).st_size != _SHARED:
         os.ftruncate(shared, _SHARED)
+        # A process that cut it short would end this one at its next look.
+        fcntl.fcntl(shared, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
     whole = memoryview(mmap.mmap(shared, _SHARED))
     return whole[: _SHARED // 2], whole[_SHARED // 2 :]
 
@@ -72,7 +75,7 @@ class Sandbox:
         self.program = program
         self._owner = os.getpid()
         paths = os.pathsep.join(p for p in sys.path if p)
-        shared = os.memfd_create("sandbox") if hasattr(os, "memfd_create") else -1
+        shared = os.memfd_create("sandbox", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING) if _CAN_SHARE else -1
         self._given, self._made = _halves(shared)
         self._process = subprocess.Popen(  # noqa: S603 - this interpreter, on a module of this package
             [sys.executable, "-P", "-m", program, str(memory), str(shared)],

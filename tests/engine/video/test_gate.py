@@ -174,3 +174,15 @@ def test_the_process_can_open_no_file_and_its_memory_is_bounded(tmp_path: Path) 
     files = [int(place.name) for place in Path(f"/proc/{worker._process.pid}/fd").iterdir()]
     assert int(rows["Max open files"][0]) <= max(files) + 1
     assert int(rows["Max address space"][0]) == 4 << 30
+
+
+def test_the_process_cannot_cut_the_shared_memory(tmp_path: Path) -> None:
+    """Whoever looks at memory that is not there any more is killed."""
+    path = tmp_path / "v.mp4"
+    path.write_bytes(PLAIN)
+    assert open_all(path) == 30
+    (worker, *_) = [process for process in sandbox._idle if "video" in process.program]
+    places = Path(f"/proc/{worker._process.pid}/fd").iterdir()
+    (shared,) = [place for place in places if "memfd:sandbox" in str(place.readlink())]
+    with shared.open("r+b") as file, pytest.raises(PermissionError):
+        file.truncate(0)
