@@ -1,4 +1,4 @@
-"""Specifications in YAML or JSON: their files, and their keys, each of which is taken once or is an error."""
+"""Specifications in YAML or JSON: their files are read, and each key is taken once. A key that is left is an error."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def read_spec(path: str | os.PathLike[str], example: str, extra: str) -> tuple[d
 
 
 class _Mapping:
-    """A mapping of which the events of YAML are read: ``place`` is its name, ``key`` that whose value comes next."""
+    """A mapping whose YAML events are being read. ``place`` is its name; ``key`` is the key whose value comes next."""
 
     def __init__(self, place: str) -> None:
         self.place = place
@@ -108,7 +108,7 @@ class SpecKeys:
         self._left = dict(given)
 
     def at(self, key: str) -> str:
-        """The full name of a key; without one, that of the mapping."""
+        """The full name of a key, or of the mapping where the key is empty."""
         return ".".join(filter(None, (self.place, key)))
 
     def wrong(self, key: str, reason: str) -> UsageError:

@@ -13,9 +13,9 @@ import pyarrow as pa
 
 from ..chunk import ComponentColumnDescriptor, TimelineKind
 from ..errors import ReadError, UsageError
-from .fields import Field, ticks_of
+from .fields import Field
 from .plan import Integers
-from .source import BEGINNING, PinnedSource, SegmentReader, Series
+from .source import PinnedSource, SegmentReader, Series, is_fresh
 
 if TYPE_CHECKING:
     from ...lenses import Selector
@@ -179,7 +179,7 @@ class ColumnReading:
         decoded: list[npt.NDArray[Any] | None] = [None] * len(self._times)
         if not requests:
             return decoded
-        select = _selector(field)
+        select = field.selector
         batch = FieldBatch(column=series.values, select=select, is_windowed=field.window is not None)
         made = field.decode.decode(batch, requests)
         if len(made) != len(requests):
@@ -196,10 +196,7 @@ class ColumnReading:
         has_value = (latest >= 0) & series.values.is_valid().to_numpy(zero_copy_only=False)[np.maximum(latest, 0)]
         if self._keyframes is None and not self._field.decode.fill_latest_at:
             has_value &= since == self._wanted
-        if self._field.max_staleness is not None:
-            is_time = self._kind is not TimelineKind.SEQUENCE
-            most = ticks_of(self._field.max_staleness, self._field.path, is_time=is_time)
-            has_value &= (since >= self._wanted - most) | (since == BEGINNING)
+        has_value &= is_fresh(self._field, since, self._wanted, is_time=self._kind is not TimelineKind.SEQUENCE)
         return [
             self._request(series, number, latest[number]) for number in np.flatnonzero(has_value.all(axis=1)).tolist()
         ]
@@ -216,11 +213,3 @@ class ColumnReading:
             return None
         needed = tuple(range(first, max(outputs) + 1))
         return DecodeRequest(number, self._segment_id, value, needed, outputs, starts_at_keyframe=before >= 0)
-
-
-def _selector(field: Field) -> Selector | None:
-    if not isinstance(field.select, str):
-        return field.select
-    from ...lenses import Selector
-
-    return Selector(field.select)

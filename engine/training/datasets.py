@@ -10,8 +10,8 @@ import numpy as np
 from ..errors import MissingExtraError, ReadError, UsageError, extra_command
 from .fields import Field, FixedRateSampling, RowSampling
 from .job import JobReader, Mixture, ReaderShare, TrainingJob, decoders
-from .plan import Integers, ShuffleStrategy
-from .samples import CACHE_BYTES, Sample
+from .plan import RUN, Integers, ShuffleStrategy
+from .samples import BLOCK, CACHE_BYTES, Sample
 from .source import DataSource
 
 try:
@@ -22,7 +22,6 @@ except ImportError as failure:
 
 Collate = Callable[[list[Sample]], Any]
 
-_RUN: Final = 32
 _STATE: Final = 1
 
 
@@ -139,7 +138,7 @@ class IterableSamples(IterableDataset[Any]):
         rank: int | None = None,
         world: int | None = None,
         drop_last: bool = False,
-        block_size: int = 128,
+        block_size: int = BLOCK,
         cache_bytes: int = CACHE_BYTES,
         decode_threads: int | None = None,
         collate: Collate = collated,
@@ -154,7 +153,7 @@ class IterableSamples(IterableDataset[Any]):
             timeline_sampling=timeline_sampling,
             shuffle=shuffle,
             seed=seed,
-            run=batch_size or _RUN,
+            run=batch_size or RUN,
             block_size=block_size,
             cache_bytes=cache_bytes,
         )
@@ -195,7 +194,7 @@ class IterableSamples(IterableDataset[Any]):
         """The share of this process, all its workers together."""
         rank, world = topology(*self._topology)
         epoch, start, _ = self._position.tolist()
-        return ReaderShare(epoch, start, self.batch_size or _RUN, rank, world, self.drop_last)
+        return ReaderShare(epoch, start, self.batch_size or RUN, rank, world, self.drop_last)
 
     def set_epoch(self, epoch: int) -> None:
         """Begin an epoch. The one that is under way goes on where it is."""
@@ -357,10 +356,6 @@ class MapSamples(Dataset[Any]):
             index,
             fields,
             timeline_sampling=timeline_sampling,
-            shuffle=None,
-            seed=0,
-            run=_RUN,
-            block_size=128,
             cache_bytes=cache_bytes,
         )
         self.decode_threads: int | None = None

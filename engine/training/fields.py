@@ -302,6 +302,15 @@ class Field:
         if self.edges not in (None, *_EDGES):
             raise UsageError(f"edges of {self.path}: expected one of {', '.join(_EDGES)}, got {self.edges!r}")
 
+    @property
+    def selector(self) -> Selector | None:
+        """The selector, where there is one."""
+        if not isinstance(self.select, str):
+            return self.select
+        from ...lenses import Selector
+
+        return Selector(self.select)
+
     def offsets(self, *, is_time: bool) -> Integers:
         """The offsets as the index counts: nanoseconds, or steps. Raises ``ValueError`` for parts of a step."""
         return np.array([ticks_of(offset, self.path, is_time=is_time) for offset in self.window or (0,)], np.int64)

@@ -20,8 +20,8 @@ from ..limits import MIB
 from ..spark import arrow_of, running_session, spark_array, spark_form, spark_schema
 from .fields import Field, FixedRateSampling, RowSampling
 from .job import JobReader, Mixture, TrainingJob
-from .plan import Epoch, Integers, ShuffleStrategy
-from .samples import CACHE_BYTES, Sample
+from .plan import RUN, Epoch, Integers, ShuffleStrategy
+from .samples import BLOCK, CACHE_BYTES, Sample
 from .source import DataSource
 
 if TYPE_CHECKING:
@@ -242,8 +242,8 @@ def samples_frame(
     shuffle: ShuffleStrategy | None = None,
     seed: int = 0,
     epoch: int = 0,
-    batch_size: int = 32,
-    block_size: int = 128,
+    batch_size: int = RUN,
+    block_size: int = BLOCK,
     cache_bytes: int = CACHE_BYTES,
     partitions: int | None = None,
     spark: SparkSession | None = None,

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import xxhash
@@ -19,12 +19,21 @@ from ..errors import ChunkmillError, ReadWarning, UsageError
 from ..query import SegmentFigures
 from ..task_context import Fetches, TaskContext
 from .fields import Field, FixedRateSampling, RowSampling, VideoFrameDecoder
-from .plan import Blocks, BlockShuffle, Epoch, Integers, NoShuffle, SamplePlan, SampleShuffle, ShuffleStrategy, Steps
-from .samples import CACHE_BYTES, Sample, SampleIndex, SampleReader
+from .plan import (
+    FETCHED,
+    RUN,
+    Blocks,
+    BlockShuffle,
+    Epoch,
+    Integers,
+    NoShuffle,
+    SamplePlan,
+    SampleShuffle,
+    ShuffleStrategy,
+    Steps,
+)
+from .samples import BLOCK, CACHE_BYTES, Sample, SampleIndex, SampleReader
 from .source import DataSource
-
-_FETCHED: Final = 128
-"""Places that are looked at when a sample is not there yet: what they need is read together."""
 
 
 @dataclass(frozen=True)
@@ -138,12 +147,12 @@ class TrainingJob:
         index: str,
         fields: Mapping[str, Field],
         *,
-        timeline_sampling: FixedRateSampling | RowSampling | None,
-        shuffle: ShuffleStrategy | None,
-        seed: int,
-        run: int,
-        block_size: int,
-        cache_bytes: int,
+        timeline_sampling: FixedRateSampling | RowSampling | None = None,
+        shuffle: ShuffleStrategy | None = None,
+        seed: int = 0,
+        run: int = RUN,
+        block_size: int = BLOCK,
+        cache_bytes: int = CACHE_BYTES,
     ) -> TrainingJob:
         """Find all samples, and how they are ordered. Raises as :meth:`SampleIndex.build` does."""
         sources = source.sources.values() if isinstance(source, Mixture) else [source]
@@ -350,7 +359,7 @@ class _Ahead:
         while self._next < len(self._begun) and self._begun[self._next]:
             self._next += 1
         wanted: list[Integers] = []
-        for some in np.unique(self._block[self._next : self._next + _FETCHED]).tolist():
+        for some in np.unique(self._block[self._next : self._next + FETCHED]).tolist():
             low, high = np.searchsorted(self._sorted, [some, some + 1])
             of_block = self._by_block[low:high]
             of_block = of_block[~self._begun[of_block]]

@@ -19,14 +19,12 @@ from ..chunk import TimelineKind
 from ..errors import ForeignFileError, UnsupportedError, UsageError
 from .fields import Field, Fill, FixedRateSampling, VideoFrameDecoder, ticks_of
 from .job import TrainingJob
-from .plan import Blocks, BlockShuffle, Epoch, Integers, Mask, NoShuffle, SamplePlan, ShuffleStrategy, Steps
-from .samples import CACHE_BYTES, SampleIndex
-from .source import BEGINNING, DataSource, SegmentReader
+from .plan import RUN, Blocks, BlockShuffle, Epoch, Integers, Mask, NoShuffle, SamplePlan, ShuffleStrategy, Steps
+from .samples import BLOCK, SampleIndex
+from .source import DataSource, SegmentReader, is_fresh
 
 _FORMAT: Final = 1
 _HEADER: Final = b"chunkmill.manifest"
-RUN: Final = 32
-"""Consecutive places that a reader of single samples takes at a time."""
 
 
 @dataclass(frozen=True)
@@ -87,10 +85,7 @@ def job_like_rerun(
         chosen,
         timeline_sampling=timeline_sampling,
         shuffle=shuffle,
-        seed=0,
-        run=RUN,
         block_size=fetch_block_size,
-        cache_bytes=CACHE_BYTES,
     )
 
 
@@ -160,7 +155,7 @@ class SampleManifest:
         fields: Mapping[str, Field],
         *,
         timeline_sampling: FixedRateSampling | None = None,
-        fetch_block_size: int = 128,
+        fetch_block_size: int = BLOCK,
         num_ranks: int = 1,
         num_workers_per_rank: int = 1,
         required_fields: Sequence[str] | None = None,
@@ -439,9 +434,6 @@ def _has_values(samples: SampleIndex, required: Sequence[str]) -> Mask:
             if len(times):
                 if not isinstance(some.decode, VideoFrameDecoder):
                     is_there &= filled[np.maximum(latest, 0)]
-                if some.max_staleness is not None:
-                    most = ticks_of(some.max_staleness, some.path, is_time=samples.is_time)
-                    since = times[np.maximum(latest, 0)]
-                    is_there &= (since >= wanted - most) | (since == BEGINNING)
+                is_there &= is_fresh(some, times[np.maximum(latest, 0)], wanted, is_time=samples.is_time)
             has[mine] &= is_there.all(axis=1)
     return has

@@ -75,7 +75,11 @@ class ShuffleStrategy(Protocol):
         ...
 
 
-_FETCHED: Final = 128
+RUN: Final = 32
+"""Consecutive places that a reader takes, where no batch size says it."""
+
+FETCHED: Final = 128
+"""Places that are looked at when a sample is not there yet: what they need is read together."""
 
 
 @dataclass(frozen=True)
@@ -106,7 +110,7 @@ class SampleShuffle:
 
     def horizon(self, blocks: Blocks, run: int) -> int:  # noqa: ARG002
         """Return the places that are read at once."""
-        return max(_FETCHED, run)
+        return max(FETCHED, run)
 
 
 @dataclass(frozen=True)
@@ -207,7 +211,7 @@ class SamplePlan:
     blocks: tuple[Blocks, ...]
     strategy: ShuffleStrategy
     seed: int = 0
-    run: int = 32
+    run: int = RUN
     weights: tuple[float, ...] | None = None
     epoch_size: int | None = None
 

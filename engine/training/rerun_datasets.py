@@ -15,7 +15,7 @@ from .fields import Field, Fill, FixedRateSampling
 from .job import JobReader, TrainingJob
 from .manifest import ListedPlan, Manifest, job_like_rerun
 from .plan import Blocks, Integers, SampleShuffle, ShuffleStrategy
-from .samples import Sample, SampleIndex
+from .samples import BLOCK, Sample, SampleIndex
 from .source import DataSource
 
 try:
@@ -120,7 +120,7 @@ class RerunIterableDataset(IterableSamples):
         fields: Mapping[str, Field],
         *,
         timeline_sampling: FixedRateSampling | None = None,
-        fetch_block_size: int = 128,
+        fetch_block_size: int = BLOCK,
         shuffle_strategy: ShuffleStrategy | None = None,
         decode_threads: int | None = None,
         max_consecutive_skipped_samples: int | None = _MOST_SKIPPED,
@@ -234,7 +234,7 @@ class RerunMapDataset(MapSamples):
         timeline_sampling: FixedRateSampling | None = None,
         decode_threads: int | None = None,
     ) -> None:
-        self.begin_with(_job(source, index, fields, timeline_sampling, 128, None, "none"), decode_threads)
+        self.begin_with(_job(source, index, fields, timeline_sampling, BLOCK, None, "none"), decode_threads)
 
     @classmethod
     def from_manifest(

@@ -29,10 +29,9 @@ from .fields import (
     RowSampling,
     VideoFrameDecoder,
     blobs_of,
-    ticks_of,
 )
 from .plan import Blocks, Integers, blocks_of
-from .source import BEGINNING, DataSource, PinnedSource, SegmentReader, Series
+from .source import BEGINNING, DataSource, PinnedSource, SegmentReader, Series, is_fresh
 
 Sample = dict[str, Any]
 """The fields of a sample by their names, masks of padding, and its number under ``sample``."""
@@ -40,8 +39,10 @@ Sample = dict[str, Any]
 CACHE_BYTES: Final = 256 * MIB
 """Bytes of values that a reader keeps, decoded video and pictures not among them."""
 
+BLOCK: Final = 128
+"""Samples of a block, at least."""
+
 _MOST_SEGMENTS: Final = 1024
-_BLOCK: Final = 128
 _MOST_SAMPLES: Final = 1 << 30
 _CODEC: Final = "VideoStream:codec"
 
@@ -81,7 +82,7 @@ class SampleIndex:
         fields: Mapping[str, Field],
         *,
         timeline_sampling: FixedRateSampling | RowSampling | None = None,
-        block_size: int = _BLOCK,
+        block_size: int = BLOCK,
     ) -> SampleIndex:
         """Find the samples of a source as it is now.
 
@@ -330,10 +331,10 @@ class SampleReader:
     def _rows(self, field: Field, series: Series, wanted: Integers) -> Integers:
         """The event that counts at each time, flat; -1 where there is none, or it is too old."""
         rows = series.latest(wanted + self._index.tolerance)
-        if field.max_staleness is not None and len(series.times):
-            most = ticks_of(field.max_staleness, field.path, is_time=self._index.is_time) + self._index.tolerance
-            since = series.times[np.maximum(rows, 0)]
-            rows = np.where((since < wanted - most) & (since != BEGINNING), -1, rows)
+        if len(series.times):
+            since, tolerance = series.times[np.maximum(rows, 0)], self._index.tolerance
+            fresh = is_fresh(field, since, wanted, is_time=self._index.is_time, tolerance=tolerance)
+            rows = np.where(fresh, rows, -1)
         return rows.ravel()
 
     def _video(self, reader: SegmentReader, field: Field, wanted: Integers) -> Values:
@@ -482,9 +483,7 @@ def _frames(
 
 
 def _selected(field: Field, values: pa.ListArray) -> pa.ListArray:
-    from ...lenses import Selector
-
-    selector = Selector(field.select) if isinstance(field.select, str) else field.select
+    selector = field.selector
     assert selector is not None
     selected = selector.execute_per_row(values)
     return pa.nulls(len(values), pa.list_(pa.null())) if selected is None else selected

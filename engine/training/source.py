@@ -26,7 +26,8 @@ from ..query import (
 )
 from ..recordings import layers_digest
 from ..task_context import find
-from .plan import Integers
+from .fields import Field, ticks_of
+from .plan import Integers, Mask
 
 BEGINNING: Final = np.iinfo(np.int64).min
 """The time of a static value."""
@@ -139,6 +140,15 @@ class Series(NamedTuple):
         """Return the number of the last event at or before each time; -1 where there is none."""
         numbers: Integers = np.searchsorted(self.times, times, side="right") - 1
         return numbers
+
+
+def is_fresh(field: Field, since: Integers, wanted: Integers, *, is_time: bool, tolerance: int = 0) -> Mask:
+    """Whether the values of a field that are there since some times are young enough at others; static ones are."""
+    if field.max_staleness is None:
+        return np.ones(wanted.shape, np.bool_)
+    most = ticks_of(field.max_staleness, field.path, is_time=is_time) + tolerance
+    fresh: Mask = (since >= wanted - most) | (since == BEGINNING)
+    return fresh
 
 
 class SegmentReader:

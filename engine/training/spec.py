@@ -14,8 +14,8 @@ from ..errors import UsageError
 from ..specs import SpecKeys, read_spec
 from .fields import Field, FixedRateSampling, ImageDecoder, NumericDecoder, RowSampling, TextDecoder, VideoFrameDecoder
 from .job import TrainingJob
-from .plan import BlockShuffle, NoShuffle, SampleShuffle, ShuffleStrategy
-from .samples import CACHE_BYTES
+from .plan import RUN, BlockShuffle, NoShuffle, SampleShuffle, ShuffleStrategy
+from .samples import BLOCK, CACHE_BYTES
 from .source import DataSource
 
 
@@ -35,8 +35,8 @@ class SampleSpec:
     timeline_sampling: FixedRateSampling | RowSampling | None = None
     shuffle: ShuffleStrategy | None = None
     seed: int = 0
-    batch_size: int = 32
-    block_size: int = 128
+    batch_size: int = RUN
+    block_size: int = BLOCK
     segments: tuple[str, ...] | None = None
 
     @classmethod
@@ -76,8 +76,8 @@ class SampleSpec:
             _sampling(keys),
             _shuffle(keys),
             keys.take("seed", int, 0),
-            keys.count("batch_size", 32),
-            keys.count("block_size", 128),
+            keys.count("batch_size", RUN),
+            keys.count("block_size", BLOCK),
             None if segments is None else tuple(segments),
         )
         keys.close()
