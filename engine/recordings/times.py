@@ -115,6 +115,8 @@ def made_times(chunks: ChunkReferences) -> TimesWriter:
     """The times of chunks, each of which is read and decoded. Raises ``ReadError``."""
     writer = TimesWriter()
     with keeping_open():
-        for data in chunks.read(np.arange(len(chunks.table))):
-            writer.add(data)
+        for size, data in zip(
+            chunks.table.uncompressed_sizes.tolist(), chunks.read(np.arange(len(chunks.table))), strict=True
+        ):
+            writer.add(data, int(size))
     return writer

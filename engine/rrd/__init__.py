@@ -64,6 +64,7 @@ from .payloads import (
 )
 from .recovery import RecoveringFile, RecoveryReport, announced_first
 from .runs import FileRun, Listed, Run, RunRows, VerifiedRun, copy_range, start_writing_back
+from .statistics import MOST_ELEMENTS, LeafStatistics, field_path, has_leaves
 from .times import MIXED, ByChunk, Times, TimesDirectory, TimesWriter, Validity, part_end
 from .verification import Findings, Look, Told, Verification, verify_file
 from .writer import MessageWriter, Output, RrdWriter, WrittenChunks
@@ -85,11 +86,13 @@ __all__ = [
     "FooterGroup",
     "FramedPayload",
     "HeldFile",
+    "LeafStatistics",
     "Listed",
     "ListedStore",
     "Look",
     "MESSAGE_HEADER_SIZE",
     "MIXED",
+    "MOST_ELEMENTS",
     "MessageWriter",
     "NEVER_CHANGES",
     "OpenFiles",
@@ -129,8 +132,10 @@ __all__ = [
     "digest_rows",
     "encode_batch",
     "expanded_size",
+    "field_path",
     "file_identity",
     "has_dictionary",
+    "has_leaves",
     "keeping_open",
     "lying_footer",
     "message_classes",

@@ -4,8 +4,11 @@ To count rows, to find an index value or a row that has a component, a query nee
 payload of a chunk is one compressed block. The times of a recording are pieces of whole chunks (of about 260,000
 rows where chunks are small), one behind the other, and a directory of them::
 
-    piece, piece, …       each an Arrow IPC stream of one row, whose columns are the bytes of numpy arrays, under LZ4
+    piece, statistics, …  each an Arrow IPC stream of one row, whose columns are the bytes of numpy arrays, under LZ4
     directory             offset, size and digest of each piece; piece and place there of each chunk; the two counts
+
+Behind the times of some chunks comes a piece with their statistics (:mod:`.statistics`), in which no chunk has a place.
+Readers that do not know it pass over it, and times without it are read, too.
 
 The digest of the directory is told elsewhere, so each byte is verified before it is believed. 64-bit columns lie as
 differences from one value to the next, byte by byte: first the lowest byte of all, last the highest. Validity that is
@@ -21,6 +24,7 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import IntEnum
 from itertools import groupby
@@ -36,6 +40,7 @@ from ..storage.positional import NEVER_CHANGES, PositionalFile, open_positional
 from .arrow_ipc import ARROW_ERRORS, first_line, read_batch
 from .chunk_table import Integers, Numbers
 from .payloads import DIGEST_SIZE, check_digest, digest_of
+from .statistics import LeafStatistics, PieceStatistics, StatisticsWriter
 
 _HINT: Final = "The times are made anew by compaction or maintenance of the store."
 _WHAT: Final = "times of chunks"
@@ -116,6 +121,17 @@ class TimesDirectory:
         """Bytes of all pieces, which lie one behind the other."""
         return int(self.sizes.sum())
 
+    @property
+    def has_statistics(self) -> bool:
+        """Whether there are statistics of all chunks."""
+        return bool((self.statistics_of(np.unique(self.places[:, 0])) >= 0).all())
+
+    def statistics_of(self, pieces: Integers) -> Integers:
+        """The pieces with the statistics of the chunks of some pieces; -1 where there are none."""
+        behind = pieces + 1
+        has_some = (behind < len(self.sizes)) & ~np.isin(behind, self.places[:, 0])
+        return np.where(has_some, behind, -1)
+
     def to_bytes(self) -> bytes:
         """The directory as it lies behind its pieces."""
         pieces = np.empty(len(self.sizes), dtype=_PIECE)
@@ -182,6 +198,7 @@ class Times:
     version: str | None
     directory: TimesDirectory
     _pieces: dict[int, _Piece] = field(default_factory=dict, repr=False)
+    _statistics: dict[int, PieceStatistics] = field(default_factory=dict, repr=False)
 
     @classmethod
     def open(cls, path: str, version: str | None, start: int, size: int, digest: str) -> Times:
@@ -232,6 +249,31 @@ class Times:
         states = [piece.states(component, at) for piece, at in self._runs(chunks)]
         return np.concatenate([np.empty(0, np.uint8), *states])
 
+    def statistics(self, component: str, path: str, chunks: Integers) -> LeafStatistics:
+        """The statistics of a leaf in some chunks; one without the component has no values, and is not known."""
+        leaf = LeafStatistics.unknown(len(chunks))
+        places = self.directory.places[chunks]
+        pieces = np.unique(places[:, 0])
+        numbers = self.directory.statistics_of(pieces)
+        self._load_statistics(numbers[numbers >= 0].tolist())
+        for piece, number in zip(pieces.tolist(), numbers.tolist(), strict=True):
+            if number >= 0:
+                mine = np.flatnonzero(places[:, 0] == piece)
+                owners = dict(zip(places[mine, 1].tolist(), mine.tolist(), strict=True))
+                with self._readable(number):
+                    self._statistics[number].add_to(leaf, component, path, owners)
+        return leaf
+
+    def _load_statistics(self, numbers: Sequence[int]) -> None:
+        missing = [number for number in numbers if number not in self._statistics]
+        if not missing:
+            return
+        with open_positional(self.path, self.version) as file:
+            for number in missing:
+                ((_, data),) = self._read(file, [number])
+                with self._readable(number):
+                    self._statistics[number] = _statistics_in(self._verified(number, data))
+
     def keep(self, chunks: Integers) -> None:
         """Free all pieces without one of these chunks."""
         numbers = set(self.directory.places[chunks, 0].tolist())
@@ -276,13 +318,21 @@ class Times:
             yield number, data[at : at + int(directory.sizes[number])]
 
     def _parsed(self, number: int, data: memoryview) -> _Piece:
-        directory = self.directory
+        with self._readable(number):
+            return _Piece.of(self._verified(number, data))
+
+    def _verified(self, number: int, data: memoryview) -> memoryview:
+        if digest_of(data) != self.directory.digests[number]:
+            raise ValueError("it is not what was written: its digest differs")
+        return data
+
+    @contextmanager
+    def _readable(self, number: int) -> Iterator[None]:
+        """Say in errors which piece cannot be read."""
         try:
-            if digest_of(data) != directory.digests[number]:
-                raise ValueError("it is not what was written: its digest differs")
-            return _Piece.of(data)
+            yield
         except ARROW_ERRORS as error:
-            raise _unreadable(self.path, self.start + int(directory.offsets[number]), error) from error
+            raise _unreadable(self.path, self.start + int(self.directory.offsets[number]), error) from error
 
     @classmethod
     def in_part(cls, path: str) -> Times | None:
@@ -318,6 +368,8 @@ class Times:
     def check(self) -> None:
         """Read and decode all pieces. Raises ``ReadError`` for a damaged one."""
         self._runs(None)
+        numbers = self.directory.statistics_of(np.unique(self.directory.places[:, 0]))
+        self._load_statistics(numbers[numbers >= 0].tolist())
 
     def read_pieces(self) -> bytes:
         """The bytes of all pieces, as they lie there."""
@@ -339,6 +391,12 @@ def _sums(data: States) -> Numbers:
     """The inverse of :func:`_differences`."""
     planes = data.reshape(8, -1)
     return np.cumsum(np.ascontiguousarray(planes.T).view("<u8").reshape(-1), dtype=np.uint64)
+
+
+def _statistics_in(data: memoryview) -> PieceStatistics:
+    batch = read_batch(pa.py_buffer(data))
+    batch.validate(full=True)
+    return PieceStatistics(*(bytes(batch.column(name)[0].as_buffer()) for name in ("about", "cells")))
 
 
 class _Piece:
@@ -447,12 +505,14 @@ PIECE_ROWS: Final = 1 << 18
 class TimesWriter:
     """Collects the times of chunks, in the order in which they are given, and makes pieces of them.
 
-    Nothing of a chunk is held: what is kept takes 16 bytes a row and 8 for each of its timelines until the piece ends.
+    What is kept takes 16 bytes a row and 8 for each of its timelines until the piece ends, and the values of the last
+    chunks, until they are reduced to statistics.
     """
 
     def __init__(self) -> None:
         self._pieces: list[bytes] = []
         self._counts: list[int] = []
+        self._statistics = StatisticsWriter()
         self._begin()
 
     def _begin(self) -> None:
@@ -465,8 +525,8 @@ class TimesWriter:
         self._cells: list[int] = []
         self._mixed: list[States] = []
 
-    def add(self, data: ChunkData) -> None:
-        """Take note of a chunk."""
+    def add(self, data: ChunkData, held: int = 0) -> None:
+        """Take note of a chunk, each of whose columns holds ``held`` bytes of a stream; 0: only its own."""
         rows, ids = data.num_rows, data.row_ids
         number = len(self._shapes)
         if rows:
@@ -482,6 +542,7 @@ class TimesWriter:
             if each is not None:
                 self._mixed.append(each)
         self._shapes.append((rows, len(data.components)))
+        self._statistics.add(number, data, held)
         self._rows += rows
         if self._rows >= PIECE_ROWS:
             self._close()
@@ -493,7 +554,7 @@ class TimesWriter:
         counts = np.array(self._counts, dtype=np.int64)
         sizes = np.array([len(piece) for piece in self._pieces], dtype=np.int64)
         places = np.empty((int(counts.sum()), 2), dtype=np.int64)
-        places[:, 0] = np.repeat(np.arange(len(counts)), counts)
+        places[:, 0] = np.repeat(2 * np.arange(len(counts)), counts)
         places[:, 1] = np.arange(len(places)) - np.repeat(np.cumsum(counts) - counts, counts)
         digests = [digest_of(piece) for piece in self._pieces]
         return self._pieces, TimesDirectory(np.cumsum(sizes) - sizes, sizes, digests, places)
@@ -511,7 +572,7 @@ class TimesWriter:
             arrays[f"on{at}"] = np.array(self._on[key], dtype="<i4")
             arrays[f"index{at}"] = _differences(np.concatenate(ticks))
         about = {"components": list(self._names), "timelines": [(name, str(kind)) for name, kind in self._lines]}
-        self._pieces.append(_packed(arrays, about))
+        self._pieces += [_packed(arrays, about), _packed(self._statistics.finish(), {})]
         self._counts.append(len(self._shapes))
         self._begin()
 

@@ -406,7 +406,7 @@ class MessageWriter:
         except WriteError as error:
             raise WriteError(f"{chunk.entity_path}: {error.message}", path=self._out.path, hint=error.hint) from error
         if self._times is not None:
-            self._times.add(chunk.data)
+            self._times.add(chunk.data, encoded.uncompressed_size if isinstance(chunk.made, StreamPayload) else 0)
         length = encoded.size
         header = chunk.header
         head, tail, offset, total = self._frame(header, encoded.compression, encoded.uncompressed_size, length)
@@ -498,7 +498,7 @@ class MessageWriter:
         what = difference_of(chunk, header)
         if what is not None:
             raise lying_footer(what, path, offset)
-        self._times.add(chunk)
+        self._times.add(chunk, len(stream))
 
     def _write(self, pieces: Iterable[Bytes], digest: bytes | None = None) -> bytes:
         """Write a message with its frame header and store, which are in the first piece; gives its digest."""

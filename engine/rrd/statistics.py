@@ -1,0 +1,547 @@
+"""Statistics of values: bounds, counts and few texts of the leaves of components, one cell for each chunk and leaf.
+
+A **leaf** is a path in the values of a component: fields of structs by their names (``.x``), elements of lists of a fixed
+size of up to 16 by their places (``[0]``), all elements of other lists as one (``[]``). It holds numbers, booleans or
+texts. Lists of ``uint8`` are bytes, and have none.
+
+A piece of statistics belongs to the piece of times (:mod:`.times`) of the same chunks. It has the bytes of two columns,
+like a piece of times: ``about`` says in JSON which leaves there are, how many cells each has, and the texts; ``cells``
+has their fields, one field of all cells behind the other. Bounds are 32-bit floats, of 64-bit integers 64-bit floats,
+rounded outward: a value is never outside of them. NaN is not within bounds, but noted.
+
+Leaves are reduced many chunks at once: a chunk of a few rows costs 2 µs more than its times, instead of 90 µs
+(``benchmarks/statistics_cost.py``, 2 cores).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..chunk import ChunkData
+from ..limits import MIB
+from .chunk_table import Integers
+
+Mask = npt.NDArray[np.bool_]
+Floats = npt.NDArray[np.float64]
+Numbers = npt.NDArray[Any]
+
+MOST_ELEMENTS: Final = 16
+"""The size of lists up to which each element is a leaf of its own."""
+
+_MOST_LEAVES: Final = 64
+"""Leaves of a component; others have no statistics."""
+
+_MOST_TEXTS: Final = 16
+_MOST_TEXTS_OF_PIECE: Final = 256
+_LONGEST_TEXT: Final = 64
+"""Texts of a chunk and of a piece, and bytes of a text, up to which they are listed."""
+
+_LONG_TEXTS: Final = 32
+"""Texts of a chunk from which they are found by themselves."""
+
+_TRIED: Final = 1024
+"""Texts of which many may be different, so that the others are not looked at."""
+
+_MANY: Final = 255
+"""The number of texts of a cell that does not list them."""
+
+_HELD_BYTES: Final = 8 * MIB
+_HELD_CHUNKS: Final = 1024
+"""Bytes and number of chunks that wait to be reduced together."""
+
+_BLOCK: Final = 64
+_LONG: Final = 1024
+"""Values of a chunk from which its bounds are found by itself, in blocks: four times as quickly."""
+
+_HAS_NAN: Final = 1
+
+
+class LeafStatistics(NamedTuple):
+    """Statistics of a leaf in some chunks. A chunk that is not ``is_known`` may have any values.
+
+    Values that are neither null nor NaN are from ``low`` to ``high``; without any, ``low`` is larger. ``count`` values
+    are not null. ``nulls`` counts null values and rows without one. ``texts`` are all that there are; None where they
+    are not listed.
+    """
+
+    is_known: Mask
+    low: Floats
+    high: Floats
+    count: Integers
+    nulls: Integers
+    has_nan: Mask
+    texts: list[frozenset[str] | None]
+
+    @classmethod
+    def unknown(cls, chunks: int) -> LeafStatistics:
+        """Those of chunks of which nothing is known."""
+        none = np.zeros(chunks, np.bool_)
+        return cls(
+            none,
+            np.full(chunks, np.inf),
+            np.full(chunks, -np.inf),
+            np.zeros(chunks, np.int64),
+            np.zeros(chunks, np.int64),
+            none.copy(),
+            [None] * chunks,
+        )
+
+
+# --- which leaves there are
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind))
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind))
+
+
+def field_path(name: str) -> str:
+    """The part of a path that is a field of a struct.
+
+    >>> field_path("x"), field_path("a b")
+    ('.x', '."a b"')
+    """
+    return f".{name}" if name.isidentifier() else f".{json.dumps(name, ensure_ascii=False)}"
+
+
+def has_leaves(kind: pa.DataType) -> bool:
+    """Return whether values of a type have a leaf."""
+    if pa.types.is_struct(kind):
+        return any(has_leaves(field.type) for field in kind)
+    if _is_list(kind) or pa.types.is_fixed_size_list(kind):
+        is_bytes = kind.value_type == pa.uint8() and not 0 < getattr(kind, "list_size", 0) <= MOST_ELEMENTS
+        return not is_bytes and has_leaves(kind.value_type)
+    return _is_number(kind) or _is_text(kind)
+
+
+# --- writing
+
+_FIELDS: Final = {
+    "chunk": np.dtype("<u4"),
+    "count": np.dtype("<u4"),
+    "nulls": np.dtype("<u4"),
+    "flags": np.dtype("u1"),
+    "low": np.dtype("<f4"),
+    "high": np.dtype("<f4"),
+    "wide_low": np.dtype("<f8"),
+    "wide_high": np.dtype("<f8"),
+    "texts": np.dtype("u1"),
+    "codes": np.dtype("<u4"),
+}
+"""The fields of cells, in the order in which they lie: of all cells, of those with bounds, and of those of texts."""
+
+_NUMBERS: Final = "numbers"
+_WIDE: Final = "wide"
+_TEXTS: Final = "texts"
+_KINDS: Final = {_NUMBERS: ("low", "high"), _WIDE: ("wide_low", "wide_high"), _TEXTS: ("texts",)}
+"""The kinds of leaves, and the fields that only their cells have."""
+
+_COUNTED: Final = np.iinfo(np.uint32).max
+
+Cells = dict[str, Numbers]
+"""The fields of the cells of a leaf."""
+
+
+class _Group(NamedTuple):
+    """Values of some chunks: chunk ``i`` has those from ``ends[i]`` to before ``ends[i + 1]``, and so many ``nulls``."""
+
+    numbers: Integers
+    values: pa.Array
+    ends: Integers
+    nulls: Integers
+
+    def present(self) -> _Group:
+        """It without null values, which are counted."""
+        if not self.values.null_count:
+            return self
+        is_valid = self.values.is_valid()
+        ends = _sums(is_valid.to_numpy(zero_copy_only=False))[self.ends]
+        nulls = self.nulls + np.diff(self.ends) - np.diff(ends)
+        return _Group(self.numbers, self.values.filter(is_valid), ends, nulls)
+
+    def elements(self) -> _Group:
+        """The elements of its lists, which are not null; a list without any counts as a null."""
+        lists, rows = self.values, len(self.values)
+        if pa.types.is_list(lists.type) and rows and not lists.null_count:
+            offsets = np.frombuffer(lists.buffers()[1], np.int32, rows + 1, 4 * lists.offset)
+            lengths = offsets[1:] - offsets[:-1]
+            ends = offsets[self.ends].astype(np.int64) - int(offsets[0])
+        else:
+            lengths = np.asarray(pc.fill_null(pc.list_value_length(lists), 0)).astype(np.int64)
+            ends = _sums(lengths)[self.ends]
+        nulls = self.nulls
+        if not lengths.all():
+            nulls = nulls + np.diff(_sums(lengths == 0)[self.ends])
+        return _Group(self.numbers, lists.flatten(), ends, nulls)
+
+
+def _sums(sizes: Numbers) -> Integers:
+    sums = np.zeros(len(sizes) + 1, np.int64)
+    np.cumsum(sizes, out=sums[1:])
+    return sums
+
+
+class StatisticsWriter:
+    """Collects the statistics of chunks, and makes a piece of them.
+
+    It holds the values of at most 1,024 chunks, and of those that make up 8 MiB, until they are reduced.
+    """
+
+    def __init__(self) -> None:
+        self._skipped: set[str] = set()
+        self._cells: dict[tuple[str, str, str], list[Cells]] = {}
+        self._texts: dict[tuple[str, str], dict[str, int]] = {}
+        self._begin()
+
+    def _begin(self) -> None:
+        self._waiting: dict[str, tuple[list[int], list[pa.ListArray]]] = {}
+        self._held = self._chunks = 0
+
+    def add(self, number: int, data: ChunkData, held: int = 0) -> None:
+        """Take note of the chunk of a number, each of whose values holds ``held`` bytes, or else its own."""
+        waiting = self._waiting
+        size = held
+        for component in data.components:
+            name = component.descriptor.component
+            if name in self._skipped:
+                continue
+            values = component.values
+            some = waiting.get(name)
+            if some is None:
+                if not has_leaves(values.type.value_type):
+                    self._skipped.add(name)
+                    continue
+                some = waiting[name] = [], []
+            some[0].append(number)
+            some[1].append(values)
+            if not held:
+                size += values.get_total_buffer_size()
+        self._held += size
+        self._chunks += 1
+        if self._held >= _HELD_BYTES or self._chunks >= _HELD_CHUNKS:
+            self._reduce()
+
+    def finish(self) -> dict[str, Numbers]:
+        """The columns of the piece; another one begins."""
+        self._reduce()
+        leaves: list[tuple[str, str, str, int, list[str]]] = []
+        fields: dict[str, list[Numbers]] = {name: [] for name in _FIELDS}
+        for (component, path, kind), parts in self._cells.items():
+            texts = list(self._texts.get((component, path), ())) if kind == _TEXTS else []
+            if len(texts) > _MOST_TEXTS_OF_PIECE:
+                continue
+            leaves.append((component, path, kind, sum(len(cells["chunk"]) for cells in parts), texts))
+            for cells in parts:
+                for name, values in cells.items():
+                    fields[name].append(values)
+        columns = [
+            np.concatenate([np.empty(0, dtype), *fields[name]], dtype=dtype, casting="unsafe")
+            for name, dtype in _FIELDS.items()
+        ]
+        self._cells, self._texts = {}, {}
+        return {
+            "about": np.frombuffer(json.dumps(leaves, ensure_ascii=False).encode(), np.uint8),
+            "cells": np.frombuffer(b"".join(column.tobytes() for column in columns), np.uint8),
+        }
+
+    def _reduce(self) -> None:
+        for component, (numbers, arrays) in self._waiting.items():
+            first = arrays[0].type
+            if len(arrays) == 1 or all(values.type == first for values in arrays):
+                self._add(component, numbers, arrays)
+                continue
+            groups: dict[pa.DataType, tuple[list[int], list[pa.ListArray]]] = {}
+            for number, values in zip(numbers, arrays, strict=True):
+                group = groups.setdefault(values.type, ([], []))
+                group[0].append(number)
+                group[1].append(values)
+            for some in groups.values():
+                self._add(component, *some)
+        self._begin()
+
+    def _add(self, component: str, numbers: list[int], arrays: Sequence[pa.ListArray]) -> None:
+        values = arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays)
+        ends = _sums(np.fromiter(map(len, arrays), np.int64, len(arrays)))
+        group = _Group(np.array(numbers, np.int64), values, ends, np.zeros(len(numbers), np.int64))
+        self._leaves = 0
+        self._visit(component, "", group.elements())
+
+    def _visit(self, component: str, path: str, group: _Group) -> None:
+        """Add the cells of all leaves at and below a path."""
+        kind = group.values.type
+        if self._leaves >= _MOST_LEAVES or not has_leaves(kind):
+            return
+        group = group.present()
+        if pa.types.is_struct(kind):
+            for place, field in enumerate(kind):
+                self._visit(component, path + field_path(field.name), group._replace(values=group.values.field(place)))
+        elif pa.types.is_fixed_size_list(kind) and 0 < kind.list_size <= MOST_ELEMENTS:
+            self._elements(component, path, group, kind.list_size)
+        elif pa.types.is_fixed_size_list(kind) or _is_list(kind):
+            self._visit(component, path + "[]", group.elements())
+        elif _is_text(kind):
+            self._add_texts(component, path, group)
+        else:
+            self._add_bounds(component, [path], group, _numpy(group.values).reshape(-1, 1))
+
+    def _elements(self, component: str, path: str, group: _Group, size: int) -> None:
+        """The leaves of the elements of lists of one size, none of which is null."""
+        flat = group.values.flatten()
+        if _is_number(flat.type) and not flat.null_count:
+            paths = [f"{path}[{place}]" for place in range(size)]
+            self._add_bounds(component, paths, group, _numpy(flat).reshape(-1, size))
+            return
+        for place in range(size):
+            values = flat.take(pa.array(np.arange(place, len(flat), size)))
+            self._visit(component, f"{path}[{place}]", group._replace(values=values))
+
+    def _add_bounds(self, component: str, paths: Sequence[str], group: _Group, matrix: Numbers) -> None:
+        """Add cells of numbers: a row of ``matrix`` for each value, and a column for each leaf."""
+        self._leaves += len(paths)
+        low, high, has_nan = _bounds(matrix, group.ends)
+        kind = _WIDE if matrix.dtype in (np.int64, np.uint64) else _NUMBERS
+        names = _KINDS[kind]
+        low, high = (_outward(some, _FIELDS[names[0]], up=up) for some, up in ((low, False), (high, True)))
+        count = np.minimum(np.diff(group.ends), _COUNTED)
+        nulls = np.minimum(group.nulls, _COUNTED)
+        for place, path in enumerate(paths):
+            flags = has_nan[:, place].astype(np.uint8)
+            cells = {"chunk": group.numbers, "count": count, "nulls": nulls, "flags": flags}
+            cells |= {names[0]: low[:, place], names[1]: high[:, place]}
+            self._cells.setdefault((component, path, kind), []).append(cells)
+
+    def _add_texts(self, component: str, path: str, group: _Group) -> None:
+        self._leaves += 1
+        sizes = np.diff(group.ends)
+        many = np.full(len(sizes), _MANY, np.uint8)
+        texts, codes = many, np.empty(0, np.int64)
+        known = self._texts.setdefault((component, path), {})
+        if group.values.nbytes <= (_LONGEST_TEXT + 8) * len(group.values) and len(known) <= _MOST_TEXTS_OF_PIECE:
+            texts, codes = _coded(group, sizes, known)
+        cells: Cells = {
+            "chunk": group.numbers,
+            "count": np.minimum(sizes, _COUNTED),
+            "nulls": np.minimum(group.nulls, _COUNTED),
+            "flags": np.zeros(len(sizes), np.uint8),
+            "texts": texts,
+            "codes": codes,
+        }
+        self._cells.setdefault((component, path, _TEXTS), []).append(cells)
+
+
+def _coded(group: _Group, sizes: Integers, known: dict[str, int]) -> tuple[Numbers, Integers]:
+    """The number of texts of each chunk, or ``_MANY``, and the codes of those that are listed, which become known."""
+    if len(group.values) > _LONG_TEXTS * len(sizes):
+        few = [_few_texts(group.values.slice(a, n)) for a, n in zip(group.ends.tolist(), sizes.tolist(), strict=False)]
+        counts = np.array([_MANY if some is None else len(some) for some in few], np.uint8)
+        numbers = [known.setdefault(text, len(known)) for some in few for text in some or ()]
+        return counts, np.array(numbers, np.int64)
+    encoded = group.values.dictionary_encode()
+    count = max(len(encoded.dictionary), 1)
+    owner = np.repeat(np.arange(len(sizes)), sizes)
+    pairs = np.unique(owner * count + encoded.indices.to_numpy())
+    owner, codes = np.divmod(pairs, count)
+    per_chunk = np.bincount(owner, minlength=len(sizes))
+    is_long = np.asarray(pc.greater(pc.binary_length(encoded.dictionary), _LONGEST_TEXT))
+    has_long = np.bincount(owner[is_long[codes]], minlength=len(sizes)) > 0
+    is_listed = (per_chunk <= _MOST_TEXTS) & ~has_long
+    used, places = np.unique(codes[is_listed[owner]], return_inverse=True)
+    texts = _texts_of(encoded.dictionary.take(pa.array(used)))
+    if texts is None:
+        return np.full(len(sizes), _MANY, np.uint8), np.empty(0, np.int64)
+    new = np.array([known.setdefault(text, len(known)) for text in texts], np.int64)
+    return np.where(is_listed, per_chunk, _MANY).astype(np.uint8), new[places]
+
+
+def _few_texts(values: pa.Array) -> list[str] | None:
+    """The different texts, or None if they are many or long."""
+    period = _period(values)
+    if period:
+        values = values.slice(0, period)
+    elif len(values) > _TRIED and len(values.slice(0, _TRIED).unique()) > _MOST_TEXTS:
+        return None
+    texts = values.unique()
+    if len(texts) > _MOST_TEXTS or (pc.max(pc.binary_length(texts)).as_py() or 0) > _LONGEST_TEXT:
+        return None
+    return _texts_of(texts)
+
+
+def _texts_of(values: pa.Array) -> list[str] | None:
+    """Texts; None if some are not in UTF-8."""
+    try:
+        texts: list[str] = values.to_pylist()
+    except UnicodeDecodeError:
+        return None
+    return texts
+
+
+def _period(values: pa.Array) -> int:
+    """After how many texts they repeat to the end, as names of joints do; 0 if that is not found.
+
+    Comparing bytes takes a tenth of the time that finding different texts takes.
+    """
+    first = values.slice(0, _MOST_TEXTS + 1).to_pylist() if len(values) > _MOST_TEXTS else []
+    if not first or first[0] not in first[1:]:
+        return 0
+    period = first.index(first[0], 1)
+    _, offsets_buffer, data = values.buffers()
+    dtype = np.int64 if pa.types.is_large_string(values.type) else np.int32
+    offsets = np.frombuffer(offsets_buffer, dtype, len(values) + 1, values.offset * np.dtype(dtype).itemsize)
+    step = int(offsets[period] - offsets[0])
+    text = np.frombuffer(data or b"", np.uint8)[int(offsets[0]) : int(offsets[-1])]
+    is_same = np.array_equal(offsets[period:] - step, offsets[:-period]) and np.array_equal(
+        text[step:], text[: len(text) - step]
+    )
+    return period if is_same else 0
+
+
+def _numpy(values: pa.Array) -> Numbers:
+    """Numbers without nulls; booleans as 0 and 1."""
+    if pa.types.is_boolean(values.type):
+        values = values.cast(pa.uint8())
+    array: Numbers = values.to_numpy(zero_copy_only=False)
+    return array
+
+
+def _bounds(matrix: Numbers, ends: Integers) -> tuple[Numbers, Numbers, Mask]:
+    """The lowest and highest value of each chunk and column but for NaN, and whether there is one.
+
+    Without values the lowest is infinite, or the largest integer.
+    """
+    shape = len(ends) - 1, matrix.shape[1]
+    is_float = matrix.dtype.kind == "f"
+    limits = (np.inf, -np.inf) if is_float else (np.iinfo(matrix.dtype).max, np.iinfo(matrix.dtype).min)
+    low, high = (np.full(shape, limit, matrix.dtype) for limit in limits)
+    sizes = np.diff(ends)
+    filled = np.flatnonzero(sizes)
+    has_nan = np.zeros(shape, np.bool_)
+    if not len(filled):
+        return low, high, has_nan
+    low[filled], high[filled] = _reduced(np.minimum, matrix, ends, filled), _reduced(np.maximum, matrix, ends, filled)
+    if is_float:
+        has_nan = np.isnan(low)
+        if has_nan.any():
+            low[filled], high[filled] = _reduced(np.fmin, matrix, ends, filled), _reduced(np.fmax, matrix, ends, filled)
+            low[np.isnan(low)], high[np.isnan(high)] = limits
+    return low, high, has_nan
+
+
+def _reduced(function: np.ufunc, matrix: Numbers, ends: Integers, filled: Integers) -> Numbers:
+    starts = ends[:-1][filled]
+    if len(matrix) < _LONG * len(filled):
+        if matrix.shape[1] == 1:
+            return np.asarray(function.reduceat(matrix[:, 0], starts)).reshape(-1, 1)
+        return np.asarray(function.reduceat(matrix, starts, axis=0))
+    return np.stack([_of_long(function, matrix[ends[at] : ends[at + 1]]) for at in filled.tolist()])
+
+
+def _of_long(function: np.ufunc, matrix: Numbers) -> Numbers:
+    """The reduction of the columns of a matrix: many rows at once, so that whole vectors are compared."""
+    width = matrix.shape[1]
+    whole = len(matrix) // _BLOCK * _BLOCK
+    parts = [matrix[whole:]]
+    if whole:
+        parts.append(function.reduce(matrix[:whole].reshape(-1, _BLOCK * width), axis=0).reshape(_BLOCK, width))
+    reduced: Numbers = function.reduce(np.concatenate(parts), axis=0)
+    return reduced
+
+
+_EXACT: Final = float(1 << 53)
+
+
+def _outward(values: Numbers, dtype: np.dtype[Any], *, up: bool) -> Numbers:
+    """Values as floats that are not less, or with ``up`` false not more."""
+    end = np.inf if up else -np.inf
+    exact = values.astype(np.float64)
+    if values.dtype in (np.int64, np.uint64):
+        exact = np.where(np.abs(exact) >= _EXACT, np.nextafter(exact, end), exact)
+    if dtype == np.float64:
+        return exact
+    with np.errstate(over="ignore"):
+        rounded = exact.astype(np.float32)
+    is_inside = rounded < exact if up else rounded > exact
+    return np.where(is_inside, np.nextafter(rounded, np.float32(end)), rounded)
+
+
+# --- reading
+
+
+class PieceStatistics:
+    """The statistics of a piece. Raises ``ValueError`` or ``KeyError`` for columns that are not of one."""
+
+    def __init__(self, about: bytes, cells: bytes) -> None:
+        self._leaves: dict[tuple[str, str], list[tuple[str, dict[str, slice], list[str]]]] = {}
+        counts = dict.fromkeys(_FIELDS, 0)
+        for component, path, kind, count, texts in json.loads(about):
+            places = {}
+            for name in ("chunk", "count", "nulls", "flags", *_KINDS[kind]):
+                places[name] = slice(counts[name], counts[name] + int(count))
+                counts[name] += int(count)
+            self._leaves.setdefault((component, path), []).append((kind, places, texts))
+        self._fields: dict[str, Numbers] = {}
+        offset = 0
+        for name, dtype in _FIELDS.items():
+            if name == "codes":
+                listed = self._fields["texts"]
+                counts[name] = int(listed[listed != _MANY].sum(dtype=np.int64))
+            self._fields[name] = np.frombuffer(cells, dtype, counts[name], offset)
+            offset += counts[name] * dtype.itemsize
+        if offset != len(cells):
+            raise ValueError(f"its cells have {len(cells):,} bytes instead of {offset:,}")
+
+    @property
+    def leaves(self) -> list[tuple[str, str]]:
+        """The components and paths of all leaves."""
+        return list(self._leaves)
+
+    def add_to(self, leaf: LeafStatistics, component: str, path: str, owners: dict[int, int]) -> None:
+        """Note what is known of a leaf of chunks here; ``owners`` are the places in ``leaf`` by the chunks' numbers."""
+        for kind, places, texts in self._leaves.get((component, path), []):
+            fields = {name: self._fields[name][place] for name, place in places.items()}
+            some = [(at, owners[chunk]) for at, chunk in enumerate(fields["chunk"].tolist()) if chunk in owners]
+            if not some:
+                continue
+            cells, into = np.array(some, np.int64).T
+            leaf.is_known[into] = True
+            np.add.at(leaf.count, into, fields["count"][cells])
+            np.add.at(leaf.nulls, into, fields["nulls"][cells])
+            if kind == _TEXTS:
+                for at, place in some:
+                    codes = self._codes(places["texts"].start + at)
+                    if codes and max(codes) >= len(texts):
+                        raise ValueError("a cell has a text that there is not")
+                    leaf.texts[place] = None if codes is None else frozenset(texts[code] for code in codes)
+                continue
+            low, high = _KINDS[kind]
+            np.minimum.at(leaf.low, into, fields[low][cells])
+            np.maximum.at(leaf.high, into, fields[high][cells])
+            leaf.has_nan[into] |= (fields["flags"][cells] & _HAS_NAN) > 0
+
+    def _codes(self, cell: int) -> list[int] | None:
+        """The codes of the texts of a cell."""
+        count = int(self._fields["texts"][cell])
+        if count == _MANY:
+            return None
+        start = int(self._code_ends[cell])
+        codes: list[int] = self._fields["codes"][start : start + count].tolist()
+        return codes
+
+    @cached_property
+    def _code_ends(self) -> Integers:
+        counts = self._fields["texts"].astype(np.int64)
+        return _sums(np.where(counts == _MANY, 0, counts))
