@@ -36,7 +36,7 @@ from .registration import (
     unregister,
 )
 from .row_view import IndexValuesLike, RowOptions, taking
-from .search import DatasetSearch
+from .search import DatasetSearch, ValueSearch
 from .segment_rows import followed
 from .segments import DatasetInfo, Layer, Segment, SegmentProperties, SegmentTables, frame_of, segment_url, url_of
 
@@ -62,7 +62,7 @@ class SupportsReader(Protocol):
         ...
 
 
-class DatasetView:
+class DatasetView(ValueSearch):
     """Some segments and entities of a dataset. Its filters apply when rows are read.
 
     :meth:`filter_segments` and :meth:`filter_contents` of a dataset, which is the view of all it has, give views that

@@ -6,7 +6,7 @@ The names below are loaded when they are first used, so that DataFusion is not i
 from ..lazy_names import lazy_names
 
 _HOMES = {
-    ".answer": "UserCall calling current_call",
+    ".answer": "UserCall calling current_call rows_of",
     ".explanation": "Explanation SegmentReads explain_frame",
     ".metrics": "MetricsCollector QueryMetrics query_metrics",
     ".plan": "RowRequest TaskShares",

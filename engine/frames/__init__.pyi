@@ -2,6 +2,7 @@
 from .answer import UserCall as UserCall
 from .answer import calling as calling
 from .answer import current_call as current_call
+from .answer import rows_of as rows_of
 from .explanation import Explanation as Explanation
 from .explanation import SegmentReads as SegmentReads
 from .explanation import explain_frame as explain_frame

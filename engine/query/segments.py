@@ -423,6 +423,10 @@ class QueriedSegment:
         )
         return SegmentRows(columns, self.segment_id, static, events, given=given, windows=windows)
 
+    def reached(self, windows: Windows) -> Windows:
+        """The part of these ranges of the index that is looked at: here all."""
+        return windows
+
     def plan(self, columns: AnswerColumns, predicate: pc.Expression | None) -> None:
         """Find the chunks that rows need, without reading them, to be counted. Raises ``ReadError``."""
         if self.may_have_rows:
@@ -455,6 +459,7 @@ class QueriedSegment:
         windows: Windows = [self.window or _ALL]
         if predicate is not None and bounds is not None:
             windows = windows_of(columns, predicate, self.segment_id, bounds, chunks.starts)
+        windows = self.reached(windows)
         needed = np.union1d(chunks.needed(windows, self.given), chunks.static)
         figures = find(SegmentFigures)
         if figures is not None:

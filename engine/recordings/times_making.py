@@ -1,4 +1,4 @@
-"""Times made of recordings that have none: those registered in place, or stored by an earlier release."""
+"""Times and statistics made of recordings that have none: registered in place, or stored by an earlier release."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ..rrd import Times, part_end
 from ..storage import is_url
 from .entries import Key, RecordingEntry
 from .folder import RecordingsFolder
-from .times import TimesBytes, made_times
+from .times import TimesBytes, made_times, times_in
 from .vacuum import NewFiles
 from .writer import Commit, StoreWriter
 
@@ -52,7 +52,7 @@ class _TimesBody(Body):
 
 
 def make_times(writer: StoreWriter, run: RunOptions, keys: Collection[Key] | None = None) -> int:
-    """Publish versions with times for recordings without them; return the number of these.
+    """Publish versions with times and statistics for recordings that lack either; return the number of these.
 
     ``keys`` are those of the layers in question, by default all. Their chunks are read in place, by the executor of
     ``run``. An unreadable recording stays unchanged, with a warning. Raises as :meth:`StoreWriter.rewrite`.
@@ -60,8 +60,17 @@ def make_times(writer: StoreWriter, run: RunOptions, keys: Collection[Key] | Non
     made, tried = 0, set[tuple[str, int]]()
 
     def lacks(entry: RecordingEntry) -> bool:
-        is_asked = entry.manifest and not entry.times_size and (keys is None or entry.key in keys)
-        return bool(is_asked) and (entry.manifest, entry.manifest_offset) not in tried
+        is_asked = entry.manifest and (keys is None or entry.key in keys)
+        return bool(is_asked) and (entry.manifest, entry.manifest_offset) not in tried and not has_all(entry)
+
+    def has_all(entry: RecordingEntry) -> bool:
+        if not entry.times_size:
+            return False
+        try:
+            times = times_in(writer.folder, entry)
+        except ReadError:
+            return False
+        return times is not None and times.directory.has_statistics
 
     while True:
         writer.catch_up()

@@ -64,7 +64,7 @@ from .payloads import (
 )
 from .recovery import RecoveringFile, RecoveryReport, announced_first
 from .runs import FileRun, Listed, Run, RunRows, VerifiedRun, copy_range, start_writing_back
-from .statistics import MOST_ELEMENTS, LeafStatistics, field_path, has_leaves
+from .statistics import MOST_ELEMENTS, LeafStatistics, field_path, leaf_paths
 from .times import MIXED, ByChunk, Times, TimesDirectory, TimesWriter, Validity, part_end
 from .verification import Findings, Look, Told, Verification, verify_file
 from .writer import MessageWriter, Output, RrdWriter, WrittenChunks
@@ -135,8 +135,8 @@ __all__ = [
     "field_path",
     "file_identity",
     "has_dictionary",
-    "has_leaves",
     "keeping_open",
+    "leaf_paths",
     "lying_footer",
     "message_classes",
     "message_digest",

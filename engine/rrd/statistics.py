@@ -16,7 +16,7 @@ Leaves are reduced many chunks at once: a chunk of a few rows costs 2 µs more t
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import Any, Final, NamedTuple
 
@@ -44,7 +44,7 @@ _MOST_TEXTS_OF_PIECE: Final = 256
 _LONGEST_TEXT: Final = 64
 """Texts of a chunk and of a piece, and bytes of a text, up to which they are listed."""
 
-_LONG_TEXTS: Final = 32
+_LONG_TEXTS: Final = 512
 """Texts of a chunk from which they are found by themselves."""
 
 _TRIED: Final = 1024
@@ -127,6 +127,26 @@ def has_leaves(kind: pa.DataType) -> bool:
         is_bytes = kind.value_type == pa.uint8() and not 0 < getattr(kind, "list_size", 0) <= MOST_ELEMENTS
         return not is_bytes and has_leaves(kind.value_type)
     return _is_number(kind) or _is_text(kind)
+
+
+def leaf_paths(kind: pa.DataType, path: str = "") -> Iterator[str]:
+    """The paths of the leaves of values of a type.
+
+    >>> list(leaf_paths(pa.struct({"a": pa.list_(pa.float32(), 2), "b": pa.list_(pa.string())})))
+    ['.a[0]', '.a[1]', '.b[]']
+    """
+    if not has_leaves(kind):
+        return
+    if pa.types.is_struct(kind):
+        for field in kind:
+            yield from leaf_paths(field.type, path + field_path(field.name))
+    elif pa.types.is_fixed_size_list(kind) and 0 < kind.list_size <= MOST_ELEMENTS:
+        for place in range(kind.list_size):
+            yield from leaf_paths(kind.value_type, f"{path}[{place}]")
+    elif pa.types.is_fixed_size_list(kind) or _is_list(kind):
+        yield from leaf_paths(kind.value_type, path + "[]")
+    else:
+        yield path
 
 
 # --- writing
@@ -346,6 +366,12 @@ class StatisticsWriter:
 
 def _coded(group: _Group, sizes: Integers, known: dict[str, int]) -> tuple[Numbers, Integers]:
     """The number of texts of each chunk, or ``_MANY``, and the codes of those that are listed, which become known."""
+    period = _period(group.values)
+    if period and int(sizes[sizes > 0].min()) >= period:
+        texts = _few_texts(group.values.slice(0, period))
+        counts = np.where(sizes > 0, _MANY if texts is None else len(texts), 0).astype(np.uint8)
+        new = np.array([known.setdefault(text, len(known)) for text in texts or ()], np.int64)
+        return counts, np.tile(new, np.count_nonzero(sizes))
     if len(group.values) > _LONG_TEXTS * len(sizes):
         few = [_few_texts(group.values.slice(a, n)) for a, n in zip(group.ends.tolist(), sizes.tolist(), strict=False)]
         counts = np.array([_MANY if some is None else len(some) for some in few], np.uint8)
@@ -444,9 +470,8 @@ def _bounds(matrix: Numbers, ends: Integers) -> tuple[Numbers, Numbers, Mask]:
 def _reduced(function: np.ufunc, matrix: Numbers, ends: Integers, filled: Integers) -> Numbers:
     starts = ends[:-1][filled]
     if len(matrix) < _LONG * len(filled):
-        if matrix.shape[1] == 1:
-            return np.asarray(function.reduceat(matrix[:, 0], starts)).reshape(-1, 1)
-        return np.asarray(function.reduceat(matrix, starts, axis=0))
+        columns = np.ascontiguousarray(matrix.T)  # a row of each leaf: reduced in a fifth of the time
+        return np.asarray(function.reduceat(columns, starts, axis=1)).T
     return np.stack([_of_long(function, matrix[ends[at] : ends[at + 1]]) for at in filled.tolist()])
 
 

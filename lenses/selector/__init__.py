@@ -2,9 +2,13 @@
 
 from .evaluation import SelectorResults, SelectorTable, beside, cast, execute_per_row, nanoseconds
 from .selector import UNITS, Selector, datatype_of, pipeline_of, scalars, unit_factor, vector
-from .syntax import SelectorPipeline, pipeline_text
+from .syntax import Each, FieldAccess, Identity, Index, SelectorPipeline, pipeline_text
 
 __all__ = [
+    "Each",
+    "FieldAccess",
+    "Identity",
+    "Index",
     "Selector",
     "SelectorPipeline",
     "SelectorResults",

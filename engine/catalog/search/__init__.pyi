@@ -1,4 +1,5 @@
 # Made of the table in __init__.py: python -m tests.run house stubs
+from .finding import ValueSearch as ValueSearch
 from .indexes import SearchIndexes as SearchIndexes
 from .searching import AnyComponentColumn as AnyComponentColumn
 from .searching import DatasetSearch as DatasetSearch
