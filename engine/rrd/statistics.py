@@ -1,16 +1,15 @@
 """Statistics of values: bounds, counts and few texts of the leaves of components, one cell for each chunk and leaf.
 
-A **leaf** is a path in the values of a component: fields of structs by their names (``.x``), elements of lists of a fixed
-size of up to 16 by their places (``[0]``), all elements of other lists as one (``[]``). It holds numbers, booleans or
-texts. Lists of ``uint8`` are bytes, and have none.
+A **leaf** is a path in the values of a component: fields of structs by their names (``.x``), elements of lists of a
+fixed size up to 16 by their places (``[0]``), all elements of other lists as one (``[]``). It holds numbers,
+booleans or texts. Lists of ``uint8`` are bytes, and have none.
 
 A piece of statistics belongs to the piece of times (:mod:`.times`) of the same chunks. It has the bytes of two columns,
 like a piece of times: ``about`` says in JSON which leaves there are, how many cells each has, and the texts; ``cells``
 has their fields, one field of all cells behind the other. Bounds are 32-bit floats, of 64-bit integers 64-bit floats,
 rounded outward: a value is never outside of them. NaN is not within bounds, but noted.
 
-Leaves are reduced many chunks at once: a chunk of a few rows costs 2 µs more than its times, instead of 90 µs
-(``benchmarks/statistics_cost.py``, 2 cores).
+Leaves are reduced many chunks at once: 3 µs for a chunk of one scalar, 9 µs for one of 23 leaves (2 cores).
 """
 
 from __future__ import annotations
@@ -67,7 +66,7 @@ _HAS_NAN: Final = 1
 class LeafStatistics(NamedTuple):
     """Statistics of a leaf in some chunks. A chunk that is not ``is_known`` may have any values.
 
-    Values that are neither null nor NaN are from ``low`` to ``high``; without any, ``low`` is larger. ``count`` values
+    Values that are neither null nor NaN are from ``low`` to ``high``; without any, ``low`` is larger. ``num_values``
     are not null. ``nulls`` counts null values and rows without one. ``texts`` are all that there are; None where they
     are not listed.
     """
@@ -75,7 +74,7 @@ class LeafStatistics(NamedTuple):
     is_known: Mask
     low: Floats
     high: Floats
-    count: Integers
+    num_values: Integers
     nulls: Integers
     has_nan: Mask
     texts: list[frozenset[str] | None]
@@ -151,7 +150,7 @@ def leaf_paths(kind: pa.DataType, path: str = "") -> Iterator[str]:
 
 # --- writing
 
-_FIELDS: Final = {
+_FIELDS: Final[dict[str, np.dtype[Any]]] = {
     "chunk": np.dtype("<u4"),
     "count": np.dtype("<u4"),
     "nulls": np.dtype("<u4"),
@@ -178,7 +177,7 @@ Cells = dict[str, Numbers]
 
 
 class _Group(NamedTuple):
-    """Values of some chunks: chunk ``i`` has those from ``ends[i]`` to before ``ends[i + 1]``, and so many ``nulls``."""
+    """Values of some chunks: chunk ``i`` has those from ``ends[i]`` to before ``ends[i + 1]``, and has ``nulls``."""
 
     numbers: Integers
     values: pa.Array
@@ -543,7 +542,7 @@ class PieceStatistics:
                 continue
             cells, into = np.array(some, np.int64).T
             leaf.is_known[into] = True
-            np.add.at(leaf.count, into, fields["count"][cells])
+            np.add.at(leaf.num_values, into, fields["count"][cells])
             np.add.at(leaf.nulls, into, fields["nulls"][cells])
             if kind == _TEXTS:
                 for at, place in some:

@@ -198,7 +198,7 @@ class Comparison:
     def outcomes(self, statistics: Callable[[Leaf], LeafStatistics]) -> Outcomes:
         """What it can be, by the bounds of values, or by the texts that there are."""
         leaf = statistics(self.leaf)
-        has_values = leaf.count > 0
+        has_values = leaf.num_values > 0
         may_be_null = leaf.nulls > 0
         if self.op == "null":
             can_true, can_false, can_null = may_be_null | ~has_values, has_values, np.zeros_like(has_values)
@@ -260,7 +260,8 @@ class Not:
     def outcomes(self, statistics: Callable[[Leaf], LeafStatistics]) -> Outcomes:
         """The others."""
         some = self.part.outcomes(statistics)
-        return (some & NULL) | ((some & TRUE) << 1) | ((some & FALSE) >> 1)
+        turned: Outcomes = ((some & NULL) | ((some & TRUE) << 1) | ((some & FALSE) >> 1)).astype(np.uint8)
+        return turned
 
 
 @dataclass(frozen=True)

@@ -73,8 +73,8 @@ class Search:
 
 
 class _Choice(NamedTuple):
-    """What is read of a segment: ``windows`` of the index, or None for all; ``parting`` are index values of rows outside
-    of them. ``is_known``: it has statistics.
+    """What is read of a segment: ``windows`` of the index, or None for all. ``parting`` are the index values of rows
+    outside of them. ``is_known``: it has statistics.
     """
 
     windows: Windows | None
@@ -101,8 +101,10 @@ class SearchedSegment(QueriedSegment):
     choice: _Choice | None = None
 
     def batches(
-        self, names: Sequence[str] | None = None, predicate: pc.Expression | None = None
-    ) -> Iterator[pa.RecordBatch]:  # noqa: ARG002
+        self,
+        names: Sequence[str] | None = None,  # noqa: ARG002
+        predicate: pc.Expression | None = None,  # noqa: ARG002
+    ) -> Iterator[pa.RecordBatch]:
         """The runs, in their order. Raises ``ReadError`` as a query does, and for damaged statistics."""
         search = self.search
         assert search is not None
@@ -145,7 +147,7 @@ class SearchedSegment(QueriedSegment):
         return self._of_one(search, of_entity[search.columns[0].entity_path])
 
     def _is_ruled_out(self, search: Search, layers: Sequence[Chunks], of_entity: dict[str, list[Chunks]]) -> bool:
-        """Return whether statistics say that the condition is true of no row: those of an entity where they are given."""
+        """Return whether the condition is true of no row, by statistics of all chunks, or of those of the entities."""
         is_one = len(search.columns) == 1
         if search.is_true_of_nulls and (not is_one or _have(layers, _TOMBSTONE)):
             return False
@@ -222,8 +224,8 @@ def _statistics(leaf: Leaf, component: str, layers: Sequence[Chunks]) -> LeafSta
 
 def _joined(some: Sequence[LeafStatistics]) -> LeafStatistics:
     """Statistics of chunks one behind the other."""
-    texts = list(chain.from_iterable(one.texts for one in some))
-    return LeafStatistics(*(np.concatenate([one[at] for one in some]) for at in range(len(some[0]) - 1)), texts)
+    *arrays, texts = zip(*some, strict=True)
+    return LeafStatistics._make([*map(np.concatenate, arrays), list(chain.from_iterable(texts))])
 
 
 def _merged_statistics(a: LeafStatistics, b: LeafStatistics) -> LeafStatistics:
@@ -232,7 +234,7 @@ def _merged_statistics(a: LeafStatistics, b: LeafStatistics) -> LeafStatistics:
         a.is_known & b.is_known,
         np.minimum(a.low, b.low),
         np.maximum(a.high, b.high),
-        a.count + b.count,
+        a.num_values + b.num_values,
         a.nulls + b.nulls,
         a.has_nan | b.has_nan,
         [None if x is None or y is None else x | y for x, y in zip(a.texts, b.texts, strict=True)],
@@ -246,7 +248,7 @@ def _whole(some: LeafStatistics) -> LeafStatistics:
         np.array([some.is_known.all()]),
         np.array([some.low.min(initial=np.inf)]),
         np.array([some.high.max(initial=-np.inf)]),
-        np.array([some.count.sum()]),
+        np.array([some.num_values.sum()]),
         np.array([some.nulls.sum() + 1]),
         np.array([some.has_nan.any()]),
         [texts],
@@ -423,7 +425,7 @@ class ValueSearch:
     """The call of a dataset, or of a view of one, that finds events."""
 
     def find(
-        self: DatasetView,  # type: ignore[misc]
+        self,
         condition: str,
         *,
         index: str | None = None,
@@ -469,7 +471,7 @@ class ValueSearch:
             An argument is of another type.
         """
         check_argument("condition", condition, str)
-        view = self
+        view: Any = self
         if contents is not None:
             view = view.filter_contents(contents)
         if segments is not None:

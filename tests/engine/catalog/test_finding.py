@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import os
 from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from pathlib import Path
@@ -336,7 +335,7 @@ def test_a_dataset_without_statistics_is_read_whole_until_maintenance_makes_them
         one = chunk("/a", range(3), "v", scalars([1, 2, 3 if name == "a" else 9]))
         LazyChunkStream.from_iter([one]).write_rrd(path, application_id="tests", recording_id=name)
         dataset.register([str(path)]).wait()
-    with pytest.warns(ReadWarning, match=r"2 of 2 segments .* do_maintenance"):
+    with pytest.warns(ReadWarning, match=r"2 of 2 segments .*do_maintenance"):
         assert [event[0] for event in found(dataset, "/a:v > 5")] == ["b"]
     dataset.do_maintenance(optimize_indexes=True)
     read_chunks.clear()
@@ -390,8 +389,8 @@ def test_compaction_keeps_statistics_and_makes_damaged_ones_anew(dataset: Datase
     times = times_of(dataset)[1]
     piece = int(times.directory.statistics_of(np.array([0]))[0])
     path, at = times.path, times.start + int(times.directory.offsets[piece]) + int(times.directory.sizes[piece]) // 2
-    os.chmod(path, 0o600)
-    with open(path, "r+b") as file:
+    Path(path).chmod(0o600)
+    with Path(path).open("r+b") as file:
         file.seek(at)
         byte = file.read(1)
         file.seek(at)
