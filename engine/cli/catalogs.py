@@ -1,4 +1,4 @@
-"""The commands of catalogs: ``catalog``, ``register``, ``unregister``, ``sql``, ``samples``, and their display.
+"""The commands of catalogs: ``catalog``, ``register``, ``unregister``, ``sql``, ``find``, ``samples``; their display.
 
 As in ``commands``, click alone is imported. A JVM is started only where ``register --executor spark`` asks for it.
 """
@@ -343,6 +343,78 @@ def _failing() -> Iterator[None]:
         raise
     except Exception as error:
         raise UsageError(f"the query fails: {error}") from error
+
+
+@click.command(cls=WritingCommand)
+@_LAKE
+@click.argument("dataset")
+@click.argument("condition")
+@click.option("--index", metavar="NAME", help="The timeline of the rows. Default: the only one.")
+@click.option(
+    "--window", metavar="TIME", help="Rows at most so far apart are one event: 10s, or steps of a sequence of numbers."
+)
+@click.option("--contents", multiple=True, metavar="EXPR", help="Only columns of these entities; repeatable.")
+@click.option("--segments", multiple=True, metavar="ID", help="Only these segments; repeatable.")
+@click.option("--executor", type=EXECUTORS, help="Who reads: this process, Spark, or whoever is quicker (the default).")
+@output_option("-o", "--output", writes=ROWS, metavar="OUT", help="Write the events as OUT.parquet or OUT.arrow.")
+@click.option("--into-table", metavar="NAME", help="Append the events to a table of LAKE, which is created if needed.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per event.")
+@DEBUG
+@QUIET
+def find(
+    lake: str,
+    dataset: str,
+    condition: str,
+    index: str | None,
+    window: str | None,
+    contents: tuple[str, ...],
+    segments: tuple[str, ...],
+    executor: str | None,
+    output: str | None,
+    overwrite: bool,
+    into_table: str | None,
+    as_json: bool,
+    debug: bool,
+    quiet: bool,
+) -> None:
+    """Find events in DATASET of LAKE: runs of rows in which CONDITION on values is true.
+
+    CONDITION compares columns, or values in them, with constants: "/imu:Imu:accel[0] > 9.8 AND /robot:mode = 'auto'".
+    Segments and chunks that the statistics of their values rule out are not read.
+    """
+    with reported(debug=debug):
+        leave_out_what_nothing_needs()
+        if output is not None and as_json:
+            raise UsageError("-o and --json exclude each other")
+        from .query_display import print_objects, print_table
+        from .query_output import write_table
+
+        entry = dataset_at(lake, dataset)
+        with warnings_as_lines(lake):
+            frame = entry.find(
+                condition,
+                index=index,
+                window=window,
+                contents=contents or None,
+                segments=segments or None,
+                executor=executor,
+            )
+            events = frame.to_arrow_table()
+        if into_table is not None:
+            client = _opened(lake)
+            if into_table not in client.table_names(include_hidden=True):
+                client.create_table(into_table, events.schema)
+            client.get_table(into_table).append(events)
+            if not quiet:
+                click.echo(f"{into_table}: {counted(len(events), 'event')} appended", err=True)
+        if output is not None:
+            rows, num_bytes = write_table(events.schema, iter(events.to_batches()), output, overwrite=overwrite)
+            if not quiet:
+                click.echo(f"{output}: {counted(rows, 'event')}, {size(num_bytes)}", err=True)
+        elif as_json:
+            print_objects(events.to_batches())
+        elif into_table is None:
+            print_table(events, _SHOWN, ("-o and --json give all",))
 
 
 _FIRST: Final = 5

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from ..locations import located
-from .catalogs import catalog, place_at, register, samples, sql, store_words, unregister
+from .catalogs import catalog, find, place_at, register, samples, sql, store_words, unregister
 from .compare import compare, print_chunks
 from .complaints import FAILED, reported
 from .computed_tables import tables
@@ -465,6 +465,7 @@ for _command in (
     samples,
     serve,
     sql,
+    find,
     tables,
 ):
     commands.add_command(_command)
