@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import math
 from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
@@ -11,14 +12,17 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from chunkmill.engine import LazyChunkStream
 from chunkmill.engine.catalog import CatalogClient, DatasetEntry
 from chunkmill.engine.chunk import Chunk, ComponentColumn, TimeColumn
+from chunkmill.engine.cli.commands import commands
 from chunkmill.engine.errors import ReadError, ReadWarning
 from chunkmill.engine.optimisation import ChunkReferences
 from chunkmill.engine.recordings import RecordingsFolder, times_in
 from chunkmill.engine.rrd import statistics
+from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -484,3 +488,34 @@ def test_bounds_enclose_values_of_any_size() -> None:
                     if values:
                         assert down[at, column].item() <= min(values)
                         assert up[at, column].item() >= max(values)
+
+
+# --- the command
+
+
+def test_the_command_shows_writes_and_keeps_events(tmp_path: Path) -> None:
+    client = CatalogClient(tmp_path / "lake")
+    registered(client.create_dataset("drives"), tmp_path, "a", [chunk("/a", range(4), "v", scalars([1, 9, 9, 1]))])
+    lake, out = str(tmp_path / "lake"), tmp_path / "events.parquet"
+
+    def run(*options: str) -> str:
+        result = CliRunner().invoke(commands, ["find", lake, "drives", "/a:v > 5", "--index", "tick", *options])
+        assert result.exit_code == 0, result.output
+        return result.stdout
+
+    assert "9" in run()
+    assert json.loads(run("--json", "--window", "1")) == {
+        "rerun_segment_id": "a",
+        "start": 1,
+        "end": 2,
+        "peak": 9.0,
+        "peak_at": 1,
+        "rows": 2,
+    }
+    for _ in range(2):
+        run("-o", str(out), "--overwrite", "--into-table", "events", "-q")
+    assert pq.read_table(out).num_rows == 1
+    assert client.get_table("events").reader().to_arrow_table().num_rows == 2
+    result = CliRunner().invoke(commands, ["find", lake, "drives", "/a:w > 5"])
+    assert result.exit_code != 0
+    assert "Did you mean '/a:v'" in result.output
