@@ -147,9 +147,9 @@ def test_times_of_other_chunks_are_an_error(tmp_path: Path, other: Chunk) -> Non
 
 
 def test_damaged_times_are_an_error(tmp_path: Path) -> None:
-    times_of(tmp_path / "0", EVERYTHING)
+    times = times_of(tmp_path / "0", EVERYTHING)
     data = bytearray((tmp_path / "0").read_bytes())
-    for place in np.random.default_rng(0).integers(0, len(data), 20).tolist():
+    for place in np.random.default_rng(0).integers(0, times.directory.sizes[0], 20).tolist():  # before the statistics
         changed = data.copy()
         changed[place] ^= 1 << (place % 8)
         (tmp_path / "0").write_bytes(changed)
