@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from chunkmill import CatalogClient, ChunkStore, Ingest, RecordingStore
+from chunkmill.engine.errors import ReadWarning
 from chunkmill.engine.ingest import BatchResult
 from chunkmill.engine.tables import TableConnection, connect
 from earlier_files import HERE, NOTES, recording
@@ -77,6 +78,16 @@ def test_a_dataset_is_queried_and_takes_another_recording(lake: CatalogClient) -
     dataset.register([recording(HERE / "recordings" / "friday.rrd", "friday")]).wait()
     values = dataset.filter_contents("/signal").reader("frame").to_pydict()
     assert sorted(value[0] for value in values["/signal:value"]) == [0.0, 0.0, 0.0, 1.0, 1.0, 1.0, 2.0, 2.0, 2.0]
+
+
+def test_values_are_found_before_and_after_there_are_statistics(lake: CatalogClient) -> None:
+    """Files in place have no times, and the store of recordings has times without statistics."""
+    for dataset in (lake.get_dataset("drives"), lake.create_dataset("stored", url=HERE / "drives")):
+        with pytest.warns(ReadWarning, match="no statistics of values"):
+            before = dataset.find("/signal:value >= 2", executor="inline").to_pylist()
+        assert {event["rerun_segment_id"] for event in before} == set(dataset.segment_ids())
+        dataset.do_maintenance(optimize_indexes=True)
+        assert dataset.find("/signal:value >= 2", executor="inline").to_pylist() == before
 
 
 @pytest.mark.parametrize("optimized", [False, True])
