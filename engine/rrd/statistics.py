@@ -349,9 +349,9 @@ class StatisticsWriter:
         sizes = np.diff(group.ends)
         many = np.full(len(sizes), _MANY, np.uint8)
         texts, codes = many, np.empty(0, np.int64)
-        known = self._texts.setdefault((component, path), {})
-        if group.values.nbytes <= (_LONGEST_TEXT + 8) * len(group.values) and len(known) <= _MOST_TEXTS_OF_PIECE:
-            texts, codes = _coded(group, sizes, known)
+        codes_of = self._texts.setdefault((component, path), {})
+        if group.values.nbytes <= (_LONGEST_TEXT + 8) * len(group.values) and len(codes_of) <= _MOST_TEXTS_OF_PIECE:
+            texts, codes = _coded(group, sizes, codes_of)
         cells: Cells = {
             "chunk": group.numbers,
             "count": np.minimum(sizes, _COUNTED),
@@ -363,18 +363,18 @@ class StatisticsWriter:
         self._cells.setdefault((component, path, _TEXTS), []).append(cells)
 
 
-def _coded(group: _Group, sizes: Integers, known: dict[str, int]) -> tuple[Numbers, Integers]:
+def _coded(group: _Group, sizes: Integers, codes_of: dict[str, int]) -> tuple[Numbers, Integers]:
     """The number of texts of each chunk, or ``_MANY``, and the codes of those that are listed, which become known."""
     period = _period(group.values)
     if period and int(sizes[sizes > 0].min()) >= period:
         texts = _few_texts(group.values.slice(0, period))
         counts = np.where(sizes > 0, _MANY if texts is None else len(texts), 0).astype(np.uint8)
-        new = np.array([known.setdefault(text, len(known)) for text in texts or ()], np.int64)
+        new = np.array([codes_of.setdefault(text, len(codes_of)) for text in texts or ()], np.int64)
         return counts, np.tile(new, np.count_nonzero(sizes))
     if len(group.values) > _LONG_TEXTS * len(sizes):
         few = [_few_texts(group.values.slice(a, n)) for a, n in zip(group.ends.tolist(), sizes.tolist(), strict=False)]
         counts = np.array([_MANY if some is None else len(some) for some in few], np.uint8)
-        numbers = [known.setdefault(text, len(known)) for some in few for text in some or ()]
+        numbers = [codes_of.setdefault(text, len(codes_of)) for some in few for text in some or ()]
         return counts, np.array(numbers, np.int64)
     encoded = group.values.dictionary_encode()
     count = max(len(encoded.dictionary), 1)
@@ -389,7 +389,7 @@ def _coded(group: _Group, sizes: Integers, known: dict[str, int]) -> tuple[Numbe
     texts = _texts_of(encoded.dictionary.take(pa.array(used)))
     if texts is None:
         return np.full(len(sizes), _MANY, np.uint8), np.empty(0, np.int64)
-    new = np.array([known.setdefault(text, len(known)) for text in texts], np.int64)
+    new = np.array([codes_of.setdefault(text, len(codes_of)) for text in texts], np.int64)
     return np.where(is_listed, per_chunk, _MANY).astype(np.uint8), new[places]
 
 

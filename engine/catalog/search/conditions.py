@@ -1,4 +1,4 @@
-"""Conditions on values: their text, what they are of rows, and what statistics say that they can be.
+"""Conditions on values: their text, their truth in rows, and the truth that statistics allow in chunks.
 
 ::
 
@@ -36,7 +36,7 @@ from ...rrd import MOST_ELEMENTS, LeafStatistics, field_path, leaf_paths
 
 Mask = npt.NDArray[np.bool_]
 Outcomes = npt.NDArray[np.uint8]
-"""What a condition can be of the rows of each chunk: some of the three values together."""
+"""The truth values possible in each chunk, as bits."""
 
 TRUE: Final = 1
 FALSE: Final = 2
@@ -53,7 +53,7 @@ _SHAPE: Final = 'Write comparisons such as "/imu:Imu:accel[0]" > 9.8, joined by 
 
 
 class Truth(NamedTuple):
-    """What a condition is of each row; false where it is neither."""
+    """The truth of a condition in each row: false where it is neither true nor null."""
 
     is_true: Mask
     is_null: Mask
@@ -68,7 +68,7 @@ class Values(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Leaf:
+class ValueLeaf:
     """A value in a column: ``text`` names it, ``selector`` selects it, ``kind`` is its type."""
 
     text: str
@@ -150,32 +150,32 @@ def _paths_of(kind: pa.DataType, nodes: Sequence[Any]) -> list[tuple[str, bool]]
 class Condition(Protocol):
     """A condition on leaves."""
 
-    def leaves(self) -> Iterator[Leaf]:
+    def leaves(self) -> Iterator[ValueLeaf]:
         """The leaves that it compares."""
         ...
 
-    def truth(self, values: Callable[[Leaf], Values]) -> Truth:
-        """What it is of rows with some values."""
+    def truth(self, values: Callable[[ValueLeaf], Values]) -> Truth:
+        """Return its truth in rows with some values."""
         ...
 
-    def outcomes(self, statistics: Callable[[Leaf], LeafStatistics]) -> Outcomes:
-        """What it can be of the rows of chunks with some statistics."""
+    def outcomes(self, statistics: Callable[[ValueLeaf], LeafStatistics]) -> Outcomes:
+        """Return the truth values possible in chunks with some statistics."""
         ...
 
 
 @dataclass(frozen=True)
-class Comparison:
+class LeafComparison:
     """A leaf compared with constants: ``op`` is that of :data:`_FLIPPED`, ``between``, ``in`` or ``null``."""
 
-    leaf: Leaf
+    leaf: ValueLeaf
     op: str
     constants: tuple[Constant, ...] = ()
 
-    def leaves(self) -> Iterator[Leaf]:
+    def leaves(self) -> Iterator[ValueLeaf]:
         """The leaf."""
         yield self.leaf
 
-    def truth(self, values: Callable[[Leaf], Values]) -> Truth:
+    def truth(self, values: Callable[[ValueLeaf], Values]) -> Truth:
         """Whether one of the values of each row is so."""
         some = values(self.leaf)
         has_value = np.zeros(some.rows, np.bool_)
@@ -195,8 +195,8 @@ class Comparison:
             return reduce(np.logical_or, (_compared(values, "=", constant) for constant in self.constants))
         return _compared(values, self.op, self.constants[0])
 
-    def outcomes(self, statistics: Callable[[Leaf], LeafStatistics]) -> Outcomes:
-        """What it can be, by the bounds of values, or by the texts that there are."""
+    def outcomes(self, statistics: Callable[[ValueLeaf], LeafStatistics]) -> Outcomes:
+        """Return the truth values possible by the bounds of values, or by their texts."""
         leaf = statistics(self.leaf)
         has_values = leaf.num_values > 0
         may_be_null = leaf.nulls > 0
@@ -207,8 +207,8 @@ class Comparison:
         else:
             can_true, can_false = self._of_bounds(leaf)
             can_true, can_false, can_null = can_true & has_values, can_false & has_values, may_be_null | ~has_values
-        known = can_true * np.uint8(TRUE) | can_false * np.uint8(FALSE) | can_null * np.uint8(NULL)
-        return np.where(leaf.is_known, known, np.uint8(ANY))
+        possible = can_true * np.uint8(TRUE) | can_false * np.uint8(FALSE) | can_null * np.uint8(NULL)
+        return np.where(leaf.is_known, possible, np.uint8(ANY))
 
     def _of_texts(self, texts: Sequence[frozenset[str] | None]) -> tuple[Mask, Mask]:
         can = np.ones((2, len(texts)), np.bool_)
@@ -244,20 +244,20 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Not:
-    """What a condition is not."""
+    """The opposite of a condition; null where that is null."""
 
     part: Condition
 
-    def leaves(self) -> Iterator[Leaf]:
+    def leaves(self) -> Iterator[ValueLeaf]:
         """Those of the condition."""
         yield from self.part.leaves()
 
-    def truth(self, values: Callable[[Leaf], Values]) -> Truth:
+    def truth(self, values: Callable[[ValueLeaf], Values]) -> Truth:
         """True where it is false."""
         is_true, is_null = self.part.truth(values)
         return Truth(~is_true & ~is_null, is_null)
 
-    def outcomes(self, statistics: Callable[[Leaf], LeafStatistics]) -> Outcomes:
+    def outcomes(self, statistics: Callable[[ValueLeaf], LeafStatistics]) -> Outcomes:
         """The others."""
         some = self.part.outcomes(statistics)
         turned: Outcomes = ((some & NULL) | ((some & TRUE) << 1) | ((some & FALSE) >> 1)).astype(np.uint8)
@@ -271,12 +271,12 @@ class Joined:
     parts: tuple[Condition, ...]
     is_any: bool
 
-    def leaves(self) -> Iterator[Leaf]:
+    def leaves(self) -> Iterator[ValueLeaf]:
         """Those of all conditions."""
         for part in self.parts:
             yield from part.leaves()
 
-    def truth(self, values: Callable[[Leaf], Values]) -> Truth:
+    def truth(self, values: Callable[[ValueLeaf], Values]) -> Truth:
         """As SQL has it: true or false where that follows from what is not null."""
         truths = [part.truth(values) for part in self.parts]
         decided = [t.is_true if self.is_any else ~t.is_true & ~t.is_null for t in truths]
@@ -284,14 +284,14 @@ class Joined:
         is_null = reduce(np.logical_or, [t.is_null for t in truths]) & ~is_decided
         return Truth(is_decided if self.is_any else ~is_decided & ~is_null, is_null)
 
-    def outcomes(self, statistics: Callable[[Leaf], LeafStatistics]) -> Outcomes:
-        """What the parts can be together, each by itself."""
+    def outcomes(self, statistics: Callable[[ValueLeaf], LeafStatistics]) -> Outcomes:
+        """Combine the possible truth values of the parts."""
         some = [part.outcomes(statistics) for part in self.parts]
         decides, other = (TRUE, FALSE) if self.is_any else (FALSE, TRUE)
-        can_decide = reduce(np.logical_or, [(one & decides) > 0 for one in some])
-        all_other = reduce(np.logical_and, [(one & other) > 0 for one in some])
-        rest = reduce(np.logical_and, [(one & (other | NULL)) > 0 for one in some])
-        can_null = rest & reduce(np.logical_or, [(one & NULL) > 0 for one in some])
+        can_decide = reduce(np.logical_or, [(part & decides) > 0 for part in some])
+        all_other = reduce(np.logical_and, [(part & other) > 0 for part in some])
+        rest = reduce(np.logical_and, [(part & (other | NULL)) > 0 for part in some])
+        can_null = rest & reduce(np.logical_or, [(part & NULL) > 0 for part in some])
         outcomes: Outcomes = (
             can_decide * np.uint8(decides) | all_other * np.uint8(other) | can_null * np.uint8(NULL)
         ).astype(np.uint8)
@@ -462,7 +462,7 @@ class _Parser:
         if self._take("key", "IS"):
             is_not = self._take("key", "NOT") is not None
             self._expect("key", "NULL")
-            comparison: Condition = Comparison(leaf, "null")
+            comparison: Condition = LeafComparison(leaf, "null")
         else:
             is_not = self._take("key", "NOT") is not None
             if self._take("key", "BETWEEN"):
@@ -503,7 +503,7 @@ class _Parser:
             return int(word.text.upper() == "TRUE")
         raise self._unexpected("a number, a 'text', TRUE or FALSE is missing")
 
-    def _checked(self, leaf: Leaf, op: str, *constants: Constant) -> Comparison:
+    def _checked(self, leaf: ValueLeaf, op: str, *constants: Constant) -> LeafComparison:
         for constant in constants:
             if isinstance(constant, str) != leaf.is_text:
                 holds = "texts" if leaf.is_text else f"values of {leaf.kind}"
@@ -513,9 +513,9 @@ class _Parser:
                 )
         if leaf.is_text and op not in ("=", "!=", "in"):
             raise UsageError(f"{leaf.text} holds texts, for which there are =, !=, IN and IS NULL alone")
-        return Comparison(leaf, op, constants)
+        return LeafComparison(leaf, op, constants)
 
-    def _leaf(self) -> Leaf:
+    def _leaf(self) -> ValueLeaf:
         token = self._take("quoted") or self._take("word")
         if token is None:
             raise self._unexpected("a column is missing")
@@ -531,7 +531,7 @@ class _Parser:
         return leaf_of(name, text[len(name) :] + rest, self._columns[name])
 
 
-def leaf_of(column: str, path: str, kind: pa.DataType) -> Leaf:
+def leaf_of(column: str, path: str, kind: pa.DataType) -> ValueLeaf:
     """The leaf at a path of a column. Raises ``UsageError`` if there is none, with names like it."""
     text = column + path
     paths = [column + some for some in leaf_paths(kind.value_type)]
@@ -549,4 +549,4 @@ def leaf_of(column: str, path: str, kind: pa.DataType) -> Leaf:
     is_one = pa.types.is_integer(leaf) or pa.types.is_floating(leaf) or pa.types.is_boolean(leaf)
     if not is_one and not (pa.types.is_string(leaf) or pa.types.is_large_string(leaf)):
         raise UsageError(f"{text} holds {leaf}, which is not compared", hint=hint or "Numbers and texts are.")
-    return Leaf(text, column, selector, kind, leaf)
+    return ValueLeaf(text, column, selector, kind, leaf)

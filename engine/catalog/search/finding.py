@@ -30,7 +30,7 @@ from ...rrd import ChunkTable, LeafStatistics, Times, Validity
 from ...stream import Content, ContentFilter
 from ...units import seconds_of
 from ..segments import frame_of
-from .conditions import TRUE, Comparison, Condition, Leaf, Mask, Outcomes, Values, parse_condition
+from .conditions import TRUE, Condition, LeafComparison, Mask, Outcomes, ValueLeaf, Values, parse_condition
 
 if TYPE_CHECKING:
     import datafusion
@@ -52,10 +52,11 @@ class Search:
     window: int | None
 
     @property
-    def peaks(self) -> Comparison | None:
+    def peaks(self) -> LeafComparison | None:
         """The comparison of which events have the most extreme value."""
-        one = self.condition
-        return one if isinstance(one, Comparison) and one.op in ("<", "<=", ">", ">=") else None
+        condition = self.condition
+        is_ordered = isinstance(condition, LeafComparison) and condition.op in ("<", "<=", ">", ">=")
+        return condition if isinstance(condition, LeafComparison) and is_ordered else None
 
     @property
     def peak_type(self) -> pa.DataType:
@@ -73,8 +74,8 @@ class Search:
 
 
 class _Choice(NamedTuple):
-    """What is read of a segment: ``windows`` of the index, or None for all. ``parting`` are the index values of rows
-    outside of them. ``is_known``: it has statistics.
+    """The part of a segment to read: ``windows`` of the index, or None for all. ``parting`` are the index values of
+    rows outside of them. ``is_known``: it has statistics.
     """
 
     windows: Windows | None
@@ -94,7 +95,8 @@ Chunks = tuple[Times, Integers]
 class SearchedSegment(QueriedSegment):
     """A segment, or a piece of one, whose batches are the runs of rows in which a condition is true.
 
-    Each row of a batch is a run, or with ``is_run`` false some rows in which it is not true.
+    Each row of a batch is a run; or, with ``is_run`` false, stands for rows in which the condition is not true; or with
+    ``is_known`` false, says that there are no statistics.
     """
 
     search: Search | None = None
@@ -160,13 +162,13 @@ class SearchedSegment(QueriedSegment):
 
         components = {column.name: column.component for column in search.columns}
 
-        def whole(leaf: Leaf) -> LeafStatistics:
+        def whole(leaf: ValueLeaf) -> LeafStatistics:
             return _whole(_statistics(leaf, components[leaf.column], chunks[leaf.column]))
 
         return not (search.condition.outcomes(whole) & TRUE).any()
 
     def _of_one(self, search: Search, layers: Sequence[Chunks]) -> _Choice:
-        """What to read for a condition on one component, none of whose values is static or cleared."""
+        """Choose windows for a condition on one component, none of whose values is static or cleared."""
         component, index = search.columns[0].component, search.index
         assert index is not None
         windows: list[tuple[int, int]] = []
@@ -206,12 +208,12 @@ def _having(layers: Sequence[Chunks], component: str) -> list[Chunks]:
 
 
 def _outcomes(search: Search, layers: Sequence[Chunks]) -> Outcomes:
-    """What a condition on one component can be of the rows of each chunk."""
+    """Return the truth values that a condition on one component can have in each chunk."""
     component = search.columns[0].component
     return search.condition.outcomes(lambda leaf: _statistics(leaf, component, layers))
 
 
-def _statistics(leaf: Leaf, component: str, layers: Sequence[Chunks]) -> LeafStatistics:
+def _statistics(leaf: ValueLeaf, component: str, layers: Sequence[Chunks]) -> LeafStatistics:
     """The statistics of all values of a leaf in each chunk of layers."""
     some = [times.statistics(component, path, chunks) for path in leaf.paths for times, chunks in layers]
     count = sum(len(chunks) for _, chunks in layers)
@@ -377,9 +379,9 @@ class _Runs:
         self._first += len(batch)
         if not len(batch):
             return
-        cache: dict[Leaf, Values] = {}
+        cache: dict[ValueLeaf, Values] = {}
 
-        def values(leaf: Leaf) -> Values:
+        def values(leaf: ValueLeaf) -> Values:
             if leaf not in cache:
                 cache[leaf] = leaf.values(batch.column(leaf.column))
             return cache[leaf]
@@ -409,7 +411,7 @@ class _Runs:
             yield run, offset + int(rows[start]), offset + int(rows[stop - 1]) + 1
 
 
-def _extremes(comparison: Comparison, some: Values, rows: Integers) -> npt.NDArray[Any]:
+def _extremes(comparison: LeafComparison, some: Values, rows: Integers) -> npt.NDArray[Any]:
     """The most extreme value of each of some rows, in which the comparison is true."""
     holds = comparison.holds(some.values)
     values, owners = some.values[holds], some.owners[holds]
@@ -477,10 +479,10 @@ class ValueSearch:
         if segments is not None:
             view = view.filter_segments(segments)
         executor_name(executor)
-        return frame_of(_found(view, condition, index, window, RunOptions(executor)))
+        return frame_of(_events_of(view, condition, index, window, RunOptions(executor)))
 
 
-def _found(
+def _events_of(
     view: DatasetView, text: str, index: str | None, window: float | str | timedelta | None, run: RunOptions
 ) -> pa.Table:
     schema = view.arrow_schema()
@@ -528,7 +530,7 @@ def _only_index(names: Sequence[str]) -> str:
 
 
 def _ticks(window: float | str | timedelta | None, kind: pa.DataType, index: str | None) -> int | None:
-    """How far apart rows of one event may be, in units of the index."""
+    """Return the largest distance of rows of one event, in units of the index."""
     if window is None or index is None:
         return None
     if pa.types.is_timestamp(kind) or pa.types.is_duration(kind):
@@ -548,7 +550,7 @@ def _events(
 ) -> tuple[pa.Table, int]:
     """The events of segments, and how many of these have no statistics."""
     sign = 1 if search.peaks is None or search.peaks.op in (">", ">=") else -1
-    found: list[tuple[str, _Run]] = []
+    events: list[tuple[str, _Run]] = []
     unknown = 0
     rows = rows_of(segments, RowRequest(), run)
     try:
@@ -557,28 +559,29 @@ def _events(
             is_known = True
             for batch in rows.rows(number):
                 for row in batch.to_pylist():
-                    is_known &= row.pop("is_known")
+                    has_statistics = row.pop("is_known")
+                    is_known &= has_statistics
                     if not row.pop("is_run"):
-                        last = last if search.window is not None else None
+                        last = None if has_statistics and search.window is None else last
                         continue
-                    one = _Run(**row)
-                    if last is not None and (search.window is None or one.start - last.end <= search.window):
-                        last.add(one, sign)
+                    event = _Run(**row)
+                    if last is not None and (search.window is None or event.start - last.end <= search.window):
+                        last.add(event, sign)
                     else:
-                        last = one
-                        found.append((segment.segment_id, one))
+                        last = event
+                        events.append((segment.segment_id, event))
             unknown += not is_known
     finally:
         rows.close()
     has_index = search.index is not None
     columns = {
-        SEGMENT_ID: pa.array([id_ for id_, _ in found], pa.string()),
+        SEGMENT_ID: pa.array([id_ for id_, _ in events], pa.string()),
         **{
-            name: pa.array([getattr(one, name) if has_index else None for _, one in found], pa.int64()).cast(kind)
+            name: pa.array([getattr(event, name) if has_index else None for _, event in events], pa.int64()).cast(kind)
             for name in ("start", "end")
         },
-        "peak": pa.array([one.peak for _, one in found], search.peak_type),
-        "peak_at": pa.array([one.peak_at if has_index else None for _, one in found], pa.int64()).cast(kind),
-        "rows": pa.array([one.rows for _, one in found], pa.int64()),
+        "peak": pa.array([event.peak for _, event in events], search.peak_type),
+        "peak_at": pa.array([event.peak_at if has_index else None for _, event in events], pa.int64()).cast(kind),
+        "rows": pa.array([event.rows for _, event in events], pa.int64()),
     }
     return pa.table(columns), unknown

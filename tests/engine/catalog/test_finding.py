@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from pathlib import Path
@@ -16,12 +17,13 @@ import pyarrow.parquet as pq
 import pytest
 from chunkmill.engine import LazyChunkStream
 from chunkmill.engine.catalog import CatalogClient, DatasetEntry
+from chunkmill.engine.catalog.search import finding
 from chunkmill.engine.chunk import Chunk, ComponentColumn, TimeColumn
 from chunkmill.engine.cli.commands import commands
 from chunkmill.engine.errors import ReadError, ReadWarning
 from chunkmill.engine.optimisation import ChunkReferences
 from chunkmill.engine.recordings import RecordingsFolder, times_in
-from chunkmill.engine.rrd import statistics
+from chunkmill.engine.rrd import TimesDirectory, statistics
 from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -144,6 +146,41 @@ def test_of_a_long_segment_only_chunks_are_read_that_may_have_an_event(
     read_chunks.clear()
     assert [event[1:3] for event in found(dataset, "/a:v > 1")] == [(7, 9), (20_000, 20_000), (39_999, 39_999)]
     assert len(set(read_chunks)) == 3
+
+
+def test_an_event_goes_on_from_one_share_of_a_segment_to_the_next(
+    dataset: DatasetEntry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Shares are what tasks read; with statistics and without them."""
+    values = np.zeros(8000)
+    values[1500:4500] = 1
+    values[[5999, 6001]] = 1
+    chunks = [chunk("/a", range(a, a + 1000), "v", scalars(values[a : a + 1000])) for a in range(0, 8000, 1000)]
+    registered(dataset, tmp_path, "a", chunks)
+    expected = [(1500, 4499, 3000), (5999, 5999, 1), (6001, 6001, 1)]
+
+    def shared(segments: Sequence[Any], request: Any, *_: Any) -> Any:
+        """Rows as tasks of some kilobytes read them."""
+        shares = [piece for segment in segments for piece in segment.cut(9000)]
+        assert len(shares) > len(segments)
+        return LocalShares(shares, request)
+
+    class LocalShares:
+        def __init__(self, shares: Sequence[Any], request: Any) -> None:
+            self.shares = shares
+
+        def rows(self, _: int) -> Iterator[pa.RecordBatch]:
+            return itertools.chain.from_iterable(share.batches() for share in self.shares)
+
+        def close(self) -> None: ...
+
+    monkeypatch.setattr(finding, "rows_of", shared)
+    for has_statistics in (True, False):
+        if not has_statistics:
+            monkeypatch.setattr(TimesDirectory, "has_statistics", False)
+            warnings.simplefilter("ignore", ReadWarning)
+        assert [(e[1], e[2], e[5]) for e in found(dataset, "/a:v > 0")] == expected
+        assert [(e[1], e[2], e[5]) for e in found(dataset, "/a:v > 0", window=2)] == [expected[0], (5999, 6001, 2)]
 
 
 # --- any condition on any values
