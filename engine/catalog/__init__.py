@@ -19,6 +19,7 @@ _HOMES = {
     ".deprecated": "TableInsertMode",
     ".entries": "EntryId EntryKind",
     ".entry_log": "Entry",
+    ".forget": "ForgetReport RemainingItem RemovedItem",
     ".layers": "OnDuplicateSegmentLayer",
     ".maintenance": "CatalogFault",
     ".registration": (

@@ -24,6 +24,9 @@ from .deprecated import TableInsertMode as TableInsertMode
 from .entries import EntryId as EntryId
 from .entries import EntryKind as EntryKind
 from .entry_log import Entry as Entry
+from .forget import ForgetReport as ForgetReport
+from .forget import RemainingItem as RemainingItem
+from .forget import RemovedItem as RemovedItem
 from .layers import OnDuplicateSegmentLayer as OnDuplicateSegmentLayer
 from .maintenance import CatalogFault as CatalogFault
 from .registration import RegistrationHandle as RegistrationHandle

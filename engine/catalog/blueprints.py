@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Literal, Self
 
@@ -202,6 +202,25 @@ class HiddenDatasets(Entry):
             if list(wanted) == named or properties.replace(asset, stored, _with_segments(stored.row, list(wanted))):
                 return
         raise WriteError(f"others change the properties of asset '{asset}'", hint="Try again.", transient=True)
+
+    def forget_in_assets(self, segment_ids: Collection[str]) -> list[str]:
+        """Take segments out of the lists of all assets, earlier ones included; return the ids of these assets."""
+        hidden = self.asset_dataset()
+        changed = []
+        for asset in [] if hidden is None else hidden.segment_ids():
+            properties = SegmentProperties(hidden)
+            for _ in range(_TRIES):
+                stored = properties.of(asset)
+                named = _texts(stored.row, _SEGMENTS)
+                left = [id_ for id_ in named if id_ not in segment_ids]
+                if left == named or properties.replace(asset, stored, _with_segments(stored.row, left)):
+                    break
+            else:
+                raise WriteError(f"others change the properties of asset '{asset}'", hint="Try again.", transient=True)
+            changed += [asset] if left != named else []
+            if stored.version:
+                properties.squash(asset)
+        return changed
 
     def assets_for_segment(self, segment_id: str | None) -> list[str]:
         """The ids of a segment's assets, even if there is no such segment; None: of those for all segments."""

@@ -26,6 +26,7 @@ from ..units import Moment
 from .blueprints import HiddenDatasets, Recording
 from .deprecated import older, warned, with_older_keywords
 from .entries import EntryKind, time_of
+from .forget import DatasetForget
 from .layers import FileRequest, OnDuplicateSegmentLayer, check_new, requests_below, requests_of
 from .maintenance import maintain
 from .registration import (
@@ -370,7 +371,7 @@ DatasetSelection = DatasetView
 """The name of the class in Rerun 0.41 and newer."""
 
 
-class DatasetEntry(HiddenDatasets, DatasetView, DatasetSearch):
+class DatasetEntry(HiddenDatasets, DatasetView, DatasetSearch, DatasetForget):
     """A dataset: segments, each a recording of one or more layers, in a store of recordings.
 
     It stands for the place of its store, so ``Ingest("landing/", into=dataset)`` and ``RecordingStore.open(dataset)``

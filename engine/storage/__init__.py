@@ -7,6 +7,7 @@ from ..lazy_names import lazy_names
 
 _HOMES = {
     ".bucket": ("Bucket ObjectInfo reading_object storage_options writing_object"),
+    ".copies": "PlacedFile copy_file digest_at files_at folder_and_name",
     ".http": "HostLimit",
     ".objects": "FoundObject bucket_of find_objects is_one_object",
     ".remote_file": "LARGEST_WINDOW RemoteFile",

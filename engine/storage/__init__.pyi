@@ -4,6 +4,11 @@ from .bucket import ObjectInfo as ObjectInfo
 from .bucket import reading_object as reading_object
 from .bucket import storage_options as storage_options
 from .bucket import writing_object as writing_object
+from .copies import PlacedFile as PlacedFile
+from .copies import copy_file as copy_file
+from .copies import digest_at as digest_at
+from .copies import files_at as files_at
+from .copies import folder_and_name as folder_and_name
 from .http import HostLimit as HostLimit
 from .objects import FoundObject as FoundObject
 from .objects import bucket_of as bucket_of

@@ -1,0 +1,209 @@
+"""Removal of recordings from all files of a store: its versions, tables, manifests, shards and schemas."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..errors import ReadError, SourceMissingError, WriteError
+from ..execution import Lease, Staging
+from ..faults import reach
+from ..rrd import RrdFile
+from .compaction import Rewriting
+from .entries import RecordingEntry, entries_in
+from .folder import RecordingsFolder
+from .schemas import SUFFIX
+from .vacuum import NewFiles, announced_runs
+from .writer import Commit, StoreWriter
+
+OPERATION: Final = "forget"
+GOING: Final = ".going"
+"""What the name of a schema's copy ends with, while it is not known whether the schema is needed."""
+_TRIES: Final = 5
+
+
+@dataclass(frozen=True, slots=True)
+class RemovedFile:
+    """A file that was removed from a store: its kind, its place and its bytes."""
+
+    kind: str
+    place: str
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class StoreRemoval:
+    """The result of a removal: the version without the recordings, and the files that are gone.
+
+    ``unreadable`` are recordings that share a file with removed ones and cannot be read: their ids, by the place of
+    that file, which stays. ``writers`` are runs of writers that lived meanwhile: their files stay.
+    """
+
+    version: int
+    files: tuple[RemovedFile, ...]
+    unreadable: tuple[tuple[str, str], ...] = ()
+    writers: tuple[str, ...] = ()
+
+
+def all_layers_of(folder: RecordingsFolder, ids: Collection[str]) -> list[RecordingEntry]:
+    """Return the entries of recordings in all versions of a store, removals left out; empty without a store."""
+    if folder.newest() is None:
+        return []
+    entries: dict[str, RecordingEntry] = {}
+    for table in sorted({table for version in folder.versions() for table in version.tables}):
+        for entry in _entries_of(folder.rows(table), ids):
+            if not entry.removed:
+                entries[repr((entry.key, entry.added, entry.manifest, entry.manifest_offset))] = entry
+    return list(entries.values())
+
+
+def remove_recordings(folder: RecordingsFolder, ids: Collection[str]) -> StoreRemoval:
+    """Remove recordings with all their layers, and all earlier versions, from the files of a store.
+
+    Files that they share with other recordings are written anew without them. Guarantee: a crash leaves a store that
+    has all of them or none in its newest version; the next removal does the rest. Raises as ``StoreWriter.commit``
+    does.
+    """
+    with Lease.take(folder.path, OPERATION) as lease:
+        before = dict(_files_of(folder))
+        writer = StoreWriter(folder, lease)
+        for _ in range(_TRIES):
+            damaged = _rewritten(writer, ids)
+            if damaged is not None:
+                break
+        else:
+            raise WriteError(
+                "others change these recordings all the time", path=str(folder.path), hint="Try again.", transient=True
+            )
+        reach("forget.commit")
+        writer.vacuum(keep=1, older_than_seconds=0)
+        writers = _without_schemas(folder) | announced_runs(folder)[0]
+        after = dict(_files_of(folder))
+    gone = tuple(RemovedFile(kind, place, size) for (kind, place), size in before.items() if (kind, place) not in after)
+    unreadable = tuple((folder.shards.place(shard), entry.recording_id) for entry in damaged for shard in entry.shards)
+    return StoreRemoval(writer.number, gone, unreadable, tuple(sorted(writers)))
+
+
+def _rewritten(writer: StoreWriter, ids: Collection[str]) -> list[RecordingEntry] | None:
+    """Publish a version without some recordings, in whose files there is nothing of them, where there is something.
+
+    Return the recordings that could not be read, or None if others changed these recordings meanwhile.
+    """
+    writer.catch_up()
+    folder = writer.folder
+    entries = list(writer.live)
+    rest = [entry for entry in entries if entry.recording_id not in ids]
+    shards = _shards_with(folder, rest, ids)
+    manifests = _manifests_with_more(folder, rest)
+    if len(rest) == len(entries) and not shards and not manifests and not _has_rows(writer, ids):
+        return []
+    touched = [e for e in rest if e.manifest in manifests or not shards.isdisjoint(e.shards)]
+    with Staging.beside(folder.path / OPERATION) as staging:
+
+        def write(files: NewFiles) -> list[RecordingEntry] | None:
+            rewriting = Rewriting(folder, files)
+            for entry in touched:
+                rewriting.move(entry, shards)
+            files.finish()
+            reach("forget.run")
+            version = writer.rewrite([rewriting.entries.get(e.key, e) for e in rest], Commit(OPERATION))
+            if version is None:
+                files.discard()
+                return None
+            return list(rewriting.damaged.values())
+
+        return writer.with_files(write, staging)
+
+
+def _shards_with(folder: RecordingsFolder, rest: list[RecordingEntry], ids: Collection[str]) -> set[str]:
+    """The shards of other recordings in which there are chunks of these, by the footers of the shards."""
+    shards = set()
+    for shard in {shard for entry in rest for shard in entry.shards}:
+        try:
+            stores = RrdFile(folder.shards.place(shard)).stores()
+        except (OSError, ReadError):
+            shards.add(shard)  # whether they are in it is not known; what is in it is verified when it is moved
+            continue
+        if any(store.recording_id in ids for store in stores):
+            shards.add(shard)
+    return shards
+
+
+def _manifests_with_more(folder: RecordingsFolder, rest: list[RecordingEntry]) -> set[str]:
+    """The files of manifests that have more bytes than those of these recordings."""
+    needed: dict[str, int] = {}
+    for entry in rest:
+        if entry.manifest:
+            needed[entry.manifest] = needed.get(entry.manifest, 0) + entry.listing_size
+    sizes = dict(folder.manifests.entries())
+    return {name for name, size in needed.items() if sizes.get(name, size) != size}
+
+
+def _has_rows(writer: StoreWriter, ids: Collection[str]) -> bool:
+    """Return whether a table of the newest version has a row of some recordings, if only of their removal."""
+    if writer.version is None:
+        return False
+    wanted = pa.array(sorted(ids), pa.string())
+    batches = (batch for table in writer.version.tables for batch in writer.folder.rows(table))
+    return any(pc.any(pc.is_in(batch["recording_id"], wanted)).as_py() for batch in batches)
+
+
+def _entries_of(batches: Iterator[pa.RecordBatch], ids: Collection[str]) -> Iterator[RecordingEntry]:
+    wanted = pa.array(sorted(ids), pa.string())
+    for batch in batches:
+        is_of = pc.is_in(batch["recording_id"], wanted)
+        if np.any(np.asarray(is_of)):
+            yield from entries_in([batch.filter(is_of)])
+
+
+def _files_of(folder: RecordingsFolder) -> Iterator[tuple[tuple[str, str], int]]:
+    kinds = {
+        "version": folder.versions_folder,
+        "entry table": folder.tables,
+        "manifest": folder.manifests,
+        "shard": folder.shards,
+        "schema": folder.schemas,
+    }
+    for kind, files in kinds.items():
+        try:
+            yield from [((kind, files.place(file.name)), file.size) for file in files.entries()]
+        except (FileNotFoundError, SourceMissingError):
+            continue
+
+
+def _without_schemas(folder: RecordingsFolder) -> set[str]:
+    """Remove the schemas that no recording has, and return the runs of writers for which they stay.
+
+    A writer that found a schema there, and did not write it, has announced itself before. So copies stay until no
+    writer is announced and no new recording names them; a removal that was cut is decided anew by the next one.
+    """
+    schemas = folder.schemas
+    copies = [name for name in schemas.names() if name.endswith(GOING)]
+    unnamed = [name for name in schemas.names() if name.endswith(SUFFIX)]
+    named = _named_schemas(folder)
+    doomed = [name for name in unnamed if name not in named]
+    spared = announced_runs(folder)[0] if doomed else set()
+    if spared:
+        doomed = []
+    for name in doomed:
+        schemas.put(name + GOING, schemas.get(name))
+    reach("forget.schemas")
+    schemas.delete(doomed)
+    living = announced_runs(folder)[0]
+    named = _named_schemas(folder)
+    for copy in {*copies, *(name + GOING for name in doomed)}:
+        name = copy.removesuffix(GOING)
+        if (living or name in named) and not schemas.exists(name):
+            schemas.create(name, schemas.get(copy))
+        schemas.delete([copy])
+    return spared | (living if doomed else set())
+
+
+def _named_schemas(folder: RecordingsFolder) -> set[str]:
+    _, live = folder.newest_live()
+    return {f"{digest}{SUFFIX}" for digest in live.columns("schema")["schema"].to_pylist() if digest}
