@@ -188,9 +188,19 @@ class _Plans:
             self._folder.remove()
 
 
-def unfinished(folder: RecordingsFolder) -> list[str]:
-    """Return the segments whose forgetting was cut."""
-    return _Plans(folder).read().segments
+def unfinished(folder: RecordingsFolder) -> list[ReadError]:
+    """Return the errors on segments that are being forgotten, or whose forgetting was cut."""
+    try:
+        segments = _Plans(folder).read().segments
+    except ReadError as error:
+        return [error]
+    hint = "Forget it again: what is left of it goes then."
+    return [
+        ReadError(
+            f"segment {segment!r} is being forgotten, and not all of it is gone", path=str(folder.path), hint=hint
+        )
+        for segment in segments
+    ]
 
 
 def forget(
@@ -306,8 +316,11 @@ class _Forgetting:
                 hint = "Run this again when that writer is done."
                 self._stays(place, "a writer is at work, whose new files may have data of it", hint)
         indexes = SearchIndexes(self._folder)
-        for name in indexes.purge(StoreReader(self._folder).live(), RunOptions(None)):
-            self._removed.append(RemovedItem("search index", name))
+        for name, error in indexes.purge(StoreReader(self._folder).live(), RunOptions(None)).items():
+            self._removed.append(RemovedItem("search table", name))
+            if error is not None:
+                reason = f"the search index of {name} is gone, as it cannot be made anew: {error.message}"
+                self._stays(str(self._folder.path), reason, "Make it again when that is mended.", is_below=False)
 
     def _clear_properties(self) -> None:
         for segment in sorted(self._ids):

@@ -23,7 +23,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from ...errors import ReadError, WriteError, writing
+from ...errors import ChunkmillError, ReadError, WriteError, writing
 from ...execution import Lease, RunOptions, Stage, Task, dealt, query_executor, raise_failure, warn_of
 from ...faults import reach
 from ...lance import IndexTable, SearchIndex, TextIndex, VectorIndex
@@ -201,21 +201,27 @@ class SearchIndexes:
         for index in indexes:
             self.table(index).clean(index.version, age_seconds, unverified=unverified)
 
-    def purge(self, live: LiveEntries, run: RunOptions) -> list[str]:
+    def purge(self, live: LiveEntries, run: RunOptions) -> dict[str, ChunkmillError | None]:
         """Make the indexes anew that have, or had, rows of layers that are gone, and remove all files that none needs.
 
-        Return the names of those that were made anew. Raises as :meth:`maintain` does.
+        Return the names of these, each with the error for which it was deleted instead. Raises as :meth:`maintain`.
         """
         if not self._files.all_numbers():
-            return []
+            return {}
         with Lease.take(self._home, "search"):
-            anew = []
+            anew: dict[str, ChunkmillError | None] = {}
             for index in self.all():
                 coverage = self.coverage(index, live)
                 is_whole = not coverage.dead and len(coverage.kept) == index.next_number
                 if not is_whole or self.table(index).newest_version() != index.version:
-                    self.create(index, live, run)
-                    anew.append(index.name)
+                    anew[index.name] = None
+                    try:
+                        self.create(index, live, run)
+                    except (ReadError, WriteError) as error:
+                        if error.transient:
+                            raise
+                        self.delete(*_key(index))
+                        anew[index.name] = error
             reach("forget.search")
             self.clean(0.0, unverified=True)
             self._files.delete(self._files.all_numbers()[:-1])

@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 from chunkmill.engine import Ingest, LazyChunkStream
 from chunkmill.engine.catalog import CatalogClient, DatasetEntry
+from chunkmill.engine.catalog.segments import SegmentProperties
 from chunkmill.engine.chunk import Chunk, ComponentDescriptor
 from chunkmill.engine.locations import Location
 from chunkmill.engine.rrd import RrdFile
@@ -22,7 +23,7 @@ SECRET = "zebrafish"
 NUMBER = 0x5E_C2_E7_A1_1D_00_57_31
 MARKS = (SECRET.encode(), NUMBER.to_bytes(8, "little"), b"carol")
 """The bytes of a text, of a number, and of the segment's id: none of them may be left."""
-GOING = "carol"
+GOING = "carol's/1\""
 STAYING = ("alice", "bob", "dave")
 
 
@@ -77,8 +78,17 @@ def lake_of(root: Location | str, scratch: Path) -> DatasetEntry:
         column="/base/vectors:v", time_index="frame", target_partition_num_rows=4096, num_sub_vectors=2,
         distance_metric="L2",
     )  # fmt: skip
+    properties = SegmentProperties(dataset)
     for name in names:
-        dataset.segment_properties_for_tests(name) if hasattr(dataset, "segment_properties_for_tests") else None
+        for at in range(3):
+            row = pa.record_batch({"property:seen": pa.array([f"{SECRET if name == GOING else name} {at}"])})
+            assert properties.replace(name, properties.of(name), row)
+    assert properties.delete_all({name: properties.of(name) for name in (GOING, "alice")})
+    assert properties.replace(GOING, properties.of(GOING), row.set_column(0, "property:seen", pa.array([SECRET])))
+    asset = Chunk.build("/mesh", {}, [(ComponentDescriptor("text"), pa.array([["a mesh"]]))])
+    mesh = scratch / "mesh.rrd"
+    LazyChunkStream.from_iter([asset]).write_rrd(mesh, application_id="tests", recording_id="mesh", executor="inline")
+    dataset.register_asset(mesh, segments=[GOING, "bob"])
     return dataset
 
 
