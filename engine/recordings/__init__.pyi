@@ -15,6 +15,7 @@ from .folder import MANIFEST_ERRORS as MANIFEST_ERRORS
 from .folder import RecordingsFolder as RecordingsFolder
 from .folder import StoreReader as StoreReader
 from .folder import manifest_bytes as manifest_bytes
+from .history import History as History
 from .schemas import NewLayer as NewLayer
 from .schemas import SchemaFiles as SchemaFiles
 from .schemas import SchemaUnion as SchemaUnion

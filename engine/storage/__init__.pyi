@@ -4,6 +4,13 @@ from .bucket import ObjectInfo as ObjectInfo
 from .bucket import reading_object as reading_object
 from .bucket import storage_options as storage_options
 from .bucket import writing_object as writing_object
+from .history import VersionPoint as VersionPoint
+from .history import author as author
+from .history import check_tag as check_tag
+from .history import moved_tag as moved_tag
+from .history import nanoseconds_at as nanoseconds_at
+from .history import number_at as number_at
+from .history import without_tag as without_tag
 from .http import HostLimit as HostLimit
 from .objects import FoundObject as FoundObject
 from .objects import bucket_of as bucket_of
