@@ -21,8 +21,9 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from difflib import get_close_matches
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, cast
 
 from ..errors import (
     AlreadyExistsError,
@@ -427,6 +428,20 @@ class Catalog(Protocol):
         ...
 
 
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+
+def changing(method: Method) -> Method:
+    """Let a method of an entry that changes something raise ``UsageError`` for one as of a version."""
+
+    @wraps(method)
+    def wrapper(self: Entry, *args: Any, **kwargs: Any) -> Any:
+        self.check_changeable()
+        return method(self, *args, **kwargs)
+
+    return cast("Method", wrapper)
+
+
 class Entry:
     """An entry of a catalog, as it was when it was looked up.
 
@@ -441,6 +456,15 @@ class Entry:
         self._catalog = catalog
         self._log = log
         self._last_row = row
+        self._version: int | None = None
+
+    def check_changeable(self) -> None:
+        """Raise ``UsageError`` if this is the entry as of a version, which stays as it is."""
+        if self._version is not None:
+            raise UsageError(
+                f"this is version {self._version} of '{self.name}', which stays as it is",
+                hint="Change the entry that the catalog gives, or restore() the version there.",
+            )
 
     @property
     def id(self) -> EntryId:
@@ -472,6 +496,7 @@ class Entry:
         """When the entry changed last, in UTC."""
         return time_of(self._row().updated_ns)
 
+    @changing
     def set_name(self, name: str) -> None:
         """Give the entry another name; the old one is free then.
 
@@ -492,6 +517,7 @@ class Entry:
         if name is not None:
             self.set_name(name)
 
+    @changing
     def delete(self) -> None:
         """Delete the entry from the catalog, a dataset with its blueprints.
 
@@ -519,7 +545,8 @@ class Entry:
         return isinstance(other, str) and self.name == other
 
     def __repr__(self) -> str:
-        return f"Entry({self.kind}, {self.name!r})"
+        version = "" if self._version is None else f", version={self._version}"
+        return f"Entry({self.kind}, {self.name!r}{version})"
 
 
 def _after(

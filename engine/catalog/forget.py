@@ -21,13 +21,23 @@ from ..faults import reach
 from ..lance import FixedTable, LanceTable, row_ids, rows_elsewhere, tagged_versions, version_holds
 from ..locations import Location, exists, is_below, located, true_place
 from ..query import SEGMENT_ID
-from ..recordings import LiveEntries, RecordingEntry, RecordingsFolder, StoreReader, all_layers_of, remove_recordings
+from ..recordings import (
+    History,
+    LiveEntries,
+    RecordingEntry,
+    RecordingsFolder,
+    StoreReader,
+    all_layers_of,
+    remove_recordings,
+    tags_with,
+)
 from ..rrd import RrdFile, StoreEntry, digest_of
 from ..storage import ObjectUrl, PlacedFile, digest_at, files_at, folder_and_name
 from ..storage.folder import Folder
 from ..tables import JobTable, ViewDefinition, purged
 from ..units import counted, size
 from .entries import EntryKind
+from .entry_log import Entry, changing
 from .search import SearchIndexes
 from .segment_rows import dataset_of_rows, without_segments
 from .segments import SegmentProperties
@@ -284,13 +294,17 @@ class _Forgetting:
     def _tags(self, tables: _Tables, held: Sequence[LanceTable]) -> list[str]:
         """Remove the tags whose versions have data that goes. Raises ``UsageError`` that names them without force."""
         of_tables = {table.place: tagged_versions(table) for table in held}
-        named = [f"{tag!r} of table {located(place).name!r}" for place, tags in of_tables.items() for tag in tags]
+        own = tags_with(self._folder, self._ids)
+        named = [repr(tag) for tag in own]
+        named += [f"{tag!r} of table {located(place).name!r}" for place, tags in of_tables.items() for tag in tags]
         if named and not self._force:
             raise UsageError(
                 f"a tag keeps a version that has data of these segments: {', '.join(named)}",
                 hint="Remove the tag, or forget with force=True (--force), which removes it.",
             )
         tables.drop_tags(of_tables)
+        for tag in own:
+            History(self._folder, f"dataset {self._dataset.name!r}").untag(tag)
         return named
 
     # --- the dataset
@@ -614,11 +628,10 @@ def _exists(source: str) -> bool:
         return False
 
 
-class DatasetForget:
+class DatasetForget(Entry):
     """The call of a dataset that removes all data of segments."""
 
-    _log: EntryLog
-
+    @changing
     def forget(
         self,
         segment_ids: str | Sequence[str],

@@ -19,12 +19,15 @@ from .entries import RecordingEntry, entries_in
 from .folder import RecordingsFolder
 from .schemas import SUFFIX
 from .vacuum import NewFiles, announced_runs
+from .versions import RecordingsVersion
 from .writer import Commit, StoreWriter
 
 OPERATION: Final = "forget"
 GOING: Final = ".going"
 """What the name of a schema's copy ends with, while it is not known whether the schema is needed."""
 _TRIES: Final = 5
+_ARROW: Final = b"ARROW1\0\0"
+_ARROW_END: Final = b"ARROW1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,10 +65,62 @@ def all_layers_of(folder: RecordingsFolder, ids: Collection[str]) -> list[Record
     return list(entries.values())
 
 
-def remove_recordings(folder: RecordingsFolder, ids: Collection[str]) -> StoreRemoval:
-    """Remove recordings with all their layers, and all earlier versions, from the files of a store.
+def tags_with(folder: RecordingsFolder, ids: Collection[str]) -> list[str]:
+    """Return the tags whose versions have something of recordings in their files, or may have, sorted.
 
-    Files that they share with other recordings are written anew without them. Guarantee: a crash leaves a store that
+    A file of manifests may have some that no version names any more: they are these recordings' if their shards say so,
+    or are gone.
+    """
+    newest = folder.newest()
+    if newest is None or not newest.tags:
+        return []
+    numbers = sorted({newest.number, *newest.tags.values()})
+    entries = {number: list(folder.live(folder.read_version(number))) for number in numbers}
+    pieces: dict[str, set[tuple[int, int]]] = {}
+    for entry in (entry for some in entries.values() for entry in some if entry.manifest):
+        pieces.setdefault(entry.manifest, set()).add((entry.manifest_offset, entry.listing_size))
+    everything = [entry for some in entries.values() for entry in some]
+    shards = _shards_with(folder, everything, ids)
+    manifests = {name for name, known in pieces.items() if _is_more_in(folder, name, known, ids)}
+    return sorted(
+        tag
+        for tag, number in newest.tags.items()
+        if _has_rows(folder, folder.read_version(number), ids)
+        or any(e.manifest in manifests or not shards.isdisjoint(e.shards) for e in entries[number])
+    )
+
+
+def _is_more_in(
+    folder: RecordingsFolder, manifest: str, known: Collection[tuple[int, int]], ids: Collection[str]
+) -> bool:
+    """Return whether a file of manifests may have some of recordings, beside those at known places."""
+    data = folder.manifests.get(manifest)
+    end = 0
+    for offset, size in [*sorted(known), (len(data), 0)]:
+        at = end - 1
+        while (at := data.find(_ARROW, at + 1, offset)) >= 0:
+            stop = data.find(_ARROW_END, at + len(_ARROW), offset)
+            try:
+                table = pa.ipc.open_file(pa.py_buffer(data[at : stop + len(_ARROW_END)])).read_all()
+                parts = table["part"].unique().to_pylist()
+            except (pa.ArrowException, KeyError):
+                return True
+            for part in parts:
+                try:
+                    stores = RrdFile(folder.shards.place(part)).stores()
+                except (OSError, ReadError):
+                    return True
+                if any(store.recording_id in ids for store in stores):
+                    return True
+            at = stop
+        end = offset + size
+    return False
+
+
+def remove_recordings(folder: RecordingsFolder, ids: Collection[str]) -> StoreRemoval:
+    """Remove recordings with all their layers, and all earlier versions without a tag, from the files of a store.
+
+    Versions with a tag stay as they are; :func:`tags_with` names those with such recordings. Files that they share with other recordings are written anew without them. Guarantee: a crash leaves a store that
     has all of them or none in its newest version; the next removal does the rest. Raises as ``StoreWriter.commit``
     does.
     """
@@ -100,7 +155,7 @@ def _rewritten(writer: StoreWriter, ids: Collection[str]) -> list[RecordingEntry
     rest = [entry for entry in entries if entry.recording_id not in ids]
     shards = _shards_with(folder, rest, ids)
     manifests = _manifests_with_more(folder, rest)
-    if len(rest) == len(entries) and not shards and not manifests and not _has_rows(writer, ids):
+    if len(rest) == len(entries) and not shards and not manifests and not _has_rows(folder, writer.version, ids):
         return []
     touched = [e for e in rest if e.manifest in manifests or not shards.isdisjoint(e.shards)]
     with Staging.beside(folder.path / OPERATION) as staging:
@@ -144,12 +199,11 @@ def _manifests_with_more(folder: RecordingsFolder, rest: list[RecordingEntry]) -
     return {name for name, size in needed.items() if sizes.get(name, size) != size}
 
 
-def _has_rows(writer: StoreWriter, ids: Collection[str]) -> bool:
-    """Return whether a table of the newest version has a row of some recordings, if only of their removal."""
-    if writer.version is None:
-        return False
+def _has_rows(folder: RecordingsFolder, version: RecordingsVersion | None, ids: Collection[str]) -> bool:
+    """Return whether a table of a version has a row of some recordings, if only of their removal."""
     wanted = pa.array(sorted(ids), pa.string())
-    batches = (batch for table in writer.version.tables for batch in writer.folder.rows(table))
+    tables = () if version is None else version.tables
+    batches = (batch for table in tables for batch in folder.rows(table))
     return any(pc.any(pc.is_in(batch["recording_id"], wanted)).as_py() for batch in batches)
 
 
@@ -205,5 +259,7 @@ def _without_schemas(folder: RecordingsFolder) -> set[str]:
 
 
 def _named_schemas(folder: RecordingsFolder) -> set[str]:
-    _, live = folder.newest_live()
-    return {f"{digest}{SUFFIX}" for digest in live.columns("schema")["schema"].to_pylist() if digest}
+    newest, live = folder.newest_live()
+    tagged = () if newest is None else [folder.read_version(number) for number in set(newest.tags.values())]
+    columns = [some.columns("schema")["schema"] for some in (live, *map(folder.live, tagged))]
+    return {f"{digest}{SUFFIX}" for column in columns for digest in column.to_pylist() if digest}

@@ -9,6 +9,13 @@ from .copies import copy_file as copy_file
 from .copies import digest_at as digest_at
 from .copies import files_at as files_at
 from .copies import folder_and_name as folder_and_name
+from .history import VersionPoint as VersionPoint
+from .history import author as author
+from .history import check_tag as check_tag
+from .history import moved_tag as moved_tag
+from .history import nanoseconds_at as nanoseconds_at
+from .history import number_at as number_at
+from .history import without_tag as without_tag
 from .http import HostLimit as HostLimit
 from .objects import FoundObject as FoundObject
 from .objects import bucket_of as bucket_of

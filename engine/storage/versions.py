@@ -20,7 +20,7 @@ from ..errors import CommitUnknownError, ReadError, SourceMissingError, Unsuppor
 from .folder import Folder, LocalFolder
 
 FORMAT: Final = 4
-"""The format that is written."""
+"""The format that is written, unless what has the versions says another."""
 _EARLIER: Final = 3
 """The oldest format that is read. Formats before it had digests of whole messages."""
 RESTORE: Final = "The store was damaged; restore the file from a copy, or open another version."
@@ -69,14 +69,19 @@ def publish(
 class VersionFiles:
     """The version files of a store. ``store`` is its name in errors, and ``how`` says how to make one.
 
-    ``points`` are the fault points of a version's draft and of its appearance.
+    ``points`` are the fault points of a version's draft and of its appearance, and ``newest_format`` is the format that
+    is written. The data of a version may have ``first``, the number of the first that counts, and ``tags``, which name
+    earlier ones that count, too.
     """
 
-    def __init__(self, folder: Folder, store: str, how: str, points: tuple[str, str] = _POINTS) -> None:
+    def __init__(
+        self, folder: Folder, store: str, how: str, points: tuple[str, str] = _POINTS, newest_format: int = FORMAT
+    ) -> None:
         self.folder = folder
         self._store = store
         self._how = how
         self._points = points
+        self._format = newest_format
         self._last: tuple[int, bytes, Mapping[str, Any]] = (0, b"", {})
 
     def all_numbers(self) -> list[int]:
@@ -95,8 +100,8 @@ class VersionFiles:
             latest = self.latest()
         except ReadError:
             return numbers  # the newest one is damaged; earlier ones may be opened
-        first = _first(latest[1]) if latest else 0
-        return [number for number in numbers if number >= first]
+        first, tagged = (_first(latest[1]), _tagged(latest[1])) if latest else (0, frozenset())
+        return [number for number in numbers if number >= first or number in tagged]
 
     def newest(self) -> int:
         """Return the number of the newest version, or 0."""
@@ -132,7 +137,7 @@ class VersionFiles:
         raise SourceMissingError(f"there is no version {number}", path=self._store, hint=f"There are: {have}.")
 
     def read(self, number: int) -> Mapping[str, Any]:
-        """Parse a version file. Raises ``ReadError`` if it is not what was written.
+        """Parse a version file. Raises ``SourceMissingError`` if it is gone, ``ReadError`` if it is not what was written.
 
         The file that was read last is not parsed again while its bytes are the same.
         """
@@ -149,13 +154,15 @@ class VersionFiles:
             format_ = data.pop("format", None)
             if data.get("number", number) != number:
                 raise ValueError(f"it is version {data['number']}, under another name")
-            if format_ not in (_EARLIER, FORMAT):
-                is_older = isinstance(format_, int) and format_ < FORMAT
+            if not isinstance(format_, int) or not _EARLIER <= format_ <= self._format:
+                is_older = isinstance(format_, int) and format_ < self._format
                 raise UnsupportedError(
-                    f"this version has the format {format_}, and {FORMAT} is read here",
+                    f"this version has the format {format_}, and {self._format} is read here",
                     path=place,
                     hint=f"It was written by {'an earlier' if is_older else 'a newer'} release; read it with that.",
                 )
+        except FileNotFoundError as error:
+            raise SourceMissingError(f"there is no version {number}", path=place, hint=RESTORE) from error
         except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
             raise unreadable(error, place) from error
         assert isinstance(data, dict)
@@ -185,7 +192,7 @@ class VersionFiles:
 
     def create(self, number: int, data: Mapping[str, Any]) -> bool:
         """Write the file of a version unless there is one of its number; return True if it was written."""
-        whole = {"format": FORMAT, **data, "number": number}
+        whole = {"format": self._format, **data, "number": number}
         text = json.dumps({**whole, "digest": _digest(whole)})
         with writing(self._store):
             return self.folder.create(name_of(number), text.encode(), self._points)
@@ -238,6 +245,12 @@ def _first(data: Mapping[str, Any]) -> int:
     """Return the number of the first version that counts, as the newest one says."""
     first = data.get("first", 0)
     return first if isinstance(first, int) else 0
+
+
+def _tagged(data: Mapping[str, Any]) -> frozenset[int]:
+    """Return the numbers of the versions that tags name, as the newest version says."""
+    tags = data.get("tags", {})
+    return frozenset(tags.values()) if isinstance(tags, dict) else frozenset()
 
 
 def _digest(data: dict[str, Any]) -> str:

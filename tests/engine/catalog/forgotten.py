@@ -194,6 +194,6 @@ def _lance(place: str) -> Iterator[bytes]:
             options = storage_options(ObjectUrl.of(place))
         reader = lance.file.LanceFileReader(place, storage_options=options)
         yield from _bytes_of(reader.read_all().to_table())
-    except Exception as error:  # noqa: BLE001 (what cannot be read must not be passed over)
+    except Exception as error:
         yield f"unread {place}: {error!r}".encode()
         raise

@@ -22,9 +22,9 @@ from chunkmill.engine.errors import (
 from chunkmill.engine.execution.lease import Lease
 from chunkmill.engine.optimisation import collect
 from chunkmill.engine.recordings import Commit, StoreWriter
-from chunkmill.engine.recordings.folder import RecordingsFolder
+from chunkmill.engine.recordings.folder import FORMAT, RecordingsFolder
 from chunkmill.engine.storage.folder import LocalFolder
-from chunkmill.engine.storage.versions import FORMAT, VersionFiles
+from chunkmill.engine.storage.versions import VersionFiles
 from chunkmill.engine.store import ChunkStore, OptimizationProfile, RecordingStore
 from chunkmill.engine.stream import LazyChunkStream
 from chunkmill.readers import McapReader, RrdReader
@@ -218,7 +218,7 @@ class TestKept:
         assert caught.value.path == str(manifest) and caught.value.hint
 
     def test_a_version_of_a_newer_release_is_named(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("chunkmill.engine.storage.versions.FORMAT", FORMAT + 1)
+        monkeypatch.setattr("chunkmill.engine.recordings.folder.FORMAT", FORMAT + 1)
         LazyChunkStream.from_iter([chunk("/z", 0)]).collect(into=folder.with_name("newer"))
         monkeypatch.undo()
         with pytest.raises(UnsupportedError, match="newer release"):
