@@ -47,10 +47,7 @@ class DatasetVersions(Entry):
         ValueError
             It is none of these, or a time to come.
         """
-        number = self._history().number(version)
-        pinned = type(self)(self._catalog, self._log, self._row())
-        pinned._version = number
-        return pinned
+        return self._pinned(self._history().number(version))
 
     def list_versions(self) -> pa.Table:
         """A row for each version that exists, oldest first; none before the first registration.
@@ -107,7 +104,7 @@ class DatasetVersions(Entry):
 
     @changing
     def restore(self, version: VersionPoint) -> int:
-        """Make the segments and layers of a version those of the dataset again; return the number of the newest version.
+        """Make the segments and layers of a version those of the dataset again, and return the newest version's number.
 
         It is a commit on top, so the history stays, and so does what others commit at the same time: it comes before or
         after. Without a difference there is no commit. Files that were registered in place must still be there. Search

@@ -1,4 +1,4 @@
-"""Points in the history of a dataset, a table or a catalog: a version's number, a time, a tag. And who made a version."""
+"""Points in the history of a dataset or a table: a version's number, a time, a tag. And who makes a version."""
 
 from __future__ import annotations
 
