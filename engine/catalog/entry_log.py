@@ -23,7 +23,7 @@ from datetime import datetime
 from difflib import get_close_matches
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, Protocol, Self, TypeVar, cast
 
 from ..errors import (
     AlreadyExistsError,
@@ -457,6 +457,12 @@ class Entry:
         self._log = log
         self._last_row = row
         self._version: int | None = None
+
+    def _pinned(self, version: int) -> Self:
+        """The same entry as of a version."""
+        pinned = type(self)(self._catalog, self._log, self._row())
+        pinned._version = version  # noqa: SLF001 (it is one of these)
+        return pinned
 
     def check_changeable(self) -> None:
         """Raise ``UsageError`` if this is the entry as of a version, which stays as it is."""

@@ -151,9 +151,9 @@ def age_of(cleanup_before: Moment, *, allow_recent: bool) -> timedelta:
     return max(age, timedelta())
 
 
-def table_of(log: EntryLog, row: EntryRow) -> LanceTable:
-    """The table of an entry."""
-    return LanceTable(located(log.place(row)), row.name, log.gate)
+def table_of(log: EntryLog, row: EntryRow, version: int | None = None) -> LanceTable:
+    """The table of an entry, or a version of it."""
+    return LanceTable(located(log.place(row)), row.name, log.gate, version)
 
 
 def maintain_table(table: LanceTable, *, compact: bool, cleanup_before: Moment | None, allow_recent: bool) -> None:

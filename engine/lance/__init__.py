@@ -20,6 +20,7 @@ _HOMES = {
     ".file_digests": "TableVerification",
     ".fragments": "ColumnFile Fragment FragmentReader OFFSET",
     ".gate": "Gate",
+    ".history": "TableHistory TableVersions",
     ".indexes": "ENTRY INSTANCE IndexTable SearchIndex TextIndex VectorIndex found_in make_index",
     ".place": "FixedTable",
     ".rows": "Batches TableRows UNNAMEABLE exact_array is_blob is_spark_frame keys_of rows_of",

@@ -17,6 +17,8 @@ from .fragments import Fragment as Fragment
 from .fragments import FragmentReader as FragmentReader
 from .fragments import OFFSET as OFFSET
 from .gate import Gate as Gate
+from .history import TableHistory as TableHistory
+from .history import TableVersions as TableVersions
 from .indexes import ENTRY as ENTRY
 from .indexes import INSTANCE as INSTANCE
 from .indexes import IndexTable as IndexTable

@@ -598,6 +598,10 @@ class LanceTable(LancePlace):
 
         self.commit(extended)
 
+    def authors(self) -> dict[int, str]:
+        """Return who has made versions, by their numbers, as far as it was written down."""
+        return self._digests.authors()
+
     def verify(self) -> TableVerification:
         """Read all files of the table, and compare them with the digests that commits have written."""
         return verified(self, self._digests, self.open)

@@ -137,7 +137,9 @@ class VersionFiles:
         raise SourceMissingError(f"there is no version {number}", path=self._store, hint=f"There are: {have}.")
 
     def read(self, number: int) -> Mapping[str, Any]:
-        """Parse a version file. Raises ``SourceMissingError`` if it is gone, ``ReadError`` if it is not what was written.
+        """Parse a version file.
+
+        Raises ``SourceMissingError`` if it is gone, ``ReadError`` if it is not what was written.
 
         The file that was read last is not parsed again while its bytes are the same.
         """
