@@ -15,6 +15,7 @@ _HOMES = {
         "BearerTokenObjectStoreAuth CatalogClient ObjectStoreAuth Queried VersionInfo chosen_segments one_dataset "
         "queried_at"
     ),
+    ".copying": "CopyReport",
     ".dataset": "DatasetEntry DatasetSelection DatasetView",
     ".deprecated": "TableInsertMode",
     ".entries": "EntryId EntryKind",

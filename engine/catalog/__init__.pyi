@@ -17,6 +17,7 @@ from .client import VersionInfo as VersionInfo
 from .client import chosen_segments as chosen_segments
 from .client import one_dataset as one_dataset
 from .client import queried_at as queried_at
+from .copying import CopyReport as CopyReport
 from .dataset import DatasetEntry as DatasetEntry
 from .dataset import DatasetSelection as DatasetSelection
 from .dataset import DatasetView as DatasetView

@@ -34,6 +34,7 @@ from ..recordings import RecordingsFolder, is_catalog
 from ..storage import ObjectUrl
 from ..store import RecordingStore
 from ..units import counted
+from .copying import CopyReport, copy_catalog
 from .dataset import DatasetEntry
 from .deprecated import TableInsertMode, replaced_by, warn_renamed, warned
 from .entries import (
@@ -461,6 +462,30 @@ class CatalogClient:
         remove_abandoned(self._log)
         if failed:
             raise failed[0]
+
+    def copy_to(self, destination: str | os.PathLike[str]) -> CopyReport:
+        """Copy the catalog to another folder or prefix of an object store, or bring such a copy up to date.
+
+        The copy is a catalog as of one version: each dataset and table at one version, with its tags, properties and
+        search indexes. Each file is compared with what was read, by its digest. What is there already is not copied
+        again, and what only an earlier copy needed is removed. Data outside of the catalog's folder, such as recordings
+        that were registered in place, is named where it is, with a :class:`ReadWarning`.
+
+        Guarantee: where it is cut, the same call does the rest; the catalog's version comes last, so that nobody sees
+        a part of a new copy. Of one that is brought up to date each dataset and table changes in one step.
+
+        Raises
+        ------
+        AlreadyExistsError
+            Something else is there, a copy of another catalog, or one that others have changed.
+        ReadError
+            A file cannot be read; a transient one if it was removed meanwhile.
+        WriteError
+            It cannot be written, or another process copies there.
+        ValueError
+            One of the two places is in the other.
+        """
+        return copy_catalog(self._log, located(destination))
 
     def check(self, datasets: Sequence[str] | None = None) -> list[CatalogFault]:
         """Look for files that are not as they were: all entries', and the catalog's own, or those of some entries.

@@ -221,6 +221,10 @@ class EntryLog:
             self._last = latest[1], version
         return version
 
+    def version_data(self, number: int) -> Mapping[str, Any]:
+        """The content of the file of a version. Raises ``ReadError``."""
+        return self._files.read(number)
+
     def store(self, row: EntryRow) -> StoreReader:
         """A dataset's store. All callers share its reader, as long as there are not too many stores."""
         place = self.place(row)

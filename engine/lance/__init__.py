@@ -13,8 +13,8 @@ os.environ.setdefault("LANCE_LOG", "warn,lance_table::transaction=error")
 
 _HOMES = {
     ".changes": (
-        "IS_SET RowChanges SOURCE_ROW by_fragment change_rows row_changes row_ids rows_elsewhere source_rows tagged_versions "
-        "version_holds"
+        "IS_SET RowChanges SOURCE_ROW by_fragment change_rows row_changes row_ids rows_elsewhere source_rows "
+        "tagged_versions version_holds"
     ),
     ".expressions": "TableSnapshot",
     ".file_digests": "TableVerification",

@@ -120,9 +120,9 @@ def _is_more_in(
 def remove_recordings(folder: RecordingsFolder, ids: Collection[str]) -> StoreRemoval:
     """Remove recordings with all their layers, and all earlier versions without a tag, from the files of a store.
 
-    Versions with a tag stay as they are; :func:`tags_with` names those with such recordings. Files that they share with other recordings are written anew without them. Guarantee: a crash leaves a store that
-    has all of them or none in its newest version; the next removal does the rest. Raises as ``StoreWriter.commit``
-    does.
+    Versions with a tag stay as they are; :func:`tags_with` names those with such recordings. Files that they share with
+    other recordings are written anew without them. Guarantee: a crash leaves a store that has all of them or none in
+    its newest version; the next removal does the rest. Raises as ``StoreWriter.commit`` does.
     """
     with Lease.take(folder.path, OPERATION) as lease:
         before = dict(_files_of(folder))
