@@ -34,7 +34,7 @@ from ..storage import VersionPoint
 from ..units import Moment
 from .dataset import DatasetEntry
 from .entries import EntryId, EntryKind, EntryRow, check_table_name, hidden_row
-from .entry_log import Entry, changing
+from .entry_log import CatalogVersion, Entry, changing
 from .maintenance import maintain_table, table_of
 from .segments import frame_of
 
@@ -512,15 +512,7 @@ class EntriesTable(TableEntry):
 
     def rows(self) -> pa.Table:
         """All rows, as of now."""
-        rows = list(self._log.read().all_rows())
-        columns = [
-            pa.array([row.id.as_bytes() for row in rows], pa.binary(16)),
-            pa.array([row.name for row in rows], pa.string()),
-            pa.array([int(row.kind) for row in rows], pa.int32()),
-            pa.array([row.created_ns for row in rows], pa.timestamp("ns")),
-            pa.array([row.updated_ns for row in rows], pa.timestamp("ns")),
-        ]
-        return pa.Table.from_arrays(columns, schema=ENTRIES_SCHEMA)
+        return entries_table(self._log.read())
 
     def _refuse(self) -> NoReturn:
         raise UsageError(f"'{self.name}' is the catalog's own table, which cannot be written")
@@ -530,3 +522,16 @@ class EntriesTable(TableEntry):
         raise UnsupportedError(
             "the table of entries is none of Lance", hint="Use its reader(), or its name in client.ctx."
         )
+
+
+def entries_table(version: CatalogVersion) -> pa.Table:
+    """The entries of a version of a catalog as rows of ``__entries``."""
+    rows = list(version.all_rows())
+    columns = [
+        pa.array([row.id.as_bytes() for row in rows], pa.binary(16)),
+        pa.array([row.name for row in rows], pa.string()),
+        pa.array([int(row.kind) for row in rows], pa.int32()),
+        pa.array([row.created_ns for row in rows], pa.timestamp("ns")),
+        pa.array([row.updated_ns for row in rows], pa.timestamp("ns")),
+    ]
+    return pa.Table.from_arrays(columns, schema=ENTRIES_SCHEMA)
