@@ -63,7 +63,7 @@ class TableEntry(Entry, TableVersions):
         """The number of the version that is read, of what :meth:`at` gave; None: the newest, at each call."""
         return self._version
 
-    def at(self, version: VersionPoint) -> Self:
+    def at(self, version: VersionPoint | None = None) -> Self:
         """The table as of a version, for reading: what it gives does not change when others change the table.
 
         Writing is refused. Once the version was removed, reading raises ``NotFoundError``; a tag keeps it.
@@ -72,7 +72,7 @@ class TableEntry(Entry, TableVersions):
         ----------
         version
             The number of a version; a tag; or a time, whose newest version is meant: a datetime (in UTC where it has no
-            zone), a ``numpy.datetime64``, or RFC 3339 text.
+            zone), a ``numpy.datetime64``, or RFC 3339 text. By default the newest one.
 
         Raises
         ------
