@@ -31,7 +31,7 @@ from ..limits import MIB
 from ..locations import Location, located
 from ..query import AnswerColumns, QueriedSegment, Query, QuerySemantics
 from ..recordings import RecordingsFolder, is_catalog
-from ..storage import ObjectUrl
+from ..storage import ObjectUrl, VersionPoint
 from ..store import RecordingStore
 from ..units import counted
 from .copying import CopyReport, copy_catalog
@@ -47,6 +47,7 @@ from .entries import (
     check_table_name,
     dataset_rows,
 )
+from .entry_changes import changes_table
 from .entry_log import SYSTEM_TABLE, CatalogVersion, EntryLog
 from .maintenance import (
     CatalogFault,
@@ -60,7 +61,7 @@ from .maintenance import (
     remove_deleted,
     remove_drafts,
 )
-from .table import EntriesTable, TableEntry
+from .table import EntriesTable, TableEntry, entries_table
 from .uploads import Uploads
 
 if TYPE_CHECKING:
@@ -271,6 +272,31 @@ class CatalogClient:
     def table_names(self, *, include_hidden: bool = False) -> list[str]:
         """The names of all tables, sorted; see :meth:`tables`."""
         return [entry.name for entry in self.tables(include_hidden=include_hidden)]
+
+    def list_versions(self) -> pa.Table:
+        """A row for each change of the catalog's entries, oldest first, of the last 500.
+
+        The columns are ``version`` (of the catalog), ``made_at``, ``author``, ``operation`` (``create``, ``rename``,
+        ``change`` or ``remove``), ``kind`` (``dataset`` or ``table``), ``name``, ``id``, and ``earlier_name`` of
+        renamed ones. Changes by releases that did not write them down are left out. Versions of what entries hold are
+        listed by the entries themselves.
+        """
+        return changes_table(self._log.read().changes)
+
+    def entries_at(self, version: VersionPoint) -> pa.Table:
+        """The entries as of a version of the catalog, in the columns of the table ``__entries``.
+
+        Parameters
+        ----------
+        version
+            The number of a version, or a time, as for :meth:`DatasetEntry.at`. At least the last 16 are kept.
+
+        Raises
+        ------
+        NotFoundError
+            There is no such version any more, or yet.
+        """
+        return entries_table(self._log.read_at(version))
 
     def _datasets(self, version: CatalogVersion, include_hidden: bool) -> list[DatasetEntry]:
         kinds = DATASET_KINDS if include_hidden else (EntryKind.DATASET,)

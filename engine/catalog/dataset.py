@@ -20,6 +20,7 @@ from ..errors import NotFoundError, ReadWarning, UnsupportedCallError, UsageErro
 from ..execution import Progress, RunOptions, executor_name
 from ..query import SEGMENT_ID, AnswerColumns, QueriedSegment, Query
 from ..recordings import BASE_LAYER, LiveEntries, RecordingEntry, RecordingsFolder, StoreReader, summarised
+from ..storage import VersionPoint
 from ..store import LazyStore
 from ..stream import Content, ContentFilter
 from ..units import Moment
@@ -128,6 +129,10 @@ class DatasetView:
         for expr in added:
             check_argument("exprs", expr, str)
         return DatasetView(self.dataset, self._segments, (*(self._contents or ()), *added))
+
+    def at(self, version: VersionPoint | None = None) -> DatasetView:
+        """The same view of the dataset as of a version; see :meth:`DatasetEntry.at`."""
+        return DatasetView(self.dataset.at(version), self._segments, self._contents)
 
     # --- contents
 

@@ -26,7 +26,7 @@ class DatasetVersions(Entry):
         """The number of the version that is read, of what :meth:`at` gave; None: the newest, at each call."""
         return self._version
 
-    def at(self, version: VersionPoint) -> Self:
+    def at(self, version: VersionPoint | None = None) -> Self:
         """The dataset as of a version, for reading: what it gives does not change when others change the dataset.
 
         Segments, layers, schemas, properties in recordings, index ranges, rows, files and results of searches are those
@@ -38,12 +38,12 @@ class DatasetVersions(Entry):
         ----------
         version
             The number of a version; a tag; or a time, whose newest version is meant: a datetime (in UTC where it has no
-            zone), a ``numpy.datetime64``, or RFC 3339 text.
+            zone), a ``numpy.datetime64``, or RFC 3339 text. By default the newest one.
 
         Raises
         ------
         NotFoundError
-            There is no such version or tag, or the version of a time was removed.
+            There is no such version or tag, the version of a time was removed, or the dataset is empty.
         ValueError
             It is none of these, or a time to come.
         """

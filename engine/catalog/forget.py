@@ -634,7 +634,7 @@ class DatasetForget(Entry):
     @changing
     def forget(
         self,
-        segment_ids: str | Sequence[str],
+        segment_ids: str | Iterable[str],
         *,
         force: bool = False,
         exports: Sequence[str | os.PathLike[str]] = (),

@@ -34,7 +34,7 @@ from ..storage import VersionPoint
 from ..units import Moment
 from .dataset import DatasetEntry
 from .entries import EntryId, EntryKind, EntryRow, check_table_name, hidden_row
-from .entry_log import Entry, changing
+from .entry_log import CatalogVersion, Entry, changing
 from .maintenance import maintain_table, table_of
 from .segments import frame_of
 
@@ -63,7 +63,7 @@ class TableEntry(Entry, TableVersions):
         """The number of the version that is read, of what :meth:`at` gave; None: the newest, at each call."""
         return self._version
 
-    def at(self, version: VersionPoint) -> Self:
+    def at(self, version: VersionPoint | None = None) -> Self:
         """The table as of a version, for reading: what it gives does not change when others change the table.
 
         Writing is refused. Once the version was removed, reading raises ``NotFoundError``; a tag keeps it.
@@ -72,7 +72,7 @@ class TableEntry(Entry, TableVersions):
         ----------
         version
             The number of a version; a tag; or a time, whose newest version is meant: a datetime (in UTC where it has no
-            zone), a ``numpy.datetime64``, or RFC 3339 text.
+            zone), a ``numpy.datetime64``, or RFC 3339 text. By default the newest one.
 
         Raises
         ------
@@ -512,15 +512,7 @@ class EntriesTable(TableEntry):
 
     def rows(self) -> pa.Table:
         """All rows, as of now."""
-        rows = list(self._log.read().all_rows())
-        columns = [
-            pa.array([row.id.as_bytes() for row in rows], pa.binary(16)),
-            pa.array([row.name for row in rows], pa.string()),
-            pa.array([int(row.kind) for row in rows], pa.int32()),
-            pa.array([row.created_ns for row in rows], pa.timestamp("ns")),
-            pa.array([row.updated_ns for row in rows], pa.timestamp("ns")),
-        ]
-        return pa.Table.from_arrays(columns, schema=ENTRIES_SCHEMA)
+        return entries_table(self._log.read())
 
     def _refuse(self) -> NoReturn:
         raise UsageError(f"'{self.name}' is the catalog's own table, which cannot be written")
@@ -530,3 +522,16 @@ class EntriesTable(TableEntry):
         raise UnsupportedError(
             "the table of entries is none of Lance", hint="Use its reader(), or its name in client.ctx."
         )
+
+
+def entries_table(version: CatalogVersion) -> pa.Table:
+    """The entries of a version of a catalog as rows of ``__entries``."""
+    rows = list(version.all_rows())
+    columns = [
+        pa.array([row.id.as_bytes() for row in rows], pa.binary(16)),
+        pa.array([row.name for row in rows], pa.string()),
+        pa.array([int(row.kind) for row in rows], pa.int32()),
+        pa.array([row.created_ns for row in rows], pa.timestamp("ns")),
+        pa.array([row.updated_ns for row in rows], pa.timestamp("ns")),
+    ]
+    return pa.Table.from_arrays(columns, schema=ENTRIES_SCHEMA)

@@ -94,10 +94,12 @@ class TableHistory:
         with self._table.reading():
             return self._tags_of(self._table.open())
 
-    def number(self, point: VersionPoint) -> int:
-        """The number of the version that a point means; see :func:`number_at`."""
+    def number(self, point: VersionPoint | None) -> int:
+        """The number of the version that a point means, None the newest; see :func:`number_at`."""
         with self._table.reading():
             dataset = self._table.open()
+            if point is None:
+                return int(dataset.version)
             made = {int(entry["version"]): entry["timestamp"].astimezone(UTC) for entry in dataset.versions()}
             tags = self._tags_of(dataset)
         times = {number: int(at.timestamp()) * 10**9 + at.microsecond * 1000 for number, at in made.items()}

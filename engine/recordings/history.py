@@ -105,15 +105,21 @@ class History:
         newest = self._folder.newest()
         return {} if newest is None else dict(sorted(newest.tags.items()))
 
-    def number(self, point: VersionPoint) -> int:
-        """The number of the version that a point means; see :func:`number_at`."""
-        made = {}
-
-        def made_ns(number: int) -> int:
-            made[number] = self._folder.read_version(number).made_ns
-            return made[number]
-
-        return number_at(point, self._numbers(), self.tags(), made_ns, what=self._what, path=self._path)
+    def number(self, point: VersionPoint | None) -> int:
+        """The number of the version that a point means, None the newest; see :func:`number_at`."""
+        newest = self._folder.newest()
+        if newest is None:
+            raise self._empty()
+        if point is None:
+            return newest.number
+        return number_at(
+            point,
+            self._numbers(),
+            newest.tags,
+            lambda number: self._folder.read_version(number).made_ns,
+            what=self._what,
+            path=self._path,
+        )
 
     def tag(self, name: str, point: VersionPoint | None, *, move: bool) -> int:
         """Let a tag name a version, by default the newest, and return its number.
@@ -180,6 +186,9 @@ class History:
         except SourceMissingError:
             return []
 
+    def _empty(self) -> NotFoundError:
+        return NotFoundError(f"{self._what} has no versions", path=self._path, hint="Nothing has come into it.")
+
     def _kept(self, newest: RecordingsVersion, number: int) -> int:
         if newest.counts(number):
             return number
@@ -195,7 +204,7 @@ class History:
         def attempt() -> RecordingsVersion | None:
             newest = self._folder.newest()
             if newest is None:
-                raise NotFoundError(f"{self._what} has no versions", path=self._path, hint="Nothing has come into it.")
+                raise self._empty()
             fields = change(newest)
             if not fields:
                 return newest

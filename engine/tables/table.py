@@ -128,14 +128,14 @@ class Table(TableVersions):
     def __repr__(self) -> str:
         return f"NativeTable({self.name}, {self.uri})"
 
-    def at(self, version: VersionPoint) -> Self:
+    def at(self, version: VersionPoint | None = None) -> Self:
         """The table as of a version, for reading: what would change it is a ``ValueError``.
 
         Parameters
         ----------
         version
             The number of a version; a tag; or a time, whose newest version is meant: a datetime (in UTC where it has no
-            zone), a ``numpy.datetime64``, or RFC 3339 text.
+            zone), a ``numpy.datetime64``, or RFC 3339 text. By default the newest one.
 
         Raises
         ------

@@ -64,6 +64,8 @@ def test_each_version_is_read_as_it_was(dataset: DatasetEntry) -> None:
     assert then.segment_table().to_arrow_table()["rerun_segment_id"].to_pylist() == ["one", "two"]
     assert then.manifest().to_arrow_table().num_rows == 2 and then.info().num_segments == 2
     assert len(list(then.segment_store("two"))) == 1 and then.layer_names("two") == {"base"}
+    view = dataset.filter_segments("one").at(2)
+    assert view.segment_ids() == ["one"] and view.dataset.version == 2 and dataset.at().version == 4
     assert then.at(4).segment_ids() == ["one"] and "version=2" in repr(then)
 
 
@@ -160,7 +162,6 @@ def test_a_name_that_no_tag_can_have_is_refused(dataset: DatasetEntry, name: Any
         (5, NotFoundError, "no version 5: it is still to come. There are: 1 to 4"),
         (True, UsageError, "True is no version"),
         (1.5, UsageError, "1.5 is no version"),
-        (None, UsageError, "None is no version"),
         ("5", UsageError, "a number alone is that of a version"),
         ("2026-13-01T00:00:00Z", UsageError, "'2026-13-01T00:00:00Z' is no version"),
         ("2024-01-01", NotFoundError, "has no tag '2024-01-01'. There are: none. A time has hours"),
@@ -177,6 +178,7 @@ def test_an_empty_dataset_has_no_versions(tmp_path: Path) -> None:
     assert dataset.list_versions().num_rows == 0 and dataset.tags() == {}
     calls: list[Callable[[], Any]] = [
         lambda: dataset.at(1),
+        dataset.at,
         lambda: dataset.at(datetime.now(UTC)),
         lambda: dataset.tag("a"),
         lambda: dataset.restore(1),
