@@ -162,6 +162,7 @@ class _Plan:
     layers: list[list[str]] = field(default_factory=list)
     sources: list[list[Any]] = field(default_factory=list)
     tables: list[str] = field(default_factory=list)
+    blueprints: list[str] = field(default_factory=list)
 
     def add(self, other: _Plan) -> None:
         for name in self.__dataclass_fields__:
@@ -268,6 +269,7 @@ class _Forgetting:
                 layers=sorted({(e.recording_id, e.layer): [e.recording_id, e.layer] for e in entries}.values()),
                 sources=[[e.source, e.source_size, e.source_digest, e.in_place] for e in entries],
                 tables=sorted(str(table.place) for table in held),
+                blueprints=self._blueprints({entry.source for entry in entries}),
             )
         )
         self._plans.write(self._plan)
@@ -307,6 +309,15 @@ class _Forgetting:
             History(self._folder, f"dataset {self._dataset.name!r}").untag(tag)
         return named
 
+    def _blueprints(self, sources: Collection[str]) -> list[str]:
+        """The blueprints that came in files of the segments, in which there was no other recording."""
+        columns = ("recording_id", "kind", "source")
+        live = StoreReader(self._folder).live().columns(*columns).to_pylist()
+        others = {e["source"] for e in live if e["kind"] != "blueprint" and e["recording_id"] not in self._ids}
+        return sorted(
+            {e["recording_id"] for e in live if e["kind"] == "blueprint" and e["source"] in set(sources) - others}
+        )
+
     # --- the dataset
 
     def _copy_shared(self, entries: Sequence[RecordingEntry]) -> None:
@@ -320,7 +331,7 @@ class _Forgetting:
 
     def _clear_store(self) -> None:
         if self._folder.newest() is not None:
-            result = remove_recordings(self._folder, self._ids)
+            result = remove_recordings(self._folder, {*self._ids, *self._plan.blueprints})
             self._removed += [RemovedItem(file.kind, file.place, file.bytes) for file in result.files]
             for shard, recording in result.unreadable:
                 hint = "Unregister that one, or restore the file, and run this again."

@@ -196,7 +196,13 @@ def maintain_catalog(lake: str, debug: bool) -> None:
 @_JSON
 @DEBUG
 def forget_segments(
-    lake: str, dataset: str, segments: tuple[str, ...], force: bool, exports: tuple[str, ...], as_json: bool, debug: bool
+    lake: str,
+    dataset: str,
+    segments: tuple[str, ...],
+    force: bool,
+    exports: tuple[str, ...],
+    as_json: bool,
+    debug: bool,
 ) -> None:
     """Remove all data of each SEGMENT of DATASET from LAKE, for good, and report what is out of reach.
 

@@ -12,7 +12,7 @@ from chunkmill import CatalogClient, UsageError
 from chunkmill.engine import faults
 from chunkmill.engine.errors import AlreadyExistsError, ReadError, SourceMissingError, WriteError
 from chunkmill.engine.storage import copies, digest_at, files_at
-from forgotten import GOING, lake_of, recording, traces
+from planted_values import GOING, lake_of, recording, traces
 
 KINDS = ("/_versions/", "/versions/", "catalog/")
 

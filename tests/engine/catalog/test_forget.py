@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from chunkmill import CatalogClient, ReadError, UsageError
+from chunkmill import CatalogClient, Ingest, ReadError, UsageError
 from chunkmill.engine import faults
 from chunkmill.engine.catalog import DatasetEntry
 from chunkmill.engine.catalog.segments import SegmentProperties
@@ -19,7 +19,7 @@ from chunkmill.engine.recordings.folder import parse_manifest
 from chunkmill.engine.recordings.vacuum import NewFiles
 from chunkmill.engine.rrd import RrdFile, RrdWriter
 from chunkmill.engine.tables import connect
-from forgotten import GOING, MARKS, SECRET, STAYING, lake_of, recording, traces, with_tables
+from planted_values import GOING, MARKS, SECRET, STAYING, lake_of, recording, traces, with_tables
 
 POINTS = [point for point in faults.POINTS if point.startswith("forget.")]
 
@@ -318,6 +318,19 @@ def test_bad_ids_are_errors_and_unknown_ones_change_nothing(lake: Path, ids: obj
         return
     with pytest.raises((UsageError, TypeError)):
         dataset.forget(ids)  # type: ignore[arg-type]
+
+
+def test_a_blueprint_of_its_file_alone_goes_with_it(lake: Path, tmp_path: Path, data: Path) -> None:
+    dataset = opened(lake)
+    both = tmp_path / "landing" / "both.rrd"
+    both.parent.mkdir()
+    _join([recording(tmp_path / "1.rrd", "frank"), data / "rrd" / "px4-rerun__both.rbl"], both)
+    query = Ingest(both.parent, into=dataset, settle=0, executor="inline", optimize=None, checkpoint=tmp_path / "at")
+    assert query.start(once=True).await_termination(60)
+    kinds = [entry.kind for entry in dataset.store_reader().live()]
+    assert kinds.count("blueprint") == 1
+    assert dataset.forget("frank").is_complete and traces(lake, (b"frank", b"px4")) == {}
+    assert "blueprint" not in [entry.kind for entry in dataset.store_reader().live()]
 
 
 def test_an_empty_dataset_forgets_too(tmp_path: Path) -> None:
