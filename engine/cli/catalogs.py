@@ -25,7 +25,8 @@ from ..spark import Terminated
 from ..units import counted, duration, size
 from .complaints import FAILED, complain, echo_json, exit_code, reported, warnings_as_lines
 from .complaints import show as show_error
-from .options import DEBUG, EXECUTORS, QUIET, CommandGroup, check_place
+from .history import add_version_commands
+from .options import DEBUG, EXECUTORS, QUIET, CommandGroup, check_place, together
 from .outputs import ROWS, WritingCommand, output_option
 from .standard_streams import name_place
 from .start import leave_out_what_nothing_needs
@@ -243,6 +244,15 @@ def copy_catalog(lake: str, destination: str, as_json: bool, debug: bool, quiet:
         elif not quiet:
             click.echo(str(report))
         raise click.exceptions.Exit(_check(destination, (), as_json=as_json, debug=debug, quiet=True))
+
+
+add_version_commands(
+    catalog,
+    together(_LAKE, click.argument("entry")),
+    lambda lake, entry: _entry(lake, entry),
+    together(_LAKE, click.argument("entry", required=False, metavar="[ENTRY]")),
+    lambda lake, entry: _opened(lake) if entry is None else _entry(lake, entry),
+)
 
 
 @click.command()

@@ -55,7 +55,7 @@ def moved_tag(tags: Mapping[str, int], name: str, number: int, *, move: bool, pa
         raise AlreadyExistsError(
             f"tag {name!r} names version {tags[name]} already",
             path=path,
-            hint="Choose another name, or move it with move=True.",
+            hint="Choose another name, or move it: move=True, on the command line --move.",
         )
     return {**tags, name: number}
 
@@ -140,11 +140,11 @@ def _existing(number: int, numbers: list[int], what: str, path: str) -> int:
         return number
     if not numbers:
         raise NotFoundError(f"{what} has no versions", path=path)
-    reason = "is still to come" if number > numbers[-1] else "was removed"
     kept = f"{numbers[0]} to {numbers[-1]}" if numbers[-1] - numbers[0] + 1 == len(numbers) else _some(numbers)
-    raise NotFoundError(
-        f"{what} has no version {number}: it {reason}", path=path, hint=f"There are: {kept}. A tag keeps a version."
-    )
+    is_removed = number < numbers[-1]
+    reason = "it was removed" if is_removed else "it is still to come"
+    hint = f"There are: {kept}." + " A tag keeps a version." * is_removed
+    raise NotFoundError(f"{what} has no version {number}: {reason}", path=path, hint=hint)
 
 
 def _some(numbers: list[int]) -> str:
