@@ -142,6 +142,8 @@ class _Copy:
         present = sum(there.get(file.path) == file.size for file in wanted)
         digests = self._copy_all((file for entry in entries for file in entry.files), there, known)
         for entry in entries:
+            if entry.row.kind is not EntryKind.TABLE and entry.version:
+                RecordingsFolder(self._target / entry.row.place).prepare()
             reach("copy.version")
             digests |= self._copy_all(entry.versions, there, known, at_once=1)
         if is_new:
