@@ -50,8 +50,13 @@ _OF_RECORDINGS: Final = ("tables", "recordings", "layers", "chunks", "rows", "by
 _MARKS: Final = ("added", "segment_version", "source_digest")
 
 
-_Fields = Mapping[str, Any]
+Fields = Mapping[str, Any]
 """The fields of a version that an operation changes; none where it changes nothing."""
+
+
+def restoration_of(old: RecordingsVersion) -> Fields:
+    """Return the fields with which a version has the recordings of an earlier one."""
+    return {"restored": old.number, **{name: getattr(old, name) for name in _OF_RECORDINGS}}
 
 
 class History:
@@ -130,7 +135,7 @@ class History:
         check_tag(name)
         wanted = None if point is None else self.number(point)
 
-        def tagged(newest: RecordingsVersion) -> _Fields:
+        def tagged(newest: RecordingsVersion) -> Fields:
             number = newest.number if wanted is None else self._kept(newest, wanted)
             tags = moved_tag(newest.tags, name, number, move=move, path=self._path)
             return {} if tags == newest.tags else {"tags": tags}
@@ -149,11 +154,9 @@ class History:
         """
         wanted = self.number(point)
 
-        def restored(newest: RecordingsVersion) -> _Fields:
+        def restored(newest: RecordingsVersion) -> Fields:
             old = self._folder.read_version(self._kept(newest, wanted))
-            if old.tables == newest.tables:
-                return {}
-            return {"restored": wanted, **{name: getattr(old, name) for name in _OF_RECORDINGS}}
+            return {} if old.tables == newest.tables else restoration_of(old)
 
         return self._publish("restore", restored).number
 
@@ -196,7 +199,7 @@ class History:
             f"a vacuum has removed version {number} of {self._what}", path=self._path, hint="list_versions() lists all."
         )
 
-    def _publish(self, operation: str, change: Callable[[RecordingsVersion], _Fields]) -> RecordingsVersion:
+    def _publish(self, operation: str, change: Callable[[RecordingsVersion], Fields]) -> RecordingsVersion:
         """Publish a version with the fields that ``change`` makes of the newest, if any, and return the newest."""
         self._folder.check_unpinned()
         began = time.perf_counter()

@@ -101,7 +101,7 @@ def number_at(
     for number in reversed(list(numbers)):
         made = made_ns(number)
         if made <= wanted:
-            if following in (0, number + 1):
+            if made == wanted or following in (0, number + 1):
                 return number
             break
         following = number

@@ -111,6 +111,7 @@ def test_a_tag_keeps_its_version_from_every_vacuum_until_it_goes(dataset: Datase
         dataset.at(3)
     with pytest.raises(NotFoundError, match=r"the version of dataset 'drives' at .* was removed"):
         dataset.at(dataset.list_versions()["made_at"][1].as_py() - timedelta(microseconds=1))
+    assert dataset.at(dataset.list_versions()["made_at"][0].as_py()).version == 2
     dataset.untag("v1.0")
     cleaned(dataset)
     with pytest.raises(SourceMissingError, match=r"a vacuum has removed version 2.*A tag keeps a version"):
