@@ -213,9 +213,11 @@ class HiddenDatasets(Entry):
     def forget_in_assets(self, segment_ids: Collection[str]) -> list[str]:
         """Take segments out of the lists of all assets, earlier ones included; return the ids of these assets."""
         hidden = self.asset_dataset()
-        changed = []
-        for asset in [] if hidden is None else hidden.segment_ids():
-            properties = SegmentProperties(hidden)
+        changed: list[str] = []
+        if hidden is None:
+            return changed
+        properties = SegmentProperties(hidden)
+        for asset in hidden.segment_ids():
             for _ in range(_TRIES):
                 stored = properties.of(asset)
                 named = _texts(stored.row, _SEGMENTS)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import re
+import threading
 import time
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
@@ -50,8 +51,8 @@ _HINT: Final = "Copy to another place, or remove this copy first."
 class CopyReport:
     """The report of a copy of a catalog.
 
-    ``version`` is the catalog's; ``copied`` files of ``bytes`` were written and read again, ``present`` were there, and
-    ``removed`` were of an earlier copy. ``references`` are data elsewhere that the copy names where it is.
+    ``version`` is the catalog's; ``copied`` files of ``bytes`` were written and read again, ``present`` were there before,
+    and ``removed`` were of an earlier copy. ``references`` are data elsewhere that the copy names where it is.
     """
 
     source: str
@@ -80,7 +81,7 @@ class CopyReport:
 
 @dataclass
 class _Record:
-    """What is known of a copy: its source, its files, and the versions that entries have or are getting, by places."""
+    """The record of a copy: its source, its files, and the versions that entries have or are getting, by places."""
 
     made_ns: int
     version: int = 0
@@ -122,6 +123,7 @@ class _Copy:
         self._files = VersionFiles(versions_of_catalog(Folder.at(destination)), str(destination), "", _POINTS)
         self._references: list[str] = []
         self._copied = self._bytes = 0
+        self._turn = threading.Lock()
 
     def run(self, began: float) -> CopyReport:
         """Plan, copy, publish and tidy up, in this order."""
@@ -134,22 +136,22 @@ class _Copy:
             numbers = record.pinned.setdefault(entry.row.place, [])
             numbers += [entry.version] if entry.version not in numbers else []
         is_new = record.version != version.number or not record.is_whole
-        known = record.files if record.is_whole else {}
+        recorded = record.files if record.is_whole else {}
         record.is_whole = False
         self._write(record, "copy.plan")
-        there = {file.path: file.size for file in files_at(self._target)}
+        present_sizes = {file.path: file.size for file in files_at(self._target)}
         wanted = [file for entry in entries for file in (*entry.files, *entry.versions)]
-        present = sum(there.get(file.path) == file.size for file in wanted)
-        digests = self._copy_all((file for entry in entries for file in entry.files), there, known)
+        present = sum(present_sizes.get(file.path) == file.size for file in wanted)
+        digests = self._copy_all((file for entry in entries for file in entry.files), present_sizes, recorded)
         for entry in entries:
             if entry.row.kind is not EntryKind.TABLE and entry.version:
                 RecordingsFolder(self._target / entry.row.place).prepare()
             reach("copy.version")
-            digests |= self._copy_all(entry.versions, there, known, at_once=1)
+            digests |= self._copy_all(entry.versions, present_sizes, recorded, at_once=1)
         if is_new:
             self._publish(version.number)
         reach("copy.publish")
-        removed = self._tidy(digests, there, earlier | {entry.row.place for entry in entries})
+        removed = self._tidy(digests, present_sizes, earlier | {entry.row.place for entry in entries})
         record.version, record.is_whole, record.files = version.number, True, digests
         record.pinned = {entry.row.place: [entry.version] for entry in entries}
         self._write(record, "copy.record")
@@ -292,23 +294,23 @@ class _Copy:
     def _copy_all(
         self,
         files: Iterable[PlacedFile],
-        there: Mapping[str, int],
-        known: Mapping[str, list[Any]],
+        present_sizes: Mapping[str, int],
+        recorded: Mapping[str, list[Any]],
         *,
         at_once: int = _AT_ONCE,
     ) -> dict[str, list[Any]]:
         """Copy the files that are not there yet; return all with their sizes and digests."""
 
         def copied(file: PlacedFile) -> tuple[str, list[Any]]:
-            return file.path, [file.size, self._copy(file, there, known)]
+            return file.path, [file.size, self._copy(file, present_sizes, recorded)]
 
         with ThreadPoolExecutor(at_once, "chunkmill-copy") as threads:
             return dict(threads.map(copied, files))
 
-    def _copy(self, file: PlacedFile, there: Mapping[str, int], known: Mapping[str, list[Any]]) -> str:
-        is_there = there.get(file.path) == file.size
-        if is_there and known.get(file.path, [None])[0] == file.size:
-            return str(known[file.path][1])
+    def _copy(self, file: PlacedFile, present_sizes: Mapping[str, int], recorded: Mapping[str, list[Any]]) -> str:
+        is_there = present_sizes.get(file.path) == file.size
+        if is_there and recorded.get(file.path, [None])[0] == file.size:
+            return str(recorded[file.path][1])
         try:
             if is_there and (digest := digest_at(self._source, file)) == digest_at(self._target, file):
                 return digest
@@ -327,7 +329,8 @@ class _Copy:
                 path=str(self._target / file.path),
                 hint="Look at the disks, and run it again: the file is copied anew.",
             )
-        self._copied, self._bytes = self._copied + 1, self._bytes + file.size
+        with self._turn:
+            self._copied, self._bytes = self._copied + 1, self._bytes + file.size
         return digest
 
     def _publish(self, number: int) -> None:
@@ -345,10 +348,12 @@ class _Copy:
                 f"another version {number} of the catalog is here", path=str(self._target), hint=_HINT
             )
 
-    def _tidy(self, wanted: Mapping[str, Any], there: Mapping[str, int], places: Iterable[str]) -> int:
+    def _tidy(self, wanted: Mapping[str, Any], present_sizes: Mapping[str, int], places: Iterable[str]) -> int:
         """Remove the files of an earlier copy, or of one that was cut, that this one does not have: versions first."""
         below = tuple([f"{place}/" for place in places])
-        stale = [path for path in there if path not in wanted and path.startswith(below) and not _is_passing(path)]
+        stale = [
+            path for path in present_sizes if path not in wanted and path.startswith(below) and not _is_passing(path)
+        ]
         stale.sort(key=lambda path: ("/versions/" not in path and "/_versions/" not in path, path))
         by_folder: dict[str, list[str]] = {}
         for path in stale:

@@ -36,6 +36,7 @@ from ..storage import ObjectUrl, PlacedFile, digest_at, files_at, folder_and_nam
 from ..storage.folder import Folder
 from ..tables import JobTable, ViewDefinition, purged
 from ..units import counted, size
+from .blueprints import HiddenDatasets
 from .entries import EntryKind
 from .entry_log import Entry, changing
 from .search import SearchIndexes
@@ -43,7 +44,6 @@ from .segment_rows import dataset_of_rows, without_segments
 from .segments import SegmentProperties
 
 if TYPE_CHECKING:
-    from .dataset import DatasetEntry
     from .entry_log import EntryLog
 
 RowIds = npt.NDArray[np.uint64]
@@ -121,10 +121,9 @@ class ForgetReport:
 
     def table(self) -> pa.Table:
         """One row for each thing that was removed or remains: ``state``, ``kind``, ``place``, ``bytes``, ``hint``."""
-        rows = [("removed", item.kind, item.place, item.bytes, None) for item in self.removed]
+        rows: list[tuple[Any, ...]] = [("removed", item.kind, item.place, item.bytes, None) for item in self.removed]
         rows += [("remains", item.reason, item.place, None, item.hint) for item in self.remaining]
-        columns = list(zip(*rows, strict=True)) or [[]] * len(_ROWS.names)
-        return pa.table([pa.array(values, kind) for values, kind in zip(columns, _ROWS.types, strict=True)], _ROWS)
+        return pa.Table.from_pylist([dict(zip(_ROWS.names, row, strict=True)) for row in rows], _ROWS)
 
     def __str__(self) -> str:
         kinds: dict[str, tuple[int, int]] = {}
@@ -156,7 +155,7 @@ _ROWS: Final = pa.schema(
 
 @dataclass
 class _Plan:
-    """What is being forgotten, as it is written beside the store until all of it is gone."""
+    """The plan of forgetting, which is beside the store until all of it is done."""
 
     segments: list[str] = field(default_factory=list)
     layers: list[list[str]] = field(default_factory=list)
@@ -215,7 +214,7 @@ def unfinished(folder: RecordingsFolder) -> list[ReadError]:
 
 
 def forget(
-    dataset: DatasetEntry,
+    dataset: HiddenDatasets,
     log: EntryLog,
     segment_ids: Iterable[str],
     *,
@@ -238,7 +237,7 @@ def forget(
 class _Forgetting:
     def __init__(
         self,
-        dataset: DatasetEntry,
+        dataset: HiddenDatasets,
         log: EntryLog,
         folder: RecordingsFolder,
         ids: list[str],
@@ -510,7 +509,9 @@ class _Tables:
     ``rerun_segment_id`` they are this dataset's, unless another dataset has such a segment.
     """
 
-    def __init__(self, dataset: DatasetEntry, log: EntryLog, files: Sequence[PlacedFile], ids: Collection[str]) -> None:
+    def __init__(
+        self, dataset: HiddenDatasets, log: EntryLog, files: Sequence[PlacedFile], ids: Collection[str]
+    ) -> None:
         self._dataset = dataset
         self._log = log
         self._ids = ids
@@ -519,8 +520,8 @@ class _Tables:
         rows = [row for row in log.read().entries.values() if row.kind is EntryKind.TABLE]
         places = {log.place(row): row.name for row in rows}
         for file in files:
-            above, found, _ = file.path.rpartition("/_versions/")
-            if found and not set(_NOT_TABLES) & set(above.split("/")):
+            above, folder, _ = file.path.rpartition("/_versions/")
+            if folder and not set(_NOT_TABLES) & set(above.split("/")):
                 places.setdefault(str(log.root / above), above.rpartition("/")[2])
         self._tables = [LanceTable(located(place), name, log.gate) for place, name in sorted(places.items())]
         self._views: dict[str, LanceTable] = {}
@@ -677,4 +678,5 @@ class DatasetForget(Entry):
             Another process forgets, compacts or vacuums, or a job computes columns of one of the tables.
         """
         names = [segment_ids] if isinstance(segment_ids, str) else segment_ids
-        return forget(self, self._log, names, force=force, exports=[located(place) for place in exports])  # type: ignore[arg-type]
+        assert isinstance(self, HiddenDatasets), "a dataset has assets, too"
+        return forget(self, self._log, names, force=force, exports=[located(place) for place in exports])

@@ -552,10 +552,8 @@ class LanceTable(LancePlace):
             self.check_deletions(dataset)
             ids = () if only is None else (fragment.fragment_id for fragment in dataset.get_fragments())
             others = [id_ for id_ in ids if only is not None and id_ not in only]
-            options: dict[str, Any] = {"num_threads": 1, "excluded_fragment_ids": others}
-            if deletions:
-                options["materialize_deletions_threshold"] = 0.0
-            plan = Compaction.plan(dataset, options)
+            least = {"materialize_deletions_threshold": 0.0} if deletions else {}
+            plan = Compaction.plan(dataset, {"num_threads": 1, "excluded_fragment_ids": others, **least})  # type: ignore[typeddict-item]
             self._digests.check(
                 {path for task in plan.tasks for fragment in task.fragments for path in files_of(fragment)}
             )

@@ -81,7 +81,7 @@ def tags_with(folder: RecordingsFolder, ids: Collection[str]) -> list[str]:
         pieces.setdefault(entry.manifest, set()).add((entry.manifest_offset, entry.listing_size))
     everything = [entry for some in entries.values() for entry in some]
     shards = _shards_with(folder, everything, ids)
-    manifests = {name for name, known in pieces.items() if _is_more_in(folder, name, known, ids)}
+    manifests = {name for name, needed in pieces.items() if _is_more_in(folder, name, needed, ids)}
     return sorted(
         tag
         for tag, number in newest.tags.items()
@@ -91,12 +91,12 @@ def tags_with(folder: RecordingsFolder, ids: Collection[str]) -> list[str]:
 
 
 def _is_more_in(
-    folder: RecordingsFolder, manifest: str, known: Collection[tuple[int, int]], ids: Collection[str]
+    folder: RecordingsFolder, manifest: str, needed: Collection[tuple[int, int]], ids: Collection[str]
 ) -> bool:
     """Return whether a file of manifests may have some of recordings, beside those at known places."""
     data = folder.manifests.get(manifest)
     end = 0
-    for offset, size in [*sorted(known), (len(data), 0)]:
+    for offset, size in [*sorted(needed), (len(data), 0)]:
         at = end - 1
         while (at := data.find(_ARROW, at + 1, offset)) >= 0:
             stop = data.find(_ARROW_END, at + len(_ARROW), offset)
