@@ -1,4 +1,4 @@
-"""What has changed in the entries of a catalog: created, renamed and removed ones, by whom and when."""
+"""Changes of the entries of a catalog: created, renamed and removed ones, by whom and when."""
 
 from __future__ import annotations
 

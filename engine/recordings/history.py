@@ -161,7 +161,7 @@ class History:
         return self._publish("restore", restored).number
 
     def difference(self, before: VersionPoint | None, after: VersionPoint | None, kind: str) -> pa.Table:
-        """What is not the same in two versions, by layers, in the columns :data:`CHANGES`; None is the newest."""
+        """The layers that are not the same in two versions, in the columns :data:`CHANGES`; None is the newest."""
         sides = [self._marks(point, kind) for point in (before, after)]
         joined = sides[0].join(
             sides[1], ["recording_id", "layer"], join_type="full outer", left_suffix="_before", right_suffix="_after"

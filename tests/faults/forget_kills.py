@@ -125,6 +125,7 @@ def main() -> int:
         if wrong:
             print(f"FAILED run {runs}, {what} killed after {moments}: " + "\n  ".join(wrong[:5]), flush=True)
         else:
+            print(f"run {runs}: {what} is right after {len(moments)} kills", flush=True)
             shutil.rmtree(home)
     print(f"{passed} passed, {failed} failed; {kills} kills, seed {options.seed}, {time.monotonic() - began:.0f} s")
     if options.keep is None:

@@ -12,13 +12,16 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from chunk_making import made
 from chunkmill.engine import LazyChunkStream, RecordingStore
 from chunkmill.engine.catalog import AlreadyExistsError, CatalogClient, DatasetEntry, NotFoundError
+from chunkmill.engine.chunk import Chunk, ComponentDescriptor
 from chunkmill.engine.errors import ReadError, SourceMissingError, UnsupportedCallError, UsageError
 from chunkmill.engine.recordings import RecordingsFolder, StoreWriter
 from chunkmill.engine.storage import VersionFiles
+from chunkmill.engine.tables import connect
 
 
 def recording(folder: Path, name: str, rows: Iterable[int] = range(3), entity: str = "/imu") -> str:
@@ -327,3 +330,55 @@ def test_a_version_that_a_vacuum_takes_meanwhile_is_neither_tagged_nor_restored(
     with pytest.raises(NotFoundError, match="a vacuum has removed version 2 of dataset 'drives'"):
         dataset.restore(2)
     assert seen(dataset) == WANTED[3] and dataset.tags() == {}
+
+
+def test_a_search_finds_what_the_version_has(tmp_path: Path) -> None:
+    """Whether the index covers it, no longer covers it, or never did."""
+    dataset = CatalogClient(tmp_path / "lake").create_dataset("notes")
+
+    def register(name: str, text: str) -> None:
+        notes = Chunk.build("/notes", {"t": pa.array([1])}, [(ComponentDescriptor("text"), pa.array([[text]]))])
+        path = tmp_path / f"{len(text)}.rrd"
+        LazyChunkStream.from_iter([notes]).write_rrd(path, application_id="tests", recording_id=name)
+        dataset.register(str(path)).wait()
+
+    def found(dataset: DatasetEntry) -> list[tuple[str, str]]:
+        rows = dataset.search_fts("rain", "/notes:text").to_arrow_table().to_pylist()
+        return sorted((row["rerun_segment_id"], row["instance"]) for row in rows)
+
+    register("one", "rain")
+    dataset.create_fts_search_index(column="/notes:text", time_index="t")
+    register("two", "more rain")
+    register("one", "no such word")
+    wanted = [[("one", "rain")], [("one", "rain"), ("two", "more rain")], [("two", "more rain")]]
+    assert [found(dataset.at(number)) for number in (1, 2, 3)] == wanted
+    dataset.do_maintenance(optimize_indexes=True)
+    assert [found(dataset.at(number)) for number in (1, 2, 3)] == wanted
+    dataset.restore(1)
+    assert found(dataset) == wanted[0] and len(dataset.at(1).list_search_indexes()) == 1
+
+
+def test_a_table_of_rows_follows_a_restoration(dataset: DatasetEntry, tmp_path: Path) -> None:
+    tables = connect(tmp_path / "tables")
+
+    def counts() -> dict[str, int]:
+        segments = dataset.rows_table(tables, "rows", "t").to_arrow()["rerun_segment_id"].to_pylist()
+        return {segment: segments.count(segment) for segment in segments}
+
+    assert counts() == WANTED[3]
+    dataset.restore(2)
+    assert counts() == WANTED[1]
+    then = dataset.at(4).rows_table(tables, "then", "t").to_arrow()
+    assert then.num_rows == 7
+
+
+def test_versions_of_blueprints_are_those_of_their_own_dataset(dataset: DatasetEntry, data: Path) -> None:
+    dataset.register_blueprint(str(data / "rrd" / "px4-rerun__both.rbl"))
+    hidden = dataset.blueprint_dataset()
+    assert hidden is not None and len(hidden.segment_ids()) == 1
+    assert hidden.list_versions()["segments"].to_pylist() == [0] and hidden.at(1).segment_ids() == hidden.segment_ids()
+    assert dataset.at(1).blueprints() == dataset.blueprints() and dataset.list_versions().num_rows == 4
+    hidden.unregister(segments_to_drop=hidden.segment_ids())
+    assert hidden.diff(1)["change"].to_pylist() == ["removed"]
+    hidden.restore(1)
+    assert len(dataset.blueprints()) == 1
