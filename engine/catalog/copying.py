@@ -215,8 +215,9 @@ class _Copy:
         if row.kind is EntryKind.TABLE:
             return self._table(row, place)
         folder = RecordingsFolder(place)
-        if faults := unfinished(folder):
-            raise WriteError(faults[0].message, path=str(place), hint=faults[0].hint, transient=True)
+        for fault in unfinished(folder):
+            text = f"{place}: {fault.message}: the copy may have data of it, until it is brought up to date later"
+            warnings.warn(text, ReadWarning, stacklevel=5)
         return self._dataset(row, folder)
 
     def _dataset(self, row: EntryRow, folder: RecordingsFolder) -> _Entry:

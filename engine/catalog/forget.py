@@ -476,8 +476,12 @@ class _Forgetting:
         live = StoreReader(self._folder).live()
         for segment in sorted(self._ids):
             if live.of_recording(segment):
+                reason = f"segment {segment!r} was registered again meanwhile"
                 hint = "Run this again if that was not meant to be."
-                self._stays(str(self._folder.path), f"segment {segment!r} was registered again meanwhile", hint)
+                self._stays(str(self._folder.path), reason, hint, is_below=False)
+        for tag in tags_with(self._folder, self._ids):
+            reason = f"tag {tag!r} was made meanwhile, and keeps a version that has it"
+            self._stays(str(self._folder.path), reason, "Run this again with force=True (--force).")
 
     def _look_at_exports(self) -> None:
         for place in self._exports:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -26,6 +26,8 @@ OPERATION: Final = "forget"
 GOING: Final = ".going"
 """What the name of a schema's copy ends with, while it is not known whether the schema is needed."""
 _TRIES: Final = 5
+_ALL: Final = 1 << 62
+"""Versions that are kept where none has anything of the recordings: their files go that no version names."""
 _ARROW: Final = b"ARROW1\0\0"
 _ARROW_END: Final = b"ARROW1"
 
@@ -76,12 +78,9 @@ def tags_with(folder: RecordingsFolder, ids: Collection[str]) -> list[str]:
         return []
     numbers = sorted({newest.number, *newest.tags.values()})
     entries = {number: list(folder.live(folder.read_version(number))) for number in numbers}
-    pieces: dict[str, set[tuple[int, int]]] = {}
-    for entry in (entry for some in entries.values() for entry in some if entry.manifest):
-        pieces.setdefault(entry.manifest, set()).add((entry.manifest_offset, entry.listing_size))
     everything = [entry for some in entries.values() for entry in some]
     shards = _shards_with(folder, everything, ids)
-    manifests = {name for name, needed in pieces.items() if _is_more_in(folder, name, needed, ids)}
+    manifests = _manifests_with_more(folder, everything, ids)
     return sorted(
         tag
         for tag, number in newest.tags.items()
@@ -127,6 +126,8 @@ def remove_recordings(folder: RecordingsFolder, ids: Collection[str]) -> StoreRe
     with Lease.take(folder.path, OPERATION) as lease:
         before = dict(_files_of(folder))
         writer = StoreWriter(folder, lease)
+        number = writer.number
+        has_any = any(_has_rows(folder, version, ids) for version in folder.versions())
         for _ in range(_TRIES):
             damaged = _rewritten(writer, ids)
             if damaged is not None:
@@ -136,7 +137,8 @@ def remove_recordings(folder: RecordingsFolder, ids: Collection[str]) -> StoreRe
                 "others change these recordings all the time", path=str(folder.path), hint="Try again.", transient=True
             )
         reach("forget.commit")
-        writer.vacuum(keep=1, older_than_seconds=0)
+        keep = 1 if has_any or writer.number != number else _ALL
+        writer.vacuum(keep=keep, older_than_seconds=0)
         writers = _without_schemas(folder) | announced_runs(folder)[0]
         after = dict(_files_of(folder))
     gone = tuple(RemovedFile(kind, place, size) for (kind, place), size in before.items() if (kind, place) not in after)
@@ -154,7 +156,7 @@ def _rewritten(writer: StoreWriter, ids: Collection[str]) -> list[RecordingEntry
     entries = list(writer.live)
     rest = [entry for entry in entries if entry.recording_id not in ids]
     shards = _shards_with(folder, rest, ids)
-    manifests = _manifests_with_more(folder, rest)
+    manifests = _manifests_with_more(folder, rest, ids)
     if len(rest) == len(entries) and not shards and not manifests and not _has_rows(folder, writer.version, ids):
         return []
     touched = [e for e in rest if e.manifest in manifests or not shards.isdisjoint(e.shards)]
@@ -189,14 +191,23 @@ def _shards_with(folder: RecordingsFolder, rest: list[RecordingEntry], ids: Coll
     return shards
 
 
-def _manifests_with_more(folder: RecordingsFolder, rest: list[RecordingEntry]) -> set[str]:
-    """The files of manifests that have more bytes than those of these recordings."""
-    needed: dict[str, int] = {}
-    for entry in rest:
-        if entry.manifest:
-            needed[entry.manifest] = needed.get(entry.manifest, 0) + entry.listing_size
+def _manifests_with_more(folder: RecordingsFolder, rest: list[RecordingEntry], ids: Collection[str]) -> set[str]:
+    """The files of manifests that may have those of these recordings beside the ones of the ``rest``."""
     sizes = dict(folder.manifests.entries())
-    return {name for name, size in needed.items() if sizes.get(name, size) != size}
+    return {
+        name
+        for name, pieces in _pieces_of(rest).items()
+        if sizes.get(name) != sum(size for _, size in pieces) and _is_more_in(folder, name, pieces, ids)
+    }
+
+
+def _pieces_of(entries: Iterable[RecordingEntry]) -> dict[str, set[tuple[int, int]]]:
+    """The offsets and sizes of the manifests of recordings, by their files."""
+    pieces: dict[str, set[tuple[int, int]]] = {}
+    for entry in entries:
+        if entry.manifest:
+            pieces.setdefault(entry.manifest, set()).add((entry.manifest_offset, entry.listing_size))
+    return pieces
 
 
 def _has_rows(folder: RecordingsFolder, version: RecordingsVersion | None, ids: Collection[str]) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -54,7 +55,7 @@ def test_forgetting_in_a_bucket_goes_on_where_it_was_cut(
 def test_copies_from_folder_to_bucket_to_bucket_to_folder(dataset: DatasetEntry, bucket: str, tmp_path: Path) -> None:
     dataset.tag("release")
     places = [f"{bucket}/lake", tmp_path / "folder", f"{bucket}/backup", f"{bucket}/again"]
-    for source, target in zip(places, places[1:], strict=False):
+    for source, target in pairwise(places):
         copied = run("catalog", "copy", source, target, "--json")
         assert copied.exit_code == 0, copied.output
         report = json.loads(copied.output.splitlines()[-1] if copied.output.startswith("{") else copied.output)
