@@ -484,7 +484,7 @@ def find(
         elif as_json:
             print_objects(events.to_batches())
         elif into_table is None:
-            print_table(events, _SHOWN, ("-o and --json give all",))
+            print_table(events, _SHOWN, ("-o and --json give all", "--json gives all"))
 
 
 _FIRST: Final = 5
