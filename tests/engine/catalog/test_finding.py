@@ -136,6 +136,21 @@ def test_planted_events_are_found_and_other_segments_stay_closed(
     assert dataset.filter_segments(table).segment_ids() == list(planted)  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
+def test_spark_finds_the_same_events(dataset: DatasetEntry, tmp_path: Path) -> None:
+    planted = plant(dataset, tmp_path, 60, 20)
+    events = dataset.find("/imu:Imu:accel.linear[1] > 9.8", executor="spark").to_arrow_table().to_pylist()
+    assert [tuple(event.values()) for event in events] == [(name, *e) for name, some in planted.items() for e in some]
+
+
+def test_a_pinned_version_has_the_events_of_its_time(dataset: DatasetEntry, tmp_path: Path) -> None:
+    registered(dataset, tmp_path, "a", [chunk("/a", range(3), "v", scalars([1, 9, 1]))])
+    before = dataset.at()
+    registered(dataset, tmp_path, "a", [chunk("/a", range(3), "v", scalars([1, 1, 9]))])
+    assert [event[1] for event in found(before, "/a:v > 5")] == [1]
+    assert [event[1] for event in found(dataset, "/a:v > 5")] == [2]
+
+
 def test_of_a_long_segment_only_chunks_are_read_that_may_have_an_event(
     dataset: DatasetEntry, tmp_path: Path, read_chunks: list[tuple[str, int]]
 ) -> None:
