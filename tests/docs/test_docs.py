@@ -25,7 +25,7 @@ import pytest
 
 REPOSITORY = Path(__file__).resolve().parent.parent.parent
 PAGES = [*sorted((REPOSITORY / "docs").rglob("*.md")), REPOSITORY / "README.md"]
-README_RECORDING = "mcap/rerun__rosbag2_2025_09_10-13_03_56_0.mcap"
+MANY_SENSORS = "mcap/rerun__rosbag2_2025_09_10-13_03_56_0.mcap"
 
 OF_ONE_FOLDER = {"spark.md"}
 """Pages that run in a process of their own: Spark takes relative paths from the folder in which its JVM was started."""
@@ -115,20 +115,20 @@ def run_console(block: Block, folder: Path) -> None:
 
 
 def lay_out(folder: Path, data: Path) -> None:
-    """The files that pages work on: ``demo.mcap``, the repository's ``tests/data``, and the ``drive`` of README.md."""
+    """The files that pages work on: ``demo.mcap``, ``drive`` with more sensors, and all of ``tests/data``."""
     from chunkmill.readers import McapReader
 
     (folder / "tests").mkdir()
     (folder / "tests" / "data").symlink_to(data)
     shutil.copy(data / "demo.mcap", folder)
-    shutil.copy(data / README_RECORDING, folder / "drive.mcap")
+    shutil.copy(data / MANY_SENSORS, folder / "drive.mcap")
     drive = McapReader(folder / "drive.mcap").stream()
     drive.write_rrd(folder / "drive.rrd", application_id="demo", recording_id="drive")
 
 
 def runnable(page: Path) -> list[Block]:
     found = blocks(page.read_text(encoding="utf-8"))
-    return [b for b in found if b.language == "python" or (b.language == "console" and page.name != "README.md")]
+    return [b for b in found if b.language in {"python", "console"}]
 
 
 def run_page(page: Path, folder: Path) -> None:
