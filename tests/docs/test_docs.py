@@ -9,6 +9,7 @@ anything, and the folder is shown as ``/data``. Blocks in other languages are no
 from __future__ import annotations
 
 import contextlib
+import copy
 import doctest
 import io
 import logging
@@ -19,7 +20,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -175,6 +176,36 @@ def test_page_does_what_it_shows(page: Path, data: Path, tmp_path: Path, monkeyp
         return
     done = subprocess.run([sys.executable, __file__, str(page)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("path", sorted((REPOSITORY / "docs").rglob("*.ipynb")), ids=lambda path: path.stem)
+def test_notebook_prints_what_it_shows(path: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    nbformat, nbclient = pytest.importorskip("nbformat"), pytest.importorskip("nbclient")
+    monkeypatch.setenv("CHUNKMILL_EXECUTOR", "inline")
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests" / "data").symlink_to(data)
+    folder = tmp_path / "docs" / "notebooks"
+    folder.mkdir(parents=True)
+    shown = nbformat.read(path, as_version=4)
+    for name in OPTIONAL:
+        if any(f"import {name}" in cell.source for cell in shown.cells):
+            pytest.importorskip(name)
+    book = copy.deepcopy(shown)
+    nbclient.NotebookClient(
+        book, timeout=300, kernel_name="python3", resources={"metadata": {"path": str(folder)}}
+    ).execute()
+    for cell, now in zip(shown.cells, book.cells, strict=True):
+        if cell.cell_type == "code":
+            printed = [
+                re.sub(rf"{re.escape(str(tmp_path))}/(docs/notebooks/)?", "", printed_by(each)) for each in (cell, now)
+            ]
+            same(printed[0], printed[1], folder)
+
+
+def printed_by(cell: Any) -> str:
+    """The text that a cell of a notebook shows; its pictures and tables in HTML have a plain text, too."""
+    return "".join(output.get("text") or output.get("data", {}).get("text/plain", "") for output in cell.outputs)
 
 
 def test_every_page_is_in_the_navigation() -> None:
