@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from ..locations import located
+from .agents import mcp
 from .catalogs import catalog, place_at, register, samples, sql, store_words, unregister
 from .compare import compare, print_chunks
 from .complaints import FAILED, reported
@@ -457,6 +458,7 @@ for _command in (
     export,
     export_lerobot,
     compare,
+    mcp,
     print_chunks,
     query,
     catalog,
