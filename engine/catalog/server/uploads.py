@@ -141,6 +141,6 @@ def _offered(lake: Lake) -> Uploads:
     if lake.uploads is None:
         raise ProtocolError(
             Status.FAILED_PRECONDITION,
-            "this lake lies in an object store: put files there by its own tools, and register them",
+            "this lake is in an object store: put files there by its own tools, and register them",
         )
     return lake.uploads
