@@ -15,10 +15,12 @@ _HOMES = {
         "BearerTokenObjectStoreAuth CatalogClient ObjectStoreAuth Queried VersionInfo chosen_segments one_dataset "
         "queried_at"
     ),
+    ".copying": "CopyReport",
     ".dataset": "DatasetEntry DatasetSelection DatasetView",
     ".deprecated": "TableInsertMode",
     ".entries": "EntryId EntryKind",
     ".entry_log": "Entry",
+    ".forget": "ForgetReport RemainingItem RemovedItem",
     ".layers": "OnDuplicateSegmentLayer",
     ".maintenance": "CatalogFault",
     ".registration": (

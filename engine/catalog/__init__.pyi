@@ -17,6 +17,7 @@ from .client import VersionInfo as VersionInfo
 from .client import chosen_segments as chosen_segments
 from .client import one_dataset as one_dataset
 from .client import queried_at as queried_at
+from .copying import CopyReport as CopyReport
 from .dataset import DatasetEntry as DatasetEntry
 from .dataset import DatasetSelection as DatasetSelection
 from .dataset import DatasetView as DatasetView
@@ -24,6 +25,9 @@ from .deprecated import TableInsertMode as TableInsertMode
 from .entries import EntryId as EntryId
 from .entries import EntryKind as EntryKind
 from .entry_log import Entry as Entry
+from .forget import ForgetReport as ForgetReport
+from .forget import RemainingItem as RemainingItem
+from .forget import RemovedItem as RemovedItem
 from .layers import OnDuplicateSegmentLayer as OnDuplicateSegmentLayer
 from .maintenance import CatalogFault as CatalogFault
 from .registration import RegistrationHandle as RegistrationHandle

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Literal, Self
 
@@ -15,7 +15,7 @@ from ..errors import NotFoundError, UsageError, WriteError
 from ..query import QuerySemantics
 from ..store import LazyStore
 from .entries import EntryId, EntryKind, EntryRow, hidden_row
-from .entry_log import Entry
+from .entry_log import Entry, changing
 from .segments import SegmentProperties
 
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ class HiddenDatasets(Entry):
 
     # --- blueprints
 
+    @changing
     def register_blueprint(
         self, uri: str | os.PathLike[str], set_default: bool = True, *, segment_table: bool = False
     ) -> None:
@@ -76,6 +77,7 @@ class HiddenDatasets(Entry):
         """The default blueprint of the segments, or None."""
         return self._row().default_blueprint
 
+    @changing
     def set_default_blueprint(self, blueprint_name: str | None) -> None:
         """Set the default blueprint of the segments; None sets none.
 
@@ -91,6 +93,7 @@ class HiddenDatasets(Entry):
         """The default blueprint of the table of segments, or None."""
         return self._row().table_blueprint
 
+    @changing
     def set_default_segment_table_blueprint(self, blueprint_name: str | None) -> None:
         """Set the default blueprint of the table of segments; None sets none.
 
@@ -115,6 +118,7 @@ class HiddenDatasets(Entry):
         hidden = self._row().assets
         return None if hidden is None else self._other(hidden)
 
+    @changing
     def make_asset_dataset(self) -> Self:
         """Return the hidden dataset of the assets, and create it if missing. It is deleted with this one."""
         hidden = self._log.transact(self._with_assets).row(self.id).assets
@@ -135,6 +139,7 @@ class HiddenDatasets(Entry):
         hidden = self.asset_dataset()
         return [] if hidden is None else hidden.segment_ids()
 
+    @changing
     def register_asset(
         self,
         uri: str | os.PathLike[str],
@@ -167,6 +172,7 @@ class HiddenDatasets(Entry):
                 raise WriteError(f"others change the properties of asset '{asset}'", hint="Try again.", transient=True)
         return registered[0]
 
+    @changing
     def unregister_asset(self, segment_id: str) -> None:
         """Remove an asset; one that is not there is passed over. Its properties stay, as those of other segments."""
         hidden = self.asset_dataset()
@@ -187,6 +193,7 @@ class HiddenDatasets(Entry):
         """Let an asset go with these segments no longer; the inverse of :meth:`add_segments_to_asset`."""
         self._change_asset(asset_segment_id, segments, adds=False)
 
+    @changing
     def _change_asset(self, asset: str, segments: Sequence[str], *, adds: bool) -> None:
         if isinstance(segments, str):
             raise TypeError("segments: expected a list of ids, got a str")
@@ -203,6 +210,27 @@ class HiddenDatasets(Entry):
                 return
         raise WriteError(f"others change the properties of asset '{asset}'", hint="Try again.", transient=True)
 
+    def forget_in_assets(self, segment_ids: Collection[str]) -> list[str]:
+        """Take segments out of the lists of all assets, earlier ones included; return the ids of these assets."""
+        hidden = self.asset_dataset()
+        changed: list[str] = []
+        if hidden is None:
+            return changed
+        properties = SegmentProperties(hidden)
+        for asset in hidden.segment_ids():
+            for _ in range(_TRIES):
+                stored = properties.of(asset)
+                named = _texts(stored.row, _SEGMENTS)
+                left = [id_ for id_ in named if id_ not in segment_ids]
+                if left == named or properties.replace(asset, stored, _with_segments(stored.row, left)):
+                    break
+            else:
+                raise WriteError(f"others change the properties of asset '{asset}'", hint="Try again.", transient=True)
+            changed += [asset] if left != named else []
+            if stored.version:
+                properties.squash(asset)
+        return changed
+
     def assets_for_segment(self, segment_id: str | None) -> list[str]:
         """The ids of a segment's assets, even if there is no such segment; None: of those for all segments."""
         hidden = self.asset_dataset()
@@ -211,6 +239,7 @@ class HiddenDatasets(Entry):
         properties = SegmentProperties(hidden)
         return [asset for asset in hidden.segment_ids() if _goes_with(properties.of(asset).row, segment_id)]
 
+    @changing
     def set_hidden(
         self,
         *,

@@ -31,9 +31,10 @@ from ..limits import MIB
 from ..locations import Location, located
 from ..query import AnswerColumns, QueriedSegment, Query, QuerySemantics
 from ..recordings import RecordingsFolder, is_catalog
-from ..storage import ObjectUrl
+from ..storage import ObjectUrl, VersionPoint
 from ..store import RecordingStore
 from ..units import counted
+from .copying import CopyReport, copy_catalog
 from .dataset import DatasetEntry
 from .deprecated import TableInsertMode, replaced_by, warn_renamed, warned
 from .entries import (
@@ -46,6 +47,7 @@ from .entries import (
     check_table_name,
     dataset_rows,
 )
+from .entry_changes import changes_table
 from .entry_log import SYSTEM_TABLE, CatalogVersion, EntryLog
 from .maintenance import (
     CatalogFault,
@@ -59,7 +61,7 @@ from .maintenance import (
     remove_deleted,
     remove_drafts,
 )
-from .table import EntriesTable, TableEntry
+from .table import EntriesTable, TableEntry, entries_table
 from .uploads import Uploads
 
 if TYPE_CHECKING:
@@ -271,6 +273,31 @@ class CatalogClient:
         """The names of all tables, sorted; see :meth:`tables`."""
         return [entry.name for entry in self.tables(include_hidden=include_hidden)]
 
+    def list_versions(self) -> pa.Table:
+        """A row for each change of the catalog's entries, oldest first, of the last 500.
+
+        The columns are ``version`` (of the catalog), ``made_at``, ``author``, ``operation`` (``create``, ``rename``,
+        ``change`` or ``remove``), ``kind`` (``dataset`` or ``table``), ``name``, ``id``, and ``earlier_name`` of
+        renamed ones. Changes by releases that did not write them down are left out. Versions of what entries hold are
+        listed by the entries themselves.
+        """
+        return changes_table(self._log.read().changes)
+
+    def entries_at(self, version: VersionPoint) -> pa.Table:
+        """The entries as of a version of the catalog, in the columns of the table ``__entries``.
+
+        Parameters
+        ----------
+        version
+            The number of a version, or a time, as for :meth:`DatasetEntry.at`. At least the last 16 are kept.
+
+        Raises
+        ------
+        NotFoundError
+            There is no such version any more, or yet.
+        """
+        return entries_table(self._log.read_at(version))
+
     def _datasets(self, version: CatalogVersion, include_hidden: bool) -> list[DatasetEntry]:
         kinds = DATASET_KINDS if include_hidden else (EntryKind.DATASET,)
         rows = sorted((row for row in version.all_rows() if row.kind in kinds), key=lambda row: row.name)
@@ -461,6 +488,30 @@ class CatalogClient:
         remove_abandoned(self._log)
         if failed:
             raise failed[0]
+
+    def copy_to(self, destination: str | os.PathLike[str]) -> CopyReport:
+        """Copy the catalog to another folder or prefix of an object store, or bring such a copy up to date.
+
+        The copy is a catalog as of one version: each dataset and table at one version, with its tags, properties and
+        search indexes. Each file is compared with what was read, by its digest. What is there already is not copied
+        again, and what only an earlier copy needed is removed. Data outside of the catalog's folder, such as recordings
+        that were registered in place, is named where it is, with a :class:`ReadWarning`.
+
+        Guarantee: where it is cut, the same call does the rest; the catalog's version comes last, so that nobody sees
+        a part of a new copy. Of one that is brought up to date each dataset and table changes in one step.
+
+        Raises
+        ------
+        AlreadyExistsError
+            Something else is there, a copy of another catalog, or one that others have changed.
+        ReadError
+            A file cannot be read; a transient one if it was removed meanwhile.
+        WriteError
+            It cannot be written, or another process copies there.
+        ValueError
+            One of the two places is in the other.
+        """
+        return copy_catalog(self._log, located(destination))
 
     def check(self, datasets: Sequence[str] | None = None) -> list[CatalogFault]:
         """Look for files that are not as they were: all entries', and the catalog's own, or those of some entries.

@@ -16,16 +16,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..chunk import SORBET_VERSION, Schema, is_property, to_arrow_schema
-from ..errors import NotFoundError, ReadWarning, UsageError, WriteError, check_argument
+from ..errors import NotFoundError, ReadWarning, UnsupportedCallError, UsageError, WriteError, check_argument
 from ..execution import Progress, RunOptions, executor_name
 from ..query import SEGMENT_ID, AnswerColumns, QueriedSegment, Query
 from ..recordings import BASE_LAYER, LiveEntries, RecordingEntry, RecordingsFolder, StoreReader, summarised
+from ..storage import VersionPoint
 from ..store import LazyStore
 from ..stream import Content, ContentFilter
 from ..units import Moment
 from .blueprints import HiddenDatasets, Recording
+from .dataset_versions import DatasetVersions
 from .deprecated import older, warned, with_older_keywords
 from .entries import EntryKind, time_of
+from .entry_log import changing
+from .forget import DatasetForget
 from .layers import FileRequest, OnDuplicateSegmentLayer, check_new, requests_below, requests_of
 from .maintenance import maintain
 from .registration import (
@@ -125,6 +129,10 @@ class DatasetView:
         for expr in added:
             check_argument("exprs", expr, str)
         return DatasetView(self.dataset, self._segments, (*(self._contents or ()), *added))
+
+    def at(self, version: VersionPoint | None = None) -> DatasetView:
+        """The same view of the dataset as of a version; see :meth:`DatasetEntry.at`."""
+        return DatasetView(self.dataset.at(version), self._segments, self._contents)
 
     # --- contents
 
@@ -370,12 +378,14 @@ DatasetSelection = DatasetView
 """The name of the class in Rerun 0.41 and newer."""
 
 
-class DatasetEntry(HiddenDatasets, DatasetView, DatasetSearch):
+class DatasetEntry(HiddenDatasets, DatasetVersions, DatasetForget, DatasetView, DatasetSearch):
     """A dataset: segments, each a recording of one or more layers, in a store of recordings.
 
     It stands for the place of its store, so ``Ingest("landing/", into=dataset)`` and ``RecordingStore.open(dataset)``
-    work. A dataset into which nothing has come yet has no store, and is empty.
+    work. A dataset into which nothing has come yet has no store, and is empty. :meth:`at` gives it as it was.
     """
+
+    _reader: StoreReader | None = None
 
     @property
     def dataset(self) -> DatasetEntry:
@@ -396,6 +406,7 @@ class DatasetEntry(HiddenDatasets, DatasetView, DatasetSearch):
         return time_of(max(self._row().updated_ns, stored))
 
     def __fspath__(self) -> str:
+        self.check_changeable()
         return self._log.place(self._row())
 
     # --- segments
@@ -407,7 +418,7 @@ class DatasetEntry(HiddenDatasets, DatasetView, DatasetSearch):
             return _ids(self.store_reader().live(), "recording")
         rows = self._log.read().all_rows()
         owners = (other for other in rows if other.blueprints == row.id and other.kind is EntryKind.DATASET)
-        stores = map(self._log.store, (*owners, row))
+        stores = [*map(self._log.store, owners), self.store_reader()]
         return list(dict.fromkeys(id_ for store in stores for id_ in _ids(store.live(), "blueprint")))
 
     def segment_url(
@@ -426,7 +437,12 @@ class DatasetEntry(HiddenDatasets, DatasetView, DatasetSearch):
         ------
         ValueError
             ``start`` or ``end`` is given without ``timeline``.
+        NotImplementedError
+            This is the dataset as of a version, which no URL can name.
         """
+        if self._version is not None:
+            text = f"the URL of a segment names no version, and this is version {self._version} of '{self.name}'"
+            raise UnsupportedCallError(text, hint="Ask the dataset itself for the URL.")
         dataset = f"{self._catalog.url.rstrip('/')}/dataset/{self.id}"
         return segment_url(dataset, segment_id, timeline, start, end)
 
@@ -513,6 +529,7 @@ class DatasetEntry(HiddenDatasets, DatasetView, DatasetSearch):
     # --- registration
 
     @with_older_keywords
+    @changing
     def register(
         self,
         recording_uri: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
@@ -573,6 +590,7 @@ class DatasetEntry(HiddenDatasets, DatasetView, DatasetSearch):
         run = RunOptions(executor)
         return self._register(requests, RegistrationOptions(choice, self._kind(), verify, copy, times, run=run))
 
+    @changing
     def register_prefix(
         self,
         recordings_prefix: str | os.PathLike[str],
@@ -607,6 +625,7 @@ class DatasetEntry(HiddenDatasets, DatasetView, DatasetSearch):
         options = replace(options, assets=self.kind is EntryKind.ASSET_DATASET)
         return start_registration(folder, requests, options, self._row)
 
+    @changing
     def unregister(
         self,
         *,
@@ -631,6 +650,7 @@ class DatasetEntry(HiddenDatasets, DatasetView, DatasetSearch):
         unregister(self._folder(), self._kind(), segments, layers)
         return UnregistrationHandle()
 
+    @changing
     def delete_segment_properties(self, segment_ids: str | Sequence[str]) -> None:
         """Delete the properties that were set for segments, in one step; those without any are passed over.
 
@@ -652,6 +672,7 @@ class DatasetEntry(HiddenDatasets, DatasetView, DatasetSearch):
 
     # --- upkeep
 
+    @changing
     def do_maintenance(
         self,
         optimize_indexes: bool = False,
@@ -702,11 +723,16 @@ class DatasetEntry(HiddenDatasets, DatasetView, DatasetSearch):
 
     def store_reader(self) -> StoreReader:
         """The store's reader, which keeps what it read. Raises ``NotFoundError`` once the dataset was deleted."""
-        return self._log.store(self._row())
+        row = self._row()
+        if self._version is None:
+            return self._log.store(row)
+        if self._reader is None:
+            self._reader = StoreReader(self._folder())
+        return self._reader
 
     def _folder(self) -> RecordingsFolder:
         """The files of the dataset's store. Raises ``NotFoundError`` once it was deleted."""
-        return RecordingsFolder(self._log.place(self._row()))
+        return RecordingsFolder(self._log.place(self._row()), self._version)
 
     # --- earlier names
 

@@ -9,7 +9,8 @@
 Versions follow the protocol of a store's (``engine/recordings/versions.py``): whoever changes something reads the
 newest version and publishes the next one, on the condition that there is none. The loser reads what came in between,
 and checks again. A name is free, an entry is there, by the version that a change is published on, so of two who take
-one name exactly one gets it. A version holds everything, so earlier ones are removed as new ones come.
+one name exactly one gets it. A version holds everything, so earlier ones are removed as new ones come. What the last
+hundreds of versions have changed is in each version, too.
 """
 
 from __future__ import annotations
@@ -21,8 +22,9 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from difflib import get_close_matches
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol, Self, TypeVar, cast
 
 from ..errors import (
     AlreadyExistsError,
@@ -45,7 +47,7 @@ from ..recordings import (
     StoreReader,
     versions_of_catalog,
 )
-from ..storage import VersionFiles, has_files, name_of, publish, unreadable
+from ..storage import VersionFiles, VersionPoint, has_files, name_of, number_at, publish, unreadable
 from .entries import (
     DATASET_KINDS,
     HIDDEN_KINDS,
@@ -57,6 +59,7 @@ from .entries import (
     place_of_dataset,
     time_of,
 )
+from .entry_changes import MOST_CHANGES, EntryChange, changes_between, parsed_changes
 
 if TYPE_CHECKING:
     from ..query import QuerySemantics
@@ -103,13 +106,19 @@ class RemovedEntry:
 
 @dataclass(frozen=True)
 class CatalogVersion:
-    """All entries of a catalog at one time. Number 0 is an empty catalog without a history."""
+    """All entries of a catalog at one time. Number 0 is an empty catalog without a history.
+
+    ``made_ns`` is the time of the catalog's first version, and ``changed_ns`` that of this one, 0 where an earlier
+    release has made it. ``changes`` are the last ones, this version's among them.
+    """
 
     number: int
     entries: Mapping[EntryId, EntryRow]
     made_ns: int = 0
     first: int = 0
     removed: tuple[RemovedEntry, ...] = ()
+    changed_ns: int = 0
+    changes: tuple[EntryChange, ...] = ()
 
     def row(self, id: EntryId) -> EntryRow:  # noqa: A002 (it is one)
         """The entry of an id. Raises ``NotFoundError``."""
@@ -154,6 +163,8 @@ class CatalogVersion:
             "first": self.first,
             "entries": [row.to_dict() for row in self.entries.values()],
             "removed": [[str(gone.id), gone.removed_ns] for gone in self.removed],
+            "changed_ns": self.changed_ns,
+            "changes": self.changes,
         }
 
     @classmethod
@@ -163,7 +174,9 @@ class CatalogVersion:
         if len({row.name for row in rows}) < len(rows) or len({row.id for row in rows}) < len(rows):
             raise ValueError("two of its entries have one name, or one id")
         removed = tuple(RemovedEntry(EntryId(id_), int(since)) for id_, since in data["removed"])
-        return cls(number, {row.id: row for row in rows}, int(data["made_ns"]), int(data["first"]), removed)
+        made_ns, first, changed_ns = (int(data.get(key, 0)) for key in ("made_ns", "first", "changed_ns"))
+        changes = parsed_changes(data.get("changes", ()))  # of which earlier releases knew nothing
+        return cls(number, {row.id: row for row in rows}, made_ns, first, removed, changed_ns, changes)
 
 
 class EntryLog:
@@ -219,6 +232,29 @@ class EntryLog:
             version = self._parsed(*latest)
             self._last = latest[1], version
         return version
+
+    def version_data(self, number: int) -> Mapping[str, Any]:
+        """The content of the file of a version. Raises ``ReadError``."""
+        return self._files.read(number)
+
+    def read_at(self, point: VersionPoint) -> CatalogVersion:
+        """The version that a point means; see :func:`number_at`. A catalog has no tags."""
+        versions: dict[int, CatalogVersion] = {}
+
+        def changed_ns(number: int) -> int:
+            versions[number] = self._parsed(number, self._files.read(number))
+            made_ns = versions[number].changed_ns // 1000 * 1000
+            if not made_ns:
+                hint = "An earlier release has made it; give its number."
+                raise NotFoundError(f"nobody knows when version {number} was made", path=str(self.root), hint=hint)
+            return made_ns
+
+        try:
+            numbers = self._files.numbers()
+        except SourceMissingError:
+            numbers = []
+        number = number_at(point, numbers, {}, changed_ns, what="the catalog", path=str(self.root))
+        return versions.get(number) or self._parsed(number, self._files.read(number))
 
     def store(self, row: EntryRow) -> StoreReader:
         """A dataset's store. All callers share its reader, as long as there are not too many stores."""
@@ -427,6 +463,20 @@ class Catalog(Protocol):
         ...
 
 
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+
+def changing(method: Method) -> Method:
+    """Let a method of an entry that changes something raise ``UsageError`` for one as of a version."""
+
+    @wraps(method)
+    def wrapper(self: Entry, *args: Any, **kwargs: Any) -> Any:
+        self.check_changeable()
+        return method(self, *args, **kwargs)
+
+    return cast("Method", wrapper)
+
+
 class Entry:
     """An entry of a catalog, as it was when it was looked up.
 
@@ -441,6 +491,21 @@ class Entry:
         self._catalog = catalog
         self._log = log
         self._last_row = row
+        self._version: int | None = None
+
+    def _pinned(self, version: int) -> Self:
+        """The same entry as of a version."""
+        pinned = type(self)(self._catalog, self._log, self._row())
+        pinned._version = version  # noqa: SLF001 (it is one of these)
+        return pinned
+
+    def check_changeable(self) -> None:
+        """Raise ``UsageError`` if this is the entry as of a version, which stays as it is."""
+        if self._version is not None:
+            raise UsageError(
+                f"this is version {self._version} of '{self.name}', which stays as it is",
+                hint="Change the entry that the catalog gives, or restore() the version there.",
+            )
 
     @property
     def id(self) -> EntryId:
@@ -472,6 +537,7 @@ class Entry:
         """When the entry changed last, in UTC."""
         return time_of(self._row().updated_ns)
 
+    @changing
     def set_name(self, name: str) -> None:
         """Give the entry another name; the old one is free then.
 
@@ -492,6 +558,7 @@ class Entry:
         if name is not None:
             self.set_name(name)
 
+    @changing
     def delete(self) -> None:
         """Delete the entry from the catalog, a dataset with its blueprints.
 
@@ -519,7 +586,8 @@ class Entry:
         return isinstance(other, str) and self.name == other
 
     def __repr__(self) -> str:
-        return f"Entry({self.kind}, {self.name!r})"
+        version = "" if self._version is None else f", version={self._version}"
+        return f"Entry({self.kind}, {self.name!r}{version})"
 
 
 def _after(
@@ -533,7 +601,8 @@ def _after(
         if row.id not in entries and row.kind in DATASET_KINDS and row.place == place_of_dataset(row.id)
     ]
     first = base.first if number % KEPT_VERSIONS else max(base.first, number - KEPT_VERSIONS + 1)
-    return CatalogVersion(number, dict(entries), base.made_ns or now, first, (*removed, *gone))
+    changes = (*base.changes, *changes_between(base.entries, entries, number))[-MOST_CHANGES:]
+    return CatalogVersion(number, dict(entries), base.made_ns or now, first, (*removed, *gone), now, changes)
 
 
 def _without(row: EntryRow, gone: Collection[EntryId]) -> EntryRow:

@@ -30,6 +30,7 @@ from ..tables import JobTable, cleaned, joined
 from ..units import Moment, age_of_moment
 from .entries import EntryId, EntryKind, EntryRow
 from .entry_log import OWN_FOLDERS, EntryLog
+from .forget import unfinished
 from .search import SearchIndexes
 
 TABLES: Final = "tables"
@@ -150,9 +151,9 @@ def age_of(cleanup_before: Moment, *, allow_recent: bool) -> timedelta:
     return max(age, timedelta())
 
 
-def table_of(log: EntryLog, row: EntryRow) -> LanceTable:
-    """The table of an entry."""
-    return LanceTable(located(log.place(row)), row.name, log.gate)
+def table_of(log: EntryLog, row: EntryRow, version: int | None = None) -> LanceTable:
+    """The table of an entry, or a version of it."""
+    return LanceTable(located(log.place(row)), row.name, log.gate, version)
 
 
 def maintain_table(table: LanceTable, *, compact: bool, cleanup_before: Moment | None, allow_recent: bool) -> None:
@@ -273,6 +274,7 @@ def faults_of(log: EntryLog, names: Sequence[str] | None) -> list[CatalogFault]:
         for entry, fault in faults:
             layer = (None, None) if entry is None else (entry.recording_id, entry.layer)
             catalog_faults.append(CatalogFault(fault, row.name, *layer))
+        catalog_faults += [CatalogFault(fault, row.name) for fault in unfinished(folder)]
     return catalog_faults
 
 

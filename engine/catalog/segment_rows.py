@@ -106,6 +106,31 @@ def followed(
     return publish(attempt, f"the table {name!r}", path=table.place, most=_MOST_ROUNDS)
 
 
+def dataset_of_rows(schema: pa.Schema) -> str | None:
+    """Return the id of the dataset of whose segments a table has rows, as :func:`followed` made it; else None."""
+    query = (schema.metadata or {}).get(_QUERY.encode())
+    return None if query is None else str(json.loads(query)[0])
+
+
+def without_segments(table: LanceTable, segment_ids: Collection[str]) -> None:
+    """Remove the rows of segments from a table that :func:`followed` made, and what it says of them, in one commit."""
+
+    def attempt() -> bool | None:
+        reader = table.at()
+        metadata = reader.schema.metadata or {}
+        tokens: dict[str, str] = json.loads(metadata[_SEGMENTS.encode()])
+        live, going = _places(reader, segment_ids)
+        if not len(going) and not tokens.keys() & set(segment_ids):
+            return False
+        count = int(metadata[_COUNT.encode()]) - len(going)
+        kept = {segment: token for segment, token in tokens.items() if segment not in segment_ids}
+        new_metadata = {_SEGMENTS: json.dumps(kept), _COUNT: str(count)}
+        made = change_rows(table, reader.version, going, live, (), new_metadata, "rows")
+        return None if made is None else True
+
+    publish(attempt, table.title, path=table.place, most=_MOST_ROUNDS)
+
+
 def layer_tokens(view: ViewedSegments) -> dict[str, str]:
     """A token of each segment's layers. It changes when a layer is added, removed or replaced."""
     layers = view.layers()

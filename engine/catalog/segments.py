@@ -19,12 +19,12 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ..chunk import SORBET_VERSION, Schema, TimelineKind, is_property, numpy_ticks
-from ..errors import ReadError, UsageError, check_argument, writing
+from ..errors import ReadError, SourceMissingError, UsageError, WriteError, check_argument, writing
 from ..limits import MIB
 from ..query import SegmentLayers
 from ..recordings import RecordingsFolder, join_schemas
 from ..rrd import END_OF_STREAM, MESSAGE_HEADER_SIZE, Compression, decode_batch, encode_batch
-from ..storage import VersionFiles, is_url
+from ..storage import VersionFiles, is_url, name_of
 from ..storage.folder import Folder, LocalFolder, sync_folder
 from ..units import counted
 from ..units import size as byte_size
@@ -472,6 +472,39 @@ class SegmentProperties:
         files.delete(old for old in files.all_numbers() if old <= number)
         self._note(versions)
         return True
+
+    def forget(self, segment_id: str) -> list[tuple[str, int]]:
+        """Remove all files with properties of a segment, and return their places and sizes.
+
+        Its next properties are as those of a new segment. Raises as :meth:`replace` does.
+        """
+        files = self._files(segment_id)
+        gone = self.squash(None) if segment_id in self._deleted()[1] else []
+        try:
+            entries = files.folder.entries()
+        except (FileNotFoundError, SourceMissingError):
+            return gone
+        with writing(str(self._folder.location)):
+            files.folder.delete([entry.name for entry in entries])
+            files.folder.remove()
+        return gone + [(files.folder.place(entry.name), entry.size) for entry in entries]
+
+    def squash(self, segment_id: str | None) -> list[tuple[str, int]]:
+        """Remove all but the newest properties of a segment, which stay, and return the places and sizes.
+
+        With None, forget instead which properties were deleted in the last step.
+        """
+        files = self._files_of(_DELETED) if segment_id is None else self._files(segment_id)
+        if segment_id is None:
+            number, versions = self._deleted()
+            self._note(versions)
+            if not files.commit(number + 1, {"versions": {}, "first": number + 1}):
+                raise WriteError("others delete properties", path=str(self._folder.location), transient=True)
+        newest = files.newest()
+        old = [entry for entry in files.folder.entries() if entry.name != name_of(newest)]
+        with writing(str(self._folder.location)):
+            files.folder.delete([entry.name for entry in old])
+        return [(files.folder.place(entry.name), entry.size) for entry in old]
 
     def _note(self, versions: Mapping[str, int]) -> None:
         """Write for each segment with deleted properties a version without them."""

@@ -11,20 +11,30 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from random import uniform
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Self
 
 import pyarrow as pa
 
 from ..chunk import SORBET_VERSION
-from ..errors import NotFoundError, UnsupportedError, UsageError, WriteError
+from ..errors import NotFoundError, UnsupportedCallError, UnsupportedError, UsageError, WriteError
 from ..execution import Lease, noting_task, stage_of, told_by_partitions
-from ..lance import Batches, LanceTable, TableRows, TableSnapshot, is_spark_frame, rows_of
+from ..lance import (
+    Batches,
+    LanceTable,
+    TableHistory,
+    TableRows,
+    TableSnapshot,
+    TableVersions,
+    is_spark_frame,
+    rows_of,
+)
 from ..locations import located
 from ..spark import arrow_of, running_session, spark_array, spark_form, spark_schema
+from ..storage import VersionPoint
 from ..units import Moment
 from .dataset import DatasetEntry
 from .entries import EntryId, EntryKind, EntryRow, check_table_name, hidden_row
-from .entry_log import Entry
+from .entry_log import CatalogVersion, Entry, changing
 from .maintenance import maintain_table, table_of
 from .segments import frame_of
 
@@ -41,12 +51,44 @@ _VERSION: Final = b"sorbet:version"
 _DATAFUSION_OF_LANCE: Final = "54"
 
 
-class TableEntry(Entry):
+class TableEntry(Entry, TableVersions):
     """A table of a catalog.
 
     Every write is one commit: readers see all of it or nothing. Others may write to the same table meanwhile, by a
-    catalog or by Lance itself; what they wrote is seen by the next read.
+    catalog or by Lance itself; what they wrote is seen by the next read. :meth:`at` gives the table as it was.
     """
+
+    @property
+    def version(self) -> int | None:
+        """The number of the version that is read, of what :meth:`at` gave; None: the newest, at each call."""
+        return self._version
+
+    def at(self, version: VersionPoint | None = None) -> Self:
+        """The table as of a version, for reading: what it gives does not change when others change the table.
+
+        Writing is refused. Once the version was removed, reading raises ``NotFoundError``; a tag keeps it.
+
+        Parameters
+        ----------
+        version
+            The number of a version; a tag; or a time, whose newest version is meant: a datetime (in UTC where it has no
+            zone), a ``numpy.datetime64``, or RFC 3339 text. By default the newest one.
+
+        Raises
+        ------
+        NotFoundError
+            There is no such version or tag, or the version of a time was removed.
+        ValueError
+            It is none of these, or a time to come.
+        """
+        return self._pinned(self._history().number(version))
+
+    tag = changing(TableVersions.tag)
+    untag = changing(TableVersions.untag)
+    restore = changing(TableVersions.restore)
+
+    def _history(self) -> TableHistory:
+        return TableHistory(self._table())
 
     @property
     def storage_url(self) -> str:
@@ -91,8 +133,16 @@ class TableEntry(Entry):
         from ..tables import Table
 
         table = self._table()
-        return Table(table.place, self.name, udf_modules=udf_modules, executor=executor, allow=table.gate)
+        return Table(
+            table.place,
+            self.name,
+            udf_modules=udf_modules,
+            executor=executor,
+            allow=table.gate,
+            version=self._version,
+        )
 
+    @changing
     def append(self, batches: Batches | None = None, **named_params: Any) -> None:
         """Add rows, in one commit. Columns that they lack are null. Without any rows, nothing is done.
 
@@ -129,6 +179,7 @@ class TableEntry(Entry):
         if rows is not None and not rows.is_empty:
             table.append(rows)
 
+    @changing
     def overwrite(self, batches: Batches | None = None, **named_params: Any) -> None:
         """Replace all rows by these, in one commit. They may have other columns than the table had.
 
@@ -143,6 +194,7 @@ class TableEntry(Entry):
         if rows is not None:
             table.overwrite(rows)
 
+    @changing
     def upsert(self, batches: Batches | None = None, **named_params: Any) -> None:
         """Replace the rows with the same key, and append the others, in one commit.
 
@@ -160,6 +212,7 @@ class TableEntry(Entry):
         if rows is not None and not rows.is_empty:
             table.upsert(rows, self._alone)
 
+    @changing
     def update_rows(self, batches: Batches | None = None, **named_params: Any) -> None:
         """Set values in the rows with the same key, in one commit; append none.
 
@@ -189,6 +242,7 @@ class TableEntry(Entry):
         """
         super().delete()
 
+    @changing
     def do_maintenance(
         self,
         *,
@@ -239,6 +293,7 @@ class TableEntry(Entry):
         assert hidden is not None
         return DatasetEntry(self._catalog, self._log, version.dataset(hidden))
 
+    @changing
     def register_blueprint(self, uri: str | os.PathLike[str], set_default: bool = True) -> None:
         """Register the blueprint in an ``.rbl`` file, and let the table be shown with it, unless ``set_default=False``.
 
@@ -272,10 +327,12 @@ class TableEntry(Entry):
         """The default blueprint of the table, or None."""
         return self._row().default_blueprint
 
+    @changing
     def set_default_blueprint(self, blueprint_name: str | None) -> None:
         """Set the default blueprint of the table; None sets none. It may be registered later."""
         self._log.change(self.id, lambda row: replace(row, default_blueprint=blueprint_name))
 
+    @changing
     def set_blueprints(self, dataset: EntryId | None, default: str | None) -> None:
         """Let the segments of a dataset be this table's blueprints, by default its own, and one of them the default."""
         if dataset is None:
@@ -308,7 +365,7 @@ class TableEntry(Entry):
             row = self._row()
         except NotFoundError:
             raise NotFoundError(f"Table with name {self.name} not found", hint="It was deleted.") from None
-        return table_of(self._log, row)
+        return table_of(self._log, row, self._version)
 
     def _write_frame(self, table: LanceTable, frame: Any, *, replacing: bool) -> None:
 
@@ -444,20 +501,18 @@ class EntriesTable(TableEntry):
 
     overwrite = upsert = update_rows = append
 
+    def _history(self) -> TableHistory:
+        raise UnsupportedCallError(
+            f"'{self.name}' is the catalog's own table, whose versions are those of the catalog",
+            hint="client.list_versions() lists them.",
+        )
+
     def do_maintenance(self, **_: Any) -> None:
         """Do nothing: the table has no stored data."""
 
     def rows(self) -> pa.Table:
         """All rows, as of now."""
-        rows = list(self._log.read().all_rows())
-        columns = [
-            pa.array([row.id.as_bytes() for row in rows], pa.binary(16)),
-            pa.array([row.name for row in rows], pa.string()),
-            pa.array([int(row.kind) for row in rows], pa.int32()),
-            pa.array([row.created_ns for row in rows], pa.timestamp("ns")),
-            pa.array([row.updated_ns for row in rows], pa.timestamp("ns")),
-        ]
-        return pa.Table.from_arrays(columns, schema=ENTRIES_SCHEMA)
+        return entries_table(self._log.read())
 
     def _refuse(self) -> NoReturn:
         raise UsageError(f"'{self.name}' is the catalog's own table, which cannot be written")
@@ -467,3 +522,16 @@ class EntriesTable(TableEntry):
         raise UnsupportedError(
             "the table of entries is none of Lance", hint="Use its reader(), or its name in client.ctx."
         )
+
+
+def entries_table(version: CatalogVersion) -> pa.Table:
+    """The entries of a version of a catalog as rows of ``__entries``."""
+    rows = list(version.all_rows())
+    columns = [
+        pa.array([row.id.as_bytes() for row in rows], pa.binary(16)),
+        pa.array([row.name for row in rows], pa.string()),
+        pa.array([int(row.kind) for row in rows], pa.int32()),
+        pa.array([row.created_ns for row in rows], pa.timestamp("ns")),
+        pa.array([row.updated_ns for row in rows], pa.timestamp("ns")),
+    ]
+    return pa.Table.from_arrays(columns, schema=ENTRIES_SCHEMA)

@@ -25,7 +25,8 @@ from ..spark import Terminated
 from ..units import counted, duration, size
 from .complaints import FAILED, complain, echo_json, exit_code, reported, warnings_as_lines
 from .complaints import show as show_error
-from .options import DEBUG, EXECUTORS, QUIET, CommandGroup, check_place
+from .history import add_version_commands
+from .options import DEBUG, EXECUTORS, QUIET, CommandGroup, check_place, together
 from .outputs import ROWS, WritingCommand, output_option
 from .standard_streams import name_place
 from .start import leave_out_what_nothing_needs
@@ -183,6 +184,75 @@ def maintain_catalog(lake: str, debug: bool) -> None:
     with reported(debug=debug):
         leave_out_what_nothing_needs()
         _opened(lake).do_global_maintenance()
+
+
+@catalog.command("forget")
+@_LAKE
+@click.argument("dataset")
+@click.argument("segments", nargs=-1, required=True, metavar="SEGMENT...")
+@click.option("--force", is_flag=True, help="Remove tags whose versions have data of these segments.")
+@click.option(
+    "--export", "exports", multiple=True, metavar="FOLDER", help="Look for exports below this folder too; repeatable."
+)
+@_JSON
+@DEBUG
+def forget_segments(
+    lake: str,
+    dataset: str,
+    segments: tuple[str, ...],
+    force: bool,
+    exports: tuple[str, ...],
+    as_json: bool,
+    debug: bool,
+) -> None:
+    """Remove all data of each SEGMENT of DATASET from LAKE, for good, and report what is out of reach.
+
+    That is its chunks, earlier versions of the dataset, search indexes, properties, rows of tables and views, and files
+    of it in the folder of LAKE. A command that was interrupted is completed by the same one. The exit code is 1 if
+    something is left in the folder of LAKE.
+    """
+    with reported(debug=debug):
+        leave_out_what_nothing_needs()
+        with warnings_as_lines(lake):
+            report = dataset_at(lake, dataset).forget(segments, force=force, exports=exports)
+        if as_json:
+            echo_json(report.to_dict())
+        else:
+            click.echo(str(report))
+        if not report.is_complete:
+            raise click.exceptions.Exit(FAILED)
+
+
+@catalog.command("copy")
+@_LAKE
+@click.argument("destination", metavar="DEST", callback=check_place)
+@_JSON
+@DEBUG
+@QUIET
+def copy_catalog(lake: str, destination: str, as_json: bool, debug: bool, quiet: bool) -> None:
+    """Copy LAKE to DEST, a folder or a URL, or bring the copy there up to date; then check the copy.
+
+    The copy is as of one version of LAKE, each file verified by its digest. A command that was interrupted is completed
+    by the same one. Recordings that were registered in place are not copied, and are named in a warning.
+    """
+    with reported(debug=debug):
+        leave_out_what_nothing_needs()
+        with warnings_as_lines(lake):
+            report = _opened(lake).copy_to(destination)
+        if as_json:
+            echo_json(report.to_dict())
+        elif not quiet:
+            click.echo(str(report))
+        raise click.exceptions.Exit(_check(destination, (), as_json=as_json, debug=debug, quiet=True))
+
+
+add_version_commands(
+    catalog,
+    together(_LAKE, click.argument("entry")),
+    lambda lake, entry: _entry(lake, entry),
+    together(_LAKE, click.argument("entry", required=False, metavar="[ENTRY]")),
+    lambda lake, entry: _opened(lake) if entry is None else _entry(lake, entry),
+)
 
 
 @click.command()

@@ -18,6 +18,7 @@ import click
 from ..errors import UsageError
 from ..units import counted, seconds_of, size, utc_time
 from .complaints import reported, warnings_as_lines
+from .history import add_version_commands
 from .options import DEBUG, EXECUTORS, QUIET, CommandGroup, check_place, together
 from .start import leave_out_what_nothing_needs
 
@@ -239,6 +240,9 @@ def optimize(table: str, catalog: str | None, older_than: str, debug: bool) -> N
         click.echo(
             f"{opened.name}: {counted(freed.old_versions, 'version')} removed, {size(freed.bytes_removed)} freed"
         )
+
+
+add_version_commands(tables, together(_TABLE, _CATALOG), lambda table, catalog: _existing_table(table, catalog))
 
 
 def _opened(table: str, catalog: str | None, modules: Sequence[str]) -> Table:

@@ -12,11 +12,15 @@ from ..lazy_names import lazy_names
 os.environ.setdefault("LANCE_LOG", "warn,lance_table::transaction=error")
 
 _HOMES = {
-    ".changes": "IS_SET RowChanges SOURCE_ROW by_fragment change_rows row_changes source_rows",
+    ".changes": (
+        "IS_SET RowChanges SOURCE_ROW by_fragment change_rows row_changes row_ids rows_elsewhere source_rows "
+        "tagged_versions version_holds"
+    ),
     ".expressions": "TableSnapshot",
     ".file_digests": "TableVerification",
     ".fragments": "ColumnFile Fragment FragmentReader OFFSET",
     ".gate": "Gate",
+    ".history": "TableHistory TableVersions",
     ".indexes": "ENTRY INSTANCE IndexTable SearchIndex TextIndex VectorIndex found_in make_index",
     ".place": "FixedTable",
     ".rows": "Batches TableRows UNNAMEABLE exact_array is_blob is_spark_frame keys_of rows_of",

@@ -5,7 +5,11 @@ from .changes import SOURCE_ROW as SOURCE_ROW
 from .changes import by_fragment as by_fragment
 from .changes import change_rows as change_rows
 from .changes import row_changes as row_changes
+from .changes import row_ids as row_ids
+from .changes import rows_elsewhere as rows_elsewhere
 from .changes import source_rows as source_rows
+from .changes import tagged_versions as tagged_versions
+from .changes import version_holds as version_holds
 from .expressions import TableSnapshot as TableSnapshot
 from .file_digests import TableVerification as TableVerification
 from .fragments import ColumnFile as ColumnFile
@@ -13,6 +17,8 @@ from .fragments import Fragment as Fragment
 from .fragments import FragmentReader as FragmentReader
 from .fragments import OFFSET as OFFSET
 from .gate import Gate as Gate
+from .history import TableHistory as TableHistory
+from .history import TableVersions as TableVersions
 from .indexes import ENTRY as ENTRY
 from .indexes import INSTANCE as INSTANCE
 from .indexes import IndexTable as IndexTable

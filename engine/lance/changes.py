@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -17,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from ..errors import NotFoundError
 from ..faults import reach
 from ..storage.folder import Folder
 from .faults import DELETIONS
@@ -253,3 +255,38 @@ def _with_metadata(schema: Any, metadata: Mapping[str, str]) -> Any:
     rebuilt, (text, *fields) = schema.__reduce__()
     entries = json.loads(text) | {key: list(value.encode()) for key, value in metadata.items()}
     return rebuilt(json.dumps(entries), *fields)
+
+
+def version_holds(table: LanceTable, column: str, where: str) -> bool:
+    """Return whether any version of a table has a text ``column``, and rows in which ``where`` is true."""
+    with table.reading():
+        newest = table.open()
+        numbers = sorted((int(entry["version"]) for entry in newest.versions()), reverse=True)
+    for number in numbers:
+        with suppress(NotFoundError), table.reading():
+            dataset = newest if number == newest.version else table.open(number)
+            names = dataset.schema.names
+            if column in names and pa.types.is_string(dataset.schema.field(column).type) and dataset.count_rows(where):
+                return True
+    return False
+
+
+def tagged_versions(table: LanceTable) -> dict[str, int]:
+    """Return the tags of a table, each with the number of its version."""
+    with table.reading():
+        return {name: int(tag["version"]) for name, tag in table.open().tags.list().items()}
+
+
+def row_ids(table: LanceTable, where: str | None = None) -> RowIds:
+    """Return the ids of the rows of a table in which ``where`` is true, or of all."""
+    batches = table.at().expressed({"id": "_rowid"}, where)
+    return np.concatenate([np.empty(0, np.uint64), *(batch.column("id").to_numpy() for batch in batches)])
+
+
+def rows_elsewhere(view: LanceTable, source: RowIds) -> RowIds:
+    """Return the ids of the rows of a view that are of other rows of its source than these."""
+    ids = [np.empty(0, np.uint64)]
+    for batch in view.at().expressed({"of": SOURCE_ROW, "id": "_rowid"}):
+        is_of_others = ~np.isin(batch.column("of").to_numpy().astype(np.uint64), source)
+        ids.append(batch.column("id").to_numpy()[is_of_others])
+    return np.concatenate(ids)

@@ -9,7 +9,7 @@
 The files are the version's manifest and transaction, files of rows, lists of deleted rows, files of indexes, and blobs
 beside the rows. Lance never changes a written file, and never reuses a name. So one digest serves all
 versions, a commit reads only the files that it added, and the next cleanup drops digests of removed files. The first
-line of a file of digests is a digest of its other lines.
+line of a file of digests is a digest of its other lines. Beside the digests are the authors of versions, by number.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from ..errors import ReadError, SourceMissingError
 from ..limits import MIB
 from ..locations import Location
 from ..rrd import Findings, Verification
+from ..storage import author
 from ..storage.folder import OPEN_SUFFIX, Folder
 from .faults import RESTORE, missing_files
 from .place import LancePlace
@@ -126,20 +127,26 @@ class FileDigests:
                 pairs = zip(missing, threads.map(self.digest_of, missing), strict=True)
                 digests |= {path: digest for path, digest in pairs if digest is not None}
         entries = {path: digest._replace(version=version) for path, digest in digests.items()}
-        self._write(f"{version:020}.json", entries)
+        name = author()
+        self._write(f"{version:020}.json", entries, {} if name is None else {version: name})
 
     def _appended_files(self, dataset: Any, version: int) -> list[str] | None:
-        """Return the files that an append has added, or None for other commits. An append lists them itself."""
+        """Return the files that an append has added, or None for most other commits. An append lists them itself.
+
+        A restoration adds none, as each was added by an earlier version.
+        """
         import lance
 
         try:
             transaction = dataset.read_transaction(version)
         except TypeError:  # pylance cannot give that of a compaction with indexes
             return None
+        own = [self.manifest_of(version), f"_transactions/{transaction.read_version}-{transaction.uuid}.txn"]
+        if isinstance(transaction.operation, lance.LanceOperation.Restore):
+            return own
         if not isinstance(transaction.operation, lance.LanceOperation.Append):
             return None
         files = chain.from_iterable(fragment.files for fragment in transaction.operation.fragments)
-        own = [self.manifest_of(version), f"_transactions/{transaction.read_version}-{transaction.uuid}.txn"]
         return own + [f"data/{file.path}" for file in files if not file.base_id]
 
     def _blobs_beside(self, dataset: Any, paths: Iterable[str]) -> Iterator[str]:
@@ -240,8 +247,19 @@ class FileDigests:
         if not whole or (len(whole) == 1 and len(present) == len(joined)):
             return
         newest = max(int(name[:20]) for name in whole)
-        self._write(f"{newest:020}-{secrets.token_hex(4)}.json", {path: joined[path] for path in present})
+        existing = set(self.manifests().values())
+        authors = {number: name for number, name in self.authors(whole).items() if number in existing}
+        self._write(f"{newest:020}-{secrets.token_hex(4)}.json", {path: joined[path] for path in present}, authors)
         self._folder.delete(whole)
+
+    def authors(self, names: Sequence[str] | None = None) -> dict[int, str]:
+        """Return who has made versions, by their numbers, as far as files of digests say it; damaged ones do not."""
+        authors: dict[int, str] = {}
+        for name in self._names() if names is None else names:
+            with suppress(ReadError):
+                body = self._body(name)
+                authors |= {} if body is None else body["authors"]
+        return authors
 
     def manifest_of(self, version: int) -> str:
         """Return the path of a version's file. In old tables its name counts up, in others it counts down."""
@@ -293,11 +311,19 @@ class FileDigests:
 
     def _read(self, name: str) -> dict[str, FileDigest] | None:
         """Return the digests in a file, or None if it is gone."""
+        body = self._body(name)
+        return None if body is None else body["files"]
+
+    def _body(self, name: str) -> dict[str, Any] | None:
+        """Return what a file of digests holds, or None if it is gone. Raises ``ReadError``."""
         try:
             digest, _, body = self._folder.get(name).partition(b"\n")
             if digest.decode("ascii", "replace") != xxhash.xxh3_128_hexdigest(body):
                 raise ValueError("its own digest differs")
-            return {path: FileDigest(*values) for path, values in json.loads(body)["files"].items()}
+            data: dict[str, Any] = json.loads(body)
+            data["files"] = {path: FileDigest(*values) for path, values in data["files"].items()}
+            data["authors"] = {int(number): str(name) for number, name in data.get("authors", {}).items()}
+            return data
         except FileNotFoundError:
             return None
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
@@ -307,8 +333,8 @@ class FileDigests:
                 hint=f"{RESTORE} Without it, what the version has added has no digests.",
             ) from error
 
-    def _write(self, name: str, files: Mapping[str, FileDigest]) -> None:
-        body = json.dumps({"files": files}).encode()
+    def _write(self, name: str, files: Mapping[str, FileDigest], authors: Mapping[int, str]) -> None:
+        body = json.dumps({"files": files, "authors": authors}).encode()
         data = xxhash.xxh3_128_hexdigest(body).encode() + b"\n" + body
         self._folder.make()
         # Lance syncs nothing either: where power is lost, the files that the digests are of may be gone as well.

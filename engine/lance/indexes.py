@@ -214,14 +214,23 @@ class IndexTable(LancePlace):
             part.pop("uri", None)
         return json.dumps(statistics)
 
-    def clean(self, version: int, age_seconds: float) -> None:
-        """Remove what only versions that are older than that need, where ``version`` is the newest."""
+    def newest_version(self) -> int:
+        """Return the number of the newest version, whether it counts or not."""
+        with self.reading():
+            return int(self.dataset().version)
+
+    def clean(self, version: int, age_seconds: float, *, unverified: bool = False) -> None:
+        """Remove what only versions that are older than that need, where ``version`` is the newest.
+
+        With ``unverified``, files that no version names go, too: nobody else may write then.
+        """
         from datetime import timedelta
 
         with self.writing():
             dataset = self.dataset()
             if dataset.version == version:
-                dataset.cleanup_old_versions(older_than=timedelta(seconds=age_seconds))
+                age = timedelta(seconds=age_seconds)
+                dataset.cleanup_old_versions(older_than=age, delete_unverified=unverified)
 
     def _next(self, number: int) -> Any:
         """The newest version, which is of that number unless others write."""

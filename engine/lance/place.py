@@ -236,6 +236,17 @@ class FixedTable(LancePlace):
         with self.writing():
             dataset.merge_insert(key).when_matched_delete().conflict_retries(0).execute(gone)
 
+    def purge(self, key: str, values: Collection[str]) -> None:
+        """Remove the rows whose ``key`` is one of ``values`` from all files of an existing table, and its old versions.
+
+        Nobody else may write to it meanwhile.
+        """
+        self.delete(self.open(), key, values)
+        dataset = self.open()
+        with self.writing():
+            dataset.optimize.compact_files(materialize_deletions_threshold=0.0, num_threads=1)
+            dataset.cleanup_old_versions(older_than=timedelta(0), delete_unverified=True)
+
     def tidy(self, older_than: timedelta) -> None:
         """Join small fragments, and remove versions of that age."""
         dataset = self.open()

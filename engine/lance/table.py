@@ -537,9 +537,12 @@ class LanceTable(LancePlace):
         self,
         only: Collection[int] | None = None,
         before_commit: Callable[[Sequence[JoinedFragments]], None] = lambda _: None,
+        *,
+        deletions: bool = False,
     ) -> None:
         """Join small fragments, by default all, in one commit; without a commit if there is nothing to join.
 
+        With ``deletions`` every fragment with a deleted row is written anew without it.
         ``before_commit`` is called before the commit. Raises ``ReadError`` if files of these fragments are not what was
         written: otherwise damaged rows would get valid digests.
         """
@@ -549,7 +552,8 @@ class LanceTable(LancePlace):
             self.check_deletions(dataset)
             ids = () if only is None else (fragment.fragment_id for fragment in dataset.get_fragments())
             others = [id_ for id_ in ids if only is not None and id_ not in only]
-            plan = Compaction.plan(dataset, {"num_threads": 1, "excluded_fragment_ids": others})
+            least = {"materialize_deletions_threshold": 0.0} if deletions else {}
+            plan = Compaction.plan(dataset, {"num_threads": 1, "excluded_fragment_ids": others, **least})  # type: ignore[typeddict-item]
             self._digests.check(
                 {path for task in plan.tasks for fragment in task.fragments for path in files_of(fragment)}
             )
@@ -584,13 +588,17 @@ class LanceTable(LancePlace):
         reach("lance.cleanup")
         return int(result.bytes_removed), int(result.old_versions)
 
-    def extend_indexes(self) -> None:
-        """Add the rows that indexes do not cover yet to them."""
+    def extend_indexes(self, *, retrain: bool = False) -> None:
+        """Add the rows that indexes do not cover yet to them; with ``retrain`` make them anew of the rows there are."""
 
         def extended(dataset: Any) -> None:
-            dataset.optimize.optimize_indices()
+            dataset.optimize.optimize_indices(retrain=retrain)
 
         self.commit(extended)
+
+    def authors(self) -> dict[int, str]:
+        """Return who has made versions, by their numbers, as far as it was written down."""
+        return self._digests.authors()
 
     def verify(self) -> TableVerification:
         """Read all files of the table, and compare them with the digests that commits have written."""

@@ -9,6 +9,8 @@ _HOMES = {
     ".compaction": "CompactionReport MIN_SHARD compact_store",
     ".entries": "BASE_LAYER IndexRange Key LiveEntries RecordingEntry entries_in key_of layers_digest removal_of",
     ".folder": "MANIFEST_ERRORS RecordingsFolder StoreReader manifest_bytes",
+    ".history": "History",
+    ".removal": "StoreRemoval all_layers_of remove_recordings tags_with",
     ".schemas": "NewLayer SchemaFiles SchemaUnion join_schemas join_types",
     ".summaries": "LayerSummary properties_of summaries_of summarised summary_of with_summary",
     ".times": "times_in",

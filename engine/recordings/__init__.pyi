@@ -15,6 +15,11 @@ from .folder import MANIFEST_ERRORS as MANIFEST_ERRORS
 from .folder import RecordingsFolder as RecordingsFolder
 from .folder import StoreReader as StoreReader
 from .folder import manifest_bytes as manifest_bytes
+from .history import History as History
+from .removal import StoreRemoval as StoreRemoval
+from .removal import all_layers_of as all_layers_of
+from .removal import remove_recordings as remove_recordings
+from .removal import tags_with as tags_with
 from .schemas import NewLayer as NewLayer
 from .schemas import SchemaFiles as SchemaFiles
 from .schemas import SchemaUnion as SchemaUnion

@@ -357,6 +357,7 @@ class LiveEntries:
         self.chunks, self.rows, self.bytes = (_sum(table[name]) for name in ("chunks", "rows", "bytes"))
         is_recording = pc.not_equal(table["kind"], "blueprint")
         self.recordings = pc.count_distinct(table["recording_id"].filter(is_recording)).as_py()
+        self.layers = _sum(is_recording)
 
     def __len__(self) -> int:
         return self._count
@@ -455,8 +456,9 @@ class LiveEntries:
     def _tally(self, entry: RecordingEntry, by: int) -> None:
         """Count an entry that comes, or has gone."""
         self._count += by
-        if entry.kind != "blueprint" and not self.of_recording(entry.recording_id):
-            self.recordings += by
+        if entry.kind != "blueprint":
+            self.layers += by
+            self.recordings += by * (not self.of_recording(entry.recording_id))
         self.chunks += by * entry.chunks
         self.rows += by * entry.rows
         self.bytes += by * entry.bytes

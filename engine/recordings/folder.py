@@ -26,7 +26,7 @@ import numpy as np
 import pyarrow as pa
 
 from ..chunk import Chunk
-from ..errors import ReadError, SourceMissingError, UnsupportedError, writing
+from ..errors import ReadError, SourceMissingError, UnsupportedError, UsageError, writing
 from ..execution import Folder, PartChunk, sync_folder
 from ..limits import MIB
 from ..locations import located
@@ -45,6 +45,8 @@ from .entries import LiveEntries, RecordingEntry, entries_in, parse_table
 from .schemas import SchemaFiles
 from .versions import RecordingsVersion, TableRef, check_no_catalog
 
+FORMAT: Final = 5
+"""The format of a store's versions: a release that knows 4 has no tags, and would vacuum what they keep."""
 MANIFEST_ERRORS = (OSError, pa.ArrowException, ValueError, TypeError, KeyError)
 """What reading a damaged manifest may raise."""
 
@@ -105,10 +107,14 @@ def _identity(entry: RecordingEntry) -> tuple[Any, ...]:
 
 
 class RecordingsFolder:
-    """The folder, or the prefix of an object store, of a store of recordings."""
+    """The folder, or the prefix of an object store, of a store of recordings.
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    With a version of ``pinned``, that one is the newest here, and writing is a ``UsageError``.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], pinned: int | None = None) -> None:
         self.path = located(path)
+        self.pinned = pinned
         folder = Folder.at(self.path)
         self.versions_folder = folder.sub("versions")
         self.tables = folder.sub("tables")
@@ -116,10 +122,20 @@ class RecordingsFolder:
         self.shards = folder.sub("shards")
         self.schemas = folder.sub("schemas")
         self.writers = folder.sub("writers")
-        self.files = VersionFiles(self.versions_folder, str(self.path), _HOW)
+        self.files = VersionFiles(self.versions_folder, str(self.path), _HOW, newest_format=FORMAT)
+
+    def check_unpinned(self) -> None:
+        """Raise ``UsageError`` if one version is read, which stays as it is."""
+        if self.pinned is not None:
+            raise UsageError(
+                f"this is version {self.pinned} of the recordings, which stays as it is",
+                path=str(self.path),
+                hint="Change the dataset itself, or restore() this version.",
+            )
 
     def prepare(self) -> None:
-        """Make the folders. Raises ``UsageError`` for the folder of a catalog."""
+        """Make the folders. Raises ``UsageError`` for the folder of a catalog, and if one version is read."""
+        self.check_unpinned()
         check_no_catalog(self.path)
         with writing(str(self.path)):
             kinds = (self.versions_folder, self.tables, self.manifests, self.shards, self.schemas, self.writers)
@@ -148,9 +164,30 @@ class RecordingsFolder:
             raise
 
     def newest(self) -> RecordingsVersion | None:
-        """The newest version, if there is any."""
+        """The newest version, if there is any; or the one that is pinned."""
+        if self.pinned is not None:
+            return self._pinned_version()
         latest = self.files.latest()
         return self._parsed(*latest) if latest else None
+
+    def _pinned_version(self) -> RecordingsVersion:
+        assert self.pinned is not None
+        try:
+            return self.read_version(self.pinned)
+        except SourceMissingError as error:
+            raise self._removed() from error
+
+    def _removed(self) -> SourceMissingError:
+        return SourceMissingError(
+            f"a vacuum has removed version {self.pinned}",
+            path=str(self.path),
+            hint="A tag keeps a version: dataset.tag(name, version).",
+        )
+
+    def _is_removed(self) -> bool:
+        """Return True if the version that is read was removed, although its file may still be there."""
+        latest = self.files.latest()
+        return latest is not None and self.pinned is not None and not self._parsed(*latest).counts(self.pinned)
 
     def read_version(self, number: int) -> RecordingsVersion:
         """Read an existing version."""
@@ -207,8 +244,10 @@ class RecordingsFolder:
                 return None, LiveEntries()
             try:
                 return version, (live or self.live)(version)
-            except ReadError:
-                if self.files.newest() == version.number:
+            except ReadError as error:
+                if self._is_removed():
+                    raise self._removed() from error
+                if self.pinned is not None or self.files.newest() == version.number:
                     raise
                 # Otherwise its tables were removed meanwhile, as there is a newer one.
 
@@ -224,14 +263,16 @@ class RecordingsFolder:
 
     def vacuumed(self, error: BaseException, place: str) -> ReadError | None:
         """Return the error for a vacuumed file, or None if it is damage."""
-        if not isinstance(error, FileNotFoundError) or self.files.latest() is None:
+        if not isinstance(error, FileNotFoundError):
             return None
         try:
-            newest = self.newest()
+            if self._is_removed():
+                return self._removed()
+            newest = None if self.pinned is not None else self.newest()
             if (
                 newest is None
                 or not newest.vacuumed
-                or place.rpartition("/")[2] in set().union(*self.named(newest.tables))
+                or place.rpartition("/")[2] in set().union(*self.named(self._needed_tables(newest)))
             ):
                 return None
         except ReadError:
@@ -239,8 +280,13 @@ class RecordingsFolder:
         return ReadError(
             "a vacuum removed it, as no version after that needed it: what reads is of an older version",
             path=place,
-            hint="Ask again with a new reader, which is of the newest version; vacuum what is older than any query.",
+            hint="Ask again with a new reader, which is of the newest version; vacuum what is older than any query, or "
+            "keep a version with a tag.",
         )
+
+    def _needed_tables(self, newest: RecordingsVersion) -> set[TableRef]:
+        """The tables of the newest version, and of those with a tag."""
+        return set(newest.tables).union(*(self.read_version(number).tables for number in set(newest.tags.values())))
 
     def chunks(self, entry: RecordingEntry) -> list[Chunk]:
         """The chunks of a recording, undecoded, in their order; each is verified when it is read."""
@@ -356,8 +402,9 @@ class RecordingsFolder:
     def publish(self, version: RecordingsVersion) -> bool:
         """Make a version visible, in one step; return False if its number is taken.
 
-        Raises as :meth:`VersionFiles.commit` does.
+        Raises as :meth:`VersionFiles.commit` does, and ``UsageError`` if one version is read.
         """
+        self.check_unpinned()
         return self.files.commit(version.number, version.to_dict())
 
 

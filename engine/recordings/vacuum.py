@@ -24,7 +24,7 @@ from ..execution import (
 )
 from ..faults import reach
 from ..rrd import MESSAGE_HEADER_SIZE, StoreEntry
-from ..storage import publish
+from ..storage import author, publish
 from .folder import RecordingsFolder
 from .versions import RecordingsVersion, TableRef
 
@@ -255,6 +255,8 @@ def _holder(folder: Folder, name: str) -> Holder | None:
 
 
 OPERATION: Final = "vacuum"
+SAME_RECORDINGS: Final = (OPERATION, "tag", "untag")
+"""The operations that leave the recordings as they are."""
 
 
 def vacuum_store(folder: RecordingsFolder, *, keep: int = 1, older_than_seconds: float = 0.0) -> int:
@@ -271,8 +273,8 @@ def vacuum_folder(
     """See :meth:`RecordingStore.vacuum`; return the version that is the newest then, and the bytes freed.
 
     ``newest`` is the newest version, read before; where there is something to remove, one after it is published that
-    has the same recordings, and says whom it spared: the files of runs that writers who live have announced. Raises as
-    ``StoreWriter.commit`` does.
+    has the same recordings, and says whom it spared: the files of runs that writers who live have announced. Versions
+    with a tag stay, whatever their age. Raises as ``StoreWriter.commit`` does.
     """
     began = time.perf_counter()
     files_by_folder = [(kind, kind.entries()) for kind in (folder.tables, folder.manifests, folder.shards)]
@@ -290,7 +292,8 @@ def vacuum_folder(
         needed = {table.name for table in tables} | manifests | shards
         living, dead = announced_runs(folder)
         doomed = [(kind, [e for e in files if is_doomed(e.name, needed, living)]) for kind, files in files_by_folder]
-        stale = [number for number in folder.files.all_numbers() if number < first]
+        tagged = set(newest.tags.values())
+        stale = [number for number in folder.files.all_numbers() if number < first and number not in tagged]
         if not stale and not runs and not dead and not any(files for _, files in doomed):
             return newest, 0
         version = following(newest, living, max(first, newest.first), time.perf_counter() - began)
@@ -313,34 +316,47 @@ def is_doomed(name: str, needed: Collection[str], living: Collection[str]) -> bo
 def following(newest: RecordingsVersion, living: Iterable[str], first: int, seconds: float) -> RecordingsVersion:
     """Return a vacuum's version on top of ``newest``: the same recordings, its first version, and the spared runs."""
     return replace(
-        newest,
-        number=newest.number + 1,
-        created=time.time(),
-        operation=OPERATION,
-        files={},
-        bytes_in=0,
-        seconds=seconds,
+        following_version(newest, OPERATION, seconds),
         first=first,
         vacuumed=newest.number + 1,
         spared={run: newest.spared.get(run, newest.vacuumed) for run in sorted(living)},
     )
 
 
+def following_version(newest: RecordingsVersion, operation: str, seconds: float) -> RecordingsVersion:
+    """Return a version on top of another, with the same recordings, and what was said of them."""
+    return replace(
+        newest,
+        number=newest.number + 1,
+        created=time.time(),
+        operation=operation,
+        files={},
+        bytes_in=0,
+        seconds=seconds,
+        author=author(),
+        restored=None,
+    )
+
+
 def _first_and_tables(
     folder: RecordingsFolder, newest: RecordingsVersion, keep: int, limit: float
 ) -> tuple[int, set[TableRef]]:
-    """The number of the first version that stays, and the tables of all of them.
+    """The number of the first version that stays, and the tables of all that stay: those from it on, and tagged ones.
 
-    A vacuum's own version, which has the recordings of the one before it, is not counted.
+    A version of a vacuum or of a tag, which has the recordings of the one before it, is not counted.
     """
-    first, tables = newest.number, set[TableRef]()
+    first, tables, tagged = newest.number, set[TableRef](), set(newest.tags.values())
+    is_young = True
     for number in reversed(folder.files.numbers()):  # one at a time: of an hour there may be thousands
+        if not ((is_young and number >= newest.first) or number in tagged):
+            continue
         version = newest if number == newest.number else folder.read_version(number)
-        if keep <= 0 and version.created <= limit:
-            break
-        keep -= version.operation != OPERATION
-        first = number
-        tables.update(version.tables)
+        is_young = is_young and number >= newest.first and (keep > 0 or version.created > limit)
+        if is_young:
+            keep -= version.operation not in SAME_RECORDINGS
+            first = number
+        if is_young or number in tagged:
+            tables.update(version.tables)
     return first, tables
 
 

@@ -7,7 +7,7 @@ requests may arrive much later. Nothing but the order in which versions appear p
    begin with its own and are used by nobody again. It publishes them as the version after the newest one, its base, on
    the condition that there is none of that number. When there is, it looks at what came in between, decides anew what
    it is to publish (a table is written for each base), and tries the next number. What a version names is named by the
-   version before it, or was written by its own run.
+   version before it or by one that counts by that (5), or was written by its own run.
 2. Nothing is removed before a version says so. A vacuum lists the files, reads the newest version, lists the
    announcements, and publishes its version. That says with which number the store begins (``first``), that it is one of
    a vacuum (``vacuumed``), and of which runs it spares the files (``spared``, each with the number after which every
@@ -22,6 +22,9 @@ requests may arrive much later. Nothing but the order in which versions appear p
 4. The number of a version that was removed is free, and what arrives late may take it. So only numbers from the
    newest version's ``first`` on count, and a run believes to have published when it has seen that its own does. Where
    it does not know, it removes nothing and tries no other number: a late request would make two versions of one run.
+5. A version that a tag names counts, too: a vacuum spares it, and all that it names. A tag, and the restoration of an
+   earlier version, are published on the condition that the version counts by the base. So no vacuum up to the base has
+   taken what it names, and one that comes later finds it named.
 
 Files that are named by their content (:mod:`.schemas`) may be written by several runs, so they are never removed: a
 removal that is late would hit what another run has come to rely on.
@@ -51,14 +54,17 @@ class TableRef(NamedTuple):
 class RecordingsVersion:
     """One version of a store of recordings.
 
-    ``created`` is in seconds since the epoch; ``operation`` what made it (``ingest``, ``compact``, ``vacuum``, or the
-    ``upgrade`` of entries of format 3); ``first`` the number of the first version that counts, as earlier ones are
-    removed; ``tables`` those that hold its entries, oldest first; ``batches`` the last batch of each query that it
-    holds; ``recordings``, of however many layers, ``chunks``, ``rows`` and ``bytes`` (of chunks, as stored) count all
-    that is there; ``files`` counts what became of the files of the batch that made it, ``bytes_in`` their bytes,
-    ``seconds`` what the batch took; ``totals`` counts what became of the files of all batches so far. ``vacuumed`` is
-    the number of the last vacuum's version, 0 before the first; ``spared`` names runs of which no vacuum after the
-    version of that number has removed a file.
+    ``created`` is in seconds since the epoch; ``operation`` what made it (``ingest``, ``register``, ``unregister``,
+    ``compact``, ``times``, ``vacuum``, ``tag``, ``untag``, ``restore``, or the ``upgrade`` of entries of format 3);
+    ``author`` the user who did, None in versions of a format before 5; ``first`` the number of the first version that
+    counts, as earlier ones are removed; ``tables`` those that hold its entries, oldest first; ``batches`` the last
+    batch of each query that it holds; ``recordings``, of however many layers, ``chunks``, ``rows`` and ``bytes`` (of
+    chunks, as stored) count all that is there; ``files`` counts what became of the files of the batch that made it,
+    ``bytes_in`` their bytes, ``seconds`` what the batch took; ``totals`` counts what became of the files of all batches
+    so far. ``vacuumed`` is the number of the last vacuum's version, 0 before the first; ``spared`` names runs of which
+    no vacuum after the version of that number has removed a file. ``layers`` counts the layers of recordings,
+    blueprints left out; None in versions of a format before 5. ``tags`` are all tags of the store, each with the number
+    of its version, and ``restored`` is that of the version whose recordings a ``restore`` has brought back.
     """
 
     number: int
@@ -77,6 +83,19 @@ class RecordingsVersion:
     first: int = 0
     vacuumed: int = 0
     spared: Mapping[str, int] = field(default_factory=dict)
+    author: str | None = None
+    layers: int | None = None
+    tags: Mapping[str, int] = field(default_factory=dict)
+    restored: int | None = None
+
+    @property
+    def made_ns(self) -> int:
+        """The time of its making in nanoseconds since 1970, rounded down to microseconds."""
+        return int(self.created * 1e6) * 1000
+
+    def counts(self, number: int) -> bool:
+        """Return True if a version up to this one counts: it was not removed."""
+        return self.first <= number <= self.number or number in self.tags.values()
 
     def spares(self, run: str, began: int) -> bool:
         """Return True if no vacuum up to this version has removed files of ``run``, begun at version ``began``."""

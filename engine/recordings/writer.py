@@ -20,7 +20,7 @@ from ..errors import ChunkmillError, CommitUnknownError, ReadError, ReadWarning,
 from ..execution import SHARD_BYTES, Lease, PartChunk, Staging
 from ..faults import reach
 from ..rrd import NEVER_CHANGES, ChunkTable, StoreEntry, VerifiedPayload, digest_of, keeping_open
-from ..storage import publish
+from ..storage import author, publish
 from .entries import (
     BASE_LAYER,
     Key,
@@ -446,7 +446,7 @@ class StoreWriter:
     ) -> RecordingsVersion:
         """The version after this one, with these entries, or ``anew`` of them alone; its tables are written.
 
-        What vacuums have said is carried along.
+        What vacuums have said, and tags, are carried along.
         """
         if anew:
             self.live = LiveEntries()
@@ -473,6 +473,9 @@ class StoreWriter:
             first=before.first if before else 0,
             vacuumed=before.vacuumed if before else 0,
             spared=before.spared if before else {},
+            author=author(),
+            layers=self.live.layers,
+            tags=before.tags if before else {},
         )
 
     def _tables(

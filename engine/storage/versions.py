@@ -7,11 +7,13 @@ A commit ends in one of three ways, which stay apart. It is visible. Another wri
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import random
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from typing import Any, Final, TypeVar
 
 import xxhash
@@ -19,10 +21,14 @@ import xxhash
 from ..errors import CommitUnknownError, ReadError, SourceMissingError, UnsupportedError, WriteError, writing
 from .folder import Folder, LocalFolder
 
+RELEASES: Final[Mapping[int, str]] = {3: "0.1.0", 4: "0.1.0", 5: "0.1.0"}
+"""The formats of versions that are read here, each with the first release that knows it.
+
+3: entries without layers. 4: layers, in place and with times; catalogs, properties and search indexes. 5: stores with
+tags, which an earlier release would not keep. Formats before them had digests of whole messages.
+"""
 FORMAT: Final = 4
-"""The format that is written."""
-_EARLIER: Final = 3
-"""The oldest format that is read. Formats before it had digests of whole messages."""
+"""The format that is written, but for stores."""
 RESTORE: Final = "The store was damaged; restore the file from a copy, or open another version."
 
 _NAME: Final = re.compile(r"\d{8,}\.json")
@@ -69,15 +75,22 @@ def publish(
 class VersionFiles:
     """The version files of a store. ``store`` is its name in errors, and ``how`` says how to make one.
 
-    ``points`` are the fault points of a version's draft and of its appearance.
+    ``points`` are the fault points of a version's draft and of its appearance, and ``newest_format`` is the format that
+    is written. Each file has the format and the first release that may read it, and those that may write the next one.
+    The data of a version may have ``first``, the number of the first that counts, and ``tags``, which name earlier ones
+    that count, too.
     """
 
-    def __init__(self, folder: Folder, store: str, how: str, points: tuple[str, str] = _POINTS) -> None:
+    def __init__(
+        self, folder: Folder, store: str, how: str, points: tuple[str, str] = _POINTS, newest_format: int = FORMAT
+    ) -> None:
         self.folder = folder
         self._store = store
         self._how = how
         self._points = points
+        self._format = newest_format
         self._last: tuple[int, bytes, Mapping[str, Any]] = (0, b"", {})
+        self._writing = newest_format, ""
 
     def all_numbers(self) -> list[int]:
         """Return the numbers of all files, ascending, those that do not count included."""
@@ -95,8 +108,8 @@ class VersionFiles:
             latest = self.latest()
         except ReadError:
             return numbers  # the newest one is damaged; earlier ones may be opened
-        first = _first(latest[1]) if latest else 0
-        return [number for number in numbers if number >= first]
+        first, tagged = (_first(latest[1]), _tagged(latest[1])) if latest else (0, frozenset())
+        return [number for number in numbers if number >= first or number in tagged]
 
     def newest(self) -> int:
         """Return the number of the newest version, or 0."""
@@ -132,7 +145,9 @@ class VersionFiles:
         raise SourceMissingError(f"there is no version {number}", path=self._store, hint=f"There are: {have}.")
 
     def read(self, number: int) -> Mapping[str, Any]:
-        """Parse a version file. Raises ``ReadError`` if it is not what was written.
+        """Parse a version file.
+
+        Raises ``SourceMissingError`` if it is gone, ``ReadError`` if it is not what was written.
 
         The file that was read last is not parsed again while its bytes are the same.
         """
@@ -149,25 +164,43 @@ class VersionFiles:
             format_ = data.pop("format", None)
             if data.get("number", number) != number:
                 raise ValueError(f"it is version {data['number']}, under another name")
-            if format_ not in (_EARLIER, FORMAT):
-                is_older = isinstance(format_, int) and format_ < FORMAT
-                raise UnsupportedError(
-                    f"this version has the format {format_}, and {FORMAT} is read here",
-                    path=place,
-                    hint=f"It was written by {'an earlier' if is_older else 'a newer'} release; read it with that.",
-                )
+            needs = data.pop("needs", {})
+            read, write = (self._need(needs.get(name, [format_, ""])) for name in ("read", "write"))
+            if not min(RELEASES) <= min(read[0], format_) <= read[0] <= self._format:
+                raise _unsupported("read", read if format_ >= min(RELEASES) else (format_, ""), self._format, place)
+            self._writing = write
+        except FileNotFoundError as error:
+            raise SourceMissingError(f"there is no version {number}", path=place, hint=RESTORE) from error
         except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
             raise unreadable(error, place) from error
         assert isinstance(data, dict)
         self._last = number, raw, data
         return data
 
+    @staticmethod
+    def _need(need: Any) -> tuple[int, str]:
+        """Return a format and its release. Raises ``ValueError`` or ``TypeError`` for something else."""
+        format_, release = need
+        if not isinstance(format_, int) or not isinstance(release, str):
+            raise TypeError(f"it names no format, but {need}")
+        return format_, release
+
+    def _check_writable(self, number: int) -> None:
+        """Raise ``UnsupportedError`` if a later release alone may write a version after the one of before."""
+        if number > 1 and not self._last[0]:
+            with suppress(ReadError):  # which is none of a writer's business
+                self.read(number - 1)
+        if self._writing[0] > self._format:
+            raise _unsupported("written", self._writing, self._format, self.folder.place(name_of(number - 1)))
+
     def commit(self, number: int, data: Mapping[str, Any]) -> bool:
         """Make a version visible, in one step; return False if another version has its number.
 
-        Raises ``WriteError`` if it certainly is not visible, as when the disk is full. Raises ``CommitUnknownError`` if
-        nobody knows; the caller must not remove anything then, nor where something raises that is no ``Exception``.
+        Raises ``WriteError`` if it certainly is not visible, as when the disk is full, and ``UnsupportedError`` if only
+        a later release may write it. Raises ``CommitUnknownError`` if nobody knows; the caller must not remove anything
+        then, nor where something raises that is no ``Exception``.
         """
+        self._check_writable(number)
         try:
             is_made = self.create(number, data)
             counts = is_made and self._counts(number)
@@ -185,7 +218,8 @@ class VersionFiles:
 
     def create(self, number: int, data: Mapping[str, Any]) -> bool:
         """Write the file of a version unless there is one of its number; return True if it was written."""
-        whole = {"format": FORMAT, **data, "number": number}
+        need = [self._format, RELEASES[self._format]]
+        whole = {"format": self._format, "needs": {"read": need, "write": need}, **data, "number": number}
         text = json.dumps({**whole, "digest": _digest(whole)})
         with writing(self._store):
             return self.folder.create(name_of(number), text.encode(), self._points)
@@ -208,6 +242,23 @@ class VersionFiles:
     def delete(self, numbers: Iterable[int]) -> None:
         """Remove versions."""
         self.folder.delete(name_of(number) for number in numbers)
+
+
+def _unsupported(what: str, need: tuple[int, str], known: int, place: str) -> UnsupportedError:
+    """Return the error of a version that is of another format than those that are known here."""
+    format_, release = need
+    own = importlib.metadata.version("chunkmill")
+    if format_ < known:
+        hint = "It was written by an earlier release; read it with that."
+        return UnsupportedError(
+            f"this version has the format {format_}, and {known} is read here", path=place, hint=hint
+        )
+    wanted = f"chunkmill {release} or later" if release else "a later release of chunkmill"
+    return UnsupportedError(
+        f"{wanted} is needed for this to be {what} (its format is {format_}), and this is {own}, which knows {known}",
+        path=place,
+        hint=f"Upgrade: pip install 'chunkmill>={release}'." if release else "Upgrade chunkmill.",
+    )
 
 
 def unreadable(error: Exception, place: str) -> ReadError:
@@ -238,6 +289,12 @@ def _first(data: Mapping[str, Any]) -> int:
     """Return the number of the first version that counts, as the newest one says."""
     first = data.get("first", 0)
     return first if isinstance(first, int) else 0
+
+
+def _tagged(data: Mapping[str, Any]) -> frozenset[int]:
+    """Return the numbers of the versions that tags name, as the newest version says."""
+    tags = data.get("tags", {})
+    return frozenset(tags.values()) if isinstance(tags, dict) else frozenset()
 
 
 def _digest(data: dict[str, Any]) -> str:

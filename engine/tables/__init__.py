@@ -18,8 +18,9 @@ _HOMES = {
     ".search": "TableQuery vector_of",
     ".signatures": "Columns FunctionKind",
     ".table": "NativeTable Table",
+    ".view": "ViewDefinition",
     ".targets": "Definition group_metadata metadata_of remember resolve",
-    ".upkeep": "CleanupStats cleaned joined",
+    ".upkeep": "CleanupStats cleaned joined purged",
 }
 
 __all__, __getattr__, __dir__ = lazy_names(__name__, _HOMES)

@@ -37,6 +37,7 @@ from .signatures import Columns as Columns
 from .signatures import FunctionKind as FunctionKind
 from .table import NativeTable as NativeTable
 from .table import Table as Table
+from .view import ViewDefinition as ViewDefinition
 from .targets import Definition as Definition
 from .targets import group_metadata as group_metadata
 from .targets import metadata_of as metadata_of
@@ -45,5 +46,6 @@ from .targets import resolve as resolve
 from .upkeep import CleanupStats as CleanupStats
 from .upkeep import cleaned as cleaned
 from .upkeep import joined as joined
+from .upkeep import purged as purged
 
 __all__: list[str]

@@ -14,6 +14,7 @@ import pyarrow as pa
 from ..errors import AlreadyExistsError, NotFoundError, UnsupportedCallError, UsageError, WriteError
 from ..lance import Gate, LanceTable
 from ..locations import Location, located
+from ..storage import VersionPoint
 from ..storage.folder import Folder
 from .checkpoints import CheckpointStore
 from .search import TableQuery
@@ -134,17 +135,16 @@ class TableConnection:
             raise self._taken(name)
         return self._table(name)
 
-    def open_table(self, name: str, *, version: int | None = None) -> NativeTable:
-        """Return a table in its newest version, or in a read-only one.
+    def open_table(self, name: str, *, version: VersionPoint | None = None) -> NativeTable:
+        """Return a table in its newest version, or in a read-only one: a number, a tag, or a time.
 
         Raises ``NotFoundError`` if the table, or the version, does not exist.
         """
         if not self._is_table(self.place_of(name).name):
             names = ", ".join(self.table_names())
             raise NotFoundError(f"there is no table {name!r}", path=self.uri, hint=f"There are: {names or 'none'}.")
-        if version is not None:
-            LanceTable(self.place_of(name), name, self.gate).at(version)
-        return self._table(name, version)
+        table = self._table(name)
+        return table if version is None else table.at(version)
 
     def drop_table(self, name: str) -> None:
         """Remove a table, or a view, with all its files.
@@ -195,11 +195,9 @@ class TableConnection:
             remember(udf)
         return self._table(name)
 
-    def _table(self, name: str, version: int | None = None) -> NativeTable:
+    def _table(self, name: str) -> NativeTable:
         place = str(self.place_of(name))
-        return NativeTable(
-            place, name, udf_modules=self._modules, executor=self._executor, allow=self.gate, version=version
-        )
+        return NativeTable(place, name, udf_modules=self._modules, executor=self._executor, allow=self.gate)
 
     def place_of(self, name: str) -> Location:
         """Return the place of a table, existing or not. Raises ``UsageError`` for an invalid name."""
@@ -232,7 +230,7 @@ class AsyncTableConnection:
         """Make a table; takes what :meth:`TableConnection.create_table` does."""
         return await asyncio.to_thread(partial(self._connection.create_table, name, data, **options))
 
-    async def open_table(self, name: str, *, version: int | None = None) -> NativeTable:
+    async def open_table(self, name: str, *, version: VersionPoint | None = None) -> NativeTable:
         """A table; takes what :meth:`TableConnection.open_table` does."""
         return await asyncio.to_thread(partial(self._connection.open_table, name, version=version))
 

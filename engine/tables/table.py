@@ -7,13 +7,14 @@ import inspect
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import timedelta
-from typing import Any, Concatenate, Final, Literal, ParamSpec, TypeVar
+from typing import Any, Concatenate, Final, Literal, ParamSpec, Self, TypeVar
 
 import pyarrow as pa
 
 from ..errors import UsageError
-from ..lance import Gate, LanceTable, exact_array, rows_of
+from ..lance import Gate, LanceTable, TableHistory, TableVersions, exact_array, rows_of
 from ..locations import located
+from ..storage import VersionPoint
 from ..units import Moment, age_of_moment
 from .adding import added, altered, dropped
 from .computed_columns import (
@@ -82,7 +83,7 @@ def arguments_of(
     return decorated
 
 
-class Table:
+class Table(TableVersions):
     """The Lance table at a place, whose columns may be computed by functions.
 
     Raises ``NotFoundError`` if there is no table, ``ReadError`` if it is damaged, ``WriteError`` if it cannot
@@ -126,6 +127,29 @@ class Table:
 
     def __repr__(self) -> str:
         return f"NativeTable({self.name}, {self.uri})"
+
+    def at(self, version: VersionPoint | None = None) -> Self:
+        """The table as of a version, for reading: what would change it is a ``ValueError``.
+
+        Parameters
+        ----------
+        version
+            The number of a version; a tag; or a time, whose newest version is meant: a datetime (in UTC where it has no
+            zone), a ``numpy.datetime64``, or RFC 3339 text. By default the newest one.
+
+        Raises
+        ------
+        NotFoundError
+            There is no such version or tag, or the version of a time was removed.
+        ValueError
+            It is none of these, or a time to come.
+        """
+        number = self._history().number(version)
+        modules, executor, gate = self._parts.modules, self._parts.executor, self._lance.gate
+        return type(self)(self.uri, self.name, udf_modules=modules, executor=executor, allow=gate, version=number)
+
+    def _history(self) -> TableHistory:
+        return TableHistory(self._lance)
 
     # --- rows
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
 
-from ..errors import UnsupportedCallError
+from ..errors import UnsupportedCallError, WriteError
 from ..execution import Staging
 from ..faults import reach
 from ..lance import JoinedFragments, LanceTable
@@ -40,8 +40,8 @@ class CleanupStats:
     old_versions: int
 
 
-def joined(table: LanceTable) -> None:
-    """Join small fragments, and add all rows to the indexes.
+def joined(table: LanceTable, *, deletions: bool = False) -> None:
+    """Join small fragments, and add all rows to the indexes; with ``deletions`` no file has deleted rows then.
 
     Fragments with stale values are joined only with each other, so that stale values stay known. If there are many,
     they are joined with all others: then all values in them that were ever updated or filled count as stale.
@@ -65,13 +65,33 @@ def joined(table: LanceTable) -> None:
         note_fresh(table, only=(), made=files)
 
     if not fresh:
-        table.compact()
+        table.compact(deletions=deletions)
     else:
         all_fresh = set.intersection(*fresh.values())
-        table.compact(all_fresh, keep_fresh)
+        table.compact(all_fresh, keep_fresh, deletions=deletions)
         stale = reader.by_id.keys() - all_fresh
-        table.compact(stale if len(stale) <= _MOST_APART else None, keep_fresh)
-    table.extend_indexes()
+        table.compact(stale if len(stale) <= _MOST_APART else None, keep_fresh, deletions=deletions)
+    table.extend_indexes(retrain=deletions)
+
+
+def purged(table: LanceTable, jobs: JobTable) -> CleanupStats:
+    """Remove all that only deleted rows, or versions before the newest, need: what a table shows is all that it has.
+
+    Checkpoints and the records of failed rows go, too. Nobody else may write to the table meanwhile.
+
+    Raises a transient ``WriteError`` while a job runs on its columns.
+    """
+    if running := jobs.running():
+        raise WriteError(
+            f"job {running[0].job_id} computes columns of {table.title}",
+            path=table.place,
+            hint="Wait until it is done, or stop it, and run this again.",
+            transient=True,
+        )
+    joined(table, deletions=True)
+    for name in ("checkpoints", "errors", *STAGED):
+        Folder.at(located(table.place) / COMPUTED / name).remove()
+    return cleaned(table, jobs, timedelta(0), delete_unverified=True)
 
 
 def cleaned(

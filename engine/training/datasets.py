@@ -12,7 +12,7 @@ from .fields import Field, FixedRateSampling, RowSampling
 from .job import JobReader, Mixture, ReaderShare, TrainingJob, decoders
 from .plan import RUN, Integers, ShuffleStrategy
 from .samples import BLOCK, CACHE_BYTES, Sample
-from .source import DataSource
+from .source import DataSource, SourceVersion
 
 try:
     import torch
@@ -236,7 +236,7 @@ class IterableSamples(IterableDataset[Any]):
         part = self.part
         place = part.steps(len(self.job.plan)).consumed(steps) if steps else part.start
         state = {"version": _STATE, **self.job.fingerprint, "run": int(self._position[2]), "epoch": part.epoch}
-        return {**state, "place": place, "done": 0, "within": 0, "reader": None}
+        return {**state, "dataset_versions": self.job.versions, "place": place, "done": 0, "within": 0, "reader": None}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on where a state was taken. The number of ranks and workers may be another.
@@ -255,8 +255,8 @@ class IterableSamples(IterableDataset[Any]):
             if state.get(name) != value:
                 raise UsageError(
                     f"the state is of another job: its {name} is {state.get(name)!r}, and here it is {value!r}",
-                    hint="Open the same version of the same dataset with the same arguments."
-                    if name in ("sources", "samples")
+                    hint=_how_to_resume(state.get("dataset_versions"), self.job.versions)
+                    if name in ("sources", "samples", "blocks")
                     else None,
                 )
         place, total = int(state["place"]), len(self.job.plan)
@@ -387,6 +387,19 @@ class MapSamples(Dataset[Any]):
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_reader": None}
+
+
+def _how_to_resume(wanted: Any, present: Sequence[list[Any] | None]) -> str:
+    """Say which versions a state is of, if they are not those of the job."""
+    pairs = zip(wanted or (), present, strict=False)
+    others = [(SourceVersion(*then), SourceVersion(*now)) for then, now in pairs if then and now and then != now]
+    if not others:
+        return "Open the same version of the same dataset with the same arguments."
+    then, now = others[0]
+    return (
+        f"It is of {then}, and here is {now}: give DataSource(dataset.at({then.version})). If that version was removed,"
+        " the job cannot go on; DataSource(…, keep=NAME) keeps the version of the next one by a tag."
+    )
 
 
 class Loader:

@@ -188,6 +188,11 @@ class TrainingJob:
             "seed": self.plan.seed,
         }
 
+    @property
+    def versions(self) -> list[list[Any] | None]:
+        """The dataset and the version of each source, as JSON data."""
+        return [None if index.source.version is None else [*index.source.version] for index in self.indexes]
+
     def with_run(self, run: int) -> TrainingJob:
         """The same job, whose readers take so many places at a time."""
         return self if run == self.plan.run else replace(self, plan=replace(self.plan, run=run))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Final, NamedTuple, Protocol
@@ -13,7 +14,7 @@ import pyarrow as pa
 import xxhash
 
 from ..chunk import ComponentColumnDescriptor, TimelineKind
-from ..errors import ReadError, UsageError
+from ..errors import AlreadyExistsError, NotFoundError, ReadError, UsageError
 from ..query import (
     AnswerColumns,
     OpenSegment,
@@ -41,9 +42,23 @@ class SupportsQuery(Protocol):
         ...
 
 
+class SourceVersion(NamedTuple):
+    """The version of a dataset that a source is pinned to: the name of the dataset, or the path of a store."""
+
+    dataset: str
+    version: int
+
+    def __str__(self) -> str:
+        return f"version {self.version} of {self.dataset!r}"
+
+
 @dataclass(frozen=True)
 class DataSource:
-    """Segments to take samples of.
+    """Segments to take samples of, as of one version of their dataset.
+
+    A dataset as of a version (``dataset.at(…)``) is used as it is, any other as of its newest version when the source
+    is made: what comes later is in no sample. States of a job name the version. Maintenance that removes versions of
+    its age ends a job that reads it, unless a tag keeps it: ``keep``.
 
     Parameters
     ----------
@@ -51,16 +66,38 @@ class DataSource:
         A dataset of a catalog, a view of one (``filter_segments``, ``filter_contents``), or a ``RecordingStore``.
     segments
         The ids of the segments that count; all if None.
+    keep
+        A tag, such as the job's name. If the dataset has it, the source is of its version; if not, the newest version
+        gets it. So a job that is started again, and each of its ranks, sees the same. ``dataset.untag(keep)`` removes
+        it when the job is over.
+
+    Raises
+    ------
+    TypeError
+        ``dataset`` is something else.
+    ValueError
+        ``keep`` is no name of a tag, the dataset is one as of another version, it is a store, or it is empty.
     """
 
     dataset: Any
     segments: Collection[str] | None = None
+    keep: str | None = None
 
     def __post_init__(self) -> None:
         if not callable(getattr(self.dataset, "queried", None)):
             raise TypeError(
                 f"dataset must be a dataset, a view of one or a RecordingStore, got {type(self.dataset).__name__}"
             )
+        object.__setattr__(self, "dataset", _pinned(self.dataset, self.keep))
+
+    @property
+    def version(self) -> SourceVersion | None:
+        """The version that it is pinned to; None of an empty dataset, and of what has no versions."""
+        if callable(getattr(self.dataset, "at", None)):
+            entry = self.dataset.dataset
+            return None if entry.version is None else SourceVersion(entry.name, entry.version)
+        number = getattr(getattr(self.dataset, "version", None), "number", None)
+        return None if number is None else SourceVersion(str(self.dataset.path), number)
 
     def filter_segments(self, segment_ids: Collection[str]) -> DataSource:
         """The same source with these segments alone."""
@@ -95,7 +132,32 @@ class DataSource:
         if lacking and self.segments is not None:
             raise UsageError(f"segment {lacking[0]} does not have the index {index!r}", hint="Leave it out.")
         spanned = [segment for segment in segments if segment.span is not None]
-        return PinnedSource(columns, tuple(spanned), kind)
+        return PinnedSource(columns, tuple(spanned), kind, self.version)
+
+
+def _pinned(dataset: Any, keep: str | None) -> Any:
+    """Return a dataset, or a view of one, as of a version: its own, that of the tag ``keep``, or the newest."""
+    if not callable(getattr(dataset, "at", None)):
+        if keep is not None:
+            raise UsageError("keep is for datasets of a catalog", hint="Give one: client.get_dataset(…).")
+        return dataset
+    entry = dataset.dataset
+    if entry.version is not None:
+        if keep is not None and entry.tags().get(keep) != entry.version:
+            raise UsageError(
+                f"the dataset is one as of version {entry.version}, which has no tag {keep!r}",
+                hint=f"Give the tag to the dataset itself: tag({keep!r}, {entry.version}).",
+            )
+        return dataset
+    try:
+        if keep is not None and keep not in entry.tags():
+            with suppress(AlreadyExistsError):  # another process of the job has just made it
+                entry.tag(keep)
+        return dataset.at(keep)
+    except NotFoundError:
+        if keep is not None:
+            raise
+        return dataset  # which is empty
 
 
 @dataclass(frozen=True)
@@ -105,6 +167,7 @@ class PinnedSource:
     columns: AnswerColumns
     segments: tuple[QueriedSegment, ...]
     kind: TimelineKind
+    version: SourceVersion | None = None
 
     @cached_property
     def digest(self) -> str:

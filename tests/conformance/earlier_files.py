@@ -61,11 +61,20 @@ def recording(path: Path, name: str, rows: int = 3) -> str:
     return str(path)
 
 
+def layer(path: Path, name: str) -> str:
+    """Write an RRD with numbers of another entity, for a second layer of a segment, and return its path."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    grip = Chunk.build("/grip", {"frame": pa.array(range(3))}, [(ComponentDescriptor("force"), pa.array([[7.0]] * 3))])
+    LazyChunkStream.from_iter([grip]).write_rrd(path, application_id="fleet", recording_id=name, executor="inline")
+    return str(path)
+
+
 def write_lake(place: Path) -> None:
-    """Write a catalog with a dataset that has an index of words, and a table with a computed column."""
+    """Write a catalog with a dataset of two layers and an index of words, and a table with a computed column."""
     client = CatalogClient(place)
     dataset = client.create_dataset("drives")
     dataset.register([recording(HERE / "recordings" / f"{name}.rrd", name) for name in ("monday", "tuesday")]).wait()
+    dataset.register(layer(HERE / "recordings" / "grip.rrd", "monday"), layer_name="grip", copy=True).wait()
     dataset.create_fts_search_index(column="/notes:text", time_index="frame")
     labels = client.create_table("labels", pa.schema([("drive", pa.string()), ("note", pa.string())]))
     labels.append(drive=list(NOTES)[:2], note=list(NOTES.values())[:2])

@@ -70,6 +70,31 @@ def test_a_catalog_opens_and_its_files_are_whole(lake: CatalogClient) -> None:
     assert [fault for fault in lake.check() if fault.error] == []
 
 
+def test_layers_are_those_that_were_written(lake: CatalogClient) -> None:
+    dataset = lake.get_dataset("drives")
+    layers = dataset.layer_names("monday")
+    assert layers in ({"base"}, {"base", "grip"})
+    columns = dataset.filter_segments("monday").reader("frame").to_pydict()
+    assert columns.get("/grip:force") in (None, [[7.0]] * 3)
+    assert lake.get_table("labels").reader().to_pydict()["length"] == [len(NOTES["monday"]), len(NOTES["tuesday"])]
+
+
+def test_a_lake_is_copied_changed_and_forgets(lake: CatalogClient, folder: Path) -> None:
+    with pytest.warns(UserWarning, match="not copied"):  # recordings that were registered in place
+        lake.copy_to(HERE / "copy")
+    copy = CatalogClient(HERE / "copy")
+    assert copy.get_dataset("drives").reader("frame").count() == 6 and copy.check() == []
+    dataset = lake.get_dataset("drives")
+    dataset.tag("before")
+    dataset.register([recording(HERE / "recordings" / "friday.rrd", "friday")]).wait()
+    assert dataset.at("before").reader("frame").count() == 6 and dataset.reader("frame").count() == 9
+    assert dataset.forget("friday").is_complete and dataset.tags().keys() == {"before"}
+    report = dataset.forget("monday", force=True)
+    assert report.is_complete and dataset.segment_ids() == ["tuesday"]
+    shards = [path for path in (folder / "lake").rglob("*") if path.is_file() and b"Rain" in path.read_bytes()]
+    assert [path for path in shards if path.parts[-3] != "labels"] == [p for p in shards if "tables" in p.parts]
+
+
 def test_a_dataset_is_queried_and_takes_another_recording(lake: CatalogClient) -> None:
     dataset = lake.get_dataset("drives")
     assert sorted(dataset.segment_ids()) == ["monday", "tuesday"]

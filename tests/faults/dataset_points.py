@@ -4,12 +4,12 @@
     python tests/faults/dataset_points.py --case POINT:KIND:NTH[:UNSAFE]
 
 A driver creates datasets, adopts a store of an earlier format, registers in place and by copy, replaces and drops
-layers, ingests, sets blueprints, compacts, vacuums, renames and deletes. It is cut at one time that one point is
-reached, by SIGKILL, an exception, a full disk or a torn write, and started again until it is done. The catalog and
-each store are, whenever a reader looks, as they were after one of the changes; when the driver starts again, as after
-the last that it was told of, or the one that was cut; and all values are those of the files. Of an outcome that is not
-known nothing is removed. UNSAFE plants a mistake, which has to be found. Prints ``N passed, M failed``, and a command
-for each failure.
+layers, ingests, sets blueprints, tags and restores versions, compacts, vacuums, renames and deletes. It is cut at one
+time that one point is reached, by SIGKILL, an exception, a full disk or a torn write, and started again until it is
+done. The catalog and each store, with the versions that have tags, are, whenever a reader looks, as they were after one
+of the changes; when the driver starts again, as after the last that it was told of, or the one that was cut; and all
+values are those of the files. Of an outcome that is not known nothing is removed. UNSAFE plants a mistake, which has to
+be found. Prints ``N passed, M failed``, and a command for each failure.
 """
 
 from __future__ import annotations
@@ -76,12 +76,19 @@ class Story:
             lambda: self._register("old", "s3-0"),
             lambda: self._ingest("first"),
             lambda: self._register("drives", "s0-2", "s4-0", copy=True),
+            lambda: self._tag("drives", "kept"),
             lambda: self.client.get_dataset("drives").unregister(segments_to_drop="s1"),
             lambda: self.client.get_dataset("drives").register_blueprint(str(root / "files" / "look-0.rbl")),
             lambda: self._ingest("second"),
             lambda: self.client.get_dataset("drives").do_maintenance(compact_fragments=True),
             lambda: self._vacuum("drives"),
             lambda: self._register("drives", "s5-0"),
+            lambda: self._tag("drives", "other"),
+            lambda: self._restore("drives", "kept"),
+            lambda: self._vacuum("drives"),
+            lambda: self._untag("drives", "kept"),
+            lambda: self._restore("drives", "other"),
+            lambda: self._untag("drives", "other"),
             lambda: self._rename("drives", "runs"),
             lambda: self.client.get_dataset("runs").set_default_blueprint(None),
             lambda: self._vacuum("runs"),
@@ -107,6 +114,17 @@ class Story:
     def _vacuum(self, name: str) -> None:
         now = datetime.now(UTC)
         self.client.get_dataset(name).do_maintenance(cleanup_before=now, unsafe_allow_recent_cleanup=True)
+
+    def _tag(self, name: str, tag: str) -> None:
+        if tag not in self.client.get_dataset(name).tags():
+            self.client.get_dataset(name).tag(tag)
+
+    def _untag(self, name: str, tag: str) -> None:
+        if tag in self.client.get_dataset(name).tags():
+            self.client.get_dataset(name).untag(tag)
+
+    def _restore(self, name: str, tag: str) -> None:
+        self.client.get_dataset(name).restore(tag)
 
     def _rename(self, name: str, new: str) -> None:
         if new not in self.client.dataset_names():
@@ -134,9 +152,12 @@ def _stored(place: str) -> dict[str, str]:
         if newest is None:
             return {}
         try:
-            store = RecordingStore.open(place, version=newest.number)
-            entries = [*store, *store.blueprints()]
-            return {f"{e.recording_id} {e.layer}": kept_content(store, e) for e in entries}
+            stored = {}
+            for tag, number in {"": newest.number, **newest.tags}.items():
+                store = RecordingStore.open(place, version=number)
+                entries = [*store, *store.blueprints()]
+                stored |= {f"{tag} {e.recording_id} {e.layer}".strip(): kept_content(store, e) for e in entries}
+            return stored
         except ReadError:
             if RecordingsFolder(place).files.newest() <= newest.number:
                 raise

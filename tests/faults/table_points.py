@@ -4,11 +4,11 @@
     python tests/faults/table_points.py --case POINT:KIND:NTH[:unsafe]
 
 A driver goes through a story: tables are made, appended to, overwritten, upserted into and updated with keys that may
-be null and that may not, compacted, cleaned up; one is left by a creation that was cut. It is cut at one point by
-SIGKILL, an exception or a full disk, and started again until it is done. Each time it finds tables and rows as they
-were after the last step that it was told of, or after the one that was cut, and does that one again. At the end
-nothing is at fault or left over. ``unsafe`` plants an overwrite of two commits. Prints ``N passed, M failed``, and a
-command for each failure.
+be null and that may not, tagged and restored, compacted, cleaned up; one is left by a creation that was cut. It is cut
+at one point by SIGKILL, an exception or a full disk, and started again until it is done. Each time it finds tables,
+those of tags among them, and rows as they were after the last step that it was told of, or after the one that was cut,
+and does that one again. At the end nothing is at fault or left over. ``unsafe`` plants an overwrite of two commits.
+Prints ``N passed, M failed``, and a command for each failure.
 """
 
 from __future__ import annotations
@@ -53,9 +53,19 @@ def _abandoned(client: CatalogClient) -> None:
     LanceTable(place, "abandoned").create(pa.schema([("a", pa.int64())]))
 
 
-def _cleaned(client: CatalogClient) -> None:
+def _cleaned(client: CatalogClient, name: str = "a") -> None:
     now = datetime.now(UTC)
-    client.get_table("a").do_maintenance(cleanup_before=now, unsafe_allow_recent_cleanup=True)
+    client.get_table(name).do_maintenance(cleanup_before=now, unsafe_allow_recent_cleanup=True)
+
+
+def _tagged(client: CatalogClient, name: str) -> None:
+    if "kept" not in client.get_table(name).tags():
+        client.get_table(name).tag("kept")
+
+
+def _untagged(client: CatalogClient, name: str) -> None:
+    if "kept" in client.get_table(name).tags():
+        client.get_table(name).untag("kept")
 
 
 def _updates() -> Any:
@@ -76,14 +86,22 @@ def story() -> list[Step]:
         steps += [lambda c, n=name: c.get_table(n).do_maintenance(compact_fragments=True)]  # type: ignore[misc]
         steps += [lambda c, n=name: c.get_table(n).overwrite(key=[6], v=["o"])]  # type: ignore[misc]
         steps += [lambda c, n=name: c.get_table(n).append(key=[7], v=["a"])]  # type: ignore[misc]
+        steps += [lambda c, n=name: _tagged(c, n)]  # type: ignore[misc]
+        steps += [lambda c, n=name: c.get_table(n).overwrite(key=[9], v=["o"])]  # type: ignore[misc]
+        steps += [lambda c, n=name: _cleaned(c, n)]  # type: ignore[misc]
+        steps += [lambda c, n=name: c.get_table(n).restore("kept")]  # type: ignore[misc]
+        steps += [lambda c, n=name: _untagged(c, n)]  # type: ignore[misc]
     steps += [lambda c: c.ctx.sql("INSERT INTO a VALUES (8, 's')"), _cleaned, _abandoned]
     return [*steps, lambda client: client.do_global_maintenance()]
 
 
 def state_of(client: CatalogClient) -> State:
     """What is there."""
-    tables = client.tables()
-    return {table.name: sorted(map(list, _rows(table.to_arrow_reader().read_all().to_pydict()))) for table in tables}
+    tables = {table.name: table for table in client.tables()}
+    tables |= {f"{name} {tag}": table.at(tag) for name, table in tables.items() for tag in table.tags()}
+    return {
+        name: sorted(map(list, _rows(table.to_arrow_reader().read_all().to_pydict()))) for name, table in tables.items()
+    }
 
 
 def _rows(columns: dict[str, list[Any]]) -> Iterator[tuple[Any, ...]]:

@@ -4,9 +4,10 @@
 
 A model in memory of what protects a store: no leases, no clocks, every step of everybody on its own, in an order that
 is drawn. Any request may arrive much later than its sender gave it up, a second time too; a vacuum may take anybody for
-dead; who was given up may wake up. What decides is the project's own: which files a vacuum removes, what its version
-says, and on which version a writer may go on. After every step each version that counts has its files, nothing that was
-committed is lost, no batch is there twice, and nothing that came late is seen.
+dead; who was given up may wake up. Versions get tags, lose them, and are restored. What decides is the project's own:
+which files a vacuum removes, what its version says, which versions count, and on which version a writer may go on.
+After every step each version that counts has its files, nothing that was committed since the last restoration is lost,
+no batch is there twice, and nothing that came late is seen.
 
 ``--unsafe`` plants a mistake, which has to be found. Prints ``N passed, M failed`` and for each failure its story.
 """
@@ -21,9 +22,10 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import count
-from typing import Final
+from typing import Any, Final
 
-from chunkmill.engine.recordings.vacuum import following, is_doomed
+from chunkmill.engine.recordings.history import restoration_of
+from chunkmill.engine.recordings.vacuum import following, following_version, is_doomed
 from chunkmill.engine.recordings.versions import RecordingsVersion, TableRef
 
 UNSAFE: Final[Mapping[str, str]] = {
@@ -36,6 +38,10 @@ UNSAFE: Final[Mapping[str, str]] = {
     "asks_once": "a writer whose number is taken goes on top of that without asking its rule again",
     "compacts_all": "a compaction puts its own in the place of what has changed meanwhile",
     "reads_late": "a writer notes the version it began with after it has written its files",
+    "forgets_tags": "a vacuum removes the versions that tags name",
+    "forgets_files_of_tags": "a vacuum removes the files of versions that tags name",
+    "tags_what_is_gone": "a tag is given to a version that a vacuum has removed meanwhile",
+    "restores_what_is_gone": "a version is restored that a vacuum has removed meanwhile",
 }
 """Mistakes, each with what is wrong then."""
 
@@ -57,9 +63,10 @@ class Run:
     announced: set[str] = field(default_factory=set)
     late: list[Callable[[], None]] = field(default_factory=list)
     contents: dict[str, Content] = field(default_factory=dict)
-    batches: dict[str, tuple[int, ...]] = field(default_factory=dict)
-    committed: dict[int, int] = field(default_factory=dict)
-    """By recording the newest content that a writer believes is there."""
+    committed: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """By recording the newest content that a writer believes is there, and the number of its version."""
+    restored: int = 0
+    """The number of the last restoration."""
     story: list[str] = field(default_factory=list)
     wrong: list[str] = field(default_factory=list)
     names: count[int] = field(default_factory=count)
@@ -89,11 +96,13 @@ class Run:
 
     def _cast(self) -> list[str]:
         draw = self.draw
-        return ["write"] * draw.randint(1, 3) + ["compact"] * draw.randint(0, 1) + ["vacuum"] * draw.randint(1, 2)
+        cast = ["write"] * draw.randint(1, 3) + ["compact"] * draw.randint(0, 1) + ["vacuum"] * draw.randint(1, 2)
+        return cast + ["tag"] * draw.randint(0, 2) + ["restore"] * draw.randint(0, 1)
 
     def _actor(self, which: str) -> Actor:
         name = f"{which}{next(self.names)}"
-        return {"write": self._write, "compact": self._compact, "vacuum": self._vacuum}[which](name)
+        actors = {"write": self._write, "compact": self._compact, "vacuum": self._vacuum}
+        return {**actors, "tag": self._tag, "restore": self._restore}[which](name)
 
     # --- what is seen
 
@@ -113,15 +122,16 @@ class Run:
     def _check(self) -> None:
         newest = self.newest
         for number, version in self.versions.items():
-            gone = self._named(version) - self.files if number >= newest.first else ()
+            gone = self._named(version) - self.files if newest.counts(number) else ()
             if gone:
                 self.wrong.append(f"version {number} names {sorted(gone)}, which are gone")
+        lost = [number for number in newest.tags.values() if number not in self.versions]
+        self.wrong += [f"version {number} has a tag, and is gone" for number in lost]
         content = self._content(newest)
-        for recording, value in self.committed.items():
-            if recording not in content or content[recording][0] < value:
+        for recording, (value, number) in self.committed.items():
+            if number > self.restored and (recording not in content or content[recording][0] < value):
                 self.wrong.append(f"recording {recording} is {content.get(recording)}, not {value} or a later one")
-        batches = self.batches[newest.tables[0].name] if newest.tables else ()
-        self.wrong += [f"batch {batch} is there {n} times" for batch, n in Counter(batches).items() if n > 1]
+        self.wrong += [f"batch {batch} is there {n} times" for batch, n in newest.batches.items() if n > 1]
 
     # --- requests
 
@@ -139,6 +149,8 @@ class Run:
         def arrive() -> None:
             if version.number not in self.versions:
                 self.versions[version.number] = version
+                if version.restored is not None:
+                    self.restored = max(self.restored, version.number)
                 self.story.append(f"{who}: version {version.number} appears")
 
         how = self.draw.random()
@@ -154,7 +166,7 @@ class Run:
         return not taken
 
     def _counts(self, number: int) -> bool:
-        return self.unsafe == "trusts_its_number" or self.newest.first <= number
+        return self.unsafe == "trusts_its_number" or self.newest.counts(number)
 
     # --- who does something
 
@@ -180,7 +192,7 @@ class Run:
             done = yield from self._publish(who, run, began.number, began, change)
             if done is not False:
                 if done:
-                    self.committed[recording] = max(value, self.committed.get(recording, 0))
+                    self.committed[recording] = max((value, done), self.committed.get(recording, (0, 0)))
                 if done is None and self.unsafe == "cleans_up_unknown":
                     self.files.discard(mine)
                 yield
@@ -195,7 +207,7 @@ class Run:
                 return
 
     def _batches(self, version: RecordingsVersion) -> tuple[int, ...]:
-        return self.batches[version.tables[0].name] if version.tables else ()
+        return tuple(int(batch) for batch, count in version.batches.items() for _ in range(count))
 
     def _with(
         self, batch: int, recording: int, value: int, file: str, on: RecordingsVersion
@@ -215,8 +227,11 @@ class Run:
         began: int,
         base: RecordingsVersion,
         change: Callable[[RecordingsVersion], tuple[Content, tuple[int, ...]] | None],
-    ) -> Generator[None, None, bool | None]:
-        """Publish on top of what there is, as often as it takes; None where it is not known whether that was done."""
+    ) -> Generator[None, None, int | bool | None]:
+        """Publish on top of what there is, as often as it takes, and give the number of the version.
+
+        False where nothing was published, None where it is not known whether that was done.
+        """
         asked: tuple[Content, tuple[int, ...]] | None = None
         while True:
             if not base.spares(run, began) and self.unsafe != "ignores_spared":
@@ -237,13 +252,17 @@ class Run:
             asked = changed
             table = f"{run}-{next(self.names)}"
             self.files.add(table)
-            self.contents[table], self.batches[table] = changed
+            self.contents[table], batches = changed
             yield
-            version = replace(base, number=base.number + 1, tables=(TableRef(table, "", 1),), operation=who)
+            version = replace(
+                following_version(base, who, 0.0),
+                tables=(TableRef(table, "", 1),),
+                batches={str(batch): n for batch, n in Counter(batches).items()},
+            )
             made = self._put(who, version)
             yield
             if made and self._counts(version.number):
-                return True
+                return version.number
             if made or made is None:
                 return None
             self.files.discard(table)
@@ -277,6 +296,40 @@ class Run:
         yield
         self._send(lambda: self.announced.discard(run))
 
+    def _tag(self, who: str) -> Actor:
+        """Give a version a tag, or move one, and mostly remove it again."""
+        name = self.draw.choice("ab")
+        yield from self._named_change(who, "tags_what_is_gone", lambda _, number: {"tags": {name: number}})
+        yield
+        if self.draw.random() < 0.7:
+            yield from self._named_change(who, "", lambda _, __: {"tags": {name: None}})
+
+    def _restore(self, who: str) -> Actor:
+        yield
+        yield from self._named_change(who, "restores_what_is_gone", lambda old, _: restoration_of(old))
+
+    def _named_change(self, who: str, unsafe: str, fields: Callable[[RecordingsVersion, int], Any]) -> Actor:
+        """Publish a version with some fields that follow from an earlier one, unless that is gone by then."""
+        base = self.newest
+        if not base.number:
+            return
+        number = self.draw.choice([number for number in self.versions if base.counts(number)])
+        old = self.versions[number]
+        while True:
+            yield
+            if not base.counts(number) and not (unsafe and self.unsafe == unsafe):
+                return
+            changed = dict(fields(old, number))
+            if "tags" in changed:
+                tags = {**base.tags, **changed["tags"]}
+                changed["tags"] = {tag: tagged for tag, tagged in tags.items() if tagged is not None}
+            version = replace(following_version(base, who, 0.0), **changed)
+            made = self._put(who, version)
+            yield
+            if made or made is None:
+                return
+            base = self.newest
+
     def _vacuum(self, who: str) -> Actor:
         for _ in range(2):
             yield from self._vacuum_once(who)
@@ -285,7 +338,7 @@ class Run:
         there = list(self.files)
         yield
         newest = self.newest
-        needed = self._named(newest)
+        needed = self._needed(newest)
         while True:
             yield
             living = {run for run in self.announced if self.draw.random() < 0.8}
@@ -305,15 +358,25 @@ class Run:
                 return
             newest = self.newest
             if self.unsafe != "keeps_its_list":
-                needed = self._named(newest)
+                needed = self._needed(newest)
         self.story.append(f"{who}: spares {sorted(living)}, removes {sorted(doomed)}")
         for run in dead:
             self._send(lambda run=run: self.announced.discard(run))  # type: ignore[misc]
             yield
-        for number in sorted(n for n in self.versions if n < version.first):
+        for number in sorted(self.versions):
+            if version.counts(number) and not (self.unsafe == "forgets_tags" and number < version.first):
+                continue
+            if number > version.number:
+                continue
             self._send(lambda number=number: self._forget(number, version.first))  # type: ignore[misc]
             yield
         yield from self._remove(doomed)
+
+    def _needed(self, newest: RecordingsVersion) -> set[str]:
+        """The files that a vacuum has to leave."""
+        tagged = () if self.unsafe == "forgets_files_of_tags" else newest.tags.values()
+        versions = [newest, *(self.versions[number] for number in tagged if number in self.versions)]
+        return set().union(*map(self._named, versions))
 
     def _forget(self, number: int, first: int) -> None:
         assert number < first

@@ -23,7 +23,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from ...errors import ReadError, WriteError, writing
+from ...errors import ChunkmillError, ReadError, WriteError, writing
 from ...execution import Lease, RunOptions, Stage, Task, dealt, query_executor, raise_failure, warn_of
 from ...faults import reach
 from ...lance import IndexTable, SearchIndex, TextIndex, VectorIndex
@@ -135,7 +135,18 @@ class SearchIndexes:
     def create(self, index: StoredIndex, live: LiveEntries, run: RunOptions) -> StoredIndex:
         """Create an index of all layers, and put it in use, in place of one of the same component."""
         made = self._made(index, live, run)
-        self._change(lambda all_: [*(stored for stored in all_ if _key(stored) != _key(made)), made])
+
+        def added(all_: list[StoredIndex]) -> list[StoredIndex]:
+            if not Folder.at(self._home / "made").exists(f"{made.table}{_TABLE}"):
+                raise WriteError(
+                    f"the new search index of {made.name} was removed, as recordings were forgotten meanwhile",
+                    path=str(self._home),
+                    hint="Make it again.",
+                    transient=True,
+                )
+            return [*(stored for stored in all_ if _key(stored) != _key(made)), made]
+
+        self._change(added)
         return made
 
     def delete(self, entity: str, component: str) -> list[StoredIndex]:
@@ -172,8 +183,8 @@ class SearchIndexes:
             for index in self.all():
                 self._bring_up_to_date(index, live, run, retrain=retrain)
 
-    def clean(self, age_seconds: float) -> None:
-        """Remove files that no index has named for so long."""
+    def clean(self, age_seconds: float, *, unverified: bool = False) -> None:
+        """Remove files that no index has named for so long; with ``unverified``, those that nobody ever named, too."""
         indexes = self.all()
         limit = time.time() - age_seconds
         named = {f"{index.table}{_TABLE}" for index in indexes} | {f"{index.covers}{_LIST}" for index in indexes}
@@ -188,7 +199,33 @@ class SearchIndexes:
                 with writing(str(self._home)):
                     folder.delete([name])
         for index in indexes:
-            self.table(index).clean(index.version, age_seconds)
+            self.table(index).clean(index.version, age_seconds, unverified=unverified)
+
+    def purge(self, live: LiveEntries, run: RunOptions) -> dict[str, ChunkmillError | None]:
+        """Make the indexes anew that have, or had, rows of layers that are gone, and remove all files that none needs.
+
+        Return the names of these, each with the error for which it was deleted instead. Raises as :meth:`maintain`.
+        """
+        if not self._files.all_numbers():
+            return {}
+        with Lease.take(self._home, "search"):
+            anew: dict[str, ChunkmillError | None] = {}
+            for index in self.all():
+                coverage = self.coverage(index, live)
+                is_whole = not coverage.dead and len(coverage.kept) == index.next_number
+                if not is_whole or self.table(index).newest_version() != index.version:
+                    anew[index.name] = None
+                    try:
+                        self.create(index, live, run)
+                    except (ReadError, WriteError) as error:
+                        if error.transient:
+                            raise
+                        self.delete(*_key(index))
+                        anew[index.name] = error
+            reach("forget.search")
+            self.clean(0.0, unverified=True)
+            self._files.delete(self._files.all_numbers()[:-1])
+        return anew
 
     # --- inside
 

@@ -17,6 +17,7 @@ from ...execution import RunOptions
 from ...lance import ENTRY, TextIndex, VectorIndex, found_in
 from ...recordings import RecordingsFolder, StoreReader
 from ...tables import vector_of
+from ..entry_log import changing
 from ..segments import frame_of
 from .elements import TIMEPOINT, Elements, first_length, is_number, layer_rows
 from .indexes import SearchIndexes, StoredIndex
@@ -123,6 +124,7 @@ class DatasetSearch:
     store_reader: Callable[[], StoreReader]
     _folder: Callable[[], RecordingsFolder]
 
+    @changing
     def create_fts_search_index(
         self,
         *,
@@ -164,6 +166,7 @@ class DatasetSearch:
         choices = {"store_position": store_position, "base_tokenizer": base_tokenizer}
         self._create(StoredIndex(self._elements(descriptor, time_index, pa.string()), index, choices=choices))
 
+    @changing
     def create_vector_search_index(
         self,
         *,
@@ -227,6 +230,7 @@ class DatasetSearch:
         """The search indexes of the dataset."""
         return [self._indexing_result(index) for index in self._indexes().all()]
 
+    @changing
     def delete_search_indexes(self, column: AnyComponentColumn) -> list[IndexConfig]:
         """Delete the index of a component, and return what was deleted. Later maintenance removes its files.
 

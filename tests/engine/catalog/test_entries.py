@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import getpass
+import json
 import shutil
 import sys
 import threading
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
 import pytest
 from chunkmill.engine import RecordingStore
 from chunkmill.engine.catalog import (
@@ -23,6 +27,8 @@ from chunkmill.engine.catalog.entries import EntryRow
 from chunkmill.engine.catalog.entry_log import KEPT_VERSIONS, CatalogVersion
 from chunkmill.engine.errors import SourceMissingError
 from chunkmill.engine.execution import LocalFolder
+from chunkmill.engine.storage import VersionFiles
+from chunkmill.engine.storage.folder import Folder
 from small_recordings import ingest, rrd_at
 
 
@@ -287,3 +293,52 @@ def test_a_server_registers_what_it_is_given(tmp_path: Path) -> None:
         Server(datasets={"runs": file})
     with pytest.raises(ValueError, match="must be a RRD file"):
         Server(datasets={"runs": [tmp_path / "runs"]})
+
+
+def test_changes_of_entries_are_listed_with_who_made_them(client: CatalogClient) -> None:
+    assert client.list_versions().num_rows == 0
+    with pytest.raises(NotFoundError, match="the catalog has no versions"):
+        client.entries_at(1)
+    client.create_dataset("a").set_name("b")
+    client.create_table("t", pa.schema([("x", pa.int64())]))
+    client.get_dataset("b").delete()
+    rows = client.list_versions().to_pylist()
+    assert [(row["version"], row["operation"], row["kind"], row["name"], row["earlier_name"]) for row in rows] == [
+        (1, "create", "dataset", "a", None),
+        (2, "rename", "dataset", "b", "a"),
+        (3, "create", "table", "t", None),
+        (4, "remove", "dataset", "b", None),
+    ]
+    assert {row["author"] for row in rows} == {getpass.getuser()}
+
+    def names(point: Any) -> set[str]:
+        return {name for name in client.entries_at(point)["name"].to_pylist() if not name.startswith("__")}
+
+    assert [names(number) for number in (1, 2, 3, 4)] == [{"a"}, {"b"}, {"b", "t"}, {"t"}]
+    assert [names(row["made_at"]) for row in rows] == [{"a"}, {"b"}, {"b", "t"}, {"t"}]
+    for _ in range(3 * KEPT_VERSIONS):
+        client.get_table("t").set_name("u")
+        client.get_table("u").set_name("t")
+    assert client.list_versions().num_rows == 4 + 6 * KEPT_VERSIONS
+    with pytest.raises(NotFoundError, match="the catalog has no version 4: it was removed"):
+        client.entries_at(4)
+    with pytest.raises(NotFoundError, match=r"the version of the catalog at .* was removed"):
+        client.entries_at(rows[0]["made_at"])
+    with pytest.raises(NotFoundError, match="the catalog has no tag 'a'"):
+        client.entries_at("a")
+
+
+def test_a_version_of_an_earlier_release_says_nothing_of_its_changes(client: CatalogClient, tmp_path: Path) -> None:
+    client.create_dataset("a")
+    path = tmp_path / "lake" / "catalog" / "versions" / "00000001.json"
+    data = {key: value for key, value in json.loads(path.read_text()).items() if key not in ("changes", "changed_ns")}
+    path.unlink()
+    del data["digest"], data["format"]
+    assert VersionFiles(Folder.at(path.parent), "a catalog", "").create(1, data)
+    client = CatalogClient(tmp_path / "lake")
+    assert client.list_versions().num_rows == 0 and client.dataset_names() == ["a"]
+    client.create_dataset("b")
+    assert client.list_versions()["name"].to_pylist() == ["b"]
+    with pytest.raises(NotFoundError, match="nobody knows when version 1 was made"):
+        client.entries_at("2026-01-01T00:00:00Z")
+    assert "a" in client.entries_at(1)["name"].to_pylist()

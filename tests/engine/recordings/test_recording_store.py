@@ -20,11 +20,11 @@ from chunkmill.engine.errors import (
 )
 from chunkmill.engine.recordings import Commit, LiveEntries, RecordingEntry, times_in, verify_store
 from chunkmill.engine.recordings.compaction import compact_store
-from chunkmill.engine.recordings.folder import RecordingsFolder
+from chunkmill.engine.recordings.folder import FORMAT, RecordingsFolder
 from chunkmill.engine.recordings.versions import RecordingsVersion
 from chunkmill.engine.rrd.payloads import digest_of
 from chunkmill.engine.storage.folder import LocalFolder
-from chunkmill.engine.storage.versions import FORMAT, VersionFiles
+from chunkmill.engine.storage.versions import VersionFiles
 from chunkmill.engine.store import RecordingStore
 from stored_recordings import MadeRecordings, assert_times_of_chunks, contents, times_of
 
@@ -433,7 +433,7 @@ class TestSleptWriters:
     def test_a_store_of_an_earlier_format_is_refused(self, made: MadeRecordings) -> None:
         made.commit({"id": "a"})
         path = Path(made.home) / "versions" / "00000001.json"
-        said = json.loads(path.read_text()) | {"format": FORMAT - 2}
+        said = json.loads(path.read_text()) | {"format": FORMAT - 3}
         del said["digest"]
         path.write_text(json.dumps({**said, "digest": digest_of(json.dumps(said, sort_keys=True).encode()).hex()}))
         with pytest.raises(UnsupportedError, match="an earlier release"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import warnings
 from collections.abc import Callable
@@ -22,9 +23,10 @@ from chunkmill.engine.errors import (
 from chunkmill.engine.execution.lease import Lease
 from chunkmill.engine.optimisation import collect
 from chunkmill.engine.recordings import Commit, StoreWriter
-from chunkmill.engine.recordings.folder import RecordingsFolder
+from chunkmill.engine.recordings.folder import FORMAT, RecordingsFolder
+from chunkmill.engine.rrd import digest_of
 from chunkmill.engine.storage.folder import LocalFolder
-from chunkmill.engine.storage.versions import FORMAT, VersionFiles
+from chunkmill.engine.storage.versions import RELEASES, VersionFiles
 from chunkmill.engine.store import ChunkStore, OptimizationProfile, RecordingStore
 from chunkmill.engine.stream import LazyChunkStream
 from chunkmill.readers import McapReader, RrdReader
@@ -218,11 +220,30 @@ class TestKept:
         assert caught.value.path == str(manifest) and caught.value.hint
 
     def test_a_version_of_a_newer_release_is_named(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("chunkmill.engine.storage.versions.FORMAT", FORMAT + 1)
+        monkeypatch.setattr("chunkmill.engine.recordings.folder.FORMAT", FORMAT + 1)
+        monkeypatch.setitem(RELEASES, FORMAT + 1, "9.1.0")  # type: ignore[arg-type] # a dict
         LazyChunkStream.from_iter([chunk("/z", 0)]).collect(into=folder.with_name("newer"))
         monkeypatch.undo()
-        with pytest.raises(UnsupportedError, match="newer release"):
+        with pytest.raises(
+            UnsupportedError, match=r"chunkmill 9\.1\.0 or later is needed for this to be read"
+        ) as raised:
             ChunkStore.open(folder.with_name("newer"))
+        assert "pip install 'chunkmill>=9.1.0'" in (raised.value.hint or "")
+
+    def test_a_version_that_only_a_newer_release_may_follow_is_read_and_not_written(self, folder: Path) -> None:
+        place = folder / "versions" / "00000001.json"
+        said = json.loads(place.read_text())
+        assert said["needs"] == {"read": [FORMAT, RELEASES[FORMAT]], "write": [FORMAT, RELEASES[FORMAT]]}
+        said["needs"]["write"] = [FORMAT + 1, "9.1.0"]
+        del said["digest"]
+        digest = digest_of(json.dumps(said, sort_keys=True).encode()).hex()
+        place.write_text(json.dumps({**said, "digest": digest}))
+        before = sorted(folder.rglob("*"))
+        assert len(list(ChunkStore.open(folder))) > 0
+        with pytest.raises(UnsupportedError, match=r"chunkmill 9\.1\.0 or later is needed for this to be written"):
+            LazyChunkStream.from_iter([chunk("/z", 0)]).collect(into=folder)
+        new = [path for path in folder.rglob("*") if path.is_file() and path not in before]
+        assert [path for path in new if path.parent.name != "schemas"] == []
 
     def test_a_cut_manifest_is_named(self, folder: Path) -> None:
         (manifest,) = (folder / "manifests").iterdir()

@@ -461,3 +461,53 @@ def test_a_version_that_is_read_is_not_changed(tables: TableConnection) -> None:
 @udf(data_type=pa.int64())
 def two(x: int) -> int:
     return 2 * x
+
+
+def test_a_view_follows_a_restoration_of_its_source_when_it_is_refreshed(tables: TableConnection) -> None:
+    """Until then it keeps its rows, and says which version of the source they are of."""
+    source, view = made(tables)
+    view.refresh()
+    before, number = rows_of(view), source.version
+    source.update("id = 2", {"v": 20})
+    source.delete("id = 3")
+    source.add([{"id": 7, "v": 8}])
+    view.refresh()
+    changed = rows_of(view)
+    calls.clear()
+    source.restore(number)
+    assert rows_of(view) == changed != before
+    view.refresh()
+    assert rows_of(view) == before and sorted(calls) == [3, 4]
+    source.add([{"id": 9, "v": 10}])
+    view.refresh()
+    assert rows_of(view)[:-1] == before and rows_of(view)[-1]["sq"] == 100
+
+
+def test_a_restored_view_goes_on_from_its_own_version_of_the_source(tables: TableConnection) -> None:
+    source, view = made(tables)
+    view.refresh()
+    number = view.version
+    source.add([{"id": 7, "v": 8}])
+    view.refresh()
+    whole = rows_of(view)
+    view.restore(number)
+    assert len(rows_of(view)) == len(whole) - 1
+    view.refresh()
+    assert [row["sq"] for row in rows_of(view)] == [row["sq"] for row in whole]
+
+
+def test_a_restored_column_has_the_values_of_its_version_and_is_not_said_to_be_current(tables: TableConnection) -> None:
+    source = tables.create_table("numbers", [{"v": 1}, {"v": 2}])
+    source.add_columns({"sq": square})
+    source.backfill("sq")
+    filled = source.version
+    source.update("v = 2", {"v": 5})
+    stale = source.version
+    source.backfill("sq", recompute_stale=True)
+    assert sorted(source.to_arrow()["sq"].to_pylist()) == [1, 25]
+    source.restore(stale)
+    assert sorted(source.to_arrow()["sq"].to_pylist()) == [1, 4] and source.plan_backfill("sq").stale_rows == 1
+    source.restore(filled)
+    assert sorted(source.to_arrow()["sq"].to_pylist()) == [1, 4] and not source.plan_backfill("sq").stale_rows
+    source.restore(1)
+    assert source.schema.names == ["v"]

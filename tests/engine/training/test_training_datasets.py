@@ -7,13 +7,15 @@ import pickle
 import random
 import subprocess
 import sys
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from chunkmill.engine import RecordingStore
 from chunkmill.engine.catalog import DatasetEntry
-from chunkmill.engine.errors import ReadWarning
+from chunkmill.engine.errors import ReadWarning, UsageError
 from drives import FRAMES, Drive, lake
 
 torch = pytest.importorskip("torch")
@@ -49,10 +51,11 @@ def drives(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Drive], Datas
     return lake(tmp_path_factory.mktemp("drives"), 4, marked=True)
 
 
-def samples(dataset: DatasetEntry, **options: Any) -> IterableSamples:
+def samples(dataset: DatasetEntry | DataSource, **options: Any) -> IterableSamples:
     """Samples of a dataset, in batches of 7."""
+    source = dataset if isinstance(dataset, DataSource) else DataSource(dataset)
     given = {"batch_size": 7, "seed": 5, "shuffle": BlockShuffle(40, 4), "block_size": 10, "rank": 0, "world": 1}
-    return IterableSamples(DataSource(dataset), "frame", FIELDS, **{**given, **options})
+    return IterableSamples(source, "frame", FIELDS, **{**given, **options})
 
 
 def numbers(batches: Any) -> list[int]:
@@ -349,3 +352,66 @@ def test_maps_leave_nothing_out(drives: tuple[list[Drive], DatasetEntry]) -> Non
         MapSamples(DataSource(dataset), "frame", {"x": Field("/arm:Scalars:scalars", NumericDecoder(), fill="skip")})
     with pytest.raises(ValueError, match="batch_size"):
         samples(dataset, batch_size=0)
+
+
+def cleaned(dataset: DatasetEntry) -> None:
+    """Remove every version that nothing keeps."""
+    dataset.do_maintenance(cleanup_before=timedelta(), unsafe_allow_recent_cleanup=True)
+
+
+def test_a_job_sees_the_version_that_it_was_made_of(tmp_path: Path) -> None:
+    """Also when it is started again after the dataset has changed; a tag keeps the version from maintenance."""
+    _, dataset = lake(tmp_path, 2)
+    made = samples(DataSource(dataset, keep="run-1"))
+    iterator = iter(made)
+    next(iterator)
+    state = json.loads(json.dumps(made.state_dict()))
+    assert state["dataset_versions"] == [["drives", 1]] and dataset.tags() == {"run-1": 1}
+    rest = numbers(iterator)
+    dataset.unregister(segments_to_drop=dataset.segment_ids()[0])
+    cleaned(dataset)
+    source = DataSource(dataset, keep="run-1")
+    again = samples(source)
+    again.load_state_dict(state)
+    assert numbers(again) == rest and len(rest) == 2 * FRAMES - 7
+    narrowed = DataSource(dataset, keep="run-1").filter_segments(["drive_0"])
+    assert narrowed.version == ("drives", 1) and len(samples(narrowed).job.plan) == FRAMES
+
+    newest = dataset.at().version
+    hint = rf"It is of version 1 of 'drives', and here is version {newest} of 'drives': give .*at\(1\)\)"
+    with pytest.raises(ValueError, match=hint + r".*keep=NAME"):
+        samples(dataset).load_state_dict(state)
+    dataset.untag("run-1")
+    cleaned(dataset)
+    with pytest.raises(LookupError, match=r"it was removed.*A tag keeps a version"):
+        DataSource(dataset.at(1))
+
+
+def test_a_source_is_of_the_newest_version_when_it_is_made(tmp_path: Path) -> None:
+    _, dataset = lake(tmp_path, 2)
+    sources = [
+        DataSource(dataset),
+        DataSource(dataset.at(1)),
+        DataSource(dataset.filter_segments(["drive_0", "drive_1"])),
+        DataSource(RecordingStore.open(dataset)),
+    ]
+    dataset.unregister(segments_to_drop="drive_0")
+    assert [len(samples(source).job.plan) for source in sources] == [2 * FRAMES] * 4
+    assert [source.version and source.version.version for source in sources] == [1] * 4
+    assert samples(sources[3]).state_dict()["dataset_versions"] == [[str(dataset.store_reader().folder.path), 1]]
+    assert len(samples(dataset).job.plan) == FRAMES
+
+
+def test_what_cannot_be_kept_is_refused(tmp_path: Path) -> None:
+    _, dataset = lake(tmp_path, 1)
+    with pytest.raises(UsageError, match="keep is for datasets of a catalog"):
+        DataSource(RecordingStore.open(dataset), keep="a")
+    with pytest.raises(UsageError, match=r"as of version 1, which has no tag 'a'.*tag\('a', 1\)"):
+        DataSource(dataset.at(1), keep="a")
+    with pytest.raises(UsageError, match="is no name of a tag"):
+        DataSource(dataset, keep="a/b")
+    empty = dataset.catalog.create_dataset("empty")
+    assert DataSource(empty).version is None
+    with pytest.raises(LookupError, match="dataset 'empty' has no versions"):
+        DataSource(empty, keep="a")
+    assert dataset.tags() == {}

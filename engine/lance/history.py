@@ -1,0 +1,346 @@
+"""The history of a Lance table: its versions and tags, the restoration of a version, and what has changed.
+
+Versions and tags are Lance's own, so other programs see the same. Who made a version is written beside the digests of
+its files.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from datetime import UTC
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..errors import AlreadyExistsError, NotFoundError, UnsupportedCallError, UsageError
+from ..storage import VersionPoint, check_tag, moved_tag, number_at, without_tag
+from .changes import RowIds, row_changes
+from .fragments import FragmentReader
+from .table import LanceTable
+
+CHANGE: Final = "_change"
+ROW_ID: Final = "_rowid"
+VERSIONS: Final = pa.schema(
+    [
+        pa.field("version", pa.int64(), nullable=False),
+        pa.field("made_at", pa.timestamp("us", "UTC"), nullable=False),
+        pa.field("author", pa.string()),
+        pa.field("operation", pa.string()),
+        pa.field("restored", pa.int64()),
+        pa.field("tags", pa.list_(pa.field("item", pa.string(), nullable=False)), nullable=False),
+        pa.field("rows", pa.int64()),
+        pa.field("fragments", pa.int64()),
+        pa.field("bytes", pa.int64()),
+    ]
+)
+"""The columns of a table's list of versions."""
+_OPERATIONS: Final = {
+    "CreateIndex": "index",
+    "DataReplacement": "fill_columns",
+    "Merge": "add_columns",
+    "Project": "alter_columns",
+    "ReserveFragments": "reserve",
+    "Rewrite": "compact",
+    "UpdateConfig": "describe",
+}
+"""The operations of Lance whose own names would not tell, as :meth:`TableHistory.table` names them."""
+_WORD: Final = re.compile(r"(?<=[a-z])(?=[A-Z])")
+
+
+class TableHistory:
+    """The versions of a table, whichever of them ``table`` reads. Raises as :class:`LanceTable` does.
+
+    What changes something raises ``UsageError`` if ``table`` reads one version.
+    """
+
+    def __init__(self, table: LanceTable) -> None:
+        self._given = table
+        self._table = LanceTable(table.location, table.label, table.gate)
+
+    def _check_changeable(self) -> None:
+        with self._given.writing():
+            pass
+
+    def table(self) -> pa.Table:
+        """A row for each version that exists, oldest first, in the columns :data:`VERSIONS`."""
+        with self._table.reading():
+            dataset = self._table.open()
+            tags = self._tags_of(dataset)
+            authors = self._table.authors()
+            rows = []
+            for entry in dataset.versions():
+                number, figures = int(entry["version"]), entry["metadata"]
+                operation, restored = _operation_of(dataset, number)
+                rows.append(
+                    {
+                        "version": number,
+                        "made_at": entry["timestamp"].astimezone(UTC),
+                        "author": authors.get(number),
+                        "operation": operation,
+                        "restored": restored,
+                        "tags": sorted(tag for tag, tagged in tags.items() if tagged == number),
+                        **{
+                            name: int(figures[f"total_{key}"]) if f"total_{key}" in figures else None
+                            for name, key in (("rows", "rows"), ("fragments", "fragments"), ("bytes", "files_size"))
+                        },
+                    }
+                )
+        return pa.Table.from_pylist(rows, VERSIONS)
+
+    def tags(self) -> dict[str, int]:
+        """The tags, by name, each with the number of its version."""
+        with self._table.reading():
+            return self._tags_of(self._table.open())
+
+    def number(self, point: VersionPoint | None) -> int:
+        """The number of the version that a point means, None the newest; see :func:`number_at`."""
+        with self._table.reading():
+            dataset = self._table.open()
+            if point is None:
+                return int(dataset.version)
+            made = {int(entry["version"]): entry["timestamp"].astimezone(UTC) for entry in dataset.versions()}
+            tags = self._tags_of(dataset)
+        times = {number: int(at.timestamp()) * 10**9 + at.microsecond * 1000 for number, at in made.items()}
+        numbers = sorted(times)
+        return number_at(point, numbers, tags, times.__getitem__, what=self._table.title, path=self._table.place)
+
+    def tag(self, name: str, point: VersionPoint | None, *, move: bool) -> int:
+        """Let a tag name a version, by default the newest, and return its number.
+
+        Raises ``AlreadyExistsError`` if it names another one and is not to ``move``, ``NotFoundError`` if there is no
+        such version, ``UsageError`` for a name that no tag can have.
+        """
+        self._check_changeable()
+        check_tag(name)
+        number = None if point is None else self.number(point)
+        with self._table.writing():
+            dataset = self._table.open()
+            number = int(dataset.version) if number is None else number
+            tags = self._tags_of(dataset)
+            if moved_tag(tags, name, number, move=move, path=self._table.place) == tags:
+                return number
+            try:
+                (dataset.tags.update if name in tags else dataset.tags.create)(name, number)
+            except ValueError as error:
+                if "already exists" not in str(error):
+                    raise
+                text = f"tag {name!r} was made by another just now"
+                raise AlreadyExistsError(text, path=self._table.place, hint="Choose another name.") from None
+        try:
+            self._table.at(number)
+        except NotFoundError:  # a cleanup has removed it meanwhile
+            self.untag(name)
+            raise
+        return number
+
+    def untag(self, name: str) -> None:
+        """Remove a tag. Raises ``NotFoundError`` if there is none of that name."""
+        self._check_changeable()
+        with self._table.writing():
+            dataset = self._table.open()
+            without_tag(self._tags_of(dataset), name, path=self._table.place)
+            dataset.tags.delete(name)
+
+    def restore(self, point: VersionPoint) -> int:
+        """Make the rows and columns of a version the newest ones, in one commit on top; return the newest's number.
+
+        Nothing is committed if that is the newest. Raises ``NotFoundError`` if there is no such version.
+        """
+        import lance
+
+        self._check_changeable()
+        number = self.number(point)
+        table = self._table
+        newest = 0
+
+        def restored(dataset: Any) -> Any:
+            nonlocal newest
+            newest = int(dataset.version)
+            if newest == number:
+                return None
+            table.check_files(table.open(number))
+            made = lance.LanceDataset.commit(
+                table.address,
+                lance.LanceOperation.Restore(number),
+                read_version=dataset.version,
+                storage_options=table.storage_options,
+            )
+            newest = int(made.version)
+            return made
+
+        table.commit(restored, reads=False)
+        return newest
+
+    def difference(
+        self, before: VersionPoint, after: VersionPoint | None, columns: Sequence[str] | None = None
+    ) -> pa.Table:
+        """The rows that are not the same in two versions: what has changed, their ids, and columns.
+
+        Added and changed rows have the values of ``after``, by default the newest version, removed ones those of
+        ``before``; a column that one side lacks is null there. Raises ``UnsupportedCallError`` if rows of the table
+        have no ids that last, ``UsageError`` for a column that neither side has.
+        """
+        old = self._table.at(self.number(before))
+        new = self._given.at() if after is None else self._table.at(self.number(after))
+        if not (old.has_stable_ids and new.has_stable_ids):
+            raise UnsupportedCallError(
+                f"rows of {self._table.title} have no ids that last, so nobody knows which of them have changed",
+                path=self._table.place,
+                hint="Only tables with stable row ids can be compared, as chunkmill makes them.",
+            )
+        known = list(dict.fromkeys([*new.schema.names, *old.schema.names]))
+        names = known if columns is None else list(columns)
+        if unknown := [name for name in names if name not in known]:
+            raise UsageError(f"there is no column {unknown[0]!r}", hint=f"There are: {', '.join(known)}.")
+        changes = row_changes(old, new, [name for name in names if name in new.schema.names])
+        parts = (
+            _rows(side, ids, names, change)
+            for side, ids, change in (
+                (new, changes.new, "added"),
+                (new, changes.changed, "changed"),
+                (old, changes.gone, "removed"),
+            )
+        )
+        return _joined(list(parts), self._table)
+
+    def _tags_of(self, dataset: Any) -> dict[str, int]:
+        entries = dataset.tags.list().items()
+        return {name: int(tag["version"]) for name, tag in sorted(entries) if tag.get("branch") is None}
+
+
+class TableVersions:
+    """The calls of a table for its versions and tags, which are Lance's own."""
+
+    _history: Callable[[], TableHistory]
+
+    def list_versions(self) -> pa.Table:
+        """A row for each version that exists, oldest first.
+
+        The columns are ``version``, ``made_at``, ``author`` (a user of the machine that made it), ``operation``
+        (``append``, ``update``, ``delete``, ``fill_columns``, ``compact``, ``restore`` …), ``restored`` (the version
+        that a ``restore`` has brought back), ``tags``, and its ``rows``, ``fragments`` and ``bytes``. What was not
+        written down is null: the author of what other programs or earlier releases have made.
+        """
+        return self._history().table()
+
+    def tags(self) -> dict[str, int]:
+        """The tags of the table, by name, each with the number of its version."""
+        return self._history().tags()
+
+    def tag(self, name: str, version: VersionPoint | None = None, *, move: bool = False) -> int:
+        """Give a version a name, and return its number. Until :meth:`untag` no cleanup removes the version.
+
+        Parameters
+        ----------
+        name
+            Letters, digits, ``.``, ``-`` and ``_``; not a number.
+        version
+            A number, another tag, or a time, as for :meth:`at`; by default the newest.
+        move
+            Move the tag, if it names another version.
+
+        Raises
+        ------
+        AlreadyExistsError
+            The tag names another version, and is not to move.
+        NotFoundError
+            There is no such version.
+        ValueError
+            It is not a name that a tag can have.
+        WriteError
+            The table cannot be written.
+        """
+        return self._history().tag(name, version, move=move)
+
+    def untag(self, name: str) -> None:
+        """Remove a tag. Its version goes with the next cleanup that removes versions of its age.
+
+        Raises
+        ------
+        NotFoundError
+            There is no such tag.
+        WriteError
+            The table cannot be written.
+        """
+        self._history().untag(name)
+
+    def restore(self, version: VersionPoint) -> int:
+        """Make the rows and columns of a version those of the table again, and return the number of the newest version.
+
+        It is a commit on top, so the history stays. Indexes and computed columns come back as they were: a column's
+        values go with the inputs and the function that the version has, and ``plan_backfill`` says what is out of date.
+        A view of the table keeps its rows until it is refreshed.
+
+        Raises
+        ------
+        NotFoundError
+            There is no such version or tag, or the version of a time was removed.
+        ReadError
+            Files of the version are gone or damaged.
+        WriteError
+            The table cannot be written.
+        """
+        return self._history().restore(version)
+
+    def diff(
+        self, before: VersionPoint, after: VersionPoint | None = None, *, columns: Sequence[str] | None = None
+    ) -> pa.Table:
+        """The rows that are not the same in two versions; each is given as for :meth:`at`, None is the newest.
+
+        The columns are ``_change`` (``added``, ``changed`` or ``removed``), ``_rowid``, and those of the table, or
+        ``columns`` of them: of added and changed rows as of ``after``, of removed ones as of ``before``. With
+        ``columns`` a row has changed if one of these was written. A row that was written again with the same values
+        counts as changed; a compaction changes none.
+
+        Raises
+        ------
+        NotFoundError
+            There is no such version.
+        NotImplementedError
+            Rows of the table have no ids that last: another program has made it so.
+        """
+        return self._history().difference(before, after, columns)
+
+
+def _operation_of(dataset: Any, number: int) -> tuple[str | None, int | None]:
+    """Return what made a version, and the number of the one that it has restored; None where it is not known."""
+    try:
+        transaction = dataset.read_transaction(number)
+    except (TypeError, OSError, ValueError):  # pylance cannot give that of a compaction with indexes
+        return None, None
+    if transaction is None:
+        return None, None
+    name = type(transaction.operation).__name__
+    if name == "Overwrite" and number == 1:
+        return "create", None
+    word = _OPERATIONS.get(name, _WORD.sub("_", name).lower())
+    return word, int(transaction.operation.version) if name == "Restore" else None
+
+
+def _rows(reader: FragmentReader, ids: RowIds, names: Sequence[str], change: str) -> pa.Table:
+    """The rows of some ids, in order: what became of them, their ids, and columns."""
+    own = [name for name in names if name in reader.schema.names]
+    schema = pa.schema([reader.schema.field(name).with_metadata(None).with_nullable(True) for name in own])
+    schema = pa.schema([pa.field(CHANGE, pa.string()), pa.field(ROW_ID, pa.uint64()), *schema])
+    parts = []
+    wanted = pa.array(ids, pa.uint64())
+    batches = reader.expressed({ROW_ID: ROW_ID, **{name: f"`{name}`" for name in own}}) if len(ids) else ()
+    for batch in batches:
+        chosen = batch.filter(pc.is_in(batch.column(ROW_ID), wanted))
+        if chosen.num_rows:
+            columns = [pa.repeat(change, chosen.num_rows), *chosen.columns]
+            parts.append(pa.table(columns, names=schema.names).cast(schema))
+    return pa.concat_tables([schema.empty_table(), *parts])
+
+
+def _joined(parts: Sequence[pa.Table], table: LanceTable) -> pa.Table:
+    try:
+        return pa.concat_tables(parts, promote_options="permissive")
+    except pa.ArrowException as error:
+        raise UsageError(
+            f"the columns of the two versions have types that do not go together: {error}",
+            path=table.place,
+            hint="Name other columns with columns=.",
+        ) from None

@@ -1,0 +1,222 @@
+"""The history of a store of recordings: its versions and tags, the restoration of a version, and what has changed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..errors import NotFoundError, SourceMissingError, writing
+from ..faults import reach
+from ..storage import VersionPoint, check_tag, moved_tag, number_at, publish, without_tag
+from .entries import LiveEntries
+from .folder import RecordingsFolder
+from .vacuum import following_version
+from .versions import RecordingsVersion
+
+VERSIONS: Final = pa.schema(
+    [
+        pa.field("version", pa.int64(), nullable=False),
+        pa.field("made_at", pa.timestamp("us", "UTC"), nullable=False),
+        pa.field("author", pa.string()),
+        pa.field("operation", pa.string()),
+        pa.field("restored", pa.int64()),
+        pa.field("tags", pa.list_(pa.field("item", pa.string(), nullable=False)), nullable=False),
+        pa.field("segments", pa.int64(), nullable=False),
+        pa.field("layers", pa.int64()),
+        pa.field("chunks", pa.int64(), nullable=False),
+        pa.field("rows", pa.int64(), nullable=False),
+        pa.field("bytes", pa.int64(), nullable=False),
+    ]
+)
+"""The columns of a dataset's list of versions."""
+CHANGES: Final = pa.schema(
+    [
+        pa.field("change", pa.string(), nullable=False),
+        pa.field("rerun_segment_id", pa.string(), nullable=False),
+        pa.field("rerun_layer_name", pa.string(), nullable=False),
+        pa.field("rows_before", pa.int64()),
+        pa.field("rows_after", pa.int64()),
+        pa.field("bytes_before", pa.int64()),
+        pa.field("bytes_after", pa.int64()),
+    ]
+)
+"""The columns of the difference of two versions of a dataset."""
+_OF_RECORDINGS: Final = ("tables", "recordings", "layers", "chunks", "rows", "bytes")
+_MARKS: Final = ("added", "segment_version", "source_digest")
+
+
+Fields = Mapping[str, Any]
+"""The fields of a version that an operation changes; none where it changes nothing."""
+
+
+def restoration_of(old: RecordingsVersion) -> Fields:
+    """Return the fields with which a version has the recordings of an earlier one."""
+    return {"restored": old.number, **{name: getattr(old, name) for name in _OF_RECORDINGS}}
+
+
+class History:
+    """The versions of a store. ``what`` is its name in errors, such as ``dataset 'drives'``.
+
+    What changes something is one commit, on top of whatever others commit meanwhile. Raises ``WriteError`` where it
+    cannot be written, ``CommitUnknownError`` where it is not known whether it was, ``ReadError`` for damage.
+    """
+
+    def __init__(self, folder: RecordingsFolder, what: str) -> None:
+        self._folder = folder
+        self._what = what
+        self._path = str(folder.path)
+
+    def versions(self) -> list[RecordingsVersion]:
+        """All versions that exist, oldest first; none without a store."""
+        versions = []
+        for number in self._numbers():
+            try:
+                versions.append(self._folder.read_version(number))
+            except SourceMissingError:
+                continue  # a vacuum has removed it meanwhile
+        return versions
+
+    def table(self) -> pa.Table:
+        """A row for each version that exists, oldest first, in the columns :data:`VERSIONS`."""
+        versions = self.versions()
+        names: dict[int, list[str]] = {}
+        for tag, number in sorted(self.tags().items()):
+            names.setdefault(number, []).append(tag)
+        rows = [
+            {
+                "version": version.number,
+                "made_at": version.made_ns // 1000,
+                "author": version.author,
+                "operation": version.operation,
+                "restored": version.restored,
+                "tags": names.get(version.number, []),
+                "segments": version.recordings,
+                "layers": version.layers,
+                "chunks": version.chunks,
+                "rows": version.rows,
+                "bytes": version.bytes,
+            }
+            for version in versions
+        ]
+        return pa.Table.from_pylist(rows, VERSIONS)
+
+    def tags(self) -> dict[str, int]:
+        """The tags, by name, each with the number of its version."""
+        newest = self._folder.newest()
+        return {} if newest is None else dict(sorted(newest.tags.items()))
+
+    def number(self, point: VersionPoint | None) -> int:
+        """The number of the version that a point means, None the newest; see :func:`number_at`."""
+        newest = self._folder.newest()
+        if newest is None:
+            raise self._empty()
+        if point is None:
+            return newest.number
+        return number_at(
+            point,
+            self._numbers(),
+            newest.tags,
+            lambda number: self._folder.read_version(number).made_ns,
+            what=self._what,
+            path=self._path,
+        )
+
+    def tag(self, name: str, point: VersionPoint | None, *, move: bool) -> int:
+        """Let a tag name a version, by default the newest, and return its number.
+
+        Raises ``AlreadyExistsError`` if it names another one and is not to ``move``, ``NotFoundError`` if there is no
+        such version, ``UsageError`` for a name that no tag can have.
+        """
+        check_tag(name)
+        wanted = None if point is None else self.number(point)
+
+        def tagged(newest: RecordingsVersion) -> Fields:
+            number = newest.number if wanted is None else self._kept(newest, wanted)
+            tags = moved_tag(newest.tags, name, number, move=move, path=self._path)
+            return {} if tags == newest.tags else {"tags": tags}
+
+        return self._publish("tag", tagged).tags[name]
+
+    def untag(self, name: str) -> None:
+        """Remove a tag. Raises ``NotFoundError`` if there is none of that name."""
+        self._publish("untag", lambda newest: {"tags": without_tag(newest.tags, name, path=self._path)})
+
+    def restore(self, point: VersionPoint) -> int:
+        """Make the recordings of a version the newest ones, in one commit on top, and return the number of the newest.
+
+        What came since is in the dataset no longer, and stays in the history. Nothing is committed if the newest
+        version has the same recordings. Raises ``NotFoundError`` if there is no such version.
+        """
+        wanted = self.number(point)
+
+        def restored(newest: RecordingsVersion) -> Fields:
+            old = self._folder.read_version(self._kept(newest, wanted))
+            return {} if old.tables == newest.tables else restoration_of(old)
+
+        return self._publish("restore", restored).number
+
+    def difference(self, before: VersionPoint | None, after: VersionPoint | None, kind: str) -> pa.Table:
+        """The layers that are not the same in two versions, in the columns :data:`CHANGES`; None is the newest."""
+        sides = [self._marks(point, kind) for point in (before, after)]
+        joined = sides[0].join(
+            sides[1], ["recording_id", "layer"], join_type="full outer", left_suffix="_before", right_suffix="_after"
+        )
+        is_new, is_gone = (pc.is_null(joined[f"added_{side}"]) for side in ("before", "after"))
+        pairs = [(joined[f"{mark}_before"], joined[f"{mark}_after"]) for mark in _MARKS]
+        is_same = pc.and_(pc.and_(pc.equal(*pairs[0]), pc.equal(*pairs[1])), pc.equal(*pairs[2]))
+        change = pc.if_else(is_new, "added", pc.if_else(is_gone, "removed", "changed"))
+        figures = [joined[f"{name}_{side}"] for name in ("rows", "bytes") for side in ("before", "after")]
+        columns = [change, joined["recording_id"], joined["layer"], *figures]
+        changes = pa.Table.from_arrays(columns, names=CHANGES.names).filter(pc.invert(pc.fill_null(is_same, False)))
+        keys = [(name, "ascending") for name in ("rerun_segment_id", "rerun_layer_name")]
+        return changes.sort_by(keys).cast(CHANGES)
+
+    def _marks(self, point: VersionPoint | None, kind: str) -> pa.Table:
+        pinned = None if point is None else RecordingsFolder(self._folder.path, self.number(point))
+        live: LiveEntries = (pinned or self._folder).newest_live()[1]
+        table = live.columns("kind", "recording_id", "layer", *_MARKS, "rows", "bytes")
+        is_meant = pc.equal(pc.equal(table["kind"], "blueprint"), kind == "blueprint")
+        return table.filter(is_meant).drop_columns(["kind"])
+
+    def _numbers(self) -> list[int]:
+        try:
+            return self._folder.files.numbers()
+        except SourceMissingError:
+            return []
+
+    def _empty(self) -> NotFoundError:
+        return NotFoundError(f"{self._what} has no versions", path=self._path, hint="Nothing has come into it.")
+
+    def _kept(self, newest: RecordingsVersion, number: int) -> int:
+        if newest.counts(number):
+            return number
+        raise NotFoundError(
+            f"a vacuum has removed version {number} of {self._what}", path=self._path, hint="list_versions() lists all."
+        )
+
+    def _publish(self, operation: str, change: Callable[[RecordingsVersion], Fields]) -> RecordingsVersion:
+        """Publish a version with the fields that ``change`` makes of the newest, if any, and return the newest."""
+        self._folder.check_unpinned()
+        began = time.perf_counter()
+
+        def attempt() -> RecordingsVersion | None:
+            newest = self._folder.newest()
+            if newest is None:
+                raise self._empty()
+            fields = change(newest)
+            if not fields:
+                return newest
+            version = replace(following_version(newest, operation, time.perf_counter() - began), **fields)
+            if not self._folder.publish(version):
+                reach("version.rebase")
+                return None
+            reach("version.done")
+            return version
+
+        with writing(self._path):
+            return publish(attempt, self._what, path=self._path)

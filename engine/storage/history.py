@@ -1,0 +1,168 @@
+"""Points in the history of a dataset or a table: a version's number, a time, a tag. And who makes a version."""
+
+from __future__ import annotations
+
+import getpass
+import re
+import time
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import numpy as np
+
+from ..errors import AlreadyExistsError, NotFoundError, UsageError
+from ..units import utc_time
+
+VersionPoint = int | str | datetime | np.datetime64
+"""A version: its number, a time at which it was the newest, or a tag. Text with a colon is a time, other text a tag."""
+
+_TAG: Final = re.compile(r"[0-9A-Za-z_-]([0-9A-Za-z._-]*[0-9A-Za-z_-])?")
+_LONGEST_TAG: Final = 180
+_POINTS: Final = (
+    "Give the number of a version, a tag, or a time: a datetime, a numpy.datetime64, or RFC 3339 text as in "
+    "2026-11-29T12:00:00Z."
+)
+
+
+def check_tag(name: str) -> None:
+    """Raise ``UsageError`` if ``name`` cannot be a tag's.
+
+    A tag has letters and digits of ASCII, ``.``, ``-`` and ``_``, as with Lance. It is no number, which would be that
+    of a version.
+
+    >>> check_tag("v1/2")
+    Traceback (most recent call last):
+    chunkmill.engine.errors.UsageError: 'v1/2' is no name of a tag. Use up to 180 letters, digits, . - and _, with no \
+dot at either end and no two in a row; a number alone is that of a version.
+    """
+    is_tag = isinstance(name, str) and len(name) <= _LONGEST_TAG and _TAG.fullmatch(name) is not None
+    if not is_tag or name.isdigit() or ".." in name or name.endswith(".lock"):
+        raise UsageError(
+            f"{name!r} is no name of a tag",
+            hint=f"Use up to {_LONGEST_TAG} letters, digits, . - and _, with no dot at either end and no two in a row; "
+            "a number alone is that of a version.",
+        )
+
+
+def moved_tag(tags: Mapping[str, int], name: str, number: int, *, move: bool, path: str) -> dict[str, int]:
+    """Return tags with one more, or with one at another version.
+
+    Raises ``AlreadyExistsError`` if it is elsewhere and is not to ``move``.
+    """
+    if tags.get(name, number) != number and not move:
+        raise AlreadyExistsError(
+            f"tag {name!r} names version {tags[name]} already",
+            path=path,
+            hint="Choose another name, or move it: move=True, on the command line --move.",
+        )
+    return {**tags, name: number}
+
+
+def without_tag(tags: Mapping[str, int], name: str, *, path: str) -> dict[str, int]:
+    """Return tags without one. Raises ``NotFoundError`` if it is not there."""
+    if name not in tags:
+        raise NotFoundError(f"there is no tag {name!r}", path=path, hint=_tags_hint(tags))
+    return {other: number for other, number in tags.items() if other != name}
+
+
+def number_at(
+    point: VersionPoint,
+    numbers: Iterable[int],
+    tags: Mapping[str, int],
+    made_ns: Callable[[int], int],
+    *,
+    what: str,
+    path: str,
+) -> int:
+    """Return the number of the version that a point means.
+
+    A time means the newest version of that time. ``numbers`` are those of all versions that exist, ascending, and
+    ``made_ns`` returns the time of one. ``what`` has the versions, in errors.
+
+    Raises ``NotFoundError`` if there is no such version or tag, or if the version of a time was removed;
+    ``UsageError`` for something else, and for a time that is still to come.
+    """
+    if isinstance(point, (int, np.integer)) and not isinstance(point, bool):
+        return _existing(int(point), list(numbers), what, path)
+    if isinstance(point, str) and ":" not in point:
+        check_tag(point)
+        if point not in tags:
+            hint = _tags_hint(tags)
+            if point[:4].isdigit():
+                hint += " A time has hours and minutes: 2026-11-29T00:00:00Z."
+            raise NotFoundError(f"{what} has no tag {point!r}", path=path, hint=hint)
+        return tags[point]
+    wanted = nanoseconds_at(point)
+    if wanted > time.time_ns():
+        raise UsageError(f"{_shown(wanted)} is still to come", path=path, hint="A time without a zone is in UTC.")
+    following = made = 0
+    for number in reversed(list(numbers)):
+        made = made_ns(number)
+        if made <= wanted:
+            if made == wanted or following in (0, number + 1):
+                return number
+            break
+        following = number
+    if not following:
+        raise NotFoundError(f"{what} has no versions", path=path)
+    if following == 1:
+        raise NotFoundError(f"{what} was empty at {_shown(wanted)}", path=path, hint=f"It begins at {_shown(made)}.")
+    raise NotFoundError(
+        f"the version of {what} at {_shown(wanted)} was removed",
+        path=path,
+        hint="list_versions() lists those that are kept; a tag keeps one.",
+    )
+
+
+def nanoseconds_at(point: Any) -> int:
+    """Return a time in nanoseconds since 1970; without a zone it is in UTC. Raises ``UsageError`` for what is none.
+
+    >>> nanoseconds_at("1970-01-01T00:00:01Z")
+    1000000000
+    """
+    if isinstance(point, np.datetime64) and not np.isnat(point):
+        return int(point.astype("datetime64[ns]").astype(np.int64))
+    if isinstance(point, str):
+        with suppress(ValueError):
+            point = datetime.fromisoformat(point)
+    if not isinstance(point, datetime) or point != point:  # as NaT of pandas
+        raise UsageError(f"{point!r} is no version", hint=_POINTS)
+    since = (point if point.tzinfo is not None else point.replace(tzinfo=UTC)) - datetime(1970, 1, 1, tzinfo=UTC)
+    return (since.days * 86_400 + since.seconds) * 10**9 + since.microseconds * 1000
+
+
+def _existing(number: int, numbers: list[int], what: str, path: str) -> int:
+    if number < 1:
+        raise UsageError(f"versions are numbered from 1, and {number} is asked for")
+    if number in numbers:
+        return number
+    if not numbers:
+        raise NotFoundError(f"{what} has no versions", path=path)
+    kept = f"{numbers[0]} to {numbers[-1]}" if numbers[-1] - numbers[0] + 1 == len(numbers) else _some(numbers)
+    is_removed = number < numbers[-1]
+    reason = "it was removed" if is_removed else "it is still to come"
+    hint = f"There are: {kept}." + " A tag keeps a version." * is_removed
+    raise NotFoundError(f"{what} has no version {number}: {reason}", path=path, hint=hint)
+
+
+def _some(numbers: list[int]) -> str:
+    shown = list(map(str, numbers)) if len(numbers) <= 12 else [*map(str, numbers[:6]), "…", *map(str, numbers[-5:])]
+    return ", ".join(shown)
+
+
+def _tags_hint(tags: Mapping[str, int]) -> str:
+    return f"There are: {', '.join(sorted(tags)[:12]) or 'none'}."
+
+
+def _shown(nanoseconds: int) -> str:
+    return utc_time(nanoseconds / 1e9)
+
+
+def author() -> str | None:
+    """Return the name of the user of this process, who makes versions; None if the system has none."""
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError, ImportError):
+        return None
