@@ -31,12 +31,11 @@ from .start import leave_out_what_nothing_needs
 
 if TYPE_CHECKING:
     from ..catalog import CatalogClient
-    from ..catalog.server import Access
+    from ..catalog.server import Access, TokenFolder
 
 logger = logging.getLogger("chunkmill.cli")
 
 _DEFAULT: Final = "start"
-_GRACE_SECONDS: Final = 5.0
 _ARENAS: Final = 2
 """Of them each keeps what it freed; two are as fast as more for two clients at once, on two cores."""
 _KEPT: Final = 8 << 20
@@ -106,6 +105,31 @@ def serve() -> None:
 @click.option(
     "--cors-allow-origin", "origins", multiple=True, metavar="GLOB", help="Let pages of such origins call, too."
 )
+@click.option(
+    "--audit-log",
+    metavar="PLACE",
+    help="Who changed what: a file, stdout or stderr. Default: .serve/audit.jsonl in LAKE; stderr for one in a bucket.",
+)
+@click.option(
+    "--access-log", metavar="PLACE", help="All calls, too, those that read included: a file, stdout or stderr."
+)
+@click.option(
+    "--log-size",
+    default="64 MiB",
+    show_default=True,
+    metavar="SIZE",
+    help="The size at which a file of them is rotated.",
+)
+@click.option(
+    "--log-files", type=click.IntRange(min=1), default=10, show_default=True, help="The files of each that are kept."
+)
+@click.option(
+    "--drain-seconds",
+    type=click.FloatRange(min=0),
+    default=25,
+    show_default=True,
+    help="How long running calls may go on after SIGTERM.",
+)
 @click.option("--log-json", is_flag=True, help="Log one JSON object per line.")
 @DEBUG
 @QUIET
@@ -124,16 +148,24 @@ def start_server(lake: str, debug: bool, **given: Any) -> None:
 
 @serve.command("token")
 @_LAKE
-@click.option("--can", type=click.Choice(["read", "write"]), default="read", show_default=True, help="What it permits.")
+@click.option(
+    "--can",
+    type=click.Choice(["read", "write"]),
+    help="What it permits of everything. Default: read, if nothing is named.",
+)
+@click.option("--read", "readable", multiple=True, metavar="NAME", help="It permits to read this dataset or table.")
+@click.option("--write", "writable", multiple=True, metavar="NAME", help="It permits to read and write this one.")
 @click.option("--expires", default="30 days", show_default=True, metavar="TIME", help="How long it is valid.")
 @click.option(
     "--for-host", "hosts", multiple=True, metavar="HOST", help="A host to send it to. Default: 127.0.0.1, localhost."
 )
 @click.option("--subject", default=_user, help="Whom it is for. Default: the name of the user.")
+@click.option("--list", "is_list", is_flag=True, help="List the tokens that were made, by their ids, instead.")
+@click.option("--revoke", metavar="ID", help="Revoke the token of this id instead: servers refuse it from then on.")
 @_SECRET
 @DEBUG
 def make_token(
-    lake: str, can: str, expires: str, hosts: tuple[str, ...], subject: str, secret_file: Path | None, debug: bool
+    lake: str, is_list: bool, revoke: str | None, secret_file: Path | None, debug: bool, **given: Any
 ) -> None:
     """Print a token for callers of LAKE's server; it goes into REDAP_TOKEN, or `CatalogClient(…, token=…)`.
 
@@ -141,19 +173,53 @@ def make_token(
     whoever removes that file makes all tokens invalid, once the server was started again.
     """
     with reported(debug=debug):
-        from ..catalog.server import secret_of, secret_place, token
-        from ..units import seconds_of
+        from ..catalog.server import TokenFolder, secret_of, secret_place
 
-        secret = secret_of(secret_file or secret_place(lake), make=True)
-        click.echo(
-            token(
-                secret,
-                can_write=can == "write",
-                seconds=seconds_of(expires),
-                hosts=hosts or ("127.0.0.1", "localhost"),
-                subject=subject,
-            )
+        tokens = TokenFolder.of(lake, secret_file)
+        if is_list and revoke is not None:
+            raise UsageError("--list and --revoke exclude each other")
+        if is_list:
+            _list_tokens(tokens)
+        elif revoke is not None:
+            tokens.revoke(revoke)
+            click.echo(f"{revoke} is revoked")
+        else:
+            _make_token(secret_of(secret_file or secret_place(lake), make=True), tokens, **given)
+
+
+def _make_token(
+    secret: bytes,
+    tokens: TokenFolder,
+    *,
+    can: str | None,
+    readable: tuple[str, ...],
+    writable: tuple[str, ...],
+    expires: str,
+    hosts: tuple[str, ...],
+    subject: str,
+) -> None:
+    from ..catalog.server import token
+    from ..units import seconds_of
+
+    everything = {None: [] if readable or writable else ["read"], "read": ["read"], "write": ["read", "write"]}[can]
+    named = [*(f"read:{name}" for name in readable), *(f"write:{name}" for name in writable)]
+    click.echo(
+        token(
+            secret,
+            permissions=[*everything, *named],
+            seconds=seconds_of(expires),
+            hosts=hosts or ("127.0.0.1", "localhost"),
+            subject=subject,
+            tokens=tokens,
         )
+    )
+
+
+def _list_tokens(tokens: TokenFolder) -> None:
+    for record in tokens.records():
+        times = (utc_time(seconds)[:10] for seconds in (record.made, record.expires))
+        permissions = ", ".join(record.permissions)
+        click.echo("  ".join((record.id, f"{record.state:7}", *times, record.subject, f"({permissions})")))
 
 
 def _run(
@@ -172,6 +238,11 @@ def _run(
     client_connections: int,
     web: bool,
     origins: tuple[str, ...],
+    audit_log: str | None,
+    access_log: str | None,
+    log_size: str,
+    log_files: int,
+    drain_seconds: float,
     log_json: bool,
     quiet: bool,
 ) -> None:
@@ -181,7 +252,16 @@ def _run(
         raise UsageError("--tls-cert and --tls-key are given together")
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # its own lines about clients that hang up are no part of our log
     from ..catalog import CatalogClient
-    from ..catalog.server import CatalogService, ServiceOptions, Web, is_loopback, start, viewer_pages
+    from ..catalog.server import (
+        CallLogs,
+        CatalogService,
+        LogOptions,
+        ServiceOptions,
+        Web,
+        is_loopback,
+        start,
+        viewer_pages,
+    )
     from ..ingest import logging_to
     from ..storage import HostLimit
 
@@ -196,8 +276,16 @@ def _run(
         lines.addFilter(JoinedLines())
         service = CatalogService(CatalogClient(lake), options)
         pages = viewer_pages() if web else {}
+        logs = CallLogs.of(lake, LogOptions(audit_log, access_log, bytes_of(log_size), log_files))
         server = start(
-            service, port, host, access=access, tls=tls, web=Web(origins, pages), most_of_client=client_connections
+            service,
+            port,
+            host,
+            access=access,
+            tls=tls,
+            web=Web(origins, pages),
+            most_of_client=client_connections,
+            logs=logs,
         )
         try:
             who = "callers with a token" if wants_tokens else "all callers"
@@ -208,10 +296,11 @@ def _run(
             _tell_of_nothing(service.catalog, lake)
             if wants_tokens and tls is None:
                 logger.warning("tokens go over a plain line; --tls-cert and --tls-key encrypt it")
+            logger.info("who changes what is written to %s", logs.audit.place)
             stopped.wait()
-            logger.info("stopping; calls have %.0f s to end", _GRACE_SECONDS)
+            logger.info("stopping; calls have %.0f s to end", drain_seconds)
         finally:
-            server.stop(_GRACE_SECONDS)
+            server.stop(drain_seconds)
 
 
 class JoinedLines(logging.Filter):
@@ -253,10 +342,12 @@ def _tell_of_nothing(catalog: CatalogClient, lake: str) -> None:
 
 
 def _access(lake: str, secret_file: Path | None, *, wants_tokens: bool, read_only: bool) -> Access:
-    from ..catalog.server import Access, secret_of, secret_place
+    from ..catalog.server import Access, TokenFolder, secret_of, secret_place
 
-    secret = secret_of(secret_file or secret_place(lake), make=True) if wants_tokens else None
-    return Access(secret, read_only)
+    if not wants_tokens:
+        return Access(read_only=read_only)
+    secret = secret_of(secret_file or secret_place(lake), make=True)
+    return Access(secret, read_only, TokenFolder.of(lake, secret_file))
 
 
 @contextmanager

@@ -16,11 +16,13 @@ from typing import Any, Final
 
 from ...errors import MissingExtraError, UsageError, extra_command
 from ...limits import MIB, give_back_freed_memory
+from .call_log import CallLogs
 from .lake import MOST_WATCHERS
 from .protocol import Kind, Method, ProtocolError
-from .reception import Access, MemoryBudget, Reception, clear_traceback
-from .relay import HEADER_SECONDS, MOST_OF_CLIENT, STALL_SECONDS, Relay
+from .reception import MemoryBudget, Reception, clear_traceback
+from .relay import HEADER_SECONDS, MOST_OF_CLIENT, STALL_SECONDS, Relay, address_in
 from .service import CatalogService
+from .tokens import Access
 from .web import Web, WebApp, WebServer
 
 GRPC_OPTIONS: Final = (
@@ -56,12 +58,13 @@ def start(
     tls: tuple[bytes, bytes] | None = None,
     web: Web | None = None,
     most_of_client: int = MOST_OF_CLIENT,
+    logs: CallLogs | None = None,
 ) -> RunningServer:
     """Serve on a port, by default a free one, until the server is stopped.
 
     ``access`` says who may call, by default everybody. ``tls`` are a certificate with its chain and a private key, in
     PEM; without them the line is plain. ``web`` says what browsers may do beyond calls by pages of this machine. One
-    client, by its address, has at most ``most_of_client`` connections.
+    client, by its address, has at most ``most_of_client`` connections. ``logs`` are the logs of calls, by default none.
 
     Raises
     ------
@@ -80,7 +83,7 @@ def start(
         ) from error
     listener = _listening(host, port)
     budget = MemoryBudget(service.options.request_memory)
-    reception = Reception(access or Access(), budget, service.shown)
+    reception = Reception(access or Access(), budget, service.shown, logs=logs)
     watch = _Watch(reception.metrics.stalled, budget)
     executor = ThreadPoolExecutor(threads, "chunkmill-serve")
     waiting = ThreadPoolExecutor(_WAITING_THREADS, "chunkmill-serve-waiting")
@@ -126,7 +129,8 @@ def start(
         stalled=reception.metrics.stalled,
         most_of_client=most_of_client,
     )
-    return RunningServer(server, browsers, relay, watch, host, listener.getsockname()[1], is_secure=tls is not None)
+    port = listener.getsockname()[1]
+    return RunningServer(server, browsers, relay, watch, reception.draining, host, port, is_secure=tls is not None)
 
 
 def is_loopback(host: str) -> bool:
@@ -185,12 +189,22 @@ class RunningServer:
     """A server that runs until it is stopped; ``port`` is its port."""
 
     def __init__(
-        self, server: Any, browsers: WebServer, relay: Relay, watch: _Watch, host: str, port: int, *, is_secure: bool
+        self,
+        server: Any,
+        browsers: WebServer,
+        relay: Relay,
+        watch: _Watch,
+        draining: threading.Event,
+        host: str,
+        port: int,
+        *,
+        is_secure: bool,
     ) -> None:
         self._server = server
         self._browsers = browsers
         self._relay = relay
         self._watch = watch
+        self._draining = draining
         self._scheme = "rerun+https" if is_secure else "rerun+http"
         self.host = host
         self.port = port
@@ -202,11 +216,16 @@ class RunningServer:
         return f"{self._scheme}://{host}:{self.port}"
 
     def stop(self, grace_seconds: float | None = None) -> None:
-        """Accept no more calls, wait so long for the running ones, and end them then."""
-        self._relay.refuse()
+        """Refuse new calls, wait so long for the running ones, and end them then.
+
+        ``/readyz`` says so meanwhile. Calls that wait for something to happen end at once.
+        """
+        self._draining.set()
         ended = self._server.stop(grace_seconds)
-        self._browsers.stop(grace_seconds or 0)
+        self._browsers.drain(grace_seconds or 0)
         ended.wait()
+        self._relay.refuse()
+        self._browsers.stop()
         self._watch.end()
         self._relay.close()
 
@@ -297,7 +316,7 @@ class _Handler:
             self._method,
             self._requests(given, context),
             dict(context.invocation_metadata()),
-            peer=context.peer(),
+            peer=address_in(context.peer()),
             remaining=context.time_remaining(),
             is_active=context.is_active,
         )

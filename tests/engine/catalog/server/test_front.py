@@ -148,7 +148,7 @@ def test_metrics_count_calls(port: int, service: CatalogService) -> None:
     called(port, service, "Version")
     status, headers, text = asked(port, "GET", "/metrics")
     assert (status, headers["content-type"][:10]) == (200, "text/plain")
-    assert b'chunkmill_serve_calls_total{method="Version",status="OK"} 1.0' in text
+    assert b'chunkmill_serve_calls_total{caller="anyone",method="Version",status="OK"} 1.0' in text
     assert b"chunkmill_serve_running_calls 0.0" in text
 
 
