@@ -193,33 +193,24 @@ class CallLogs:
 
     @classmethod
     def of(cls, lake: str, options: LogOptions | None = None) -> CallLogs:
-        """The logs of a lake. Raises ``UsageError`` if a named file cannot be written."""
+        """The logs of a lake; on stderr where its folder cannot be written. Raises ``UsageError`` for named files."""
         options = options or LogOptions()
-        place: Path | str
+        access = None if options.access is None else _opened(options.access, options)
+        root = located(lake)
         if options.audit is not None:
-            place = options.audit if options.audit in STREAMS else Path(options.audit)
+            audit = _opened(options.audit, options)
+        elif not isinstance(root, Path):
+            audit = _opened("stderr", options)
         else:
-            root = located(lake)
-            place = root / SECRETS / _AUDIT if isinstance(root, Path) else "stderr"
-
-        def opened(place: Path | str) -> LogFile:
             try:
-                if isinstance(place, Path) and not place.parent.exists():
-                    place.parent.parent.mkdir(parents=True, exist_ok=True)
-                    place.parent.mkdir(mode=0o700, exist_ok=True)
-                return LogFile(place, options.most_bytes, options.most_files)
-            except OSError as error:
-                raise UsageError(
-                    f"the log of calls cannot be written: {error.strerror}",
-                    path=str(place),
-                    hint="--audit-log names another file, or stderr.",
-                ) from error
-
-        refused = opened(place.with_name(f"{place.stem}-{_REFUSED}{place.suffix}")) if isinstance(place, Path) else None
-        access = None
-        if options.access is not None:
-            access = opened(options.access if options.access in STREAMS else Path(options.access))
-        return cls(opened(place), refused, access)
+                audit = _opened(str(root / SECRETS / _AUDIT), options)
+            except UsageError as error:
+                LOG.warning("the audit log goes to stderr: %s", error)
+                audit = _opened("stderr", options)
+        refused = None
+        if isinstance(audit.place, Path):
+            refused = _opened(f"{audit.place.with_suffix('')}-{_REFUSED}{audit.place.suffix}", options)
+        return cls(audit, refused, access)
 
     def check_writable(self) -> None:
         """Write the lines that wait. Raises :class:`ProtocolError` if they cannot be written."""
@@ -298,6 +289,24 @@ class CallLogs:
             LOG.warning("the audit log %s is written again", self.audit.place)
         self._is_told = False
         return True
+
+
+def _opened(place: str, options: LogOptions) -> LogFile:
+    """The log at a path, or on a stream. Raises ``UsageError`` if it cannot be written."""
+    if place in STREAMS:
+        return LogFile(place)
+    path = Path(place)
+    try:
+        if not path.parent.exists():
+            path.parent.parent.mkdir(parents=True, exist_ok=True)
+            path.parent.mkdir(mode=0o700, exist_ok=True)
+        return LogFile(path, options.most_bytes, options.most_files)
+    except OSError as error:
+        raise UsageError(
+            f"the log of calls cannot be written: {error.strerror}",
+            path=place,
+            hint="--audit-log names another file, or stderr.",
+        ) from error
 
 
 def _line(fields: Mapping[str, Any]) -> bytes:

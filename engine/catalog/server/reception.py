@@ -29,7 +29,6 @@ from .protocol import (
     Method,
     Need,
     ProtocolError,
-    Rights,
     Status,
     cause_of,
     invalid,
@@ -234,7 +233,6 @@ class ServeMetrics:
 
 _REVOKED_SECONDS: Final = 0.25
 """How often it is looked whether the token of a call that runs is valid still."""
-_EVERYTHING: Final = Rights()
 _OF_AN_ENTRY: Final = (Need.READ, Need.WRITE, Need.CREATE)
 
 
@@ -403,7 +401,8 @@ def stopping() -> ProtocolError:
 
 def _check_was_asked(method: Method, caller: Caller, call: Call) -> None:
     """Raise if a handler forgot to ask whether its caller may use the entry: better no answer than one too many."""
-    if method.need in _OF_AN_ENTRY and caller.rights != _EVERYTHING and not call.record.is_checked:
+    names = caller.rights.writable if method.writes else caller.rights.readable
+    if method.need in _OF_AN_ENTRY and names is not None and not call.record.is_checked:
         raise ProtocolError(Status.INTERNAL, f"{method.name} answers about an entry without asking for rights")
 
 

@@ -16,7 +16,7 @@ from chunkmill.engine.catalog import CatalogClient, DatasetEntry, EntryId
 from chunkmill.engine.catalog.segments import SegmentProperties
 from chunkmill.engine.catalog.server import LogOptions, Status
 from chunkmill.engine.catalog.server.call_log import LogFile
-from chunkmill.engine.catalog.server.protocol import entry_id_message, part_of, schema_message
+from chunkmill.engine.catalog.server.protocol import entry_id_message, entry_id_of, part_of, schema_message
 from served import recording
 
 SCHEMA = pa.schema(
@@ -125,9 +125,9 @@ class Driver:
         self.ended.append((holder, name, answer.status.name))
         for message in answer.messages:
             if name == "CreateDatasetEntry":
-                self.ids.append(str(id_of(message.dataset.details.id)))
+                self.ids.append(str(entry_id_of(message.dataset.details.id)))
             elif name == "CreateTableEntry":
-                self.ids.append(str(id_of(message.table.details.id)))
+                self.ids.append(str(entry_id_of(message.table.details.id)))
 
     def wanted(self) -> tuple[str, str | None, dict[str, Any]]:
         some, entry = self.random.choice, self.random.choice(self.ids[-10:])
@@ -155,10 +155,6 @@ class Driver:
                 ("FindEntries", None, {}),
             ]
         )
-
-
-def id_of(message: Any) -> EntryId:
-    return EntryId(f"{message.id.time_ns:016x}{message.id.inc:016x}")
 
 
 @pytest.mark.heavy
@@ -194,7 +190,7 @@ def test_no_secret_is_in_a_log(tmp_path: Path) -> None:
     writer = reached.token("read", "write")
     planted = ["PLANTED", writer, writer.partition(".")[2]]
     made = reached.call(writer, "CreateDatasetEntry", name="drives", headers={"x-secret": "PLANTED-in-a-header"})
-    dataset = id_of(made.messages[0].dataset.details.id)
+    dataset = entry_id_of(made.messages[0].dataset.details.id)
     for url in (
         "https://user:PLANTED@127.0.0.1:1/a.rrd",
         "https://127.0.0.1:1/a.rrd?X-Amz-Signature=PLANTED",
