@@ -85,6 +85,12 @@ def serve() -> None:
 @click.option("--insecure", is_flag=True, help="Want no tokens, though others than this machine can call.")
 @click.option("--tokens", is_flag=True, help="Want tokens of callers on this machine, too.")
 @_SECRET
+@click.option(
+    "--oidc",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Take tokens of an issuer of OpenID Connect, too, as a TOML file says; needs the extra 'oidc'.",
+)
 @click.option("--read-only", is_flag=True, help="Refuse every call that writes.")
 @click.option("--allow", multiple=True, metavar="FOLDER", help="Also register files and tables below FOLDER, or a URL.")
 @click.option("--tls-cert", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="A certificate, in PEM.")
@@ -230,6 +236,7 @@ def _run(
     insecure: bool,
     tokens: bool,
     secret_file: Path | None,
+    oidc: Path | None,
     read_only: bool,
     allow: tuple[str, ...],
     tls_cert: Path | None,
@@ -248,6 +255,8 @@ def _run(
 ) -> None:
     if insecure and tokens:
         raise UsageError("--insecure and --tokens exclude each other")
+    if insecure and oidc is not None:
+        raise UsageError("--insecure and --oidc exclude each other")
     if (tls_cert is None) != (tls_key is None):
         raise UsageError("--tls-cert and --tls-key are given together")
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # its own lines about clients that hang up are no part of our log
@@ -266,8 +275,8 @@ def _run(
     from ..storage import HostLimit
 
     click.get_current_context().call_on_close(HostLimit(allow).lift)
-    wants_tokens = tokens or not (insecure or is_loopback(host))
-    access = _access(lake, secret_file, wants_tokens=wants_tokens, read_only=read_only)
+    wants_tokens = tokens or oidc is not None or not (insecure or is_loopback(host))
+    access = _access(lake, secret_file, oidc, wants_tokens=wants_tokens, read_only=read_only)
     tls = None if tls_cert is None or tls_key is None else (tls_cert.read_bytes(), tls_key.read_bytes())
     memory = {} if request_memory is None else {"request_memory": bytes_of(request_memory)}
     options = ServiceOptions(readable=[str(located(place)) for place in allow], **memory)
@@ -341,13 +350,14 @@ def _tell_of_nothing(catalog: CatalogClient, lake: str) -> None:
         logger.warning("%s cannot be read now: %s", lake, error)
 
 
-def _access(lake: str, secret_file: Path | None, *, wants_tokens: bool, read_only: bool) -> Access:
-    from ..catalog.server import Access, TokenFolder, secret_of, secret_place
+def _access(lake: str, secret_file: Path | None, oidc: Path | None, *, wants_tokens: bool, read_only: bool) -> Access:
+    from ..catalog.server import Access, Issuer, IssuerOptions, TokenFolder, secret_of, secret_place
 
     if not wants_tokens:
         return Access(read_only=read_only)
     secret = secret_of(secret_file or secret_place(lake), make=True)
-    return Access(secret, read_only, TokenFolder.of(lake, secret_file))
+    issuer = None if oidc is None else Issuer(IssuerOptions.read(oidc))
+    return Access(secret, read_only, TokenFolder.of(lake, secret_file), issuer)
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from ...lazy_names import lazy_names
 _HOMES = {
     ".call_log": "CallLogs LogOptions",
     ".lake": "ServiceOptions",
+    ".oidc": "Issuer IssuerOptions",
     ".protocol": "Call Kind Method Need ProtocolError Rights Status protocol_error",
     ".tokens": "Access TokenFolder secret_of secret_place token",
     ".service": "CatalogService",

@@ -2,6 +2,8 @@
 from .call_log import CallLogs as CallLogs
 from .call_log import LogOptions as LogOptions
 from .lake import ServiceOptions as ServiceOptions
+from .oidc import Issuer as Issuer
+from .oidc import IssuerOptions as IssuerOptions
 from .protocol import Call as Call
 from .protocol import Kind as Kind
 from .protocol import Method as Method

@@ -266,10 +266,8 @@ def test_the_logs_have_the_addresses_of_clients(tmp_path: Path, host: str) -> No
         server = start(service, host=host, logs=logs)
     except ValueError:
         pytest.skip(f"{host} is none of this machine")
-    with (
-        server,
-        grpc.insecure_channel(f"[{host}]:{server.port}" if ":" in host else f"{host}:{server.port}") as channel,
-    ):
+    address = server.url.removeprefix("rerun+http://")
+    with server, grpc.insecure_channel(address) as channel:
         channel.unary_unary(f"/{SERVICE}/Version")(b"", timeout=20)
         connection = http.client.HTTPConnection(host, server.port, timeout=20)
         for kind, path in (("GET", "/version"), ("GET", "/PLANTED?PLANTED"), ("BREW", "/x")):
@@ -303,9 +301,7 @@ def test_the_line_of_a_call_is_there_before_its_answer(tmp_path: Path) -> None:
             bearer = token(SECRET, permissions=["write"], seconds=60, hosts=[], subject=subject)
             metadata = [("authorization", f"Bearer {bearer}")]
             request = method.request(name=f"of-{number}").SerializeToString()
-            raw = channel.unary_unary(method.path)(
-                request, metadata=[("authorization", f"Bearer {bearer}")], timeout=20
-            )
+            raw = channel.unary_unary(method.path)(request, metadata=metadata, timeout=20)
             made = entry_id_of(method.response.FromString(raw).dataset.details.id)
             last = lines(lake / ".serve" / "audit.jsonl")[-1]
             assert (last["entry"], last["subject"]) == (str(made), subject)
@@ -321,10 +317,11 @@ def test_a_log_that_cannot_be_written_is_told_at_the_start(tmp_path: Path) -> No
 def test_a_lake_that_is_only_read_is_audited_on_stderr(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def refused(*_: Any, **__: Any) -> int:
+    def refused(*_: Any) -> int:
         raise PermissionError(30, "Read-only file system")
 
-    monkeypatch.setattr("chunkmill.engine.catalog.server.call_log.os.open", refused)
-    logs = CallLogs.of(str(small_lake(tmp_path).url))
+    lake = str(small_lake(tmp_path).url)
+    monkeypatch.setattr("chunkmill.engine.catalog.server.call_log.LogFile._opened", refused)
+    logs = CallLogs.of(lake)
     assert logs.audit.place == "stderr"
     assert any("the audit log goes to stderr" in text for text in caplog.messages)
