@@ -107,6 +107,28 @@ def serve() -> None:
     show_default=True,
     help="The connections that one address may have at once.",
 )
+@click.option(
+    "--handlers", type=click.IntRange(min=1), default=64, show_default=True, help="The calls that run at once."
+)
+@click.option(
+    "--calls",
+    type=click.IntRange(min=1),
+    default=512,
+    show_default=True,
+    help="Those that run or wait; others are refused.",
+)
+@click.option(
+    "--watchers", type=click.IntRange(min=0), default=256, show_default=True, help="The clients that watch for entries."
+)
+@click.option("--request-size", default="256 MiB", show_default=True, metavar="SIZE", help="The largest request.")
+@click.option("--upload-size", default="16 GiB", show_default=True, metavar="SIZE", help="The largest uploaded file.")
+@click.option(
+    "--stall-seconds",
+    type=click.FloatRange(min=1),
+    default=45,
+    show_default=True,
+    help="How long a client may be silent within a request or an answer.",
+)
 @click.option("--web", is_flag=True, help="Serve the viewer's page, too, which the extra 'viewer' brings.")
 @click.option(
     "--cors-allow-origin", "origins", multiple=True, metavar="GLOB", help="Let pages of such origins call, too."
@@ -243,6 +265,12 @@ def _run(
     tls_key: Path | None,
     request_memory: str | None,
     client_connections: int,
+    handlers: int,
+    calls: int,
+    watchers: int,
+    request_size: str,
+    upload_size: str,
+    stall_seconds: float,
     web: bool,
     origins: tuple[str, ...],
     audit_log: str | None,
@@ -278,8 +306,12 @@ def _run(
     wants_tokens = tokens or oidc is not None or not (insecure or is_loopback(host))
     access = _access(lake, secret_file, oidc, wants_tokens=wants_tokens, read_only=read_only)
     tls = None if tls_cert is None or tls_key is None else (tls_cert.read_bytes(), tls_key.read_bytes())
-    memory = {} if request_memory is None else {"request_memory": bytes_of(request_memory)}
-    options = ServiceOptions(readable=[str(located(place)) for place in allow], **memory)
+    limits = {"most_request_bytes": bytes_of(request_size), "most_upload_bytes": bytes_of(upload_size)}
+    if request_memory is not None:
+        limits["request_memory"] = bytes_of(request_memory)
+    options = ServiceOptions(
+        readable=[str(located(place)) for place in allow], most_calls=calls, most_watchers=watchers, **limits
+    )
     level = logging.WARNING if quiet else logging.INFO
     with logging_to(as_json=log_json, level=level) as lines, _stop_signals() as stopped:
         lines.addFilter(JoinedLines())
@@ -290,6 +322,8 @@ def _run(
             service,
             port,
             host,
+            threads=handlers,
+            stall_seconds=stall_seconds,
             access=access,
             tls=tls,
             web=Web(origins, pages),

@@ -54,12 +54,17 @@ class ServiceOptions:
     ``readable`` are the places, paths or URLs, below which clients may register files and tables, and make tables,
     beside the catalog's own folder; None: anywhere that this process can read and write. ``most_upload_bytes`` is the
     size of the largest file that clients may upload, ``request_memory`` the bytes of memory that all requests together
-    may take, with what they expand to.
+    may take, with what they expand to, and ``most_request_bytes`` the size of the largest request. So many calls as
+    ``most_calls`` run or wait for a thread, and so many clients as ``most_watchers`` watch for events; those beyond are
+    refused at once.
     """
 
     readable: Sequence[str] | None = ()
     most_upload_bytes: int = 16 * 1024 * MIB
     request_memory: int = MEMORY_BUDGET
+    most_request_bytes: int = 256 * MIB
+    most_calls: int = 512
+    most_watchers: int = 256
 
 
 class Lake:
@@ -79,7 +84,7 @@ class Lake:
         self.folder = place if isinstance(place, Path) else None
         self.shown = partial(without_places, roots=known_roots((*(readable or ()), self._root)))
         self.layers = ServedLayers(self.catalog)
-        self.events = EntryEvents(opened)
+        self.events = EntryEvents(opened, options.most_watchers)
         self.uploads = Uploads(place) if isinstance(place, Path) else None
         self.upload_secret = secrets.token_bytes(32)
 
@@ -433,8 +438,6 @@ def without_places(text: str, roots: Sequence[str]) -> str:
 
 # --- events
 
-MOST_WATCHERS: Final = 256
-"""Clients that watch at once; each has a thread, which sleeps."""
 _LOOK_SECONDS: Final = 0.5
 """How often it is looked whether entries came or went, by whatever process."""
 
@@ -445,8 +448,9 @@ Events = queue.SimpleQueue[tuple[str, EntryId, str]]
 class EntryEvents:
     """Events of created and deleted entries: one thread watches the catalog while there are clients."""
 
-    def __init__(self, catalog: CatalogClient) -> None:
+    def __init__(self, catalog: CatalogClient, most: int) -> None:
         self._catalog = catalog
+        self._most = most
         self._watchers: set[Events] = set()
         self._seen: dict[EntryId, str] = {}
         self._is_looking = False
@@ -457,8 +461,8 @@ class EntryEvents:
         """A block that receives the events of entries from its begin on."""
         events = Events()
         with self._lock:
-            if len(self._watchers) >= MOST_WATCHERS:
-                raise ProtocolError(Status.RESOURCE_EXHAUSTED, f"{MOST_WATCHERS} clients watch already")
+            if len(self._watchers) >= self._most:
+                raise ProtocolError(Status.RESOURCE_EXHAUSTED, f"{self._most} clients watch already")
             if not self._is_looking:
                 self._seen = self._entries()
                 threading.Thread(target=self._look, name="chunkmill-serve-events", daemon=True).start()

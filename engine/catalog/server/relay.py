@@ -249,7 +249,7 @@ class _Connection:
                 events |= selectors.EVENT_WRITE
         return events
 
-    def is_stalled(self, now: float) -> bool:
+    def is_stalled(self, now: float, seconds: float) -> bool:
         if self.outward is None:
             return now - self.began > HEADER_SECONDS
         frames = self.inward.frames
@@ -257,10 +257,10 @@ class _Connection:
             return True
         waiting = [now - line.moved for line in self.lines if line.waiting]
         if waiting:
-            return max(waiting) > STALL_SECONDS
+            return max(waiting) > seconds
         # a request of HTTP/1.1 that does not go on: its answer would have begun
         begun = self.inward.moved > self.outward.moved
-        return begun and not self.is_grpc and now - self.inward.moved > STALL_SECONDS
+        return begun and not self.is_grpc and now - self.inward.moved > seconds
 
 
 class Relay:
@@ -275,11 +275,13 @@ class Relay:
         is_tls: bool,
         stalled: Callable[[], None],
         most_of_client: int = MOST_OF_CLIENT,
+        stall_seconds: float = STALL_SECONDS,
     ) -> None:
         self._listener = listener
         self._addresses = {True: grpc, False: web}
         self._is_tls = is_tls
         self._stalled = stalled
+        self._stall_seconds = stall_seconds
         self._selector = selectors.DefaultSelector()
         self._connections: set[_Connection] = set()
         self._of_clients: Counter[str] = Counter()
@@ -323,7 +325,7 @@ class Relay:
                 now = time.monotonic()
                 if now - looked >= _LOOK:
                     looked = now
-                    for connection in [each for each in self._connections if each.is_stalled(now)]:
+                    for connection in [each for each in self._connections if each.is_stalled(now, self._stall_seconds)]:
                         self._stalled()
                         self._drop(connection)
         finally:

@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from ...errors import MissingExtraError, UsageError, extra_command
-from ...limits import MIB, give_back_freed_memory
+from ...limits import give_back_freed_memory
+from . import relay as relays
 from .call_log import CallLogs
-from .lake import MOST_WATCHERS
 from .protocol import Kind, Method, ProtocolError
 from .reception import MemoryBudget, Reception, clear_traceback
-from .relay import HEADER_SECONDS, MOST_OF_CLIENT, STALL_SECONDS, Relay, address_in
+from .relay import HEADER_SECONDS, MOST_OF_CLIENT, Relay, address_in
 from .service import CatalogService
 from .tokens import Access
 from .web import Web, WebApp, WebServer
@@ -39,12 +39,10 @@ GRPC_OPTIONS: Final = (
     ("grpc.max_metadata_size", 32 * 1024),
     ("grpc.server_handshake_timeout_ms", int(HEADER_SECONDS * 1000)),  # until the settings of HTTP/2 are there
 )
-_MOST_REQUEST_BYTES: Final = 256 * MIB
 THREADS: Final = 64
 """Handlers that run at once, beside those that wait for events."""
-_WAITING_THREADS: Final = MOST_WATCHERS + 8  # those beyond are refused by the handler
-_CALLS: Final = 8 * THREADS
-"""Calls that run or wait for a thread; those beyond are refused at once."""
+_MORE_WAITING: Final = 8
+"""Threads for those that wait for events, beyond the most of them: the handler refuses them."""
 _LISTENS: Final = "0A"
 
 
@@ -59,12 +57,14 @@ def start(
     web: Web | None = None,
     most_of_client: int = MOST_OF_CLIENT,
     logs: CallLogs | None = None,
+    stall_seconds: float | None = None,
 ) -> RunningServer:
     """Serve on a port, by default a free one, until the server is stopped.
 
     ``access`` says who may call, by default everybody. ``tls`` are a certificate with its chain and a private key, in
     PEM; without them the line is plain. ``web`` says what browsers may do beyond calls by pages of this machine. One
     client, by its address, has at most ``most_of_client`` connections. ``logs`` are the logs of calls, by default none.
+    A client that is silent within a request or an answer for ``stall_seconds`` (45) loses its call.
 
     Raises
     ------
@@ -84,9 +84,10 @@ def start(
     listener = _listening(host, port)
     budget = MemoryBudget(service.options.request_memory)
     reception = Reception(access or Access(), budget, service.shown, logs=logs)
-    watch = _Watch(reception.metrics.stalled, budget)
+    stall = relays.STALL_SECONDS if stall_seconds is None else stall_seconds
+    watch = _Watch(reception.metrics.stalled, budget, stall)
     executor = ThreadPoolExecutor(threads, "chunkmill-serve")
-    waiting = ThreadPoolExecutor(_WAITING_THREADS, "chunkmill-serve-waiting")
+    waiting = ThreadPoolExecutor(service.options.most_watchers + _MORE_WAITING, "chunkmill-serve-waiting")
 
     class Handlers:
         def service(self, details: Any) -> Any:
@@ -103,11 +104,13 @@ def start(
         waiting,
         web or Web(),
         only_local_names=is_loopback(host),
-        most_calls=_CALLS,
+        most_calls=service.options.most_calls,
+        stall_seconds=stall,
     )
     try:
-        most = ("grpc.max_receive_message_length", min(_MOST_REQUEST_BYTES, budget.most_at_once))
-        server = grpc.server(executor, (Handlers(),), options=(most, *GRPC_OPTIONS), maximum_concurrent_rpcs=_CALLS)
+        most = ("grpc.max_receive_message_length", min(service.options.most_request_bytes, budget.most_at_once))
+        calls = service.options.most_calls
+        server = grpc.server(executor, (Handlers(),), options=(most, *GRPC_OPTIONS), maximum_concurrent_rpcs=calls)
         if tls is None:
             server.add_insecure_port(f"unix-abstract:{name}-grpc")
         else:
@@ -128,6 +131,7 @@ def start(
         is_tls=tls is not None,
         stalled=reception.metrics.stalled,
         most_of_client=most_of_client,
+        stall_seconds=stall,
     )
     port = listener.getsockname()[1]
     return RunningServer(server, browsers, relay, watch, reception.draining, host, port, is_secure=tls is not None)
@@ -239,8 +243,9 @@ class RunningServer:
 class _Watch:
     """Ends calls of stalled clients, which neither take nor send messages, and gives memory of others back."""
 
-    def __init__(self, stalled: Callable[[], None], budget: MemoryBudget) -> None:
+    def __init__(self, stalled: Callable[[], None], budget: MemoryBudget, stall_seconds: float) -> None:
         self._stalled = stalled
+        self._stall_seconds = stall_seconds
         self._budget = budget
         self._waiting: dict[Any, float] = {}
         self._lock = threading.Lock()
@@ -251,7 +256,7 @@ class _Watch:
     def waits(self, context: Any) -> Iterator[None]:
         """A block in which a call waits for its client."""
         with self._lock:
-            self._waiting[context] = time.monotonic() + STALL_SECONDS
+            self._waiting[context] = time.monotonic() + self._stall_seconds
         try:
             yield
         finally:

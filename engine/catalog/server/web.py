@@ -88,6 +88,7 @@ class WebApp:
         *,
         only_local_names: bool,
         most_calls: int,
+        stall_seconds: float,
     ) -> None:
         self._methods = methods
         self._lake = lake
@@ -97,6 +98,7 @@ class WebApp:
         self._web = web
         self._only_local_names = only_local_names
         self._most_calls = most_calls
+        self._stall_seconds = stall_seconds
         self.running = 0
         """The calls that run."""
         self.is_stopping = False
@@ -211,7 +213,7 @@ class WebApp:
             status, text, etag = await received(
                 scope["path"].removeprefix(UPLOAD_PATH),
                 headers,
-                receive,
+                Pace(receive, self._stall_seconds),
                 self._lake,
                 self._reception,
                 self._executor,
@@ -267,7 +269,7 @@ class WebApp:
             if self.running >= self._most_calls:
                 raise ProtocolError(Status.RESOURCE_EXHAUSTED, "too many calls run")
             with self._reception.budget.taking() as taken:
-                return _message(await _body(receive, taken), as_text=as_text)
+                return _message(await _body(Pace(receive, self._stall_seconds), taken), as_text=as_text)
         except ProtocolError as error:
             self._reception.metrics.began()
             ending.note(error.code)
@@ -454,9 +456,9 @@ async def _wait_until_gone(receive: Receive) -> None:
         pass
 
 
-async def _body(receive: Receive, taken: Callable[[int], None]) -> bytes:
+async def _body(paced: Pace, taken: Callable[[int], None]) -> bytes:
     """The body of a request; ``taken`` gets the memory of each piece, in pieces and put together."""
-    pieces, size, paced = [], 0, Pace(receive)
+    pieces, size = [], 0
     while True:
         event = await paced()
         if event["type"] == "http.disconnect":
@@ -542,9 +544,9 @@ _LEAST_PACE: Final = 1024.0
 class Pace:
     """Yields the events of a request as they come; cuts a body that comes byte by byte like one that stalls."""
 
-    def __init__(self, receive: Receive) -> None:
+    def __init__(self, receive: Receive, stall_seconds: float) -> None:
         self._receive = receive
-        self._until = time.monotonic() + relay.STALL_SECONDS
+        self._until = time.monotonic() + stall_seconds
 
     async def __call__(self) -> Any:
         """Return the next event. Raises :class:`ProtocolError` if it is too late."""
@@ -559,7 +561,7 @@ class Pace:
 async def received(
     grant: str,
     headers: Mapping[str, str],
-    receive: Receive,
+    paced: Pace,
     lake: Lake,
     reception: Reception,
     executor: Executor,
@@ -580,7 +582,7 @@ async def received(
             raise reception.access.refusal()
         if reception.logs is not None:
             reception.logs.check_writable()
-        etag = await _take(lake, wanted, _size(headers), receive, executor, is_stopping)
+        etag = await _take(lake, wanted, _size(headers), paced, executor, is_stopping)
         ending.record.changed.update({"part": wanted.part} if wanted.part else {}, uploaded=wanted.key)
         status, text = Status.OK, "the file is there"
     except Exception as error:
@@ -600,13 +602,13 @@ async def _take(
     lake: Lake,
     grant: Grant,
     size: int | None,
-    receive: Receive,
+    paced: Pace,
     executor: Executor,
     is_stopping: Callable[[], bool],
 ) -> str:
     loop = asyncio.get_running_loop()
     upload: NewUpload = await loop.run_in_executor(executor, begin, lake, grant, size)
-    waiting, count, more, paced = bytearray(), 0, True, Pace(receive)
+    waiting, count, more = bytearray(), 0, True
     try:
         while more:
             event = await paced()

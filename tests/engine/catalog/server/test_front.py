@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from chunkmill.engine.catalog.server import Access, CatalogService, Web, relay, start, token, transport
+from chunkmill.engine.catalog.server import Access, CatalogService, Web, relay, start, token
 from chunkmill.engine.catalog.server.protocol import SERVICE
 from chunkmill.engine.catalog.server.relay import speaks_grpc
 from chunkmill.engine.catalog.server.web import Page
@@ -188,7 +188,6 @@ def test_TLS_serves_both(service: CatalogService, tmp_path: Path) -> None:  # no
 @pytest.mark.heavy
 def test_a_client_that_reads_nothing_is_let_go(service: CatalogService, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(relay, "STALL_SECONDS", 1.0)
-    monkeypatch.setattr(transport, "STALL_SECONDS", 1.0)
     path = f"/{SERVICE}/DoBandwidthTest"
     request = service.methods[path].request(num_bytes=2**25).SerializeToString()
     with start(service, threads=1) as server, grpc.insecure_channel(f"127.0.0.1:{server.port}") as channel:

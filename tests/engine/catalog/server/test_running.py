@@ -18,7 +18,16 @@ from typing import Any
 
 import pytest
 from chunkmill.engine.catalog import CatalogClient
-from chunkmill.engine.catalog.server import Access, CallLogs, CatalogService, LogOptions, TokenFolder, start, token
+from chunkmill.engine.catalog.server import (
+    Access,
+    CallLogs,
+    CatalogService,
+    LogOptions,
+    ServiceOptions,
+    TokenFolder,
+    start,
+    token,
+)
 from chunkmill.engine.catalog.server.protocol import SERVICE, entry_id_of
 from chunkmill.engine.cli.commands import commands
 from click.testing import CliRunner
@@ -325,3 +334,52 @@ def test_a_lake_that_is_only_read_is_audited_on_stderr(
     logs = CallLogs.of(lake)
     assert logs.audit.place == "stderr"
     assert any("the audit log goes to stderr" in text for text in caplog.messages)
+
+
+# --- limits
+
+
+def test_limits_are_options_whose_defaults_are_shown() -> None:
+    text = " ".join(CliRunner().invoke(commands, ["serve", "start", "--help"]).output.split())
+    for name, default in (
+        ("handlers", "64"),
+        ("calls", "512"),
+        ("watchers", "256"),
+        ("request-size", "256 MiB"),
+        ("request-memory", "1280 MiB"),
+        ("upload-size", "16 GiB"),
+        ("stall-seconds", "45"),
+        ("client-connections", "256"),
+        ("drain-seconds", "25"),
+        ("log-size", "64 MiB"),
+        ("log-files", "10"),
+    ):
+        own = text.partition(f"--{name} ")[2].partition(" --")[0]
+        assert f"default: {default}" in own.lower().replace("mib", "MiB").replace("gib", "GiB"), (name, own)
+
+
+def test_limits_are_those_of_the_options(tmp_path: Path) -> None:
+    options = ServiceOptions(most_request_bytes=1000, most_upload_bytes=10, most_calls=3, most_watchers=1)
+    service = CatalogService(small_lake(tmp_path), options)
+    with (
+        start(service, threads=2, stall_seconds=1) as server,
+        grpc.insecure_channel(f"127.0.0.1:{server.port}") as channel,
+    ):
+
+        def code(method_name: str, /, **fields: Any) -> str:
+            method = service.methods[f"/{SERVICE}/{method_name}"]
+            try:
+                channel.unary_unary(method.path)(method.request(**fields).SerializeToString(), timeout=20)
+            except grpc.RpcError as error:
+                return str(error.code().name)
+            return "OK"
+
+        assert code("CreateDatasetEntry", name="x" * 2000) == "RESOURCE_EXHAUSTED"
+        assert code("GetWriteAccessGrant", key="new.rrd", size_bytes=11) == "OUT_OF_RANGE"
+        assert code("GetWriteAccessGrant", key="new.rrd", size_bytes=10) == "OK"
+        with socket.create_connection(("127.0.0.1", server.port), timeout=15) as line:
+            began = time.monotonic()
+            head = f"POST /{SERVICE}/WhoAmI HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/grpc-web\r\n"
+            line.sendall(f"{head}content-length: 10\r\n\r\n".encode())
+            assert b"too slowly" in line.makefile("rb").read() or time.monotonic() - began < 5
+            assert time.monotonic() - began < 10
