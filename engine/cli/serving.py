@@ -51,6 +51,12 @@ _SECRET = click.option(
     envvar="CHUNKMILL_SERVE_SECRET_FILE",
     help="The file that signs tokens. Default: .serve/secret in the folder of LAKE.",
 )
+_TOKENS = click.option(
+    "--token-folder",
+    type=click.Path(file_okay=False, path_type=Path),
+    envvar="CHUNKMILL_SERVE_TOKEN_FOLDER",
+    help="The records of tokens that were made, or revoked. Default: .serve/tokens in LAKE, or beside the secret.",
+)
 
 
 def _user() -> str:
@@ -85,6 +91,7 @@ def serve() -> None:
 @click.option("--insecure", is_flag=True, help="Want no tokens, though others than this machine can call.")
 @click.option("--tokens", is_flag=True, help="Want tokens of callers on this machine, too.")
 @_SECRET
+@_TOKENS
 @click.option(
     "--oidc",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
@@ -191,9 +198,16 @@ def start_server(lake: str, debug: bool, **given: Any) -> None:
 @click.option("--list", "is_list", is_flag=True, help="List the tokens that were made, by their ids, instead.")
 @click.option("--revoke", metavar="ID", help="Revoke the token of this id instead: servers refuse it from then on.")
 @_SECRET
+@_TOKENS
 @DEBUG
 def make_token(
-    lake: str, is_list: bool, revoke: str | None, secret_file: Path | None, debug: bool, **given: Any
+    lake: str,
+    is_list: bool,
+    revoke: str | None,
+    secret_file: Path | None,
+    token_folder: Path | None,
+    debug: bool,
+    **given: Any,
 ) -> None:
     """Print a token for callers of LAKE's server; it goes into REDAP_TOKEN, or `CatalogClient(…, token=…)`.
 
@@ -203,7 +217,7 @@ def make_token(
     with reported(debug=debug):
         from ..catalog.server import TokenFolder, secret_of, secret_place
 
-        tokens = TokenFolder.of(lake, secret_file)
+        tokens = TokenFolder.of(lake, secret_file, token_folder)
         if is_list and revoke is not None:
             raise UsageError("--list and --revoke exclude each other")
         if is_list:
@@ -258,6 +272,7 @@ def _run(
     insecure: bool,
     tokens: bool,
     secret_file: Path | None,
+    token_folder: Path | None,
     oidc: Path | None,
     read_only: bool,
     allow: tuple[str, ...],
@@ -304,7 +319,7 @@ def _run(
 
     click.get_current_context().call_on_close(HostLimit(allow).lift)
     wants_tokens = tokens or oidc is not None or not (insecure or is_loopback(host))
-    access = _access(lake, secret_file, oidc, wants_tokens=wants_tokens, read_only=read_only)
+    access = _access(lake, secret_file, token_folder, oidc, wants_tokens=wants_tokens, read_only=read_only)
     tls = None if tls_cert is None or tls_key is None else (tls_cert.read_bytes(), tls_key.read_bytes())
     limits = {"most_request_bytes": bytes_of(request_size), "most_upload_bytes": bytes_of(upload_size)}
     if request_memory is not None:
@@ -384,14 +399,23 @@ def _tell_of_nothing(catalog: CatalogClient, lake: str) -> None:
         logger.warning("%s cannot be read now: %s", lake, error)
 
 
-def _access(lake: str, secret_file: Path | None, oidc: Path | None, *, wants_tokens: bool, read_only: bool) -> Access:
+def _access(
+    lake: str,
+    secret_file: Path | None,
+    token_folder: Path | None,
+    oidc: Path | None,
+    *,
+    wants_tokens: bool,
+    read_only: bool,
+) -> Access:
     from ..catalog.server import Access, Issuer, IssuerOptions, TokenFolder, secret_of, secret_place
 
     if not wants_tokens:
         return Access(read_only=read_only)
     secret = secret_of(secret_file or secret_place(lake), make=True)
     issuer = None if oidc is None else Issuer(IssuerOptions.read(oidc))
-    return Access(secret, read_only, TokenFolder.of(lake, secret_file), issuer)
+    tokens = TokenFolder.of(lake, secret_file, token_folder)
+    return Access(secret, read_only, tokens, issuer)
 
 
 @contextmanager

@@ -81,18 +81,25 @@ def secret_of(path: Path, *, make: bool) -> bytes:
         finally:
             mine.unlink()
     try:
-        mode, secret = path.stat().st_mode, path.read_bytes().strip()
+        status, secret = path.stat(), path.read_bytes().strip()
     except OSError as error:
         raise UsageError(
             f"the secret of tokens cannot be read: {error.strerror}",
             path=str(path),
             hint="`chunkmill serve token` makes it; --secret-file names another place.",
         ) from error
-    if mode & 0o077:
+    if _others_read(status):
         raise UsageError("others may read the secret of tokens", path=str(path), hint=f"Run `chmod 600 {path}`.")
     if len(secret) < _SECRET_BYTES:
         raise UsageError(f"the secret of tokens is shorter than {_SECRET_BYTES} bytes", path=str(path))
     return secret
+
+
+def _others_read(status: os.stat_result) -> bool:
+    """Return whether others may read a file. Kubernetes mounts secrets as files of root that a pod's group reads."""
+    own = (os.getegid(), *os.getgroups())
+    is_mounted = status.st_uid == 0 != os.geteuid() and status.st_gid in own and status.st_gid != 0
+    return bool(status.st_mode & (0o037 if is_mounted else 0o077))
 
 
 def token(
@@ -203,8 +210,10 @@ class TokenFolder:
     place: Path
 
     @classmethod
-    def of(cls, lake: str, secret_file: Path | None) -> TokenFolder:
-        """That of a lake: in its own folder, or beside the file of its secret for a lake in an object store."""
+    def of(cls, lake: str, secret_file: Path | None = None, named: Path | None = None) -> TokenFolder:
+        """The ``named`` one, or that of a lake: in its folder, or beside its secret for one in an object store."""
+        if named is not None:
+            return cls(named)
         place = located(lake)
         if isinstance(place, Path):
             return cls(place / SECRETS / _TOKENS)
