@@ -441,12 +441,8 @@ def _session_error(error: Exception) -> SessionError:
         )
     executor = _EXECUTOR.search(text)
     if executor is not None:
-        reason = executor[2].strip()[:_LONGEST]
-        return SessionError(
-            f"the Spark stage failed: executor {executor[1]} was lost: {reason}",
-            hint=_loss_hint(reason),
-            transient=True,
-        )
+        said = f"executor {executor[1]} was lost: {executor[2].strip()[:_LONGEST]}"
+        return SessionError(f"the Spark stage failed: {said}", hint=_loss_hint(said), transient=True)
     if "java.lang.OutOfMemoryError" in text:
         return SessionError(f"the Spark stage failed: {_reason(text)}", hint=_loss_hint("exit code 52"))
     no_python = re.search(r'Cannot run program "([^"]+)"', text)
@@ -489,10 +485,7 @@ def _loss_hint(reason: str) -> str:
     """
     code = _CODE.search(reason)
     known = "137" if "memory limits" in reason or "OOM" in reason else code[1] if code is not None else ""
-    return _OF_CODES.get(
-        known,
-        "Its log is with the worker, in the folder work, as stderr of the application; look whether it ran there.",
-    )
+    return _OF_CODES.get(known, "Its log is with the worker, in the folder work, as stderr of the application.")
 
 
 _OURS: Final = ("chunkmill", "pyspark", "pyarrow", "numpy")

@@ -67,9 +67,7 @@ def test_what_is_of_no_input_ends_the_run_with_one_message(cause: str, said: str
     ],
 )
 def test_an_executor_that_was_lost_is_named_with_its_reason(reason: str, hint: str) -> None:
-    cause = (
-        f"ExecutorLostFailure (executor 1 exited caused by one of the running tasks) Reason: {reason}\n\nDriver stack"
-    )
+    cause = f"ExecutorLostFailure (executor 1 exited caused by one of the running tasks) Reason: {reason}\n\nDriver"
     error = stage_error(f"{AWAITED}{LOST}{cause}")
     assert type(error) is SessionError and error.transient
     assert f"executor 1 was lost: {reason.rstrip('.')}" in str(error) and hint in str(error)
