@@ -31,7 +31,7 @@ from .start import leave_out_what_nothing_needs
 
 if TYPE_CHECKING:
     from ..catalog import CatalogClient
-    from ..catalog.server import Access, TokenFolder
+    from ..catalog.server import Access, ServiceOptions, TokenFolder
 
 logger = logging.getLogger("chunkmill.cli")
 
@@ -264,92 +264,46 @@ def _list_tokens(tokens: TokenFolder) -> None:
         click.echo("  ".join((record.id, f"{record.state:7}", *times, record.subject, f"({permissions})")))
 
 
-def _run(
-    lake: str,
-    *,
-    port: int,
-    host: str,
-    insecure: bool,
-    tokens: bool,
-    secret_file: Path | None,
-    token_folder: Path | None,
-    oidc: Path | None,
-    read_only: bool,
-    allow: tuple[str, ...],
-    tls_cert: Path | None,
-    tls_key: Path | None,
-    request_memory: str | None,
-    client_connections: int,
-    handlers: int,
-    calls: int,
-    watchers: int,
-    request_size: str,
-    upload_size: str,
-    stall_seconds: float,
-    web: bool,
-    origins: tuple[str, ...],
-    audit_log: str | None,
-    access_log: str | None,
-    log_size: str,
-    log_files: int,
-    drain_seconds: float,
-    log_json: bool,
-    quiet: bool,
-) -> None:
-    if insecure and tokens:
-        raise UsageError("--insecure and --tokens exclude each other")
-    if insecure and oidc is not None:
-        raise UsageError("--insecure and --oidc exclude each other")
-    if (tls_cert is None) != (tls_key is None):
+def _run(lake: str, *, host: str, port: int, drain_seconds: float, log_json: bool, quiet: bool, **given: Any) -> None:
+    if given["insecure"] and (given["tokens"] or given["oidc"] is not None):
+        raise UsageError(f"--insecure and --{'tokens' if given['tokens'] else 'oidc'} exclude each other")
+    if (given["tls_cert"] is None) != (given["tls_key"] is None):
         raise UsageError("--tls-cert and --tls-key are given together")
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # its own lines about clients that hang up are no part of our log
     from ..catalog import CatalogClient
-    from ..catalog.server import (
-        CallLogs,
-        CatalogService,
-        LogOptions,
-        ServiceOptions,
-        Web,
-        is_loopback,
-        start,
-        viewer_pages,
-    )
+    from ..catalog.server import CallLogs, CatalogService, LogOptions, Web, is_loopback, start, viewer_pages
     from ..ingest import logging_to
     from ..storage import HostLimit
 
-    click.get_current_context().call_on_close(HostLimit(allow).lift)
-    wants_tokens = tokens or oidc is not None or not (insecure or is_loopback(host))
-    access = _access(lake, secret_file, token_folder, oidc, wants_tokens=wants_tokens, read_only=read_only)
-    tls = None if tls_cert is None or tls_key is None else (tls_cert.read_bytes(), tls_key.read_bytes())
-    limits = {"most_request_bytes": bytes_of(request_size), "most_upload_bytes": bytes_of(upload_size)}
-    if request_memory is not None:
-        limits["request_memory"] = bytes_of(request_memory)
-    options = ServiceOptions(
-        readable=[str(located(place)) for place in allow], most_calls=calls, most_watchers=watchers, **limits
-    )
+    click.get_current_context().call_on_close(HostLimit(given["allow"]).lift)
+    wants_tokens = given["tokens"] or given["oidc"] is not None or not (given["insecure"] or is_loopback(host))
+    access = _access(lake, wants_tokens=wants_tokens, **given)
+    tls = None if given["tls_cert"] is None else (given["tls_cert"].read_bytes(), given["tls_key"].read_bytes())
+    options = _service_options(**given)
+    kept = bytes_of(given["log_size"]), given["log_files"]
     level = logging.WARNING if quiet else logging.INFO
     with logging_to(as_json=log_json, level=level) as lines, _stop_signals() as stopped:
         lines.addFilter(JoinedLines())
         service = CatalogService(CatalogClient(lake), options)
-        pages = viewer_pages() if web else {}
-        logs = CallLogs.of(lake, LogOptions(audit_log, access_log, bytes_of(log_size), log_files))
+        pages = viewer_pages() if given["web"] else {}
+        logs = CallLogs.of(lake, LogOptions(given["audit_log"], given["access_log"], *kept))
         server = start(
             service,
             port,
             host,
-            threads=handlers,
-            stall_seconds=stall_seconds,
+            threads=given["handlers"],
+            stall_seconds=given["stall_seconds"],
             access=access,
             tls=tls,
-            web=Web(origins, pages),
-            most_of_client=client_connections,
+            web=Web(given["origins"], pages),
+            most_of_client=given["client_connections"],
             logs=logs,
         )
         try:
             who = "callers with a token" if wants_tokens else "all callers"
             address = server.url.replace(f"[{host}]" if ":" in host else host, _name_of(host))
-            logger.info("%s is served at %s, to %s%s", lake, address, who, ", read-only" if read_only else "")
-            if web:
+            logger.info("%s is served at %s, to %s%s", lake, address, who, ", read-only" if access.read_only else "")
+            if pages:
                 logger.info("a browser shows it at %s/", address.removeprefix("rerun+"))
             _tell_of_nothing(service.catalog, lake)
             if wants_tokens and tls is None:
@@ -359,6 +313,29 @@ def _run(
             logger.info("stopping; calls have %.0f s to end", drain_seconds)
         finally:
             server.stop(drain_seconds)
+
+
+def _service_options(
+    *,
+    allow: tuple[str, ...],
+    calls: int,
+    watchers: int,
+    request_size: str,
+    upload_size: str,
+    request_memory: str | None,
+    **_: Any,
+) -> ServiceOptions:
+    from ..catalog.server import ServiceOptions
+
+    memory = {} if request_memory is None else {"request_memory": bytes_of(request_memory)}
+    return ServiceOptions(
+        readable=[str(located(place)) for place in allow],
+        most_calls=calls,
+        most_watchers=watchers,
+        most_request_bytes=bytes_of(request_size),
+        most_upload_bytes=bytes_of(upload_size),
+        **memory,
+    )
 
 
 class JoinedLines(logging.Filter):
@@ -401,21 +378,24 @@ def _tell_of_nothing(catalog: CatalogClient, lake: str) -> None:
 
 def _access(
     lake: str,
+    *,
+    wants_tokens: bool,
     secret_file: Path | None,
     token_folder: Path | None,
     oidc: Path | None,
-    *,
-    wants_tokens: bool,
     read_only: bool,
+    **_: Any,
 ) -> Access:
     from ..catalog.server import Access, Issuer, IssuerOptions, TokenFolder, secret_of, secret_place
 
     if not wants_tokens:
         return Access(read_only=read_only)
-    secret = secret_of(secret_file or secret_place(lake), make=True)
     issuer = None if oidc is None else Issuer(IssuerOptions.read(oidc))
-    tokens = TokenFolder.of(lake, secret_file, token_folder)
-    return Access(secret, read_only, tokens, issuer)
+    if issuer is not None and secret_file is None and not isinstance(located(lake), Path):  # which keeps no secret
+        tokens = None if token_folder is None else TokenFolder(token_folder)
+        return Access(None, read_only, tokens, issuer)
+    secret = secret_of(secret_file or secret_place(lake), make=True)
+    return Access(secret, read_only, TokenFolder.of(lake, secret_file, token_folder), issuer)
 
 
 @contextmanager

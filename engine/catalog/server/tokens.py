@@ -16,16 +16,13 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Protocol
 
 from ...errors import AlreadyExistsError, MissingExtraError, NotFoundError, UsageError, extra_command, writing
 from ...execution import sync_folder
 from ...locations import located
 from ..entry_log import SECRETS
 from .protocol import Method, Need, ProtocolError, Rights, Status
-
-if TYPE_CHECKING:
-    from .oidc import Issuer
 
 _SECRET_NAME: Final = "secret"  # noqa: S105 (the name of a file)
 """The file in a folder of the lake that signs its tokens, readable by its owner alone; no client can name it."""
@@ -308,6 +305,14 @@ NOBODY: Final = Caller(Rights(frozenset(), frozenset()), "refused")
 """A caller that is not known, or not yet."""
 
 
+class Verifier(Protocol):
+    """What verifies tokens that others sign."""
+
+    def verified(self, given: str) -> tuple[Mapping[str, Any], list[str]]:
+        """The claims of a token, and its permissions. Raises :class:`ProtocolError`."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Access:
     """The clients of a server: everybody, or holders of tokens; ``read_only`` binds all.
@@ -319,7 +324,7 @@ class Access:
     secret: bytes | None = None
     read_only: bool = False
     tokens: TokenFolder | None = None
-    issuer: Issuer | None = None
+    issuer: Verifier | None = None
 
     def caller(self, headers: Mapping[str, str | bytes]) -> Caller:
         """Who calls with these headers, with a token that may be revoked. Raises :class:`ProtocolError`."""

@@ -81,10 +81,9 @@ def start(
             "serving a catalog needs the packages grpcio and uvicorn; one is not installed",
             hint=extra_command("serve"),
         ) from error
-    listener = _listening(host, port)
-    budget = MemoryBudget(service.options.request_memory)
+    listener, budget = _listening(host, port), MemoryBudget(service.options.request_memory)
     reception = Reception(access or Access(), budget, service.shown, logs=logs)
-    stall = relays.STALL_SECONDS if stall_seconds is None else stall_seconds
+    stall, calls = relays.STALL_SECONDS if stall_seconds is None else stall_seconds, service.options.most_calls
     watch = _Watch(reception.metrics.stalled, budget, stall)
     executor = ThreadPoolExecutor(threads, "chunkmill-serve")
     waiting = ThreadPoolExecutor(service.options.most_watchers + _MORE_WAITING, "chunkmill-serve-waiting")
@@ -104,12 +103,11 @@ def start(
         waiting,
         web or Web(),
         only_local_names=is_loopback(host),
-        most_calls=service.options.most_calls,
+        most_calls=calls,
         stall_seconds=stall,
     )
     try:
         most = ("grpc.max_receive_message_length", min(service.options.most_request_bytes, budget.most_at_once))
-        calls = service.options.most_calls
         server = grpc.server(executor, (Handlers(),), options=(most, *GRPC_OPTIONS), maximum_concurrent_rpcs=calls)
         if tls is None:
             server.add_insecure_port(f"unix-abstract:{name}-grpc")
@@ -133,8 +131,8 @@ def start(
         most_of_client=most_of_client,
         stall_seconds=stall,
     )
-    port = listener.getsockname()[1]
-    return RunningServer(server, browsers, relay, watch, reception.draining, host, port, is_secure=tls is not None)
+    at = (host, listener.getsockname()[1])
+    return RunningServer(server, browsers, relay, watch, reception.draining, at, is_secure=tls is not None)
 
 
 def is_loopback(host: str) -> bool:
@@ -199,8 +197,7 @@ class RunningServer:
         relay: Relay,
         watch: _Watch,
         draining: threading.Event,
-        host: str,
-        port: int,
+        at: tuple[str, int],
         *,
         is_secure: bool,
     ) -> None:
@@ -210,8 +207,7 @@ class RunningServer:
         self._watch = watch
         self._draining = draining
         self._scheme = "rerun+https" if is_secure else "rerun+http"
-        self.host = host
-        self.port = port
+        self.host, self.port = at
 
     @property
     def url(self) -> str:
