@@ -647,8 +647,7 @@ class DatasetEntry(HiddenDatasets, DatasetVersions, DatasetForget, DatasetView, 
         layers = [layers_to_drop] if isinstance(layers_to_drop, str) else layers_to_drop
         if not segments and not layers:
             raise UsageError("must specify at least 1 segment ID or layer for removal")
-        unregister(self._folder(), self._kind(), segments, layers)
-        return UnregistrationHandle()
+        return UnregistrationHandle(unregister(self._folder(), self._kind(), segments, layers))
 
     @changing
     def delete_segment_properties(self, segment_ids: str | Sequence[str]) -> None:

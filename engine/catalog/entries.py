@@ -217,6 +217,11 @@ def is_owned_by(row: EntryRow, owner: EntryId) -> bool:
     return row.kind in HIDDEN_KINDS and row.name == _hidden_name(row.kind, owner)
 
 
+def owner_of(kind: EntryKind, name: str) -> str | None:
+    """The id of the owner of a hidden dataset, as text, or None for another entry."""
+    return name.rpartition("_")[2] if kind in HIDDEN_KINDS else None
+
+
 def _hidden_name(kind: EntryKind, owner: EntryId) -> str:
     return f"{SYSTEM_PREFIX}{_OWNED[kind]}_{owner}"
 

@@ -32,7 +32,7 @@ from ...rrd import (
 from ..dataset import DatasetEntry
 from ..entries import EntryId, EntryKind
 from .lake import Integers, Lake, LayerKey, StoredLayer, parsed_key
-from .protocol import Call, Kind, ProtocolError, RrdManifest, Status, answers, cloud, invalid, part_of, rows_in
+from .protocol import Call, Kind, Need, ProtocolError, RrdManifest, Status, answers, cloud, invalid, part_of, rows_in
 
 _LAYERS_AT_ONCE: Final = 256
 """Layers whose chunks are told in one message."""
@@ -58,7 +58,7 @@ _DIRECT: Final = (
 _START: Final = pa.field("chunk_timeline_start", pa.int64())
 
 
-@answers("QueryDataset", Kind.STREAM)
+@answers("QueryDataset", Kind.STREAM, need=Need.READ)
 def _query_dataset(lake: Lake, request: Any, call: Call) -> Iterator[Any]:
     dataset = lake.dataset(call)
     if request.select_all_entity_paths and request.entity_paths:
@@ -73,7 +73,7 @@ def _query_dataset(lake: Lake, request: Any, call: Call) -> Iterator[Any]:
             yield cloud("QueryDatasetResponse")(data=part_of(rows))
 
 
-@answers("FindChunks", Kind.STREAM)
+@answers("FindChunks", Kind.STREAM, need=Need.READ)
 def _find_chunks(lake: Lake, request: Any, call: Call) -> Iterator[Any]:
     dataset = lake.dataset(call)
     query, segments = _found_query(request)
@@ -116,7 +116,7 @@ def _batch(
     return pa.RecordBatch.from_arrays([*fixed, *columns, *direct], schema=schema)
 
 
-@answers("FetchChunks", Kind.STREAM)
+@answers("FetchChunks", Kind.STREAM, need=Need.READ)
 def _fetch_chunks(lake: Lake, request: Any, call: Call) -> Iterator[EncodedMessage]:
     wanted: dict[LayerKey, array[int]] = {}
     layers: dict[LayerKey, StoredLayer] = {}
@@ -133,12 +133,15 @@ def _fetch_chunks(lake: Lake, request: Any, call: Call) -> Iterator[EncodedMessa
                 layer, row = parsed_key(key)
                 wanted.setdefault(layer, array("Q")).append(row)
             new = [key for key in wanted if key not in layers]  # and millions of which none is known
+            if call.rights.readable is not None:
+                for id_ in {id_ for id_, _ in new}:
+                    lake.dataset_of(EntryId(id_.hex()), call)
             layers.update(zip(new, lake.layers.named(new), strict=True))
     chosen = ((layers[key], np.array(rows, np.int64)) for key, rows in wanted.items())
     yield from encoded_chunks(chosen, call)
 
 
-@answers("GetRrdManifest", Kind.STREAM)
+@answers("GetRrdManifest", Kind.STREAM, need=Need.READ)
 def _get_rrd_manifest(lake: Lake, request: Any, call: Call) -> Iterator[Any]:
     if not request.HasField("segment_id"):
         raise invalid("missing required field: 'rerun.cloud.v1alpha1.GetRrdManifestRequest.segment_id'")
