@@ -11,10 +11,7 @@ _HOMES = {
     "..recordings": "is_catalog",
     "..stream": "ContentFilter",
     ".blueprints": "Recording",
-    ".client": (
-        "BearerTokenObjectStoreAuth CatalogClient ObjectStoreAuth Queried VersionInfo chosen_segments one_dataset "
-        "queried_at"
-    ),
+    ".client": "BearerTokenObjectStoreAuth CatalogClient ObjectStoreAuth Queried VersionInfo one_dataset queried_at",
     ".dataset": "DatasetEntry DatasetSelection DatasetView",
     ".deprecated": "TableInsertMode",
     ".entries": "EntryId EntryKind",
@@ -26,7 +23,7 @@ _HOMES = {
     ),
     ".row_view": "IndexValuesLike",
     ".search": "IndexConfig IndexProperties IndexingResult VectorDistanceMetric VectorDistanceMetricLike",
-    ".segments": "DatasetInfo Layer LayerInfo Segment TimelineInfo",
+    ".segments": "DatasetInfo Layer LayerInfo Segment TimelineInfo chosen_segments",
     ".server": "Server",
     ".table": "TableEntry",
 }

@@ -14,7 +14,6 @@ from .client import CatalogClient as CatalogClient
 from .client import ObjectStoreAuth as ObjectStoreAuth
 from .client import Queried as Queried
 from .client import VersionInfo as VersionInfo
-from .client import chosen_segments as chosen_segments
 from .client import one_dataset as one_dataset
 from .client import queried_at as queried_at
 from .dataset import DatasetEntry as DatasetEntry
@@ -42,6 +41,7 @@ from .segments import Layer as Layer
 from .segments import LayerInfo as LayerInfo
 from .segments import Segment as Segment
 from .segments import TimelineInfo as TimelineInfo
+from .segments import chosen_segments as chosen_segments
 from .server import Server as Server
 from .table import TableEntry as TableEntry
 

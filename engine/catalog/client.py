@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import copy
-import difflib
-import fnmatch
 import importlib.metadata
 import importlib.util
 import io
@@ -59,6 +57,7 @@ from .maintenance import (
     remove_deleted,
     remove_drafts,
 )
+from .segments import chosen_segments
 from .table import EntriesTable, TableEntry
 from .uploads import Uploads
 
@@ -221,14 +220,14 @@ class CatalogClient:
 
     @property
     def ctx(self) -> CatalogContext:
-        """A session of DataFusion with every table by its name, later ones included.
+        """A session of DataFusion with every table and dataset by its name, later ones included.
 
-        Dots divide a name into a catalog, a schema and a table of SQL.
+        Dots divide a name into a catalog, a schema and a table of SQL. See :meth:`CatalogContext.sql`.
         """
         if self._context is None:
             from .sql import CatalogContext
 
-            self._context = CatalogContext(partial(self.tables, include_hidden=True))
+            self._context = CatalogContext(partial(self.entries, include_hidden=True))
         return self._context
 
     @property
@@ -608,21 +607,6 @@ def queried_at(place: Location, dataset: str | None, query: Query, segments: Seq
     store = RecordingStore.open(place)
     ids = list(dict.fromkeys(entry.recording_id for entry in store)) if segments else None
     return store.queried(query, None if ids is None else chosen_segments(segments, ids))
-
-
-def chosen_segments(words: Sequence[str], segment_ids: Sequence[str]) -> list[str]:
-    """Return the ids that words name, as ids or patterns. Raises ``NotFoundError`` for a word without a match."""
-    existing, chosen = set(segment_ids), dict[str, None]()
-    for word in words:
-        matching = [word] if word in existing else fnmatch.filter(segment_ids, word)
-        if not matching:
-            close = difflib.get_close_matches(word, segment_ids, 1)
-            raise NotFoundError(
-                f"there is no segment {word!r}",
-                hint=f"Did you mean {close[0]!r}?" if close else f"There are {counted(len(existing), 'segment')}.",
-            )
-        chosen.update(dict.fromkeys(matching))
-    return list(chosen)
 
 
 def one_dataset(client: CatalogClient, name: str | None) -> DatasetEntry:
