@@ -69,7 +69,8 @@ class SegmentScan(ds.Dataset):  # type: ignore[misc]
         store = self._entry.store_reader()
         live = store.live()
         if self._last is None or self._last[0] is not live:
-            self._last = live, self._entry.layers().segment_table(partial(url_of, store.folder))
+            table = self._entry.layers().segment_table(partial(url_of, store.folder))
+            self._last = live, table.cast(_nullable(table.schema))
         return self._last[1]
 
 
@@ -103,7 +104,7 @@ class RowScan(ds.Dataset):  # type: ignore[misc]
         self._query = query
         self._options = RunOptions(executor)
         self._last = view.dataset.store_reader().live(), self._answer()
-        self._schema: pa.Schema = self._last[1].schema
+        self._schema = _nullable(self._last[1].schema)
 
     @property
     def schema(self) -> pa.Schema:
@@ -121,13 +122,40 @@ class RowScan(ds.Dataset):  # type: ignore[misc]
             if self._last[0] is not live:
                 self._last = live, self._answer()
                 check_columns_stay(self._view.dataset, self._schema, self._last[1].schema)
-        fragments: Sequence[Any] = self._last[1].get_fragments(filter)
-        return fragments
+        return [_SegmentPart(fragment) for fragment in self._last[1].get_fragments(filter)]
 
     def _answer(self) -> Answer:
         """The answer of the newest version."""
         columns, segments = self._view.queried(self._query)
         return Answer(columns, segments, self._options, Measuring(str(self._view.dataset.id)))
+
+
+class _SegmentPart:
+    """A segment's rows by nullable columns."""
+
+    def __init__(self, fragment: Any) -> None:
+        self._fragment = fragment
+
+    def scanner(
+        self,
+        schema: pa.Schema,
+        columns: Sequence[str] | None = None,
+        **options: Any,
+    ) -> Scan:
+        """The rows that pass the filter of the scan."""
+        scan = Scan(schema, columns, lambda: iter(()))
+        batches = self._fragment.scanner(schema, columns=columns, **options).to_batches
+        nullable = scan.projected_schema
+        if columns is None or columns:
+            scan.to_batches = lambda: (pa.RecordBatch.from_arrays(b.columns, schema=nullable) for b in batches())
+        else:
+            scan.to_batches = batches
+        return scan
+
+
+def _nullable(schema: pa.Schema) -> pa.Schema:
+    """A schema whose columns may have nulls: DataFusion joins no batches of a union in which only some may."""
+    return pa.schema([field.with_nullable(True) for field in schema], schema.metadata)
 
 
 @contextmanager

@@ -1,9 +1,9 @@
 """Statements of SQL before DataFusion plans them: their tokens, the arguments of ``reader``, and places for errors.
 
-DataFusion parses a named argument of a table function, and then refuses to plan it. So each argument of ``reader`` is
-passed as a pair of its name and its value, ``':index', 'frame'``; of one that is a query the value is its text, as
-DataFusion would execute it for each row of the statement: ``'query:segments', '(SELECT …)'``. The statement is divided into tokens for that, as DataFusion does it; all
-that is not an argument of ``reader`` reaches its parser unchanged.
+DataFusion parses a named argument of a table function, and then refuses to plan it. So ``index => 'frame'`` of
+``reader`` is passed as the pair ``':index', 'frame'``, and a query in brackets, which DataFusion would plan as one
+value, as its text: ``'query:segments', '(SELECT ...)'``. The statement is divided into tokens for that, as DataFusion
+does it; all that is not an argument of ``reader`` reaches its parser unchanged.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 from ..errors import ChunkmillError, NotFoundError, UnsupportedError, UsageError
-from ..query import no_column
 
 READER: Final = "reader"
 """The table function of the rows of a dataset."""
@@ -264,14 +263,18 @@ _KINDS: Final = re.compile(
 )
 """What DataFusion writes before a message."""
 _NO_TABLE: Final = re.compile(
-    r"table '(.+)' not found|No table named '(.+)'|failed to resolve (?:schema|catalog): (.+)"
+    r"table '(.+)' not found|No table named '(.+)'|failed to resolve (?:schema|catalog): ([^\"]+)"
 )
 _NO_FUNCTION: Final = re.compile(r"table function '(.+)' not found")
-_NO_FIELD: Final = re.compile(r"No field named (.+?)\.(?:\s|$)(?:.*?Valid fields are (.+?)\.?\s*$)?", re.DOTALL)
+_NO_FIELD: Final = re.compile(r"No field named ((?:\"(?:[^\"]|\"\")*\"|[^\s\"])+?)\.(?:\s(.*)|$)", re.DOTALL)
+_VALID: Final = re.compile(r"Valid fields are (.+?)\.?\s*$", re.DOTALL)
+_MEANT: Final = re.compile(r"Did you mean '(.+)'\?")
+_AMBIGUOUS: Final = re.compile(r"Ambiguous reference to unqualified field (\S+)")
+_PLAIN: Final = re.compile(r"[a-z_][a-z0-9_]*")
 _PARSER: Final = re.compile(r'^(?:\w+\()?"?(.*?)"?\)?$', re.DOTALL)
 _AT: Final = re.compile(r" at Line: (\d+), Column: (\d+)")
 _REFUSED: Final = re.compile(r"(DDL|DML|Statement) not supported: (.+)")
-_AMBIGUOUS: Final = re.compile(r'"?reader\(\)"?')
+_UNNAMED: Final = re.compile(r'"?reader\(\)"?')
 _BUG: Final = "This issue was likely caused by a bug in DataFusion"
 
 
@@ -316,8 +319,11 @@ def explained(error: BaseException, statement: Statement | None = None, entries:
     if "ParserError" in text or "TokenizerError" in text:
         message = (_PARSER.match(message) or [message, message])[1].replace('\\"', '"')
     hint = None
-    if _AMBIGUOUS.search(message):
-        message, hint = _AMBIGUOUS.sub(READER, message), "Give each reader(...) a name: FROM reader(...) AS r."
+    if found := _AMBIGUOUS.search(message):
+        hint = f"Write TABLE.{found[1]}."
+        place = "" if statement is None else statement.place_of(found[1].strip('"'))
+    elif _UNNAMED.search(message):
+        message, hint = _UNNAMED.sub(READER, message), "Give each reader(...) a name: FROM reader(...) AS r."
     message = re.sub(r"\s+", " ", message)
     return UsageError(f"{message[:_LONGEST]}{place}", hint=hint)
 
@@ -347,22 +353,44 @@ def no_entry(name: str, entries: Sequence[str], what: str, place: str = "") -> N
 
 def reference_of(name: str) -> str:
     """An entry's name as SQL takes it."""
-    return name if re.fullmatch(r"[a-z_][a-z0-9_]*(\.[a-z_][a-z0-9_]*){0,2}", name) else f'"{name}"'
+    parts = name.split(".")
+    return name if len(parts) < 4 and all(map(_PLAIN.fullmatch, parts)) else _quoted(name)
 
 
-def _no_field(reference: str, valid: str, statement: Statement | None) -> UsageError:
-    """The error for a column that is not there; ``valid`` are the existing ones, as DataFusion lists them."""
-    parts = _paths(reference)[0] if _paths(reference) else [reference]
-    columns = list(dict.fromkeys(path[-1] for path in _paths(valid)))
+def _no_field(reference: str, rest: str, statement: Statement | None) -> UsageError:
+    """The error for a column that is not there; ``rest`` is what DataFusion says of existing ones."""
+    paths = _paths(reference)
+    parts = paths[0] if paths else [reference]
     place = "" if statement is None else statement.place_of(*parts) or statement.place_of(parts[-1])
-    error = no_column(parts[-1], columns)
-    if len(parts) > 1 and parts[-1] in columns:
-        tables = list(dict.fromkeys(".".join(path[:-1]) for path in _paths(valid) if path[-1] == parts[-1]))
+    columns: list[list[str]] = []
+    if meant := _MEANT.search(rest):  # a table and a column without quotes
+        table, slash, entity = meant[1].partition("./")
+        if not slash:
+            table, _, entity = meant[1].rpartition(".")
+        columns.append([*filter(None, [table.removesuffix("()")]), f"/{entity}" if slash else entity])
+    valid = _VALID.search(rest)
+    columns += _paths(valid[1]) if valid else []
+    names = list(dict.fromkeys(path[-1] for path in columns))
+    if len(parts) > 1 and parts[-1] in names:
+        tables = [".".join(path[:-1]) for path in columns if path[-1] == parts[-1]]
         return UsageError(
             f"there is no table {'.'.join(parts[:-1])!r} with a column {parts[-1]!r}{place}",
-            hint=f"The column is one of {' and '.join(tables)}." if any(tables) else None,
+            hint=f"It is a column of {' and '.join(dict.fromkeys(tables))}.",
         )
-    return UsageError(f"{error.message}{place}", hint=error.hint if columns else None)
+    close = difflib.get_close_matches(parts[-1], names, 1) or [
+        name for name in names if name.endswith(parts[-1]) or name.lower() == parts[-1].lower() or meant
+    ]
+    listed = ", ".join(map(_quoted, names[:8])) + (f" and {len(names) - 8:,} more" if len(names) > 8 else "")
+    hint = (f"Did you mean {_quoted(close[0])}? " if close else "") + (
+        "" if meant or not names else f"There are: {listed}."
+    )
+    return UsageError(f"there is no column {parts[-1]!r}{place}", hint=hint or None)
+
+
+def _quoted(name: str) -> str:
+    """A column's name as SQL takes it."""
+    escaped = name.replace('"', '""')
+    return name if _PLAIN.fullmatch(name) else f'"{escaped}"'
 
 
 def _paths(text: str) -> list[list[str]]:
