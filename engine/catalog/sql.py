@@ -323,7 +323,7 @@ def is_of_datafusion(error: BaseException) -> bool:
     """Return whether DataFusion raised an error, or panicked, for a reason that is its own."""
     if isinstance(error, ChunkmillError | OSError | MemoryError):
         return False
-    return type(error) in (Exception, ValueError, KeyError) or type(error).__name__ == "PanicException"
+    return type(error) in (Exception, ValueError, KeyError, RuntimeError) or type(error).__name__ == "PanicException"
 
 
 def _of_tables(method: Callable[..., Any]) -> Callable[..., Any]:

@@ -273,6 +273,8 @@ _AMBIGUOUS: Final = re.compile(r"Ambiguous reference to unqualified field (\S+)"
 _PLAIN: Final = re.compile(r"[a-z_][a-z0-9_]*")
 _PARSER: Final = re.compile(r'^(?:\w+\()?"?(.*?)"?\)?$', re.DOTALL)
 _AT: Final = re.compile(r" at Line: (\d+), Column: (\d+)")
+_ANYWHERE: Final = re.compile(r", errors: .*|Error during planning: |Internal error: ", re.DOTALL)
+"""What it writes within one, that says nothing more."""
 _REFUSED: Final = re.compile(r"(DDL|DML|Statement) not supported: (.+)")
 _UNNAMED: Final = re.compile(r'"?reader\(\)"?')
 _BUG: Final = "This issue was likely caused by a bug in DataFusion"
@@ -297,7 +299,7 @@ def explained(error: BaseException, statement: Statement | None = None, entries:
     ``entries`` are the names of the entries that SQL may name.
     """
     text = str(error).split(_BUG)[0].strip()
-    message = _KINDS.sub("", text)
+    message = _ANYWHERE.sub("", _KINDS.sub("", text))
     if type(error).__name__ == "PanicException":
         return UnsupportedError(
             f"DataFusion cannot execute this statement: {message.splitlines()[0][:_LONGEST]}",
@@ -384,7 +386,7 @@ def _no_field(reference: str, rest: str, statement: Statement | None) -> UsageEr
     hint = (f"Did you mean {_quoted(close[0])}? " if close else "") + (
         "" if meant or not names else f"There are: {listed}."
     )
-    return UsageError(f"there is no column {parts[-1]!r}{place}", hint=hint or None)
+    return UsageError(f"there is no column {parts[-1]!r}{place}", hint=hint.strip() or None)
 
 
 def _quoted(name: str) -> str:
