@@ -58,7 +58,7 @@ from .maintenance import (
     remove_drafts,
 )
 from .segments import chosen_segments
-from .table import EntriesTable, TableEntry
+from .table import EntriesTable, SparkRows, TableEntry
 from .uploads import Uploads
 
 if TYPE_CHECKING:
@@ -342,6 +342,20 @@ class CatalogClient:
             hint = version.like(name or "", kinds)
             raise NotFoundError(f"No {what} found with name '{name}'", hint=hint)
         return version, row
+
+    def spark_rows(self, name: str) -> SparkRows:
+        """The rows that SQL has for the name of a table or of a dataset, for a data source of Spark.
+
+        Raises ``NotFoundError`` if there is no such entry.
+        """
+        version = self._log.read()
+        row = version.named(name)
+        if row is None:
+            kinds = (EntryKind.TABLE, *DATASET_KINDS)
+            raise NotFoundError(f"there is no table or dataset {name!r}", hint=version.like(name, kinds))
+        if row.kind is EntryKind.TABLE:
+            return self._table_of(row).spark_rows()
+        return SparkRows.of_rows(DatasetEntry(self, self._log, row).segment_rows())
 
     # --- making and upkeep
 

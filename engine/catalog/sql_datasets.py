@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from typing import Any, Final
 
 import pyarrow as pa
@@ -20,7 +19,7 @@ from ..frames import Answer, Measuring, ValueFilter, conjuncts_of, current_call
 from ..query import SEGMENT_ID, Query
 from ..stream import ContentFilter
 from .dataset import DatasetEntry, DatasetView
-from .segments import chosen_segments, url_of
+from .segments import chosen_segments
 from .statements import QUERY
 from .table import TableEntry
 
@@ -66,10 +65,9 @@ class SegmentScan(ds.Dataset):  # type: ignore[misc]
 
     def _rows(self) -> pa.Table:
         """The table of the newest version, made once for each."""
-        store = self._entry.store_reader()
-        live = store.live()
+        live = self._entry.store_reader().live()
         if self._last is None or self._last[0] is not live:
-            table = self._entry.layers().segment_table(partial(url_of, store.folder))
+            table = self._entry.segment_rows()
             self._last = live, table.cast(_nullable(table.schema))
         return self._last[1]
 

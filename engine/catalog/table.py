@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from random import uniform
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 
 import pyarrow as pa
 
@@ -20,7 +20,7 @@ from ..errors import NotFoundError, UnsupportedError, UsageError, WriteError
 from ..execution import Lease, noting_task, stage_of, told_by_partitions
 from ..lance import Batches, LanceTable, TableRows, TableSnapshot, is_spark_frame, rows_of
 from ..locations import located
-from ..spark import arrow_of, running_session, spark_array, spark_form, spark_schema
+from ..spark import arrow_of, running_session, spark_array, spark_schema
 from ..units import Moment
 from .dataset import DatasetEntry
 from .entries import EntryId, EntryKind, EntryRow, check_table_name, hidden_row
@@ -30,6 +30,7 @@ from .segments import frame_of
 
 if TYPE_CHECKING:
     import datafusion
+    from pyspark.sql.types import StructType
 
     from ..execution import DataFrame as SparkFrame
     from ..tables import Table
@@ -77,6 +78,10 @@ class TableEntry(Entry):
         """The rows of the version that is the newest now, as a lazy DataFrame of Spark whose tasks read them."""
 
         return spark_frame_of(self._table(), self.snapshot())
+
+    def spark_rows(self) -> SparkRows:
+        """The rows of the version that is the newest now, for a data source of Spark."""
+        return SparkRows.of_version(self._table(), self.snapshot())
 
     def computed(self, *, udf_modules: Collection[str] = (), executor: str | None = None) -> Table:
         """The table as one whose columns may be computed by functions, and loaded; see :class:`~.tables.Table`.
@@ -358,13 +363,46 @@ class TableJob:
                 yield pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
 
+@dataclass(frozen=True)
+class HeldRows:
+    """The function of a Spark task that gives rows that are held, in Spark's form. It pickles."""
+
+    rows: pa.Table
+    schema: pa.Schema
+
+    def run(self, index: int) -> Iterator[pa.RecordBatch]:
+        """All of them: there is one task."""
+        del index
+        for batch in self.rows.to_batches():
+            columns = [spark_array(c, field.type) for c, field in zip(batch.columns, self.schema, strict=True)]
+            yield pa.RecordBatch.from_arrays(columns, schema=self.schema)
+
+
+class SparkRows(NamedTuple):
+    """Rows for Spark: their columns, the function of a task, and the number of tasks."""
+
+    schema: StructType
+    job: TableJob | HeldRows
+    count: int
+
+    @classmethod
+    def of_version(cls, table: LanceTable, snapshot: TableSnapshot) -> SparkRows:
+        """The rows of a version of a table."""
+        schema = spark_schema(snapshot.schema)
+        parts = tuple(map(tuple, snapshot.parts(_MOST_TASKS)))
+        return cls(schema, TableJob(table, snapshot.version, parts, arrow_of(schema)), len(parts))
+
+    @classmethod
+    def of_rows(cls, rows: pa.Table) -> SparkRows:
+        """Rows that are there."""
+        schema = spark_schema(rows.schema)
+        return cls(schema, HeldRows(rows, arrow_of(schema)), 1)
+
+
 def spark_frame_of(table: LanceTable, snapshot: TableSnapshot) -> SparkFrame:
     """The rows of a version as a lazy DataFrame of Spark, in types that Spark has."""
-    forms = [(field.name, spark_form(field.type)) for field in snapshot.schema]
-    parts = tuple(map(tuple, snapshot.parts(_MOST_TASKS)))
-    schema = spark_schema(pa.schema(forms))
-    job = TableJob(table, snapshot.version, parts, arrow_of(schema))
-    return stage_of(running_session(), job, range(len(parts) + 1), schema)
+    rows = SparkRows.of_version(table, snapshot)
+    return stage_of(running_session(), rows.job, range(rows.count + 1), rows.schema)
 
 
 @dataclass(frozen=True)
@@ -446,6 +484,10 @@ class EntriesTable(TableEntry):
 
     def do_maintenance(self, **_: Any) -> None:
         """Do nothing: the table has no stored data."""
+
+    def spark_rows(self) -> SparkRows:
+        """All rows, as of now, for a data source of Spark."""
+        return SparkRows.of_rows(self.rows())
 
     def rows(self) -> pa.Table:
         """All rows, as of now."""
