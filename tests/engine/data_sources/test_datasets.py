@@ -198,7 +198,7 @@ def test_bad_options_of_tables(labelled: Path) -> None:
     for options, said in wrong:
         with pytest.raises(UsageError, match=said):
             table_rows(labelled, **options)
-    with pytest.raises(NotFoundError, match="there is no table or dataset 'lables'. Did you mean 'labels'"):
+    with pytest.raises(NotFoundError, match=r"there is no table or dataset 'lables'\. Did you mean 'labels'"):
         table_rows(labelled, table="lables")
     source = data_source_of("table")({"path": str(labelled), "table": "labels"})
     with pytest.raises(UsageError, match="'labels' has other columns than the schema"):
