@@ -22,6 +22,7 @@ _HOMES = {
         "RegistrationHandle RegistrationOperation RegistrationResult SegmentRegistrationResult UnregistrationHandle"
     ),
     ".row_view": "IndexValuesLike",
+    ".sql": "CatalogContext",
     ".search": "IndexConfig IndexProperties IndexingResult VectorDistanceMetric VectorDistanceMetricLike",
     ".segments": "DatasetInfo Layer LayerInfo Segment TimelineInfo chosen_segments",
     ".server": "Server",

@@ -31,6 +31,7 @@ from .registration import RegistrationResult as RegistrationResult
 from .registration import SegmentRegistrationResult as SegmentRegistrationResult
 from .registration import UnregistrationHandle as UnregistrationHandle
 from .row_view import IndexValuesLike as IndexValuesLike
+from .sql import CatalogContext as CatalogContext
 from .search import IndexConfig as IndexConfig
 from .search import IndexProperties as IndexProperties
 from .search import IndexingResult as IndexingResult

@@ -275,6 +275,7 @@ _PARSER: Final = re.compile(r'^(?:\w+\()?"?(.*?)"?\)?$', re.DOTALL)
 _AT: Final = re.compile(r" at Line: (\d+), Column: (\d+)")
 _ANYWHERE: Final = re.compile(r", errors: .*|Error during planning: |Internal error: ", re.DOTALL)
 """What it writes within one, that says nothing more."""
+_PYTHON: Final = re.compile(r"Python error PyErr \{ type: .*?, value: \w+\([\"'](.*)[\"']\), traceback: ", re.DOTALL)
 _REFUSED: Final = re.compile(r"(DDL|DML|Statement) not supported: (.+)")
 _UNNAMED: Final = re.compile(r'"?reader\(\)"?')
 _BUG: Final = "This issue was likely caused by a bug in DataFusion"
@@ -300,6 +301,8 @@ def explained(error: BaseException, statement: Statement | None = None, entries:
     """
     text = str(error).split(_BUG)[0].strip()
     message = _ANYWHERE.sub("", _KINDS.sub("", text))
+    if found := _PYTHON.search(message):
+        message = found[1]
     if type(error).__name__ == "PanicException":
         return UnsupportedError(
             f"DataFusion cannot execute this statement: {message.splitlines()[0][:_LONGEST]}",
