@@ -35,7 +35,7 @@ from .dataset import DatasetEntry
 from .entries import DEFAULT_CATALOG, DEFAULT_SCHEMA, HIDDEN_KINDS, EntryKind, TableName, parts_of
 from .segments import frame_of
 from .sql_datasets import ARGUMENTS, ReaderFunction, Scan, SegmentScan, check_columns_stay, failing_the_call
-from .statements import READER, Refusal, Statement, explained, no_entry, reference_of, refusal_of
+from .statements import READER, Refusal, Statement, explained, no_entry, reference_of, refusal_of, tokens_of
 from .table import EntriesTable, TableEntry
 
 _TABLE: Final = "rows"
@@ -249,7 +249,7 @@ class CatalogContext(SessionContext):
             refusal = refusal_of(error)
             if refusal is None:
                 raise
-            _check_stays_inside(refusal)
+            _check_stays_inside(refusal, query)
         if refusal.what == "Prepare" or (refusal.group == "Statement" and options is None):
             try:
                 return plan(options=_PREPARING)
@@ -305,8 +305,10 @@ def _executing(context: CatalogContext) -> Callable[[str], DataFrame]:
     return execute
 
 
-def _check_stays_inside(refusal: Refusal) -> None:
+def _check_stays_inside(refusal: Refusal, query: str) -> None:
     """Raise ``UnsupportedError`` for a statement that reads or writes files that it names."""
+    if refusal.what == "SetVariable" and any(token.name.endswith("temp_directory") for token in tokens_of(query)):
+        raise UnsupportedError("SQL over a catalog writes no files: SET temp_directory", hint="Set TMPDIR instead.")
     if refusal.what == "CreateExternalTable":
         raise UnsupportedError(
             "SQL over a catalog opens no files: CREATE EXTERNAL TABLE",
@@ -323,7 +325,7 @@ def is_of_datafusion(error: BaseException) -> bool:
     """Return whether DataFusion raised an error, or panicked, for a reason that is its own."""
     if isinstance(error, ChunkmillError | OSError | MemoryError):
         return False
-    return type(error) in (Exception, ValueError, KeyError, RuntimeError) or type(error).__name__ == "PanicException"
+    return type(error) in (Exception, ValueError) or type(error).__name__ == "PanicException"
 
 
 def _of_tables(method: Callable[..., Any]) -> Callable[..., Any]:
@@ -336,8 +338,10 @@ def _of_tables(method: Callable[..., Any]) -> Callable[..., Any]:
         try:
             with call.telling(), calling(call):
                 result = method(self, *args, **kwargs)
+        except (ChunkmillError, OSError):
+            raise
         except Exception as error:
-            if method.__name__ != "table" or not is_of_datafusion(error):
+            if method.__name__ != "table":
                 raise
             raise explained(error, None, entries.names_of_entries()) from error
         return TableFrame(result, entries) if isinstance(result, DataFrame) else result

@@ -383,7 +383,7 @@ class SparkRows(NamedTuple):
 
     schema: StructType
     job: TableJob | HeldRows
-    count: int
+    num_tasks: int
 
     @classmethod
     def of_version(cls, table: LanceTable, snapshot: TableSnapshot) -> SparkRows:
@@ -402,7 +402,7 @@ class SparkRows(NamedTuple):
 def spark_frame_of(table: LanceTable, snapshot: TableSnapshot) -> SparkFrame:
     """The rows of a version as a lazy DataFrame of Spark, in types that Spark has."""
     rows = SparkRows.of_version(table, snapshot)
-    return stage_of(running_session(), rows.job, range(rows.count + 1), rows.schema)
+    return stage_of(running_session(), rows.job, range(rows.num_tasks + 1), rows.schema)
 
 
 @dataclass(frozen=True)

@@ -181,11 +181,11 @@ class TableReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """A partition for some fragments."""
-        return [InputPartition(number) for number in range(self._rows.count)]
+        return [InputPartition(number) for number in range(self._rows.num_tasks)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one task."""
-        if partition is not None and partition.value is not None and self._rows.count:
+        if self._rows.num_tasks:  # where there is no task, Spark makes one up
             yield from self._rows.job.run(partition.value)
 
 

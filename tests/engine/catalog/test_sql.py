@@ -455,6 +455,9 @@ def test_errors_of_reading_are_those_of_reading(client: CatalogClient, tmp_path:
         "PREPARE p AS INSERT INTO labels VALUES ('x', 'y')",
         "CREATE FUNCTION f(INT) RETURNS INT RETURN $1",
         "LOAD '{file}'",
+        "SET datafusion.runtime.temp_directory = '{file}'",
+        "SET \"datafusion.runtime.temp_directory\" = '{file}'",
+        "SET datafusion.runtime.TEMP_DIRECTORY TO '{file}'",
     ],
 )
 def test_statements_reach_no_files_and_write_to_no_dataset(
