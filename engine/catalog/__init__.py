@@ -26,7 +26,7 @@ _HOMES = {
     ".search": "IndexConfig IndexProperties IndexingResult VectorDistanceMetric VectorDistanceMetricLike",
     ".segments": "DatasetInfo Layer LayerInfo Segment TimelineInfo chosen_segments",
     ".server": "Server",
-    ".table": "SparkRows TableEntry",
+    ".table": "TableTasks TableEntry",
 }
 
 __all__, __getattr__, __dir__ = lazy_names(__name__, _HOMES)

@@ -44,7 +44,7 @@ from .segments import Segment as Segment
 from .segments import TimelineInfo as TimelineInfo
 from .segments import chosen_segments as chosen_segments
 from .server import Server as Server
-from .table import SparkRows as SparkRows
+from .table import TableTasks as TableTasks
 from .table import TableEntry as TableEntry
 
 __all__: list[str]

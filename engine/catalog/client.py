@@ -58,7 +58,7 @@ from .maintenance import (
     remove_drafts,
 )
 from .segments import chosen_segments
-from .table import EntriesTable, SparkRows, TableEntry
+from .table import EntriesTable, TableEntry, TableTasks
 from .uploads import Uploads
 
 if TYPE_CHECKING:
@@ -343,7 +343,7 @@ class CatalogClient:
             raise NotFoundError(f"No {what} found with name '{name}'", hint=hint)
         return version, row
 
-    def spark_rows(self, name: str) -> SparkRows:
+    def spark_rows(self, name: str) -> TableTasks:
         """The rows that SQL has for the name of a table or of a dataset, for a data source of Spark.
 
         Raises ``NotFoundError`` if there is no such entry.
@@ -355,7 +355,7 @@ class CatalogClient:
             raise NotFoundError(f"there is no table or dataset {name!r}", hint=version.like(name, kinds))
         if row.kind is EntryKind.TABLE:
             return self._table_of(row).spark_rows()
-        return SparkRows.of_rows(DatasetEntry(self, self._log, row).segment_rows())
+        return TableTasks.of_rows(DatasetEntry(self, self._log, row).segment_rows())
 
     # --- making and upkeep
 

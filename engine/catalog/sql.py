@@ -34,7 +34,7 @@ from ..lance import TableSnapshot
 from .dataset import DatasetEntry
 from .entries import DEFAULT_CATALOG, DEFAULT_SCHEMA, HIDDEN_KINDS, EntryKind, TableName, parts_of
 from .segments import frame_of
-from .sql_datasets import ARGUMENTS, ReaderFunction, Scan, SegmentScan, check_columns_stay, failing_the_call
+from .sql_datasets import ARGUMENTS, ReaderFunction, SegmentScan, TableBatches, check_columns_stay, failing_the_call
 from .statements import READER, Refusal, Statement, explained, no_entry, reference_of, refusal_of, tokens_of
 from .table import EntriesTable, TableEntry
 
@@ -122,9 +122,9 @@ class TableScan(ds.Dataset):  # type: ignore[misc]
         """All columns."""
         return self._schema
 
-    def scanner(self, columns: Sequence[str] | None = None, **_: Any) -> Scan:
+    def scanner(self, columns: Sequence[str] | None = None, **_: Any) -> TableBatches:
         """The columns of a scan, which DataFusion reads when it plans."""
-        return Scan(self._schema, columns, lambda: iter(()))
+        return TableBatches(self._schema, columns, lambda: iter(()))
 
     def get_fragments(self, filter: pc.Expression | None = None) -> list[_Part]:  # noqa: A002, ARG002 (pyarrow's name)
         """The parts of the newest version; DataFusion wants one at least."""
@@ -153,10 +153,10 @@ class _Part:
         columns: Sequence[str] | None = None,
         filter: pc.Expression | None = None,  # noqa: A002 (pyarrow's name)
         **_: Any,
-    ) -> Scan:
+    ) -> TableBatches:
         """The rows that pass the filter."""
         names = schema.names if columns is None else columns
-        return Scan(schema, columns, lambda: self._batches(names, filter))
+        return TableBatches(schema, columns, lambda: self._batches(names, filter))
 
     def _batches(self, columns: Sequence[str], predicate: pc.Expression | None) -> Iterator[pa.RecordBatch]:
         if not self._fragments:

@@ -24,7 +24,7 @@ from .statements import QUERY
 from .table import TableEntry
 
 
-class Scan:
+class TableBatches:
     """The batches of a scan, made as they are taken."""
 
     def __init__(
@@ -51,9 +51,9 @@ class SegmentScan(ds.Dataset):  # type: ignore[misc]
         assert self._last is not None
         return self._last[1].schema
 
-    def scanner(self, columns: Sequence[str] | None = None, **_: Any) -> Scan:
+    def scanner(self, columns: Sequence[str] | None = None, **_: Any) -> TableBatches:
         """The columns of a scan, which DataFusion reads when it plans."""
-        return Scan(self.schema, columns, lambda: iter(()))
+        return TableBatches(self.schema, columns, lambda: iter(()))
 
     def get_fragments(self, filter: pc.Expression | None = None) -> list[_SegmentRows]:  # noqa: A002 (pyarrow's name)
         """The segments as one part."""
@@ -80,10 +80,10 @@ class _SegmentRows:
         terms = tuple(conjuncts_of(pc.scalar(predicate) if isinstance(predicate, pa.Scalar) else predicate))
         self._filter = ValueFilter(terms) if terms else None
 
-    def scanner(self, schema: pa.Schema, columns: Sequence[str] | None = None, **_: Any) -> Scan:
+    def scanner(self, schema: pa.Schema, columns: Sequence[str] | None = None, **_: Any) -> TableBatches:
         """The rows that pass the filter of the scan."""
         names = schema.names if columns is None else list(columns)
-        return Scan(schema, columns, lambda: self._batches(names))
+        return TableBatches(schema, columns, lambda: self._batches(names))
 
     def _batches(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
         batches = self._table.to_batches()
@@ -109,9 +109,9 @@ class RowScan(ds.Dataset):  # type: ignore[misc]
         """All columns."""
         return self._schema
 
-    def scanner(self, columns: Sequence[str] | None = None, **_: Any) -> Scan:
+    def scanner(self, columns: Sequence[str] | None = None, **_: Any) -> TableBatches:
         """The columns of a scan, which DataFusion reads when it plans."""
-        return Scan(self._schema, columns, lambda: iter(()))
+        return TableBatches(self._schema, columns, lambda: iter(()))
 
     def get_fragments(self, filter: pc.Expression | None = None) -> Sequence[Any]:  # noqa: A002 (pyarrow's name)
         """The segments of the newest version that may have rows for which the filter is true."""
@@ -139,9 +139,9 @@ class _SegmentPart:
         schema: pa.Schema,
         columns: Sequence[str] | None = None,
         **options: Any,
-    ) -> Scan:
+    ) -> TableBatches:
         """The rows that pass the filter of the scan."""
-        scan = Scan(schema, columns, lambda: iter(()))
+        scan = TableBatches(schema, columns, lambda: iter(()))
         batches = self._fragment.scanner(schema, columns=columns, **options).to_batches
         nullable = scan.projected_schema
         if columns is None or columns:

@@ -41,7 +41,7 @@ QUERY: Final = "query"
 """What a pair begins with whose value is a query."""
 
 
-class Token(NamedTuple):
+class SqlToken(NamedTuple):
     """A token: ``text``, ``quoted`` (a name), ``word``, ``number`` or ``symbol``; its characters and its place."""
 
     kind: str
@@ -67,13 +67,13 @@ class Token(NamedTuple):
         return self.kind in ("quoted", "word")
 
 
-def tokens_of(text: str) -> list[Token]:
+def tokens_of(text: str) -> list[SqlToken]:
     """The tokens of a statement without spaces and comments; those before a comment or quote that does not end.
 
     >>> [token.source for token in tokens_of("select 'it''s' /* a /* b */ */ -- c")]
     ['select', "'it''s'"]
     """
-    tokens: list[Token] = []
+    tokens: list[SqlToken] = []
     place = 0
     while found := _TOKEN.match(text, place):
         kind = found.lastgroup if found.lastgroup != "tag" else "text"
@@ -83,7 +83,7 @@ def tokens_of(text: str) -> list[Token]:
         elif kind == "symbol" and found[0] in ("'", '"', "`"):
             break
         elif kind != "space":
-            tokens.append(Token(kind or "", found[0], found.start()))
+            tokens.append(SqlToken(kind or "", found[0], found.start()))
     return tokens
 
 
@@ -170,7 +170,7 @@ class Statement:
                         inside = max(inside, edit.end)
                         yield edit
 
-    def _edits_of(self, argument: Sequence[Token]) -> Iterator[_Edit]:
+    def _edits_of(self, argument: Sequence[SqlToken]) -> Iterator[_Edit]:
         """The edits by which an argument becomes a pair; a value that is a name, or a query, becomes text."""
         name, value = "", argument
         if _is_named(argument):
@@ -184,7 +184,7 @@ class Statement:
         if text is not None:
             yield _Edit(start, value[-1].end, _as_text(text))
 
-    def _no_argument(self, token: Token, names: Sequence[str]) -> UsageError:
+    def _no_argument(self, token: SqlToken, names: Sequence[str]) -> UsageError:
         close = difflib.get_close_matches(token.name, names, 1)
         return UsageError(
             f"reader has no argument {token.name!r}{self._place_at(token.start)}",
@@ -203,9 +203,9 @@ class Statement:
         after = [token.source.lower() for token in tokens if token.start >= end][1:3]
         return after[:1] != ["as"] or after[1:] not in (["("], ["materialized"], ["not"])
 
-    def _arguments(self, at: int) -> list[list[Token]]:
+    def _arguments(self, at: int) -> list[list[SqlToken]]:
         """The tokens of each argument of a call; ``at`` is that behind its bracket."""
-        arguments: list[list[Token]] = [[]]
+        arguments: list[list[SqlToken]] = [[]]
         depth = 0
         for token in self.tokens[at:]:
             if token.source in _CLOSING:
@@ -221,11 +221,11 @@ class Statement:
         return arguments if arguments != [[]] else []
 
 
-def _is_named(argument: Sequence[Token]) -> bool:
+def _is_named(argument: Sequence[SqlToken]) -> bool:
     return len(argument) > 1 and argument[0].is_name and argument[1].source in ("=>", ":=")
 
 
-def _is_query(value: Sequence[Token]) -> bool:
+def _is_query(value: Sequence[SqlToken]) -> bool:
     """Return whether a value is a query in brackets."""
     if len(value) < 3 or value[0].source != "(" or value[1].source.lower() not in _QUERIES:
         return False
@@ -237,7 +237,7 @@ def _is_query(value: Sequence[Token]) -> bool:
     return False
 
 
-def _text_of(value: Sequence[Token]) -> str | None:
+def _text_of(value: Sequence[SqlToken]) -> str | None:
     """The text that a value is which is a name, perhaps with dots; None for another one."""
     is_path = len(value) % 2 == 1 and all(
         token.source == "." if number % 2 else token.is_name for number, token in enumerate(value)
@@ -282,7 +282,7 @@ _BUG: Final = "This issue was likely caused by a bug in DataFusion"
 
 
 class Refusal(NamedTuple):
-    """What DataFusion refused by its options: ``DDL``, ``DML`` or a ``Statement``; and which, such as ``COPY``."""
+    """A statement that options refuse: its ``group``, which is DDL, DML or Statement, and what it is, such as COPY."""
 
     group: str
     what: str

@@ -30,7 +30,6 @@ from .segments import frame_of
 
 if TYPE_CHECKING:
     import datafusion
-    from pyspark.sql.types import StructType
 
     from ..execution import DataFrame as SparkFrame
     from ..tables import Table
@@ -79,9 +78,9 @@ class TableEntry(Entry):
 
         return spark_frame_of(self._table(), self.snapshot())
 
-    def spark_rows(self) -> SparkRows:
+    def spark_rows(self) -> TableTasks:
         """The rows of the version that is the newest now, for a data source of Spark."""
-        return SparkRows.of_version(self._table(), self.snapshot())
+        return TableTasks.of_version(self._table(), self.snapshot())
 
     def computed(self, *, udf_modules: Collection[str] = (), executor: str | None = None) -> Table:
         """The table as one whose columns may be computed by functions, and loaded; see :class:`~.tables.Table`.
@@ -378,31 +377,30 @@ class HeldRows:
             yield pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
 
-class SparkRows(NamedTuple):
+class TableTasks(NamedTuple):
     """Rows for Spark: their columns, the function of a task, and the number of tasks."""
 
-    schema: StructType
+    columns: pa.Schema
     job: TableJob | HeldRows
     num_tasks: int
 
     @classmethod
-    def of_version(cls, table: LanceTable, snapshot: TableSnapshot) -> SparkRows:
+    def of_version(cls, table: LanceTable, snapshot: TableSnapshot) -> TableTasks:
         """The rows of a version of a table."""
-        schema = spark_schema(snapshot.schema)
         parts = tuple(map(tuple, snapshot.parts(_MOST_TASKS)))
-        return cls(schema, TableJob(table, snapshot.version, parts, arrow_of(schema)), len(parts))
+        form = arrow_of(spark_schema(snapshot.schema))
+        return cls(snapshot.schema, TableJob(table, snapshot.version, parts, form), len(parts))
 
     @classmethod
-    def of_rows(cls, rows: pa.Table) -> SparkRows:
+    def of_rows(cls, rows: pa.Table) -> TableTasks:
         """Rows that are there."""
-        schema = spark_schema(rows.schema)
-        return cls(schema, HeldRows(rows, arrow_of(schema)), 1)
+        return cls(rows.schema, HeldRows(rows, arrow_of(spark_schema(rows.schema))), 1)
 
 
 def spark_frame_of(table: LanceTable, snapshot: TableSnapshot) -> SparkFrame:
     """The rows of a version as a lazy DataFrame of Spark, in types that Spark has."""
-    rows = SparkRows.of_version(table, snapshot)
-    return stage_of(running_session(), rows.job, range(rows.num_tasks + 1), rows.schema)
+    rows = TableTasks.of_version(table, snapshot)
+    return stage_of(running_session(), rows.job, range(rows.num_tasks + 1), spark_schema(rows.columns))
 
 
 @dataclass(frozen=True)
@@ -485,9 +483,9 @@ class EntriesTable(TableEntry):
     def do_maintenance(self, **_: Any) -> None:
         """Do nothing: the table has no stored data."""
 
-    def spark_rows(self) -> SparkRows:
+    def spark_rows(self) -> TableTasks:
         """All rows, as of now, for a data source of Spark."""
-        return SparkRows.of_rows(self.rows())
+        return TableTasks.of_rows(self.rows())
 
     def rows(self) -> pa.Table:
         """All rows, as of now."""

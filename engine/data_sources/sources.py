@@ -31,13 +31,13 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from ...readers import FORMATS, Format
-from ..catalog import CatalogClient, Queried, SparkRows, queried_at
+from ..catalog import CatalogClient, Queried, TableTasks, queried_at
 from ..errors import UsageError
 from ..execution import check_columns, ddl_of, register_by_value
 from ..frames import RowRequest, SparkColumns, TaskShares, rows_for_spark, spark_tasks
 from ..locations import located
 from ..query import SEGMENT_ID, AnswerColumns, Query, QuerySemantics, no_column
-from ..spark import arrow_of, session_for_user
+from ..spark import arrow_of, session_for_user, spark_schema
 from ..stream import tick_of
 from .landings import OPTIONS, LandingStreamReader, Watch
 from .options import DATASET_NAME, TABLE_NAME, Request, flag, is_whole, listed, source_name
@@ -146,12 +146,12 @@ class TableDataSource(DataSource):
 
     def schema(self) -> StructType:
         """The columns, as of the newest version. Raises ``UsageError`` and ``NotFoundError`` for wrong options."""
-        return self._rows().schema
+        return spark_schema(self._rows().columns)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """The reader of a ``load``. Raises as :meth:`schema` does."""
         rows = self._rows()
-        if rows.schema != schema:
+        if spark_schema(rows.columns) != schema:
             raise UsageError(
                 f"{TABLE_NAME}: '{self.options['table']}' has other columns than the schema",
                 path=self.options["path"],
@@ -159,7 +159,7 @@ class TableDataSource(DataSource):
             )
         return TableReader(rows)
 
-    def _rows(self) -> SparkRows:
+    def _rows(self) -> TableTasks:
         options = dict(self.options)
         unknown = sorted(set(options) - {"path", "table"})
         if unknown:
@@ -176,7 +176,7 @@ class TableDataSource(DataSource):
 class TableReader(DataSourceReader):
     """Gives the rows of one version of a table. A task that is run again gives the same rows."""
 
-    def __init__(self, rows: SparkRows) -> None:
+    def __init__(self, rows: TableTasks) -> None:
         self._rows = rows
 
     def partitions(self) -> Sequence[InputPartition]:
