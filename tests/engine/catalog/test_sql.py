@@ -506,6 +506,8 @@ def test_the_command_shows_segments_and_rows(client: CatalogClient, tmp_path: Pa
         assert failed.exit_code != 0
         assert message in failed.output
         assert "DataFusion" not in failed.output
+    plan = run("EXPLAIN SELECT frame FROM reader(drives, frame) WHERE frame > 3").output
+    assert plan.startswith("logical_plan:\n  TableScan: reader() projection=[frame], full_filters=[")
     out = tmp_path / "rows.parquet"
     assert run(f"COPY drives TO '{out}'").exit_code != 0
     assert not out.exists()
