@@ -177,8 +177,7 @@ class DatasetView:
         ValueError
             One of them has no such column.
         """
-        store = self.dataset.store_reader()
-        segments = frame_of(self._layers(store).segment_table(partial(url_of, store.folder)))
+        segments = frame_of(self.segment_rows())
         if join_meta is None:
             return segments
         import datafusion
@@ -191,6 +190,11 @@ class DatasetView:
         key = f"{join_key}_of_meta"
         renamed = other.with_column_renamed(join_key, key)
         return segments.join(renamed, left_on=join_key, right_on=key, how="left").drop(key)
+
+    def segment_rows(self) -> pa.Table:
+        """The rows of :meth:`segment_table`, as of now."""
+        store = self.dataset.store_reader()
+        return self._layers(store).segment_table(partial(url_of, store.folder))
 
     def get_index_ranges(self) -> datafusion.DataFrame:
         """One row for each segment: ``<index>:end`` and ``<index>:start`` of each index, null without one."""
