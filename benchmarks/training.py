@@ -18,7 +18,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -34,15 +34,15 @@ ORDERS = ("none", "block", "sample")
 SIDES = ("ours", "rerun", "rerun-on-ours")
 
 
-def make(folder: Path, segments: int) -> list[Path]:
-    """Write the recordings that are not there yet."""
+def make(folder: Path, segments: int, rows: int, side: int, parts: Sequence[str]) -> list[Path]:
+    """Write the recordings that are not there yet: numbers, and of ``parts`` pictures (jpeg) and video."""
     from chunkmill import Chunk, LazyChunkStream, OptimizationProfile
     from chunkmill.engine.chunk import ComponentDescriptor
     from chunkmill.engine.video import SampleBatch, VideoFrame, VideoTrack, encode, stream_chunks
     from PIL import Image
 
     folder.mkdir(parents=True, exist_ok=True)
-    track = VideoTrack(0x61766331, SIDE, SIDE, Fraction(1, 30), Fraction(30))
+    track = VideoTrack(0x61766331, side, side, Fraction(1, 30), Fraction(30))
     blob = ComponentDescriptor("EncodedImage:blob", "rerun.archetypes.EncodedImage", "rerun.components.Blob")
     scalars = ComponentDescriptor("Scalars:scalars", "rerun.archetypes.Scalars", "rerun.components.Scalar")
     paths = [folder / f"segment_{number:05}.rrd" for number in range(segments)]
@@ -50,25 +50,34 @@ def make(folder: Path, segments: int) -> list[Path]:
         if path.exists():
             continue
         random = np.random.default_rng(number)
-        lines = {"frame": pa.array(np.arange(ROWS))}
-        smooth = np.kron(random.integers(0, 255, (16, 16, 3)), np.ones((8, 8, 1))).astype(np.uint8)
-        noise = random.integers(0, 40, (SIDE, SIDE, 3)).astype(np.uint8)
-        shown = [np.roll(smooth, 3 * n, 1) // 2 + np.roll(noise, n, 0) for n in range(ROWS)]
-        pictures = []
-        for image in shown:
-            out = io.BytesIO()
-            Image.fromarray(image).save(out, "JPEG", quality=80)
-            pictures.append([np.frombuffer(out.getvalue(), np.uint8)])
-        samples = encode(track, [VideoFrame(n, image) for n, image in enumerate(shown)], keyframe_interval=GROUP)
+        lines = {"frame": pa.array(np.arange(rows))}
         chunks = [
-            Chunk.build("/state", lines, [(scalars, pa.array(random.normal(size=(ROWS, 14)).tolist()))]),
-            Chunk.build("/action", lines, [(scalars, pa.array(random.normal(size=(ROWS, 7)).tolist()))]),
-            Chunk.build("/jpeg", lines, [(blob, pa.array(pictures, pa.list_(pa.list_(pa.uint8()))))]),
-            *stream_chunks("/video", track, [SampleBatch.of(samples)], lambda ticks: {"frame": pa.array(ticks)}),
+            Chunk.build(f"/{name}", lines, [(scalars, _lists(random.normal(size=(rows, width))))])
+            for name, width in (("state", 14), ("action", 7))
         ]
+        smooth = np.kron(random.integers(0, 255, (side // 8, side // 8, 3)), np.ones((8, 8, 1))).astype(np.uint8)
+        noise = random.integers(0, 40, (side, side, 3)).astype(np.uint8)
+        shown = [np.roll(smooth, 3 * n, 1) // 2 + np.roll(noise, n, 0) for n in range(rows if parts else 0)]
+        if "jpeg" in parts:
+            pictures = []
+            for image in shown:
+                out = io.BytesIO()
+                Image.fromarray(image).save(out, "JPEG", quality=80)
+                pictures.append([np.frombuffer(out.getvalue(), np.uint8)])
+            chunks.append(Chunk.build("/jpeg", lines, [(blob, pa.array(pictures, pa.list_(pa.list_(pa.uint8()))))]))
+        if "video" in parts:
+            samples = encode(track, [VideoFrame(n, image) for n, image in enumerate(shown)], keyframe_interval=GROUP)
+            some = [SampleBatch.of(samples)]
+            chunks += stream_chunks("/video", track, some, lambda ticks: {"frame": pa.array(ticks)})
         store = LazyChunkStream.from_iter(chunks).collect(optimize=OptimizationProfile.OBJECT_STORE, executor="inline")
         store.write_rrd(path, application_id="training", recording_id=path.stem)
     return paths
+
+
+def _lists(values: Any) -> pa.ListArray:
+    """Numbers of shape ``(n, d)`` as rows of lists."""
+    ends = np.arange(0, values.size + 1, values.shape[1], dtype=np.int32)
+    return pa.ListArray.from_arrays(pa.array(ends), pa.array(values.ravel()))
 
 
 def ours(where: str, case: str, order: str) -> Any:

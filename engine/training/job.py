@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import xxhash
@@ -156,8 +156,13 @@ class TrainingJob:
     ) -> TrainingJob:
         """Find all samples, and how they are ordered. Raises as :meth:`SampleIndex.build` does."""
         sources = source.sources.values() if isinstance(source, Mixture) else [source]
+        has_video = any(isinstance(field.decode, VideoFrameDecoder) for field in fields.values())
+        strategy = shuffle or (BlockShuffle() if has_video else SampleShuffle())
+        by_chunks = isinstance(strategy, BlockShuffle)
         indexes = tuple(
-            SampleIndex.build(some, index, fields, timeline_sampling=timeline_sampling, block_size=block_size)
+            SampleIndex.build(
+                some, index, fields, timeline_sampling=timeline_sampling, block_size=block_size, by_chunks=by_chunks
+            )
             for some in sources
         )
         if not any(map(len, indexes)):
@@ -167,19 +172,23 @@ class TrainingJob:
             )
         if len({some.source.kind for some in indexes}) > 1:
             raise UsageError(f"the sources of the mixture have {index!r} as an index of different kinds")
-        has_video = any(isinstance(field.decode, VideoFrameDecoder) for field in fields.values())
-        strategy = shuffle or (BlockShuffle() if has_video else SampleShuffle())
         weights = tuple(source.weights[name] for name in source.sources) if isinstance(source, Mixture) else None
         size = source.epoch_size if isinstance(source, Mixture) else None
         firsts = np.cumsum([0, *map(len, indexes)]).tolist()
-        blocks = tuple(Blocks(some.blocks.starts + first) for some, first in zip(indexes, firsts, strict=False))
+        blocks = tuple(
+            Blocks(some.blocks.starts + first, some.blocks.groups) for some, first in zip(indexes, firsts, strict=False)
+        )
         return cls(indexes, SamplePlan(blocks, strategy, seed, run, weights, size), cache_bytes)
 
     @cached_property
     def fingerprint(self) -> dict[str, Any]:
         """The contents of the sources, and what orders them: the same where a job goes on."""
         keeps_blocks = not isinstance(self.plan.strategy, (NoShuffle, SampleShuffle))
-        blocks = [xxhash.xxh3_64_hexdigest(some.starts.tobytes()) for some in self.plan.blocks if keeps_blocks]
+        blocks = [
+            xxhash.xxh3_64_hexdigest(some.starts.tobytes() + (b"" if some.groups is None else some.groups.tobytes()))
+            for some in self.plan.blocks
+            if keeps_blocks
+        ]
         return {
             "blocks": blocks,
             "sources": [index.source.digest for index in self.indexes],
@@ -325,28 +334,35 @@ class JobReader:
     def in_order(self, epoch: Epoch, places: Integers) -> Iterator[Sample | None]:
         """Yield the sample of each place, None for one that is skipped.
 
-        A block that is needed is read for all its samples among the places within the horizon of the strategy. What
-        comes next is read and decoded while the samples before it are used.
+        A block that is needed is read for all its samples among the places within the horizon of the strategy. Where
+        samples of a block are anywhere, more and more places are read at once, so that some of them have a block in
+        common, up to a share of the bytes that are kept. What comes next is read and decoded while the samples before
+        it are used.
         """
         numbers = epoch.samples[places]
-        ahead = _Ahead(self, numbers, self._blocks.of(numbers), places)
-        horizon = self._job.plan.horizon
+        strategy = self._job.plan.strategy
+        ahead = (
+            _Mixed(self, numbers, self._job.plan.run, self._job.cache_bytes // _SHARE)
+            if isinstance(strategy, SampleShuffle)
+            else _Ahead(self, numbers, self._blocks.of(numbers), places, self._job.plan.horizon)
+        )
         for position in range(len(places)):
             while position not in ahead.ready:
                 if not ahead.waiting:
-                    ahead.begin(horizon)
+                    ahead.begin()
                 ahead.finish()
             if not ahead.waiting:
-                ahead.begin(horizon)
+                ahead.begin()
             yield ahead.ready.pop(position)
 
 
 class _Ahead:
     """Samples that are read before their places come."""
 
-    def __init__(self, reader: JobReader, numbers: Integers, block: Integers, places: Integers) -> None:
+    def __init__(self, reader: JobReader, numbers: Integers, block: Integers, places: Integers, horizon: int) -> None:
         self._reader = reader
         self._numbers, self._block, self._places = numbers, block, places
+        self._horizon = horizon
         self._by_block = np.argsort(block, kind="stable")
         self._sorted = block[self._by_block]
         self._begun = np.zeros(len(numbers), np.bool_)
@@ -354,7 +370,7 @@ class _Ahead:
         self.ready: dict[int, Sample | None] = {}
         self.waiting: list[tuple[list[int], Callable[[], dict[int, Sample]]]] = []
 
-    def begin(self, horizon: int) -> None:
+    def begin(self) -> None:
         """Begin to read the blocks of the next places that nobody has begun."""
         while self._next < len(self._begun) and self._begun[self._next]:
             self._next += 1
@@ -364,11 +380,13 @@ class _Ahead:
             of_block = self._by_block[low:high]
             of_block = of_block[~self._begun[of_block]]
             if len(of_block):
-                wanted.append(of_block[self._places[of_block] < self._places[of_block[0]] + horizon])
-        if not wanted:
-            return
-        positions = np.concatenate(wanted)
-        self._begun[positions] = True
+                wanted.append(of_block[self._places[of_block] < self._places[of_block[0]] + self._horizon])
+        if wanted:
+            positions = np.concatenate(wanted)
+            self._begun[positions] = True
+            self._read(positions)
+
+    def _read(self, positions: Integers) -> None:
         try:
             finish = self._reader.begin(self._numbers[positions])
         except ChunkmillError as error:
@@ -382,6 +400,36 @@ class _Ahead:
         for position in positions:
             sample = samples.get(int(self._numbers[position]))
             self.ready[position] = None if sample is None else dict(sample)
+
+
+class _Mixed(_Ahead):
+    """The same for samples in random order: as many as come next, from ``first`` on twice as many each time."""
+
+    def __init__(self, reader: JobReader, numbers: Integers, first: int, most_bytes: int) -> None:
+        super().__init__(reader, numbers, numbers, numbers, 0)
+        self._count, self._most_bytes = min(first, FETCHED), most_bytes
+
+    def begin(self) -> None:
+        """Begin to read what comes next."""
+        positions = np.arange(self._next, min(self._next + self._count, len(self._numbers)))
+        if len(positions):
+            self._next += len(positions)
+            self._read(positions)
+
+    def finish(self) -> None:
+        """Wait for what was begun first, and take more at a time where samples are small."""
+        super().finish()
+        some = next((sample for sample in self.ready.values() if sample is not None), {})
+        size = _SAMPLE_BYTES + sum(getattr(value, "nbytes", 0) for value in some.values())
+        self._count = max(FETCHED, min(2 * self._count, _MOST_AHEAD, self._most_bytes // size))
+
+
+_MOST_AHEAD: Final = 4096
+_SHARE: Final = 4
+"""What part of the bytes that are kept the samples take that are read at once; as many are used meanwhile."""
+
+_SAMPLE_BYTES: Final = 1024
+"""What a sample takes beside its values."""
 
 
 def _failed(error: ChunkmillError) -> Callable[[], dict[int, Sample]]:
