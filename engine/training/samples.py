@@ -320,7 +320,8 @@ class SampleReader:
             wanted = self._index.times[samples][:, None] + offsets
             low, high = self._index.edges[segment].tolist()
             if field.window is not None and field.edges != "trim":
-                for number, mask in enumerate((wanted < low) | (wanted > high)):
+                tolerance = self._index.tolerance
+                for number, mask in enumerate((wanted < low - tolerance) | (wanted > high + tolerance)):
                     made[number][f"{name}_is_pad"] = mask
                 wanted = np.clip(wanted, low, high)
             if isinstance(field.decode, ColumnDecoder):
