@@ -166,7 +166,8 @@ def measure(side: str, where: str, case: str, order: str, given: argparse.Namesp
     import torch
 
     if side == "ours":  # programs have these before they begin
-        from chunkmill import CatalogClient, training  # noqa: F401
+        from chunkmill import CatalogClient
+        from chunkmill.training import IterableSamples  # noqa: F401
     else:
         from rerun.catalog import CatalogClient  # noqa: F401
         from rerun.experimental import dataloader  # noqa: F401

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 import warnings
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
@@ -308,17 +309,12 @@ class JobReader:
         """Yield the same as :meth:`batches`, and None for a sample that is left out."""
         epoch = self._job.plan.epoch(part.epoch)
         steps = part.steps(len(epoch))
-        mine = range(part.worker + part.done * part.workers, len(steps), part.workers)
-        chosen = [steps[number] for number in mine]
-        if not chosen:
-            return
-        places = np.concatenate([step.places for step in chosen])
-        repeats = np.concatenate([np.arange(len(step.places)) >= step.distinct for step in chosen])
+        places, repeats, sizes = steps.of(range(part.worker + part.done * part.workers, len(steps), part.workers))
         samples = self.in_order(epoch, places)
         position = skipped = 0
-        for step in chosen:
+        for size in sizes:
             batch = []
-            for _ in range(len(step.places)):
+            for _ in range(size):
                 sample = next(samples)
                 if sample is None:
                     skipped += 1
@@ -337,54 +333,39 @@ class JobReader:
         A block that is needed is read for all its samples among the places within the horizon of the strategy. Where
         samples of a block are anywhere, more and more places are read at once, so that some of them have a block in
         common, up to a share of the bytes that are kept. What comes next is read and decoded while the samples before
-        it are used.
+        it are used, but for the first ones, for which somebody waits.
         """
         numbers = epoch.samples[places]
-        strategy = self._job.plan.strategy
+        strategy, run = self._job.plan.strategy, self._job.plan.run
         ahead = (
-            _Mixed(self, numbers, self._job.plan.run, self._job.cache_bytes // _SHARE)
+            _Mixed(self, numbers, run, self._job.cache_bytes // _SHARE)
             if isinstance(strategy, SampleShuffle)
-            else _Ahead(self, numbers, self._blocks.of(numbers), places, self._job.plan.horizon)
+            else _ByBlocks(self, numbers, self._blocks.of(numbers), places, run, self._job.plan.horizon)
         )
         for position in range(len(places)):
             while position not in ahead.ready:
                 if not ahead.waiting:
                     ahead.begin()
                 ahead.finish()
-            if not ahead.waiting:
+            if not ahead.waiting and position >= run:
                 ahead.begin()
             yield ahead.ready.pop(position)
 
 
-class _Ahead:
-    """Samples that are read before their places come."""
+class _Ahead(ABC):
+    """Samples that are read before their places come, at first for ``first`` places."""
 
-    def __init__(self, reader: JobReader, numbers: Integers, block: Integers, places: Integers, horizon: int) -> None:
+    def __init__(self, reader: JobReader, numbers: Integers, first: int) -> None:
         self._reader = reader
-        self._numbers, self._block, self._places = numbers, block, places
-        self._horizon = horizon
-        self._by_block = np.argsort(block, kind="stable")
-        self._sorted = block[self._by_block]
-        self._begun = np.zeros(len(numbers), np.bool_)
+        self._numbers = numbers
+        self._count = min(first, FETCHED)
         self._next = 0
         self.ready: dict[int, Sample | None] = {}
         self.waiting: list[tuple[list[int], Callable[[], dict[int, Sample]]]] = []
 
+    @abstractmethod
     def begin(self) -> None:
-        """Begin to read the blocks of the next places that nobody has begun."""
-        while self._next < len(self._begun) and self._begun[self._next]:
-            self._next += 1
-        wanted: list[Integers] = []
-        for some in np.unique(self._block[self._next : self._next + FETCHED]).tolist():
-            low, high = np.searchsorted(self._sorted, [some, some + 1])
-            of_block = self._by_block[low:high]
-            of_block = of_block[~self._begun[of_block]]
-            if len(of_block):
-                wanted.append(of_block[self._places[of_block] < self._places[of_block[0]] + self._horizon])
-        if wanted:
-            positions = np.concatenate(wanted)
-            self._begun[positions] = True
-            self._read(positions)
+        """Begin to read what comes next."""
 
     def _read(self, positions: Integers) -> None:
         try:
@@ -402,15 +383,43 @@ class _Ahead:
             self.ready[position] = None if sample is None else dict(sample)
 
 
-class _Mixed(_Ahead):
-    """The same for samples in random order: as many as come next, from ``first`` on twice as many each time."""
+class _ByBlocks(_Ahead):
+    """The same, blocks of the next places that nobody has begun, each for its samples within a horizon."""
 
-    def __init__(self, reader: JobReader, numbers: Integers, first: int, most_bytes: int) -> None:
-        super().__init__(reader, numbers, numbers, numbers, 0)
-        self._count, self._most_bytes = min(first, FETCHED), most_bytes
+    def __init__(
+        self, reader: JobReader, numbers: Integers, block: Integers, places: Integers, first: int, horizon: int
+    ) -> None:
+        super().__init__(reader, numbers, first)
+        self._block, self._places, self._horizon = block, places, horizon
+        self._by_block = np.argsort(block, kind="stable")
+        self._sorted = block[self._by_block]
+        self._begun = np.zeros(len(numbers), np.bool_)
 
     def begin(self) -> None:
-        """Begin to read what comes next."""
+        while self._next < len(self._begun) and self._begun[self._next]:
+            self._next += 1
+        wanted: list[Integers] = []
+        for some in np.unique(self._block[self._next : self._next + self._count]).tolist():
+            low, high = np.searchsorted(self._sorted, [some, some + 1])
+            of_block = self._by_block[low:high]
+            of_block = of_block[~self._begun[of_block]]
+            if len(of_block):
+                wanted.append(of_block[self._places[of_block] < self._places[of_block[0]] + self._horizon])
+        self._count = FETCHED
+        if wanted:
+            positions = np.concatenate(wanted)
+            self._begun[positions] = True
+            self._read(positions)
+
+
+class _Mixed(_Ahead):
+    """The same for samples in random order: as many as come next, twice as many each time."""
+
+    def __init__(self, reader: JobReader, numbers: Integers, first: int, most_bytes: int) -> None:
+        super().__init__(reader, numbers, first)
+        self._most_bytes = most_bytes
+
+    def begin(self) -> None:
         positions = np.arange(self._next, min(self._next + self._count, len(self._numbers)))
         if len(positions):
             self._next += len(positions)

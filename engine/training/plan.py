@@ -358,6 +358,21 @@ class Steps:
         distinct = int(np.count_nonzero(places < self._total))
         return RankStep(np.where(places < self._total, places, (places - self._total) % max(self._total, 1)), distinct)
 
+    def of(self, numbers: range) -> tuple[Integers, Mask, list[int]]:
+        """Return the places of some steps one behind the other, which of them are repeats, and how many each has.
+
+        >>> places, repeats, sizes = Steps(10, 0, 4, 0, 1, drop_last=False).of(range(0, 3, 2))
+        >>> places.tolist(), repeats.any(), sizes
+        ([0, 1, 2, 3, 8, 9], np.False_, [4, 2])
+        """
+        whole = np.array([number for number in numbers if number < self._whole], np.int64)
+        begins = self._start + (whole * self._world + self._rank) * self._size
+        places = (begins[:, None] + np.arange(self._size)).ravel()
+        last = [self[number] for number in numbers[len(whole) :]]
+        repeats = [np.zeros(len(places), np.bool_), *(np.arange(len(s.places)) >= s.distinct for s in last)]
+        sizes = [self._size] * len(whole) + [len(step.places) for step in last]
+        return np.concatenate([places, *(step.places for step in last)]), np.concatenate(repeats), sizes
+
     @property
     def samples(self) -> int:
         """The samples of all steps of the rank, repeats among them."""
