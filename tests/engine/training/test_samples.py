@@ -410,14 +410,14 @@ def test_a_chunk_is_fetched_once_by_the_blocks_in_it(
 ) -> None:
     """Where a cache does not hold all chunks, the blocks of one follow each other; it is kept that long."""
     monkeypatch.setattr("chunkmill.engine.training.samples.CACHE_BYTES", 0 if is_grouped else 1 << 30)
+    monkeypatch.setattr("chunkmill.engine.training.job.FETCHED", 5)  # or all of these few would be read together
     fields = {"joints": Field(JOINTS, NumericDecoder())}
     options = {"shuffle": BlockShuffle(1, 1), "block_size": 5, "cache_bytes": 1, "run": 5}
     job = TrainingJob.of(DataSource(drives[1]), "frame", fields, **options)
     assert np.diff(job.plan.blocks[0].starts).tolist() == [5] * 27
     figures = job.measure()
     assert (figures.samples, figures.chunks) == (3 * FRAMES, 6)
-    assert figures.fetched_per_byte is not None
-    assert (figures.fetched_per_byte < 1.3) == is_grouped
+    assert (figures.requests < 10) == is_grouped, "one for each chunk, and one for the place of all"
 
 
 def test_blocks_end_with_chunks() -> None:
