@@ -126,7 +126,8 @@ def _ranges(values: Integers, ends: Integers, chosen: Integers) -> Integers:
     """The values of some ranges, one behind the other; a range ends at ``ends``, where the next one begins."""
     counts = np.diff(ends, prepend=0)[chosen]
     before = np.cumsum(counts) - counts
-    return values[np.arange(int(counts.sum())) + np.repeat(ends[chosen] - counts - before, counts)]
+    places = np.arange(int(counts.sum())) + np.repeat(ends[chosen] - counts - before, counts)
+    return np.take(values, places)
 
 
 @dataclass(frozen=True)

@@ -114,6 +114,7 @@ class SampleIndex:
             offsets = field.offsets(is_time=is_time)
             if field.edges == "trim" and field.window is not None:
                 before, after = max(before, -int(offsets.min())), max(after, int(offsets.max()))
+        tolerance = 0 if timeline_sampling is None or not is_time else timeline_sampling.tolerance
         video = [pinned.column(f.path) for f in fields.values() if isinstance(f.decode, VideoFrameDecoder)]
         columns = {column.name: column for column in map(pinned.column, paths)}.values()
         times, edges, cuts, groups, stored = [], [], [], [], 0
@@ -143,9 +144,11 @@ class SampleIndex:
                 chunks = [reader.extents(column) for column in columns]
                 stored += sum(size for _, size in chunks)
                 begins = max(chunks, key=lambda some: some[1])[0]
-                some, owners = _grouped_cuts(whole, bounds, np.searchsorted(whole, begins), block_size)
+                some, owners = _grouped_cuts(
+                    whole + tolerance, bounds, np.searchsorted(whole + tolerance, begins), block_size
+                )
             else:
-                some, owners = _cuts(whole, bounds, block_size), np.empty(0, np.int64)
+                some, owners = _cuts(whole + tolerance, bounds, block_size), np.empty(0, np.int64)
             cuts.append(some)
             groups.append(owners)
         sizes = [len(some) for some in times]
@@ -156,7 +159,7 @@ class SampleIndex:
             np.cumsum(np.array(sizes, np.int64)),
             np.array(edges, np.int64).reshape(-1, 2),
             blocks_of(cuts, sizes, groups=groups if stored > CACHE_BYTES else None),
-            0 if timeline_sampling is None or not is_time else timeline_sampling.tolerance,
+            tolerance,
         )
 
     def __len__(self) -> int:
@@ -374,7 +377,7 @@ class SampleReader:
     def _video(self, reader: SegmentReader, field: Field, wanted: Integers) -> Values:
         """Read the groups of pictures that some times need, and begin to decode them."""
         column = self._index.source.column(field.path)
-        first, last = int(wanted.min()), int(wanted.max()) + self._index.tolerance
+        first, last = (int(some) + self._index.tolerance for some in (wanted.min(), wanted.max()))
         if not len(reader.needed_at(column, np.array([last]))):
             return lambda: [None] * wanted.size
         track = self._track(reader, column, field.decode.codec)
@@ -417,7 +420,7 @@ class SampleReader:
         self, reader: SegmentReader, column: ComponentColumnDescriptor, numbers: Integers, span: int
     ) -> Series:
         """Samples of video; they are kept where those of other times than some so far apart are among them."""
-        key = reader.segment_id, column.name, None, numbers.tobytes()
+        key = reader.segment_id, column.name, True, numbers.tobytes()
         series = self._taken(key) or reader.series(column, numbers, is_video=True)
         if len(series.times) and 2 * span < series.times[-1] - series.times[0]:
             self._keep(key, series)

@@ -449,3 +449,18 @@ def test_more_is_read_at_once_of_random_samples(drives: tuple[list[Drive], Datas
     reader.close()
     assert seen == job.plan.epoch(0).samples.tolist()
     assert counts == [8, 3 * FRAMES - 8]
+
+
+def test_blocks_end_with_groups_of_pictures_where_a_division_did_not_round(tmp_path: Path) -> None:
+    """The key frame at a second is sampled a nanosecond before it, and begins a block all the same."""
+    _, dataset = lake(tmp_path, 2, marked=True)
+    job = TrainingJob.of(
+        DataSource(dataset),
+        "time",
+        {"front": Field(VIDEO, VideoFrameDecoder())},
+        timeline_sampling=FixedRateSampling(30),
+        shuffle=BlockShuffle(1, 1),
+        block_size=GROUP,
+    )
+    figures = job.measure()
+    assert (figures.samples, figures.decoded_groups, figures.decoded_frames) == (2 * FRAMES, 2 * 5, 2 * FRAMES)
