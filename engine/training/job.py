@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import time
 import warnings
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import xxhash
@@ -156,8 +157,13 @@ class TrainingJob:
     ) -> TrainingJob:
         """Find all samples, and how they are ordered. Raises as :meth:`SampleIndex.build` does."""
         sources = source.sources.values() if isinstance(source, Mixture) else [source]
+        has_video = any(isinstance(field.decode, VideoFrameDecoder) for field in fields.values())
+        strategy = shuffle or (BlockShuffle() if has_video else SampleShuffle())
+        by_chunks = isinstance(strategy, BlockShuffle)
         indexes = tuple(
-            SampleIndex.build(some, index, fields, timeline_sampling=timeline_sampling, block_size=block_size)
+            SampleIndex.build(
+                some, index, fields, timeline_sampling=timeline_sampling, block_size=block_size, by_chunks=by_chunks
+            )
             for some in sources
         )
         if not any(map(len, indexes)):
@@ -167,19 +173,23 @@ class TrainingJob:
             )
         if len({some.source.kind for some in indexes}) > 1:
             raise UsageError(f"the sources of the mixture have {index!r} as an index of different kinds")
-        has_video = any(isinstance(field.decode, VideoFrameDecoder) for field in fields.values())
-        strategy = shuffle or (BlockShuffle() if has_video else SampleShuffle())
         weights = tuple(source.weights[name] for name in source.sources) if isinstance(source, Mixture) else None
         size = source.epoch_size if isinstance(source, Mixture) else None
         firsts = np.cumsum([0, *map(len, indexes)]).tolist()
-        blocks = tuple(Blocks(some.blocks.starts + first) for some, first in zip(indexes, firsts, strict=False))
+        blocks = tuple(
+            Blocks(some.blocks.starts + first, some.blocks.groups) for some, first in zip(indexes, firsts, strict=False)
+        )
         return cls(indexes, SamplePlan(blocks, strategy, seed, run, weights, size), cache_bytes)
 
     @cached_property
     def fingerprint(self) -> dict[str, Any]:
         """The contents of the sources, and what orders them: the same where a job goes on."""
         keeps_blocks = not isinstance(self.plan.strategy, (NoShuffle, SampleShuffle))
-        blocks = [xxhash.xxh3_64_hexdigest(some.starts.tobytes()) for some in self.plan.blocks if keeps_blocks]
+        blocks = [
+            xxhash.xxh3_64_hexdigest(some.starts.tobytes() + (b"" if some.groups is None else some.groups.tobytes()))
+            for some in self.plan.blocks
+            if keeps_blocks
+        ]
         return {
             "blocks": blocks,
             "sources": [index.source.digest for index in self.indexes],
@@ -304,17 +314,12 @@ class JobReader:
         """Yield the same as :meth:`batches`, and None for a sample that is left out."""
         epoch = self._job.plan.epoch(part.epoch)
         steps = part.steps(len(epoch))
-        mine = range(part.worker + part.done * part.workers, len(steps), part.workers)
-        chosen = [steps[number] for number in mine]
-        if not chosen:
-            return
-        places = np.concatenate([step.places for step in chosen])
-        repeats = np.concatenate([np.arange(len(step.places)) >= step.distinct for step in chosen])
+        places, repeats, sizes = steps.of(range(part.worker + part.done * part.workers, len(steps), part.workers))
         samples = self.in_order(epoch, places)
         position = skipped = 0
-        for step in chosen:
+        for size in sizes:
             batch = []
-            for _ in range(len(step.places)):
+            for _ in range(size):
                 sample = next(samples)
                 if sample is None:
                     skipped += 1
@@ -330,50 +335,44 @@ class JobReader:
     def in_order(self, epoch: Epoch, places: Integers) -> Iterator[Sample | None]:
         """Yield the sample of each place, None for one that is skipped.
 
-        A block that is needed is read for all its samples among the places within the horizon of the strategy. What
-        comes next is read and decoded while the samples before it are used.
+        A block that is needed is read for all its samples among the places within the horizon of the strategy. Where
+        samples of a block are anywhere, more and more places are read at once, so that some of them have a block in
+        common, up to a share of the bytes that are kept. What comes next is read and decoded while the samples before
+        it are used, but for the first ones, for which somebody waits.
         """
         numbers = epoch.samples[places]
-        ahead = _Ahead(self, numbers, self._blocks.of(numbers), places)
-        horizon = self._job.plan.horizon
+        strategy, run = self._job.plan.strategy, self._job.plan.run
+        ahead = (
+            _Mixed(self, numbers, run, self._job.cache_bytes // _SHARE)
+            if isinstance(strategy, SampleShuffle)
+            else _ByBlocks(self, numbers, self._blocks.of(numbers), places, run, self._job.plan.horizon)
+        )
         for position in range(len(places)):
             while position not in ahead.ready:
                 if not ahead.waiting:
-                    ahead.begin(horizon)
+                    ahead.begin()
                 ahead.finish()
-            if not ahead.waiting:
-                ahead.begin(horizon)
+            if not ahead.waiting and position >= run:
+                ahead.begin()
             yield ahead.ready.pop(position)
 
 
-class _Ahead:
-    """Samples that are read before their places come."""
+class _Ahead(ABC):
+    """Samples that are read before their places come, at first for ``first`` places."""
 
-    def __init__(self, reader: JobReader, numbers: Integers, block: Integers, places: Integers) -> None:
+    def __init__(self, reader: JobReader, numbers: Integers, first: int) -> None:
         self._reader = reader
-        self._numbers, self._block, self._places = numbers, block, places
-        self._by_block = np.argsort(block, kind="stable")
-        self._sorted = block[self._by_block]
-        self._begun = np.zeros(len(numbers), np.bool_)
+        self._numbers = numbers
+        self._count = min(first, FETCHED)
         self._next = 0
         self.ready: dict[int, Sample | None] = {}
         self.waiting: list[tuple[list[int], Callable[[], dict[int, Sample]]]] = []
 
-    def begin(self, horizon: int) -> None:
-        """Begin to read the blocks of the next places that nobody has begun."""
-        while self._next < len(self._begun) and self._begun[self._next]:
-            self._next += 1
-        wanted: list[Integers] = []
-        for some in np.unique(self._block[self._next : self._next + FETCHED]).tolist():
-            low, high = np.searchsorted(self._sorted, [some, some + 1])
-            of_block = self._by_block[low:high]
-            of_block = of_block[~self._begun[of_block]]
-            if len(of_block):
-                wanted.append(of_block[self._places[of_block] < self._places[of_block[0]] + horizon])
-        if not wanted:
-            return
-        positions = np.concatenate(wanted)
-        self._begun[positions] = True
+    @abstractmethod
+    def begin(self) -> None:
+        """Begin to read what comes next."""
+
+    def _read(self, positions: Integers) -> None:
         try:
             finish = self._reader.begin(self._numbers[positions])
         except ChunkmillError as error:
@@ -387,6 +386,64 @@ class _Ahead:
         for position in positions:
             sample = samples.get(int(self._numbers[position]))
             self.ready[position] = None if sample is None else dict(sample)
+
+
+class _ByBlocks(_Ahead):
+    """The same, blocks of the next places that nobody has begun, each for its samples within a horizon."""
+
+    def __init__(
+        self, reader: JobReader, numbers: Integers, block: Integers, places: Integers, first: int, horizon: int
+    ) -> None:
+        super().__init__(reader, numbers, first)
+        self._block, self._places, self._horizon = block, places, horizon
+        self._by_block = np.argsort(block, kind="stable")
+        self._sorted = block[self._by_block]
+        self._begun = np.zeros(len(numbers), np.bool_)
+
+    def begin(self) -> None:
+        while self._next < len(self._begun) and self._begun[self._next]:
+            self._next += 1
+        wanted: list[Integers] = []
+        for some in np.unique(self._block[self._next : self._next + self._count]).tolist():
+            low, high = np.searchsorted(self._sorted, [some, some + 1])
+            of_block = self._by_block[low:high]
+            of_block = of_block[~self._begun[of_block]]
+            if len(of_block):
+                wanted.append(of_block[self._places[of_block] < self._places[of_block[0]] + self._horizon])
+        self._count = FETCHED
+        if wanted:
+            positions = np.concatenate(wanted)
+            self._begun[positions] = True
+            self._read(positions)
+
+
+class _Mixed(_Ahead):
+    """The same for samples in random order: as many as come next, twice as many each time."""
+
+    def __init__(self, reader: JobReader, numbers: Integers, first: int, most_bytes: int) -> None:
+        super().__init__(reader, numbers, first)
+        self._most_bytes = most_bytes
+
+    def begin(self) -> None:
+        positions = np.arange(self._next, min(self._next + self._count, len(self._numbers)))
+        if len(positions):
+            self._next += len(positions)
+            self._read(positions)
+
+    def finish(self) -> None:
+        """Wait for what was begun first, and take more at a time where samples are small."""
+        super().finish()
+        some = next((sample for sample in self.ready.values() if sample is not None), {})
+        size = _SAMPLE_BYTES + sum(getattr(value, "nbytes", 0) for value in some.values())
+        self._count = max(FETCHED, min(2 * self._count, _MOST_AHEAD, self._most_bytes // size))
+
+
+_MOST_AHEAD: Final = 4096
+_SHARE: Final = 4
+"""What part of the bytes that are kept the samples take that are read at once; as many are used meanwhile."""
+
+_SAMPLE_BYTES: Final = 1024
+"""What a sample takes beside its values."""
 
 
 def _failed(error: ChunkmillError) -> Callable[[], dict[int, Sample]]:

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
+from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
@@ -83,6 +84,7 @@ class SampleIndex:
         *,
         timeline_sampling: FixedRateSampling | RowSampling | None = None,
         block_size: int = BLOCK,
+        by_chunks: bool = False,
     ) -> SampleIndex:
         """Find the samples of a source as it is now.
 
@@ -90,7 +92,8 @@ class SampleIndex:
         those of ``timeline_sampling``, for which a value counts from a microsecond before its time on: the seconds
         between frames are no whole nanoseconds. A block has ``block_size`` samples, and with video so many more that
         it ends with a group of pictures, where the recording says by ``VideoStream:is_keyframe`` or by its chunks where
-        these begin.
+        these begin. With ``by_chunks`` blocks end with the chunks of the field that has most bytes, and those of a
+        chunk are a group, where all chunks are more than :data:`CACHE_BYTES`.
 
         Raises ``ValueError`` for names that are not there, and ``TypeError`` for an index of times without a sampling.
         """
@@ -111,12 +114,15 @@ class SampleIndex:
             offsets = field.offsets(is_time=is_time)
             if field.edges == "trim" and field.window is not None:
                 before, after = max(before, -int(offsets.min())), max(after, int(offsets.max()))
+        tolerance = 0 if timeline_sampling is None or not is_time else timeline_sampling.tolerance
         video = [pinned.column(f.path) for f in fields.values() if isinstance(f.decode, VideoFrameDecoder)]
-        times, edges, cuts = [], [], []
+        columns = {column.name: column for column in map(pinned.column, paths)}.values()
+        times, edges, cuts, groups, stored = [], [], [], [], 0
         for segment in pinned.segments:
             assert segment.span is not None
             first, last = segment.span
-            reader = SegmentReader(segment) if video or isinstance(timeline_sampling, RowSampling) else None
+            is_read = video or by_chunks or isinstance(timeline_sampling, RowSampling)
+            reader = SegmentReader(segment) if is_read else None
             if isinstance(timeline_sampling, RowSampling):
                 assert reader is not None
                 column = pinned.column(timeline_sampling.path)
@@ -133,7 +139,18 @@ class SampleIndex:
             edges.append((first, last))
             whole = whole[(whole - before >= first) & (whole + after <= last)]
             times.append(whole)
-            cuts.append(_cuts(whole, [reader.groups(column) for column in video] if reader else [], block_size))
+            bounds = [reader.groups(column) for column in video] if reader else []
+            if reader is not None and by_chunks:
+                chunks = [reader.extents(column) for column in columns]
+                stored += sum(size for _, size in chunks)
+                begins = max(chunks, key=lambda some: some[1])[0]
+                some, owners = _grouped_cuts(
+                    whole + tolerance, bounds, np.searchsorted(whole + tolerance, begins), block_size
+                )
+            else:
+                some, owners = _cuts(whole + tolerance, bounds, block_size), np.empty(0, np.int64)
+            cuts.append(some)
+            groups.append(owners)
         sizes = [len(some) for some in times]
         return cls(
             pinned,
@@ -141,8 +158,8 @@ class SampleIndex:
             np.concatenate([np.empty(0, np.int64), *times]),
             np.cumsum(np.array(sizes, np.int64)),
             np.array(edges, np.int64).reshape(-1, 2),
-            blocks_of(cuts, sizes),
-            0 if timeline_sampling is None or not is_time else timeline_sampling.tolerance,
+            blocks_of(cuts, sizes, groups=groups if stored > CACHE_BYTES else None),
+            tolerance,
         )
 
     def __len__(self) -> int:
@@ -228,6 +245,25 @@ def _cuts(times: Integers, bounds: Sequence[Integers], size: int) -> Integers:
     return np.array(kept, np.int64)
 
 
+def _grouped_cuts(
+    times: Integers, bounds: Sequence[Integers], begins: Integers, size: int
+) -> tuple[Integers, Integers]:
+    """The same, and the part of each block: parts begin near some samples, and have half of ``size`` at least."""
+    possible = np.unique(np.searchsorted(times, bounds[0])) if bounds else np.arange(len(times))
+    parts, least = [0], -(-size // 2)
+    for begin in begins.tolist():
+        at = int(np.searchsorted(possible, begin))
+        if at < len(possible) and least <= possible[at] - parts[-1] and possible[at] + least <= len(times):
+            parts.append(int(possible[at]))
+    cuts, owners = [], []
+    for number, (first, end) in enumerate(pairwise([*parts, len(times)])):
+        some = first + _cuts(times[first:end], bounds, size)
+        some = some[(some == first) | (some + least <= end)]
+        cuts.append(some)
+        owners.append(np.full(len(some), number))
+    return np.concatenate(cuts), np.concatenate(owners)
+
+
 Values = Callable[[], list[npt.NDArray[Any] | None]]
 """Gives the value at each time that a field of some samples wants, None where there is none."""
 
@@ -243,7 +279,7 @@ class SampleReader:
         self._most = cache_bytes
         self._files = OpenFiles()
         self._segments: OrderedDict[int, SegmentReader] = OrderedDict()
-        self._series: OrderedDict[tuple[int, str, Any, bytes], Series] = OrderedDict()
+        self._series: OrderedDict[tuple[str, str, Any, bytes], Series] = OrderedDict()
         self._held = 0
         self._pool = ThreadPoolExecutor(threads, "chunkmill-decode")
         self.decoded_frames = 0
@@ -287,11 +323,12 @@ class SampleReader:
             wanted = self._index.times[samples][:, None] + offsets
             low, high = self._index.edges[segment].tolist()
             if field.window is not None and field.edges != "trim":
-                for number, mask in enumerate((wanted < low) | (wanted > high)):
+                tolerance = self._index.tolerance
+                for number, mask in enumerate((wanted < low - tolerance) | (wanted > high + tolerance)):
                     made[number][f"{name}_is_pad"] = mask
                 wanted = np.clip(wanted, low, high)
             if isinstance(field.decode, ColumnDecoder):
-                own = self._own(segment, reader, field, samples, wanted)
+                own = self._own(reader, field, samples, wanted)
                 begun.append((name, replace(field, window=None), (len(samples), 1), own))
                 continue
             if isinstance(field.decode, VideoFrameDecoder):
@@ -299,7 +336,7 @@ class SampleReader:
                 parts = [self._video(reader, field, wanted[block == number]) for number in np.unique(block)]
                 begun.append((name, field, wanted.shape, partial(_joined, parts)))
                 continue
-            begun.append((name, field, wanted.shape, self._values(segment, reader, field, wanted)))
+            begun.append((name, field, wanted.shape, self._values(reader, field, wanted)))
 
         def finish() -> list[Sample]:
             skipped: set[int] = set()
@@ -317,11 +354,11 @@ class SampleReader:
 
         return finish
 
-    def _values(self, segment: int, reader: SegmentReader, field: Field, wanted: Integers) -> Values:
+    def _values(self, reader: SegmentReader, field: Field, wanted: Integers) -> Values:
         """Read the values at some times, and begin to decode them. Those that are too old are missing."""
         column = self._index.source.column(field.path)
         numbers = reader.needed_at(column, np.unique(wanted) + self._index.tolerance)
-        series = self._kept(segment, reader, field, column, numbers)
+        series = self._kept(reader, field, column, numbers)
         rows = self._rows(field, series, wanted)
         if isinstance(field.decode, ImageDecoder):
             return self._pool.submit(_decoded, field, reader.segment_id, series, rows).result
@@ -340,7 +377,7 @@ class SampleReader:
     def _video(self, reader: SegmentReader, field: Field, wanted: Integers) -> Values:
         """Read the groups of pictures that some times need, and begin to decode them."""
         column = self._index.source.column(field.path)
-        first, last = int(wanted.min()), int(wanted.max()) + self._index.tolerance
+        first, last = (int(some) + self._index.tolerance for some in (wanted.min(), wanted.max()))
         if not len(reader.needed_at(column, np.array([last]))):
             return lambda: [None] * wanted.size
         track = self._track(reader, column, field.decode.codec)
@@ -351,11 +388,11 @@ class SampleReader:
         self.decoded_groups += sum(sample.is_keyframe for sample in chosen)
         return self._pool.submit(_frames, field, track, chosen, rows, f"{reader.segment_id}{field.path}").result
 
-    def _own(self, segment: int, reader: SegmentReader, field: Field, samples: Integers, wanted: Integers) -> Values:
+    def _own(self, reader: SegmentReader, field: Field, samples: Integers, wanted: Integers) -> Values:
         """Read what a decoder of a user's own needs; what is returned has it decode."""
         reading = ColumnReading(self._index.source, reader, field, self._index.times[samples], wanted)
         column = self._index.source.column(field.path)
-        series = self._kept(segment, reader, replace(field, select=None), column, reading.chunks(column))
+        series = self._kept(reader, replace(field, select=None), column, reading.chunks(column))
         return lambda: reading.values(series)
 
     # --- what is read
@@ -368,19 +405,37 @@ class SampleReader:
         return reader
 
     def _kept(
-        self, segment: int, reader: SegmentReader, field: Field, column: ComponentColumnDescriptor, numbers: Integers
+        self, reader: SegmentReader, field: Field, column: ComponentColumnDescriptor, numbers: Integers
     ) -> Series:
-        key = segment, field.path, field.select, numbers.tobytes()
-        series = self._series.pop(key, None)
+        key = reader.segment_id, field.path, field.select, numbers.tobytes()
+        series = self._taken(key)
         if series is None:
             series = reader.series(column, numbers)
             if field.select is not None and not pa.types.is_null(series.values.type.value_type):
                 series = Series(series.times, _selected(field, series.values))
-            self._held += series.nbytes
+        self._keep(key, series)
+        return series
+
+    def _streamed(
+        self, reader: SegmentReader, column: ComponentColumnDescriptor, numbers: Integers, span: int
+    ) -> Series:
+        """Samples of video; they are kept where those of other times than some so far apart are among them."""
+        key = reader.segment_id, column.name, True, numbers.tobytes()
+        series = self._taken(key) or reader.series(column, numbers, is_video=True)
+        if len(series.times) and 2 * span < series.times[-1] - series.times[0]:
+            self._keep(key, series)
+        return series
+
+    def _taken(self, key: Any) -> Series | None:
+        series = self._series.pop(key, None)
+        self._held -= series.nbytes if series is not None else 0
+        return series
+
+    def _keep(self, key: Any, series: Series) -> None:
+        self._held += series.nbytes
         self._series[key] = series
         while self._held > self._most and len(self._series) > 1:
             self._held -= self._series.popitem(last=False)[1].nbytes
-        return series
 
     # --- video
 
@@ -391,8 +446,8 @@ class SampleReader:
         detector = DETECTORS[track.codec]
         begin = first
         while True:
-            numbers = reader.needed(column, begin, last)
-            series = reader.series(column, numbers, is_video=True)
+            numbers = reader.needed(column, begin + 1, last)
+            series = self._streamed(reader, column, numbers, last - first)
             views = blobs_of(series.values, np.arange(len(series.times))) if len(series.times) else []
             blobs = [None if blob is None else bytes(blob) for blob in views]
             keyframes = np.array([i for i, blob in enumerate(blobs) if blob and detector(blob)], np.int64)

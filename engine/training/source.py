@@ -221,6 +221,7 @@ class SegmentReader:
         self._segment = segment
         self._layers = segment.source.references()
         self._chunks: dict[str, tuple[AnswerColumns, SegmentChunks]] = {}
+        self._static: dict[tuple[str, str], pa.ListArray | None] = {}
 
     @property
     def segment_id(self) -> str:
@@ -255,6 +256,13 @@ class SegmentReader:
         is_marked = [bool(some) and bool(some[0]) for some in series.values.to_pylist()]
         marked: Integers = series.times[np.array(is_marked, np.bool_)]
         return marked
+
+    def extents(self, column: ComponentColumnDescriptor) -> tuple[Integers, int]:
+        """Return where the chunks of a component begin on the index, ascending, and their bytes as stored."""
+        ranges = self._chunks_of(column)[1].claimed((column.entity_path, column.component))
+        sizes = np.concatenate([np.empty(0, np.int64), *(layer.table.sizes for layer in self._layers)])
+        begins: Integers = np.unique(ranges.starts)
+        return begins, int(sizes[np.unique(ranges.chunks)].sum())
 
     def needed(self, column: ComponentColumnDescriptor, first: int, last: int) -> Integers:
         """Return the numbers of the chunks that have the events between two times, and the last one before."""
@@ -319,6 +327,12 @@ class SegmentReader:
 
     def static(self, entity: str, component: str) -> pa.ListArray | None:
         """Return the static value of a component of the segment, or its first one; None where it has none."""
+        key = entity, component
+        if key not in self._static:
+            self._static[key] = self._first(entity, component)
+        return self._static[key]
+
+    def _first(self, entity: str, component: str) -> pa.ListArray | None:
         column = next(
             (c for c in self._segment.columns.components if (c.entity_path, c.component) == (entity, component)), None
         )

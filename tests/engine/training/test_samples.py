@@ -17,6 +17,7 @@ from chunkmill.engine.catalog import DatasetEntry
 from chunkmill.engine.chunk import ComponentDescriptor
 from chunkmill.engine.errors import ReadError, ReadWarning
 from chunkmill.engine.training.job import JobReader, ReaderShare
+from chunkmill.engine.training.samples import _grouped_cuts
 from chunkmill.lenses import Selector
 from chunkmill.training import (
     BlockShuffle,
@@ -401,3 +402,65 @@ def test_no_samples_are_an_error(drives: tuple[list[Drive], DatasetEntry]) -> No
     for number in (-1, 3 * FRAMES):
         with pytest.raises(IndexError, match="135 samples"):
             SampleReader(index).read(np.array([number]))
+
+
+@pytest.mark.parametrize("is_grouped", [True, False])
+def test_a_chunk_is_fetched_once_by_the_blocks_in_it(
+    is_grouped: bool, drives: tuple[list[Drive], DatasetEntry], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where a cache does not hold all chunks, the blocks of one follow each other; it is kept that long."""
+    monkeypatch.setattr("chunkmill.engine.training.samples.CACHE_BYTES", 0 if is_grouped else 1 << 30)
+    monkeypatch.setattr("chunkmill.engine.training.job.FETCHED", 5)  # or all of these few would be read together
+    fields = {"joints": Field(JOINTS, NumericDecoder())}
+    options = {"shuffle": BlockShuffle(1, 1), "block_size": 5, "cache_bytes": 1, "run": 5}
+    job = TrainingJob.of(DataSource(drives[1]), "frame", fields, **options)
+    assert np.diff(job.plan.blocks[0].starts).tolist() == [5] * 27
+    figures = job.measure()
+    assert (figures.samples, figures.chunks) == (3 * FRAMES, 6)
+    assert (figures.requests < 10) == is_grouped, "one for each chunk, and one for the place of all"
+
+
+def test_blocks_end_with_chunks() -> None:
+    times = np.arange(45)
+    assert _grouped_cuts(times, [], np.array([0, 20]), 8)[0].tolist() == [0, 8, 16, 20, 28, 36]
+    cuts, groups = _grouped_cuts(times, [np.arange(0, 45, 10)], np.array([0, 15, 30]), 10)
+    assert (cuts.tolist(), groups.tolist()) == ([0, 10, 20, 30, 40], [0, 0, 1, 2, 2]), "at groups of pictures"
+    assert _grouped_cuts(times, [], np.arange(0, 45, 3), 8)[0].tolist() == [0, 6, 12, 18, 24, 30, 36]
+
+
+def test_padding_begins_where_a_division_did_not_round(drives: tuple[list[Drive], DatasetEntry]) -> None:
+    """Frames are 33,333,333 ns from each other, or one more."""
+    sampling = RowSampling(JOINTS)
+    fields = {"joints": Field(JOINTS, NumericDecoder(), window=[step / 30 for step in range(-2, 3)])}
+    index = SampleIndex.build(DataSource(drives[1]), "time", fields, timeline_sampling=sampling)
+    for number, sample in SampleReader(index).read(np.arange(FRAMES)).items():
+        assert sample["joints_is_pad"].tolist() == [not 0 <= number + step < FRAMES for step in range(-2, 3)]
+
+
+def test_more_is_read_at_once_of_random_samples(drives: tuple[list[Drive], DatasetEntry]) -> None:
+    """But for the first batch, for which somebody waits."""
+    fields = {"front": Field(VIDEO, VideoFrameDecoder())}
+    options = {"shuffle": SampleShuffle(), "run": 8}
+    job = TrainingJob.of(DataSource(drives[1]), "frame", fields, **options)
+    reader, counts = JobReader(job), []
+    begin = reader.begin
+    reader.begin = lambda numbers: (counts.append(len(numbers)), begin(numbers))[1]  # type: ignore[method-assign]
+    seen = [sample["sample"] for sample in reader.in_order(job.plan.epoch(0), np.arange(3 * FRAMES)) if sample]
+    reader.close()
+    assert seen == job.plan.epoch(0).samples.tolist()
+    assert counts == [8, 3 * FRAMES - 8]
+
+
+def test_blocks_end_with_groups_of_pictures_where_a_division_did_not_round(tmp_path: Path) -> None:
+    """The key frame at a second is sampled a nanosecond before it, and begins a block all the same."""
+    _, dataset = lake(tmp_path, 2, marked=True)
+    job = TrainingJob.of(
+        DataSource(dataset),
+        "time",
+        {"front": Field(VIDEO, VideoFrameDecoder())},
+        timeline_sampling=FixedRateSampling(30),
+        shuffle=BlockShuffle(1, 1),
+        block_size=GROUP,
+    )
+    figures = job.measure()
+    assert (figures.samples, figures.decoded_groups, figures.decoded_frames) == (2 * FRAMES, 2 * 5, 2 * FRAMES)
