@@ -276,15 +276,20 @@ class ServedLayers:
         by_segment = version.by_segment
         return [layer for segment in dict.fromkeys(segment_ids) for layer in by_segment.get(segment, ())]
 
-    def keys(self, dataset: EntryId, chunks: Sequence[tuple[StoredLayer, Integers]]) -> pa.Array:
-        """The keys of some chunks of some layers, by their rows in the manifests."""
-        keys = [(dataset.as_bytes(), bytes.fromhex(layer.entry.manifest_digest)) for layer, _ in chunks]
+    def keep(self, dataset: EntryId, layers: Iterable[StoredLayer]) -> list[LayerKey]:
+        """Keep layers for who comes back for their chunks, and return the keys of them."""
+        named = [((dataset.as_bytes(), bytes.fromhex(layer.entry.manifest_digest)), layer) for layer in layers]
         with self._lock:
-            for key, (layer, _) in zip(keys, chunks, strict=True):
+            for key, layer in named:
                 self._kept[key] = layer
                 self._kept.move_to_end(key)
             while len(self._kept) > _MOST_KEPT:
                 self._kept.popitem(last=False)
+        return [key for key, _ in named]
+
+    def keys(self, dataset: EntryId, chunks: Sequence[tuple[StoredLayer, Integers]]) -> pa.Array:
+        """The keys of some chunks of some layers, by their rows in the manifests."""
+        keys = self.keep(dataset, (layer for layer, _ in chunks))
         heads = np.frombuffer(b"".join(map(b"".join, keys)), np.uint8).reshape(-1, _KEY.size - 4)
         numbers = np.concatenate([rows for _, rows in chunks]) if chunks else np.empty(0, np.int64)
         encoded = np.empty((len(numbers), _KEY.size), np.uint8)
