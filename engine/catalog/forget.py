@@ -54,7 +54,7 @@ _NOT_TABLES: Final = ("search", "quarantine")
 _LEROBOT: Final = "meta/chunkmill.json"
 _PARQUET: Final = "_chunkmill.json"
 _RECORDINGS: Final = (".rrd", ".rbl")
-_QUARANTINE: Final = pa.schema([("path", pa.string())])
+_QUARANTINE: Final = pa.schema([pa.field("path", pa.string(), nullable=False)])
 _ROWS_AT_ONCE: Final = 10_000
 
 

@@ -241,8 +241,11 @@ class FixedTable(LancePlace):
 
         Nobody else may write to it meanwhile.
         """
-        self.delete(self.open(), key, values)
-        dataset = self.open()
+        with self.reading():
+            dataset = self.dataset()
+        self.delete(dataset, key, values)
+        with self.reading():
+            dataset = self.dataset()
         with self.writing():
             dataset.optimize.compact_files(materialize_deletions_threshold=0.0, num_threads=1)
             dataset.cleanup_old_versions(older_than=timedelta(0), delete_unverified=True)

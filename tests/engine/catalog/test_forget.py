@@ -6,6 +6,7 @@ import json
 import shutil
 from pathlib import Path
 
+import lance
 import pyarrow as pa
 import pytest
 from chunkmill import CatalogClient, Ingest, ReadError, UsageError
@@ -13,7 +14,6 @@ from chunkmill.engine import faults
 from chunkmill.engine.catalog import DatasetEntry
 from chunkmill.engine.catalog.segments import SegmentProperties
 from chunkmill.engine.errors import WriteError
-from chunkmill.engine.lance import FixedTable
 from chunkmill.engine.recordings import StoreWriter
 from chunkmill.engine.recordings.folder import parse_manifest
 from chunkmill.engine.recordings.vacuum import NewFiles
@@ -258,8 +258,6 @@ def test_rows_of_a_segment_that_another_dataset_has_too_stay_in_tables_that_do_n
 
 
 def test_a_tag_of_a_table_is_named_and_goes_by_force(lake: Path) -> None:
-    import lance
-
     lance.dataset(str(lake / "views" / "rows.lance")).tags.create("paper", 2)
     dataset = opened(lake)
     with pytest.raises(UsageError, match="'paper'"):
@@ -299,15 +297,21 @@ def test_two_at_once_are_one_after_the_other(lake: Path) -> None:
     assert GOING in dataset.segment_ids()
 
 
-def test_the_quarantine_has_no_row_of_its_files(lake: Path) -> None:
+def test_the_quarantine_has_no_row_of_its_files(lake: Path, tmp_path: Path) -> None:
     dataset = opened(lake)
     source = next(e.source for e in dataset.store_reader().live() if e.recording_id == GOING and e.layer == "base")
-    place = Path(dataset) / "quarantine" / "table.lance"
-    schema = pa.schema([("path", pa.string()), ("message", pa.string())])
-    table = FixedTable(place, schema, name="the quarantine table", unread="", unwritten="")
-    table.append(pa.table({"path": [source, "/other"], "message": [SECRET, "fine"]}, schema))
+    landing = tmp_path / "landing"
+    landing.mkdir()
+    for name in ("broken.mcap", f"{SECRET}.mcap"):
+        (landing / name).write_bytes(b"broken")
+    query = Ingest(landing, into=dataset, settle=0, executor="inline", checkpoint=tmp_path / "at").start(once=True)
+    assert query.await_termination(60)
+    table = lance.dataset(str(Path(dataset) / "quarantine" / "table.lance"))
+    table.update({"path": f"'{source}'"}, where=f"path LIKE '%{SECRET}%'")
+    assert table.count_rows() == 2
     dataset.forget(GOING)
-    assert traces(lake) == {} and table.rows(table.open())["path"].to_pylist() == ["/other"]
+    left = lance.dataset(str(Path(dataset) / "quarantine" / "table.lance")).to_table()["path"].to_pylist()
+    assert traces(lake) == {} and [Path(path).name for path in left] == ["broken.mcap"]
 
 
 @pytest.mark.parametrize("ids", [[], [1], "nobody"])

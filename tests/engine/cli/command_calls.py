@@ -306,7 +306,7 @@ CALLS = {
     "catalog forget lake drives": (2, "Missing argument"),
     "catalog forget lake none nobody --debug": (1, "No dataset found with name 'none'"),
     "catalog copy lake out/copy": (0, "out/copy: version "),
-    "catalog copy lake out/copy --json -q": (0, '"copied": 0'),
+    "catalog copy lake out/copy --json -q": (0, '"copied": 5'),
     "catalog copy lake lake": (2, "cannot be copied into itself"),
     "catalog copy lake landing": (1, "something else is here"),
     "catalog copy none out/none --debug": (1, "there is no catalog here"),

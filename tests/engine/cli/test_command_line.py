@@ -169,7 +169,7 @@ def test_calls(call: str, recordings: Path, tmp_path: Path, monkeypatch: pytest.
     assert [name for name in changed if not any(Path(name).resolve().is_relative_to(place) for place in named)] == []
 
 
-PLACES = {"store", "lake", "new", "landing", "new/lake", "numbers.lance", "view.lance"}
+PLACES = {"store", "lake", "new", "landing", "new/lake", "numbers.lance", "view.lance", "out/copy"}
 """Stores, catalogs, landing folders and tables, in which commands work that are given one."""
 
 MAKES = {"--into", "--rrds", "--checkpoint", "--archive", "--secret-file", "--lerobot"}
