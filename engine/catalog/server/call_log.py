@@ -165,7 +165,7 @@ def _cut_half_line(handle: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class LogOptions:
-    """Where the logs of calls go: paths, or the names in :data:`STREAMS`.
+    """The places of the logs of calls: paths, or the names in :data:`STREAMS`.
 
     ``audit`` None: into the lake's own folder, or to stderr for a lake in an object store. ``access`` None: nowhere.
     """

@@ -336,7 +336,7 @@ def _registered(
         half = len(sources) // 2
         parts = (sources[:half], sources[half:])
         return [row for part in parts for row in _registered(dataset, part, choice, call, whole=whole)]
-    rows = [
+    rows: list[tuple[str | None, ...]] = [
         (result.segment_id or "", source.layer, "rrd", source.uri, result.error)
         for source, results in zip(sources, handle.results(), strict=True)
         for result in results
@@ -345,7 +345,7 @@ def _registered(
     return rows
 
 
-def _note_layers(call: Call, layers: Sequence[tuple[str, str, str | None]], on_duplicate: str) -> None:
+def _note_layers(call: Call, layers: Sequence[tuple[str | None, ...]], on_duplicate: str) -> None:
     """Note registered layers, by segment, name and URI, in the record of a call."""
     if layers:
         call.record.changed.setdefault("registered", []).extend(layers)

@@ -40,7 +40,7 @@ from .reception import MEMORY_BUDGET
 
 _LOG: Final = logging.getLogger(__name__)
 
-_Entry = TypeVar("_Entry", DatasetEntry, TableEntry)
+_Entry = TypeVar("_Entry", bound=DatasetEntry | TableEntry)
 Integers = npt.NDArray[np.int64]
 
 _OWN_FILES: Final = tuple(name for name in OWN_FOLDERS if name != "datasets")

@@ -48,7 +48,7 @@ _LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
 
 @dataclass(frozen=True, slots=True)
 class IssuerOptions:
-    """What a server expects of the tokens of an issuer.
+    """The demands of a server on the tokens of an issuer.
 
     ``jwks`` is the URL of its keys, or a file with them. ``subject`` names the claim with the name of the caller,
     ``groups`` that with its groups, by a path with dots if it is inside another; ``permissions`` are what each group

@@ -204,7 +204,7 @@ def _names(permissions: Iterable[str], prefix: str) -> frozenset[str]:
 
 @dataclass(slots=True)
 class CallRecord:
-    """What a handler says of a call for the logs: its entry, and what it has changed.
+    """The notes of a handler on a call, for the logs: its entry, and what it has changed.
 
     ``is_refused`` says that the caller lacks a right, whatever status it is told.
     """

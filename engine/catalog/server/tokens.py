@@ -185,7 +185,7 @@ def load_jwt() -> Any:
 
 @dataclass(frozen=True, slots=True)
 class TokenRecord:
-    """What is known of a token that was made; times are in seconds since the epoch."""
+    """The record of a token that was made; times are in seconds since the epoch."""
 
     id: str
     subject: str
@@ -306,7 +306,7 @@ NOBODY: Final = Caller(Rights(frozenset(), frozenset()), "refused")
 
 
 class Verifier(Protocol):
-    """What verifies tokens that others sign."""
+    """A verifier of tokens that others sign."""
 
     def verified(self, given: str) -> tuple[Mapping[str, Any], list[str]]:
         """The claims of a token, and its permissions. Raises :class:`ProtocolError`."""

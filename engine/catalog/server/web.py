@@ -330,7 +330,7 @@ class Health:
         self._look_now = asyncio.Lock()
 
     async def reason(self) -> str:
-        """Why it cannot be read; empty if it can."""
+        """The reason why it cannot be read; empty if it can."""
         async with self._look_now:
             if time.monotonic() - self._looked > _READY_SECONDS:
                 try:
