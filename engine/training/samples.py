@@ -140,15 +140,9 @@ class SampleIndex:
             whole = whole[(whole - before >= first) & (whole + after <= last)]
             times.append(whole)
             bounds = [reader.groups(column) for column in video] if reader else []
-            if reader is not None and by_chunks:
-                chunks = [reader.extents(column) for column in columns]
-                stored += sum(size for _, size in chunks)
-                begins = max(chunks, key=lambda some: some[1])[0]
-                some, owners = _grouped_cuts(
-                    whole + tolerance, bounds, np.searchsorted(whole + tolerance, begins), block_size
-                )
-            else:
-                some, owners = _cuts(whole + tolerance, bounds, block_size), np.empty(0, np.int64)
+            chunks = [reader.extents(column) for column in columns] if reader and by_chunks else []
+            stored += sum(size for _, size in chunks)
+            some, owners = _grouped_cuts(whole + tolerance, bounds, chunks, block_size)
             cuts.append(some)
             groups.append(owners)
         sizes = [len(some) for some in times]
@@ -246,9 +240,14 @@ def _cuts(times: Integers, bounds: Sequence[Integers], size: int) -> Integers:
 
 
 def _grouped_cuts(
-    times: Integers, bounds: Sequence[Integers], begins: Integers, size: int
+    times: Integers, bounds: Sequence[Integers], chunks: Sequence[tuple[Integers, int]], size: int
 ) -> tuple[Integers, Integers]:
-    """The same, and the part of each block: parts begin near some samples, and have half of ``size`` at least."""
+    """The same, and the part of each block: parts begin where chunks of the largest column do, or the next block can,
+    and have half of ``size`` at least. ``chunks`` are where those of each column begin, and their bytes.
+    """
+    if not chunks:
+        return _cuts(times, bounds, size), np.empty(0, np.int64)
+    begins = np.searchsorted(times, max(chunks, key=lambda some: some[1])[0])
     possible = np.unique(np.searchsorted(times, bounds[0])) if bounds else np.arange(len(times))
     parts, least = [0], -(-size // 2)
     for begin in begins.tolist():
