@@ -17,6 +17,7 @@ import numpy as np
 import xxhash
 
 from ..errors import ChunkmillError, ReadWarning, UsageError
+from ..limits import MIB
 from ..query import SegmentFigures
 from ..task_context import Fetches, TaskContext
 from .fields import Field, FixedRateSampling, RowSampling, VideoFrameDecoder
@@ -343,7 +344,7 @@ class JobReader:
         numbers = epoch.samples[places]
         strategy, run = self._job.plan.strategy, self._job.plan.run
         ahead = (
-            _Mixed(self, numbers, run, self._job.cache_bytes // _SHARE)
+            _Mixed(self, numbers, run, max(self._job.cache_bytes // _SHARE, _LEAST_BYTES))
             if isinstance(strategy, SampleShuffle)
             else _ByBlocks(self, numbers, self._blocks.of(numbers), places, run, self._job.plan.horizon)
         )
@@ -418,7 +419,7 @@ class _ByBlocks(_Ahead):
 
 
 class _Mixed(_Ahead):
-    """The same for samples in random order: as many as come next, twice as many each time."""
+    """The same for samples in random order: as many as come next, four times as many each time."""
 
     def __init__(self, reader: JobReader, numbers: Integers, first: int, most_bytes: int) -> None:
         super().__init__(reader, numbers, first)
@@ -435,12 +436,15 @@ class _Mixed(_Ahead):
         super().finish()
         some = next((sample for sample in self.ready.values() if sample is not None), {})
         size = _SAMPLE_BYTES + sum(getattr(value, "nbytes", 0) for value in some.values())
-        self._count = max(FETCHED, min(2 * self._count, _MOST_AHEAD, self._most_bytes // size))
+        self._count = max(FETCHED, min(4 * self._count, _MOST_AHEAD, self._most_bytes // size))
 
 
-_MOST_AHEAD: Final = 4096
+_MOST_AHEAD: Final = 8192
 _SHARE: Final = 4
 """What part of the bytes that are kept the samples take that are read at once; as many are used meanwhile."""
+
+_LEAST_BYTES: Final = 16 * MIB
+"""What they may take in any case."""
 
 _SAMPLE_BYTES: Final = 1024
 """What a sample takes beside its values."""

@@ -127,7 +127,8 @@ def _ranges(values: Integers, ends: Integers, chosen: Integers) -> Integers:
     counts = np.diff(ends, prepend=0)[chosen]
     before = np.cumsum(counts) - counts
     places = np.arange(int(counts.sum())) + np.repeat(ends[chosen] - counts - before, counts)
-    return np.take(values, places)
+    taken: Integers = values[places]
+    return taken
 
 
 @dataclass(frozen=True)

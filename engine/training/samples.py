@@ -121,10 +121,8 @@ class SampleIndex:
         for segment in pinned.segments:
             assert segment.span is not None
             first, last = segment.span
-            is_read = video or by_chunks or isinstance(timeline_sampling, RowSampling)
-            reader = SegmentReader(segment) if is_read else None
+            reader = SegmentReader(segment)
             if isinstance(timeline_sampling, RowSampling):
-                assert reader is not None
                 column = pinned.column(timeline_sampling.path)
                 series = reader.series(column, reader.needed(column, first, last))
                 if BEGINNING in series.times:
@@ -139,16 +137,11 @@ class SampleIndex:
             edges.append((first, last))
             whole = whole[(whole - before >= first) & (whole + after <= last)]
             times.append(whole)
-            bounds = [reader.groups(column) for column in video] if reader else []
-            if reader is not None and by_chunks:
-                chunks = [reader.extents(column) for column in columns]
-                stored += sum(size for _, size in chunks)
-                begins = max(chunks, key=lambda some: some[1])[0]
-                some, owners = _grouped_cuts(
-                    whole + tolerance, bounds, np.searchsorted(whole + tolerance, begins), block_size
-                )
-            else:
-                some, owners = _cuts(whole + tolerance, bounds, block_size), np.empty(0, np.int64)
+            is_cut = len(whole) > block_size
+            bounds = [reader.groups(column) for column in video] if is_cut else []
+            chunks = [reader.extents(column) for column in columns] if is_cut and by_chunks else []
+            stored += sum(size for _, size in chunks) if is_cut else segment.stored_bytes
+            some, owners = _grouped_cuts(whole + tolerance, bounds, chunks, block_size)
             cuts.append(some)
             groups.append(owners)
         sizes = [len(some) for some in times]
@@ -158,7 +151,7 @@ class SampleIndex:
             np.concatenate([np.empty(0, np.int64), *times]),
             np.cumsum(np.array(sizes, np.int64)),
             np.array(edges, np.int64).reshape(-1, 2),
-            blocks_of(cuts, sizes, groups=groups if stored > CACHE_BYTES else None),
+            blocks_of(cuts, sizes, groups=groups if by_chunks and stored > CACHE_BYTES else None),
             tolerance,
         )
 
@@ -246,22 +239,28 @@ def _cuts(times: Integers, bounds: Sequence[Integers], size: int) -> Integers:
 
 
 def _grouped_cuts(
-    times: Integers, bounds: Sequence[Integers], begins: Integers, size: int
+    times: Integers, bounds: Sequence[Integers], chunks: Sequence[tuple[Integers, int]], size: int
 ) -> tuple[Integers, Integers]:
-    """The same, and the part of each block: parts begin near some samples, and have half of ``size`` at least."""
+    """The same, and the part of each block: parts begin where chunks of the largest column do, or the next block can,
+    and have half of ``size`` at least. ``chunks`` are where those of each column begin, and their bytes.
+    """
+    if not chunks:
+        cuts = _cuts(times, bounds, size)
+        return cuts, np.arange(len(cuts))
+    begins = np.searchsorted(times, max(chunks, key=lambda some: some[1])[0])
     possible = np.unique(np.searchsorted(times, bounds[0])) if bounds else np.arange(len(times))
     parts, least = [0], -(-size // 2)
     for begin in begins.tolist():
         at = int(np.searchsorted(possible, begin))
         if at < len(possible) and least <= possible[at] - parts[-1] and possible[at] + least <= len(times):
             parts.append(int(possible[at]))
-    cuts, owners = [], []
+    parted, owners = [], []
     for number, (first, end) in enumerate(pairwise([*parts, len(times)])):
         some = first + _cuts(times[first:end], bounds, size)
         some = some[(some == first) | (some + least <= end)]
-        cuts.append(some)
+        parted.append(some)
         owners.append(np.full(len(some), number))
-    return np.concatenate(cuts), np.concatenate(owners)
+    return np.concatenate(parted), np.concatenate(owners)
 
 
 Values = Callable[[], list[npt.NDArray[Any] | None]]

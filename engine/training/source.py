@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -17,6 +17,7 @@ from ..chunk import ComponentColumnDescriptor, TimelineKind
 from ..errors import AlreadyExistsError, NotFoundError, ReadError, UsageError
 from ..query import (
     AnswerColumns,
+    LayerChunks,
     OpenSegment,
     QueriedSegment,
     Query,
@@ -219,7 +220,6 @@ class SegmentReader:
 
     def __init__(self, segment: QueriedSegment) -> None:
         self._segment = segment
-        self._layers = segment.source.references()
         self._chunks: dict[str, tuple[AnswerColumns, SegmentChunks]] = {}
         self._static: dict[tuple[str, str], pa.ListArray | None] = {}
 
@@ -227,6 +227,10 @@ class SegmentReader:
     def segment_id(self) -> str:
         """The id of the segment."""
         return self._segment.segment_id
+
+    @cached_property
+    def _layers(self) -> Sequence[LayerChunks]:
+        return self._segment.source.references()
 
     def _chunks_of(self, column: ComponentColumnDescriptor) -> tuple[AnswerColumns, SegmentChunks]:
         """The question for one component, and the chunks that have something to do with it."""

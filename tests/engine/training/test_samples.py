@@ -422,10 +422,17 @@ def test_a_chunk_is_fetched_once_by_the_blocks_in_it(
 
 def test_blocks_end_with_chunks() -> None:
     times = np.arange(45)
-    assert _grouped_cuts(times, [], np.array([0, 20]), 8)[0].tolist() == [0, 8, 16, 20, 28, 36]
-    cuts, groups = _grouped_cuts(times, [np.arange(0, 45, 10)], np.array([0, 15, 30]), 10)
+    assert _grouped_cuts(times, [], [(np.arange(45), 1), (np.array([0, 20]), 2)], 8)[0].tolist() == [
+        0,
+        8,
+        16,
+        20,
+        28,
+        36,
+    ]
+    cuts, groups = _grouped_cuts(times, [np.arange(0, 45, 10)], [(np.array([0, 15, 30]), 1)], 10)
     assert (cuts.tolist(), groups.tolist()) == ([0, 10, 20, 30, 40], [0, 0, 1, 2, 2]), "at groups of pictures"
-    assert _grouped_cuts(times, [], np.arange(0, 45, 3), 8)[0].tolist() == [0, 6, 12, 18, 24, 30, 36]
+    assert _grouped_cuts(times, [], [(np.arange(0, 45, 3), 1)], 8)[0].tolist() == [0, 6, 12, 18, 24, 30, 36]
 
 
 def test_padding_begins_where_a_division_did_not_round(drives: tuple[list[Drive], DatasetEntry]) -> None:
