@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from ..errors import MissingExtraError, UsageError, extra_command
-from .catalogs import LAKE, opened_catalog
+from .catalogs import _LAKE, _opened
 from .complaints import reported
 from .options import DEBUG
 from .start import leave_out_what_nothing_needs
@@ -295,7 +295,7 @@ def lake_server(tools: LakeTools) -> MCPServer:
 
 
 @click.command()
-@LAKE
+@_LAKE
 @click.option(
     "--port", type=click.IntRange(0, 65535), help="Serve over HTTP on this machine, at /mcp, instead of stdio."
 )
@@ -312,7 +312,7 @@ def mcp(lake: str, port: int | None, max_rows: int, max_bytes: int, debug: bool)
     """
     with reported(debug=debug):
         leave_out_what_nothing_needs()
-        server = lake_server(LakeTools(opened_catalog(lake), max_rows, max_bytes))
+        server = lake_server(LakeTools(_opened(lake), max_rows, max_bytes))
         if port is None:
             server.run("stdio")
         else:

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from ..locations import Location
     from ..training import PassFigures, SampleSpec, TrainingJob
 
-LAKE = click.argument("lake", callback=check_place)
+_LAKE = click.argument("lake", callback=check_place)
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
 
 
@@ -53,7 +53,7 @@ def catalog() -> None:
 
 
 @catalog.command("ls")
-@LAKE
+@_LAKE
 @click.option("--all", "everything", is_flag=True, help="Also list hidden entries, such as datasets of blueprints.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per entry.")
 @DEBUG
@@ -64,7 +64,7 @@ def list_entries(lake: str, everything: bool, as_json: bool, debug: bool) -> Non
     with reported(debug=debug):
         leave_out_what_nothing_needs()
 
-        entries = opened_catalog(lake).entries(include_hidden=everything)
+        entries = _opened(lake).entries(include_hidden=everything)
         facts, codes = [], []
         for entry in entries:
             try:
@@ -83,7 +83,7 @@ def list_entries(lake: str, everything: bool, as_json: bool, debug: bool) -> Non
 
 
 @catalog.command("show")
-@LAKE
+@_LAKE
 @click.argument("dataset", required=False, metavar="[DATASET]")
 @click.option("--all", "everything", is_flag=True, help="Also show the columns, and the files of each layer.")
 @_JSON
@@ -102,7 +102,7 @@ def show_dataset(lake: str, dataset: str | None, everything: bool, as_json: bool
 
 
 @catalog.command("create")
-@LAKE
+@_LAKE
 @click.argument("name")
 @click.option("--url", metavar="STORE", help="A store of recordings to use as the dataset, which stays where it is.")
 @click.option("--exist-ok", is_flag=True, help="Succeed if there is a dataset of this name already.")
@@ -116,7 +116,7 @@ def create_dataset(lake: str, name: str, url: str | None, exist_ok: bool, debug:
 
 
 @catalog.command("rename")
-@LAKE
+@_LAKE
 @click.argument("entry")
 @click.argument("name")
 @DEBUG
@@ -133,7 +133,7 @@ def rename_entry(lake: str, entry: str, name: str, debug: bool) -> None:
 
 
 @catalog.command("rm")
-@LAKE
+@_LAKE
 @click.argument("entries", nargs=-1, required=True, metavar="ENTRY...")
 @DEBUG
 def remove_entries(lake: str, entries: tuple[str, ...], debug: bool) -> None:
@@ -156,7 +156,7 @@ def remove_entries(lake: str, entries: tuple[str, ...], debug: bool) -> None:
 
 
 @catalog.command("check")
-@LAKE
+@_LAKE
 @click.argument("entries", nargs=-1, metavar="[ENTRY]...")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per fault.")
 @DEBUG
@@ -174,7 +174,7 @@ def check_catalog(lake: str, entries: tuple[str, ...], as_json: bool, debug: boo
 
 
 @catalog.command("maintain")
-@LAKE
+@_LAKE
 @DEBUG
 def maintain_catalog(lake: str, debug: bool) -> None:
     """Compact all of LAKE, and remove what nothing has needed for a week.
@@ -184,11 +184,11 @@ def maintain_catalog(lake: str, debug: bool) -> None:
     """
     with reported(debug=debug):
         leave_out_what_nothing_needs()
-        opened_catalog(lake).do_global_maintenance()
+        _opened(lake).do_global_maintenance()
 
 
 @catalog.command("forget")
-@LAKE
+@_LAKE
 @click.argument("dataset")
 @click.argument("segments", nargs=-1, required=True, metavar="SEGMENT...")
 @click.option("--force", is_flag=True, help="Remove tags whose versions have data of these segments.")
@@ -225,7 +225,7 @@ def forget_segments(
 
 
 @catalog.command("copy")
-@LAKE
+@_LAKE
 @click.argument("destination", metavar="DEST", callback=check_place)
 @_JSON
 @DEBUG
@@ -239,7 +239,7 @@ def copy_catalog(lake: str, destination: str, as_json: bool, debug: bool, quiet:
     with reported(debug=debug):
         leave_out_what_nothing_needs()
         with warnings_as_lines(lake):
-            report = opened_catalog(lake).copy_to(destination)
+            report = _opened(lake).copy_to(destination)
         if as_json:
             echo_json(report.to_dict())
         elif not quiet:
@@ -249,15 +249,15 @@ def copy_catalog(lake: str, destination: str, as_json: bool, debug: bool, quiet:
 
 add_version_commands(
     catalog,
-    together(LAKE, click.argument("entry")),
+    together(_LAKE, click.argument("entry")),
     lambda lake, entry: _entry(lake, entry),
-    together(LAKE, click.argument("entry", required=False, metavar="[ENTRY]")),
-    lambda lake, entry: opened_catalog(lake) if entry is None else _entry(lake, entry),
+    together(_LAKE, click.argument("entry", required=False, metavar="[ENTRY]")),
+    lambda lake, entry: _opened(lake) if entry is None else _entry(lake, entry),
 )
 
 
 @click.command()
-@LAKE
+@_LAKE
 @click.argument("dataset")
 @click.argument("files", nargs=-1, metavar="[FILE]...")
 @click.option("--prefix", "prefixes", multiple=True, metavar="URL", help="Register all that is below it; repeatable.")
@@ -311,7 +311,7 @@ def register(
 
 
 @click.command()
-@LAKE
+@_LAKE
 @click.argument("dataset")
 @click.option("--segment", "segments", multiple=True, metavar="ID", help="Only layers of this segment; repeatable.")
 @click.option("--layer", "layers", multiple=True, metavar="NAME", help="Only layers of this name; repeatable.")
@@ -350,7 +350,7 @@ _SHOWN: Final = 20
 
 
 @click.command(cls=WritingCommand)
-@LAKE
+@_LAKE
 @click.argument("statement")
 @click.option("--limit", type=click.IntRange(0), metavar="N", help="At most so many rows. Default: 20 if shown.")
 @output_option("-o", "--output", writes=ROWS, metavar="OUT", help="Write the rows as OUT.parquet or OUT.arrow.")
@@ -383,7 +383,7 @@ def sql(
         from .query_output import write_table
 
         with _failing():
-            frame = opened_catalog(lake).ctx.sql(statement)
+            frame = _opened(lake).ctx.sql(statement)
             schema = frame.schema()
         shown = _SHOWN if limit is None else limit
         if output is not None:
@@ -428,7 +428,7 @@ _FIRST: Final = 5
 
 
 @click.command()
-@LAKE
+@_LAKE
 @click.argument("dataset")
 @click.option("--spec", required=True, metavar="SPEC.yaml", help="What samples consist of, and their order.")
 @click.option("--epoch", type=click.IntRange(0), default=0, show_default=True, metavar="N", help="The epoch to read.")
@@ -589,7 +589,7 @@ def _client(lake: str) -> CatalogClient:
     return CatalogClient(lake)
 
 
-def opened_catalog(lake: str) -> CatalogClient:
+def _opened(lake: str) -> CatalogClient:
     """Open an existing catalog. Raises ``SourceMissingError`` if there is none."""
     from ..catalog import is_catalog
 
@@ -605,11 +605,11 @@ def opened_catalog(lake: str) -> CatalogClient:
 
 def dataset_at(lake: str, name: str) -> DatasetEntry:
     """A dataset of an existing catalog. Raises ``SourceMissingError``, ``NotFoundError`` if there is none."""
-    return opened_catalog(lake).get_dataset(name)
+    return _opened(lake).get_dataset(name)
 
 
 def _entry(lake: str, name: str) -> DatasetEntry | TableEntry:
-    client = opened_catalog(lake)
+    client = _opened(lake)
     is_table = name in client.table_names(include_hidden=True)
     return client.get_table(name) if is_table else client.get_dataset(name)
 
@@ -618,7 +618,7 @@ def _one_dataset(lake: str, name: str | None) -> DatasetEntry:
     """The dataset of a name, or the only one. Raises ``UsageError`` if several could be meant."""
     from ..catalog import one_dataset
 
-    return one_dataset(opened_catalog(lake), name)
+    return one_dataset(_opened(lake), name)
 
 
 def _check_known(what: str, given: Sequence[str], names: Iterable[str], lake: str, dataset: str) -> None:
@@ -710,7 +710,7 @@ def _tell(result: SegmentRegistrationResult, *, as_json: bool, quiet: bool) -> N
 
 def _check(lake: str, names: Sequence[str], *, as_json: bool, debug: bool, quiet: bool) -> int:
     """Check entries, print each fault, or the entries without one, and return the exit code."""
-    client = opened_catalog(lake)
+    client = _opened(lake)
     faults = client.check(names or None)
     for fault in faults if as_json else ():
         click.echo(json.dumps(fault.to_dict(), ensure_ascii=False))
