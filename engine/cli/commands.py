@@ -10,7 +10,6 @@ from typing import Any
 import click
 
 from ..locations import located
-from .agents import mcp
 from .catalogs import catalog, place_at, register, samples, sql, store_words, unregister
 from .compare import compare, print_chunks
 from .complaints import FAILED, reported
@@ -458,7 +457,6 @@ for _command in (
     export,
     export_lerobot,
     compare,
-    mcp,
     print_chunks,
     query,
     catalog,
