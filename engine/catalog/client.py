@@ -41,11 +41,11 @@ from .entries import (
     EntryId,
     EntryKind,
     EntryRow,
+    changes_table,
     check_entry_name,
     check_table_name,
     dataset_rows,
 )
-from .entry_changes import changes_table
 from .entry_log import SYSTEM_TABLE, CatalogVersion, EntryLog
 from .maintenance import (
     CatalogFault,

@@ -506,7 +506,7 @@ def _latest(table: ChunkTable, timeline: str, times: Integers) -> Mask:
     component in every row, and so at its start, and at its end.
     """
     line = _line(table, timeline)
-    needed = line.has_no_components & (line.starts <= times[-1])
+    needed: Mask = line.has_no_components & (line.starts <= times[-1])
     rows, first, last, full, clears, begins, group = line.components
     if not len(rows):
         return needed
