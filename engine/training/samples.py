@@ -19,7 +19,7 @@ from ..errors import ReadError, UsageError
 from ..limits import MIB
 from ..rrd import OpenFiles
 from ..task_context import TaskContext
-from ..video import DETECTORS, VideoSample, VideoTrack, decode
+from ..video import DETECTORS, VideoSample, VideoTrack, decode_planes
 from .column_decoders import ColumnDecoder, ColumnReading, IndexValue, index_value
 from .fields import (
     VIDEO_CODECS,
@@ -29,7 +29,9 @@ from .fields import (
     RowSampling,
     VideoFrameDecoder,
     blobs_of,
+    yuv420_frame,
 )
+from .pixels import FORMATS
 from .plan import Blocks, Integers, blocks_of
 from .source import BEGINNING, DataSource, PinnedSource, SegmentReader, Series, is_fresh
 
@@ -44,6 +46,12 @@ BLOCK: Final = 128
 
 _MOST_SEGMENTS: Final = 1024
 _MOST_SAMPLES: Final = 1 << 30
+_MOST_OF_BLOCK: Final = 1024
+"""Samples that a block has to a key frame that comes late; or eight times what was asked for."""
+
+_MOST_GROUP: Final = 512 * MIB
+"""Bytes of samples that are held to find the key frame before one."""
+
 _CODEC: Final = "VideoStream:codec"
 
 
@@ -217,16 +225,24 @@ def check_names(fields: Mapping[str, Field]) -> None:
 
 
 def _cuts(times: Integers, bounds: Sequence[Integers], size: int) -> Integers:
-    """Return the samples at which blocks begin: at bounds where there are some, with ``size`` samples or more."""
+    """Return the samples at which blocks begin: at bounds where there are some, with ``size`` samples or more.
+
+    Bounds that are very far from each other do not count: the samples of a block are in memory together.
+    """
     if not bounds:
         return np.arange(0, len(times), size)
     begins = np.unique(np.searchsorted(times, bounds[0]))
-    kept = [0]
-    for begin in begins.tolist():
-        if begin - kept[-1] >= size:
+    kept, most = [0], max(8 * size, _MOST_OF_BLOCK)
+    for begin in [*begins.tolist(), len(times)]:
+        if begin - kept[-1] > most:
+            kept += range(kept[-1] + size, begin, size)
+        if begin - kept[-1] >= size and begin < len(times):
             kept.append(begin)
     return np.array(kept, np.int64)
 
+
+Decode = Callable[[pa.ListArray, Integers], Any]
+"""Makes values of rows of a component."""
 
 Values = Callable[[], list[npt.NDArray[Any] | None]]
 """Gives the value at each time that a field of some samples wants, None where there is none."""
@@ -324,9 +340,34 @@ class SampleReader:
         series = self._kept(segment, reader, field, column, numbers)
         rows = self._rows(field, series, wanted)
         if isinstance(field.decode, ImageDecoder):
-            return self._pool.submit(_decoded, field, reader.segment_id, series, rows).result
+            make = self._images(segment, reader, field, column, series)
+            return self._pool.submit(_decoded, field, reader.segment_id, series, rows, make).result
         flat = _decoded(field, reader.segment_id, series, rows)
         return lambda: flat
+
+    def _images(
+        self, segment: int, reader: SegmentReader, field: Field, column: ComponentColumnDescriptor, series: Series
+    ) -> Decode:
+        """What makes pictures of values: of raw ones, by the format that each has."""
+        decoder: ImageDecoder = field.decode
+        name = FORMATS.get(column.component)
+        if name is None or field.select is not None or not len(series.times):
+            return decoder.decode
+        form = self._index.source.columns.component(f"{column.entity_path}:{name}")
+        if form is None:
+            raise UsageError(f"{field.path} has pixels, and the dataset has no column {column.entity_path}:{name}")
+        times = np.maximum(series.times, self._index.edges[segment, 0])
+        known = self._kept(
+            segment, reader, Field(form.name, decoder), form, reader.needed(form, int(times[0]), int(times[-1]))
+        )
+        latest = known.latest(series.times)
+        blends = column.component == "Image:buffer"
+
+        def decode(values: pa.ListArray, rows: Integers) -> list[Any]:
+            formats = [None if at < 0 else (known.values[at].as_py() or [None])[0] for at in latest[rows].tolist()]
+            return decoder.decode_raw(values, rows, formats, blends=blends)
+
+        return decode
 
     def _rows(self, field: Field, series: Series, wanted: Integers) -> Integers:
         """The event that counts at each time, flat; -1 where there is none, or it is too old."""
@@ -344,9 +385,9 @@ class SampleReader:
         if not len(reader.needed_at(column, np.array([last]))):
             return lambda: [None] * wanted.size
         track = self._track(reader, column, field.decode.codec)
-        series, blobs, keyframes = self._groups(track, reader, column, first, last)
-        rows = self._rows(field, series, wanted)
-        chosen = _chosen(blobs, keyframes, rows)
+        stream = self._groups(track, reader, column, first, last)
+        rows = self._rows(field, stream.series, wanted)
+        chosen = stream.chosen(rows)
         self.decoded_frames += len(chosen)
         self.decoded_groups += sum(sample.is_keyframe for sample in chosen)
         return self._pool.submit(_frames, field, track, chosen, rows, f"{reader.segment_id}{field.path}").result
@@ -386,23 +427,39 @@ class SampleReader:
 
     def _groups(
         self, track: VideoTrack, reader: SegmentReader, column: ComponentColumnDescriptor, first: int, last: int
-    ) -> tuple[Series, list[bytes | None], Integers]:
-        """The samples of a stream from the key frame at or before a time to another time; and which are key frames."""
+    ) -> VideoGroups:
+        """The samples of a stream from the key frame at or before a time to another time.
+
+        Raises ``ReadError`` where so many bytes are before the time, and no key frame, that they are not held.
+        """
         detector = DETECTORS[track.codec]
-        begin = first
+        known: dict[int, bool] = {}
+        begin, back = first, 1
         while True:
             numbers = reader.needed(column, begin, last)
             series = reader.series(column, numbers, is_video=True)
-            views = blobs_of(series.values, np.arange(len(series.times))) if len(series.times) else []
-            blobs = [None if blob is None else bytes(blob) for blob in views]
-            keyframes = np.array([i for i, blob in enumerate(blobs) if blob and detector(blob)], np.int64)
-            target = int(series.latest(np.array([first]))[0])
-            if target < 0 or (len(keyframes) and keyframes[0] <= target):
-                return series, blobs, keyframes
-            earlier = reader.before(column, numbers)
-            if earlier is None or earlier >= begin:
-                return series, blobs, keyframes
-            begin = earlier
+            blobs = blobs_of(series.values, np.arange(len(series.times))) if len(series.times) else []
+            for time, blob in zip(series.times.tolist(), blobs, strict=True):
+                if time not in known:
+                    known[time] = blob is not None and detector(bytes(blob))
+            groups = VideoGroups(series, blobs, np.array([known[time] for time in series.times.tolist()], np.bool_))
+            if groups.begins_before(first):
+                return groups
+            if series.nbytes > _MOST_GROUP:
+                raise ReadError(
+                    f"{column.entity_path} of segment {reader.segment_id} has {series.nbytes >> 20:,} MiB of video"
+                    f" before {first} without a key frame",
+                    hint="Encode it with a key frame every some seconds.",
+                )
+            earlier = begin
+            for _ in range(back):
+                before = reader.before(column, numbers)
+                if before is None or before >= earlier:
+                    break
+                earlier, numbers = before, reader.needed(column, before, last)
+            if earlier == begin:
+                return groups
+            begin, back = earlier, 2 * back
 
     def _track(self, reader: SegmentReader, column: ComponentColumnDescriptor, given: str | None) -> VideoTrack:
         values = reader.static(column.entity_path, _CODEC)
@@ -424,7 +481,9 @@ class SampleReader:
         return VideoTrack(codec[0], 0, 0, Fraction(1))
 
 
-def _decoded(field: Field, segment_id: str, series: Series, rows: Integers) -> list[npt.NDArray[Any] | None]:
+def _decoded(
+    field: Field, segment_id: str, series: Series, rows: Integers, decode: Decode | None = None
+) -> list[npt.NDArray[Any] | None]:
     """The values of events, None where there is no event."""
     flat: list[npt.NDArray[Any] | None] = [None] * len(rows)
     places = np.flatnonzero(rows >= 0)
@@ -432,7 +491,7 @@ def _decoded(field: Field, segment_id: str, series: Series, rows: Integers) -> l
         return flat
     distinct, which = np.unique(rows[places], return_inverse=True)
     try:
-        decoded = field.decode.decode(series.values, distinct)
+        decoded = (decode or field.decode.decode)(series.values, distinct)
     except UsageError:
         raise
     except ValueError as error:
@@ -440,26 +499,49 @@ def _decoded(field: Field, segment_id: str, series: Series, rows: Integers) -> l
     given = np.zeros(len(distinct), np.bool_)
     for place, number in zip(places.tolist(), which.tolist(), strict=True):
         value = decoded[number]
-        flat[place] = value if value is None or not given[number] else value.copy()  # nobody changes that of another
+        flat[place] = value if value is None or not given[number] else _copied(value)  # nobody changes that of another
         given[number] = True
     return flat
+
+
+def _copied(value: Any) -> Any:
+    return value.copy() if isinstance(value, np.ndarray) else value.clone()
 
 
 def _joined(parts: Sequence[Values]) -> list[npt.NDArray[Any] | None]:
     return [value for values in parts for value in values()]
 
 
-def _chosen(blobs: Sequence[bytes | None], keyframes: Integers, rows: Integers) -> list[VideoSample]:
-    """The samples that the frames of rows need: of each group of pictures those up to the last wanted one."""
-    distinct = np.unique(rows[rows >= 0])
-    group = np.searchsorted(keyframes, distinct, side="right") - 1
-    chosen: list[VideoSample] = []
-    for number in np.unique(group[group >= 0]).tolist():
-        for row in range(int(keyframes[number]), int(distinct[group == number].max()) + 1):
-            blob = blobs[row]
-            if blob is not None:
-                chosen.append(VideoSample(row, row, row == keyframes[number], blob))
-    return chosen
+class VideoGroups:
+    """Samples of a stream, and which of them are key frames.
+
+    They are decoded in the order in which they were logged, which is not that of their times where there are B-frames.
+    """
+
+    def __init__(self, series: Series, blobs: Sequence[memoryview | None], is_keyframe: npt.NDArray[np.bool_]) -> None:
+        self.series = series
+        self._blobs = blobs
+        self._order = np.arange(len(blobs)) if series.order is None else series.order
+        self._places = np.argsort(self._order)
+        self._keyframes = np.flatnonzero(is_keyframe[self._order])
+
+    def begins_before(self, time: int) -> bool:
+        """Whether there is nothing at a time, or the key frame that its frame needs."""
+        row = int(self.series.latest(np.array([time]))[0])
+        return row < 0 or (len(self._keyframes) > 0 and int(self._keyframes[0]) <= int(self._places[row]))
+
+    def chosen(self, rows: Integers) -> list[VideoSample]:
+        """The samples that the frames of rows need: of each group of pictures those up to the last wanted one."""
+        places = self._places[np.unique(rows[rows >= 0])]
+        group = np.searchsorted(self._keyframes, places, side="right") - 1
+        chosen: list[VideoSample] = []
+        for number in np.unique(group[group >= 0]).tolist():
+            first, last = int(self._keyframes[number]), int(places[group == number].max())
+            for row in self._order[first : last + 1].tolist():
+                blob = self._blobs[row]
+                if blob is not None:
+                    chosen.append(VideoSample(row, row, row == self._order[first], bytes(blob)))
+        return chosen
 
 
 def _frames(
@@ -468,16 +550,27 @@ def _frames(
     """The frame of each row, None for one that no key frame comes before."""
     if not samples:
         return [None] * len(rows)
-    wanted = frozenset(rows.tolist())
-    frames = {
-        frame.pts: np.ascontiguousarray(frame.image.transpose(2, 0, 1))
-        for frame in decode(track, samples, wanted=wanted, threads=field.decode.threads, path=path)
-    }
+    decoder: VideoFrameDecoder = field.decode
+    frames: dict[int, Any] = {}
+    for frame in decode_planes(
+        track,
+        samples,
+        output=decoder.output_format,
+        crop=decoder.crop,
+        size=decoder.size,
+        wanted=frozenset(rows.tolist()),
+        threads=decoder.threads,
+        path=path,
+    ):
+        if decoder.output_format == "rgb":
+            frames[frame.pts] = np.ascontiguousarray(frame.planes[0].transpose(2, 0, 1))
+        else:
+            frames[frame.pts] = yuv420_frame(*frame.planes, frame.color_space, frame.color_range)
     given: set[int] = set()
     flat: list[npt.NDArray[Any] | None] = []
     for row in rows.tolist():
         frame = frames.get(row)
-        flat.append(frame if frame is None or row not in given else frame.copy())
+        flat.append(frame if frame is None or row not in given else _copied(frame))
         given.add(row)
     return flat
 
@@ -495,7 +588,7 @@ def _windows(
     """The values of each sample, stacked where the field has a window; and the samples that lack one."""
     count, width = shape
     some = next((value for value in flat if value is not None), None)
-    if field.fill == "nan" and some is not None and some.dtype.kind == "f":
+    if field.fill == "nan" and isinstance(some, np.ndarray) and some.dtype.kind == "f":
         gap = np.full(some.shape, np.nan, some.dtype)
         flat = [gap if value is None else value for value in flat]
     missing = sorted({place // width for place, value in enumerate(flat) if value is None})
@@ -506,10 +599,14 @@ def _windows(
     for number in range(count):
         values = [] if number in gone else flat[number * width : (number + 1) * width]
         try:
-            made.append(np.stack([value for value in values if value is not None]) if values else None)
+            made.append(_stacked([value for value in values if value is not None]) if values else None)
         except ValueError as error:
             raise UsageError(f"the values of {field.path} in a window have different shapes: {error}") from error
     return made, missing
+
+
+def _stacked(values: list[Any]) -> Any:
+    return np.stack(values) if isinstance(values[0], np.ndarray) else type(values[0]).stack(values)
 
 
 def _no_value(name: str, field: Field, segment_id: str, time: int) -> UsageError:

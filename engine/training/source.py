@@ -130,6 +130,8 @@ class Series(NamedTuple):
 
     times: Integers
     values: pa.ListArray
+    order: Integers | None = None
+    """The events in the order in which they were logged, where they are video and that is another one."""
 
     @property
     def nbytes(self) -> int:
@@ -252,7 +254,11 @@ class SegmentReader:
             joined = joined.take(pa.array(places, mask=events.cleared))
         elif len(places) != len(joined) or bool((places != np.arange(len(places))).any()):
             joined = joined.take(pa.array(places))
-        return Series(events.times, joined)
+        order = None
+        if is_video:
+            ids = tuple(half[events.rows] for half in rows.ids)
+            order = _logged(chunk, np.lexsort(ids[::-1]))
+        return Series(events.times, joined, order)
 
     def static(self, entity: str, component: str) -> pa.ListArray | None:
         """Return the static value of a component of the segment, or its first one; None where it has none."""
@@ -266,6 +272,15 @@ class SegmentReader:
             span = self._segment.span or (0, 0)
             series = self.series(column, self.needed(column, span[0], span[0]))
         return series.values.slice(0, 1) if len(series.times) else None
+
+
+def _logged(chunk: Integers, by_id: Integers) -> Integers | None:
+    """Return events by their row ids, where within a chunk that is another order than that of their times."""
+    rank = np.empty(len(by_id), np.int64)
+    rank[by_id] = np.arange(len(by_id))
+    by_chunk = np.argsort(chunk, kind="stable")
+    is_back = (np.diff(rank[by_chunk]) < 0) & (np.diff(chunk[by_chunk]) == 0)
+    return by_id if is_back.any() else None
 
 
 def _marks(column: ComponentColumnDescriptor, video: ComponentColumnDescriptor) -> bool:

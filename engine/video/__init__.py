@@ -9,7 +9,8 @@ _HOMES = {
     ".bitstream": "DETECTORS IsKeyframe detect_gop_start is_annex_b length_prefixed_to_annex_b",
     ".chunks": "asset_chunks pack_groups stream_chunks",
     ".coding": (
-        "BFrames Demultiplexed QUALITY VideoFrame VideoTrack decode demultiplex encode has_video_extra mux transcode"
+        "BFrames Demultiplexed FrameOutput FramePlanes QUALITY VideoFrame VideoTrack decode decode_planes demultiplex "
+        "encode has_video_extra mux transcode"
     ),
     ".mp4": "CODECS NotPlainError read_boxes shown_frames",
     ".samples": "SampleBatch Ticks VideoSample",

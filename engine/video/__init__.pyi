@@ -9,10 +9,13 @@ from .chunks import pack_groups as pack_groups
 from .chunks import stream_chunks as stream_chunks
 from .coding import BFrames as BFrames
 from .coding import Demultiplexed as Demultiplexed
+from .coding import FrameOutput as FrameOutput
+from .coding import FramePlanes as FramePlanes
 from .coding import QUALITY as QUALITY
 from .coding import VideoFrame as VideoFrame
 from .coding import VideoTrack as VideoTrack
 from .coding import decode as decode
+from .coding import decode_planes as decode_planes
 from .coding import demultiplex as demultiplex
 from .coding import encode as encode
 from .coding import has_video_extra as has_video_extra
