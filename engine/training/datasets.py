@@ -13,6 +13,7 @@ from .job import JobReader, Mixture, ReaderShare, TrainingJob, decoders
 from .plan import RUN, Integers, ShuffleStrategy
 from .samples import BLOCK, CACHE_BYTES, Sample
 from .source import DataSource
+from .yuv import Yuv420Frame
 
 try:
     import torch
@@ -28,6 +29,8 @@ _STATE: Final = 1
 def collated(samples: Sequence[Sample]) -> dict[str, Any]:
     """Return samples as one batch: a tensor of shape ``(n, ...)`` for each field of numbers, a list for one of text.
 
+    Planes of YUV are stacked to one :class:`Yuv420Frame`.
+
     Raises ``ValueError`` for values of different shapes.
     """
     batch: dict[str, Any] = {}
@@ -35,6 +38,8 @@ def collated(samples: Sequence[Sample]) -> dict[str, Any]:
         values = [sample[name] for sample in samples]
         if isinstance(values[0], torch.Tensor):
             batch[name] = torch.stack(values)
+        elif isinstance(values[0], Yuv420Frame):
+            batch[name] = Yuv420Frame.stack(values)
         elif isinstance(values[0], np.ndarray):
             if values[0].dtype.kind == "O":
                 batch[name] = [value.tolist() for value in values]
@@ -305,7 +310,8 @@ class IterableSamples(IterableDataset[Any]):
         run = int(self._position[2])
         if self._reader is None or not self._reader.is_usable or self.job.plan.run != run:
             self.job = self.job.with_run(run)
-            self._reader = JobReader(self.job, self.decode_threads or decoders(count))
+            is_stacked = self.collate is collated
+            self._reader = JobReader(self.job, self.decode_threads or decoders(count), stacked=is_stacked)
         self._taken = done if self.batch_size is not None else done * part.batch_size + within
         return part, within, self._reader
 
@@ -489,7 +495,7 @@ def _mover(device: torch.device | str | None) -> Callable[[Any], Any]:
         return lambda batch: batch
 
     def moved(batch: Any) -> Any:
-        if isinstance(batch, torch.Tensor):
+        if isinstance(batch, torch.Tensor | Yuv420Frame):
             return batch.to(device, non_blocking=True)
         if isinstance(batch, Mapping):
             return {name: moved(value) for name, value in batch.items()}

@@ -80,11 +80,34 @@ class Decoder(Protocol):
 
 @dataclass(frozen=True)
 class NumericDecoder:
-    """Numbers, such as joints or poses: all values of a row, of shape ``(d,)``, in the type they are stored in."""
+    """Numbers, such as joints or poses: all values of a row, of shape ``(d,)``.
+
+    Parameters
+    ----------
+    dtype
+        The type that numbers are made of, such as ``float32``. None: that in which they are stored.
+
+    Raises
+    ------
+    ValueError
+        It is no type of numbers.
+    """
+
+    dtype: str | None = None
+
+    def __post_init__(self) -> None:
+        try:
+            kind = "f" if self.dtype is None else np.dtype(self.dtype).kind
+        except TypeError:
+            kind = ""
+        if kind not in "biuf" or not kind:
+            raise UsageError(f"dtype: expected a type of numbers, such as float32, got {self.dtype!r}")
 
     def decode(self, values: pa.ListArray, rows: Integers) -> Decoded | list[Decoded | None]:
         """Return the numbers of rows; rows with different counts, or without values, one by one."""
-        flat, ends, has_null = _flat(values)
+        flat, ends, has_null = flat_numbers(values)
+        if self.dtype is not None:
+            flat = flat.astype(self.dtype, copy=False)
         widths = np.diff(ends)[rows]
         if len(rows) and widths[0] > 0 and bool((widths == widths[0]).all()) and not has_null[rows].any():
             whole: Decoded = flat[ends[rows][:, None] + np.arange(widths[0])]
@@ -96,7 +119,7 @@ class NumericDecoder:
         return decoded
 
 
-def _flat(values: pa.Array) -> tuple[Decoded, Integers, npt.NDArray[np.bool_]]:
+def flat_numbers(values: pa.Array) -> tuple[Decoded, Integers, npt.NDArray[np.bool_]]:
     """Return all numbers in lists of any depth, where those of each row begin and end, and which rows have a null."""
     ends: Integers = np.arange(len(values) + 1)
     has_null = np.zeros(len(values), np.bool_)
@@ -213,10 +236,11 @@ class ImageDecoder:
                     opened.draft("RGB", least)
                     box = tuple(some * opened.size[i % 2] / whole[i % 2] for i, some in enumerate(box))
                 image: Image.Image = opened.convert(_MODES[opened.mode]) if opened.mode in _MODES else opened
+                if image.size == whole and self.crop is not None:
+                    image = image.crop((left, top, left + width, top + height))
+                    box = (0, 0, width, height)
                 if self.size is not None and (image.size, box) != (self.size[::-1], (0, 0, *self.size[::-1])):
                     image = image.resize(self.size[::-1], box=box)
-                elif self.size is None and self.crop is not None:
-                    image = image.crop((left, top, left + width, top + height))
                 pixels = np.asarray(image)
         except (OSError, SyntaxError, Image.DecompressionBombError) as error:
             raise ValueError(f"{len(blob)} bytes are no picture: {error}") from error

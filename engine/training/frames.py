@@ -302,7 +302,7 @@ def samples_frame(
     chosen = job.plan.epoch(epoch)
     columns = SampleColumns.of(job, chosen)
     session = spark or running_session()
-    starts = _starts(len(chosen), job.plan.horizon, partitions, cores_of(session))
+    starts = _starts(len(chosen), min(job.plan.horizons), partitions, cores_of(session))
     work = EpochJob(job, chosen, starts, columns)
     return stage_of(session, work, range(len(starts)), columns.schema)
 

@@ -31,6 +31,7 @@ from .plan import (
     SampleShuffle,
     ShuffleStrategy,
     Steps,
+    check_mixture,
 )
 from .samples import BLOCK, CACHE_BYTES, Sample, SampleIndex, SampleReader
 from .source import DataSource
@@ -52,7 +53,7 @@ class Mixture:
     Raises
     ------
     ValueError
-        The names differ, or a weight is not positive.
+        The names differ, a weight is not positive and finite, or the size is no whole number.
     """
 
     sources: Mapping[str, DataSource]
@@ -64,6 +65,7 @@ class Mixture:
             raise UsageError(
                 f"a mixture needs a weight for each source: {sorted(self.sources)}, {sorted(self.weights)}"
             )
+        check_mixture(self.weights.values(), self.epoch_size)
 
 
 class ReaderShare(NamedTuple):
@@ -139,6 +141,8 @@ class TrainingJob:
     indexes: tuple[SampleIndex, ...]
     plan: SamplePlan
     cache_bytes: int = CACHE_BYTES
+    names: tuple[str, ...] = ()
+    """The names of the sources of a mixture."""
 
     @classmethod
     def of(
@@ -173,7 +177,8 @@ class TrainingJob:
         size = source.epoch_size if isinstance(source, Mixture) else None
         firsts = np.cumsum([0, *map(len, indexes)]).tolist()
         blocks = tuple(Blocks(some.blocks.starts + first) for some, first in zip(indexes, firsts, strict=False))
-        return cls(indexes, SamplePlan(blocks, strategy, seed, run, weights, size), cache_bytes)
+        names = tuple(source.sources) if isinstance(source, Mixture) else ()
+        return cls(indexes, SamplePlan(blocks, strategy, seed, run, weights, size), cache_bytes, names)
 
     @cached_property
     def fingerprint(self) -> dict[str, Any]:
@@ -236,10 +241,17 @@ class TrainingJob:
 
 
 class JobReader:
-    """Reads samples of a job in the order of its plan."""
+    """Reads samples of a job in the order of its plan.
 
-    def __init__(self, job: TrainingJob, threads: int = 1) -> None:
+    Values of a field that have other types or dimensions in another source of a mixture are an error; and where
+    samples are ``stacked``, those that have another shape.
+    """
+
+    def __init__(self, job: TrainingJob, threads: int = 1, *, stacked: bool = False) -> None:
         self._job = job
+        self._stacked = stacked
+        self._forms: dict[str, tuple[int, Any]] = {}
+        self._compared: set[int] = set()
         self._owner = os.getpid()
         self._firsts = np.cumsum([0, *map(len, job.indexes)])
         self._readers = [SampleReader(index, job.cache_bytes, threads) for index in job.indexes]
@@ -278,17 +290,38 @@ class JobReader:
         """Begin to make samples; see :meth:`SampleReader.begin`."""
         owners = np.searchsorted(self._firsts, samples, side="right") - 1
         begun = [
-            (int(self._firsts[owner]), self._readers[owner].begin(samples[owners == owner] - self._firsts[owner]))
+            (owner, self._readers[owner].begin(samples[owners == owner] - self._firsts[owner]))
             for owner in np.unique(owners).tolist()
         ]
 
         def finish() -> dict[int, Sample]:
             made: dict[int, Sample] = {}
-            for first, some in begun:
-                made.update({n + first: {**sample, "sample": n + first} for n, sample in some().items()})
+            for owner, some in begun:
+                first = int(self._firsts[owner])
+                read = some()
+                if len(self._readers) > 1 and owner not in self._compared and read:
+                    self._compare(owner, next(iter(read.values())))
+                made.update({n + first: {**sample, "sample": n + first} for n, sample in read.items()})
             return made
 
         return finish
+
+    def _compare(self, owner: int, sample: Sample) -> None:
+        """Raise ``UsageError`` where the first sample of a source is not like those of the sources before."""
+        self._compared.add(owner)
+        for name, value in sample.items():
+            if not isinstance(value, np.ndarray):
+                continue
+            form = value.dtype, value.shape if self._stacked and value.dtype != object else value.ndim
+            other, known = self._forms.setdefault(name, (owner, form))
+            if form != known:
+                names = self._job.names or [str(number) for number in range(len(self._readers))]
+                shown = [f"{dtype} {shape} in {names[at]!r}" for at, (dtype, shape) in ((other, known), (owner, form))]
+                what = "types and shapes" if self._stacked else "types and numbers of dimensions"
+                raise UsageError(
+                    f"the sources of a mixture have different {what} of the field {name!r}: {' and '.join(shown)}",
+                    hint="Decoders have a `size` or a `dtype`, and `select` chooses values.",
+                )
 
     def batches(self, part: ReaderShare) -> Iterator[list[Sample]]:
         """Yield the samples of each step. Each is marked whether it is a repeat, under ``is_repeat``."""
@@ -330,14 +363,15 @@ class JobReader:
         """
         numbers = epoch.samples[places]
         ahead = _Ahead(self, numbers, self._blocks.of(numbers), places)
-        horizon = self._job.plan.horizon
+        owners = np.searchsorted(self._firsts, self._blocks.starts[:-1], side="right") - 1
+        horizons = np.array(self._job.plan.horizons)[owners]
         for position in range(len(places)):
             while position not in ahead.ready:
                 if not ahead.waiting:
-                    ahead.begin(horizon)
+                    ahead.begin(horizons)
                 ahead.finish()
             if not ahead.waiting:
-                ahead.begin(horizon)
+                ahead.begin(horizons)
             yield ahead.ready.pop(position)
 
 
@@ -354,8 +388,8 @@ class _Ahead:
         self.ready: dict[int, Sample | None] = {}
         self.waiting: list[tuple[list[int], Callable[[], dict[int, Sample]]]] = []
 
-    def begin(self, horizon: int) -> None:
-        """Begin to read the blocks of the next places that nobody has begun."""
+    def begin(self, horizons: Integers) -> None:
+        """Begin to read the blocks of the next places that nobody has begun, each as far as its horizon."""
         while self._next < len(self._begun) and self._begun[self._next]:
             self._next += 1
         wanted: list[Integers] = []
@@ -364,7 +398,7 @@ class _Ahead:
             of_block = self._by_block[low:high]
             of_block = of_block[~self._begun[of_block]]
             if len(of_block):
-                wanted.append(of_block[self._places[of_block] < self._places[of_block[0]] + horizon])
+                wanted.append(of_block[self._places[of_block] < self._places[of_block[0]] + horizons[some]])
         if not wanted:
             return
         positions = np.concatenate(wanted)

@@ -19,7 +19,16 @@ from ..errors import ReadError, UsageError
 from ..limits import MIB
 from ..rrd import OpenFiles
 from ..task_context import TaskContext
-from ..video import DETECTORS, VideoSample, VideoTrack, decode_planes
+from ..video import (
+    DETECTORS,
+    H265_END,
+    H265_OPEN,
+    H265_SKIPPED,
+    VideoSample,
+    VideoTrack,
+    decode_planes,
+    h265_picture,
+)
 from .column_decoders import ColumnDecoder, ColumnReading, IndexValue, index_value
 from .fields import (
     VIDEO_CODECS,
@@ -415,8 +424,8 @@ class SampleReader:
         series = self._series.pop(key, None)
         if series is None:
             series = reader.series(column, numbers)
-            if field.select is not None and not pa.types.is_null(series.values.type.value_type):
-                series = Series(series.times, _selected(field, series.values))
+            if field.select is not None:
+                series = Series(series.times, selected(field, series.values))
             self._held += series.nbytes
         self._series[key] = series
         while self._held > self._most and len(self._series) > 1:
@@ -442,7 +451,9 @@ class SampleReader:
             for time, blob in zip(series.times.tolist(), blobs, strict=True):
                 if time not in known:
                     known[time] = blob is not None and detector(bytes(blob))
-            groups = VideoGroups(series, blobs, np.array([known[time] for time in series.times.tolist()], np.bool_))
+            groups = VideoGroups(
+                track.codec, series, blobs, np.array([known[time] for time in series.times.tolist()], np.bool_)
+            )
             if groups.begins_before(first):
                 return groups
             if series.nbytes > _MOST_GROUP:
@@ -518,8 +529,11 @@ class VideoGroups:
     They are decoded in the order in which they were logged, which is not that of their times where there are B-frames.
     """
 
-    def __init__(self, series: Series, blobs: Sequence[memoryview | None], is_keyframe: npt.NDArray[np.bool_]) -> None:
+    def __init__(
+        self, codec: int, series: Series, blobs: Sequence[memoryview | None], is_keyframe: npt.NDArray[np.bool_]
+    ) -> None:
         self.series = series
+        self._may_be_open = codec == VIDEO_CODECS["hevc"]
         self._blobs = blobs
         self._order = np.arange(len(blobs)) if series.order is None else series.order
         self._places = np.argsort(self._order)
@@ -528,19 +542,45 @@ class VideoGroups:
     def begins_before(self, time: int) -> bool:
         """Whether there is nothing at a time, or the key frame that its frame needs."""
         row = int(self.series.latest(np.array([time]))[0])
-        return row < 0 or (len(self._keyframes) > 0 and int(self._keyframes[0]) <= int(self._places[row]))
+        group = int(np.searchsorted(self._keyframes, self._places[row], side="right")) - 1 if row >= 0 else 0
+        return row < 0 or group > 0 or (group == 0 and not self._needs_group_before(int(self._places[row])))
+
+    def _needs_group_before(self, place: int) -> bool:
+        """Whether a picture is of an open group and needs the one before: it is shown before the key frame."""
+        blob = self._blobs[int(self._order[place])] if self._may_be_open else None
+        return blob is not None and h265_picture(bytes(blob)) in H265_SKIPPED
 
     def chosen(self, rows: Integers) -> list[VideoSample]:
-        """The samples that the frames of rows need: of each group of pictures those up to the last wanted one."""
+        """The samples that the frames of rows need: of each group of pictures those up to the last wanted one.
+
+        Those of open groups that need the group before are left out where nobody wants them; else that comes, too.
+        """
         places = self._places[np.unique(rows[rows >= 0])]
         group = np.searchsorted(self._keyframes, places, side="right") - 1
+        joined: set[int] = set()
+        ends: dict[int, int] = {}
+        for number, place in zip(group.tolist(), places.tolist(), strict=True):
+            if number >= 0 and self._needs_group_before(place):
+                if not number:
+                    continue
+                joined.add(number)
+                ends[number - 1] = int(self._keyframes[number]) - 1
+            if number >= 0:
+                ends[number] = max(ends.get(number, 0), place)
         chosen: list[VideoSample] = []
-        for number in np.unique(group[group >= 0]).tolist():
-            first, last = int(self._keyframes[number]), int(places[group == number].max())
-            for row in self._order[first : last + 1].tolist():
+        before = -1
+        for number, last in sorted(ends.items()):
+            first = int(self._keyframes[number])
+            for place in range(first, last + 1):
+                row = int(self._order[place])
                 blob = self._blobs[row]
-                if blob is not None:
-                    chosen.append(VideoSample(row, row, row == self._order[first], bytes(blob)))
+                if blob is None or (number not in joined and self._needs_group_before(place)):
+                    continue
+                data = bytes(blob)
+                if place == first and before != first - 1 and self._may_be_open and h265_picture(data) == H265_OPEN:
+                    data = H265_END + data
+                chosen.append(VideoSample(row, row, place == first, data))
+            before = last
         return chosen
 
 
@@ -575,11 +615,12 @@ def _frames(
     return flat
 
 
-def _selected(field: Field, values: pa.ListArray) -> pa.ListArray:
+def selected(field: Field, values: pa.ListArray) -> pa.ListArray:
+    """Return what the selector of a field makes of values, row by row."""
     selector = field.selector
     assert selector is not None
-    selected = selector.execute_per_row(values)
-    return pa.nulls(len(values), pa.list_(pa.null())) if selected is None else selected
+    made = None if pa.types.is_null(values.type.value_type) else selector.execute_per_row(values)
+    return pa.nulls(len(values), pa.list_(pa.null())) if made is None else made
 
 
 def _windows(
