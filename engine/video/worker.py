@@ -22,6 +22,7 @@ import av.video.reformatter
 import numpy as np
 
 from ..sandbox import AskedFile, FailureError, Pipes, serve
+from .bitstream import H265_END
 
 _BATCH_BYTES = 1 << 20
 _READ_BYTES = 1 << 18
@@ -454,6 +455,9 @@ def _decoded(context: Any, samples: Iterator[tuple[int, bytes]], time_base: Frac
     number = 0
     try:
         for pts, data in samples:
+            if data.startswith(H265_END):  # a decoder would drop the frames that are still to come
+                yield from _sound(context.decode(None))
+                context.flush_buffers()
             packet = av.Packet(data)
             packet.pts = packet.dts = pts
             packet.time_base = time_base
