@@ -221,6 +221,7 @@ class SamplePlan:
             raise UsageError(f"run: expected 1 or more samples, got {self.run}")
         if not isinstance(self.seed, int | np.integer):
             raise UsageError(f"seed: expected a whole number, got {self.seed!r}")
+        object.__setattr__(self, "seed", int(self.seed))
         if self.weights is None:
             return
         check_mixture(self.weights, self.epoch_size)
