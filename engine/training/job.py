@@ -164,6 +164,11 @@ class TrainingJob:
             SampleIndex.build(some, index, fields, timeline_sampling=timeline_sampling, block_size=block_size)
             for some in sources
         )
+        shapes = {(some.episodes is None, *some.episode_columns) for some in sources}
+        if len(shapes) > 1:
+            raise UsageError(
+                "the sources of a mixture have episodes, and the same episode_columns, all or none of them"
+            )
         if not any(map(len, indexes)):
             raise UsageError(
                 "there are no samples: no segment of the source is as long as the windows of the fields, "

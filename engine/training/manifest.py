@@ -189,6 +189,11 @@ class SampleManifest:
             shuffle=NoShuffle(),
         )
         samples = job.indexes[0]
+        if samples.source.episodes is not None:
+            raise UsageError(
+                "a manifest lists samples of segments, and the source has episodes",
+                hint="IterableSamples has an order that is the same for the same seed.",
+            )
         required = sorted(fields) if required_fields is None else sorted(set(required_fields))
         if not set(required) <= set(fields):
             raise UsageError(f"required_fields: there is no field {min(set(required) - set(fields))!r}")

@@ -30,6 +30,7 @@ from ..video import (
     h265_picture,
 )
 from .column_decoders import ColumnDecoder, ColumnReading, IndexValue, index_value
+from .episodes import EPISODE
 from .fields import (
     VIDEO_CODECS,
     Field,
@@ -111,7 +112,7 @@ class SampleIndex:
 
         Raises ``ValueError`` for names that are not there, and ``TypeError`` for an index of times without a sampling.
         """
-        check_names(fields)
+        check_names(fields, source.episode_columns if source.episodes is None else (EPISODE, *source.episode_columns))
         if block_size < 1:
             raise UsageError(f"block_size: expected 1 or more, got {block_size}")
         paths = [field.path for field in fields.values()]
@@ -130,10 +131,13 @@ class SampleIndex:
                 before, after = max(before, -int(offsets.min())), max(after, int(offsets.max()))
         video = [pinned.column(f.path) for f in fields.values() if isinstance(f.decode, VideoFrameDecoder)]
         times, edges, cuts = [], [], []
+        reader: SegmentReader | None = None
         for segment in pinned.segments:
             assert segment.span is not None
             first, last = segment.span
-            reader = SegmentReader(segment) if video or isinstance(timeline_sampling, RowSampling) else None
+            if video or isinstance(timeline_sampling, RowSampling):
+                is_same = reader is not None and reader.segment_id == segment.segment_id
+                reader = reader.part(segment) if reader is not None and is_same else SegmentReader(segment)
             if isinstance(timeline_sampling, RowSampling):
                 assert reader is not None
                 column = pinned.column(timeline_sampling.path)
@@ -141,7 +145,7 @@ class SampleIndex:
                 if BEGINNING in series.times:
                     raise UsageError(f"{column.name} is static in segment {segment.segment_id}, and has no times")
                 is_there = series.values.is_valid().to_numpy(zero_copy_only=False)
-                whole = series.times[(series.times >= first) & is_there]
+                whole = series.times[(series.times >= first) & (series.times <= last) & is_there]
             elif is_time:
                 assert timeline_sampling is not None
                 whole = _grid(timeline_sampling, segment.segment_id, first, last)
@@ -207,9 +211,11 @@ class SampleIndex:
         """
         if not 0 <= idx < len(self):
             raise IndexError(f"there are {len(self):,} samples, got {idx}")
-        segment_id, value = self.place(idx)
-        segment = next(segment for segment in self.segments if segment.segment_id == segment_id)
-        return segment, index_value(value, self.source.kind)
+        before = int(self.segments_of(np.array([idx]))[0])
+        first, end = self.segment_offsets[before : before + 2].tolist()
+        segment_id = self.source.segments[before].segment_id
+        found = SegmentMetadata(segment_id, int(self.times[first]), int(self.times[end - 1]), end - first)
+        return found, index_value(int(self.times[idx]), self.source.kind)
 
 
 def _grid(sampling: FixedRateSampling, segment_id: str, first: int, last: int) -> Integers:
@@ -223,12 +229,16 @@ def _grid(sampling: FixedRateSampling, segment_id: str, first: int, last: int) -
     return sampling.times(first, last)
 
 
-def check_names(fields: Mapping[str, Field]) -> None:
-    """Raise ``ValueError`` where there is no field, and for names that samples have for something else."""
+def check_names(fields: Mapping[str, Field], others: Sequence[str] = ()) -> None:
+    """Raise ``ValueError`` where there is no field, and for names that samples have for something else.
+
+    ``others`` are names of more that samples have.
+    """
     if not fields:
         raise UsageError("fields: a sample has one field at least")
     masks = {f"{name}_is_pad" for name, field in fields.items() if field.window is not None}
-    taken = sorted({"sample", "is_repeat", *masks} & set(fields))
+    own = ("sample", "is_repeat", *masks)
+    taken = sorted({*own, *others} & set(fields) | set(own) & set(others))
     if taken:
         raise UsageError(f"the field {taken[0]!r} has a name that samples have for something else", hint="Rename it.")
 
@@ -267,8 +277,8 @@ class SampleReader:
         self._index = index
         self._most = cache_bytes
         self._files = OpenFiles()
-        self._segments: OrderedDict[int, SegmentReader] = OrderedDict()
-        self._series: OrderedDict[tuple[int, str, Any, bytes], Series] = OrderedDict()
+        self._segments: OrderedDict[str, SegmentReader] = OrderedDict()
+        self._series: OrderedDict[tuple[str, str, Any, bytes], Series] = OrderedDict()
         self._held = 0
         self._pool = ThreadPoolExecutor(threads, "chunkmill-decode")
         self.decoded_frames = 0
@@ -305,7 +315,9 @@ class SampleReader:
 
     def _begin(self, segment: int, samples: Integers) -> Callable[[], list[Sample]]:
         reader = self._reader(segment)
-        made: list[Sample] = [{"sample": number} for number in samples.tolist()]
+        episodes = self._index.source.episodes
+        shared = {} if episodes is None else episodes.values(segment)
+        made: list[Sample] = [{"sample": number, **shared} for number in samples.tolist()]
         begun: list[tuple[str, Field, tuple[int, ...], Values]] = []
         for name, field in self._index.fields.items():
             offsets = field.offsets(is_time=self._index.is_time)
@@ -316,7 +328,7 @@ class SampleReader:
                     made[number][f"{name}_is_pad"] = mask
                 wanted = np.clip(wanted, low, high)
             if isinstance(field.decode, ColumnDecoder):
-                own = self._own(segment, reader, field, samples, wanted)
+                own = self._own(reader, field, samples, wanted)
                 begun.append((name, replace(field, window=None), (len(samples), 1), own))
                 continue
             if isinstance(field.decode, VideoFrameDecoder):
@@ -324,7 +336,7 @@ class SampleReader:
                 parts = [self._video(reader, field, wanted[block == number]) for number in np.unique(block)]
                 begun.append((name, field, wanted.shape, partial(_joined, parts)))
                 continue
-            begun.append((name, field, wanted.shape, self._values(segment, reader, field, wanted)))
+            begun.append((name, field, wanted.shape, self._values(reader, field, wanted)))
 
         def finish() -> list[Sample]:
             skipped: set[int] = set()
@@ -342,21 +354,19 @@ class SampleReader:
 
         return finish
 
-    def _values(self, segment: int, reader: SegmentReader, field: Field, wanted: Integers) -> Values:
+    def _values(self, reader: SegmentReader, field: Field, wanted: Integers) -> Values:
         """Read the values at some times, and begin to decode them. Those that are too old are missing."""
         column = self._index.source.column(field.path)
         numbers = reader.needed_at(column, np.unique(wanted) + self._index.tolerance)
-        series = self._kept(segment, reader, field, column, numbers)
+        series = self._kept(reader, field, column, numbers)
         rows = self._rows(field, series, wanted)
         if isinstance(field.decode, ImageDecoder):
-            make = self._images(segment, reader, field, column, series)
+            make = self._images(reader, field, column, series)
             return self._pool.submit(_decoded, field, reader.segment_id, series, rows, make).result
         flat = _decoded(field, reader.segment_id, series, rows)
         return lambda: flat
 
-    def _images(
-        self, segment: int, reader: SegmentReader, field: Field, column: ComponentColumnDescriptor, series: Series
-    ) -> Decode:
+    def _images(self, reader: SegmentReader, field: Field, column: ComponentColumnDescriptor, series: Series) -> Decode:
         """What makes pictures of values: of raw ones, by the format that each has."""
         decoder: ImageDecoder = field.decode
         name = FORMATS.get(column.component)
@@ -365,10 +375,8 @@ class SampleReader:
         form = self._index.source.columns.component(f"{column.entity_path}:{name}")
         if form is None:
             raise UsageError(f"{field.path} has pixels, and the dataset has no column {column.entity_path}:{name}")
-        times = np.maximum(series.times, self._index.edges[segment, 0])
-        known = self._kept(
-            segment, reader, Field(form.name, decoder), form, reader.needed(form, int(times[0]), int(times[-1]))
-        )
+        first, last = series.times[[0, -1]].tolist()
+        known = self._kept(reader, Field(form.name, decoder), form, reader.needed(form, first, last))
         latest = known.latest(series.times)
         blends = column.component == "Image:buffer"
 
@@ -401,26 +409,27 @@ class SampleReader:
         self.decoded_groups += sum(sample.is_keyframe for sample in chosen)
         return self._pool.submit(_frames, field, track, chosen, rows, f"{reader.segment_id}{field.path}").result
 
-    def _own(self, segment: int, reader: SegmentReader, field: Field, samples: Integers, wanted: Integers) -> Values:
+    def _own(self, reader: SegmentReader, field: Field, samples: Integers, wanted: Integers) -> Values:
         """Read what a decoder of a user's own needs; what is returned has it decode."""
         reading = ColumnReading(self._index.source, reader, field, self._index.times[samples], wanted)
         column = self._index.source.column(field.path)
-        series = self._kept(segment, reader, replace(field, select=None), column, reading.chunks(column))
+        series = self._kept(reader, replace(field, select=None), column, reading.chunks(column))
         return lambda: reading.values(series)
 
     # --- what is read
 
     def _reader(self, segment: int) -> SegmentReader:
-        reader = self._segments.pop(segment, None) or SegmentReader(self._index.source.segments[segment])
-        self._segments[segment] = reader
+        part = self._index.source.segments[segment]
+        reader = self._segments.pop(part.segment_id, None) or SegmentReader(part)
+        self._segments[part.segment_id] = reader = reader.part(part)
         if len(self._segments) > _MOST_SEGMENTS:
             self._segments.popitem(last=False)
         return reader
 
     def _kept(
-        self, segment: int, reader: SegmentReader, field: Field, column: ComponentColumnDescriptor, numbers: Integers
+        self, reader: SegmentReader, field: Field, column: ComponentColumnDescriptor, numbers: Integers
     ) -> Series:
-        key = segment, field.path, field.select, numbers.tobytes()
+        key = reader.segment_id, field.path, field.select, numbers.tobytes()
         series = self._series.pop(key, None)
         if series is None:
             series = reader.series(column, numbers)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Final, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 import xxhash
 
 from ..chunk import ComponentColumnDescriptor, TimelineKind
@@ -26,6 +27,7 @@ from ..query import (
 )
 from ..recordings import layers_digest
 from ..task_context import find
+from .episodes import PinnedEpisodes, episodes_table, of_episodes, segment_column
 from .fields import Field, ticks_of
 from .plan import Integers, Mask
 
@@ -51,22 +53,65 @@ class DataSource:
         A dataset of a catalog, a view of one (``filter_segments``, ``filter_contents``), or a ``RecordingStore``.
     segments
         The ids of the segments that count; all if None.
+    episodes
+        Parts of the segments, of which samples are taken alone: a table of a catalog, of Arrow, or a data frame, as it
+        is now. It has the columns ``segment_id`` (or ``rerun_segment_id``), ``start`` and ``end``: values of the index,
+        both ends included, a null being the end of the segment. Windows end where an episode does. A value that counts
+        at its beginning may be older; ``max_staleness`` says how old. A sample has the row of its episode as
+        ``episode``.
+    episode_columns
+        Columns of that table, with numbers or text, of which each sample has the value of its episode.
+
+    Raises
+    ------
+    TypeError, ValueError
+        It is no dataset, or no table of episodes.
+
+    Examples
+    --------
+    >>> episodes = pa.table({"segment_id": ["a"], "start": [10], "end": [25], "task": ["lift"]})
+    >>> DataSource(dataset, episodes=episodes, episode_columns=["task"])  # doctest: +SKIP
     """
 
     dataset: Any
     segments: Collection[str] | None = None
+    episodes: Any = field(default=None, kw_only=True, repr=False, compare=False)
+    episode_columns: Sequence[str] = field(default=(), kw_only=True)
 
     def __post_init__(self) -> None:
         if not callable(getattr(self.dataset, "queried", None)):
             raise TypeError(
                 f"dataset must be a dataset, a view of one or a RecordingStore, got {type(self.dataset).__name__}"
             )
+        if isinstance(self.episode_columns, str):
+            raise TypeError("episode_columns must be several names, got one str")
+        if self.episodes is not None:
+            object.__setattr__(self, "episodes", episodes_table(self.episodes))
+        elif self.episode_columns:
+            raise UsageError("episode_columns are those of a table of episodes, and there is none")
 
     def filter_segments(self, segment_ids: Collection[str]) -> DataSource:
         """The same source with these segments alone."""
         if isinstance(segment_ids, str):
             raise TypeError("segment_ids must be several ids, got one str")
         return replace(self, segments=tuple(segment_ids))
+
+    def split_episodes(self, column: str) -> dict[str, DataSource]:
+        """The same source once for each value of a column of its episodes, for a :class:`Mixture` of them.
+
+        >>> DataSource(dataset, episodes=episodes).split_episodes("task")  # doctest: +SKIP
+
+        Raises ``ValueError`` where there are no episodes or no such column, and for a null.
+        """
+        if self.episodes is None or column not in self.episodes.column_names:
+            raise UsageError(f"there is no table of episodes with a column {column!r}")
+        values = self.episodes[column]
+        if values.null_count:
+            raise UsageError(f"the column {column!r} of the table of episodes has a null")
+        return {
+            str(value): replace(self, episodes=self.episodes.filter(pc.equal(values, value)))
+            for value in values.unique()
+        }
 
     def pinned(self, index: str, paths: Iterable[str]) -> PinnedSource:
         """The segments as they are now, with an index and columns of components.
@@ -95,7 +140,13 @@ class DataSource:
         if lacking and self.segments is not None:
             raise UsageError(f"segment {lacking[0]} does not have the index {index!r}", hint="Leave it out.")
         spanned = [segment for segment in segments if segment.span is not None]
-        return PinnedSource(columns, tuple(spanned), kind)
+        if self.episodes is None:
+            return PinnedSource(columns, tuple(spanned), kind)
+        table = self.episodes
+        if self.segments is not None:
+            table = table.filter(pc.is_in(segment_column(table), pa.array([*self.segments], pa.string())))
+        parts, episodes = of_episodes(table, self.episode_columns, spanned, kind)
+        return PinnedSource(columns, tuple(parts), kind, episodes)
 
 
 @dataclass(frozen=True)
@@ -105,6 +156,8 @@ class PinnedSource:
     columns: AnswerColumns
     segments: tuple[QueriedSegment, ...]
     kind: TimelineKind
+    episodes: PinnedEpisodes | None = None
+    """Those that the segments are parts of the dataset's by, where there are some."""
 
     @cached_property
     def digest(self) -> str:
@@ -114,6 +167,8 @@ class PinnedSource:
             layers = getattr(segment.source, "layers", None)
             content = repr(segment.source) if layers is None else layers_digest(layers)
             state.update(f"{segment.segment_id}\0{content}\0".encode())
+            if segment.window is not None:
+                state.update(repr(segment.window).encode())
         return state.hexdigest()
 
     def column(self, path: str) -> ComponentColumnDescriptor:
@@ -156,10 +211,14 @@ def is_fresh(field: Field, since: Integers, wanted: Integers, *, is_time: bool, 
 class SegmentReader:
     """The events of one segment, read as they are asked for."""
 
-    def __init__(self, segment: QueriedSegment) -> None:
+    def __init__(self, segment: QueriedSegment, known: SegmentReader | None = None) -> None:
         self._segment = segment
-        self._layers = segment.source.references()
-        self._chunks: dict[str, tuple[AnswerColumns, SegmentChunks]] = {}
+        self._layers = segment.source.references() if known is None else known._layers  # noqa: SLF001 - of its class
+        self._chunks: dict[str, tuple[AnswerColumns, SegmentChunks]] = {} if known is None else known._chunks  # noqa: SLF001
+
+    def part(self, segment: QueriedSegment) -> SegmentReader:
+        """A reader of another part of the same segment, which shares what is known of its chunks."""
+        return SegmentReader(segment, self)
 
     @property
     def segment_id(self) -> str:
