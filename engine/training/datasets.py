@@ -10,6 +10,7 @@ import numpy as np
 from ..errors import MissingExtraError, ReadError, UsageError, extra_command
 from .fields import Field, FixedRateSampling, RowSampling
 from .job import JobReader, Mixture, ReaderShare, TrainingJob, decoders
+from .normalisation import Normalisation
 from .plan import RUN, Integers, ShuffleStrategy
 from .samples import BLOCK, CACHE_BYTES, Sample
 from .source import DataSource
@@ -123,6 +124,8 @@ class IterableSamples(IterableDataset[Any]):
         Threads of each process that decode pictures and video, by default its share of the cores, four at most.
     collate
         Makes a batch of a list of samples.
+    normalisation
+        Normalises fields, by statistics which the state names.
 
     Raises
     ------
@@ -147,6 +150,7 @@ class IterableSamples(IterableDataset[Any]):
         cache_bytes: int = CACHE_BYTES,
         decode_threads: int | None = None,
         collate: Collate = collated,
+        normalisation: Normalisation | None = None,
     ) -> None:
         super().__init__()
         if batch_size is not None and batch_size < 1:
@@ -161,6 +165,7 @@ class IterableSamples(IterableDataset[Any]):
             run=batch_size or RUN,
             block_size=block_size,
             cache_bytes=cache_bytes,
+            normalisation=normalisation,
         )
         self._begin_job(job, batch_size, (rank, world), drop_last, decode_threads, collate)
 
@@ -333,7 +338,7 @@ class MapSamples(Dataset[Any]):
 
     Parameters
     ----------
-    source, index, fields, timeline_sampling, cache_bytes
+    source, index, fields, timeline_sampling, cache_bytes, normalisation
         As :class:`IterableSamples` takes them.
 
     Raises
@@ -350,6 +355,7 @@ class MapSamples(Dataset[Any]):
         *,
         timeline_sampling: FixedRateSampling | RowSampling | None = None,
         cache_bytes: int = CACHE_BYTES,
+        normalisation: Normalisation | None = None,
     ) -> None:
         skipping = [name for name, field in fields.items() if field.fill == "skip"]
         if skipping:
@@ -363,6 +369,7 @@ class MapSamples(Dataset[Any]):
             fields,
             timeline_sampling=timeline_sampling,
             cache_bytes=cache_bytes,
+            normalisation=normalisation,
         )
         self.decode_threads: int | None = None
         self._reader: JobReader | None = None

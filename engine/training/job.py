@@ -19,6 +19,7 @@ from ..errors import ChunkmillError, ReadWarning, UsageError
 from ..query import SegmentFigures
 from ..task_context import Fetches, TaskContext
 from .fields import Field, FixedRateSampling, RowSampling, VideoFrameDecoder
+from .normalisation import Normalisation
 from .plan import (
     FETCHED,
     RUN,
@@ -143,6 +144,7 @@ class TrainingJob:
     cache_bytes: int = CACHE_BYTES
     names: tuple[str, ...] = ()
     """The names of the sources of a mixture."""
+    normalisation: Normalisation | None = None
 
     @classmethod
     def of(
@@ -157,8 +159,12 @@ class TrainingJob:
         run: int = RUN,
         block_size: int = BLOCK,
         cache_bytes: int = CACHE_BYTES,
+        normalisation: Normalisation | None = None,
     ) -> TrainingJob:
         """Find all samples, and how they are ordered. Raises as :meth:`SampleIndex.build` does."""
+        unknown = sorted(set(normalisation.modes) - set(fields)) if normalisation is not None else []
+        if unknown:
+            raise UsageError(f"normalisation: there is no field {unknown[0]!r}")
         sources = source.sources.values() if isinstance(source, Mixture) else [source]
         indexes = tuple(
             SampleIndex.build(some, index, fields, timeline_sampling=timeline_sampling, block_size=block_size)
@@ -183,7 +189,7 @@ class TrainingJob:
         firsts = np.cumsum([0, *map(len, indexes)]).tolist()
         blocks = tuple(Blocks(some.blocks.starts + first) for some, first in zip(indexes, firsts, strict=False))
         names = tuple(source.sources) if isinstance(source, Mixture) else ()
-        return cls(indexes, SamplePlan(blocks, strategy, seed, run, weights, size), cache_bytes, names)
+        return cls(indexes, SamplePlan(blocks, strategy, seed, run, weights, size), cache_bytes, names, normalisation)
 
     @cached_property
     def fingerprint(self) -> dict[str, Any]:
@@ -196,6 +202,7 @@ class TrainingJob:
             "samples": [len(index) for index in self.indexes],
             "order": repr((self.plan.strategy, self.plan.weights, self.plan.epoch_size)),
             "seed": self.plan.seed,
+            "statistics": None if self.normalisation is None else self.normalisation.version,
         }
 
     def with_run(self, run: int) -> TrainingJob:
@@ -306,7 +313,8 @@ class JobReader:
                 read = some()
                 if len(self._readers) > 1 and owner not in self._compared and read:
                     self._compare(owner, next(iter(read.values())))
-                made.update({n + first: {**sample, "sample": n + first} for n, sample in read.items()})
+                shown = self._job.normalisation or dict
+                made.update({n + first: {**shown(sample), "sample": n + first} for n, sample in read.items()})
             return made
 
         return finish
