@@ -146,7 +146,7 @@ class DataSource:
         if self.segments is not None:
             table = table.filter(pc.is_in(segment_column(table), pa.array([*self.segments], pa.string())))
         parts, episodes = of_episodes(table, self.episode_columns, spanned, kind)
-        return PinnedSource(columns, tuple(parts), kind, episodes)
+        return PinnedSource(columns, tuple(parts), kind, episodes=episodes)
 
 
 @dataclass(frozen=True)
