@@ -27,7 +27,7 @@ _HOMES = {
     ".row_view": "IndexValuesLike",
     ".search": "IndexConfig IndexProperties IndexingResult VectorDistanceMetric VectorDistanceMetricLike",
     ".segments": "DatasetInfo Layer LayerInfo Segment TimelineInfo",
-    ".server": "Server",
+    ".server": "ServedDataset Server",
     ".table": "TableEntry",
 }
 

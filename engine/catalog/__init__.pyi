@@ -42,6 +42,7 @@ from .segments import Layer as Layer
 from .segments import LayerInfo as LayerInfo
 from .segments import Segment as Segment
 from .segments import TimelineInfo as TimelineInfo
+from .server import ServedDataset as ServedDataset
 from .server import Server as Server
 from .table import TableEntry as TableEntry
 

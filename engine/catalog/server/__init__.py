@@ -12,6 +12,7 @@ _HOMES = {
     ".lake": "ServiceOptions",
     ".protocol": "Call Kind Method ProtocolError Status protocol_error",
     ".reception": "Access secret_of secret_place token",
+    ".served": "ServedDataset",
     ".service": "CatalogService",
     ".temporary": "Server",
     ".transport": "is_loopback start",

@@ -10,6 +10,7 @@ from .reception import Access as Access
 from .reception import secret_of as secret_of
 from .reception import secret_place as secret_place
 from .reception import token as token
+from .served import ServedDataset as ServedDataset
 from .service import CatalogService as CatalogService
 from .temporary import Server as Server
 from .transport import is_loopback as is_loopback
