@@ -131,6 +131,12 @@ class SampleColumns:
         first = _first_sample(job, epoch)
         fields = [some for name in job.indexes[0].fields for some in (name, f"{name}_is_pad") if some in first]
         names = [*extra, *fields]
+        for name in names:
+            if not isinstance(first[name], np.ndarray | bool | int | float):
+                raise UsageError(
+                    f"the field {name!r} has values of {type(first[name]).__name__}, which are no columns",
+                    hint='output_format="rgb" gives arrays.',
+                )
         return cls(index, kinds.pop(), tuple(FieldForm.of(name, np.asarray(first[name])) for name in names))
 
     @cached_property

@@ -10,14 +10,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
-import grpc
 import lz4.block
 import numpy as np
 import pyarrow as pa
 import xxhash
 
 from ...chunk import Chunk, ChunkData, Schema
-from ...errors import NotFoundError, ReadError, UnreachableError, UsageError
+from ...errors import MissingExtraError, NotFoundError, ReadError, UnreachableError, UsageError, extra_command
 from ...limits import MIB
 from ...query import AnswerColumns, QueriedSegment, Query
 from ...recordings import join_schemas
@@ -25,6 +24,11 @@ from ...rrd import ChunkTable, Compression, Recent, Times, decode_batch, parse_m
 from .chunks import chunk_ranges
 from .lake import Integers
 from .protocol import ENTRY_ID_HEADER, SERVICE, RrdManifest, cloud, entry_id_of, part_of, rows_in
+
+try:
+    import grpc
+except ImportError as failure:
+    raise MissingExtraError("served datasets are read by grpcio", hint=extra_command("serve")) from failure
 
 _SCHEMES: Final = {"rerun+http": False, "rerun+https": True, "rerun": True}
 _AGAIN: Final = frozenset((grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.ABORTED))
