@@ -77,14 +77,14 @@ def of_episodes(
         assert segment.span is not None
         low, high = segment.span
         window = (low if start is None else start, high if end is None else end)
-        if window[0] > window[1]:
-            raise UsageError(f"row {row} of the table of episodes: it ends at {window[1]}, before {window[0]}")
         if window[0] > high or window[1] < low:
             raise UsageError(
                 f"row {row} of the table of episodes: {window[0]} to {window[1]} is not within segment {segment_id!r},"
                 f" which has {low} to {high}",
                 hint="Ends are values of the index along which samples are: steps, times or nanoseconds.",
             )
+        if window[0] > window[1]:
+            raise UsageError(f"row {row} of the table of episodes: it ends at {window[1]}, before {window[0]}")
         parts.append(replace(segment, span=(max(window[0], low), min(window[1], high)), window=window))
     lacking = [name for name in columns if name not in table.column_names]
     if lacking:

@@ -97,10 +97,10 @@ class NumericDecoder:
 
     def __post_init__(self) -> None:
         try:
-            kind = "f" if self.dtype is None else np.dtype(self.dtype).kind
+            is_number = self.dtype is None or np.dtype(self.dtype).kind in "biuf"
         except TypeError:
-            kind = ""
-        if kind not in "biuf" or not kind:
+            is_number = False
+        if not is_number:
             raise UsageError(f"dtype: expected a type of numbers, such as float32, got {self.dtype!r}")
 
     def decode(self, values: pa.ListArray, rows: Integers) -> Decoded | list[Decoded | None]:
@@ -211,8 +211,10 @@ class ImageDecoder:
             pixels = scaled(cut(raw_pixels(blob, form), self.crop), self.size, blends=blends)
             return pixels.transpose(2, 0, 1).copy()
         y, uv, color_range = raw_planes(blob, form)
-        half = None if self.crop is None else tuple(-(-some // 2) for some in self.crop)
-        y, uv = cut(y, self.crop), cut(uv.transpose(1, 2, 0), half)
+        y, uv = cut(y, self.crop), uv.transpose(1, 2, 0)
+        if self.crop is not None:
+            top, left, height, width = (-(-some // 2) for some in self.crop)
+            uv = cut(uv, (top, left, height, width))
         if self.size is not None:
             y = scaled(y[..., None], self.size)[..., 0]
             sides = (-(-self.size[0] // 2), -(-self.size[1] // 2))
@@ -230,11 +232,12 @@ class ImageDecoder:
                 if self.crop is not None:
                     check_within(self.crop, whole[1], whole[0])
                 top, left, height, width = self.crop or (0, 0, whole[1], whole[0])
-                box: tuple[float, ...] = (left, top, left + width, top + height)
+                box: tuple[float, float, float, float] = (left, top, left + width, top + height)
                 if self.size is not None:
                     least = (self.size[1] * whole[0] // width, self.size[0] * whole[1] // height)
                     opened.draft("RGB", least)
-                    box = tuple(some * opened.size[i % 2] / whole[i % 2] for i, some in enumerate(box))
+                    across, down = opened.size[0] / whole[0], opened.size[1] / whole[1]
+                    box = (box[0] * across, box[1] * down, box[2] * across, box[3] * down)
                 image: Image.Image = opened.convert(_MODES[opened.mode]) if opened.mode in _MODES else opened
                 if image.size == whole and self.crop is not None:
                     image = image.crop((left, top, left + width, top + height))

@@ -412,5 +412,5 @@ def _joined(name: str, rows: Sequence[Mapping[str, Any]]) -> FieldStatistics:
 
 
 def _statistics(row: Mapping[str, Any]) -> Statistics:
-    figures = (np.array([row[name]]) for name in ("minimum", "maximum", "mean", "squares"))
-    return Statistics(row["samples"], row["values"], *figures, np.array(row["points"])[:, None])
+    low, high, mean, squares = (np.array([row[name]]) for name in ("minimum", "maximum", "mean", "squares"))
+    return Statistics(row["samples"], row["values"], low, high, mean, squares, np.array(row["points"])[:, None])

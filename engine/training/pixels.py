@@ -215,7 +215,9 @@ def scaled(pixels: Pixels, size: tuple[int, int] | None, *, blends: bool = True)
         from PIL import Image
 
         image = Image.fromarray(pixels[..., 0] if pixels.shape[2] == 1 else np.ascontiguousarray(pixels))
-        return np.asarray(image.resize(size[::-1])).reshape(*size, pixels.shape[2])
+        blended: Pixels = np.asarray(image.resize(size[::-1])).reshape(*size, pixels.shape[2])
+        return blended
     rows = ((np.arange(size[0]) + 0.5) * (height / size[0])).astype(np.int64)
     columns = ((np.arange(size[1]) + 0.5) * (width / size[1])).astype(np.int64)
-    return pixels[rows[:, None], columns[None]]
+    nearest: Pixels = pixels[rows[:, None], columns[None]]
+    return nearest

@@ -614,12 +614,13 @@ def _frames(
         if decoder.output_format == "rgb":
             frames[frame.pts] = np.ascontiguousarray(frame.planes[0].transpose(2, 0, 1))
         else:
-            frames[frame.pts] = yuv420_frame(*frame.planes, frame.color_space, frame.color_range)
+            y, uv = frame.planes
+            frames[frame.pts] = yuv420_frame(y, uv, frame.color_space, frame.color_range)
     given: set[int] = set()
     flat: list[npt.NDArray[Any] | None] = []
     for row in rows.tolist():
-        frame = frames.get(row)
-        flat.append(frame if frame is None or row not in given else _copied(frame))
+        shown = frames.get(row)
+        flat.append(shown if shown is None or row not in given else _copied(shown))
         given.add(row)
     return flat
 

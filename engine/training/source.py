@@ -17,6 +17,7 @@ from ..chunk import ComponentColumnDescriptor, TimelineKind
 from ..errors import ReadError, UsageError
 from ..query import (
     AnswerColumns,
+    LayerChunks,
     OpenSegment,
     QueriedSegment,
     Query,
@@ -211,14 +212,19 @@ def is_fresh(field: Field, since: Integers, wanted: Integers, *, is_time: bool, 
 class SegmentReader:
     """The events of one segment, read as they are asked for."""
 
-    def __init__(self, segment: QueriedSegment, known: SegmentReader | None = None) -> None:
+    def __init__(
+        self,
+        segment: QueriedSegment,
+        layers: Sequence[LayerChunks] | None = None,
+        chunks: dict[str, tuple[AnswerColumns, SegmentChunks]] | None = None,
+    ) -> None:
         self._segment = segment
-        self._layers = segment.source.references() if known is None else known._layers  # noqa: SLF001 - of its class
-        self._chunks: dict[str, tuple[AnswerColumns, SegmentChunks]] = {} if known is None else known._chunks  # noqa: SLF001
+        self._layers = segment.source.references() if layers is None else layers
+        self._chunks = {} if chunks is None else chunks
 
     def part(self, segment: QueriedSegment) -> SegmentReader:
         """A reader of another part of the same segment, which shares what is known of its chunks."""
-        return SegmentReader(segment, self)
+        return SegmentReader(segment, self._layers, self._chunks)
 
     @property
     def segment_id(self) -> str:

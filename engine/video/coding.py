@@ -78,7 +78,7 @@ class FramePlanes(NamedTuple):
     """
 
     pts: int
-    planes: list[npt.NDArray[np.uint8]]
+    planes: tuple[npt.NDArray[np.uint8], ...]
     color_space: Literal["bt601", "bt709", "bt2020", "unspecified"]
     color_range: Literal["limited", "full", "unspecified"]
 
@@ -358,13 +358,14 @@ def decode_planes(
         track, samples, wanted, threads, path, form=form
     ).items():
         pixels = np.frombuffer(data, np.uint8)
+        meaning = _SPACES.get(space, "unspecified"), _RANGES.get(numbers, "unspecified")
         if output == "rgb":
-            planes = [pixels.reshape(height, width, 3)]
+            yield FramePlanes(pts, (pixels.reshape(height, width, 3),), *meaning)
         else:
             half = (-(-height // 2), -(-width // 2))
             count = height * width
-            planes = [pixels[:count].reshape(height, width), pixels[count:].reshape(2, *half)]
-        yield FramePlanes(pts, planes, _SPACES.get(space, "unspecified"), _RANGES.get(numbers, "unspecified"))
+            yuv = pixels[:count].reshape(height, width), pixels[count:].reshape(2, *half)
+            yield FramePlanes(pts, yuv, *meaning)
 
 
 def _decoded(
