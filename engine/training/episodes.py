@@ -31,7 +31,7 @@ class PinnedEpisodes:
     columns: Mapping[str, Sequence[Any]]
 
     def values(self, number: int) -> dict[str, Any]:
-        """What a sample of an episode has of it."""
+        """The number of an episode, and its values, which its samples have."""
         return {EPISODE: int(self.rows[number]), **{name: values[number] for name, values in self.columns.items()}}
 
 
@@ -62,7 +62,7 @@ def segment_column(table: pa.Table) -> pa.ChunkedArray:
 def of_episodes(
     table: pa.Table, columns: Sequence[str], segments: Sequence[QueriedSegment], kind: TimelineKind
 ) -> tuple[list[QueriedSegment], PinnedEpisodes]:
-    """Return the part of a segment that each episode is, of these segments, and what samples have of it.
+    """Return the part of a segment that each episode is, of these segments, and the values that samples have.
 
     Raises ``ValueError`` for a segment that is not there, and for an episode that is not within its segment.
     """

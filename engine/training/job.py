@@ -326,10 +326,12 @@ class JobReader:
             if not isinstance(value, np.ndarray):
                 continue
             form = value.dtype, value.shape if self._stacked and value.dtype != object else value.ndim
-            other, known = self._forms.setdefault(name, (owner, form))
-            if form != known:
+            other, expected = self._forms.setdefault(name, (owner, form))
+            if form != expected:
                 names = self._job.names or [str(number) for number in range(len(self._readers))]
-                shown = [f"{dtype} {shape} in {names[at]!r}" for at, (dtype, shape) in ((other, known), (owner, form))]
+                shown = [
+                    f"{dtype} {shape} in {names[at]!r}" for at, (dtype, shape) in ((other, expected), (owner, form))
+                ]
                 what = "types and shapes" if self._stacked else "types and numbers of dimensions"
                 raise UsageError(
                     f"the sources of a mixture have different {what} of the field {name!r}: {' and '.join(shown)}",

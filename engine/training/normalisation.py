@@ -90,7 +90,7 @@ class FieldStatistics:
 
     @classmethod
     def of_row(cls, row: Mapping[str, Any]) -> FieldStatistics:
-        """What a row keeps."""
+        """The statistics that a row keeps."""
         shape = tuple(row["shape"])
         figures = {name: np.array(row[name], np.float64).reshape(shape) for name in _FIGURES}
         return cls(shape, np.array(row["count"], np.int64).reshape(shape), figures)
@@ -168,23 +168,23 @@ class Normalisation:
         if not modes:
             raise UsageError("modes: there is no field of numbers", hint="Name the fields that are normalised.")
         chosen = {name: _plain(name, fields[name]) for name in modes}
-        found = SampleIndex.build(source, index, chosen, timeline_sampling=timeline_sampling)
+        samples = SampleIndex.build(source, index, chosen, timeline_sampling=timeline_sampling)
         if table is None:
-            known: dict[str, FieldStatistics] = {}
+            statistics: dict[str, FieldStatistics] = {}
         else:
             keys = {name: _key(index, timeline_sampling, name, some) for name, some in chosen.items()}
-            known = _kept(source, table, found.source.digest, keys)
-        missing = {name: some for name, some in chosen.items() if name not in known}
+            statistics = _kept(source, table, samples.source.digest, keys)
+        missing = {name: some for name, some in chosen.items() if name not in statistics}
         if missing:
-            made = _computed(replace(found, fields=missing), executor, spark)
+            computed = _computed(replace(samples, fields=missing), executor, spark)
             if table is not None:
                 rows = [
-                    {"source": found.source.digest, "index": index, "field": keys[name], **some.row()}
-                    for name, some in made.items()
+                    {"source": samples.source.digest, "index": index, "field": keys[name], **some.row()}
+                    for name, some in computed.items()
                 ]
                 _table(source, table).append(pa.Table.from_pylist(rows, _KEPT).to_batches())
-            known |= made
-        return cls({name: known[name] for name in modes}, dict(modes))
+            statistics |= computed
+        return cls({name: statistics[name] for name in modes}, dict(modes))
 
     def __call__(self, batch: Mapping[str, Any]) -> dict[str, Any]:
         """Return a sample or a batch whose fields are normalised: arrays, or tensors where they are."""
@@ -243,7 +243,7 @@ def _plain(name: str, field: Field) -> Field:
 
 
 def _key(index: str, sampling: FixedRateSampling | RowSampling | None, name: str, field: Field) -> str:
-    """What statistics of a field are of, beside the contents of the source."""
+    """The facts that statistics of a field are of, beside the contents of the source."""
     if field.select is not None and not isinstance(field.select, str):
         raise UsageError(
             f"the selector of the field {name!r} has functions of Python, which a table cannot name",
@@ -266,11 +266,11 @@ def _table(source: DataSource, name: str) -> Any:
         raise UsageError(f"{type(dataset).__name__} is in no catalog, which could keep the table {name!r}")
     if name not in catalog.table_names():
         return catalog.create_table(name, _KEPT)
-    found = catalog.get_table(name)
-    lacking = sorted(set(_KEPT.names) - set(found.arrow_schema().names))
+    table = catalog.get_table(name)
+    lacking = sorted(set(_KEPT.names) - set(table.arrow_schema().names))
     if lacking:
         raise UsageError(f"the table {name!r} keeps no statistics: it has no column {lacking[0]!r}")
-    return found
+    return table
 
 
 def _kept(source: DataSource, name: str, digest: str, keys: Mapping[str, str]) -> dict[str, FieldStatistics]:
@@ -284,7 +284,7 @@ def _kept(source: DataSource, name: str, digest: str, keys: Mapping[str, str]) -
 
 
 @dataclass(frozen=True)
-class PiecesJob:
+class StatisticsJob:
     """The function of a task that computes the statistics of the fields of one segment. It pickles."""
 
     index: SampleIndex
@@ -370,7 +370,7 @@ def _row(
 
 
 def _computed(index: SampleIndex, executor: str | None, spark: SparkSession | None) -> dict[str, FieldStatistics]:
-    job = PiecesJob(index)
+    job = StatisticsJob(index)
     count = len(index.source.segments)
     size = sum(segment.stored_bytes for segment in index.source.segments)
     if spark is None and query_executor(executor, lambda: size) == "inline":
@@ -404,9 +404,9 @@ def _joined(name: str, rows: Sequence[Mapping[str, Any]]) -> FieldStatistics:
         figures["min"][dimension], figures["max"][dimension] = whole.minimum[0], whole.maximum[0]
         points = [np.array(row["points"]) for row in of_it]
         is_exact = whole.values <= _EXACT and all(len(p) == row["values"] for p, row in zip(points, of_it, strict=True))
-        known = np.concatenate(points) if is_exact else whole.points[:, 0]
+        ranked = np.concatenate(points) if is_exact else whole.points[:, 0]
         for q in QUANTILES:
-            figures[f"q{round(q * 100):02d}"][dimension] = np.quantile(known, q)
+            figures[f"q{round(q * 100):02d}"][dimension] = np.quantile(ranked, q)
     shaped = {figure: values.reshape(shapes[0]) for figure, values in figures.items()}
     return FieldStatistics(shapes[0], count.reshape(shapes[0]), shaped)
 

@@ -33,7 +33,7 @@ _CHANNELS: Final = {1: (0,), 2: (0, 1, 2), 3: (0, 1, 2, 3), 4: (2, 1, 0), 5: (2,
 
 
 class _Yuv(NamedTuple):
-    """How brightness and colour lie: pixels of a row and rows for one number of each colour."""
+    """A layout of brightness and colour: pixels of a row and rows for one number of each colour."""
 
     columns: int
     rows: int

@@ -214,8 +214,8 @@ class SampleIndex:
         before = int(self.segments_of(np.array([idx]))[0])
         first, end = self.segment_offsets[before : before + 2].tolist()
         segment_id = self.source.segments[before].segment_id
-        found = SegmentMetadata(segment_id, int(self.times[first]), int(self.times[end - 1]), end - first)
-        return found, index_value(int(self.times[idx]), self.source.kind)
+        segment = SegmentMetadata(segment_id, int(self.times[first]), int(self.times[end - 1]), end - first)
+        return segment, index_value(int(self.times[idx]), self.source.kind)
 
 
 def _grid(sampling: FixedRateSampling, segment_id: str, first: int, last: int) -> Integers:
@@ -367,7 +367,7 @@ class SampleReader:
         return lambda: flat
 
     def _images(self, reader: SegmentReader, field: Field, column: ComponentColumnDescriptor, series: Series) -> Decode:
-        """What makes pictures of values: of raw ones, by the format that each has."""
+        """The function that makes pictures of values: of raw ones, by the format that each has."""
         decoder: ImageDecoder = field.decode
         name = FORMATS.get(column.component)
         if name is None or field.select is not None or not len(series.times):
@@ -376,12 +376,12 @@ class SampleReader:
         if form is None:
             raise UsageError(f"{field.path} has pixels, and the dataset has no column {column.entity_path}:{name}")
         first, last = series.times[[0, -1]].tolist()
-        known = self._kept(reader, Field(form.name, decoder), form, reader.needed(form, first, last))
-        latest = known.latest(series.times)
+        kept = self._kept(reader, Field(form.name, decoder), form, reader.needed(form, first, last))
+        latest = kept.latest(series.times)
         blends = column.component == "Image:buffer"
 
         def decode(values: pa.ListArray, rows: Integers) -> list[Any]:
-            formats = [None if at < 0 else (known.values[at].as_py() or [None])[0] for at in latest[rows].tolist()]
+            formats = [None if at < 0 else (kept.values[at].as_py() or [None])[0] for at in latest[rows].tolist()]
             return decoder.decode_raw(values, rows, formats, blends=blends)
 
         return decode
@@ -451,17 +451,17 @@ class SampleReader:
         Raises ``ReadError`` where so many bytes are before the time, and no key frame, that they are not held.
         """
         detector = DETECTORS[track.codec]
-        known: dict[int, bool] = {}
+        marked: dict[int, bool] = {}
         begin, back = first, 1
         while True:
             numbers = reader.needed(column, begin, last)
             series = reader.series(column, numbers, is_video=True)
             blobs = blobs_of(series.values, np.arange(len(series.times))) if len(series.times) else []
             for time, blob in zip(series.times.tolist(), blobs, strict=True):
-                if time not in known:
-                    known[time] = blob is not None and detector(bytes(blob))
+                if time not in marked:
+                    marked[time] = blob is not None and detector(bytes(blob))
             groups = VideoGroups(
-                track.codec, series, blobs, np.array([known[time] for time in series.times.tolist()], np.bool_)
+                track.codec, series, blobs, np.array([marked[time] for time in series.times.tolist()], np.bool_)
             )
             if groups.begins_before(first):
                 return groups

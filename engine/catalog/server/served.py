@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -13,7 +14,6 @@ from typing import Any, Final
 import lz4.block
 import numpy as np
 import pyarrow as pa
-import xxhash
 
 from ...chunk import Chunk, ChunkData, Schema
 from ...errors import MissingExtraError, NotFoundError, ReadError, UnreachableError, UsageError, extra_command
@@ -41,10 +41,10 @@ _OPTIONS: Final = (
 )
 _CALL_SECONDS: Final = 300.0
 _LONGEST_PAUSE: Final = 5.0
+_CHANNELS: Final = "_channels"
 _FETCH_BYTES: Final = 16 * MIB
 _DATASET: Final = 1
 _RECENT: Final[Recent[ChunkData]] = Recent(128 * MIB, 16 * MIB)
-_channels: dict[tuple[object, ...], grpc.Channel] = {}
 
 
 @dataclass(frozen=True)
@@ -112,10 +112,10 @@ class ServedDataset:
     def _id(self) -> str:
         """The id of the dataset."""
         wanted = cloud("FindEntriesRequest")(filter={"name": self.name, "entry_kinds": [_DATASET]})
-        (found,) = self.call("FindEntries", wanted, None)
-        if not found.entries:
+        (answer,) = self.call("FindEntries", wanted, None)
+        if not answer.entries:
             raise NotFoundError(f"No dataset found with name '{self.name}' at {self.url}")
-        return str(entry_id_of(found.entries[0].id))
+        return str(entry_id_of(answer.entries[0].id))
 
     def _segment(self, id_: str, segment_id: str) -> ServedSegment:
         answers = self.call("GetRrdManifest", cloud("GetRrdManifestRequest")(segment_id={"id": segment_id}), id_)
@@ -155,16 +155,20 @@ class ServedDataset:
         return list(self._channel().unary_stream(path, response_deserializer=response)(data, **given))
 
     def _channel(self) -> grpc.Channel:
-        key = (os.getpid(), self.url, None if self.certificates is None else str(self.certificates))
-        if key not in _channels:
-            scheme, _, address = self.url.partition("://")
-            address = address.rstrip("/")
-            if _SCHEMES[scheme]:
-                trusted = None if self.certificates is None else Path(self.certificates).read_bytes()
-                _channels[key] = grpc.secure_channel(address, grpc.ssl_channel_credentials(trusted), _OPTIONS)
-            else:
-                _channels[key] = grpc.insecure_channel(address, _OPTIONS)
-        return _channels[key]
+        """The connection of this process: one that was there before a fork is not used."""
+        channels: dict[int, grpc.Channel] = self.__dict__.setdefault(_CHANNELS, {})
+        return channels.get(os.getpid()) or channels.setdefault(os.getpid(), self._connected())
+
+    def _connected(self) -> grpc.Channel:
+        scheme, _, address = self.url.partition("://")
+        address = address.rstrip("/")
+        if not _SCHEMES[scheme]:
+            return grpc.insecure_channel(address, _OPTIONS)
+        trusted = None if self.certificates is None else Path(self.certificates).read_bytes()
+        return grpc.secure_channel(address, grpc.ssl_channel_credentials(trusted), _OPTIONS)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != _CHANNELS}
 
 
 def _own_error(code: grpc.StatusCode, text: str) -> Exception:
@@ -192,7 +196,7 @@ class ServedSegment:
 
     @cached_property
     def _digest(self) -> str:
-        return xxhash.xxh3_128_hexdigest(self.layer.table.chunk_ids.tobytes())
+        return hashlib.blake2b(self.layer.table.chunk_ids.tobytes(), digest_size=16).hexdigest()
 
     @property
     def stored_bytes(self) -> int:
@@ -256,10 +260,10 @@ class ServedChunks:
         group = (np.cumsum(sizes) - sizes) // _FETCH_BYTES
         for number in np.unique(group).tolist():
             some = rows[group == number].tolist()
-            found = {row: _RECENT.find((self.path, self.keys[row])) for row in some}
-            fetched = self._fetched([row for row in some if found[row] is None])
+            recent = {row: _RECENT.find((self.path, self.keys[row])) for row in some}
+            fetched = self._fetched([row for row in some if recent[row] is None])
             for row in some:
-                yield fetched[row] if row in fetched else found[row]  # type: ignore[misc]
+                yield fetched[row] if row in fetched else recent[row]  # type: ignore[misc]
 
     def _fetched(self, rows: Sequence[int]) -> Mapping[int, ChunkData]:
         if not rows:
