@@ -313,8 +313,9 @@ class JobReader:
                 read = some()
                 if len(self._readers) > 1 and owner not in self._compared and read:
                     self._compare(owner, next(iter(read.values())))
-                shown = self._job.normalisation or dict
-                made.update({n + first: {**shown(sample), "sample": n + first} for n, sample in read.items()})
+                if self._job.normalisation is not None:
+                    read = {n: self._job.normalisation(sample) for n, sample in read.items()}
+                made.update({n + first: {**sample, "sample": n + first} for n, sample in read.items()})
             return made
 
         return finish

@@ -358,14 +358,14 @@ def decode_planes(
         track, samples, wanted, threads, path, form=form
     ).items():
         pixels = np.frombuffer(data, np.uint8)
-        meaning = _SPACES.get(space, "unspecified"), _RANGES.get(numbers, "unspecified")
+        planes: tuple[npt.NDArray[np.uint8], ...]
         if output == "rgb":
-            yield FramePlanes(pts, (pixels.reshape(height, width, 3),), *meaning)
+            planes = (pixels.reshape(height, width, 3),)
         else:
             half = (-(-height // 2), -(-width // 2))
             count = height * width
-            yuv = pixels[:count].reshape(height, width), pixels[count:].reshape(2, *half)
-            yield FramePlanes(pts, yuv, *meaning)
+            planes = pixels[:count].reshape(height, width), pixels[count:].reshape(2, *half)
+        yield FramePlanes(pts, planes, _SPACES.get(space, "unspecified"), _RANGES.get(numbers, "unspecified"))
 
 
 def _decoded(
