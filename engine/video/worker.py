@@ -633,10 +633,13 @@ def _add_planes(batches: Batches, frame: Any, output: str, crop: list[int] | Non
                 "usage",
                 hint="Give a part that is within all frames.",
             )
-        part = av.VideoFrame(width, height, form)
-        for to, whole in zip(_planes(part), _planes(_CONVERTER.reformat(frame, format=form)), strict=True):
+        is_plain = size is not None and name in ("yuv420p", "yuvj420p") and not (top % 2 or left % 2)
+        kept = name if is_plain else form  # what is scaled is converted by that, and only the part
+        part = av.VideoFrame(width, height, kept)
+        part.colorspace, part.color_range = frame.colorspace, frame.color_range
+        for to, whole in zip(_planes(part), _planes(_CONVERTER.reformat(frame, format=kept)), strict=True):
             rows = 2 if len(to) < height else 1
-            columns = left * 3 if form == "rgb24" else left // rows
+            columns = left * 3 if kept == "rgb24" else left // rows
             to[:] = whole[top // rows :, columns:][: to.shape[0], : to.shape[1]]
         frame = part
     height, width = size or (frame.height, frame.width)

@@ -263,6 +263,15 @@ def test_frames_are_cut_and_scaled(front: tuple[dict[int, np.ndarray], Recording
     assert np.abs(half[3][0] - means).mean() < 25
     with pytest.raises(ValueError, match="the crop ends at 33 x 32"):
         read(source, Field(VIDEO, VideoFrameDecoder(crop=(1, 0, 32, 32))))
+    for crop in ((4, 6, 20, 16), (5, 7, 20, 16)):  # where colours begin, and where not
+        whole = read(source, Field(VIDEO, VideoFrameDecoder(crop=crop)))
+        both = read(source, Field(VIDEO, VideoFrameDecoder(crop=crop, size=(10, 8))))
+        for number in (0, 7, 44):
+            means = whole[number].reshape(3, 10, 2, 8, 2).mean(axis=(2, 4))
+            error = np.abs(both[number] - means)
+            assert both[number].shape == (3, 10, 8) and error.mean() < 25
+            others = [np.abs(both[number] - np.roll(means, by, 2)).mean() for by in (-2, 2)]
+            assert error.mean() < min(others), "the right part"
 
 
 def test_frames_as_planes(front: tuple[dict[int, np.ndarray], RecordingStore]) -> None:
