@@ -14,11 +14,12 @@ from .normalisation import Normalisation
 from .plan import RUN, Integers, ShuffleStrategy
 from .samples import BLOCK, CACHE_BYTES, Sample
 from .source import DataSource
-from .yuv import Yuv420Frame
 
 try:
     import torch
     from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info
+
+    from .yuv import Yuv420Frame
 except ImportError as failure:
     raise MissingExtraError("datasets of PyTorch need torch", hint=extra_command("training")) from failure
 
