@@ -27,7 +27,7 @@ _HOMES = {
     ".sql": "CatalogContext",
     ".search": "IndexConfig IndexProperties IndexingResult VectorDistanceMetric VectorDistanceMetricLike",
     ".segments": "DatasetInfo Layer LayerInfo Segment TimelineInfo chosen_segments",
-    ".server": "Server",
+    ".server": "ServedDataset Server",
     ".table": "TableTasks TableEntry",
 }
 

@@ -47,6 +47,7 @@ from .segments import LayerInfo as LayerInfo
 from .segments import Segment as Segment
 from .segments import TimelineInfo as TimelineInfo
 from .segments import chosen_segments as chosen_segments
+from .server import ServedDataset as ServedDataset
 from .server import Server as Server
 from .table import TableTasks as TableTasks
 from .table import TableEntry as TableEntry

@@ -21,6 +21,7 @@ from ..limits import MIB
 from ..query import SegmentFigures
 from ..task_context import Fetches, TaskContext
 from .fields import Field, FixedRateSampling, RowSampling, VideoFrameDecoder
+from .normalisation import Normalisation
 from .plan import (
     FETCHED,
     RUN,
@@ -33,6 +34,7 @@ from .plan import (
     SampleShuffle,
     ShuffleStrategy,
     Steps,
+    check_mixture,
 )
 from .samples import BLOCK, CACHE_BYTES, Sample, SampleIndex, SampleReader
 from .source import DataSource
@@ -54,7 +56,7 @@ class Mixture:
     Raises
     ------
     ValueError
-        The names differ, or a weight is not positive.
+        The names differ, a weight is not positive and finite, or the size is no whole number.
     """
 
     sources: Mapping[str, DataSource]
@@ -66,6 +68,7 @@ class Mixture:
             raise UsageError(
                 f"a mixture needs a weight for each source: {sorted(self.sources)}, {sorted(self.weights)}"
             )
+        check_mixture(self.weights.values(), self.epoch_size)
 
 
 class ReaderShare(NamedTuple):
@@ -141,6 +144,9 @@ class TrainingJob:
     indexes: tuple[SampleIndex, ...]
     plan: SamplePlan
     cache_bytes: int = CACHE_BYTES
+    names: tuple[str, ...] = ()
+    """The names of the sources of a mixture."""
+    normalisation: Normalisation | None = None
 
     @classmethod
     def of(
@@ -155,8 +161,12 @@ class TrainingJob:
         run: int = RUN,
         block_size: int = BLOCK,
         cache_bytes: int = CACHE_BYTES,
+        normalisation: Normalisation | None = None,
     ) -> TrainingJob:
         """Find all samples, and how they are ordered. Raises as :meth:`SampleIndex.build` does."""
+        unknown = sorted(set(normalisation.modes) - set(fields)) if normalisation is not None else []
+        if unknown:
+            raise UsageError(f"normalisation: there is no field {unknown[0]!r}")
         sources = source.sources.values() if isinstance(source, Mixture) else [source]
         has_video = any(isinstance(field.decode, VideoFrameDecoder) for field in fields.values())
         strategy = shuffle or (BlockShuffle() if has_video else SampleShuffle())
@@ -167,6 +177,11 @@ class TrainingJob:
             )
             for some in sources
         )
+        shapes = {(some.episodes is None, *some.episode_columns) for some in sources}
+        if len(shapes) > 1:
+            raise UsageError(
+                "the sources of a mixture have episodes, and the same episode_columns, all or none of them"
+            )
         if not any(map(len, indexes)):
             raise UsageError(
                 "there are no samples: no segment of the source is as long as the windows of the fields, "
@@ -180,7 +195,8 @@ class TrainingJob:
         blocks = tuple(
             Blocks(some.blocks.starts + first, some.blocks.groups) for some, first in zip(indexes, firsts, strict=False)
         )
-        return cls(indexes, SamplePlan(blocks, strategy, seed, run, weights, size), cache_bytes)
+        names = tuple(source.sources) if isinstance(source, Mixture) else ()
+        return cls(indexes, SamplePlan(blocks, strategy, seed, run, weights, size), cache_bytes, names, normalisation)
 
     @cached_property
     def fingerprint(self) -> dict[str, Any]:
@@ -197,6 +213,7 @@ class TrainingJob:
             "samples": [len(index) for index in self.indexes],
             "order": repr((self.plan.strategy, self.plan.weights, self.plan.epoch_size)),
             "seed": self.plan.seed,
+            "statistics": None if self.normalisation is None else self.normalisation.version,
         }
 
     @property
@@ -252,10 +269,17 @@ class TrainingJob:
 
 
 class JobReader:
-    """Reads samples of a job in the order of its plan."""
+    """Reads samples of a job in the order of its plan.
 
-    def __init__(self, job: TrainingJob, threads: int = 1) -> None:
+    Values of a field that have other types or dimensions in another source of a mixture are an error; and where
+    samples are ``stacked``, those that have another shape.
+    """
+
+    def __init__(self, job: TrainingJob, threads: int = 1, *, stacked: bool = False) -> None:
         self._job = job
+        self._stacked = stacked
+        self._forms: dict[str, tuple[int, Any]] = {}
+        self._compared: set[int] = set()
         self._owner = os.getpid()
         self._firsts = np.cumsum([0, *map(len, job.indexes)])
         self._readers = [SampleReader(index, job.cache_bytes, threads) for index in job.indexes]
@@ -294,17 +318,42 @@ class JobReader:
         """Begin to make samples; see :meth:`SampleReader.begin`."""
         owners = np.searchsorted(self._firsts, samples, side="right") - 1
         begun = [
-            (int(self._firsts[owner]), self._readers[owner].begin(samples[owners == owner] - self._firsts[owner]))
+            (owner, self._readers[owner].begin(samples[owners == owner] - self._firsts[owner]))
             for owner in np.unique(owners).tolist()
         ]
 
         def finish() -> dict[int, Sample]:
             made: dict[int, Sample] = {}
-            for first, some in begun:
-                made.update({n + first: {**sample, "sample": n + first} for n, sample in some().items()})
+            for owner, some in begun:
+                first = int(self._firsts[owner])
+                read = some()
+                if len(self._readers) > 1 and owner not in self._compared and read:
+                    self._compare(owner, next(iter(read.values())))
+                if self._job.normalisation is not None:
+                    read = {n: self._job.normalisation(sample) for n, sample in read.items()}
+                made.update({n + first: {**sample, "sample": n + first} for n, sample in read.items()})
             return made
 
         return finish
+
+    def _compare(self, owner: int, sample: Sample) -> None:
+        """Raise ``UsageError`` where the first sample of a source is not like those of the sources before."""
+        self._compared.add(owner)
+        for name, value in sample.items():
+            if not isinstance(value, np.ndarray):
+                continue
+            form = value.dtype, value.shape if self._stacked and value.dtype != object else value.ndim
+            other, expected = self._forms.setdefault(name, (owner, form))
+            if form != expected:
+                names = self._job.names or [str(number) for number in range(len(self._readers))]
+                shown = [
+                    f"{dtype} {shape} in {names[at]!r}" for at, (dtype, shape) in ((other, expected), (owner, form))
+                ]
+                what = "types and shapes" if self._stacked else "types and numbers of dimensions"
+                raise UsageError(
+                    f"the sources of a mixture have different {what} of the field {name!r}: {' and '.join(shown)}",
+                    hint="Decoders have a `size` or a `dtype`, and `select` chooses values.",
+                )
 
     def batches(self, part: ReaderShare) -> Iterator[list[Sample]]:
         """Yield the samples of each step. Each is marked whether it is a repeat, under ``is_repeat``."""
@@ -343,11 +392,13 @@ class JobReader:
         """
         numbers = epoch.samples[places]
         strategy, run = self._job.plan.strategy, self._job.plan.run
-        ahead = (
-            _Mixed(self, numbers, run, max(self._job.cache_bytes // _SHARE, _LEAST_BYTES))
-            if isinstance(strategy, SampleShuffle)
-            else _ByBlocks(self, numbers, self._blocks.of(numbers), places, run, self._job.plan.horizon)
-        )
+        ahead: _Ahead
+        if isinstance(strategy, SampleShuffle):
+            ahead = _Mixed(self, numbers, run, max(self._job.cache_bytes // _SHARE, _LEAST_BYTES))
+        else:
+            owners = np.searchsorted(self._firsts, self._blocks.starts[:-1], side="right") - 1
+            horizons = np.array(self._job.plan.horizons)[owners]
+            ahead = _ByBlocks(self, numbers, self._blocks.of(numbers), places, run, horizons)
         for position in range(len(places)):
             while position not in ahead.ready:
                 if not ahead.waiting:
@@ -390,13 +441,13 @@ class _Ahead(ABC):
 
 
 class _ByBlocks(_Ahead):
-    """The same, blocks of the next places that nobody has begun, each for its samples within a horizon."""
+    """The same: blocks of the next places that nobody has begun, each for its samples within its source's horizon."""
 
     def __init__(
-        self, reader: JobReader, numbers: Integers, block: Integers, places: Integers, first: int, horizon: int
+        self, reader: JobReader, numbers: Integers, block: Integers, places: Integers, first: int, horizons: Integers
     ) -> None:
         super().__init__(reader, numbers, first)
-        self._block, self._places, self._horizon = block, places, horizon
+        self._block, self._places, self._horizons = block, places, horizons
         self._by_block = np.argsort(block, kind="stable")
         self._sorted = block[self._by_block]
         self._begun = np.zeros(len(numbers), np.bool_)
@@ -410,7 +461,7 @@ class _ByBlocks(_Ahead):
             of_block = self._by_block[low:high]
             of_block = of_block[~self._begun[of_block]]
             if len(of_block):
-                wanted.append(of_block[self._places[of_block] < self._places[of_block[0]] + self._horizon])
+                wanted.append(of_block[self._places[of_block] < self._places[of_block[0]] + self._horizons[some]])
         self._count = FETCHED
         if wanted:
             positions = np.concatenate(wanted)

@@ -6,8 +6,9 @@ many ranks and workers read it: these take places of one order, step by step, so
 
 from __future__ import annotations
 
+import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -194,7 +195,7 @@ class BlockShuffle:
         sizes = np.diff(blocks.starts)
         samples: list[Integers] = []
         runs: list[Integers] = []
-        for lane in range(self.lanes):
+        for lane in range(min(self.lanes, len(chosen))):
             mine = _ranges(of_group, ends, chosen[lane :: self.lanes])
             counts = sizes[mine]
             before = np.cumsum(counts) - counts
@@ -203,8 +204,8 @@ class BlockShuffle:
             moved = places + random_keys(len(places), *seeds, 2, lane).astype(np.float64) * (self._reach / 2.0**64)
             samples.append(of_lane[np.argsort(moved, kind="stable")])
             runs.append(places // run)
-        joined = np.concatenate(samples)
-        return joined[np.argsort(np.concatenate(runs), kind="stable")]
+        joined = np.concatenate([np.empty(0, np.int64), *samples])
+        return joined[np.argsort(np.concatenate([np.empty(0, np.int64), *runs]), kind="stable")]
 
     def horizon(self, blocks: Blocks, run: int) -> int:
         """Return within how many places the samples of a block stand: moved in each lane, and cut into runs."""
@@ -245,12 +246,14 @@ class SamplePlan:
     def __post_init__(self) -> None:
         if self.run < 1:
             raise UsageError(f"run: expected 1 or more samples, got {self.run}")
+        if not isinstance(self.seed, int | np.integer):
+            raise UsageError(f"seed: expected a whole number, got {self.seed!r}")
+        object.__setattr__(self, "seed", int(self.seed))
         if self.weights is None:
             return
-        if len(self.weights) != len(self.blocks) or not all(weight > 0 for weight in self.weights):
-            raise UsageError(f"weights: expected a positive number for each source, got {self.weights}")
-        if self.epoch_size is None or self.epoch_size < 1:
-            raise UsageError(f"epoch_size: a mixture needs the number of its samples, got {self.epoch_size}")
+        check_mixture(self.weights, self.epoch_size)
+        if len(self.weights) != len(self.blocks):
+            raise UsageError(f"weights: expected a number for each source, got {self.weights}")
         empty = [number for number, size in enumerate(self._sizes) if not size]
         if empty:
             raise UsageError(f"the source {empty[0]} of the mixture has no samples")
@@ -279,12 +282,12 @@ class SamplePlan:
         return [int(share) for share in shares]
 
     @cached_property
-    def horizon(self) -> int:
-        """Within how many places of an epoch the samples of a block stand, or about so where sources are mixed."""
-        return max(
+    def horizons(self) -> list[int]:
+        """Within how many places of an epoch the samples of a block of each source stand, or about so."""
+        return [
             self.strategy.horizon(blocks, self.run) * len(self) // max(share, 1)
             for blocks, share in zip(self.blocks, self.shares, strict=True)
-        )
+        ]
 
     def epoch(self, number: int) -> Epoch:
         """Return the samples of an epoch, from 0 on, in their order."""
@@ -321,6 +324,15 @@ class SamplePlan:
         samples = np.empty_like(joined)
         samples[np.argsort(drawn, kind="stable")] = joined
         return samples
+
+
+def check_mixture(weights: Collection[float], epoch_size: int | None) -> None:
+    """Raise ``ValueError`` for weights that are no shares, and for a size of an epoch that is no number of samples."""
+    for weight in weights:
+        if not (isinstance(weight, int | float | np.number) and 0 < weight < math.inf):
+            raise UsageError(f"weights: expected positive, finite numbers, got {weight!r}")
+    if not isinstance(epoch_size, int | np.integer) or epoch_size < 1:
+        raise UsageError(f"epoch_size: a mixture needs the number of its samples, got {epoch_size!r}")
 
 
 class RankStep(NamedTuple):

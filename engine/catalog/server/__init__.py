@@ -14,6 +14,7 @@ _HOMES = {
     ".oidc": "Issuer IssuerOptions",
     ".protocol": "Call Kind Method Need ProtocolError Rights Status protocol_error",
     ".tokens": "Access TokenFolder secret_of secret_place token",
+    ".served": "ServedDataset",
     ".service": "CatalogService",
     ".temporary": "Server",
     ".transport": "is_loopback start",

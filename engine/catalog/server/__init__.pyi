@@ -17,6 +17,7 @@ from .tokens import TokenFolder as TokenFolder
 from .tokens import secret_of as secret_of
 from .tokens import secret_place as secret_place
 from .tokens import token as token
+from .served import ServedDataset as ServedDataset
 from .service import CatalogService as CatalogService
 from .temporary import Server as Server
 from .transport import is_loopback as is_loopback

@@ -299,7 +299,7 @@ def test_files_of_an_earlier_format_are_read_and_say_nothing_of_who_made_them(da
     cleaned(dataset)
     assert seen(dataset.at("old")) == WANTED[0]
     assert dataset.restore("old") and dataset.list_versions().to_pylist()[-1]["layers"] is None
-    with pytest.raises(ReadError, match="its format is 5.*which knows 4"):
+    with pytest.raises(ReadError, match=r"its format is 5.*which knows 4"):
         files.latest()
 
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import random
+import time
 from itertools import groupby
+from typing import Any
 
 import numpy as np
 import pytest
+from chunkmill.engine.errors import UsageError
 from chunkmill.engine.training.plan import (
     Blocks,
     BlockShuffle,
@@ -200,3 +203,36 @@ def test_places_of_steps_are_those_of_each() -> None:
         assert sizes == [len(step.places) for step in each]
         assert places.tolist() == [place for step in each for place in step.places.tolist()]
         assert repeats.tolist() == [at >= step.distinct for step in each for at in range(len(step.places))]
+
+
+@pytest.mark.parametrize("weight", [0, -1.0, float("nan"), float("inf"), "2"])
+def test_weights_are_positive_numbers(weight: Any) -> None:
+    two = (blocks(10, 2), blocks(10, 2, 10))
+    with pytest.raises(UsageError, match="positive, finite numbers"):
+        SamplePlan(two, NoShuffle(), weights=(1.0, weight), epoch_size=10)
+    with pytest.raises(UsageError, match="number of its samples"):
+        SamplePlan(two, NoShuffle(), weights=(1.0, 1.0), epoch_size=2.5)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("seed", [1.5, "1", None])
+def test_a_seed_is_a_whole_number(seed: Any) -> None:
+    with pytest.raises(UsageError, match="seed: expected a whole number"):
+        SamplePlan((blocks(10, 2),), NoShuffle(), seed=seed)
+    assert len(SamplePlan((blocks(10, 2),), SampleShuffle(), seed=np.int64(3)).epoch(0)) == 10
+
+
+def test_the_horizon_of_a_source_is_its_own() -> None:
+    """A rare source has its samples far from each other, and the others do not wait for it."""
+    plan = SamplePlan(
+        (blocks(10_000, 10), blocks(1000, 10, 10_000)), BlockShuffle(64, 4), 0, 8, (0.999, 0.001), 100_000
+    )
+    of_large, of_rare = plan.horizons
+    assert of_large < 400 < 100_000 < of_rare
+
+
+def test_a_tiny_source_with_a_large_share_is_quick() -> None:
+    plan = SamplePlan((blocks(10, 5), blocks(1000, 10, 10)), BlockShuffle(64, 8), 0, 8, (0.9, 0.1), 50_000)
+    began = time.perf_counter()
+    order = plan.epoch(0)
+    assert len(order) == 50_000 and (order.samples < 10).sum() == 45_000
+    assert time.perf_counter() - began < 10

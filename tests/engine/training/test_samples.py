@@ -15,7 +15,7 @@ import pytest
 from chunkmill import Chunk, LazyChunkStream, RecordingStore
 from chunkmill.engine.catalog import DatasetEntry
 from chunkmill.engine.chunk import ComponentDescriptor
-from chunkmill.engine.errors import ReadError, ReadWarning
+from chunkmill.engine.errors import ReadError, ReadWarning, UsageError
 from chunkmill.engine.training.job import JobReader, ReaderShare
 from chunkmill.engine.training.samples import _grouped_cuts
 from chunkmill.lenses import Selector
@@ -25,6 +25,7 @@ from chunkmill.training import (
     Field,
     FixedRateSampling,
     ImageDecoder,
+    Mixture,
     NoShuffle,
     NumericDecoder,
     RowSampling,
@@ -471,3 +472,64 @@ def test_blocks_end_with_groups_of_pictures_where_a_division_did_not_round(tmp_p
     )
     figures = job.measure()
     assert (figures.samples, figures.decoded_groups, figures.decoded_frames) == (2 * FRAMES, 2 * 5, 2 * FRAMES)
+
+
+def scalars(folder: Path, name: str, values: pa.Array) -> RecordingStore:
+    """One recording of numbers."""
+    chunk = Chunk.build("/arm", {"frame": pa.array(range(len(values)))}, [(ComponentDescriptor("s"), values)])
+    LazyChunkStream.from_iter([chunk]).collect(into=folder / name, recording_id=name, executor="inline")
+    return RecordingStore.open(folder / name)
+
+
+def mixed(sources: dict[str, Any], decoder: NumericDecoder, size: int = 40) -> TrainingJob:
+    """A job of several sources."""
+    weights = dict.fromkeys(sources, 1.0)
+    mixture = Mixture({name: DataSource(some) for name, some in sources.items()}, weights, size)
+    return TrainingJob.of(mixture, "frame", {"x": Field("/arm:s", decoder)})
+
+
+def test_sources_that_differ_are_named(tmp_path: Path) -> None:
+    singles = scalars(tmp_path, "singles", pa.array([[1.0, 2.0]] * 9, pa.list_(pa.float32())))
+    doubles = scalars(tmp_path, "doubles", pa.array([[1.0, 2.0]] * 9))
+    triples = scalars(tmp_path, "triples", pa.array([[1.0, 2.0, 3.0]] * 9))
+    share = ReaderShare(batch_size=10)
+    with pytest.raises(UsageError, match=r"'x': float32 1 in 'a' and float64 1 in 'b'") as caught:
+        list(JobReader(mixed({"a": singles, "b": doubles}, NumericDecoder())).batches(share))
+    assert "dtype" in str(caught.value.hint)
+    job = mixed({"a": singles, "b": doubles}, NumericDecoder("float32"))
+    assert {sample["x"].dtype for batch in JobReader(job).batches(share) for sample in batch} == {np.dtype("float32")}
+    job = mixed({"a": doubles, "b": triples}, NumericDecoder())
+    assert len(list(JobReader(job).batches(share))) == 4, "whoever pads them may have them"
+    with pytest.raises(UsageError, match=r"float64 \(2,\) in 'a' and float64 \(3,\) in 'b'"):
+        list(JobReader(job, stacked=True).batches(share))
+    for dtype in ("text", "O", "M8[ns]"):
+        with pytest.raises(UsageError, match="a type of numbers"):
+            NumericDecoder(dtype)
+
+
+def test_a_rare_source_does_not_hold_the_others_in_memory(tmp_path: Path) -> None:
+    large = scalars(tmp_path, "large", pa.array([[float(n)] for n in range(1000)]))
+    rare = scalars(tmp_path, "rare", pa.array([[float(n)] for n in range(1000)]))
+    mixture = Mixture({"a": DataSource(large), "b": DataSource(rare)}, {"a": 0.999, "b": 0.001}, 20_000)
+    job = TrainingJob.of(
+        mixture, "frame", {"x": Field("/arm:s", NumericDecoder())}, shuffle=BlockShuffle(16, 2), block_size=10, run=4
+    )
+    reader = JobReader(job)
+    order = job.plan.epoch(0)
+    most, read = 0, reader.begin
+
+    def begin(samples: Any) -> Any:
+        nonlocal most
+        most = max(most, len(samples))
+        return read(samples)
+
+    reader.begin = begin  # type: ignore[method-assign]
+    assert sum(1 for _ in reader.in_order(order, np.arange(len(order)))) == 20_000
+    assert most < 1000, "a block is read for the places near it, and not for all of the epoch"
+
+
+@pytest.mark.parametrize("weight", [0.0, -1.0, float("nan"), float("inf")])
+def test_weights_are_checked_where_a_mixture_is_made(weight: float, tmp_path: Path) -> None:
+    store = scalars(tmp_path, "one", pa.array([[1.0]] * 3))
+    with pytest.raises(UsageError, match="positive, finite"):
+        Mixture({"a": DataSource(store), "b": DataSource(store)}, {"a": 1.0, "b": weight}, 10)
