@@ -166,7 +166,8 @@ def test_a_program_that_replays_it_gets_the_same_catalog(tmp_path: Path) -> None
     log = lines(tmp_path / "lake" / ".serve")
     found = stored(tmp_path / "lake")
     assert replayed(log) == found
-    assert len(found) > 5 and any(entry["layers"] for entry in found.values())
+    assert found  # and the way there was long enough
+    assert all(any(word in line.get("changed", {}) for line in log) for word in ("deleted", "registered", "removed"))
     methods = driver.reached.service.methods.values()
     writing = {method.name for method in methods if method.writes}
     told = [(line["subject"], line["method"], line["status"]) for line in log]
