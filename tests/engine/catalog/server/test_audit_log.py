@@ -6,6 +6,7 @@ import json
 import multiprocessing
 import os
 import random
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -97,7 +98,7 @@ class Driver:
     def __init__(self, folder: Path, seed: int) -> None:
         self.random = random.Random(seed)
         self.reached = Reached(folder / "lake", LogOptions(most_bytes=40_000, most_files=100))
-        self.names = ["drives", "labels", "other", "mine"]
+        self.names = ["drives", "labels", "other", "mine", "more", "words", "rows"]
         self.holders = {
             "writer": ("read", "write"),
             "reader": ("read",),
@@ -113,11 +114,11 @@ class Driver:
                 place.parent.mkdir(parents=True, exist_ok=True)
                 recording(folder, segment).rename(place)
                 self.files.append(place.as_uri())
-        self.ids: list[str] = [str(EntryId.new())]
+        self.ids: dict[str, list[str]] = {"dataset": [], "table": [], "none": [str(EntryId.new())]}
         self.ended: list[tuple[str, str, str]] = []
 
     def step(self) -> None:
-        holder = self.random.choice(list(self.tokens))
+        holder = self.random.choice([*self.tokens, "writer", "writer", "writer"])
         name, entry, fields = self.wanted()
         requests = fields.pop("requests", None)
         answer = self.reached.call(self.tokens[holder], name, entry, requests, **fields)
@@ -125,17 +126,23 @@ class Driver:
         self.ended.append((holder, name, answer.status.name))
         for message in answer.messages:
             if name == "CreateDatasetEntry":
-                self.ids.append(str(entry_id_of(message.dataset.details.id)))
+                self.ids["dataset"].append(str(entry_id_of(message.dataset.details.id)))
             elif name == "CreateTableEntry":
-                self.ids.append(str(entry_id_of(message.table.details.id)))
+                self.ids["table"].append(str(entry_id_of(message.table.details.id)))
+            elif name == "DeleteEntry":
+                for ids in self.ids.values():
+                    ids[:] = [id_ for id_ in ids if id_ != str(entry_id_of(fields["id"]))] if len(ids) > 1 else ids
 
     def wanted(self) -> tuple[str, str | None, dict[str, Any]]:
-        some, entry = self.random.choice, self.random.choice(self.ids[-10:])
-        id_, segment = entry_id_message(EntryId(entry)), self.random.choice(["one", "two", "three"])
+        some, segment = self.random.choice, self.random.choice(["one", "two", "three"])
+        none = self.ids["none"]
+        entry, table_id = some([*self.ids["dataset"] * 9, *none]), some([*self.ids["table"] * 9, *none])
+        id_ = entry_id_message(EntryId(some([entry, table_id])))
         name = some(self.names)
         files = self.random.sample(self.files, self.random.randint(1, 3))
         sources = [{"storage_url": url, "typ": 1, "layer": some(["base", "more"])} for url in files]
         ids = [{"id": segment}]
+        row_id = entry_id_message(EntryId(table_id))
         table = {"dataframe_part": part_of(rows(*self.random.sample(range(9), 3))), "insert_mode": some([1, 2, 3, 4])}
         properties = part_of(pa.record_batch({"speed": [self.random.random()]}))
         return some(
@@ -145,13 +152,13 @@ class Driver:
                 *[("RegisterWithDataset", entry, {"data_sources": sources, "on_duplicate": some([1, 2, 3])})] * 6,
                 ("UnregisterFromDataset", entry, {"segments_to_drop": ids}),
                 ("UnregisterFromDataset", entry, {"layers_to_drop": ["more"]}),
-                *[("WriteTable", entry, {"requests": [table, table]})] * 3,
+                *[("WriteTable", table_id, {"requests": [table]})] * 5,
                 ("SetSegmentProperties", entry, {"segment_id": ids[0], "properties": properties}),
                 ("DeleteSegmentProperties", entry, {"segments": [{"segment_id": ids[0]}]}),
-                ("UpdateEntry", entry, {"id": id_, "entry_details_update": {"name": name}}),
+                *[("UpdateEntry", None, {"id": id_, "entry_details_update": {"name": some([name, f"{name}_2"])}})] * 3,
                 ("DeleteEntry", None, {"id": id_}),
                 ("ScanSegmentTable", entry, {}),
-                ("ScanTable", None, {"table_id": id_}),
+                ("ScanTable", None, {"table_id": row_id}),
                 ("FindEntries", None, {}),
             ]
         )
@@ -166,7 +173,9 @@ def test_a_program_that_replays_it_gets_the_same_catalog(tmp_path: Path) -> None
     log = lines(tmp_path / "lake" / ".serve")
     found = stored(tmp_path / "lake")
     assert replayed(log) == found
-    assert len(found) > 5 and any(entry["layers"] for entry in found.values())
+    counts = Counter(word for line in log for word in line.get("changed", {}))
+    some = ("created", "deleted", "renamed", "registered", "removed", "mode", "revision", "deleted_properties")
+    assert min(counts[word] for word in some) >= 5, counts
     methods = driver.reached.service.methods.values()
     writing = {method.name for method in methods if method.writes}
     told = [(line["subject"], line["method"], line["status"]) for line in log]
