@@ -118,7 +118,7 @@ class IterableSamples(IterableDataset[Any]):
         Leave out the samples that do not fill a step of all ranks. By default the last batch is smaller, and at most
         ``world - 1`` samples come twice, marked by ``is_repeat``.
     block_size
-        Samples that are read together, or about so: at least half as many, and more to the end of a group of pictures.
+        Samples that are read together, at least; of sources larger than 256 MiB half as many, where a chunk ends.
     cache_bytes
         Bytes of values that each process keeps.
     decode_threads

@@ -162,15 +162,18 @@ class TrainingJob:
         block_size: int = BLOCK,
         cache_bytes: int = CACHE_BYTES,
         normalisation: Normalisation | None = None,
+        by_chunks: bool = True,
     ) -> TrainingJob:
-        """Find all samples, and how they are ordered. Raises as :meth:`SampleIndex.build` does."""
+        """Find all samples, and how they are ordered; with ``by_chunks`` :class:`BlockShuffle` keeps those of a chunk
+        near each other. Raises as :meth:`SampleIndex.build` does.
+        """
         unknown = sorted(set(normalisation.modes) - set(fields)) if normalisation is not None else []
         if unknown:
             raise UsageError(f"normalisation: there is no field {unknown[0]!r}")
         sources = source.sources.values() if isinstance(source, Mixture) else [source]
         has_video = any(isinstance(field.decode, VideoFrameDecoder) for field in fields.values())
         strategy = shuffle or (BlockShuffle() if has_video else SampleShuffle())
-        by_chunks = isinstance(strategy, BlockShuffle)
+        by_chunks = by_chunks and isinstance(strategy, BlockShuffle)
         indexes = tuple(
             SampleIndex.build(
                 some, index, fields, timeline_sampling=timeline_sampling, block_size=block_size, by_chunks=by_chunks

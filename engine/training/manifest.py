@@ -86,6 +86,7 @@ def job_like_rerun(
         timeline_sampling=timeline_sampling,
         shuffle=shuffle,
         block_size=fetch_block_size,
+        by_chunks=False,  # a manifest lists samples before it is shuffled
     )
 
 

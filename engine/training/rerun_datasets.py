@@ -100,7 +100,7 @@ class RerunIterableDataset(IterableSamples):
     timeline_sampling
         The times of samples, where the index has times.
     fetch_block_size
-        Samples that are read together, or about so; see :class:`IterableSamples`.
+        Samples that are read together, at least.
     shuffle_strategy
         The order, by default :class:`SampleShuffle`. One of your own has Rerun's method ``epoch_order``.
     decode_threads

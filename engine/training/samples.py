@@ -110,8 +110,8 @@ class SampleIndex:
         those of ``timeline_sampling``, for which a value counts from a microsecond before its time on: the seconds
         between frames are no whole nanoseconds. A block has ``block_size`` samples, and with video so many more that
         it ends with a group of pictures, where the recording says by ``VideoStream:is_keyframe`` or by its chunks where
-        these begin. With ``by_chunks`` blocks end with the chunks of the field that has most bytes, and those of a
-        chunk are a group, where all chunks are more than :data:`CACHE_BYTES`.
+        these begin. With ``by_chunks`` blocks of a source larger than :data:`CACHE_BYTES` end with the chunks of the
+        field that has most bytes, too, and those of a chunk are a group.
 
         Raises ``ValueError`` for names that are not there, and ``TypeError`` for an index of times without a sampling.
         """
@@ -134,6 +134,7 @@ class SampleIndex:
                 before, after = max(before, -int(offsets.min())), max(after, int(offsets.max()))
         tolerance = 0 if timeline_sampling is None or not is_time else timeline_sampling.tolerance
         video = [pinned.column(f.path) for f in fields.values() if isinstance(f.decode, VideoFrameDecoder)]
+        by_chunks = by_chunks and sum(segment.stored_bytes for segment in pinned.segments) > CACHE_BYTES
         columns = {column.name: column for column in map(pinned.column, paths)}.values()
         times, edges, cuts, groups, stored = [], [], [], [], 0
         reader: SegmentReader | None = None

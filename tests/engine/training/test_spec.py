@@ -211,7 +211,7 @@ def test_the_command_line_shows_samples(drives: tuple[list[Drive], DatasetEntry,
     done = CliRunner().invoke(commands, [*command, "--limit", "2"])
     assert done.exit_code == 0, done.output
     lines = [" ".join(line.split()) for line in done.output.splitlines()]
-    assert lines[0] == "drives: 21 samples of 1 segment along time, in 3 blocks"
+    assert lines[0] == "drives: 21 samples of 1 segment along time, in 2 blocks"
     assert lines[1] == "epoch 0 by BlockShuffle(buffer_size=64, lanes=4), seed 7, batches of 16"
     assert "arm 2 x 7 double /arm:Scalars:scalars" in lines
     assert "front 3 x 32 x 32 uint8 /front:VideoStream:sample" in lines
