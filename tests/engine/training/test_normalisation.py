@@ -187,7 +187,7 @@ def test_the_catalog_keeps_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
                     **{"source": source, "index": "frame", "fields": fields, "table": "statistics", **other}
                 )
     dataset.unregister(segments_to_drop="drive_1", layers_to_drop=[])
-    less = Normalisation.of(source, "frame", fields, table="statistics")
+    less = Normalisation.of(DataSource(dataset), "frame", fields, table="statistics")
     check(less.statistics["joints"], known[0].joints)
     assert table.to_arrow_reader().read_all().num_rows == 4
     dataset.catalog.create_table("other", pa.schema([("x", pa.int64())]))
