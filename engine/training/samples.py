@@ -161,7 +161,8 @@ class SampleIndex:
             is_cut = len(whole) > block_size
             bounds = [reader.groups(column) for column in video] if is_cut else []
             chunks = [reader.extents(column) for column in columns] if is_cut and by_chunks else []
-            stored += sum(size for _, size in chunks) if is_cut else segment.stored_bytes
+            if not is_same:  # parts of one segment have its chunks together
+                stored += sum(size for _, size in chunks) if is_cut else segment.stored_bytes
             some, owners = _grouped_cuts(whole + tolerance, bounds, chunks, block_size)
             cuts.append(some)
             groups.append(owners)
@@ -530,7 +531,7 @@ class SampleReader:
                 before = reader.before(column, numbers)
                 if before is None or before >= earlier:
                     break
-                earlier, numbers = before, reader.needed(column, before, last)
+                earlier, numbers = before, reader.needed(column, before + 1, last)
             if earlier == begin:
                 return groups
             begin, back = earlier, 2 * back

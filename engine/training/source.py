@@ -281,7 +281,7 @@ class SegmentReader:
         if layers is not None:
             self._layers = layers
         self._chunks = {} if chunks is None else chunks
-        self._static: dict[tuple[str, str], pa.ListArray | None] = {}
+        self._static: dict[tuple[str, str, tuple[int, int] | None], pa.ListArray | None] = {}
 
     def part(self, segment: QueriedSegment) -> SegmentReader:
         """A reader of another part of the same segment, which shares what is known of its chunks."""
@@ -400,8 +400,8 @@ class SegmentReader:
         return Series(events.times, joined, order)
 
     def static(self, entity: str, component: str) -> pa.ListArray | None:
-        """Return the static value of a component of the segment, or its first one; None where it has none."""
-        key = entity, component
+        """Return the static value of a component, or the one at the segment's first time; None where it has none."""
+        key = entity, component, self._segment.span
         if key not in self._static:
             self._static[key] = self._first(entity, component)
         return self._static[key]
