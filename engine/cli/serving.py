@@ -5,7 +5,6 @@ As in ``commands``, click alone is imported; no JVM is started.
 
 from __future__ import annotations
 
-import getpass
 import logging
 import math
 import os
@@ -60,10 +59,9 @@ _TOKENS = click.option(
 
 
 def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):  # a number without a name, as in a container
-        return f"user {os.getuid()}"
+    from ..storage import author
+
+    return author() or f"user {os.getuid()}"  # a number without a name, as in a container
 
 
 class _ServeGroup(CommandGroup):

@@ -161,8 +161,7 @@ class SampleIndex:
             is_cut = len(whole) > block_size
             bounds = [reader.groups(column) for column in video] if is_cut else []
             chunks = [reader.extents(column) for column in columns] if is_cut and by_chunks else []
-            if not is_same:  # parts of one segment have its chunks together
-                stored += sum(size for _, size in chunks) if is_cut else segment.stored_bytes
+            stored += (not is_same) * (sum(size for _, size in chunks) if is_cut else segment.stored_bytes)
             some, owners = _grouped_cuts(whole + tolerance, bounds, chunks, block_size)
             cuts.append(some)
             groups.append(owners)
