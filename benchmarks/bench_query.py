@@ -11,7 +11,8 @@ import os
 import statistics
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 from chunkmill.engine.frames import answer as execution
-from conftest import AT_LEAST, FIGURES, ROUNDS, Duel
+from conftest import AT_LEAST, FIGURES, RESULTS, ROUNDS, Duel
 from datafusion import SessionContext
 from query_cases import CASES, Sums, client_of, options_of, registered, taken
 
@@ -67,6 +68,48 @@ def test_cold(benchmark: Any, duel: Duel, folder: Path, name: str) -> None:
 
     assert answer("ours") == answer("rerun")
     duel.run(benchmark, lambda: answer("ours"), lambda: answer("rerun"), bar=CASES[name].bar)
+
+
+FRAMES = "frame >= 100 AND frame < 120"
+SQL = {
+    "full_read": "SELECT * FROM reader({dataset}, index => 'frame')",
+    "range": f"SELECT * FROM reader({{dataset}}, index => 'frame') WHERE {FRAMES}",
+    "range_filled": f"SELECT * FROM reader({{dataset}}, index => 'frame', fill => true) WHERE {FRAMES}",
+    "one_component": (
+        "SELECT rerun_segment_id, frame, \"/arm/joint_3:scalars\" FROM reader({dataset}, index => 'frame')"
+    ),
+    "one_entity": "SELECT * FROM reader({dataset}, index => 'frame', contents => '/arm/joint_3')",
+    "entity_range_of_many": (
+        f"SELECT * FROM reader({{dataset}}, index => 'frame', contents => '/arm/joint_3') WHERE {FRAMES}"
+    ),
+    "long_segment": "SELECT * FROM reader({dataset}, index => 'frame')",
+}
+
+
+@pytest.mark.parametrize("name", SQL)
+def test_sql_beside_reader(benchmark: Any, duel: Duel, folder: Path, name: str) -> None:
+    """Guards: rows by SQL take 1.5 times the time and the processor time of the same by ``reader``, at most."""
+    case = CASES[name]
+    with client_of("ours") as client:
+        dataset = registered(client, name, case.recordings(folder))
+        statement = SQL[name].format(dataset=name)
+        assert Sums.of(client.ctx.sql(statement)).agrees(Sums.of(case.ask(dataset)))
+        used: dict[str, list[float]] = {"sql": [], "reader": []}
+
+        def timed(way: str, answer: Callable[[], Any]) -> int:
+            started = time.process_time()
+            count = taken(answer())
+            used[way].append(time.process_time() - started)
+            return count
+
+        duel.run(
+            benchmark,
+            lambda: timed("sql", lambda: client.ctx.sql(statement)),
+            lambda: timed("reader", lambda: case.ask(dataset)),
+            bar=1.5,
+        )
+        own, other = (statistics.median(used[way][1:]) for way in ("sql", "reader"))
+        RESULTS.append((f"processor time of SQL beside reader, {name}", own, other, 1.5))
 
 
 JOIN = """

@@ -6,7 +6,7 @@ The names below are loaded on first use, so that a program that needs little sta
 from .lazy_names import lazy_names, name_terminals
 
 _HOMES = {
-    ".catalog": "CatalogClient DatasetEntry Entry EntryId EntryKind Server TableEntry",
+    ".catalog": "CatalogClient DatasetEntry Entry EntryId EntryKind ServedDataset Server TableEntry",
     ".chunk": (
         "AUTO_INDEX Chunk ComponentColumn ComponentColumnDescriptor ComponentColumnSelector "
         "ComponentDescriptor IndexColumnDescriptor IndexColumnSelector Schema TimeColumn"

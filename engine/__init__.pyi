@@ -4,6 +4,7 @@ from .catalog import DatasetEntry as DatasetEntry
 from .catalog import Entry as Entry
 from .catalog import EntryId as EntryId
 from .catalog import EntryKind as EntryKind
+from .catalog import ServedDataset as ServedDataset
 from .catalog import Server as Server
 from .catalog import TableEntry as TableEntry
 from .chunk import AUTO_INDEX as AUTO_INDEX

@@ -298,7 +298,7 @@ class SandboxRequest:
         try:
             return self._process.receive()
         except TimeoutError:
-            raise self._lost(f"nothing came of it within {_SILENT_SECONDS:g} s, and it was stopped") from None
+            raise self._lost(f"it gave no answer within {_SILENT_SECONDS:g} s, and it was stopped") from None
         except (EOFError, ValueError):
             raise self._lost("the process that read it crashed, or took too much memory") from None
 

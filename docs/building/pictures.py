@@ -1,9 +1,10 @@
-"""The pictures of the documentation, made from real recordings of ``tests/data``; ``align`` is drawn of made-up times.
+"""The pictures of the documentation, made from real recordings of ``tests/data``; ``align`` is drawn of made-up times,
+``speed`` of figures that ``python -m tests.run benchmarks table --saved docs/assets/speed.json`` has measured.
 
     python docs/building/pictures.py            # all of them, into docs/assets
     python docs/building/pictures.py plan store # some
 
-``align``, ``plan`` and ``store`` need nothing but chunkmill. ``report`` needs Chromium, ``notebook`` also
+``align``, ``plan``, ``speed`` and ``store`` need nothing but chunkmill. ``report`` needs Chromium, ``notebook`` also
 nbconvert and ipykernel.
 ``viewer`` needs rerun-sdk, Pillow and a graphics driver; without a GPU Mesa's lavapipe will do (``apt install
 mesa-vulkan-drivers``). A picture whose program is missing stays as it is in the repository, and the script says so.
@@ -130,6 +131,47 @@ def report(folder: Path) -> None:
         (ASSETS / "report.webp").write_bytes(tab.picture())
 
 
+SPEED = {
+    "mixture": "MCAP to RRD, 300 MB of ROS 2 messages",
+    "mixture /imu/**": "MCAP to RRD, one of its topics",
+    "mixture collect": "MCAP to a store for object stores",
+    "RRD keep a subtree": "RRD to RRD, 400 MB, keep a subtree",
+    "RRD drop a camera": "RRD to RRD, drop a camera",
+    "RRD collect": "RRD to a store for object stores",
+    "RRD lens": "RRD to RRD, a lens on all scalars",
+    "Parquet 1 M x 40": "Parquet to RRD, a million rows",
+}
+_LABELS, _BARS, _ROW = 250, 400, 38
+_SPEED_STYLE = (
+    "text{font:13px sans-serif;fill:#57606a}.seconds{font-size:11px}.ours{fill:#2f81f7}.theirs{fill:#9aa4af}"
+    "@media(prefers-color-scheme:dark){text{fill:#adbac7}}"
+)
+
+
+def speed(folder: Path) -> None:  # noqa: ARG001 (it needs none)
+    """Seconds of chunkmill and of rerun-sdk for the rows of ``benchmarks/table.py``."""
+    saved = json.loads((ASSETS / "speed.json").read_text(encoding="utf-8"))
+    rows = {key.partition(", spark, disk")[0]: figures for key, figures in saved.items() if ", spark, disk" in key}
+    longest = max(figures[f"{side} wall"] for figures in rows.values() for side in ("ours", "theirs"))
+    drawn = []
+    for side, name, left in (("ours", "chunkmill", _LABELS), ("theirs", "rerun-sdk", _LABELS + 100)):
+        drawn.append(f'<rect class="{side}" x="{left}" y="8" width="12" height="12"/>')
+        drawn.append(f'<text x="{left + 17}" y="19">{name}</text>')
+    for at, row in enumerate(name for name in SPEED if name in rows):
+        top = 34 + at * _ROW
+        drawn.append(f'<text x="{_LABELS - 8}" y="{top + 17}" text-anchor="end">{SPEED[row]}</text>')
+        for side, y in (("ours", top), ("theirs", top + 13)):
+            seconds = rows[row][f"{side} wall"]
+            width = max(round(seconds / longest * _BARS), 1)
+            drawn.append(f'<rect class="{side}" x="{_LABELS}" y="{y}" width="{width}" height="12"/>')
+            drawn.append(f'<text class="seconds" x="{_LABELS + width + 5}" y="{y + 10}">{seconds:.2f} s</text>')
+    width, height = _LABELS + _BARS + 70, 42 + len(rows) * _ROW
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" role="img">'
+    title = "<title>Seconds that chunkmill and rerun-sdk take for the same work</title>"
+    lines = [head, title, f"<style>{_SPEED_STYLE}</style>", *drawn, "</svg>", ""]
+    (ASSETS / "speed.svg").write_text("\n".join(lines), encoding="utf-8")
+
+
 def align(folder: Path) -> None:
     """Rules and tolerances of an export's alignment."""
     for draw in (alignment.rules, alignment.tolerance, alignment.episode):
@@ -232,6 +274,7 @@ PICTURES: dict[str, Callable[[Path], None]] = {
     "notebook": notebook,
     "plan": plan,
     "report": report,
+    "speed": speed,
     "store": store,
     "viewer": viewer,
 }

@@ -11,10 +11,7 @@ _HOMES = {
     "..recordings": "is_catalog",
     "..stream": "ContentFilter",
     ".blueprints": "Recording",
-    ".client": (
-        "BearerTokenObjectStoreAuth CatalogClient ObjectStoreAuth Queried VersionInfo chosen_segments one_dataset "
-        "queried_at"
-    ),
+    ".client": "BearerTokenObjectStoreAuth CatalogClient ObjectStoreAuth Queried VersionInfo one_dataset queried_at",
     ".copying": "CopyReport",
     ".dataset": "DatasetEntry DatasetSelection DatasetView",
     ".deprecated": "TableInsertMode",
@@ -27,10 +24,11 @@ _HOMES = {
         "RegistrationHandle RegistrationOperation RegistrationResult SegmentRegistrationResult UnregistrationHandle"
     ),
     ".row_view": "IndexValuesLike",
+    ".sql": "CatalogContext",
     ".search": "IndexConfig IndexProperties IndexingResult VectorDistanceMetric VectorDistanceMetricLike",
-    ".segments": "DatasetInfo Layer LayerInfo Segment TimelineInfo",
-    ".server": "Server",
-    ".table": "TableEntry",
+    ".segments": "DatasetInfo Layer LayerInfo Segment TimelineInfo chosen_segments",
+    ".server": "ServedDataset Server",
+    ".table": "TableTasks TableEntry",
 }
 
 __all__, __getattr__, __dir__ = lazy_names(__name__, _HOMES)

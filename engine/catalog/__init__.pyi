@@ -14,7 +14,6 @@ from .client import CatalogClient as CatalogClient
 from .client import ObjectStoreAuth as ObjectStoreAuth
 from .client import Queried as Queried
 from .client import VersionInfo as VersionInfo
-from .client import chosen_segments as chosen_segments
 from .client import one_dataset as one_dataset
 from .client import queried_at as queried_at
 from .copying import CopyReport as CopyReport
@@ -36,6 +35,7 @@ from .registration import RegistrationResult as RegistrationResult
 from .registration import SegmentRegistrationResult as SegmentRegistrationResult
 from .registration import UnregistrationHandle as UnregistrationHandle
 from .row_view import IndexValuesLike as IndexValuesLike
+from .sql import CatalogContext as CatalogContext
 from .search import IndexConfig as IndexConfig
 from .search import IndexProperties as IndexProperties
 from .search import IndexingResult as IndexingResult
@@ -46,7 +46,10 @@ from .segments import Layer as Layer
 from .segments import LayerInfo as LayerInfo
 from .segments import Segment as Segment
 from .segments import TimelineInfo as TimelineInfo
+from .segments import chosen_segments as chosen_segments
+from .server import ServedDataset as ServedDataset
 from .server import Server as Server
+from .table import TableTasks as TableTasks
 from .table import TableEntry as TableEntry
 
 __all__: list[str]

@@ -210,6 +210,7 @@ class HiddenDatasets(Entry):
                 return
         raise WriteError(f"others change the properties of asset '{asset}'", hint="Try again.", transient=True)
 
+    @changing
     def forget_in_assets(self, segment_ids: Collection[str]) -> list[str]:
         """Take segments out of the lists of all assets, earlier ones included; return the ids of these assets."""
         hidden = self.asset_dataset()

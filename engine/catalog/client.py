@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import copy
-import difflib
-import fnmatch
 import importlib.metadata
 import importlib.util
 import io
@@ -43,11 +41,11 @@ from .entries import (
     EntryId,
     EntryKind,
     EntryRow,
+    changes_table,
     check_entry_name,
     check_table_name,
     dataset_rows,
 )
-from .entry_changes import changes_table
 from .entry_log import SYSTEM_TABLE, CatalogVersion, EntryLog
 from .maintenance import (
     CatalogFault,
@@ -61,7 +59,8 @@ from .maintenance import (
     remove_deleted,
     remove_drafts,
 )
-from .table import EntriesTable, TableEntry, entries_table
+from .segments import chosen_segments
+from .table import EntriesTable, TableEntry, TableTasks, entries_table
 from .uploads import Uploads
 
 if TYPE_CHECKING:
@@ -223,14 +222,14 @@ class CatalogClient:
 
     @property
     def ctx(self) -> CatalogContext:
-        """A session of DataFusion with every table by its name, later ones included.
+        """A session of DataFusion with every table and dataset by its name, later ones included.
 
-        Dots divide a name into a catalog, a schema and a table of SQL.
+        Dots divide a name into a catalog, a schema and a table of SQL. See :meth:`CatalogContext.sql`.
         """
         if self._context is None:
             from .sql import CatalogContext
 
-            self._context = CatalogContext(partial(self.tables, include_hidden=True))
+            self._context = CatalogContext(partial(self.entries, include_hidden=True))
         return self._context
 
     @property
@@ -370,6 +369,20 @@ class CatalogClient:
             hint = version.like(name or "", kinds)
             raise NotFoundError(f"No {what} found with name '{name}'", hint=hint)
         return version, row
+
+    def spark_rows(self, name: str) -> TableTasks:
+        """The rows that SQL has for the name of a table or of a dataset, for a data source of Spark.
+
+        Raises ``NotFoundError`` if there is no such entry.
+        """
+        version = self._log.read()
+        row = version.named(name)
+        if row is None:
+            kinds = (EntryKind.TABLE, *DATASET_KINDS)
+            raise NotFoundError(f"there is no table or dataset {name!r}", hint=version.like(name, kinds))
+        if row.kind is EntryKind.TABLE:
+            return self._table_of(row).spark_rows()
+        return TableTasks.of_rows(DatasetEntry(self, self._log, row).segment_rows())
 
     # --- making and upkeep
 
@@ -659,21 +672,6 @@ def queried_at(place: Location, dataset: str | None, query: Query, segments: Seq
     store = RecordingStore.open(place)
     ids = list(dict.fromkeys(entry.recording_id for entry in store)) if segments else None
     return store.queried(query, None if ids is None else chosen_segments(segments, ids))
-
-
-def chosen_segments(words: Sequence[str], segment_ids: Sequence[str]) -> list[str]:
-    """Return the ids that words name, as ids or patterns. Raises ``NotFoundError`` for a word without a match."""
-    existing, chosen = set(segment_ids), dict[str, None]()
-    for word in words:
-        matching = [word] if word in existing else fnmatch.filter(segment_ids, word)
-        if not matching:
-            close = difflib.get_close_matches(word, segment_ids, 1)
-            raise NotFoundError(
-                f"there is no segment {word!r}",
-                hint=f"Did you mean {close[0]!r}?" if close else f"There are {counted(len(existing), 'segment')}.",
-            )
-        chosen.update(dict.fromkeys(matching))
-    return list(chosen)
 
 
 def one_dataset(client: CatalogClient, name: str | None) -> DatasetEntry:

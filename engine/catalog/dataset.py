@@ -177,8 +177,7 @@ class DatasetView(ValueSearch):
         ValueError
             One of them has no such column.
         """
-        store = self.dataset.store_reader()
-        segments = frame_of(self._layers(store).segment_table(partial(url_of, store.folder)))
+        segments = frame_of(self.segment_rows())
         if join_meta is None:
             return segments
         import datafusion
@@ -191,6 +190,11 @@ class DatasetView(ValueSearch):
         key = f"{join_key}_of_meta"
         renamed = other.with_column_renamed(join_key, key)
         return segments.join(renamed, left_on=join_key, right_on=key, how="left").drop(key)
+
+    def segment_rows(self) -> pa.Table:
+        """The rows of :meth:`segment_table`, as of now."""
+        store = self.dataset.store_reader()
+        return self._layers(store).segment_table(partial(url_of, store.folder))
 
     def get_index_ranges(self) -> datafusion.DataFrame:
         """One row for each segment: ``<index>:end`` and ``<index>:start`` of each index, null without one."""
@@ -647,8 +651,7 @@ class DatasetEntry(HiddenDatasets, DatasetVersions, DatasetForget, DatasetView, 
         layers = [layers_to_drop] if isinstance(layers_to_drop, str) else layers_to_drop
         if not segments and not layers:
             raise UsageError("must specify at least 1 segment ID or layer for removal")
-        unregister(self._folder(), self._kind(), segments, layers)
-        return UnregistrationHandle()
+        return UnregistrationHandle(unregister(self._folder(), self._kind(), segments, layers))
 
     @changing
     def delete_segment_properties(self, segment_ids: str | Sequence[str]) -> None:

@@ -51,15 +51,18 @@ from ..storage import VersionFiles, VersionPoint, has_files, name_of, number_at,
 from .entries import (
     DATASET_KINDS,
     HIDDEN_KINDS,
+    MOST_CHANGES,
+    EntryChange,
     EntryId,
     EntryKind,
     EntryRow,
+    changes_between,
     check_entry_name,
     is_owned_by,
+    parsed_changes,
     place_of_dataset,
     time_of,
 )
-from .entry_changes import MOST_CHANGES, EntryChange, changes_between, parsed_changes
 
 if TYPE_CHECKING:
     from ..query import QuerySemantics

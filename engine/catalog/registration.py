@@ -427,7 +427,13 @@ RegistrationOperation = RegistrationHandle
 
 
 class UnregistrationHandle:
-    """The handle of a call that removed layers: they are gone when the call returns, so nothing is waited for."""
+    """The handle of a call that removed layers: they are gone when the call returns, so nothing is waited for.
+
+    ``removed`` are the segments and names of these layers.
+    """
+
+    def __init__(self, removed: Sequence[tuple[str, str]] = ()) -> None:
+        self.removed = list(removed)
 
     def wait(self, timeout_secs: float | None = None) -> None:
         """Return at once."""
@@ -439,9 +445,12 @@ class UnregistrationHandle:
         return "UnregistrationHandle()"
 
 
-def unregister(folder: RecordingsFolder, kind: str, segments: Sequence[str], layers: Sequence[str]) -> None:
-    """Remove layers by segment ids and layer names; an empty list stands for all."""
+def unregister(
+    folder: RecordingsFolder, kind: str, segments: Sequence[str], layers: Sequence[str]
+) -> list[tuple[str, str]]:
+    """Remove layers by segment ids and layer names, of which an empty list stands for all; return which were there."""
     writer = StoreWriter(folder)
+    meant: list[RecordingEntry] = []
 
     def gone(
         live: LiveEntries, version: RecordingsVersion | None, entries: Sequence[RecordingEntry]
@@ -449,13 +458,14 @@ def unregister(folder: RecordingsFolder, kind: str, segments: Sequence[str], lay
         del version, entries
         wanted = dict.fromkeys(segments) or dict.fromkeys(live.columns("recording_id")["recording_id"].to_pylist())
         candidates = (entry for segment in wanted for entry in live.of_recording(segment, kind))
-        meant = [entry for entry in candidates if not layers or entry.layer in layers]
+        meant[:] = [entry for entry in candidates if not layers or entry.layer in layers]
         if not meant:
             raise _NothingLeftError
         return [removal_of(entry) for entry in meant]
 
     with contextlib.suppress(_NothingLeftError):
         writer.publish([], Commit("unregister"), rule=gone)
+    return [(entry.recording_id, entry.layer) for entry in meant]
 
 
 class _NothingLeftError(Exception):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import difflib
+import fnmatch
 import hashlib
 import operator
 import os
@@ -19,7 +21,15 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ..chunk import SORBET_VERSION, Schema, TimelineKind, is_property, numpy_ticks
-from ..errors import ReadError, SourceMissingError, UsageError, WriteError, check_argument, writing
+from ..errors import (
+    NotFoundError,
+    ReadError,
+    SourceMissingError,
+    UsageError,
+    WriteError,
+    check_argument,
+    writing,
+)
 from ..limits import MIB
 from ..query import SegmentLayers
 from ..recordings import RecordingsFolder, join_schemas
@@ -191,6 +201,21 @@ def frame_of(table: pa.Table) -> datafusion.DataFrame:
 
     batches = table.to_batches() or [pa.RecordBatch.from_pylist([], table.schema)]
     return QueryFrame(SessionContext().create_dataframe([batches]))
+
+
+def chosen_segments(words: Sequence[str], segment_ids: Sequence[str]) -> list[str]:
+    """Return the ids that words name, as ids or patterns. Raises ``NotFoundError`` for a word without a match."""
+    existing, chosen = set(segment_ids), dict[str, None]()
+    for word in words:
+        matching = [word] if word in existing else fnmatch.filter(segment_ids, word)
+        if not matching:
+            close = difflib.get_close_matches(word, segment_ids, 1)
+            raise NotFoundError(
+                f"there is no segment {word!r}",
+                hint=f"Did you mean {close[0]!r}?" if close else f"There are {counted(len(existing), 'segment')}.",
+            )
+        chosen.update(dict.fromkeys(matching))
+    return list(chosen)
 
 
 _DELETED: Final = "deleted"

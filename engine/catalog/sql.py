@@ -1,28 +1,41 @@
-"""SQL over the tables of a catalog, by DataFusion.
+"""SQL over the datasets and tables of a catalog, by DataFusion.
 
-DataFusion asks for a name when it plans a query, and the entries are looked at then: tables that others make or rename
-are found, and nothing has to be registered.
+DataFusion asks for a name when it plans a query, and the entries are looked at then: those that others make or rename
+are found, and nothing has to be registered. The name of a dataset is the table of its segments; the table function
+``reader`` gives rows of it.
 """
 
 from __future__ import annotations
 
 import os
+import weakref
 from collections.abc import Callable, Iterator, Sequence
-from functools import wraps
+from contextlib import contextmanager
+from functools import partial, wraps
 from typing import Any, Final, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
-from datafusion import DataFrame, DataFrameWriteOptions, SessionConfig, SessionContext
+from datafusion import (
+    DataFrame,
+    DataFrameWriteOptions,
+    SessionConfig,
+    SessionContext,
+    SQLOptions,
+    udtf,
+)
 from datafusion.catalog import CatalogProvider, CatalogProviderList, SchemaProvider, Table
 from datafusion.plan import LogicalPlan
 
-from ..errors import AlreadyExistsError, ReadError, UnsupportedError, UsageError
+from ..errors import AlreadyExistsError, ChunkmillError, UnsupportedError, UsageError
 from ..frames import QueryFrame, UserCall, calling, current_call
 from ..lance import TableSnapshot
-from .entries import DEFAULT_CATALOG, DEFAULT_SCHEMA, TableName, parts_of
+from .dataset import DatasetEntry
+from .entries import DEFAULT_CATALOG, DEFAULT_SCHEMA, HIDDEN_KINDS, EntryKind, TableName, parts_of
 from .segments import frame_of
+from .sql_datasets import ARGUMENTS, ReaderFunction, SegmentScan, TableBatches, check_columns_stay, failing_the_call
+from .statements import READER, Refusal, Statement, explained, no_entry, reference_of, refusal_of, tokens_of
 from .table import EntriesTable, TableEntry
 
 _TABLE: Final = "rows"
@@ -31,15 +44,15 @@ _PARTS: Final = max(2, os.cpu_count() or 1)
 
 
 class NamedTables(Protocol):
-    """The tables of a catalog by the names that SQL has for them."""
+    """The entries of a catalog by the names that SQL has for them."""
 
-    def referred(self, text: str) -> TableEntry | None:
-        """The table of a reference in SQL."""
+    def written(self, text: str) -> TableEntry | None:
+        """The table of a reference in SQL, to which rows are written; raises ``UnsupportedError`` for a dataset."""
         ...
 
 
 class TableFrame(QueryFrame):
-    """A DataFrame of DataFusion over tables of a catalog. Its methods return frames of the same kind."""
+    """A DataFrame of DataFusion over entries of a catalog. Its methods return frames of the same kind."""
 
     def __init__(self, frame: DataFrame, tables: NamedTables) -> None:
         super().__init__(frame)
@@ -56,13 +69,24 @@ class TableFrame(QueryFrame):
         """Return the result of one of this frame's methods as a frame of the same kind."""
         return TableFrame(frame, self._tables)
 
+    @contextmanager
+    def _explaining(self) -> Iterator[None]:
+        """Raise errors of chunkmill in place of DataFusion's."""
+        try:
+            with super()._explaining():
+                yield
+        except BaseException as error:
+            if not is_of_datafusion(error):
+                raise
+            raise explained(error) from error
+
     def write_table(self, table_name: str, write_options: DataFrameWriteOptions | None = None) -> None:
         """Write the rows to a table of the catalog, or to another of the session, in one commit.
 
         They are appended, with ``InsertOp.OVERWRITE`` put in the place of all rows, and with ``InsertOp.REPLACE`` in
         that of rows with the same key. What the rows are computed from is read as it was before.
         """
-        entry = self._tables.referred(table_name)
+        entry = self._tables.written(table_name)
         if entry is None:
             super().write_table(table_name, write_options)
             return
@@ -98,30 +122,21 @@ class TableScan(ds.Dataset):  # type: ignore[misc]
         """All columns."""
         return self._schema
 
-    def scanner(self, columns: Sequence[str] | None = None, **_: Any) -> _Scan:
+    def scanner(self, columns: Sequence[str] | None = None, **_: Any) -> TableBatches:
         """The columns of a scan, which DataFusion reads when it plans."""
-        return _Scan(self._schema, columns, lambda: iter(()))
+        return TableBatches(self._schema, columns, lambda: iter(()))
 
     def get_fragments(self, filter: pc.Expression | None = None) -> list[_Part]:  # noqa: A002, ARG002 (pyarrow's name)
         """The parts of the newest version; DataFusion wants one at least."""
         call = current_call()
         try:
             snapshot = self._entry.snapshot()
-            gone = [field.name for field in self._schema if not _has(snapshot.schema, field)]
-            if gone:
-                raise ReadError(
-                    f"table '{self._entry.name}' has other columns than when it was asked for: {', '.join(gone)}",
-                    hint="Ask for it again.",
-                )
+            check_columns_stay(self._entry, self._schema, snapshot.schema)
             parts = snapshot.parts(_PARTS) or [[]]
         except Exception as error:
             call.fail(error)
             raise
         return [_Part(snapshot, part, call) for part in parts]
-
-
-def _has(schema: pa.Schema, field: pa.Field) -> bool:
-    return field.name in schema.names and schema.field(field.name).type == field.type
 
 
 class _Part:
@@ -138,10 +153,10 @@ class _Part:
         columns: Sequence[str] | None = None,
         filter: pc.Expression | None = None,  # noqa: A002 (pyarrow's name)
         **_: Any,
-    ) -> _Scan:
+    ) -> TableBatches:
         """The rows that pass the filter."""
         names = schema.names if columns is None else columns
-        return _Scan(schema, columns, lambda: self._batches(names, filter))
+        return TableBatches(schema, columns, lambda: self._batches(names, filter))
 
     def _batches(self, columns: Sequence[str], predicate: pc.Expression | None) -> Iterator[pa.RecordBatch]:
         if not self._fragments:
@@ -153,34 +168,105 @@ class _Part:
             raise
 
 
-class _Scan:
-    """The batches of a scan, made as they are taken."""
-
-    def __init__(
-        self, schema: pa.Schema, columns: Sequence[str] | None, batches: Callable[[], Iterator[pa.RecordBatch]]
-    ) -> None:
-        names = schema.names if columns is None else columns
-        self.projected_schema = pa.schema([schema.field(name) for name in names], schema.metadata)
-        self.to_batches = batches
+_READING: Final = SQLOptions().with_allow_ddl(False).with_allow_dml(False).with_allow_statements(False)
+_PREPARING: Final = SQLOptions().with_allow_ddl(False).with_allow_dml(False)
 
 
 class CatalogContext(SessionContext):
-    """A session of DataFusion with the tables of a catalog, beside those registered in it.
+    """A session of DataFusion with the entries of a catalog, beside the tables registered in it.
 
-    ``tables`` gives them as of now, hidden ones included.
+    ``entries`` gives them as of now, hidden ones included. Statements do not reach files outside the catalog.
     """
 
-    def __init__(self, tables: Callable[[], list[TableEntry]]) -> None:
+    def __init__(self, entries: Callable[[], list[DatasetEntry | TableEntry]]) -> None:
         super().__init__(SessionConfig().with_information_schema(True))
-        self._entries = _Entries(tables)
+        self._entries = _Entries(entries)
         self.register_catalog_provider_list(_Catalogs(self._entries))
+        self.register_udtf(udtf(ReaderFunction(self._entries.dataset_of, _executing(self)), READER))
+
+    def sql(
+        self,
+        query: str,
+        options: SQLOptions | None = None,
+        param_values: dict[str, Any] | None = None,
+        **named_params: Any,
+    ) -> DataFrame:
+        """The rows of a statement as a DataFrame, read when they are wanted; one that writes is executed at once.
+
+        Names are those of tables, and of datasets: the table of their segments. ``reader('DATASET', index => 'INDEX')``
+        is the table of rows of :meth:`DatasetView.reader`, and takes its other arguments by their names, too, and
+        ``contents``, ``segments`` (ids, patterns such as ``drive-*``, or a query in brackets) and ``fill`` (short for
+        ``fill_latest_at``). A dataset's segments and rows are those of the newest version::
+
+            client.ctx.sql("SELECT frame FROM reader('drives', index => 'frame', contents => '/imu/**') LIMIT 5")
+
+        Parameters
+        ----------
+        query
+            One statement.
+        options, param_values, named_params
+            As DataFusion's ``SessionContext.sql`` takes them.
+
+        Raises
+        ------
+        NotFoundError
+            There is no such entry, or no such segment.
+        UnsupportedError
+            The statement would read or write files beside the catalog (``COPY``, ``CREATE EXTERNAL TABLE``), or write
+            to a dataset.
+        UsageError
+            DataFusion refuses the statement: a column is not there, or it is no SQL.
+        """
+        statement = Statement(query)
+        call = UserCall()
+        try:
+            with call.telling(), calling(call):
+                frame = self._planned(statement.planned(ARGUMENTS), options, param_values, named_params)
+        except BaseException as error:
+            if not is_of_datafusion(error):
+                raise
+            raise explained(error, statement, self._entries.names_of_entries()) from error
+        return TableFrame(frame, self._entries)
+
+    def sql_with_options(
+        self,
+        query: str,
+        options: SQLOptions,
+        param_values: dict[str, Any] | None = None,
+        **named_params: Any,
+    ) -> DataFrame:
+        """The same as :meth:`sql`, as far as the options allow the statement."""
+        return self.sql(query, options, param_values, **named_params)
+
+    def _planned(
+        self, query: str, options: SQLOptions | None, values: dict[str, Any] | None, named: dict[str, Any]
+    ) -> DataFrame:
+        """The frame of a statement; what changes something is done, as far as ``options`` allow it."""
+        plan = partial(super().sql, query, param_values=values, **named)
+        try:
+            return plan(options=_READING)
+        except Exception as error:
+            refusal = refusal_of(error)
+            if refusal is None:
+                raise
+            _check_stays_inside(refusal, query)
+        if refusal.what == "Prepare" or (refusal.group == "Statement" and options is None):
+            try:
+                return plan(options=_PREPARING)
+            except Exception as error:
+                if refusal_of(error) is None:
+                    raise
+                raise UnsupportedError("a statement that writes cannot be prepared", hint="Run it as it is.") from error
+        frame = plan(options=options)
+        written = self._written(frame.logical_plan())
+        return frame if written is None else written
 
     def _written(self, plan: LogicalPlan) -> DataFrame | None:
         """Write to a table of the catalog if a statement says so, and return the number of rows; else None."""
         if not plan.display().startswith("Dml"):
             return None
         statement: Any = plan.to_variant()
-        entry = self._entries.referred(statement.table_name())
+        entry = self._entries.written(statement.table_name())
         if entry is None:
             return None
         operation = str(statement.op()).rpartition(".")[2]
@@ -207,65 +293,142 @@ class CatalogContext(SessionContext):
         return TableFrame.of_entry(entry, self._entries)
 
 
+def _executing(context: CatalogContext) -> Callable[[str], DataFrame]:
+    """Return the method ``sql`` of a context without holding the context, which holds the result."""
+    reference = weakref.ref(context)
+
+    def execute(text: str) -> DataFrame:
+        held = reference()
+        assert held is not None, "it plans"
+        return held.sql(text)
+
+    return execute
+
+
+def _check_stays_inside(refusal: Refusal, query: str) -> None:
+    """Raise ``UnsupportedError`` for a statement that reads or writes files that it names."""
+    if refusal.what == "SetVariable" and any(token.name.endswith("temp_directory") for token in tokens_of(query)):
+        raise UnsupportedError("SQL over a catalog writes no files: SET temp_directory", hint="Set TMPDIR instead.")
+    if refusal.what == "CreateExternalTable":
+        raise UnsupportedError(
+            "SQL over a catalog opens no files: CREATE EXTERNAL TABLE",
+            hint="Register the file, or make a table of it: client.create_table, client.register_table.",
+        )
+    if refusal.what == "COPY":
+        raise UnsupportedError(
+            "SQL over a catalog writes no files: COPY",
+            hint="Write the rows of a query: frame.write_parquet(path), or chunkmill sql -o OUT.parquet.",
+        )
+
+
+def is_of_datafusion(error: BaseException) -> bool:
+    """Return whether DataFusion raised an error, or panicked, for a reason that is its own."""
+    if isinstance(error, ChunkmillError | OSError | MemoryError):
+        return False
+    return type(error) in (Exception, ValueError) or type(error).__name__ == "PanicException"
+
+
 def _of_tables(method: Callable[..., Any]) -> Callable[..., Any]:
     """Wrap a method: it returns frames of tables, and raises the errors of the look-up of tables."""
 
     @wraps(method)
     def wrapper(self: CatalogContext, *args: Any, **kwargs: Any) -> Any:
         call = UserCall()
-        with call.telling(), calling(call):
-            result = method(self, *args, **kwargs)
-        if not isinstance(result, DataFrame):
-            return result
-        written = self._written(result.logical_plan())
-        return TableFrame(result if written is None else written, self._entries)
+        entries = self._entries
+        try:
+            with call.telling(), calling(call):
+                result = method(self, *args, **kwargs)
+        except (ChunkmillError, OSError):
+            raise
+        except Exception as error:
+            if method.__name__ != "table":
+                raise
+            raise explained(error, None, entries.names_of_entries()) from error
+        return TableFrame(result, entries) if isinstance(result, DataFrame) else result
 
     return wrapper
 
 
-for _name in ("sql", "sql_with_options", "table", "from_arrow", "from_pydict", "from_pylist", "from_pandas"):
+for _name in ("table", "from_arrow", "from_pydict", "from_pylist", "from_pandas"):
     setattr(CatalogContext, _name, _of_tables(getattr(SessionContext, _name)))
 
 
 class _Entries:
-    """The tables of a catalog by the names that SQL has for them."""
+    """The entries of a catalog by the names that SQL has for them."""
 
-    def __init__(self, tables: Callable[[], list[TableEntry]]) -> None:
-        self._tables = tables
+    def __init__(self, entries: Callable[[], list[DatasetEntry | TableEntry]]) -> None:
+        self._entries = entries
 
     def names(self) -> list[TableName]:
-        """All of them."""
-        return [parts_of(table.name) for table in self._tables()]
+        """Those of all but hidden datasets."""
+        return [_name_of(entry) for entry in self._entries() if entry.kind not in HIDDEN_KINDS]
 
-    def named(self, name: TableName) -> TableEntry | None:
-        """The table of a name, or else the only one that differs from it in case alone.
+    def names_of_entries(self) -> list[str]:
+        """The names of the entries themselves."""
+        return [entry.name for entry in self._entries() if entry.kind not in HIDDEN_KINDS]
 
-        SQL says names without quotes in lower case.
+    def named(self, name: TableName) -> DatasetEntry | TableEntry | None:
+        """The entry of a name, or else the only one that differs from it in case alone.
+
+        SQL says names without quotes in lower case. A name in quotes may have dots in it.
         """
-        tables = {parts_of(table.name): table for table in self._tables()}
-        if name in tables:
-            return tables[name]
-        alike = [table for key, table in tables.items() if tuple(map(str.lower, key)) == name]
+        all_entries = self._entries()
+        entries = {_name_of(entry): entry for entry in all_entries}
+        if name in entries:
+            return entries[name]
+        if name[:2] == (DEFAULT_CATALOG, DEFAULT_SCHEMA):
+            whole = [entry for entry in all_entries if entry.name == name.table]
+            if whole:
+                return whole[0]
+        alike = [entry for key, entry in entries.items() if tuple(map(str.lower, key)) == name]
         return alike[0] if len(alike) == 1 else None
 
-    def referred(self, text: str) -> TableEntry | None:
-        """The table that a reference in SQL means, with quotes or without."""
+    def referred(self, text: str) -> DatasetEntry | TableEntry | None:
+        """The entry that a reference in SQL means, with quotes or without."""
         parts = [part.strip('"') if part.startswith('"') else part.lower() for part in text.split(".")]
         exact = self.named(parts_of(text))
         return exact or self.named(parts_of(".".join(parts)))
+
+    def written(self, text: str) -> TableEntry | None:
+        """The table of a reference in SQL, to which rows are written; raises ``UnsupportedError`` for a dataset."""
+        entry = self.referred(text)
+        if isinstance(entry, DatasetEntry):
+            raise UnsupportedError(
+                f"'{entry.name}' is a dataset, and SQL writes to tables", hint="Recordings come in by register()."
+            )
+        return entry
+
+    def dataset_of(self, name: str) -> DatasetEntry:
+        """The dataset that a call of ``reader`` names. Raises ``UsageError``, ``NotFoundError``."""
+        entry = next((entry for entry in self._entries() if entry.name == name), None) or self.referred(name)
+        if isinstance(entry, TableEntry):
+            raise UsageError(
+                f"reader: '{name}' is a table, and no dataset", hint=f"Name it by itself: FROM {reference_of(name)}."
+            )
+        if entry is None:
+            datasets = [entry.name for entry in self._entries() if entry.kind is EntryKind.DATASET]
+            raise no_entry(name, datasets, "dataset")
+        return entry
 
     def table(self, name: TableName) -> Table | None:
         """Return what DataFusion reads for a name."""
         entry = self.named(name)
         if entry is None:
             return None
-        try:
+        with failing_the_call():
+            if isinstance(entry, DatasetEntry):
+                return Table(SegmentScan(entry))
             if isinstance(entry, EntriesTable):
                 return Table(ds.dataset(entry.rows()))
             return Table(TableScan(entry))
-        except Exception as error:
-            current_call().fail(error)
-            raise
+
+
+def _name_of(entry: DatasetEntry | TableEntry) -> TableName:
+    """The name of an entry in SQL; one with other dots than between a catalog, a schema and a table is the table's."""
+    parts = entry.name.split(".")
+    if len(parts) > len(TableName._fields) or not all(parts):
+        return TableName(DEFAULT_CATALOG, DEFAULT_SCHEMA, entry.name)
+    return parts_of(entry.name)
 
 
 class _Listed(list[str]):
@@ -305,7 +468,7 @@ class _Tables(SchemaProvider):
     def deregister_table(self, name: str, cascade: bool = True) -> Any:  # noqa: ARG002 (DataFusion's name)
         """Remove a table of this session. One of the catalog stays."""
         if name not in self._registered and self.table_exist(name):
-            raise UsageError(f"'{name}' is a table of the catalog", hint=f"client.get_table({name!r}).delete()")
+            raise UsageError(f"'{name}' is an entry of the catalog", hint="Delete it by the client.")
         return self._registered.pop(name, None)
 
 

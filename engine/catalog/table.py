@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from random import uniform
-from typing import TYPE_CHECKING, Any, Final, NoReturn, Self
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, Self
 
 import pyarrow as pa
 
@@ -29,7 +29,7 @@ from ..lance import (
     rows_of,
 )
 from ..locations import located
-from ..spark import arrow_of, running_session, spark_array, spark_form, spark_schema
+from ..spark import arrow_of, running_session, spark_array, spark_schema
 from ..storage import VersionPoint
 from ..units import Moment
 from .dataset import DatasetEntry
@@ -119,6 +119,10 @@ class TableEntry(Entry, TableVersions):
         """The rows of the version that is the newest now, as a lazy DataFrame of Spark whose tasks read them."""
 
         return spark_frame_of(self._table(), self.snapshot())
+
+    def spark_rows(self) -> TableTasks:
+        """The rows of the version that is the newest now, for a data source of Spark."""
+        return TableTasks.of_version(self._table(), self.snapshot())
 
     def computed(self, *, udf_modules: Collection[str] = (), executor: str | None = None) -> Table:
         """The table as one whose columns may be computed by functions, and loaded; see :class:`~.tables.Table`.
@@ -415,13 +419,45 @@ class TableJob:
                 yield pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
 
+@dataclass(frozen=True)
+class HeldRows:
+    """The function of a Spark task that gives rows that are held, in Spark's form. It pickles."""
+
+    rows: pa.Table
+    schema: pa.Schema
+
+    def run(self, index: int) -> Iterator[pa.RecordBatch]:
+        """All of them: there is one task."""
+        del index
+        for batch in self.rows.to_batches():
+            columns = [spark_array(c, field.type) for c, field in zip(batch.columns, self.schema, strict=True)]
+            yield pa.RecordBatch.from_arrays(columns, schema=self.schema)
+
+
+class TableTasks(NamedTuple):
+    """Rows for Spark: their columns, the function of a task, and the number of tasks."""
+
+    columns: pa.Schema
+    job: TableJob | HeldRows
+    num_tasks: int
+
+    @classmethod
+    def of_version(cls, table: LanceTable, snapshot: TableSnapshot) -> TableTasks:
+        """The rows of a version of a table."""
+        parts = tuple(map(tuple, snapshot.parts(_MOST_TASKS)))
+        form = arrow_of(spark_schema(snapshot.schema))
+        return cls(snapshot.schema, TableJob(table, snapshot.version, parts, form), len(parts))
+
+    @classmethod
+    def of_rows(cls, rows: pa.Table) -> TableTasks:
+        """Rows that are there."""
+        return cls(rows.schema, HeldRows(rows, arrow_of(spark_schema(rows.schema))), 1)
+
+
 def spark_frame_of(table: LanceTable, snapshot: TableSnapshot) -> SparkFrame:
     """The rows of a version as a lazy DataFrame of Spark, in types that Spark has."""
-    forms = [(field.name, spark_form(field.type)) for field in snapshot.schema]
-    parts = tuple(map(tuple, snapshot.parts(_MOST_TASKS)))
-    schema = spark_schema(pa.schema(forms))
-    job = TableJob(table, snapshot.version, parts, arrow_of(schema))
-    return stage_of(running_session(), job, range(len(parts) + 1), schema)
+    rows = TableTasks.of_version(table, snapshot)
+    return stage_of(running_session(), rows.job, range(rows.num_tasks + 1), spark_schema(rows.columns))
 
 
 @dataclass(frozen=True)
@@ -509,6 +545,10 @@ class EntriesTable(TableEntry):
 
     def do_maintenance(self, **_: Any) -> None:
         """Do nothing: the table has no stored data."""
+
+    def spark_rows(self) -> TableTasks:
+        """All rows, as of now, for a data source of Spark."""
+        return TableTasks.of_rows(self.rows())
 
     def rows(self) -> pa.Table:
         """All rows, as of now."""

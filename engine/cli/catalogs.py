@@ -9,6 +9,7 @@ import difflib
 import json
 import os
 import shlex
+import textwrap
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -342,6 +343,8 @@ def unregister(
         click.echo(f"{counted(len(gone), 'layer')} of {counted(len(ids), 'segment')} removed from {dataset!r}")
 
 
+_PLAN: Final = ["plan_type", "plan"]
+"""The columns of an explanation."""
 _SHOWN: Final = 20
 """The number of rows of a table shown without a limit."""
 
@@ -364,9 +367,11 @@ def sql(
     debug: bool,
     quiet: bool,
 ) -> None:
-    """Show the rows of an SQL query over the tables of LAKE, or write them as Parquet or Arrow.
+    """Show the rows of an SQL query over the datasets and tables of LAKE, or write them as Parquet or Arrow.
 
-    Tables are there by their names: chunkmill sql lake 'select count(*) from labels'. `show tables` lists them.
+    Tables are there by their names: chunkmill sql lake 'select count(*) from labels'. The name of a dataset is the
+    table of its segments; reader('drives', index => 'log_time') is that of its rows. `show tables` lists names, and
+    `explain select ...` shows what is read.
     """
     with reported(debug=debug):
         leave_out_what_nothing_needs()
@@ -387,6 +392,9 @@ def sql(
                 click.echo(f"{output}: {counted(rows, 'row')}, {size(num_bytes)}", err=True)
         elif as_json:
             print_objects(_rows(frame, limit))
+        elif schema.names == _PLAN:
+            for kind, plan in (row.values() for batch in _rows(frame, limit) for row in batch.to_pylist()):
+                click.echo(f"{kind}:\n{textwrap.indent(plan.rstrip(), '  ')}")
         else:
             table = pa.Table.from_batches(first_rows(_rows(frame, None), shown + 1), schema)
             print_table(table, shown, ("--limit shows more, -o writes all", "select fewer"))

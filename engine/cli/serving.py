@@ -5,7 +5,6 @@ As in ``commands``, click alone is imported; no JVM is started.
 
 from __future__ import annotations
 
-import getpass
 import logging
 import math
 import os
@@ -31,12 +30,11 @@ from .start import leave_out_what_nothing_needs
 
 if TYPE_CHECKING:
     from ..catalog import CatalogClient
-    from ..catalog.server import Access
+    from ..catalog.server import Access, ServiceOptions, TokenFolder
 
 logger = logging.getLogger("chunkmill.cli")
 
 _DEFAULT: Final = "start"
-_GRACE_SECONDS: Final = 5.0
 _ARENAS: Final = 2
 """Of them each keeps what it freed; two are as fast as more for two clients at once, on two cores."""
 _KEPT: Final = 8 << 20
@@ -52,13 +50,18 @@ _SECRET = click.option(
     envvar="CHUNKMILL_SERVE_SECRET_FILE",
     help="The file that signs tokens. Default: .serve/secret in the folder of LAKE.",
 )
+_TOKENS = click.option(
+    "--token-folder",
+    type=click.Path(file_okay=False, path_type=Path),
+    envvar="CHUNKMILL_SERVE_TOKEN_FOLDER",
+    help="The records of tokens that were made, or revoked. Default: .serve/tokens in LAKE, or beside the secret.",
+)
 
 
 def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):  # a number without a name, as in a container
-        return f"user {os.getuid()}"
+    from ..storage import author
+
+    return author() or f"user {os.getuid()}"  # a number without a name, as in a container
 
 
 class _ServeGroup(CommandGroup):
@@ -86,6 +89,13 @@ def serve() -> None:
 @click.option("--insecure", is_flag=True, help="Want no tokens, though others than this machine can call.")
 @click.option("--tokens", is_flag=True, help="Want tokens of callers on this machine, too.")
 @_SECRET
+@_TOKENS
+@click.option(
+    "--oidc",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Take tokens of an issuer of OpenID Connect, too, as a TOML file says; needs the extra 'oidc'.",
+)
 @click.option("--read-only", is_flag=True, help="Refuse every call that writes.")
 @click.option("--allow", multiple=True, metavar="FOLDER", help="Also register files and tables below FOLDER, or a URL.")
 @click.option("--tls-cert", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="A certificate, in PEM.")
@@ -102,9 +112,56 @@ def serve() -> None:
     show_default=True,
     help="The connections that one address may have at once.",
 )
+@click.option(
+    "--handlers", type=click.IntRange(min=1), default=64, show_default=True, help="The calls that run at once."
+)
+@click.option(
+    "--calls",
+    type=click.IntRange(min=1),
+    default=512,
+    show_default=True,
+    help="Those that run or wait; others are refused.",
+)
+@click.option(
+    "--watchers", type=click.IntRange(min=0), default=256, show_default=True, help="The clients that watch for entries."
+)
+@click.option("--request-size", default="256 MiB", show_default=True, metavar="SIZE", help="The largest request.")
+@click.option("--upload-size", default="16 GiB", show_default=True, metavar="SIZE", help="The largest uploaded file.")
+@click.option(
+    "--stall-seconds",
+    type=click.FloatRange(min=1),
+    default=45,
+    show_default=True,
+    help="How long a client may be silent within a request or an answer.",
+)
 @click.option("--web", is_flag=True, help="Serve the viewer's page, too, which the extra 'viewer' brings.")
 @click.option(
     "--cors-allow-origin", "origins", multiple=True, metavar="GLOB", help="Let pages of such origins call, too."
+)
+@click.option(
+    "--audit-log",
+    metavar="PLACE",
+    help="Who changed what: a file, stdout or stderr. Default: .serve/audit.jsonl in LAKE; stderr for one in a bucket.",
+)
+@click.option(
+    "--access-log", metavar="PLACE", help="All calls, too, those that read included: a file, stdout or stderr."
+)
+@click.option(
+    "--log-size",
+    default="64 MiB",
+    show_default=True,
+    metavar="SIZE",
+    help="The size at which a file of them is rotated.",
+)
+@click.option(
+    "--log-files", type=click.IntRange(min=1), default=10, show_default=True, help="The files of each that are kept."
+)
+@click.option(
+    "--drain-seconds",
+    type=click.FloatRange(min=0),
+    default=25,
+    show_default=True,
+    help="How long running calls may go on after SIGTERM.",
 )
 @click.option("--log-json", is_flag=True, help="Log one JSON object per line.")
 @DEBUG
@@ -124,16 +181,31 @@ def start_server(lake: str, debug: bool, **given: Any) -> None:
 
 @serve.command("token")
 @_LAKE
-@click.option("--can", type=click.Choice(["read", "write"]), default="read", show_default=True, help="What it permits.")
+@click.option(
+    "--can",
+    type=click.Choice(["read", "write"]),
+    help="What it permits of everything. Default: read, if nothing is named.",
+)
+@click.option("--read", "readable", multiple=True, metavar="NAME", help="It permits to read this dataset or table.")
+@click.option("--write", "writable", multiple=True, metavar="NAME", help="It permits to read and write this one.")
 @click.option("--expires", default="30 days", show_default=True, metavar="TIME", help="How long it is valid.")
 @click.option(
     "--for-host", "hosts", multiple=True, metavar="HOST", help="A host to send it to. Default: 127.0.0.1, localhost."
 )
 @click.option("--subject", default=_user, help="Whom it is for. Default: the name of the user.")
+@click.option("--list", "is_list", is_flag=True, help="List the tokens that were made, by their ids, instead.")
+@click.option("--revoke", metavar="ID", help="Revoke the token of this id instead: servers refuse it from then on.")
 @_SECRET
+@_TOKENS
 @DEBUG
 def make_token(
-    lake: str, can: str, expires: str, hosts: tuple[str, ...], subject: str, secret_file: Path | None, debug: bool
+    lake: str,
+    is_list: bool,
+    revoke: str | None,
+    secret_file: Path | None,
+    token_folder: Path | None,
+    debug: bool,
+    **given: Any,
 ) -> None:
     """Print a token for callers of LAKE's server; it goes into REDAP_TOKEN, or `CatalogClient(…, token=…)`.
 
@@ -141,77 +213,127 @@ def make_token(
     whoever removes that file makes all tokens invalid, once the server was started again.
     """
     with reported(debug=debug):
-        from ..catalog.server import secret_of, secret_place, token
-        from ..units import seconds_of
+        from ..catalog.server import TokenFolder, secret_of, secret_place
 
-        secret = secret_of(secret_file or secret_place(lake), make=True)
-        click.echo(
-            token(
-                secret,
-                can_write=can == "write",
-                seconds=seconds_of(expires),
-                hosts=hosts or ("127.0.0.1", "localhost"),
-                subject=subject,
-            )
-        )
+        tokens = TokenFolder.of(lake, secret_file, token_folder)
+        if is_list and revoke is not None:
+            raise UsageError("--list and --revoke exclude each other")
+        if is_list:
+            _list_tokens(tokens)
+        elif revoke is not None:
+            tokens.revoke(revoke)
+            click.echo(f"{revoke} is revoked")
+        else:
+            _make_token(secret_of(secret_file or secret_place(lake), make=True), tokens, **given)
 
 
-def _run(
-    lake: str,
+def _make_token(
+    secret: bytes,
+    tokens: TokenFolder,
     *,
-    port: int,
-    host: str,
-    insecure: bool,
-    tokens: bool,
-    secret_file: Path | None,
-    read_only: bool,
-    allow: tuple[str, ...],
-    tls_cert: Path | None,
-    tls_key: Path | None,
-    request_memory: str | None,
-    client_connections: int,
-    web: bool,
-    origins: tuple[str, ...],
-    log_json: bool,
-    quiet: bool,
+    can: str | None,
+    readable: tuple[str, ...],
+    writable: tuple[str, ...],
+    expires: str,
+    hosts: tuple[str, ...],
+    subject: str,
 ) -> None:
-    if insecure and tokens:
-        raise UsageError("--insecure and --tokens exclude each other")
-    if (tls_cert is None) != (tls_key is None):
+    from ..catalog.server import token
+    from ..units import seconds_of
+
+    everything = {None: [] if readable or writable else ["read"], "read": ["read"], "write": ["read", "write"]}[can]
+    named = [*(f"read:{name}" for name in readable), *(f"write:{name}" for name in writable)]
+    click.echo(
+        token(
+            secret,
+            permissions=[*everything, *named],
+            seconds=seconds_of(expires),
+            hosts=hosts or ("127.0.0.1", "localhost"),
+            subject=subject,
+            tokens=tokens,
+        )
+    )
+
+
+def _list_tokens(tokens: TokenFolder) -> None:
+    for record in tokens.records():
+        times = (utc_time(seconds)[:10] for seconds in (record.made, record.expires))
+        permissions = ", ".join(record.permissions)
+        click.echo("  ".join((record.id, f"{record.state:7}", *times, record.subject, f"({permissions})")))
+
+
+def _run(lake: str, *, host: str, port: int, drain_seconds: float, log_json: bool, quiet: bool, **given: Any) -> None:
+    if given["insecure"] and (given["tokens"] or given["oidc"] is not None):
+        raise UsageError(f"--insecure and --{'tokens' if given['tokens'] else 'oidc'} exclude each other")
+    if (given["tls_cert"] is None) != (given["tls_key"] is None):
         raise UsageError("--tls-cert and --tls-key are given together")
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # its own lines about clients that hang up are no part of our log
     from ..catalog import CatalogClient
-    from ..catalog.server import CatalogService, ServiceOptions, Web, is_loopback, start, viewer_pages
+    from ..catalog.server import CallLogs, CatalogService, LogOptions, Web, is_loopback, start, viewer_pages
     from ..ingest import logging_to
     from ..storage import HostLimit
 
-    click.get_current_context().call_on_close(HostLimit(allow).lift)
-    wants_tokens = tokens or not (insecure or is_loopback(host))
-    access = _access(lake, secret_file, wants_tokens=wants_tokens, read_only=read_only)
-    tls = None if tls_cert is None or tls_key is None else (tls_cert.read_bytes(), tls_key.read_bytes())
-    memory = {} if request_memory is None else {"request_memory": bytes_of(request_memory)}
-    options = ServiceOptions(readable=[str(located(place)) for place in allow], **memory)
+    click.get_current_context().call_on_close(HostLimit(given["allow"]).lift)
+    wants_tokens = given["tokens"] or given["oidc"] is not None or not (given["insecure"] or is_loopback(host))
+    access = _access(lake, wants_tokens=wants_tokens, **given)
+    tls = None if given["tls_cert"] is None else (given["tls_cert"].read_bytes(), given["tls_key"].read_bytes())
+    options = _service_options(**given)
+    kept = bytes_of(given["log_size"]), given["log_files"]
     level = logging.WARNING if quiet else logging.INFO
     with logging_to(as_json=log_json, level=level) as lines, _stop_signals() as stopped:
         lines.addFilter(JoinedLines())
         service = CatalogService(CatalogClient(lake), options)
-        pages = viewer_pages() if web else {}
+        pages = viewer_pages() if given["web"] else {}
+        logs = CallLogs.of(lake, LogOptions(given["audit_log"], given["access_log"], *kept))
         server = start(
-            service, port, host, access=access, tls=tls, web=Web(origins, pages), most_of_client=client_connections
+            service,
+            port,
+            host,
+            threads=given["handlers"],
+            stall_seconds=given["stall_seconds"],
+            access=access,
+            tls=tls,
+            web=Web(given["origins"], pages),
+            most_of_client=given["client_connections"],
+            logs=logs,
         )
         try:
             who = "callers with a token" if wants_tokens else "all callers"
             address = server.url.replace(f"[{host}]" if ":" in host else host, _name_of(host))
-            logger.info("%s is served at %s, to %s%s", lake, address, who, ", read-only" if read_only else "")
-            if web:
+            logger.info("%s is served at %s, to %s%s", lake, address, who, ", read-only" if access.read_only else "")
+            if pages:
                 logger.info("a browser shows it at %s/", address.removeprefix("rerun+"))
             _tell_of_nothing(service.catalog, lake)
             if wants_tokens and tls is None:
                 logger.warning("tokens go over a plain line; --tls-cert and --tls-key encrypt it")
+            logger.info("who changes what is written to %s", logs.audit.place)
             stopped.wait()
-            logger.info("stopping; calls have %.0f s to end", _GRACE_SECONDS)
+            logger.info("stopping; calls have %.0f s to end", drain_seconds)
         finally:
-            server.stop(_GRACE_SECONDS)
+            server.stop(drain_seconds)
+
+
+def _service_options(
+    *,
+    allow: tuple[str, ...],
+    calls: int,
+    watchers: int,
+    request_size: str,
+    upload_size: str,
+    request_memory: str | None,
+    **_: Any,
+) -> ServiceOptions:
+    from ..catalog.server import ServiceOptions
+
+    memory = {} if request_memory is None else {"request_memory": bytes_of(request_memory)}
+    return ServiceOptions(
+        readable=[str(located(place)) for place in allow],
+        most_calls=calls,
+        most_watchers=watchers,
+        most_request_bytes=bytes_of(request_size),
+        most_upload_bytes=bytes_of(upload_size),
+        **memory,
+    )
 
 
 class JoinedLines(logging.Filter):
@@ -252,11 +374,26 @@ def _tell_of_nothing(catalog: CatalogClient, lake: str) -> None:
         logger.warning("%s cannot be read now: %s", lake, error)
 
 
-def _access(lake: str, secret_file: Path | None, *, wants_tokens: bool, read_only: bool) -> Access:
-    from ..catalog.server import Access, secret_of, secret_place
+def _access(
+    lake: str,
+    *,
+    wants_tokens: bool,
+    secret_file: Path | None,
+    token_folder: Path | None,
+    oidc: Path | None,
+    read_only: bool,
+    **_: Any,
+) -> Access:
+    from ..catalog.server import Access, Issuer, IssuerOptions, TokenFolder, secret_of, secret_place
 
-    secret = secret_of(secret_file or secret_place(lake), make=True) if wants_tokens else None
-    return Access(secret, read_only)
+    if not wants_tokens:
+        return Access(read_only=read_only)
+    issuer = None if oidc is None else Issuer(IssuerOptions.read(oidc))
+    if issuer is not None and secret_file is None and not isinstance(located(lake), Path):  # which keeps no secret
+        tokens = None if token_folder is None else TokenFolder(token_folder)
+        return Access(None, read_only, tokens, issuer)
+    secret = secret_of(secret_file or secret_place(lake), make=True)
+    return Access(secret, read_only, TokenFolder.of(lake, secret_file, token_folder), issuer)
 
 
 @contextmanager

@@ -18,6 +18,9 @@ NAME: Final = "chunkmill"
 DATASET_NAME: Final = f"{NAME}.dataset"
 """The name of the data source of datasets."""
 
+TABLE_NAME: Final = f"{NAME}.table"
+"""The name of the data source of tables, and of the segments of datasets."""
+
 VALUES: Final = ("index", "start", "end", "flatten", "static", "lists", "times", "schemaFrom")
 """The options of value rows, beside what they are of."""
 

@@ -1,4 +1,5 @@
-"""The data sources of Spark by name: ``chunkmill``, ``chunkmill.mcap``, ``chunkmill.dataset`` and others.
+"""The data sources of Spark by name: ``chunkmill``, ``chunkmill.mcap``, ``chunkmill.dataset``, ``chunkmill.table`` and
+others.
 
 There is ``chunkmill`` for every format, and ``chunkmill.NAME`` for each of the registry. Spark finds them by itself
 where the package is installed: it imports the modules whose names begin with ``pyspark_``, and takes the
@@ -30,16 +31,16 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from ...readers import FORMATS, Format
-from ..catalog import Queried, queried_at
+from ..catalog import CatalogClient, Queried, TableTasks, queried_at
 from ..errors import UsageError
 from ..execution import check_columns, ddl_of, register_by_value
 from ..frames import RowRequest, SparkColumns, TaskShares, rows_for_spark, spark_tasks
 from ..locations import located
 from ..query import SEGMENT_ID, AnswerColumns, Query, QuerySemantics, no_column
-from ..spark import arrow_of, session_for_user
+from ..spark import arrow_of, session_for_user, spark_schema
 from ..stream import tick_of
 from .landings import OPTIONS, LandingStreamReader, Watch
-from .options import DATASET_NAME, Request, flag, is_whole, listed, source_name
+from .options import DATASET_NAME, TABLE_NAME, Request, flag, is_whole, listed, source_name
 from .reading import ChunkFrameReader, FilteredReader, ValueReader, value_row_schema, value_tasks, wanted_by
 from .sinks import ChunkWriter, RrdWriterOfRows, StoreWriterOfRows, Target
 
@@ -135,8 +136,61 @@ class DatasetDataSource(DataSource):
         return DatasetReader(DatasetRequest.of(dict(self.options)), schema)
 
 
+class TableDataSource(DataSource):
+    """``chunkmill.table``: a table of a catalog, or the segments of a dataset."""
+
+    @classmethod
+    def name(cls) -> str:
+        """The name."""
+        return TABLE_NAME
+
+    def schema(self) -> StructType:
+        """The columns, as of the newest version. Raises ``UsageError`` and ``NotFoundError`` for wrong options."""
+        return spark_schema(self._rows().columns)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """The reader of a ``load``. Raises as :meth:`schema` does."""
+        rows = self._rows()
+        if spark_schema(rows.columns) != schema:
+            raise UsageError(
+                f"{TABLE_NAME}: '{self.options['table']}' has other columns than the schema",
+                path=self.options["path"],
+                hint="Read it without a schema, which gives all columns with their types.",
+            )
+        return TableReader(rows)
+
+    def _rows(self) -> TableTasks:
+        options = dict(self.options)
+        unknown = sorted(set(options) - {"path", "table"})
+        if unknown:
+            raise UsageError(
+                f"{TABLE_NAME} has no option {', '.join(map(repr, unknown))}", hint="Options: path, table."
+            )
+        for name, example in (("path", '.load("lake")'), ("table", '.option("table", "labels")')):
+            if not options.get(name):
+                hint = f'spark.read.format("{TABLE_NAME}"){example}'
+                raise UsageError(f"{TABLE_NAME} needs the option {name!r}", hint=hint)
+        return CatalogClient(options["path"]).spark_rows(options["table"])
+
+
+class TableReader(DataSourceReader):
+    """Gives the rows of one version of a table. A task that is run again gives the same rows."""
+
+    def __init__(self, rows: TableTasks) -> None:
+        self._rows = rows
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """A partition for some fragments."""
+        return [InputPartition(number) for number in range(self._rows.num_tasks)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of one task."""
+        if self._rows.num_tasks:  # where there is no task, Spark makes one up
+            yield from self._rows.job.run(partition.value)
+
+
 def data_source_of(name: str | None = None) -> type[DataSource]:
-    """The data source of a format, or that of datasets, by its name; without one, that of every format.
+    """The data source of a format, that of datasets or of tables, by its name; without one, that of every format.
 
     Raises ``KeyError`` where there is no such format.
     """
@@ -144,6 +198,7 @@ def data_source_of(name: str | None = None) -> type[DataSource]:
         "dataset": DatasetDataSource,
         "rrd": RrdDataSource,
         "store": StoreDataSource,
+        "table": TableDataSource,
     }
     return sources.get(name) or type(
         "DefaultSource", (ChunkDataSource,), {"row": name and FORMATS[name], "__module__": __name__}
@@ -157,7 +212,7 @@ def register(spark: SparkSession) -> None:
     without the package, in a checkout that is installed for editing. A session of :func:`get_session` knows them.
     """
     register_by_value()
-    for name in (None, "dataset", *FORMATS):
+    for name in (None, "dataset", "table", *FORMATS):
         spark.dataSource.register(data_source_of(name))
 
 

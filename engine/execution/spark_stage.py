@@ -439,6 +439,12 @@ def _session_error(error: Exception) -> SessionError:
             "or tasks more retries (a master like local[2,4]).",
             transient=True,
         )
+    executor = _EXECUTOR.search(text)
+    if executor is not None:
+        said = f"executor {executor[1]} was lost: {executor[2].strip()[:_LONGEST]}"
+        return SessionError(f"the Spark stage failed: {said}", hint=_loss_hint(said), transient=True)
+    if "java.lang.OutOfMemoryError" in text:
+        return SessionError(f"the Spark stage failed: {_reason(text)}", hint=_loss_hint("exit code 52"))
     no_python = re.search(r'Cannot run program "([^"]+)"', text)
     if no_python is not None:
         return SessionStartError(
@@ -457,6 +463,29 @@ def _session_error(error: Exception) -> SessionError:
         )
     hint = "Run with --debug for Spark's own report." if missing is None else _missing_hint(missing[1])
     return SessionError(f"the Spark stage failed: {_reason(text)}", hint=hint)
+
+
+_EXECUTOR: Final = re.compile(r"ExecutorLostFailure \(executor (\S+) [^)\n]*\) Reason: ([^\n]+)")
+_CODE: Final = re.compile(r"(?:code|status):? ?(\d+)", re.IGNORECASE)
+_OF_CODES: Final = {
+    "137": "It was killed, most likely as its machine or container had no memory left. Most memory is Python's: raise "
+    "spark.executor.memoryOverhead and the limit of the container, or give an executor fewer cores.",
+    "143": "It was told to end, as by a scheduler that needs its place. Run again, or give tasks more retries "
+    "(spark.task.maxFailures).",
+    "52": "The JVM had no memory left: raise spark.executor.memory, or spark.driver.memory for the driver.",
+}
+"""Hints by the exit codes of executors."""
+
+
+def _loss_hint(reason: str) -> str:
+    """The hint on a reason for which Spark lost an executor.
+
+    >>> _loss_hint("Command exited with code 137")[:18]
+    'It was killed, mos'
+    """
+    code = _CODE.search(reason)
+    known = "137" if "memory limits" in reason or "OOM" in reason else code[1] if code is not None else ""
+    return _OF_CODES.get(known, "Its log is with the worker, in the folder work, as stderr of the application.")
 
 
 _OURS: Final = ("chunkmill", "pyspark", "pyarrow", "numpy")

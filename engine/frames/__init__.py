@@ -6,9 +6,10 @@ The names below are loaded when they are first used, so that DataFusion is not i
 from ..lazy_names import lazy_names
 
 _HOMES = {
-    ".answer": "UserCall calling current_call rows_of",
+    ".answer": "Answer UserCall calling current_call rows_of",
+    ".filters": "ValueFilter conjuncts_of",
     ".explanation": "Explanation SegmentReads explain_frame",
-    ".metrics": "MetricsCollector QueryMetrics query_metrics",
+    ".metrics": "MetricsCollector Measuring QueryMetrics query_metrics",
     ".plan": "RowRequest TaskShares",
     ".query_frame": "QueryFrame missing_column",
     ".spark_frame": "NANOSECONDS_SUFFIX SparkColumns rows_for_spark spark_tasks",

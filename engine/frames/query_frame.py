@@ -6,7 +6,7 @@ import re
 import uuid
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, Final
 
@@ -79,7 +79,7 @@ class QueryFrame(DataFrame):
         """Name a column that is not there without DataFusion's name of the table."""
         try:
             yield
-        except ChunkmillError:
+        except (ChunkmillError, StopIteration, StopAsyncIteration):
             raise
         except Exception as error:
             missing = missing_column(error, super().schema().names)
@@ -139,9 +139,12 @@ def missing_column(error: Exception, columns: Sequence[str], *, where: str = "")
 class QueryStream(RecordBatchStream):
     """A stream of the batches of a query frame. Its errors are the read errors behind DataFusion's."""
 
-    def __init__(self, stream: RecordBatchStream, call: UserCall) -> None:
+    def __init__(
+        self, stream: RecordBatchStream, call: UserCall, explaining: Callable[[], AbstractContextManager[None]]
+    ) -> None:
         super().__init__(stream.rbs)
         self._call = call
+        self._explaining = explaining
         self._let_go = weakref.finalize(self, call.held())
 
     def __del__(self) -> None:
@@ -164,7 +167,7 @@ class QueryStream(RecordBatchStream):
     @contextmanager
     def _until_the_end(self) -> Iterator[None]:
         try:
-            with self._call.telling():
+            with self._explaining(), self._call.telling():
                 yield
         except BaseException:
             self._let_go()
@@ -190,7 +193,7 @@ def _wrap_method(method: Callable[..., Any]) -> Callable[..., Any]:
                 lasts = any(map(_is_stream, streams))
                 if not lasts or _is_capsule(answer) or isinstance(answer, QueryStream):
                     return answer
-                made = [QueryStream(stream, call) for stream in streams]
+                made = [QueryStream(stream, call, self._explaining) for stream in streams]
                 return made if isinstance(answer, list) else made[0]
             finally:
                 if not lasts and outer is None:

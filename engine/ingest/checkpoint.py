@@ -149,5 +149,5 @@ def home_of(location: Location) -> Location:
     raise SourceMissingError(
         "there is neither a store of recordings nor a folder of RRDs that were ingested",
         path=str(location),
-        hint="Name what stands after --into of `chunkmill ingest`.",
+        hint="Name the destination after --into of `chunkmill ingest`.",
     )

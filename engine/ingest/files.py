@@ -363,7 +363,7 @@ class DatasetRules:
             raise NotFoundError(
                 f"the dataset that this ingestion brings recordings into was deleted ({error.message})",
                 path=str(self._folder.path),
-                hint="What landed since stays where it is: ingest it into another dataset.",
+                hint="Files that arrived since stay where they are: ingest it into another dataset.",
             ) from error
 
     def schemas(self, live: LiveEntries) -> frozenset[str | None]:
@@ -471,7 +471,7 @@ def _check_archive(source: Location, archive: Location | None) -> None:
         )
     if _below(archive).startswith(_below(source)):
         raise UsageError(
-            "the archive lies in the landing folder, whose files are ingested",
+            "the archive is in the landing folder, whose files are ingested",
             path=str(archive),
             hint="Choose a folder beside it.",
         )

@@ -267,7 +267,7 @@ def _places(
     for place in (store, folder):
         if place is not None and f"{place}/".startswith(f"{landing}/"):
             raise UsageError(
-                f"{place} lies in the landing folder, whose files are ingested",
+                f"{place} is in the landing folder, whose files are ingested",
                 path=str(landing),
                 hint="Choose a folder beside it.",
             )
@@ -275,7 +275,7 @@ def _places(
         check_no_catalog(store)
     if store is not None and folder is not None and f"{folder}/".startswith(f"{store}/"):
         raise UsageError(
-            "the folder of RRDs lies in the store, which has files of its own",
+            "the folder of RRDs is in the store, which has files of its own",
             path=str(folder),
             hint="Choose a folder beside it.",
         )
@@ -312,7 +312,7 @@ def _lerobot(
     place = local_path(destination)
     for other in (places.source, places.into):
         if f"{place.absolute()}/".startswith(f"{other}/"):
-            raise UsageError(f"{place} lies in {other}", hint="Choose a folder beside it.")
+            raise UsageError(f"{place} is in {other}", hint="Choose a folder beside it.")
     return LeRobotSink(place, ExportSpec.given(spec), run)
 
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..errors import AlreadyExistsError, NotFoundError, UnsupportedCallError, UsageError
-from ..storage import VersionPoint, check_tag, moved_tag, number_at, without_tag
+from ..storage import VERSION_FIELDS, VersionPoint, check_tag, moved_tag, number_at, without_tag
 from .changes import RowIds, row_changes
 from .fragments import FragmentReader
 from .table import LanceTable
@@ -24,12 +24,7 @@ CHANGE: Final = "_change"
 ROW_ID: Final = "_rowid"
 VERSIONS: Final = pa.schema(
     [
-        pa.field("version", pa.int64(), nullable=False),
-        pa.field("made_at", pa.timestamp("us", "UTC"), nullable=False),
-        pa.field("author", pa.string()),
-        pa.field("operation", pa.string()),
-        pa.field("restored", pa.int64()),
-        pa.field("tags", pa.list_(pa.field("item", pa.string(), nullable=False)), nullable=False),
+        *VERSION_FIELDS,
         pa.field("rows", pa.int64()),
         pa.field("fragments", pa.int64()),
         pa.field("bytes", pa.int64()),

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from ..errors import NotFoundError, SourceMissingError, writing
 from ..faults import reach
-from ..storage import VersionPoint, check_tag, moved_tag, number_at, publish, without_tag
+from ..storage import VERSION_FIELDS, VersionPoint, check_tag, moved_tag, number_at, publish, without_tag
 from .entries import LiveEntries
 from .folder import RecordingsFolder
 from .vacuum import following_version
@@ -20,12 +20,7 @@ from .versions import RecordingsVersion
 
 VERSIONS: Final = pa.schema(
     [
-        pa.field("version", pa.int64(), nullable=False),
-        pa.field("made_at", pa.timestamp("us", "UTC"), nullable=False),
-        pa.field("author", pa.string()),
-        pa.field("operation", pa.string()),
-        pa.field("restored", pa.int64()),
-        pa.field("tags", pa.list_(pa.field("item", pa.string(), nullable=False)), nullable=False),
+        *VERSION_FIELDS,
         pa.field("segments", pa.int64(), nullable=False),
         pa.field("layers", pa.int64()),
         pa.field("chunks", pa.int64(), nullable=False),

@@ -39,6 +39,7 @@ from .chunk_table import (
 from .compression import Compression
 from .file import RrdFile
 from .footer import Each, FooterGroup, ListedStore, read_footers
+from .manifest_reading import parse_manifest, seal
 from .manifest_writing import build_manifest
 from .messages import (
     MESSAGE_HEADER_SIZE,
@@ -143,9 +144,11 @@ __all__ = [
     "message_head",
     "message_tail",
     "open_positional",
+    "parse_manifest",
     "parse_stream_footer",
     "part_end",
     "read_footers",
+    "seal",
     "sequence_codes",
     "start_writing_back",
     "state_of",

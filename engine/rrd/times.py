@@ -150,7 +150,7 @@ class TimesDirectory:
         piece_rows = np.frombuffer(data, _PIECE, pieces)
         places = np.frombuffer(data, _PLACE, chunks, pieces * _PIECE.itemsize)
         if chunks and int(places["piece"].max()) >= pieces:
-            raise ValueError("a chunk lies in a piece that there is not")
+            raise ValueError("a chunk is in a piece that does not exist")
         return cls(
             piece_rows["offset"].astype(np.int64),
             piece_rows["size"].astype(np.int64),
@@ -295,7 +295,7 @@ class Times:
 
     def _within(self, number: int, at: Integers) -> Integers:
         if int(at.max(initial=0)) >= len(self._pieces[number].shapes):
-            raise _unreadable(self.path, self.start, ValueError("a chunk lies where there is none"))
+            raise _unreadable(self.path, self.start, ValueError("a chunk has a place that does not exist"))
         return at
 
     def _load(self, numbers: Iterable[int]) -> None:

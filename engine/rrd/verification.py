@@ -173,7 +173,7 @@ class _Verifying:
         for store, entry in said:
             place = places.get(entry.offset)
             if (place is None and entry.offset < walked) or (place is not None and place.size != entry.size):
-                self._wrong(entry.offset, f"no chunk of {store.text} of {entry.size:,} bytes lies here")
+                self._wrong(entry.offset, f"no chunk of {store.text} of {entry.size:,} bytes is here")
             else:
                 place = places.setdefault(entry.offset, _Place(entry.offset, entry.size))
                 place.claims.append((store, entry))
@@ -226,9 +226,9 @@ class _Verifying:
         header = Chunk.from_data(data).header
         for named, claim in place.claims:
             if named != owner:
-                raise self._error(place.offset, f"a chunk of {owner.text} lies where one of {named.text} should")
+                raise self._error(place.offset, f"a chunk of {owner.text} is where one of {named.text} should")
             if claim.digest and entry.digest and claim.digest != entry.digest:
-                raise self._error(place.offset, "two digests are told of this chunk, and they differ")
+                raise self._error(place.offset, "two digests are recorded for this chunk, and they differ")
             otherwise = difference(header, claim.header)
             if otherwise is not None:
                 raise self._error(place.offset, otherwise)

@@ -8,7 +8,7 @@ from ..lazy_names import lazy_names
 _HOMES = {
     ".bucket": ("Bucket ObjectInfo reading_object storage_options writing_object"),
     ".copies": "PlacedFile copy_file digest_at files_at folder_and_name",
-    ".history": "VersionPoint author check_tag moved_tag nanoseconds_at number_at without_tag",
+    ".history": "VERSION_FIELDS VersionPoint author check_tag moved_tag nanoseconds_at number_at without_tag",
     ".http": "HostLimit",
     ".objects": "FoundObject bucket_of find_objects is_one_object",
     ".remote_file": "LARGEST_WINDOW RemoteFile",

@@ -9,6 +9,7 @@ from .copies import copy_file as copy_file
 from .copies import digest_at as digest_at
 from .copies import files_at as files_at
 from .copies import folder_and_name as folder_and_name
+from .history import VERSION_FIELDS as VERSION_FIELDS
 from .history import VersionPoint as VersionPoint
 from .history import author as author
 from .history import check_tag as check_tag

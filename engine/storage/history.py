@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 import numpy as np
+import pyarrow as pa
 
 from ..errors import AlreadyExistsError, NotFoundError, UsageError
 from ..units import utc_time
@@ -18,6 +19,15 @@ from ..units import utc_time
 VersionPoint = int | str | datetime | np.datetime64
 """A version: its number, a time at which it was the newest, or a tag. Text with a colon is a time, other text a tag."""
 
+VERSION_FIELDS: Final = (
+    pa.field("version", pa.int64(), nullable=False),
+    pa.field("made_at", pa.timestamp("us", "UTC"), nullable=False),
+    pa.field("author", pa.string()),
+    pa.field("operation", pa.string()),
+    pa.field("restored", pa.int64()),
+    pa.field("tags", pa.list_(pa.field("item", pa.string(), nullable=False)), nullable=False),
+)
+"""The first columns of a list of versions; its counts follow."""
 _TAG: Final = re.compile(r"[0-9A-Za-z_-]([0-9A-Za-z._-]*[0-9A-Za-z_-])?")
 _LONGEST_TAG: Final = 180
 _POINTS: Final = (

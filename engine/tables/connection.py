@@ -73,7 +73,7 @@ class TableConnection:
             raise UsageError("this is a file, and no folder of tables", path=str(self._location))
         if isinstance(self._location, Path) and (self._location / "_versions").is_dir():
             raise UsageError(
-                "this is a table, and not the folder that it lies in",
+                "this is a table, and not its folder",
                 path=str(self._location),
                 hint=f"Connect to {self._location.parent}, or open it as Table({str(uri)!r}).",
             )

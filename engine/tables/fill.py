@@ -265,7 +265,7 @@ class _LostWorkers:
         if self._for_nothing >= _MOST_DEATHS:
             raise SessionError(
                 f"workers end all the time, and not for rows of {self._target.name!r} that could be found",
-                hint="See that they have the memory that they need. What was computed is kept.",
+                hint="See that they have the memory that they need. Computed values are kept.",
                 transient=True,
             )
         if new:

@@ -185,7 +185,7 @@ class UDF:
             inspect.signature(self.function).bind(*args, **kwargs)
         if self.version == self.digest and not is_plain((args, kwargs)):
             raise UsageError(
-                f"UDF {self.name!r} is made with arguments that are no plain values, of which no digest can be told",
+                f"UDF {self.name!r} is made with arguments that are no plain values, which have no digest",
                 hint="Give it a `version=`, which is to change with them.",
             )
         digest = text_digest(self.digest, args, kwargs) if args or kwargs else self.digest

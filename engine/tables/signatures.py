@@ -110,7 +110,7 @@ def signature_of(
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError) as error:
-        raise UsageError(f"UDF {name!r} has no signature that Python can tell: {error}", hint=_WRAP) from error
+        raise UsageError(f"UDF {name!r} has no signature that Python can read: {error}", hint=_WRAP) from error
     names = _Names(function, local_names)
     parameters, annotations, many = [], [], False
     for parameter in signature.parameters.values():

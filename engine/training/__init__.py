@@ -12,6 +12,7 @@ _HOMES = {
     ".frames": "samples_frame samples_table",
     ".job": "Mixture PassFigures TrainingJob",
     ".manifest": "Manifest ManifestMeta",
+    ".normalisation": "FieldStatistics Normalisation",
     ".plan": "BlockShuffle NoShuffle SampleShuffle ShuffleStrategy",
     ".rerun_datasets": "RerunIterableDataset RerunMapDataset",
     ".samples": "SampleIndex SampleReader SegmentMetadata",

@@ -22,6 +22,8 @@ from .job import PassFigures as PassFigures
 from .job import TrainingJob as TrainingJob
 from .manifest import Manifest as Manifest
 from .manifest import ManifestMeta as ManifestMeta
+from .normalisation import FieldStatistics as FieldStatistics
+from .normalisation import Normalisation as Normalisation
 from .plan import BlockShuffle as BlockShuffle
 from .plan import NoShuffle as NoShuffle
 from .plan import SampleShuffle as SampleShuffle

@@ -10,6 +10,7 @@ import numpy as np
 from ..errors import MissingExtraError, ReadError, UsageError, extra_command
 from .fields import Field, FixedRateSampling, RowSampling
 from .job import JobReader, Mixture, ReaderShare, TrainingJob, decoders
+from .normalisation import Normalisation
 from .plan import RUN, Integers, ShuffleStrategy
 from .samples import BLOCK, CACHE_BYTES, Sample
 from .source import DataSource, SourceVersion
@@ -17,6 +18,8 @@ from .source import DataSource, SourceVersion
 try:
     import torch
     from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info
+
+    from .yuv import Yuv420Frame
 except ImportError as failure:
     raise MissingExtraError("datasets of PyTorch need torch", hint=extra_command("training")) from failure
 
@@ -28,6 +31,8 @@ _STATE: Final = 1
 def collated(samples: Sequence[Sample]) -> dict[str, Any]:
     """Return samples as one batch: a tensor of shape ``(n, ...)`` for each field of numbers, a list for one of text.
 
+    Planes of YUV are stacked to one :class:`Yuv420Frame`.
+
     Raises ``ValueError`` for values of different shapes.
     """
     batch: dict[str, Any] = {}
@@ -35,6 +40,8 @@ def collated(samples: Sequence[Sample]) -> dict[str, Any]:
         values = [sample[name] for sample in samples]
         if isinstance(values[0], torch.Tensor):
             batch[name] = torch.stack(values)
+        elif isinstance(values[0], Yuv420Frame):
+            batch[name] = Yuv420Frame.stack(values)
         elif isinstance(values[0], np.ndarray):
             if values[0].dtype.kind == "O":
                 batch[name] = [value.tolist() for value in values]
@@ -111,13 +118,15 @@ class IterableSamples(IterableDataset[Any]):
         Leave out the samples that do not fill a step of all ranks. By default the last batch is smaller, and at most
         ``world - 1`` samples come twice, marked by ``is_repeat``.
     block_size
-        Samples that are read together, at least.
+        Samples that are read together, at least; of sources larger than 256 MiB half as many, where a chunk ends.
     cache_bytes
         Bytes of values that each process keeps.
     decode_threads
         Threads of each process that decode pictures and video, by default its share of the cores, four at most.
     collate
         Makes a batch of a list of samples.
+    normalisation
+        Normalises fields, by statistics which the state names.
 
     Raises
     ------
@@ -142,6 +151,7 @@ class IterableSamples(IterableDataset[Any]):
         cache_bytes: int = CACHE_BYTES,
         decode_threads: int | None = None,
         collate: Collate = collated,
+        normalisation: Normalisation | None = None,
     ) -> None:
         super().__init__()
         if batch_size is not None and batch_size < 1:
@@ -156,6 +166,7 @@ class IterableSamples(IterableDataset[Any]):
             run=batch_size or RUN,
             block_size=block_size,
             cache_bytes=cache_bytes,
+            normalisation=normalisation,
         )
         self._begin_job(job, batch_size, (rank, world), drop_last, decode_threads, collate)
 
@@ -305,7 +316,8 @@ class IterableSamples(IterableDataset[Any]):
         run = int(self._position[2])
         if self._reader is None or not self._reader.is_usable or self.job.plan.run != run:
             self.job = self.job.with_run(run)
-            self._reader = JobReader(self.job, self.decode_threads or decoders(count))
+            is_stacked = self.collate is collated
+            self._reader = JobReader(self.job, self.decode_threads or decoders(count), stacked=is_stacked)
         self._taken = done if self.batch_size is not None else done * part.batch_size + within
         return part, within, self._reader
 
@@ -327,7 +339,7 @@ class MapSamples(Dataset[Any]):
 
     Parameters
     ----------
-    source, index, fields, timeline_sampling, cache_bytes
+    source, index, fields, timeline_sampling, cache_bytes, normalisation
         As :class:`IterableSamples` takes them.
 
     Raises
@@ -344,6 +356,7 @@ class MapSamples(Dataset[Any]):
         *,
         timeline_sampling: FixedRateSampling | RowSampling | None = None,
         cache_bytes: int = CACHE_BYTES,
+        normalisation: Normalisation | None = None,
     ) -> None:
         skipping = [name for name, field in fields.items() if field.fill == "skip"]
         if skipping:
@@ -357,6 +370,7 @@ class MapSamples(Dataset[Any]):
             fields,
             timeline_sampling=timeline_sampling,
             cache_bytes=cache_bytes,
+            normalisation=normalisation,
         )
         self.decode_threads: int | None = None
         self._reader: JobReader | None = None
@@ -502,7 +516,7 @@ def _mover(device: torch.device | str | None) -> Callable[[Any], Any]:
         return lambda batch: batch
 
     def moved(batch: Any) -> Any:
-        if isinstance(batch, torch.Tensor):
+        if isinstance(batch, torch.Tensor | Yuv420Frame):
             return batch.to(device, non_blocking=True)
         if isinstance(batch, Mapping):
             return {name: moved(value) for name, value in batch.items()}

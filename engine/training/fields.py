@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Protocol
 
@@ -14,8 +14,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..errors import MissingExtraError, ReadWarning, UnsupportedCallError, UsageError, extra_command
-from ..video import CODECS
+from ..errors import MissingExtraError, ReadWarning, UsageError, extra_command
+from ..video import CODECS, FrameOutput
+from .pixels import Crop, check_part, check_within, cut, raw_pixels, raw_planes, scaled
 from .plan import Integers
 
 if TYPE_CHECKING:
@@ -79,11 +80,34 @@ class Decoder(Protocol):
 
 @dataclass(frozen=True)
 class NumericDecoder:
-    """Numbers, such as joints or poses: all values of a row, of shape ``(d,)``, in the type they are stored in."""
+    """Numbers, such as joints or poses: all values of a row, of shape ``(d,)``.
+
+    Parameters
+    ----------
+    dtype
+        The type that numbers are made of, such as ``float32``. None: that in which they are stored.
+
+    Raises
+    ------
+    ValueError
+        It is no type of numbers.
+    """
+
+    dtype: str | None = None
+
+    def __post_init__(self) -> None:
+        try:
+            is_number = self.dtype is None or np.dtype(self.dtype).kind in "biuf"
+        except TypeError:
+            is_number = False
+        if not is_number:
+            raise UsageError(f"dtype: expected a type of numbers, such as float32, got {self.dtype!r}")
 
     def decode(self, values: pa.ListArray, rows: Integers) -> Decoded | list[Decoded | None]:
         """Return the numbers of rows; rows with different counts, or without values, one by one."""
-        flat, ends, has_null = _flat(values)
+        flat, ends, has_null = flat_numbers(values)
+        if self.dtype is not None:
+            flat = flat.astype(self.dtype, copy=False)
         widths = np.diff(ends)[rows]
         if len(rows) and widths[0] > 0 and bool((widths == widths[0]).all()) and not has_null[rows].any():
             whole: Decoded = flat[ends[rows][:, None] + np.arange(widths[0])]
@@ -95,7 +119,7 @@ class NumericDecoder:
         return decoded
 
 
-def _flat(values: pa.Array) -> tuple[Decoded, Integers, npt.NDArray[np.bool_]]:
+def flat_numbers(values: pa.Array) -> tuple[Decoded, Integers, npt.NDArray[np.bool_]]:
     """Return all numbers in lists of any depth, where those of each row begin and end, and which rows have a null."""
     ends: Integers = np.arange(len(values) + 1)
     has_null = np.zeros(len(values), np.bool_)
@@ -135,16 +159,67 @@ _MODES: Final = {"1": "L", "P": "RGB", "PA": "RGBA", "CMYK": "RGB", "YCbCr": "RG
 
 @dataclass(frozen=True)
 class ImageDecoder:
-    """Pictures encoded as JPEG, PNG and what else Pillow reads: ``uint8`` of shape ``(channels, height, width)``.
+    """Pictures: ``uint8`` of shape ``(channels, height, width)``, ``uint16`` and others where they have such numbers.
 
-    A picture of 16 bits is ``uint16``. ``size`` is the height and the width that pictures are scaled to.
+    Of ``EncodedImage:blob`` JPEG, PNG and what else Pillow reads; of ``Image:buffer``, ``DepthImage:buffer`` and
+    ``SegmentationImage:buffer`` all pixel formats, colour models and datatypes of Rerun's ``ImageFormat``, which is
+    read beside it. One channel stays one, and four stay four; BGR, YUV and the patterns of a sensor become RGB.
+
+    Parameters
+    ----------
+    size
+        The height and the width that pictures are scaled to. JPEG is decoded small for it. Distances and classes are
+        not blended: the nearest pixel counts.
+    crop
+        Top, left, height and width of the part that is wanted, before it is scaled.
+    output_format
+        ``rgb``, or ``yuv420p``: the planes of images that are YUV 4:2:0, not converted, as a :class:`Yuv420Frame`.
+
+    Raises
+    ------
+    ValueError
+        A number cannot be.
+
+    Examples
+    --------
+    >>> ImageDecoder(size=(96, 128), crop=(0, 80, 480, 480)).size
+    (96, 128)
     """
 
     size: tuple[int, int] | None = None
+    crop: Crop | None = None
+    output_format: FrameOutput = "rgb"
+
+    def __post_init__(self) -> None:
+        check_part(self.size, self.crop, self.output_format)
 
     def decode(self, values: pa.ListArray, rows: Integers) -> list[Decoded | None]:
         """Return the picture of each row. Raises ``ValueError`` for bytes that are no picture."""
+        if self.output_format != "rgb":
+            raise UsageError("pictures of files have no planes of YUV", hint="Leave output_format out of the decoder.")
         return [None if blob is None else self._picture(blob) for blob in blobs_of(values, rows)]
+
+    def decode_raw(
+        self, values: pa.ListArray, rows: Integers, formats: Sequence[Mapping[str, Any] | None], *, blends: bool
+    ) -> list[Any]:
+        """Return the image of each row, by its format. Raises ``ValueError`` for bytes that are not as it says."""
+        pairs = zip(blobs_of(values, rows), formats, strict=True)
+        return [None if blob is None or form is None else self._image(blob, form, blends) for blob, form in pairs]
+
+    def _image(self, blob: memoryview, form: Mapping[str, Any], blends: bool) -> Any:
+        if self.output_format == "rgb":
+            pixels = scaled(cut(raw_pixels(blob, form), self.crop), self.size, blends=blends)
+            return pixels.transpose(2, 0, 1).copy()
+        y, uv, color_range = raw_planes(blob, form)
+        y, uv = cut(y, self.crop), uv.transpose(1, 2, 0)
+        if self.crop is not None:
+            top, left, height, width = (-(-some // 2) for some in self.crop)
+            uv = cut(uv, (top, left, height, width))
+        if self.size is not None:
+            y = scaled(y[..., None], self.size)[..., 0]
+            sides = (-(-self.size[0] // 2), -(-self.size[1] // 2))
+            uv = np.concatenate([scaled(uv[..., i : i + 1], sides) for i in range(2)], 2)
+        return yuv420_frame(y, uv.transpose(2, 0, 1), "bt601", color_range)
 
     def _picture(self, blob: memoryview) -> Decoded:
         try:
@@ -153,10 +228,22 @@ class ImageDecoder:
             raise MissingExtraError("pictures are decoded by Pillow", hint=extra_command("training")) from error
         try:
             with Image.open(io.BytesIO(blob)) as opened:
+                whole = opened.size
+                if self.crop is not None:
+                    check_within(self.crop, whole[1], whole[0])
+                top, left, height, width = self.crop or (0, 0, whole[1], whole[0])
+                box: tuple[float, float, float, float] = (left, top, left + width, top + height)
+                if self.size is not None:
+                    least = (self.size[1] * whole[0] // width, self.size[0] * whole[1] // height)
+                    opened.draft("RGB", least)
+                    across, down = opened.size[0] / whole[0], opened.size[1] / whole[1]
+                    box = (box[0] * across, box[1] * down, box[2] * across, box[3] * down)
                 image: Image.Image = opened.convert(_MODES[opened.mode]) if opened.mode in _MODES else opened
-                if self.size is not None and image.size != self.size[::-1]:
-                    image.draft("RGB", self.size[::-1])
-                    image = image.resize(self.size[::-1])
+                if image.size == whole and self.crop is not None:
+                    image = image.crop((left, top, left + width, top + height))
+                    box = (0, 0, width, height)
+                if self.size is not None and (image.size, box) != (self.size[::-1], (0, 0, *self.size[::-1])):
+                    image = image.resize(self.size[::-1], box=box)
                 pixels = np.asarray(image)
         except (OSError, SyntaxError, Image.DecompressionBombError) as error:
             raise ValueError(f"{len(blob)} bytes are no picture: {error}") from error
@@ -165,9 +252,19 @@ class ImageDecoder:
         return np.ascontiguousarray(pixels.transpose(2, 0, 1))
 
 
+def yuv420_frame(y: Decoded, uv: Decoded, color_space: str, color_range: str) -> Any:
+    """Return planes as a :class:`Yuv420Frame`, which needs torch."""
+    import torch
+
+    from .yuv import Yuv420Frame
+
+    planes = torch.from_numpy(y[None].copy()), torch.from_numpy(uv.copy())
+    return Yuv420Frame(*planes, color_space, color_range)  # type: ignore[arg-type]
+
+
 @dataclass(frozen=True)
 class VideoFrameDecoder:
-    """Frames of a ``VideoStream``: RGB as ``uint8`` of shape ``(3, height, width)``.
+    """Frames of a ``VideoStream``: RGB as ``uint8`` of shape ``(3, height, width)``, or their planes of YUV.
 
     H.264, H.265, AV1, VP8 and VP9. Key frames are known by their bytes: marks are not needed.
 
@@ -183,12 +280,22 @@ class VideoFrameDecoder:
     max_decoder_sessions, window_storage
         Taken for scripts that were written for Rerun, and without effect: a warning says so.
     output_format
-        ``rgb``. Frames as ``yuv420p`` are not given.
+        ``rgb``, or ``yuv420p``: half the bytes, as a :class:`Yuv420Frame`, not converted where the video is so.
+    size
+        The height and the width that frames are scaled to.
+    crop
+        Top, left, height and width of the part that is wanted, before it is scaled. The process that decodes does
+        both, so that other pixels are not copied.
 
     Raises
     ------
     ValueError
-        There is no such codec, or a number is negative.
+        There is no such codec, or a number cannot be.
+
+    Examples
+    --------
+    >>> VideoFrameDecoder(size=(224, 224), crop=(0, 80, 480, 480)).output_format
+    'rgb'
     """
 
     threads: int | None = 1
@@ -196,7 +303,9 @@ class VideoFrameDecoder:
     thread_count: int | None = None
     max_decoder_sessions: int | None = None
     window_storage: Literal["copy", "view"] = "copy"
-    output_format: Literal["rgb", "yuv420p"] = "rgb"
+    output_format: FrameOutput = "rgb"
+    size: tuple[int, int] | None = None
+    crop: Crop | None = None
 
     def __post_init__(self) -> None:
         if self.codec is not None and self.codec.lower() not in VIDEO_CODECS:
@@ -206,12 +315,7 @@ class VideoFrameDecoder:
                 raise UsageError(f"{name}: expected 0 or more, got {getattr(self, name)}")
         if self.window_storage not in ("copy", "view"):
             raise UsageError(f"window_storage: expected copy or view, got {self.window_storage!r}")
-        if self.output_format not in ("rgb", "yuv420p"):
-            raise UsageError(f"output_format: expected rgb or yuv420p, got {self.output_format!r}")
-        if self.output_format == "yuv420p":
-            raise UnsupportedCallError(
-                "VideoFrameDecoder gives RGB, and not yuv420p", hint="Leave output_format out; nothing is lost by it."
-            )
+        check_part(self.size, self.crop, self.output_format)
         if self.thread_count is not None:
             object.__setattr__(self, "threads", self.thread_count or None)
         if self.max_decoder_sessions is not None:

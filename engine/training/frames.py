@@ -18,6 +18,7 @@ from ..execution import cores_of, noting_task, stage_of
 from ..frames import NANOSECONDS_SUFFIX
 from ..limits import MIB
 from ..spark import arrow_of, running_session, spark_array, spark_form, spark_schema
+from .episodes import EPISODE
 from .fields import Field, FixedRateSampling, RowSampling
 from .job import JobReader, Mixture, TrainingJob
 from .plan import RUN, Epoch, Integers, ShuffleStrategy
@@ -120,13 +121,22 @@ class SampleColumns:
         kinds = {some.source.kind for some in job.indexes}
         index = job.indexes[0].source.columns.query.index
         assert index is not None
-        _check_names(index, job.indexes[0].fields)
+        episodes = job.indexes[0].source.episodes
+        extra = [] if episodes is None else [EPISODE, *episodes.columns]
+        _check_names(index, job.indexes[0].fields, extra)
         if len(kinds) > 1:
             raise UsageError(
                 f"the index {index!r} is of another type in each source: {', '.join(sorted(map(str, kinds)))}"
             )
         first = _first_sample(job, epoch)
-        names = [some for name in job.indexes[0].fields for some in (name, f"{name}_is_pad") if some in first]
+        fields = [some for name in job.indexes[0].fields for some in (name, f"{name}_is_pad") if some in first]
+        names = [*extra, *fields]
+        for name in names:
+            if not isinstance(first[name], np.ndarray | bool | int | float):
+                raise UsageError(
+                    f"the field {name!r} has values of {type(first[name]).__name__}, which are no columns",
+                    hint='output_format="rgb" gives arrays.',
+                )
         return cls(index, kinds.pop(), tuple(FieldForm.of(name, np.asarray(first[name])) for name in names))
 
     @cached_property
@@ -302,16 +312,16 @@ def samples_frame(
     chosen = job.plan.epoch(epoch)
     columns = SampleColumns.of(job, chosen)
     session = spark or running_session()
-    starts = _starts(len(chosen), job.plan.horizon, partitions, cores_of(session))
+    starts = _starts(len(chosen), min(job.plan.horizons), partitions, cores_of(session))
     work = EpochJob(job, chosen, starts, columns)
     return stage_of(session, work, range(len(starts)), columns.schema)
 
 
-def _check_names(index: str, fields: Mapping[str, Field]) -> None:
+def _check_names(index: str, fields: Mapping[str, Field], extra: Sequence[str]) -> None:
     """Raise ``UsageError`` for a field that has the name of another column; Spark does not see capital letters."""
     masks = [f"{name}_is_pad" for name, field in fields.items() if field.window is not None and field.edges != "trim"]
     seen: set[str] = set()
-    for name in (*_PLACE, _IS_REPEAT, index, f"{index}{NANOSECONDS_SUFFIX}", *fields, *masks):
+    for name in (*_PLACE, _IS_REPEAT, index, f"{index}{NANOSECONDS_SUFFIX}", *extra, *fields, *masks):
         if name.lower() in seen:
             raise UsageError(f"there would be two columns {name!r}", hint="Give the field another name.")
         seen.add(name.lower())

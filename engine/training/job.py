@@ -5,20 +5,23 @@ from __future__ import annotations
 import os
 import time
 import warnings
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import xxhash
 
 from ..errors import ChunkmillError, ReadWarning, UsageError
+from ..limits import MIB
 from ..query import SegmentFigures
 from ..task_context import Fetches, TaskContext
 from .fields import Field, FixedRateSampling, RowSampling, VideoFrameDecoder
+from .normalisation import Normalisation
 from .plan import (
     FETCHED,
     RUN,
@@ -31,6 +34,7 @@ from .plan import (
     SampleShuffle,
     ShuffleStrategy,
     Steps,
+    check_mixture,
 )
 from .samples import BLOCK, CACHE_BYTES, Sample, SampleIndex, SampleReader
 from .source import DataSource
@@ -52,7 +56,7 @@ class Mixture:
     Raises
     ------
     ValueError
-        The names differ, or a weight is not positive.
+        The names differ, a weight is not positive and finite, or the size is no whole number.
     """
 
     sources: Mapping[str, DataSource]
@@ -64,6 +68,7 @@ class Mixture:
             raise UsageError(
                 f"a mixture needs a weight for each source: {sorted(self.sources)}, {sorted(self.weights)}"
             )
+        check_mixture(self.weights.values(), self.epoch_size)
 
 
 class ReaderShare(NamedTuple):
@@ -139,6 +144,9 @@ class TrainingJob:
     indexes: tuple[SampleIndex, ...]
     plan: SamplePlan
     cache_bytes: int = CACHE_BYTES
+    names: tuple[str, ...] = ()
+    """The names of the sources of a mixture."""
+    normalisation: Normalisation | None = None
 
     @classmethod
     def of(
@@ -153,13 +161,30 @@ class TrainingJob:
         run: int = RUN,
         block_size: int = BLOCK,
         cache_bytes: int = CACHE_BYTES,
+        normalisation: Normalisation | None = None,
+        by_chunks: bool = True,
     ) -> TrainingJob:
-        """Find all samples, and how they are ordered. Raises as :meth:`SampleIndex.build` does."""
+        """Find all samples, and how they are ordered; with ``by_chunks`` :class:`BlockShuffle` keeps those of a chunk
+        near each other. Raises as :meth:`SampleIndex.build` does.
+        """
+        unknown = sorted(set(normalisation.modes) - set(fields)) if normalisation is not None else []
+        if unknown:
+            raise UsageError(f"normalisation: there is no field {unknown[0]!r}")
         sources = source.sources.values() if isinstance(source, Mixture) else [source]
+        has_video = any(isinstance(field.decode, VideoFrameDecoder) for field in fields.values())
+        strategy = shuffle or (BlockShuffle() if has_video else SampleShuffle())
+        by_chunks = by_chunks and isinstance(strategy, BlockShuffle)
         indexes = tuple(
-            SampleIndex.build(some, index, fields, timeline_sampling=timeline_sampling, block_size=block_size)
+            SampleIndex.build(
+                some, index, fields, timeline_sampling=timeline_sampling, block_size=block_size, by_chunks=by_chunks
+            )
             for some in sources
         )
+        shapes = {(some.episodes is None, *some.episode_columns) for some in sources}
+        if len(shapes) > 1:
+            raise UsageError(
+                "the sources of a mixture have episodes, and the same episode_columns, all or none of them"
+            )
         if not any(map(len, indexes)):
             raise UsageError(
                 "there are no samples: no segment of the source is as long as the windows of the fields, "
@@ -167,25 +192,31 @@ class TrainingJob:
             )
         if len({some.source.kind for some in indexes}) > 1:
             raise UsageError(f"the sources of the mixture have {index!r} as an index of different kinds")
-        has_video = any(isinstance(field.decode, VideoFrameDecoder) for field in fields.values())
-        strategy = shuffle or (BlockShuffle() if has_video else SampleShuffle())
         weights = tuple(source.weights[name] for name in source.sources) if isinstance(source, Mixture) else None
         size = source.epoch_size if isinstance(source, Mixture) else None
         firsts = np.cumsum([0, *map(len, indexes)]).tolist()
-        blocks = tuple(Blocks(some.blocks.starts + first) for some, first in zip(indexes, firsts, strict=False))
-        return cls(indexes, SamplePlan(blocks, strategy, seed, run, weights, size), cache_bytes)
+        blocks = tuple(
+            Blocks(some.blocks.starts + first, some.blocks.groups) for some, first in zip(indexes, firsts, strict=False)
+        )
+        names = tuple(source.sources) if isinstance(source, Mixture) else ()
+        return cls(indexes, SamplePlan(blocks, strategy, seed, run, weights, size), cache_bytes, names, normalisation)
 
     @cached_property
     def fingerprint(self) -> dict[str, Any]:
         """The contents of the sources, and what orders them: the same where a job goes on."""
         keeps_blocks = not isinstance(self.plan.strategy, (NoShuffle, SampleShuffle))
-        blocks = [xxhash.xxh3_64_hexdigest(some.starts.tobytes()) for some in self.plan.blocks if keeps_blocks]
+        blocks = [
+            xxhash.xxh3_64_hexdigest(some.starts.tobytes() + (b"" if some.groups is None else some.groups.tobytes()))
+            for some in self.plan.blocks
+            if keeps_blocks
+        ]
         return {
             "blocks": blocks,
             "sources": [index.source.digest for index in self.indexes],
             "samples": [len(index) for index in self.indexes],
             "order": repr((self.plan.strategy, self.plan.weights, self.plan.epoch_size)),
             "seed": self.plan.seed,
+            "statistics": None if self.normalisation is None else self.normalisation.version,
         }
 
     @property
@@ -241,10 +272,17 @@ class TrainingJob:
 
 
 class JobReader:
-    """Reads samples of a job in the order of its plan."""
+    """Reads samples of a job in the order of its plan.
 
-    def __init__(self, job: TrainingJob, threads: int = 1) -> None:
+    Values of a field that have other types or dimensions in another source of a mixture are an error; and where
+    samples are ``stacked``, those that have another shape.
+    """
+
+    def __init__(self, job: TrainingJob, threads: int = 1, *, stacked: bool = False) -> None:
         self._job = job
+        self._stacked = stacked
+        self._forms: dict[str, tuple[int, Any]] = {}
+        self._compared: set[int] = set()
         self._owner = os.getpid()
         self._firsts = np.cumsum([0, *map(len, job.indexes)])
         self._readers = [SampleReader(index, job.cache_bytes, threads) for index in job.indexes]
@@ -283,17 +321,42 @@ class JobReader:
         """Begin to make samples; see :meth:`SampleReader.begin`."""
         owners = np.searchsorted(self._firsts, samples, side="right") - 1
         begun = [
-            (int(self._firsts[owner]), self._readers[owner].begin(samples[owners == owner] - self._firsts[owner]))
+            (owner, self._readers[owner].begin(samples[owners == owner] - self._firsts[owner]))
             for owner in np.unique(owners).tolist()
         ]
 
         def finish() -> dict[int, Sample]:
             made: dict[int, Sample] = {}
-            for first, some in begun:
-                made.update({n + first: {**sample, "sample": n + first} for n, sample in some().items()})
+            for owner, some in begun:
+                first = int(self._firsts[owner])
+                read = some()
+                if len(self._readers) > 1 and owner not in self._compared and read:
+                    self._compare(owner, next(iter(read.values())))
+                if self._job.normalisation is not None:
+                    read = {n: self._job.normalisation(sample) for n, sample in read.items()}
+                made.update({n + first: {**sample, "sample": n + first} for n, sample in read.items()})
             return made
 
         return finish
+
+    def _compare(self, owner: int, sample: Sample) -> None:
+        """Raise ``UsageError`` where the first sample of a source is not like those of the sources before."""
+        self._compared.add(owner)
+        for name, value in sample.items():
+            if not isinstance(value, np.ndarray):
+                continue
+            form = value.dtype, value.shape if self._stacked and value.dtype != object else value.ndim
+            other, expected = self._forms.setdefault(name, (owner, form))
+            if form != expected:
+                names = self._job.names or [str(number) for number in range(len(self._readers))]
+                shown = [
+                    f"{dtype} {shape} in {names[at]!r}" for at, (dtype, shape) in ((other, expected), (owner, form))
+                ]
+                what = "types and shapes" if self._stacked else "types and numbers of dimensions"
+                raise UsageError(
+                    f"the sources of a mixture have different {what} of the field {name!r}: {' and '.join(shown)}",
+                    hint="Decoders have a `size` or a `dtype`, and `select` chooses values.",
+                )
 
     def batches(self, part: ReaderShare) -> Iterator[list[Sample]]:
         """Yield the samples of each step. Each is marked whether it is a repeat, under ``is_repeat``."""
@@ -304,17 +367,12 @@ class JobReader:
         """Yield the same as :meth:`batches`, and None for a sample that is left out."""
         epoch = self._job.plan.epoch(part.epoch)
         steps = part.steps(len(epoch))
-        mine = range(part.worker + part.done * part.workers, len(steps), part.workers)
-        chosen = [steps[number] for number in mine]
-        if not chosen:
-            return
-        places = np.concatenate([step.places for step in chosen])
-        repeats = np.concatenate([np.arange(len(step.places)) >= step.distinct for step in chosen])
+        places, repeats, sizes = steps.of(range(part.worker + part.done * part.workers, len(steps), part.workers))
         samples = self.in_order(epoch, places)
         position = skipped = 0
-        for step in chosen:
+        for size in sizes:
             batch = []
-            for _ in range(len(step.places)):
+            for _ in range(size):
                 sample = next(samples)
                 if sample is None:
                     skipped += 1
@@ -330,50 +388,46 @@ class JobReader:
     def in_order(self, epoch: Epoch, places: Integers) -> Iterator[Sample | None]:
         """Yield the sample of each place, None for one that is skipped.
 
-        A block that is needed is read for all its samples among the places within the horizon of the strategy. What
-        comes next is read and decoded while the samples before it are used.
+        A block that is needed is read for all its samples among the places within the horizon of the strategy. Where
+        samples of a block are anywhere, more and more places are read at once, so that some of them have a block in
+        common, up to a share of the bytes that are kept. What comes next is read and decoded while the samples before
+        it are used, but for the first ones, for which somebody waits.
         """
         numbers = epoch.samples[places]
-        ahead = _Ahead(self, numbers, self._blocks.of(numbers), places)
-        horizon = self._job.plan.horizon
+        strategy, run = self._job.plan.strategy, self._job.plan.run
+        ahead: _Ahead
+        if isinstance(strategy, SampleShuffle):
+            ahead = _Mixed(self, numbers, run, max(self._job.cache_bytes // _SHARE, _LEAST_BYTES))
+        else:
+            owners = np.searchsorted(self._firsts, self._blocks.starts[:-1], side="right") - 1
+            horizons = np.array(self._job.plan.horizons)[owners]
+            ahead = _ByBlocks(self, numbers, self._blocks.of(numbers), places, run, horizons)
         for position in range(len(places)):
             while position not in ahead.ready:
                 if not ahead.waiting:
-                    ahead.begin(horizon)
+                    ahead.begin()
                 ahead.finish()
-            if not ahead.waiting:
-                ahead.begin(horizon)
+            if not ahead.waiting and position >= run:
+                ahead.begin()
             yield ahead.ready.pop(position)
 
 
-class _Ahead:
-    """Samples that are read before their places come."""
+class _Ahead(ABC):
+    """Samples that are read before their places come, at first for ``first`` places."""
 
-    def __init__(self, reader: JobReader, numbers: Integers, block: Integers, places: Integers) -> None:
+    def __init__(self, reader: JobReader, numbers: Integers, first: int) -> None:
         self._reader = reader
-        self._numbers, self._block, self._places = numbers, block, places
-        self._by_block = np.argsort(block, kind="stable")
-        self._sorted = block[self._by_block]
-        self._begun = np.zeros(len(numbers), np.bool_)
+        self._numbers = numbers
+        self._count = min(first, FETCHED)
         self._next = 0
         self.ready: dict[int, Sample | None] = {}
         self.waiting: list[tuple[list[int], Callable[[], dict[int, Sample]]]] = []
 
-    def begin(self, horizon: int) -> None:
-        """Begin to read the blocks of the next places that nobody has begun."""
-        while self._next < len(self._begun) and self._begun[self._next]:
-            self._next += 1
-        wanted: list[Integers] = []
-        for some in np.unique(self._block[self._next : self._next + FETCHED]).tolist():
-            low, high = np.searchsorted(self._sorted, [some, some + 1])
-            of_block = self._by_block[low:high]
-            of_block = of_block[~self._begun[of_block]]
-            if len(of_block):
-                wanted.append(of_block[self._places[of_block] < self._places[of_block[0]] + horizon])
-        if not wanted:
-            return
-        positions = np.concatenate(wanted)
-        self._begun[positions] = True
+    @abstractmethod
+    def begin(self) -> None:
+        """Begin to read what comes next."""
+
+    def _read(self, positions: Integers) -> None:
         try:
             finish = self._reader.begin(self._numbers[positions])
         except ChunkmillError as error:
@@ -387,6 +441,67 @@ class _Ahead:
         for position in positions:
             sample = samples.get(int(self._numbers[position]))
             self.ready[position] = None if sample is None else dict(sample)
+
+
+class _ByBlocks(_Ahead):
+    """The same: blocks of the next places that nobody has begun, each for its samples within its source's horizon."""
+
+    def __init__(
+        self, reader: JobReader, numbers: Integers, block: Integers, places: Integers, first: int, horizons: Integers
+    ) -> None:
+        super().__init__(reader, numbers, first)
+        self._block, self._places, self._horizons = block, places, horizons
+        self._by_block = np.argsort(block, kind="stable")
+        self._sorted = block[self._by_block]
+        self._begun = np.zeros(len(numbers), np.bool_)
+
+    def begin(self) -> None:
+        while self._next < len(self._begun) and self._begun[self._next]:
+            self._next += 1
+        wanted: list[Integers] = []
+        for some in np.unique(self._block[self._next : self._next + self._count]).tolist():
+            low, high = np.searchsorted(self._sorted, [some, some + 1])
+            of_block = self._by_block[low:high]
+            of_block = of_block[~self._begun[of_block]]
+            if len(of_block):
+                wanted.append(of_block[self._places[of_block] < self._places[of_block[0]] + self._horizons[some]])
+        self._count = FETCHED
+        if wanted:
+            positions = np.concatenate(wanted)
+            self._begun[positions] = True
+            self._read(positions)
+
+
+class _Mixed(_Ahead):
+    """The same for samples in random order: as many as come next, four times as many each time."""
+
+    def __init__(self, reader: JobReader, numbers: Integers, first: int, most_bytes: int) -> None:
+        super().__init__(reader, numbers, first)
+        self._most_bytes = most_bytes
+
+    def begin(self) -> None:
+        positions = np.arange(self._next, min(self._next + self._count, len(self._numbers)))
+        if len(positions):
+            self._next += len(positions)
+            self._read(positions)
+
+    def finish(self) -> None:
+        """Wait for what was begun first, and take more at a time where samples are small."""
+        super().finish()
+        some = next((sample for sample in self.ready.values() if sample is not None), {})
+        size = _SAMPLE_BYTES + sum(getattr(value, "nbytes", 0) for value in some.values())
+        self._count = max(FETCHED, min(4 * self._count, _MOST_AHEAD, self._most_bytes // size))
+
+
+_MOST_AHEAD: Final = 8192
+_SHARE: Final = 4
+"""What part of the bytes that are kept the samples take that are read at once; as many are used meanwhile."""
+
+_LEAST_BYTES: Final = 16 * MIB
+"""What they may take in any case."""
+
+_SAMPLE_BYTES: Final = 1024
+"""What a sample takes beside its values."""
 
 
 def _failed(error: ChunkmillError) -> Callable[[], dict[int, Sample]]:

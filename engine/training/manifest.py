@@ -17,10 +17,10 @@ import xxhash
 
 from ..chunk import TimelineKind
 from ..errors import ForeignFileError, UnsupportedError, UsageError
-from .fields import Field, Fill, FixedRateSampling, VideoFrameDecoder, ticks_of
+from .fields import Field, Fill, FixedRateSampling, NumericDecoder, VideoFrameDecoder, flat_numbers, ticks_of
 from .job import TrainingJob
 from .plan import RUN, Blocks, BlockShuffle, Epoch, Integers, Mask, NoShuffle, SamplePlan, ShuffleStrategy, Steps
-from .samples import BLOCK, SampleIndex
+from .samples import BLOCK, SampleIndex, selected
 from .source import DataSource, SegmentReader, is_fresh
 
 _FORMAT: Final = 1
@@ -86,6 +86,7 @@ def job_like_rerun(
         timeline_sampling=timeline_sampling,
         shuffle=shuffle,
         block_size=fetch_block_size,
+        by_chunks=False,  # a manifest lists samples before it is shuffled
     )
 
 
@@ -189,6 +190,11 @@ class SampleManifest:
             shuffle=NoShuffle(),
         )
         samples = job.indexes[0]
+        if samples.source.episodes is not None:
+            raise UsageError(
+                "a manifest lists samples of segments, and the source has episodes",
+                hint="IterableSamples has an order that is the same for the same seed.",
+            )
         required = sorted(fields) if required_fields is None else sorted(set(required_fields))
         if not set(required) <= set(fields):
             raise UsageError(f"required_fields: there is no field {min(set(required) - set(fields))!r}")
@@ -427,8 +433,12 @@ def _has_values(samples: SampleIndex, required: Sequence[str]) -> Mask:
                 times = reader.groups(column)
             else:
                 series = reader.series(column, reader.needed(column, int(wanted.min()), int(wanted.max())))
-                counts = pc.fill_null(pc.list_value_length(series.values), 0).to_numpy(zero_copy_only=False)
+                values = series.values if some.select is None else selected(some, series.values)
+                counts = pc.fill_null(pc.list_value_length(values), 0).to_numpy(zero_copy_only=False)
                 times, filled = series.times, counts > 0
+                if isinstance(some.decode, NumericDecoder) and filled.any():
+                    _, ends, has_null = flat_numbers(values)
+                    filled = (np.diff(ends) > 0) & ~has_null
             latest = np.searchsorted(times, wanted, side="right") - 1
             is_there = latest >= 0
             if len(times):

@@ -6,8 +6,9 @@ many ranks and workers read it: these take places of one order, step by step, so
 
 from __future__ import annotations
 
+import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -45,9 +46,14 @@ def random_keys(count: int, *seeds: int) -> npt.NDArray[np.uint64]:
 
 
 class Blocks(NamedTuple):
-    """Samples that are read together: block ``i`` has the samples from ``starts[i]`` to before ``starts[i + 1]``."""
+    """Samples that are read together: block ``i`` has the samples from ``starts[i]`` to before ``starts[i + 1]``.
+
+    ``groups`` has the group of each block, ascending: blocks of a group are parts of the same chunks. None: each is
+    one by itself.
+    """
 
     starts: Integers
+    groups: Integers | None = None
 
     def __len__(self) -> int:
         return len(self.starts) - 1
@@ -113,9 +119,25 @@ class SampleShuffle:
         return max(FETCHED, run)
 
 
+_LEAST_GROUPS: Final = 4
+"""Groups of blocks that each lane has at least, or blocks are shuffled one by one: lanes end at about one time."""
+
+
+def _ranges(values: Integers, ends: Integers, chosen: Integers) -> Integers:
+    """The values of some ranges, one behind the other; a range ends at ``ends``, where the next one begins."""
+    counts = np.diff(ends, prepend=0)[chosen]
+    before = np.cumsum(counts) - counts
+    places = np.arange(int(counts.sum())) + np.repeat(ends[chosen] - counts - before, counts)
+    taken: Integers = values[places]
+    return taken
+
+
 @dataclass(frozen=True)
 class BlockShuffle:
     """Blocks in random order, whose samples are mixed with those of the blocks near them.
+
+    Of data that a cache does not hold, the blocks of a chunk follow each other in random order, so that it is fetched
+    once.
 
     A block is some consecutive samples of a segment: whole groups of pictures where there is video, so that each is
     fetched and decoded once. Each sample is moved by less than ``buffer_size`` places from where its block stands, so
@@ -163,12 +185,18 @@ class BlockShuffle:
 
     def order(self, blocks: Blocks, run: int, *seeds: int) -> Integers:
         """Return all samples: blocks in random order, mixed within each lane, ``run`` samples of a lane at a time."""
-        chosen = np.argsort(random_keys(len(blocks), *seeds, 1), kind="stable")
+        groups = blocks.groups
+        if groups is None or groups[-1] + 1 < _LEAST_GROUPS * self.lanes:
+            groups = np.arange(len(blocks))
+        chosen = np.argsort(random_keys(int(groups[-1]) + 1 if len(groups) else 0, *seeds, 1), kind="stable")
+        within = np.argsort(random_keys(len(blocks), *seeds, 4), kind="stable")
+        of_group = within[np.argsort(groups[within], kind="stable")]
+        ends = np.cumsum(np.bincount(groups, minlength=len(chosen)))
         sizes = np.diff(blocks.starts)
         samples: list[Integers] = []
         runs: list[Integers] = []
-        for lane in range(self.lanes):
-            mine = chosen[lane :: self.lanes]
+        for lane in range(min(self.lanes, len(chosen))):
+            mine = _ranges(of_group, ends, chosen[lane :: self.lanes])
             counts = sizes[mine]
             before = np.cumsum(counts) - counts
             places = np.arange(int(counts.sum()))
@@ -176,8 +204,8 @@ class BlockShuffle:
             moved = places + random_keys(len(places), *seeds, 2, lane).astype(np.float64) * (self._reach / 2.0**64)
             samples.append(of_lane[np.argsort(moved, kind="stable")])
             runs.append(places // run)
-        joined = np.concatenate(samples)
-        return joined[np.argsort(np.concatenate(runs), kind="stable")]
+        joined = np.concatenate([np.empty(0, np.int64), *samples])
+        return joined[np.argsort(np.concatenate([np.empty(0, np.int64), *runs]), kind="stable")]
 
     def horizon(self, blocks: Blocks, run: int) -> int:
         """Return within how many places the samples of a block stand: moved in each lane, and cut into runs."""
@@ -218,12 +246,14 @@ class SamplePlan:
     def __post_init__(self) -> None:
         if self.run < 1:
             raise UsageError(f"run: expected 1 or more samples, got {self.run}")
+        if not isinstance(self.seed, int | np.integer):
+            raise UsageError(f"seed: expected a whole number, got {self.seed!r}")
+        object.__setattr__(self, "seed", int(self.seed))
         if self.weights is None:
             return
-        if len(self.weights) != len(self.blocks) or not all(weight > 0 for weight in self.weights):
-            raise UsageError(f"weights: expected a positive number for each source, got {self.weights}")
-        if self.epoch_size is None or self.epoch_size < 1:
-            raise UsageError(f"epoch_size: a mixture needs the number of its samples, got {self.epoch_size}")
+        check_mixture(self.weights, self.epoch_size)
+        if len(self.weights) != len(self.blocks):
+            raise UsageError(f"weights: expected a number for each source, got {self.weights}")
         empty = [number for number, size in enumerate(self._sizes) if not size]
         if empty:
             raise UsageError(f"the source {empty[0]} of the mixture has no samples")
@@ -252,12 +282,12 @@ class SamplePlan:
         return [int(share) for share in shares]
 
     @cached_property
-    def horizon(self) -> int:
-        """Within how many places of an epoch the samples of a block stand, or about so where sources are mixed."""
-        return max(
+    def horizons(self) -> list[int]:
+        """Within how many places of an epoch the samples of a block of each source stand, or about so."""
+        return [
             self.strategy.horizon(blocks, self.run) * len(self) // max(share, 1)
             for blocks, share in zip(self.blocks, self.shares, strict=True)
-        )
+        ]
 
     def epoch(self, number: int) -> Epoch:
         """Return the samples of an epoch, from 0 on, in their order."""
@@ -294,6 +324,15 @@ class SamplePlan:
         samples = np.empty_like(joined)
         samples[np.argsort(drawn, kind="stable")] = joined
         return samples
+
+
+def check_mixture(weights: Collection[float], epoch_size: int | None) -> None:
+    """Raise ``ValueError`` for weights that are no shares, and for a size of an epoch that is no number of samples."""
+    for weight in weights:
+        if not (isinstance(weight, int | float | np.number) and 0 < weight < math.inf):
+            raise UsageError(f"weights: expected positive, finite numbers, got {weight!r}")
+    if not isinstance(epoch_size, int | np.integer) or epoch_size < 1:
+        raise UsageError(f"epoch_size: a mixture needs the number of its samples, got {epoch_size!r}")
 
 
 class RankStep(NamedTuple):
@@ -333,6 +372,21 @@ class Steps:
         distinct = int(np.count_nonzero(places < self._total))
         return RankStep(np.where(places < self._total, places, (places - self._total) % max(self._total, 1)), distinct)
 
+    def of(self, numbers: range) -> tuple[Integers, Mask, list[int]]:
+        """Return the places of some steps one behind the other, which of them are repeats, and how many each has.
+
+        >>> places, repeats, sizes = Steps(10, 0, 4, 0, 1, drop_last=False).of(range(0, 3, 2))
+        >>> places.tolist(), repeats.any(), sizes
+        ([0, 1, 2, 3, 8, 9], np.False_, [4, 2])
+        """
+        whole = np.array([number for number in numbers if number < self._whole], np.int64)
+        begins = self._start + (whole * self._world + self._rank) * self._size
+        places = (begins[:, None] + np.arange(self._size)).ravel()
+        last = [self[number] for number in numbers[len(whole) :]]
+        repeats = [np.zeros(len(places), np.bool_), *(np.arange(len(s.places)) >= s.distinct for s in last)]
+        sizes = [self._size] * len(whole) + [len(step.places) for step in last]
+        return np.concatenate([places, *(step.places for step in last)]), np.concatenate(repeats), sizes
+
     @property
     def samples(self) -> int:
         """The samples of all steps of the rank, repeats among them."""
@@ -345,8 +399,12 @@ class Steps:
         return self._start + steps * self._size * self._world
 
 
-def blocks_of(bounds: Sequence[Integers], sizes: Sequence[int], first: int = 0) -> Blocks:
+def blocks_of(
+    bounds: Sequence[Integers], sizes: Sequence[int], first: int = 0, groups: Sequence[Integers] | None = None
+) -> Blocks:
     """Return the blocks of segments with so many samples each; ``bounds`` are where blocks begin in each.
+
+    ``groups`` are those of the blocks of each segment, from 0 on.
 
     >>> blocks_of([np.array([0, 4]), np.array([0])], [6, 3]).starts.tolist()
     [0, 4, 6, 9]
@@ -357,4 +415,8 @@ def blocks_of(bounds: Sequence[Integers], sizes: Sequence[int], first: int = 0) 
         for cuts, (begin, end) in zip(bounds, pairwise(ends.tolist()), strict=True)
         if end > begin
     ]
-    return Blocks(np.concatenate([*starts, ends[-1:]]).astype(np.int64))
+    whole = np.concatenate([*starts, ends[-1:]]).astype(np.int64)
+    if groups is None:
+        return Blocks(whole)
+    changes = [np.diff(some, prepend=-1) for some, size in zip(groups, sizes, strict=True) if size]
+    return Blocks(whole, np.cumsum(np.concatenate([np.empty(0, np.int64), *changes]) > 0) - 1)

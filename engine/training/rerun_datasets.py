@@ -11,6 +11,7 @@ import numpy as np
 
 from ..errors import MissingExtraError, ReadWarning, UsageError, extra_command
 from .datasets import IterableSamples, MapSamples, as_tensors, collated
+from .episodes import EPISODE
 from .fields import Field, Fill, FixedRateSampling
 from .job import JobReader, TrainingJob
 from .manifest import ListedPlan, Manifest, job_like_rerun
@@ -206,7 +207,7 @@ class RerunIterableDataset(IterableSamples):
                 )
 
 
-_OURS: Final = ("sample", "is_repeat")
+_OURS: Final = ("sample", "is_repeat", EPISODE)
 
 
 class RerunMapDataset(MapSamples):

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
+from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
@@ -19,8 +20,18 @@ from ..errors import ReadError, UsageError
 from ..limits import MIB
 from ..rrd import OpenFiles
 from ..task_context import TaskContext
-from ..video import DETECTORS, VideoSample, VideoTrack, decode
+from ..video import (
+    DETECTORS,
+    H265_END,
+    H265_OPEN,
+    H265_SKIPPED,
+    VideoSample,
+    VideoTrack,
+    decode_planes,
+    h265_picture,
+)
 from .column_decoders import ColumnDecoder, ColumnReading, IndexValue, index_value
+from .episodes import EPISODE
 from .fields import (
     VIDEO_CODECS,
     Field,
@@ -29,7 +40,9 @@ from .fields import (
     RowSampling,
     VideoFrameDecoder,
     blobs_of,
+    yuv420_frame,
 )
+from .pixels import FORMATS
 from .plan import Blocks, Integers, blocks_of
 from .source import BEGINNING, DataSource, PinnedSource, SegmentReader, Series, is_fresh
 
@@ -44,6 +57,12 @@ BLOCK: Final = 128
 
 _MOST_SEGMENTS: Final = 1024
 _MOST_SAMPLES: Final = 1 << 30
+_MOST_OF_BLOCK: Final = 1024
+"""Samples that a block has to a key frame that comes late; or eight times what was asked for."""
+
+_MOST_GROUP: Final = 512 * MIB
+"""Bytes of samples that are held to find the key frame before one."""
+
 _CODEC: Final = "VideoStream:codec"
 
 
@@ -83,6 +102,7 @@ class SampleIndex:
         *,
         timeline_sampling: FixedRateSampling | RowSampling | None = None,
         block_size: int = BLOCK,
+        by_chunks: bool = False,
     ) -> SampleIndex:
         """Find the samples of a source as it is now.
 
@@ -90,11 +110,12 @@ class SampleIndex:
         those of ``timeline_sampling``, for which a value counts from a microsecond before its time on: the seconds
         between frames are no whole nanoseconds. A block has ``block_size`` samples, and with video so many more that
         it ends with a group of pictures, where the recording says by ``VideoStream:is_keyframe`` or by its chunks where
-        these begin.
+        these begin. With ``by_chunks`` blocks of a source larger than :data:`CACHE_BYTES` end with the chunks of the
+        field that has most bytes, too, and those of a chunk are a group.
 
         Raises ``ValueError`` for names that are not there, and ``TypeError`` for an index of times without a sampling.
         """
-        check_names(fields)
+        check_names(fields, source.episode_columns if source.episodes is None else (EPISODE, *source.episode_columns))
         if block_size < 1:
             raise UsageError(f"block_size: expected 1 or more, got {block_size}")
         paths = [field.path for field in fields.values()]
@@ -111,20 +132,24 @@ class SampleIndex:
             offsets = field.offsets(is_time=is_time)
             if field.edges == "trim" and field.window is not None:
                 before, after = max(before, -int(offsets.min())), max(after, int(offsets.max()))
+        tolerance = 0 if timeline_sampling is None or not is_time else timeline_sampling.tolerance
         video = [pinned.column(f.path) for f in fields.values() if isinstance(f.decode, VideoFrameDecoder)]
-        times, edges, cuts = [], [], []
+        by_chunks = by_chunks and sum(segment.stored_bytes for segment in pinned.segments) > CACHE_BYTES
+        columns = {column.name: column for column in map(pinned.column, paths)}.values()
+        times, edges, cuts, groups, stored = [], [], [], [], 0
+        reader: SegmentReader | None = None
         for segment in pinned.segments:
             assert segment.span is not None
             first, last = segment.span
-            reader = SegmentReader(segment) if video or isinstance(timeline_sampling, RowSampling) else None
+            is_same = reader is not None and reader.segment_id == segment.segment_id
+            reader = reader.part(segment) if reader is not None and is_same else SegmentReader(segment)
             if isinstance(timeline_sampling, RowSampling):
-                assert reader is not None
                 column = pinned.column(timeline_sampling.path)
                 series = reader.series(column, reader.needed(column, first, last))
                 if BEGINNING in series.times:
                     raise UsageError(f"{column.name} is static in segment {segment.segment_id}, and has no times")
                 is_there = series.values.is_valid().to_numpy(zero_copy_only=False)
-                whole = series.times[(series.times >= first) & is_there]
+                whole = series.times[(series.times >= first) & (series.times <= last) & is_there]
             elif is_time:
                 assert timeline_sampling is not None
                 whole = _grid(timeline_sampling, segment.segment_id, first, last)
@@ -133,7 +158,13 @@ class SampleIndex:
             edges.append((first, last))
             whole = whole[(whole - before >= first) & (whole + after <= last)]
             times.append(whole)
-            cuts.append(_cuts(whole, [reader.groups(column) for column in video] if reader else [], block_size))
+            is_cut = len(whole) > block_size
+            bounds = [reader.groups(column) for column in video] if is_cut else []
+            chunks = [reader.extents(column) for column in columns] if is_cut and by_chunks else []
+            stored += (not is_same) * (sum(size for _, size in chunks) if is_cut else segment.stored_bytes)
+            some, owners = _grouped_cuts(whole + tolerance, bounds, chunks, block_size)
+            cuts.append(some)
+            groups.append(owners)
         sizes = [len(some) for some in times]
         return cls(
             pinned,
@@ -141,8 +172,8 @@ class SampleIndex:
             np.concatenate([np.empty(0, np.int64), *times]),
             np.cumsum(np.array(sizes, np.int64)),
             np.array(edges, np.int64).reshape(-1, 2),
-            blocks_of(cuts, sizes),
-            0 if timeline_sampling is None or not is_time else timeline_sampling.tolerance,
+            blocks_of(cuts, sizes, groups=groups if by_chunks and stored > CACHE_BYTES else None),
+            tolerance,
         )
 
     def __len__(self) -> int:
@@ -190,9 +221,11 @@ class SampleIndex:
         """
         if not 0 <= idx < len(self):
             raise IndexError(f"there are {len(self):,} samples, got {idx}")
-        segment_id, value = self.place(idx)
-        segment = next(segment for segment in self.segments if segment.segment_id == segment_id)
-        return segment, index_value(value, self.source.kind)
+        before = int(self.segments_of(np.array([idx]))[0])
+        first, end = self.segment_offsets[before : before + 2].tolist()
+        segment_id = self.source.segments[before].segment_id
+        segment = SegmentMetadata(segment_id, int(self.times[first]), int(self.times[end - 1]), end - first)
+        return segment, index_value(int(self.times[idx]), self.source.kind)
 
 
 def _grid(sampling: FixedRateSampling, segment_id: str, first: int, last: int) -> Integers:
@@ -206,27 +239,64 @@ def _grid(sampling: FixedRateSampling, segment_id: str, first: int, last: int) -
     return sampling.times(first, last)
 
 
-def check_names(fields: Mapping[str, Field]) -> None:
-    """Raise ``ValueError`` where there is no field, and for names that samples have for something else."""
+def check_names(fields: Mapping[str, Field], others: Sequence[str] = ()) -> None:
+    """Raise ``ValueError`` where there is no field, and for names that samples have for something else.
+
+    ``others`` are names of more that samples have.
+    """
     if not fields:
         raise UsageError("fields: a sample has one field at least")
     masks = {f"{name}_is_pad" for name, field in fields.items() if field.window is not None}
-    taken = sorted({"sample", "is_repeat", *masks} & set(fields))
+    own = ("sample", "is_repeat", *masks)
+    taken = sorted({*own, *others} & set(fields) | set(own) & set(others))
     if taken:
         raise UsageError(f"the field {taken[0]!r} has a name that samples have for something else", hint="Rename it.")
 
 
 def _cuts(times: Integers, bounds: Sequence[Integers], size: int) -> Integers:
-    """Return the samples at which blocks begin: at bounds where there are some, with ``size`` samples or more."""
+    """Return the samples at which blocks begin: at bounds where there are some, with ``size`` samples or more.
+
+    Bounds that are very far from each other do not count: the samples of a block are in memory together.
+    """
     if not bounds:
         return np.arange(0, len(times), size)
     begins = np.unique(np.searchsorted(times, bounds[0]))
-    kept = [0]
-    for begin in begins.tolist():
-        if begin - kept[-1] >= size:
+    kept, most = [0], max(8 * size, _MOST_OF_BLOCK)
+    for begin in [*begins.tolist(), len(times)]:
+        if begin - kept[-1] > most:
+            kept += range(kept[-1] + size, begin, size)
+        if begin - kept[-1] >= size and begin < len(times):
             kept.append(begin)
     return np.array(kept, np.int64)
 
+
+def _grouped_cuts(
+    times: Integers, bounds: Sequence[Integers], chunks: Sequence[tuple[Integers, int]], size: int
+) -> tuple[Integers, Integers]:
+    """The same, and the part of each block: parts begin where chunks of the largest column do, or the next block can,
+    and have half of ``size`` at least. ``chunks`` are where those of each column begin, and their bytes.
+    """
+    if not chunks:
+        cuts = _cuts(times, bounds, size)
+        return cuts, np.arange(len(cuts))
+    begins = np.searchsorted(times, max(chunks, key=lambda some: some[1])[0])
+    possible = np.unique(np.searchsorted(times, bounds[0])) if bounds else np.arange(len(times))
+    parts, least = [0], -(-size // 2)
+    for begin in begins.tolist():
+        at = int(np.searchsorted(possible, begin))
+        if at < len(possible) and least <= possible[at] - parts[-1] and possible[at] + least <= len(times):
+            parts.append(int(possible[at]))
+    parted, owners = [], []
+    for number, (first, end) in enumerate(pairwise([*parts, len(times)])):
+        some = first + _cuts(times[first:end], bounds, size)
+        some = some[(some == first) | (some + least <= end)]
+        parted.append(some)
+        owners.append(np.full(len(some), number))
+    return np.concatenate(parted), np.concatenate(owners)
+
+
+Decode = Callable[[pa.ListArray, Integers], Any]
+"""Makes values of rows of a component."""
 
 Values = Callable[[], list[npt.NDArray[Any] | None]]
 """Gives the value at each time that a field of some samples wants, None where there is none."""
@@ -242,8 +312,8 @@ class SampleReader:
         self._index = index
         self._most = cache_bytes
         self._files = OpenFiles()
-        self._segments: OrderedDict[int, SegmentReader] = OrderedDict()
-        self._series: OrderedDict[tuple[int, str, Any, bytes], Series] = OrderedDict()
+        self._segments: OrderedDict[str, SegmentReader] = OrderedDict()
+        self._series: OrderedDict[tuple[str, str, Any, bytes], Series] = OrderedDict()
         self._held = 0
         self._pool = ThreadPoolExecutor(threads, "chunkmill-decode")
         self.decoded_frames = 0
@@ -280,18 +350,21 @@ class SampleReader:
 
     def _begin(self, segment: int, samples: Integers) -> Callable[[], list[Sample]]:
         reader = self._reader(segment)
-        made: list[Sample] = [{"sample": number} for number in samples.tolist()]
+        episodes = self._index.source.episodes
+        shared = {} if episodes is None else episodes.values(segment)
+        made: list[Sample] = [{"sample": number, **shared} for number in samples.tolist()]
         begun: list[tuple[str, Field, tuple[int, ...], Values]] = []
         for name, field in self._index.fields.items():
             offsets = field.offsets(is_time=self._index.is_time)
             wanted = self._index.times[samples][:, None] + offsets
             low, high = self._index.edges[segment].tolist()
             if field.window is not None and field.edges != "trim":
-                for number, mask in enumerate((wanted < low) | (wanted > high)):
+                tolerance = self._index.tolerance
+                for number, mask in enumerate((wanted < low - tolerance) | (wanted > high + tolerance)):
                     made[number][f"{name}_is_pad"] = mask
                 wanted = np.clip(wanted, low, high)
             if isinstance(field.decode, ColumnDecoder):
-                own = self._own(segment, reader, field, samples, wanted)
+                own = self._own(reader, field, samples, wanted)
                 begun.append((name, replace(field, window=None), (len(samples), 1), own))
                 continue
             if isinstance(field.decode, VideoFrameDecoder):
@@ -299,7 +372,7 @@ class SampleReader:
                 parts = [self._video(reader, field, wanted[block == number]) for number in np.unique(block)]
                 begun.append((name, field, wanted.shape, partial(_joined, parts)))
                 continue
-            begun.append((name, field, wanted.shape, self._values(segment, reader, field, wanted)))
+            begun.append((name, field, wanted.shape, self._values(reader, field, wanted)))
 
         def finish() -> list[Sample]:
             skipped: set[int] = set()
@@ -317,16 +390,37 @@ class SampleReader:
 
         return finish
 
-    def _values(self, segment: int, reader: SegmentReader, field: Field, wanted: Integers) -> Values:
+    def _values(self, reader: SegmentReader, field: Field, wanted: Integers) -> Values:
         """Read the values at some times, and begin to decode them. Those that are too old are missing."""
         column = self._index.source.column(field.path)
         numbers = reader.needed_at(column, np.unique(wanted) + self._index.tolerance)
-        series = self._kept(segment, reader, field, column, numbers)
+        series = self._kept(reader, field, column, numbers)
         rows = self._rows(field, series, wanted)
         if isinstance(field.decode, ImageDecoder):
-            return self._pool.submit(_decoded, field, reader.segment_id, series, rows).result
+            make = self._images(reader, field, column, series)
+            return self._pool.submit(_decoded, field, reader.segment_id, series, rows, make).result
         flat = _decoded(field, reader.segment_id, series, rows)
         return lambda: flat
+
+    def _images(self, reader: SegmentReader, field: Field, column: ComponentColumnDescriptor, series: Series) -> Decode:
+        """The function that makes pictures of values: of raw ones, by the format that each has."""
+        decoder: ImageDecoder = field.decode
+        name = FORMATS.get(column.component)
+        if name is None or field.select is not None or not len(series.times):
+            return decoder.decode
+        form = self._index.source.columns.component(f"{column.entity_path}:{name}")
+        if form is None:
+            raise UsageError(f"{field.path} has pixels, and the dataset has no column {column.entity_path}:{name}")
+        first, last = series.times[[0, -1]].tolist()
+        kept = self._kept(reader, Field(form.name, decoder), form, reader.needed(form, first, last))
+        latest = kept.latest(series.times)
+        blends = column.component == "Image:buffer"
+
+        def decode(values: pa.ListArray, rows: Integers) -> list[Any]:
+            formats = [None if at < 0 else (kept.values[at].as_py() or [None])[0] for at in latest[rows].tolist()]
+            return decoder.decode_raw(values, rows, formats, blends=blends)
+
+        return decode
 
     def _rows(self, field: Field, series: Series, wanted: Integers) -> Integers:
         """The event that counts at each time, flat; -1 where there is none, or it is too old."""
@@ -340,69 +434,106 @@ class SampleReader:
     def _video(self, reader: SegmentReader, field: Field, wanted: Integers) -> Values:
         """Read the groups of pictures that some times need, and begin to decode them."""
         column = self._index.source.column(field.path)
-        first, last = int(wanted.min()), int(wanted.max()) + self._index.tolerance
+        first, last = (int(some) + self._index.tolerance for some in (wanted.min(), wanted.max()))
         if not len(reader.needed_at(column, np.array([last]))):
             return lambda: [None] * wanted.size
         track = self._track(reader, column, field.decode.codec)
-        series, blobs, keyframes = self._groups(track, reader, column, first, last)
-        rows = self._rows(field, series, wanted)
-        chosen = _chosen(blobs, keyframes, rows)
+        stream = self._groups(track, reader, column, first, last)
+        rows = self._rows(field, stream.series, wanted)
+        chosen = stream.chosen(rows)
         self.decoded_frames += len(chosen)
         self.decoded_groups += sum(sample.is_keyframe for sample in chosen)
         return self._pool.submit(_frames, field, track, chosen, rows, f"{reader.segment_id}{field.path}").result
 
-    def _own(self, segment: int, reader: SegmentReader, field: Field, samples: Integers, wanted: Integers) -> Values:
+    def _own(self, reader: SegmentReader, field: Field, samples: Integers, wanted: Integers) -> Values:
         """Read what a decoder of a user's own needs; what is returned has it decode."""
         reading = ColumnReading(self._index.source, reader, field, self._index.times[samples], wanted)
         column = self._index.source.column(field.path)
-        series = self._kept(segment, reader, replace(field, select=None), column, reading.chunks(column))
+        series = self._kept(reader, replace(field, select=None), column, reading.chunks(column))
         return lambda: reading.values(series)
 
     # --- what is read
 
     def _reader(self, segment: int) -> SegmentReader:
-        reader = self._segments.pop(segment, None) or SegmentReader(self._index.source.segments[segment])
-        self._segments[segment] = reader
+        part = self._index.source.segments[segment]
+        reader = self._segments.pop(part.segment_id, None) or SegmentReader(part)
+        self._segments[part.segment_id] = reader = reader.part(part)
         if len(self._segments) > _MOST_SEGMENTS:
             self._segments.popitem(last=False)
         return reader
 
     def _kept(
-        self, segment: int, reader: SegmentReader, field: Field, column: ComponentColumnDescriptor, numbers: Integers
+        self, reader: SegmentReader, field: Field, column: ComponentColumnDescriptor, numbers: Integers
     ) -> Series:
-        key = segment, field.path, field.select, numbers.tobytes()
-        series = self._series.pop(key, None)
+        key = reader.segment_id, field.path, field.select, numbers.tobytes()
+        series = self._taken(key)
         if series is None:
             series = reader.series(column, numbers)
             if field.select is not None and not pa.types.is_null(series.values.type.value_type):
-                series = Series(series.times, _selected(field, series.values))
-            self._held += series.nbytes
+                series = Series(series.times, selected(field, series.values))
+        self._keep(key, series)
+        return series
+
+    def _streamed(
+        self, reader: SegmentReader, column: ComponentColumnDescriptor, numbers: Integers, span: int
+    ) -> Series:
+        """Samples of video; they are kept where those of other times than some so far apart are among them."""
+        key = reader.segment_id, column.name, True, numbers.tobytes()
+        series = self._taken(key) or reader.series(column, numbers, is_video=True)
+        if len(series.times) and 2 * span < series.times[-1] - series.times[0]:
+            self._keep(key, series)
+        return series
+
+    def _taken(self, key: Any) -> Series | None:
+        series = self._series.pop(key, None)
+        self._held -= series.nbytes if series is not None else 0
+        return series
+
+    def _keep(self, key: Any, series: Series) -> None:
+        self._held += series.nbytes
         self._series[key] = series
         while self._held > self._most and len(self._series) > 1:
             self._held -= self._series.popitem(last=False)[1].nbytes
-        return series
 
     # --- video
 
     def _groups(
         self, track: VideoTrack, reader: SegmentReader, column: ComponentColumnDescriptor, first: int, last: int
-    ) -> tuple[Series, list[bytes | None], Integers]:
-        """The samples of a stream from the key frame at or before a time to another time; and which are key frames."""
+    ) -> VideoGroups:
+        """The samples of a stream from the key frame at or before a time to another time.
+
+        Raises ``ReadError`` where so many bytes are before the time, and no key frame, that they are not held.
+        """
         detector = DETECTORS[track.codec]
-        begin = first
+        marked: dict[int, bool] = {}
+        begin, back = first, 1
         while True:
-            numbers = reader.needed(column, begin, last)
-            series = reader.series(column, numbers, is_video=True)
-            views = blobs_of(series.values, np.arange(len(series.times))) if len(series.times) else []
-            blobs = [None if blob is None else bytes(blob) for blob in views]
-            keyframes = np.array([i for i, blob in enumerate(blobs) if blob and detector(blob)], np.int64)
-            target = int(series.latest(np.array([first]))[0])
-            if target < 0 or (len(keyframes) and keyframes[0] <= target):
-                return series, blobs, keyframes
-            earlier = reader.before(column, numbers)
-            if earlier is None or earlier >= begin:
-                return series, blobs, keyframes
-            begin = earlier
+            numbers = reader.needed(column, begin + 1, last)
+            series = self._streamed(reader, column, numbers, last - first)
+            blobs = blobs_of(series.values, np.arange(len(series.times))) if len(series.times) else []
+            for time, blob in zip(series.times.tolist(), blobs, strict=True):
+                if time not in marked:
+                    marked[time] = blob is not None and detector(bytes(blob))
+            groups = VideoGroups(
+                track.codec, series, blobs, np.array([marked[time] for time in series.times.tolist()], np.bool_)
+            )
+            if groups.begins_before(first):
+                return groups
+            if series.nbytes > _MOST_GROUP:
+                raise ReadError(
+                    f"{column.entity_path} of segment {reader.segment_id} has {series.nbytes >> 20:,} MiB of video"
+                    f" before {first} without a key frame",
+                    hint="Encode it with a key frame every some seconds.",
+                )
+            earlier = begin
+            for _ in range(back):
+                before = reader.before(column, numbers)
+                if before is None or before >= earlier:
+                    break
+                earlier, numbers = before, reader.needed(column, before + 1, last)
+            if earlier == begin:
+                return groups
+            begin, back = earlier, 2 * back
 
     def _track(self, reader: SegmentReader, column: ComponentColumnDescriptor, given: str | None) -> VideoTrack:
         values = reader.static(column.entity_path, _CODEC)
@@ -424,7 +555,9 @@ class SampleReader:
         return VideoTrack(codec[0], 0, 0, Fraction(1))
 
 
-def _decoded(field: Field, segment_id: str, series: Series, rows: Integers) -> list[npt.NDArray[Any] | None]:
+def _decoded(
+    field: Field, segment_id: str, series: Series, rows: Integers, decode: Decode | None = None
+) -> list[npt.NDArray[Any] | None]:
     """The values of events, None where there is no event."""
     flat: list[npt.NDArray[Any] | None] = [None] * len(rows)
     places = np.flatnonzero(rows >= 0)
@@ -432,7 +565,7 @@ def _decoded(field: Field, segment_id: str, series: Series, rows: Integers) -> l
         return flat
     distinct, which = np.unique(rows[places], return_inverse=True)
     try:
-        decoded = field.decode.decode(series.values, distinct)
+        decoded = (decode or field.decode.decode)(series.values, distinct)
     except UsageError:
         raise
     except ValueError as error:
@@ -440,26 +573,78 @@ def _decoded(field: Field, segment_id: str, series: Series, rows: Integers) -> l
     given = np.zeros(len(distinct), np.bool_)
     for place, number in zip(places.tolist(), which.tolist(), strict=True):
         value = decoded[number]
-        flat[place] = value if value is None or not given[number] else value.copy()  # nobody changes that of another
+        flat[place] = value if value is None or not given[number] else _copied(value)  # nobody changes that of another
         given[number] = True
     return flat
+
+
+def _copied(value: Any) -> Any:
+    return value.copy() if isinstance(value, np.ndarray) else value.clone()
 
 
 def _joined(parts: Sequence[Values]) -> list[npt.NDArray[Any] | None]:
     return [value for values in parts for value in values()]
 
 
-def _chosen(blobs: Sequence[bytes | None], keyframes: Integers, rows: Integers) -> list[VideoSample]:
-    """The samples that the frames of rows need: of each group of pictures those up to the last wanted one."""
-    distinct = np.unique(rows[rows >= 0])
-    group = np.searchsorted(keyframes, distinct, side="right") - 1
-    chosen: list[VideoSample] = []
-    for number in np.unique(group[group >= 0]).tolist():
-        for row in range(int(keyframes[number]), int(distinct[group == number].max()) + 1):
-            blob = blobs[row]
-            if blob is not None:
-                chosen.append(VideoSample(row, row, row == keyframes[number], blob))
-    return chosen
+class VideoGroups:
+    """Samples of a stream, and which of them are key frames.
+
+    They are decoded in the order in which they were logged, which is not that of their times where there are B-frames.
+    """
+
+    def __init__(
+        self, codec: int, series: Series, blobs: Sequence[memoryview | None], is_keyframe: npt.NDArray[np.bool_]
+    ) -> None:
+        self.series = series
+        self._may_be_open = codec == VIDEO_CODECS["hevc"]
+        self._blobs = blobs
+        self._order = np.arange(len(blobs)) if series.order is None else series.order
+        self._places = np.argsort(self._order)
+        self._keyframes = np.flatnonzero(is_keyframe[self._order])
+
+    def begins_before(self, time: int) -> bool:
+        """Whether there is nothing at a time, or the key frame that its frame needs."""
+        row = int(self.series.latest(np.array([time]))[0])
+        group = int(np.searchsorted(self._keyframes, self._places[row], side="right")) - 1 if row >= 0 else 0
+        return row < 0 or group > 0 or (group == 0 and not self._needs_group_before(int(self._places[row])))
+
+    def _needs_group_before(self, place: int) -> bool:
+        """Whether a picture is of an open group and needs the one before: it is shown before the key frame."""
+        blob = self._blobs[int(self._order[place])] if self._may_be_open else None
+        return blob is not None and h265_picture(bytes(blob)) in H265_SKIPPED
+
+    def chosen(self, rows: Integers) -> list[VideoSample]:
+        """The samples that the frames of rows need: of each group of pictures those up to the last wanted one.
+
+        Those of open groups that need the group before are left out where nobody wants them; else that comes, too.
+        """
+        places = self._places[np.unique(rows[rows >= 0])]
+        group = np.searchsorted(self._keyframes, places, side="right") - 1
+        joined: set[int] = set()
+        ends: dict[int, int] = {}
+        for number, place in zip(group.tolist(), places.tolist(), strict=True):
+            if number >= 0 and self._needs_group_before(place):
+                if not number:
+                    continue
+                joined.add(number)
+                ends[number - 1] = int(self._keyframes[number]) - 1
+            if number >= 0:
+                ends[number] = max(ends.get(number, 0), place)
+        chosen: list[VideoSample] = []
+        before = -1
+        for number, last in sorted(ends.items()):
+            first = int(self._keyframes[number])
+            for place in range(first, last + 1):
+                row = int(self._order[place])
+                blob = self._blobs[row]
+                if blob is None or (number not in joined and self._needs_group_before(place)):
+                    continue
+                data = bytes(blob)
+                if place == first and before != first - 1 and self._may_be_open and h265_picture(data) == H265_OPEN:
+                    data = H265_END + data
+                chosen.append(VideoSample(row, row, place == first, data))
+            before = last
+        return chosen
 
 
 def _frames(
@@ -468,25 +653,38 @@ def _frames(
     """The frame of each row, None for one that no key frame comes before."""
     if not samples:
         return [None] * len(rows)
-    wanted = frozenset(rows.tolist())
-    frames = {
-        frame.pts: np.ascontiguousarray(frame.image.transpose(2, 0, 1))
-        for frame in decode(track, samples, wanted=wanted, threads=field.decode.threads, path=path)
-    }
+    decoder: VideoFrameDecoder = field.decode
+    frames: dict[int, Any] = {}
+    for frame in decode_planes(
+        track,
+        samples,
+        output=decoder.output_format,
+        crop=decoder.crop,
+        size=decoder.size,
+        wanted=frozenset(rows.tolist()),
+        threads=decoder.threads,
+        path=path,
+    ):
+        if decoder.output_format == "rgb":
+            frames[frame.pts] = np.ascontiguousarray(frame.planes[0].transpose(2, 0, 1))
+        else:
+            y, uv = frame.planes
+            frames[frame.pts] = yuv420_frame(y, uv, frame.color_space, frame.color_range)
     given: set[int] = set()
     flat: list[npt.NDArray[Any] | None] = []
     for row in rows.tolist():
-        frame = frames.get(row)
-        flat.append(frame if frame is None or row not in given else frame.copy())
+        shown = frames.get(row)
+        flat.append(shown if shown is None or row not in given else _copied(shown))
         given.add(row)
     return flat
 
 
-def _selected(field: Field, values: pa.ListArray) -> pa.ListArray:
+def selected(field: Field, values: pa.ListArray) -> pa.ListArray:
+    """Return what the selector of a field makes of values, row by row."""
     selector = field.selector
     assert selector is not None
-    selected = selector.execute_per_row(values)
-    return pa.nulls(len(values), pa.list_(pa.null())) if selected is None else selected
+    made = None if pa.types.is_null(values.type.value_type) else selector.execute_per_row(values)
+    return pa.nulls(len(values), pa.list_(pa.null())) if made is None else made
 
 
 def _windows(
@@ -495,7 +693,7 @@ def _windows(
     """The values of each sample, stacked where the field has a window; and the samples that lack one."""
     count, width = shape
     some = next((value for value in flat if value is not None), None)
-    if field.fill == "nan" and some is not None and some.dtype.kind == "f":
+    if field.fill == "nan" and isinstance(some, np.ndarray) and some.dtype.kind == "f":
         gap = np.full(some.shape, np.nan, some.dtype)
         flat = [gap if value is None else value for value in flat]
     missing = sorted({place // width for place, value in enumerate(flat) if value is None})
@@ -506,10 +704,14 @@ def _windows(
     for number in range(count):
         values = [] if number in gone else flat[number * width : (number + 1) * width]
         try:
-            made.append(np.stack([value for value in values if value is not None]) if values else None)
+            made.append(_stacked([value for value in values if value is not None]) if values else None)
         except ValueError as error:
             raise UsageError(f"the values of {field.path} in a window have different shapes: {error}") from error
     return made, missing
+
+
+def _stacked(values: list[Any]) -> Any:
+    return np.stack(values) if isinstance(values[0], np.ndarray) else type(values[0]).stack(values)
 
 
 def _no_value(name: str, field: Field, segment_id: str, time: int) -> UsageError:

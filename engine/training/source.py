@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Final, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 import xxhash
 
 from ..chunk import ComponentColumnDescriptor, TimelineKind
 from ..errors import AlreadyExistsError, NotFoundError, ReadError, UsageError
 from ..query import (
     AnswerColumns,
+    LayerChunks,
     OpenSegment,
     QueriedSegment,
     Query,
@@ -27,6 +29,7 @@ from ..query import (
 )
 from ..recordings import layers_digest
 from ..task_context import find
+from .episodes import PinnedEpisodes, episodes_table, of_episodes, segment_column
 from .fields import Field, ticks_of
 from .plan import Integers, Mask
 
@@ -70,24 +73,46 @@ class DataSource:
         A tag, such as the job's name. If the dataset has it, the source is of its version; if not, the newest version
         gets it. So a job that is started again, and each of its ranks, sees the same. ``dataset.untag(keep)`` removes
         it when the job is over.
+    episodes
+        Parts of the segments, of which samples are taken alone: a table of a catalog, of Arrow, or a data frame, as it
+        is now. It has the columns ``segment_id`` (or ``rerun_segment_id``), ``start`` and ``end``: values of the index,
+        both ends included, a null being the end of the segment. Windows end where an episode does. A value that counts
+        at its beginning may be older; ``max_staleness`` says how old. A sample has the row of its episode as
+        ``episode``.
+    episode_columns
+        Columns of that table, with numbers or text, of which each sample has the value of its episode.
 
     Raises
     ------
     TypeError
-        ``dataset`` is something else.
+        ``dataset`` is something else, or ``episodes`` is no table.
     ValueError
-        ``keep`` is no name of a tag, the dataset is one as of another version, it is a store, or it is empty.
+        ``keep`` is no name of a tag, the dataset is one as of another version, it is a store, or it is empty. Or
+        ``episodes`` lacks columns.
+
+    Examples
+    --------
+    >>> episodes = pa.table({"segment_id": ["a"], "start": [10], "end": [25], "task": ["lift"]})
+    >>> DataSource(dataset, episodes=episodes, episode_columns=["task"])  # doctest: +SKIP
     """
 
     dataset: Any
     segments: Collection[str] | None = None
     keep: str | None = None
+    episodes: Any = field(default=None, kw_only=True, repr=False, compare=False)
+    episode_columns: Sequence[str] = field(default=(), kw_only=True)
 
     def __post_init__(self) -> None:
         if not callable(getattr(self.dataset, "queried", None)):
             raise TypeError(
                 f"dataset must be a dataset, a view of one or a RecordingStore, got {type(self.dataset).__name__}"
             )
+        if isinstance(self.episode_columns, str):
+            raise TypeError("episode_columns must be several names, got one str")
+        if self.episodes is not None:
+            object.__setattr__(self, "episodes", episodes_table(self.episodes))
+        elif self.episode_columns:
+            raise UsageError("episode_columns are those of a table of episodes, and there is none")
         object.__setattr__(self, "dataset", _pinned(self.dataset, self.keep))
 
     @property
@@ -104,6 +129,23 @@ class DataSource:
         if isinstance(segment_ids, str):
             raise TypeError("segment_ids must be several ids, got one str")
         return replace(self, segments=tuple(segment_ids))
+
+    def split_episodes(self, column: str) -> dict[str, DataSource]:
+        """The same source once for each value of a column of its episodes, for a :class:`Mixture` of them.
+
+        >>> DataSource(dataset, episodes=episodes).split_episodes("task")  # doctest: +SKIP
+
+        Raises ``ValueError`` where there are no episodes or no such column, and for a null.
+        """
+        if self.episodes is None or column not in self.episodes.column_names:
+            raise UsageError(f"there is no table of episodes with a column {column!r}")
+        values = self.episodes[column]
+        if values.null_count:
+            raise UsageError(f"the column {column!r} of the table of episodes has a null")
+        return {
+            str(value): replace(self, episodes=self.episodes.filter(pc.equal(values, value)))
+            for value in values.unique()
+        }
 
     def pinned(self, index: str, paths: Iterable[str]) -> PinnedSource:
         """The segments as they are now, with an index and columns of components.
@@ -132,7 +174,13 @@ class DataSource:
         if lacking and self.segments is not None:
             raise UsageError(f"segment {lacking[0]} does not have the index {index!r}", hint="Leave it out.")
         spanned = [segment for segment in segments if segment.span is not None]
-        return PinnedSource(columns, tuple(spanned), kind, self.version)
+        if self.episodes is None:
+            return PinnedSource(columns, tuple(spanned), kind, self.version)
+        table = self.episodes
+        if self.segments is not None:
+            table = table.filter(pc.is_in(segment_column(table), pa.array([*self.segments], pa.string())))
+        parts, episodes = of_episodes(table, self.episode_columns, spanned, kind)
+        return PinnedSource(columns, tuple(parts), kind, self.version, episodes)
 
 
 def _pinned(dataset: Any, keep: str | None) -> Any:
@@ -168,6 +216,8 @@ class PinnedSource:
     segments: tuple[QueriedSegment, ...]
     kind: TimelineKind
     version: SourceVersion | None = None
+    episodes: PinnedEpisodes | None = None
+    """Those that the segments are parts of the dataset's by, where there are some."""
 
     @cached_property
     def digest(self) -> str:
@@ -177,6 +227,8 @@ class PinnedSource:
             layers = getattr(segment.source, "layers", None)
             content = repr(segment.source) if layers is None else layers_digest(layers)
             state.update(f"{segment.segment_id}\0{content}\0".encode())
+            if segment.window is not None:
+                state.update(repr(segment.window).encode())
         return state.hexdigest()
 
     def column(self, path: str) -> ComponentColumnDescriptor:
@@ -193,6 +245,8 @@ class Series(NamedTuple):
 
     times: Integers
     values: pa.ListArray
+    order: Integers | None = None
+    """The events in the order in which they were logged, where they are video and that is another one."""
 
     @property
     def nbytes(self) -> int:
@@ -217,15 +271,32 @@ def is_fresh(field: Field, since: Integers, wanted: Integers, *, is_time: bool, 
 class SegmentReader:
     """The events of one segment, read as they are asked for."""
 
-    def __init__(self, segment: QueriedSegment) -> None:
+    def __init__(
+        self,
+        segment: QueriedSegment,
+        layers: Sequence[LayerChunks] | None = None,
+        chunks: dict[str, tuple[AnswerColumns, SegmentChunks]] | None = None,
+    ) -> None:
         self._segment = segment
-        self._layers = segment.source.references()
-        self._chunks: dict[str, tuple[AnswerColumns, SegmentChunks]] = {}
+        if layers is not None:
+            self._layers = layers
+        self._chunks = {} if chunks is None else chunks
+        self._static: dict[tuple[str, str, tuple[int, int] | None], pa.ListArray | None] = {}
+
+    def part(self, segment: QueriedSegment) -> SegmentReader:
+        """A reader of another part of the same segment, which shares what is known of its chunks."""
+        reader = SegmentReader(segment, self._layers, self._chunks)
+        reader._static = self._static
+        return reader
 
     @property
     def segment_id(self) -> str:
         """The id of the segment."""
         return self._segment.segment_id
+
+    @cached_property
+    def _layers(self) -> Sequence[LayerChunks]:
+        return self._segment.source.references()
 
     def _chunks_of(self, column: ComponentColumnDescriptor) -> tuple[AnswerColumns, SegmentChunks]:
         """The question for one component, and the chunks that have something to do with it."""
@@ -255,6 +326,13 @@ class SegmentReader:
         is_marked = [bool(some) and bool(some[0]) for some in series.values.to_pylist()]
         marked: Integers = series.times[np.array(is_marked, np.bool_)]
         return marked
+
+    def extents(self, column: ComponentColumnDescriptor) -> tuple[Integers, int]:
+        """Return where the chunks of a component begin on the index, ascending, and their bytes as stored."""
+        ranges = self._chunks_of(column)[1].claimed((column.entity_path, column.component))
+        sizes = np.concatenate([np.empty(0, np.int64), *(layer.table.sizes for layer in self._layers)])
+        begins: Integers = np.unique(ranges.starts)
+        return begins, int(sizes[np.unique(ranges.chunks)].sum())
 
     def needed(self, column: ComponentColumnDescriptor, first: int, last: int) -> Integers:
         """Return the numbers of the chunks that have the events between two times, and the last one before."""
@@ -315,10 +393,20 @@ class SegmentReader:
             joined = joined.take(pa.array(places, mask=events.cleared))
         elif len(places) != len(joined) or bool((places != np.arange(len(places))).any()):
             joined = joined.take(pa.array(places))
-        return Series(events.times, joined)
+        order = None
+        if is_video:
+            ids = tuple(half[events.rows] for half in rows.ids)
+            order = _logged(chunk, np.lexsort(ids[::-1]))
+        return Series(events.times, joined, order)
 
     def static(self, entity: str, component: str) -> pa.ListArray | None:
-        """Return the static value of a component of the segment, or its first one; None where it has none."""
+        """Return the static value of a component, or the one at the segment's first time; None where it has none."""
+        key = entity, component, self._segment.span
+        if key not in self._static:
+            self._static[key] = self._first(entity, component)
+        return self._static[key]
+
+    def _first(self, entity: str, component: str) -> pa.ListArray | None:
         column = next(
             (c for c in self._segment.columns.components if (c.entity_path, c.component) == (entity, component)), None
         )
@@ -329,6 +417,15 @@ class SegmentReader:
             span = self._segment.span or (0, 0)
             series = self.series(column, self.needed(column, span[0], span[0]))
         return series.values.slice(0, 1) if len(series.times) else None
+
+
+def _logged(chunk: Integers, by_id: Integers) -> Integers | None:
+    """Return events by their row ids, where within a chunk that is another order than that of their times."""
+    rank = np.empty(len(by_id), np.int64)
+    rank[by_id] = np.arange(len(by_id))
+    by_chunk = np.argsort(chunk, kind="stable")
+    is_back = (np.diff(rank[by_chunk]) < 0) & (np.diff(chunk[by_chunk]) == 0)
+    return by_id if is_back.any() else None
 
 
 def _marks(column: ComponentColumnDescriptor, video: ComponentColumnDescriptor) -> bool:

@@ -137,18 +137,17 @@ def _made(keys: _Keys, make: Callable[[], Any]) -> Any:
         raise error if error.hint == keys.hint else keys.wrong("", error.message) from None
 
 
-def _image(keys: _Keys) -> ImageDecoder:
-    size = keys.take("size", list)
-    if size is not None and not (len(size) == 2 and all(type(n) is int and 0 < n < 1 << 16 for n in size)):
-        raise keys.wrong("size", f"{size!r} is not a height and a width")
-    return ImageDecoder(None if size is None else tuple(size))
+def _part(keys: _Keys) -> dict[str, Any]:
+    """The part of a picture that is wanted, and its size, which the decoder checks."""
+    given = {name: keys.take(name, list) for name in ("size", "crop")}
+    return {name: tuple(value) for name, value in given.items() if value is not None}
 
 
 _DECODERS: Final[Mapping[str, Callable[[_Keys], Any]]] = {
-    "numeric": lambda _: NumericDecoder(),
+    "numeric": lambda keys: NumericDecoder(keys.take("dtype", str)),
     "text": lambda _: TextDecoder(),
-    "image": _image,
-    "video": lambda keys: VideoFrameDecoder(keys.count("threads", 1)),
+    "image": lambda keys: ImageDecoder(**_part(keys)),
+    "video": lambda keys: VideoFrameDecoder(keys.count("threads", 1), **_part(keys)),
 }
 
 _SHUFFLES: Final[Mapping[str, Callable[[_Keys], ShuffleStrategy]]] = {

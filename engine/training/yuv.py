@@ -1,25 +1,20 @@
-"""Frames as planes of brightness and colour, which a decoder of a user's own may give, and collates that keep them."""
+"""Frames as planes of brightness and colour, and collates that keep them."""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 from ..errors import MissingExtraError, ReadWarning, UsageError, extra_command
+from .pixels import RANGES, WEIGHTS
 
 try:
     import torch
     from torch.utils.data import default_collate
 except ImportError as failure:
     raise MissingExtraError("frames as tensors need torch", hint=extra_command("training")) from failure
-
-_WEIGHTS: Final = {"bt601": (0.299, 0.114), "bt709": (0.2126, 0.0722), "bt2020": (0.2627, 0.0593)}
-"""The parts of red and blue in brightness."""
-
-_RANGES: Final = {"limited": (16.0, 219.0, 224.0), "full": (0.0, 255.0, 255.0)}
-"""The number of black, and how many numbers brightness and colour take."""
 
 ColorSpace = Literal["bt601", "bt709", "bt2020", "unspecified"]
 ColorRange = Literal["limited", "full", "unspecified"]
@@ -56,10 +51,10 @@ class Yuv420Frame:
         expected = (*self.y.shape[:-3], 2, -(-height // 2), -(-width // 2))
         if self.y.ndim < 3 or self.y.shape[-3] != 1 or tuple(self.uv.shape) != expected:
             raise UsageError(f"planes of shapes {tuple(self.y.shape)} and {tuple(self.uv.shape)} are no YUV 4:2:0")
-        if self.color_space not in (*_WEIGHTS, "unspecified"):
-            raise UsageError(f"color_space: expected one of {', '.join(_WEIGHTS)}, got {self.color_space!r}")
-        if self.color_range not in (*_RANGES, "unspecified"):
-            raise UsageError(f"color_range: expected one of {', '.join(_RANGES)}, got {self.color_range!r}")
+        if self.color_space not in (*WEIGHTS, "unspecified"):
+            raise UsageError(f"color_space: expected one of {', '.join(WEIGHTS)}, got {self.color_space!r}")
+        if self.color_range not in (*RANGES, "unspecified"):
+            raise UsageError(f"color_range: expected one of {', '.join(RANGES)}, got {self.color_range!r}")
 
     @classmethod
     def stack(cls, frames: Sequence[Yuv420Frame]) -> Yuv420Frame:
@@ -76,6 +71,11 @@ class Yuv420Frame:
     def clone(self) -> Yuv420Frame:
         """Return a copy."""
         return replace(self, y=self.y.clone(), uv=self.uv.clone())
+
+    def to(self, device: torch.device | str, *, non_blocking: bool = False) -> Yuv420Frame:
+        """Return it on a device."""
+        y, uv = (some.to(device, non_blocking=non_blocking) for some in (self.y, self.uv))
+        return replace(self, y=y, uv=uv)
 
     def pin_memory(self) -> Yuv420Frame:
         """Return a copy in pinned memory."""
@@ -121,12 +121,12 @@ class Yuv420Frame:
         target = self.y.device if device is None else device
         y = self.y.to(target, dtype, non_blocking=non_blocking)
         uv = self.uv.to(target, dtype, non_blocking=non_blocking)
-        black, brightness, colour = _RANGES[numbers]
+        black, brightness, colour = RANGES[numbers]
         y = (y[..., 0, :, :] - black) / brightness
         uv = (uv - 128.0) / colour
         uv = uv.repeat_interleave(2, -2)[..., : y.shape[-2], :].repeat_interleave(2, -1)[..., : y.shape[-1]]
         u, v = uv[..., 0, :, :], uv[..., 1, :, :]
-        of_red, of_blue = _WEIGHTS[space]
+        of_red, of_blue = WEIGHTS[space]
         red = y + 2 * (1 - of_red) * v
         blue = y + 2 * (1 - of_blue) * u
         green = (y - of_red * red - of_blue * blue) / (1 - of_red - of_blue)

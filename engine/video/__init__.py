@@ -6,10 +6,14 @@ The names below are loaded when they are first used.
 from ..lazy_names import lazy_names
 
 _HOMES = {
-    ".bitstream": "DETECTORS IsKeyframe detect_gop_start is_annex_b length_prefixed_to_annex_b",
+    ".bitstream": (
+        "DETECTORS H265_END H265_OPEN H265_SKIPPED IsKeyframe detect_gop_start h265_picture is_annex_b "
+        "length_prefixed_to_annex_b"
+    ),
     ".chunks": "asset_chunks pack_groups stream_chunks",
     ".coding": (
-        "BFrames Demultiplexed QUALITY VideoFrame VideoTrack decode demultiplex encode has_video_extra mux transcode"
+        "BFrames Demultiplexed FrameOutput FramePlanes QUALITY VideoFrame VideoTrack decode decode_planes demultiplex "
+        "encode has_video_extra mux transcode"
     ),
     ".mp4": "CODECS NotPlainError read_boxes shown_frames",
     ".samples": "SampleBatch Ticks VideoSample",

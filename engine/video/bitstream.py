@@ -206,6 +206,22 @@ def is_h265_keyframe(sample: bytes) -> bool:
     return _H265_PARAMETERS in kinds and not _RANDOM_ACCESS.isdisjoint(kinds)
 
 
+H265_OPEN = 21
+"""The picture that an open group begins with (CRA)."""
+
+H265_SKIPPED = frozenset((8, 9))
+"""Pictures that need the group before theirs (RASL)."""
+
+H265_END = b"\x00\x00\x01\x48\x01"
+"""The end of a sequence: what comes behind it is decoded as what begins a stream."""
+
+
+def h265_picture(sample: bytes) -> int:
+    """Return the type of the picture of an H.265 sample (ITU-T H.265, table 7-1); -1 if it has none."""
+    kinds = (sample[begin] >> 1 & 0x3F for begin, _ in nal_units(sample))
+    return next((kind for kind in kinds if kind < 32), -1)
+
+
 def is_vp8_keyframe(sample: bytes) -> bool:
     """Return True if the sample begins with a VP8 key frame header (RFC 6386, 9.1) of a picture that has a size."""
     if len(sample) < 10 or sample[0] & 1 or sample[3:6] != b"\x9d\x01\x2a":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import warnings
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, BinaryIO, Final, Literal, NamedTuple
@@ -23,6 +23,19 @@ from .samples import SampleBatch, VideoSample
 
 BFrames = Literal["reencode", "error", "keep"]
 """What becomes of samples that are not shown in the order in which they are decoded."""
+
+FrameOutput = Literal["rgb", "yuv420p"]
+
+_SPACES: Final[Mapping[int, Literal["bt601", "bt709", "bt2020"]]] = {
+    1: "bt709",
+    5: "bt601",
+    6: "bt601",
+    9: "bt2020",
+    10: "bt2020",
+}
+"""By FFmpeg's numbers (``AVColorSpace``, ``AVColorRange``)."""
+
+_RANGES: Final[Mapping[int, Literal["limited", "full"]]] = {1: "limited", 2: "full"}
 
 QUALITY: Final = 18
 """The constant rate factor of videos that are encoded anew; lower is better and larger."""
@@ -57,6 +70,17 @@ class VideoFrame(NamedTuple):
 
     pts: int
     image: npt.NDArray[np.uint8]
+
+
+class FramePlanes(NamedTuple):
+    """One picture: RGB of shape ``(height, width, 3)``, or brightness ``(height, width)`` and colour
+    ``(2, ceil(height / 2), ceil(width / 2))``; and what the numbers of the latter mean, where the video says it.
+    """
+
+    pts: int
+    planes: tuple[npt.NDArray[np.uint8], ...]
+    color_space: Literal["bt601", "bt709", "bt2020", "unspecified"]
+    color_range: Literal["limited", "full", "unspecified"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,11 +331,56 @@ def decode(
 
     Raises ``ReadError`` for a sample that cannot be decoded, and where frames are missing.
     """
-    request = {**_decoding(track), "operation": "decode", "step": step, "threads": threads}
-    given = (((s.pts, wanted is None or s.pts in wanted), s.data) for s in samples)
-    work = _work(request, path=path, given=_batches(given))
-    for (pts, width, height), data in work.items():
+    for (pts, width, height), data in _decoded(track, samples, wanted, threads, path, step=step).items():
         yield VideoFrame(pts, np.frombuffer(data, np.uint8).reshape(height, width, 3))
+
+
+def decode_planes(
+    track: VideoTrack,
+    samples: Iterable[VideoSample],
+    *,
+    output: FrameOutput = "rgb",
+    crop: tuple[int, int, int, int] | None = None,
+    size: tuple[int, int] | None = None,
+    wanted: Container[int] | None = None,
+    threads: int | None = None,
+    path: str | None = None,
+) -> Iterator[FramePlanes]:
+    """Yield the frames of samples as :func:`decode` does, cut and scaled by the process that decodes.
+
+    ``crop`` is top, left, height and width of the part that is wanted, ``size`` the height and the width that it is
+    scaled to. ``output`` is ``rgb``, or ``yuv420p``: then frames that are so are not converted.
+
+    Raises ``UsageError`` for a part that is not within the frames, and ``ReadError`` as :func:`decode` does.
+    """
+    form = {"output": "rgb24" if output == "rgb" else output, "crop": crop, "size": size}
+    for (pts, width, height, space, numbers), data in _decoded(
+        track, samples, wanted, threads, path, form=form
+    ).items():
+        pixels = np.frombuffer(data, np.uint8)
+        planes: tuple[npt.NDArray[np.uint8], ...]
+        if output == "rgb":
+            planes = (pixels.reshape(height, width, 3),)
+        else:
+            half = (-(-height // 2), -(-width // 2))
+            count = height * width
+            planes = pixels[:count].reshape(height, width), pixels[count:].reshape(2, *half)
+        yield FramePlanes(pts, planes, _SPACES.get(space, "unspecified"), _RANGES.get(numbers, "unspecified"))
+
+
+def _decoded(
+    track: VideoTrack,
+    samples: Iterable[VideoSample],
+    wanted: Container[int] | None,
+    threads: int | None,
+    path: str | None,
+    *,
+    step: int = 1,
+    form: dict[str, Any] | None = None,
+) -> SandboxRequest:
+    request = {**_decoding(track), "operation": "decode", "step": step, "threads": threads, "form": form}
+    given = (((s.pts, wanted is None or s.pts in wanted), s.data) for s in samples)
+    return _work(request, path=path, given=_batches(given))
 
 
 def transcode(

@@ -22,6 +22,7 @@ import av.video.reformatter
 import numpy as np
 
 from ..sandbox import AskedFile, FailureError, Pipes, serve
+from .bitstream import H265_END
 
 _BATCH_BYTES = 1 << 20
 _READ_BYTES = 1 << 18
@@ -29,6 +30,8 @@ _FILTERS = {"h264": "h264_mp4toannexb", "hevc": "hevc_mp4toannexb"}
 _DECODERS = {"h264": "h264", "hevc": "hevc", "av1": "libdav1d", "vp8": "vp8", "vp9": "vp9"}
 _ENCODERS = {"h264": "libx264", "hevc": "libx265", "av1": "libsvtav1", "vp9": "libvpx-vp9"}
 _INTRA = 1
+_BIDIRECTIONAL = 3
+_FULL_RANGE = 2
 _AUTOMATIC = 0
 _LENGTH_FIELD = 21
 _RANDOM_ACCESS = range(16, 22)
@@ -389,7 +392,7 @@ def _without_reordering(stream: Any, packets: _Packets, window: _Window, request
 
     made = 0
     encoder: _Encoder | None = None
-    for frame in _decoded(name, samples(), request, stream.time_base):
+    for frame in _decoded(_context(name, request), samples(), stream.time_base):
         if window.holds(frame.pts) and frame.pts not in packets.left_out:
             if encoder is None:
                 encoder = _Encoder(target, frame.width, frame.height, frame.format.name, stream.time_base, request)
@@ -419,7 +422,7 @@ def _edited(stream: Any, packets: _Packets, order: list[list[int]], request: dic
     made, shift = 0, order[0][1] - order[0][0]
     encoder: _Encoder | None = None
     frames = _Order([tick for tick, _ in order])
-    for frame in _decoded(name, samples(), request, stream.time_base):
+    for frame in _decoded(_context(name, request), samples(), stream.time_base):
         for wanted in frames.after(frame):
             tick, shown = order[made]
             if encoder is None:
@@ -439,16 +442,22 @@ def _threads(request: dict[str, Any]) -> int:
     return request.get("threads") or min(os.cpu_count() or 1, 4)
 
 
-def _decoded(
-    name: str, samples: Iterator[tuple[int, bytes]], request: dict[str, Any], time_base: Fraction
-) -> Iterator[Any]:
-    """Yield the frames of samples. Raises :class:`FailureError` for a sample that cannot be decoded."""
+def _context(name: str, request: dict[str, Any]) -> Any:
+    """A decoder of a codec."""
     context: Any = av.CodecContext.create(_DECODERS[name], "r")
     context.thread_count = _threads(request)
     context.options = {"err_detect": "explode"} if name in _FILTERS else {}
+    return context
+
+
+def _decoded(context: Any, samples: Iterator[tuple[int, bytes]], time_base: Fraction) -> Iterator[Any]:
+    """Yield the frames of samples. Raises :class:`FailureError` for a sample that cannot be decoded."""
     number = 0
     try:
         for pts, data in samples:
+            if data.startswith(H265_END):  # a decoder would drop the frames that are still to come
+                yield from _sound(context.decode(None))
+                context.flush_buffers()
             packet = av.Packet(data)
             packet.pts = packet.dts = pts
             packet.time_base = time_base
@@ -523,9 +532,11 @@ class _Taken:
         self._wire = wire
         self.marked: set[int] = set()
         self.count = 0
+        self._numbers: dict[int, int] = {}
 
     def __iter__(self) -> Iterator[tuple[int, bytes]]:
         for (pts, is_marked), data in _taken(self._wire):
+            self._numbers[pts] = self.count
             self.count += 1
             if is_marked:
                 self.marked.add(pts)
@@ -533,14 +544,36 @@ class _Taken:
 
     def frames(self, request: dict[str, Any]) -> Iterator[Any]:
         """Yield the frame of each. Raises :class:`FailureError`, also where one has none."""
-        made = 0
-        for frame in _decoded(request["codec"], iter(self), request, Fraction(*request["time_base"])):
+        made = last = 0
+        is_bidirectional = is_reordered = False
+        context = _context(request["codec"], request)
+        for frame in _decoded(context, iter(self), Fraction(*request["time_base"])):
             if frame.width * frame.height > request["most_pixels"]:
                 raise FailureError(f"a frame has {frame.width} x {frame.height} pixels")
-            made += 1
+            number = self._numbers.pop(frame.pts, last)
+            is_reordered |= number < last
+            if frame.key_frame:
+                _check_order(is_bidirectional, is_reordered)
+                is_bidirectional = is_reordered = False
+            is_bidirectional |= frame.pict_type == _BIDIRECTIONAL and context.has_b_frames
+            made, last = made + 1, number
             yield frame
+        _check_order(is_bidirectional, is_reordered)
         if made != self.count:
-            raise FailureError(f"{self.count:,} samples decode to {made:,} frames")
+            is_open = request["codec"] == "hevc" and made < self.count
+            hint = "It may begin with an open group (CRA), whose leading pictures (RASL) need the group before: encode "
+            hint += "it with closed groups (x265: open-gop=0)."
+            raise FailureError(f"{self.count:,} samples decode to {made:,} frames", hint=hint if is_open else None)
+
+
+def _check_order(is_bidirectional: bool, is_reordered: bool) -> None:
+    """Raise :class:`FailureError` for pictures that need later ones, and of which none came after a later one."""
+    if is_bidirectional and not is_reordered:
+        raise FailureError(
+            "the video has B-frames, and its samples are in the order in which they are shown: a B-frame needs a later"
+            " sample first",
+            hint="Encode it without B-frames: a VideoStream has none.",
+        )
 
 
 class _Order:
@@ -574,9 +607,53 @@ def decode(wire: Pipes, request: dict[str, Any]) -> None:
     wire.send("track", None)
     batches, samples = Batches(wire), _Taken(wire)
     for frame in samples.frames(request):
-        if frame.pts in samples.marked:
+        if frame.pts not in samples.marked:
+            continue
+        if request["form"] is None:
             _add_pixels(batches, frame, request["step"])
+        else:
+            _add_planes(batches, frame, **request["form"])
     batches.flush()
+
+
+def _add_planes(batches: Batches, frame: Any, output: str, crop: list[int] | None, size: list[int] | None) -> None:
+    """Send a frame, or the part of it in ``crop`` (top, left, height, width), scaled to ``size`` (height, width).
+
+    With its time come its width and height, and the numbers by which FFmpeg knows what its colours mean.
+    """
+    pts, name = frame.pts, frame.format.name
+    form = name if output == "yuv420p" and name == "yuvj420p" else output  # the same planes, of other numbers
+    meaning = [int(frame.colorspace), _FULL_RANGE if name.startswith("yuvj") else int(frame.color_range)]
+    if crop is not None:
+        top, left, height, width = crop
+        if top + height > frame.height or left + width > frame.width:
+            raise FailureError(
+                f"the crop ends at {top + height} x {left + width} (height x width), and frames have"
+                f" {frame.height} x {frame.width}",
+                "usage",
+                hint="Give a part that is within all frames.",
+            )
+        is_plain = size is not None and name in ("yuv420p", "yuvj420p") and not (top % 2 or left % 2)
+        kept = name if is_plain else form  # what is scaled is converted by that, and only the part
+        part = av.VideoFrame(width, height, kept)
+        part.colorspace, part.color_range = frame.colorspace, frame.color_range
+        for to, whole in zip(_planes(part), _planes(_CONVERTER.reformat(frame, format=kept)), strict=True):
+            rows = 2 if len(to) < height else 1
+            columns = left * 3 if kept == "rgb24" else left // rows
+            to[:] = whole[top // rows :, columns:][: to.shape[0], : to.shape[1]]
+        frame = part
+    height, width = size or (frame.height, frame.width)
+    frame = _CONVERTER.reformat(frame, width=width, height=height, format=form)
+    batches.add([pts, width, height, *meaning], b"".join(plane.tobytes() for plane in _planes(frame)))
+
+
+def _planes(frame: Any) -> list[Any]:
+    """The bytes of each plane of a frame, in rows, without those that fill them up."""
+    channels = 3 if frame.format.name == "rgb24" else 1
+    return [
+        np.frombuffer(plane, np.uint8).reshape(-1, plane.line_size)[: plane.height, : plane.width * channels]
+        for plane in frame.planes
+    ]
 
 
 def _add_pixels(batches: Batches, frame: Any, step: int, *facts: int) -> None:

@@ -34,6 +34,7 @@ from ..execution import (
 from ..faults import reach
 from ..locations import located, without_folders
 from ..rrd import digest_of
+from ..statistics import PixelCounts, Statistics, pixel_step, sampled_frames
 from ..storage import ObjectUrl
 from ..stream import LazyChunkStream
 from ..units import counted
@@ -53,7 +54,6 @@ from .lerobot_files import (
 from .lerobot_page import ExportReport
 from .lerobot_sources import ExportedRecording, ExportedStore, Recordings, recordings_of
 from .lerobot_spec import IMAGE, VIDEO, ExportSpec, FeatureSpec, Labels
-from .lerobot_stats import PixelCounts, Statistics, pixel_step, sampled_frames
 from .lerobot_video import EncodedVideo, VideoPart, pixels, png_of, rgb_picture, write_images
 
 

@@ -16,9 +16,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ..faults import reach
+from ..statistics import Statistics
 from .lerobot_episodes import AlignedEpisode, EpisodeAccount, FeatureAccount
 from .lerobot_spec import IMAGE, OWN_COLUMNS, VIDEO, ExportSpec, FeatureSpec
-from .lerobot_stats import Statistics
 
 VERSION: Final = "v3.0"
 DATA_PATH: Final = "data/chunk-{chunk_index:03d}/file-{file_index:03d}.parquet"

@@ -22,11 +22,11 @@ import numpy.typing as npt
 from ..errors import MissingExtraError, ReadError, UnsupportedError, extra_command
 from ..limits import MAX_CHUNK_UNCOMPRESSED, check_limit
 from ..spark import in_task
+from ..statistics import PixelCounts, Statistics, pixel_step, sampled_frames
 from ..video import DETECTORS, VideoFrame, VideoSample, VideoTrack, decode, encode, mux, transcode
 from .alignment import Ticks
 from .lerobot_episodes import PicturePlaces, RecordingSamples
 from .lerobot_spec import FeatureSpec
-from .lerobot_stats import PixelCounts, Statistics, pixel_step, sampled_frames
 
 if TYPE_CHECKING:
     from PIL.Image import Image

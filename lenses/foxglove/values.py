@@ -49,7 +49,7 @@ def stamps(values: pa.Array) -> pa.Array:
     try:
         return pc.fill_null(nanoseconds(values), 0)
     except pa.ArrowInvalid as error:
-        raise SelectorError("a time lies beyond what 64 bits of nanoseconds hold") from error
+        raise SelectorError("a time is beyond what 64 bits of nanoseconds hold") from error
 
 
 def image_planes(frames: pa.Array) -> pa.Array:

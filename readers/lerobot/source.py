@@ -531,7 +531,7 @@ class EpisodeSource(Source[Split]):
         if lost:
             warnings.warn(
                 f"{self.root}: episode {self.episode.index}: task_index {', '.join(map(str, sorted(lost)[:10]))} is in"
-                " no task of meta, and null stands for its text",
+                " no task of meta, and its text is null",
                 ReadWarning,
                 stacklevel=2,
             )

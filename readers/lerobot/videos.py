@@ -64,7 +64,7 @@ class EpisodeFrames:
                 yield from stream_chunks(entity_path, opened.track, opened.batches(), pairing.times)
         if pairing.is_apart():
             raise ReadError(
-                f"no picture lies in the time of episode {episode}, which begins at {float(start):g} s",
+                f"no picture is within the time of episode {episode}, which begins at {float(start):g} s",
                 path=str(path),
                 hint="The dataset is damaged or incomplete; copy it again, or read it without videos.",
             )

@@ -449,7 +449,7 @@ def _read_footer(file: McapFile, offset: int) -> library.Footer:
     raw = file.read_at(offset, FOOTER_SIZE, what="the Footer record")
     opcode, length = HEAD.unpack_from(raw)
     if opcode != Op.FOOTER or length != FOOTER_SIZE - HEAD.size:
-        why = f"a record {record_name(opcode)} of {length:,} bytes stands where the Footer should be"
+        why = f"a record {record_name(opcode)} of {length:,} bytes is where the Footer should be"
         raise damaged(why, path=file.path, offset=offset)
     footer: library.Footer = parse_record(
         library.Footer.read, Op.FOOTER, raw[HEAD.size :], path=file.path, offset=offset
@@ -496,7 +496,7 @@ def _read_summary(raw: bytes, *, path: str, offset: int) -> Summary:
         elif opcode == Op.METADATA_INDEX:
             metadata.append(parse_record(library.MetadataIndex.read, opcode, body, path=path, offset=at))
         elif opcode != Op.SUMMARY_OFFSET and opcode <= Op.DATA_END:
-            raise damaged(f"a record {record_name(opcode)} stands in the summary section", path=path, offset=at)
+            raise damaged(f"a record {record_name(opcode)} is in the summary section", path=path, offset=at)
     chunks.sort(key=lambda entry: entry.offset)
     return Summary(
         tuple(registry.channels.values()),

@@ -196,12 +196,9 @@ def _digest(lines: Sequence[str]) -> str:
     return hashlib.blake2b("\n".join(sorted(lines)).encode(), digest_size=16).hexdigest()
 
 
-APPENDIX = "## Appendix: recording by recording"
-
-
-def documented(page: Path, appendix: str = APPENDIX) -> list[Documented]:
-    """The rows of the documentation's table below the heading ``appendix``."""
-    text = page.read_text(encoding="utf-8").partition(f"\n{appendix}\n")[2].partition("\n## ")[0]
+def documented(page: Path, release: str) -> list[Documented]:
+    """Return the rows of the documentation's table of differences from a release of the reference."""
+    text = page.read_text(encoding="utf-8").partition(f"\n## Rerun {release}\n")[2].partition("\n## ")[0]
     rows = []
     for line in text.splitlines():
         cells = [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]

@@ -3,7 +3,8 @@
 It runs in an environment with ``lerobot`` 0.4.4 and its torch, and knows nothing of chunkmill. Each argument is the
 folder of a dataset. Every frame of every episode is read, its numbers and its pictures; where a dataset has cameras,
 the first number of the state is their brightness. Then ACT takes ten steps on some frames, normalized by the
-dataset's statistics, by AdamW, and its loss must be smaller after them.
+dataset's statistics, by AdamW, and its loss must be smaller after them. What the loader gives of each frame, in windows
+with their masks, is left in ``NAME.npz`` beside the folder, for ``test_training_against_lerobot.py``.
 
 Prints one line of JSON for each dataset.
 """
@@ -16,6 +17,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from lerobot.configs.types import FeatureType
 from lerobot.datasets.lerobot_dataset import LeRobotDataset
@@ -36,6 +38,7 @@ def main(folders: list[str]) -> None:
     torch.set_num_threads(1)
     for folder in folders:
         began = time.monotonic()
+        keep(folder)
         facts = {"dataset": Path(folder).name, **read(folder), **train(folder)}
         print(json.dumps({**facts, "seconds": round(time.monotonic() - began, 1)}), flush=True)
 
@@ -63,6 +66,21 @@ def read(folder: str) -> dict[str, Any]:
     assert at == len(dataset) == dataset.meta.total_frames > 0
     assert worst < TOLERANCE, f"a camera shows another frame: its brightness is {worst} off"
     return {"episodes": dataset.meta.total_episodes, "frames": at, "cameras": pictures, "brightness": round(worst, 4)}
+
+
+def keep(folder: str) -> None:
+    """Write what the loader gives of all frames: numbers and pictures at several frames, and where these are padded."""
+    meta = LeRobotDataset("slice/set", root=folder).meta
+    steps = {name: [-1, 0] for name, feature in meta.features.items() if feature["dtype"] in ("image", "video")}
+    steps |= {"observation.state": [-2, -1, 0, 1], "action": list(range(ACTIONS))}
+    wanted = {name: [step / meta.fps for step in some] for name, some in steps.items()}
+    dataset = LeRobotDataset("slice/set", root=folder, delta_timestamps=wanted, video_backend="pyav")
+    frames = [dataset[number] for number in range(len(dataset))]
+    kept = {name: np.stack([frame[name].numpy() for frame in frames]) for name in frames[0] if name != "task"}
+    for name in set(steps) - {"observation.state", "action"}:
+        kept[name] = np.rint(255 * kept[name]).astype(np.uint8)
+    kept["task"] = np.array([frame["task"] for frame in frames])
+    np.savez(f"{folder}.npz", **kept)
 
 
 def train(folder: str) -> dict[str, Any]:

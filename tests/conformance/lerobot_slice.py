@@ -6,7 +6,8 @@ The bag and the MCAP are real recordings of ``tests/data``. The databases are wr
 states, and two cameras, in JPEG and in H.264, whose brightness is the first number of the joint states; they become
 images, a video that is encoded and one that is copied. What ``lerobot_loader.py`` checks then, it says itself.
 
-``--lerobot`` is the interpreter of an environment with lerobot 0.4.4. ``.ci/torch`` makes one.
+``--lerobot`` is the interpreter of an environment with lerobot 0.4.4. ``.ci/torch`` makes one. With ``--keep`` the
+datasets stay in a folder, and what the loader gives of them: ``test_training_against_lerobot.py`` reads both.
 """
 
 from __future__ import annotations
@@ -96,9 +97,12 @@ def main() -> int:
     """Run it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--lerobot", required=True, metavar="PYTHON", help="an interpreter that has lerobot 0.4.4")
+    parser.add_argument("--keep", type=Path, metavar="FOLDER", help="where datasets and values stay")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
-        for facts in run(options.lerobot, Path(scratch)):
+        if options.keep is not None:
+            options.keep.mkdir()
+        for facts in run(options.lerobot, options.keep or Path(scratch)):
             print(json.dumps(facts))
     return 0
 

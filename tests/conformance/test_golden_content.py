@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 from chunkmill.engine.errors import ReadError, ReadWarning
-from golden_content import APPENDIX, Difference, Documented, compared, content, documented
+from golden_content import Difference, Documented, compared, content, documented
 from places import DATA, REPOSITORY, WIDE_DATA, recordings
 
-PAGE = REPOSITORY / "docs" / "differences.md"
+PAGE = REPOSITORY / "docs" / "differences_by_recording.md"
 OLDEST, NEWEST = "0.33.1", "0.41.0"
-TABLE = documented(PAGE)
-NEWEST_TABLE = documented(PAGE, f"{APPENDIX}, 0.41")
+TABLE = documented(PAGE, OLDEST)
+NEWEST_TABLE = documented(PAGE, "0.41")
 TABLES = {OLDEST: TABLE, NEWEST: TABLE + NEWEST_TABLE}
 """By version of the reference: the rows that may cover its differences."""
 

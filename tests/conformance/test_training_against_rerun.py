@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 import pytest
-from chunkmill import CatalogClient, Chunk, LazyChunkStream, OptimizationProfile
+from chunkmill import CatalogClient, Chunk, LazyChunkStream, OptimizationProfile, ServedDataset
 from chunkmill.engine.chunk import ComponentDescriptor
 from chunkmill.engine.video import SampleBatch, VideoFrame, VideoTrack, encode, stream_chunks
 from PIL import Image
@@ -70,10 +70,11 @@ def write(path: Path, number: int) -> None:
 
 
 class Lake(NamedTuple):
-    """A source of the folder for our datasets, and one of a server of it for Rerun's."""
+    """A source of the folder for our datasets, one of a server of it for Rerun's, and one of the same for ours."""
 
     folder: Any
     server: Any
+    served: Any
 
 
 @pytest.fixture(scope="module")
@@ -92,7 +93,8 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
     server = Served(command, folder, str(folder / "server.log"))
     try:
         client = Client(f"rerun+http://127.0.0.1:{server.port}")
-        yield Lake(ours.DataSource(dataset), theirs.DataSource(client.get_dataset("drives")))
+        served = ServedDataset(f"rerun+http://127.0.0.1:{server.port}", "drives")
+        yield Lake(ours.DataSource(dataset), theirs.DataSource(client.get_dataset("drives")), ours.DataSource(served))
     finally:
         server.kill()
 
@@ -133,6 +135,12 @@ def video(side: Any) -> dict[str, Any]:
 def video_windows(side: Any) -> dict[str, Any]:
     """Frames over the bounds of groups of pictures."""
     return {"views": side.Field(VIDEO, decode=side.VideoFrameDecoder(codec="h264"), window=(-11, -1, 0))}
+
+
+def planes(side: Any) -> dict[str, Any]:
+    """Frames as planes of YUV, and windows of them."""
+    decoder = side.VideoFrameDecoder(codec="h264", output_format="yuv420p")
+    return {"view": side.Field(VIDEO, decode=decoder), "views": side.Field(VIDEO, decode=decoder, window=(-11, 0))}
 
 
 def seconds(side: Any) -> dict[str, Any]:
@@ -191,6 +199,7 @@ CASES: list[tuple[Fields, str, float | None]] = [
     (pictures, "frame", None),
     (video, "frame", None),
     (video_windows, "frame", None),
+    (planes, "frame", None),
     (own, "frame", None),
     (own_of_video, "frame", None),
     (numbers, "time", 30),
@@ -213,7 +222,13 @@ def samples(side: Any, source: Any, fields: Fields, index: str, rate: float | No
 
 def as_bytes(sample: dict[str, Any]) -> list[tuple[str, str, tuple[int, ...], bytes]]:
     """A sample as something that compares and sorts: names, types, shapes and values."""
-    return [(name, str(v.dtype), tuple(v.shape), v.contiguous().numpy().tobytes()) for name, v in sample.items()]
+    flat: dict[str, Any] = {}
+    for name, value in sample.items():
+        if isinstance(value, (ours.Yuv420Frame, theirs.Yuv420Frame)):
+            flat |= {f"{name} y {value.color_space} {value.color_range}": value.y, f"{name} uv": value.uv}
+        else:
+            flat[name] = value
+    return [(name, str(v.dtype), tuple(v.shape), v.contiguous().numpy().tobytes()) for name, v in flat.items()]
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
@@ -227,6 +242,14 @@ def test_samples_are_those_of_rerun(lake: Lake, fields: Fields, index: str, rate
         assert found != wanted, "orders differ: docs/differences.md says so"
         found, wanted = sorted(found), sorted(wanted)
     assert found == wanted
+
+
+@pytest.mark.parametrize(("fields", "index", "rate"), [(windows, "frame", None), (seconds, "time", 29.97)])
+def test_samples_of_a_server_are_those_of_rerun(lake: Lake, fields: Fields, index: str, rate: float | None) -> None:
+    made, *mine = samples(ours, lake.served, fields, index, rate, "NoShuffle")
+    expected, *peer = samples(theirs, lake.server, fields, index, rate, "NoShuffle")
+    assert made == expected and len(peer) > 20
+    assert [as_bytes(some) for some in mine] == [as_bytes(some) for some in peer]
 
 
 @pytest.mark.parametrize("fields", [windows, late, pictures, video])

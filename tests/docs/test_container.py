@@ -101,6 +101,8 @@ def building(built_from: Path) -> tuple[list[str], dict[str, str]]:
             made.append(f"stage {rest.partition(' AS ')[2] or 'image'}")
         elif word == "RUN":
             made.append(f"enter 0:0 sh -c {shlex.quote(rest.replace('--no-cache-dir ', ''))}")
+        elif word == "ARG":
+            made.append(f"settings+=({shlex.quote(rest)})")
         elif word == "COPY" and rest.startswith("--from="):
             source, path, target = rest.removeprefix("--from=").split()
             made.append(f'cp -a "$work/{source}{path}" "$root{target}"')

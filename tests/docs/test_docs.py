@@ -9,6 +9,7 @@ anything, and the folder is shown as ``/data``. Blocks in other languages are no
 from __future__ import annotations
 
 import contextlib
+import copy
 import doctest
 import io
 import logging
@@ -19,13 +20,13 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
 REPOSITORY = Path(__file__).resolve().parent.parent.parent
 PAGES = [*sorted((REPOSITORY / "docs").rglob("*.md")), REPOSITORY / "README.md"]
-README_RECORDING = "mcap/rerun__rosbag2_2025_09_10-13_03_56_0.mcap"
+MANY_SENSORS = "mcap/rerun__rosbag2_2025_09_10-13_03_56_0.mcap"
 
 OF_ONE_FOLDER = {"spark.md"}
 """Pages that run in a process of their own: Spark takes relative paths from the folder in which its JVM was started."""
@@ -115,20 +116,20 @@ def run_console(block: Block, folder: Path) -> None:
 
 
 def lay_out(folder: Path, data: Path) -> None:
-    """The files that pages work on: ``demo.mcap``, the repository's ``tests/data``, and the ``drive`` of README.md."""
+    """The files that pages work on: ``demo.mcap``, ``drive`` with more sensors, and all of ``tests/data``."""
     from chunkmill.readers import McapReader
 
     (folder / "tests").mkdir()
     (folder / "tests" / "data").symlink_to(data)
     shutil.copy(data / "demo.mcap", folder)
-    shutil.copy(data / README_RECORDING, folder / "drive.mcap")
+    shutil.copy(data / MANY_SENSORS, folder / "drive.mcap")
     drive = McapReader(folder / "drive.mcap").stream()
     drive.write_rrd(folder / "drive.rrd", application_id="demo", recording_id="drive")
 
 
 def runnable(page: Path) -> list[Block]:
     found = blocks(page.read_text(encoding="utf-8"))
-    return [b for b in found if b.language == "python" or (b.language == "console" and page.name != "README.md")]
+    return [b for b in found if b.language in {"python", "console"}]
 
 
 def run_page(page: Path, folder: Path) -> None:
@@ -175,6 +176,36 @@ def test_page_does_what_it_shows(page: Path, data: Path, tmp_path: Path, monkeyp
         return
     done = subprocess.run([sys.executable, __file__, str(page)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("path", sorted((REPOSITORY / "docs").rglob("*.ipynb")), ids=lambda path: path.stem)
+def test_notebook_prints_what_it_shows(path: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    nbformat, nbclient = pytest.importorskip("nbformat"), pytest.importorskip("nbclient")
+    monkeypatch.setenv("CHUNKMILL_EXECUTOR", "inline")
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests" / "data").symlink_to(data)
+    folder = tmp_path / "docs" / "notebooks"
+    folder.mkdir(parents=True)
+    shown = nbformat.read(path, as_version=4)
+    for name in OPTIONAL:
+        if any(f"import {name}" in cell.source for cell in shown.cells):
+            pytest.importorskip(name)
+    book = copy.deepcopy(shown)
+    nbclient.NotebookClient(
+        book, timeout=300, kernel_name="python3", resources={"metadata": {"path": str(folder)}}
+    ).execute()
+    for cell, now in zip(shown.cells, book.cells, strict=True):
+        if cell.cell_type == "code":
+            printed = [
+                re.sub(rf"{re.escape(str(tmp_path))}/(docs/notebooks/)?", "", printed_by(each)) for each in (cell, now)
+            ]
+            same(printed[0], printed[1], folder)
+
+
+def printed_by(cell: Any) -> str:
+    """The text that a cell of a notebook shows; its pictures and tables in HTML have a plain text, too."""
+    return "".join(output.get("text") or output.get("data", {}).get("text/plain", "") for output in cell.outputs)
 
 
 def test_every_page_is_in_the_navigation() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.metadata
 import re
-import shutil
 import subprocess
 import sys
 import tomllib
@@ -12,7 +11,6 @@ from fnmatch import fnmatch
 from pathlib import Path
 
 import chunkmill
-import pytest
 from source_tree import REPOSITORY, SOURCE_FOLDERS, installed_name, modules
 
 PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))
@@ -71,19 +69,6 @@ def test_the_readme_has_two_set_up_commands() -> None:
     assert all(command.count("\n") == 1 for command in commands)
     assert "chunkmill convert tests/data/demo.mcap" in commands[0]
     assert "pytest" in commands[1]
-
-
-def test_the_python_of_the_readme_runs(
-    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    shutil.copy(data / "mcap" / "rerun__rosbag2_2025_09_10-13_03_56_0.mcap", "drive.mcap")
-    first, second = blocks("python")
-    exec(first, {})
-    assert Path("imu.rrd").stat().st_size > 0
-    shutil.copy("imu.rrd", "drive.rrd")
-    exec(second, {})
-    assert "/imu 1" in capsys.readouterr().out
 
 
 def test_every_recording_has_a_source_and_a_licence(data: Path) -> None:

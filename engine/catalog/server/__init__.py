@@ -9,9 +9,12 @@ The names below are loaded when they are first used: ``Server`` needs none of th
 from ...lazy_names import lazy_names
 
 _HOMES = {
+    ".call_log": "CallLogs LogOptions",
     ".lake": "ServiceOptions",
-    ".protocol": "Call Kind Method ProtocolError Status protocol_error",
-    ".reception": "Access secret_of secret_place token",
+    ".oidc": "Issuer IssuerOptions",
+    ".protocol": "Call Kind Method Need ProtocolError Rights Status protocol_error",
+    ".tokens": "Access TokenFolder secret_of secret_place token",
+    ".served": "ServedDataset",
     ".service": "CatalogService",
     ".temporary": "Server",
     ".transport": "is_loopback start",

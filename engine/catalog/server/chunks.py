@@ -6,6 +6,7 @@ from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import islice
 from typing import Any, Final, NamedTuple
 
@@ -19,6 +20,7 @@ from ...optimisation import ChunkReferences
 from ...rrd import (
     ChunkTable,
     PositionalFile,
+    Recent,
     StoreEntry,
     VerifiedPayload,
     build_manifest,
@@ -32,7 +34,7 @@ from ...rrd import (
 from ..dataset import DatasetEntry
 from ..entries import EntryId, EntryKind
 from .lake import Integers, Lake, LayerKey, StoredLayer, parsed_key
-from .protocol import Call, Kind, ProtocolError, RrdManifest, Status, answers, cloud, invalid, part_of, rows_in
+from .protocol import Call, Kind, Need, ProtocolError, RrdManifest, Status, answers, cloud, invalid, part_of, rows_in
 
 _LAYERS_AT_ONCE: Final = 256
 """Layers whose chunks are told in one message."""
@@ -58,8 +60,8 @@ _DIRECT: Final = (
 _START: Final = pa.field("chunk_timeline_start", pa.int64())
 
 
-@answers("QueryDataset", Kind.STREAM)
-def _query_dataset(lake: Lake, request: Any, call: Call) -> Iterator[Any]:
+@answers("QueryDataset", Kind.STREAM, need=Need.READ)
+def _query_dataset(lake: Lake, request: Any, call: Call) -> Iterator[EncodedMessage]:
     dataset = lake.dataset(call)
     if request.select_all_entity_paths and request.entity_paths:
         raise invalid("`entity_paths` and `select_all_entity_paths` exclude each other")
@@ -67,14 +69,11 @@ def _query_dataset(lake: Lake, request: Any, call: Call) -> Iterator[Any]:
     lines = _timelines_of(layers)
     for query, some in _queries(request, layers, lines):
         for plan in _plans(some, query, call):
-            columns = [_starts(plan, name) for name in lines]
-            fields = [_start_field(name) for name in lines]
-            rows = _batch(lake, dataset.id, plan, fields, columns)
-            yield cloud("QueryDatasetResponse")(data=part_of(rows))
+            yield _answer("QueryDatasetResponse", lake, dataset.id, plan, lines, [_start_field(name) for name in lines])
 
 
-@answers("FindChunks", Kind.STREAM)
-def _find_chunks(lake: Lake, request: Any, call: Call) -> Iterator[Any]:
+@answers("FindChunks", Kind.STREAM, need=Need.READ)
+def _find_chunks(lake: Lake, request: Any, call: Call) -> Iterator[EncodedMessage]:
     dataset = lake.dataset(call)
     query, segments = _found_query(request)
     layers = lake.layers.of(dataset, segments)
@@ -83,8 +82,8 @@ def _find_chunks(lake: Lake, request: Any, call: Call) -> Iterator[Any]:
     if query.window is not None and not query.latest_at:
         layers = _touching(layers, query.timeline or "", query.window)
     for plan in _plans(layers, query, call):
-        rows = _batch(lake, dataset.id, plan, [_START], [_starts(plan, request.range.timeline or query.timeline)])
-        yield cloud("FindChunksResponse")(data=part_of(rows))
+        line = request.range.timeline or query.timeline or ""
+        yield _answer("FindChunksResponse", lake, dataset.id, plan, [line], [_START])
 
 
 def _plans(layers: Sequence[StoredLayer], query: ChunkQuery, call: Call) -> Iterator[list[_Planned]]:
@@ -103,6 +102,35 @@ def _plans(layers: Sequence[StoredLayer], query: ChunkQuery, call: Call) -> Iter
             yield plan
 
 
+_ANSWERS: Final = Recent[bytes](32 * MIB, largest=MIB // 4)
+"""Answers to plans: queries of a segment often need the same chunks, as when its samples are drawn at random."""
+
+
+def _answer(
+    kind: str,
+    lake: Lake,
+    dataset: EntryId,
+    plan: Sequence[_Planned],
+    lines: Sequence[str],
+    fields: Sequence[pa.Field],
+) -> EncodedMessage:
+    """The message about the chunks of a plan; ``fields`` are the columns of their starts on ``lines``."""
+    entries = [planned.layer.entry for planned in plan]
+    key = (
+        (kind, dataset, *lines),
+        *((entry.manifest_digest, entry.recording_id, entry.layer) for entry in entries),
+        *(planned.rows.tobytes() for planned in plan),
+    )
+    data = _ANSWERS.find(key)
+    if data is None:
+        rows = _batch(lake, dataset, plan, fields, [_starts(plan, name) for name in lines])
+        data = cloud(kind)(data=part_of(rows)).SerializeToString()
+        _ANSWERS.keep(key, data, 2 * len(data))
+    else:
+        lake.layers.keep(dataset, (planned.layer for planned in plan))
+    return EncodedMessage(data)
+
+
 def _batch(
     lake: Lake, dataset: EntryId, plan: Sequence[_Planned], fields: Sequence[pa.Field], columns: Sequence[pa.Array]
 ) -> pa.RecordBatch:
@@ -116,7 +144,7 @@ def _batch(
     return pa.RecordBatch.from_arrays([*fixed, *columns, *direct], schema=schema)
 
 
-@answers("FetchChunks", Kind.STREAM)
+@answers("FetchChunks", Kind.STREAM, need=Need.READ)
 def _fetch_chunks(lake: Lake, request: Any, call: Call) -> Iterator[EncodedMessage]:
     wanted: dict[LayerKey, array[int]] = {}
     layers: dict[LayerKey, StoredLayer] = {}
@@ -133,12 +161,15 @@ def _fetch_chunks(lake: Lake, request: Any, call: Call) -> Iterator[EncodedMessa
                 layer, row = parsed_key(key)
                 wanted.setdefault(layer, array("Q")).append(row)
             new = [key for key in wanted if key not in layers]  # and millions of which none is known
+            if call.rights.readable is not None:
+                for id_ in {id_ for id_, _ in new}:
+                    lake.dataset_of(EntryId(id_.hex()), call)
             layers.update(zip(new, lake.layers.named(new), strict=True))
     chosen = ((layers[key], np.array(rows, np.int64)) for key, rows in wanted.items())
     yield from encoded_chunks(chosen, call)
 
 
-@answers("GetRrdManifest", Kind.STREAM)
+@answers("GetRrdManifest", Kind.STREAM, need=Need.READ)
 def _get_rrd_manifest(lake: Lake, request: Any, call: Call) -> Iterator[Any]:
     if not request.HasField("segment_id"):
         raise invalid("missing required field: 'rerun.cloud.v1alpha1.GetRrdManifestRequest.segment_id'")
@@ -198,11 +229,11 @@ def _fixed(plan: Sequence[_Planned], keys: pa.Array) -> list[pa.Array]:
     ]
 
 
-def _starts(plan: Sequence[_Planned], timeline: str | None) -> pa.Array:
+def _starts(plan: Sequence[_Planned], timeline: str) -> pa.Array:
     """The start of each chunk on a timeline, null for chunks without it."""
     parts = []
     for planned in plan:
-        starts, _, is_on_line = chunk_ranges(planned.table, timeline or "")
+        starts, _, is_on_line = chunk_ranges(planned.table, timeline)
         parts.append(pa.array(starts[planned.rows], pa.int64(), mask=~is_on_line[planned.rows]))
     return pa.concat_arrays(parts) if parts else pa.array([], pa.int64())
 
@@ -381,47 +412,104 @@ class ChunkQuery:
         latest = self.latest_at
         times = latest.get(segment_id, ()) if isinstance(latest, Mapping) else latest
         if len(times):
-            needed |= _latest(table, starts, ends, is_on_line, np.unique(np.array(times, np.int64)))
-        values = np.unique(np.array(self.values.get(segment_id, ()), np.int64))
-        if len(values):
+            needed |= _latest(table, self.timeline or "", _ascending(times))
+        if given := self.values.get(segment_id, ()):
+            values = _ascending(given)
             at = np.searchsorted(values, starts)
             needed |= is_on_line & (at < len(values)) & (values[np.minimum(at, len(values) - 1)] <= ends)
         return needed
 
 
+def _ascending(values: Sequence[int]) -> Integers:
+    """The values, each once. Of some hundred, numpy's ``unique`` takes ten times as long."""
+    return np.array(sorted(set(values)), np.int64)
+
+
 def chunk_ranges(table: ChunkTable, timeline: str) -> tuple[Integers, Integers, Mask]:
     """The first and the last value of each chunk on a timeline, and the mask of the chunks with values."""
+    line = _line(table, timeline)
+    return line.starts, line.ends, line.is_on_line
+
+
+class _Components(NamedTuple):
+    """The components of the chunks on a timeline, those of one component of an entity together."""
+
+    rows: Integers
+    first: Integers
+    last: Integers
+    is_full: Mask
+    is_clear: Mask
+    begins: Integers
+    """Where those of the next component begin."""
+    group: Integers
+
+
+@dataclass(frozen=True)
+class _Line:
+    """A table as seen from a timeline; the same for all queries, of which each costs less than this."""
+
+    table: ChunkTable
+    starts: Integers
+    ends: Integers
+    is_on_line: Mask
+
+    @cached_property
+    def components(self) -> _Components:
+        """The components of the chunks on the timeline."""
+        table, (entities, _) = self.table, self.table.entity_codes
+        cells = table.components
+        rows = np.repeat(np.arange(len(table)), np.diff(cells.ends))
+        use = np.flatnonzero(self.is_on_line[rows])
+        keys = entities[rows[use]] * max(len(cells.descriptors), 1) + cells.codes[use]
+        order = np.argsort(keys, kind="stable")
+        use, keys = use[order], keys[order]
+        rows = rows[use]
+        is_new = np.diff(keys, prepend=-1) != 0
+        clears = np.array([d.component == _CLEARS for d in cells.descriptors], np.bool_)[cells.codes[use]]
+        is_full = _have_in_all_rows(table)[use]
+        return _Components(
+            rows, self.starts[rows], self.ends[rows], is_full, clears, np.flatnonzero(is_new), np.cumsum(is_new) - 1
+        )
+
+    @cached_property
+    def has_no_components(self) -> Mask:
+        """The mask of chunks on the timeline without components."""
+        has_none: Mask = self.is_on_line & (np.diff(self.table.components.ends) == 0)
+        return has_none
+
+
+_LINES: Final = Recent[_Line](16 * MIB, largest=4 * MIB)
+_BYTES_OF_CELL: Final = 64
+
+
+def _line(table: ChunkTable, timeline: str) -> _Line:
+    """A table as seen from a timeline."""
+    key = id(table), timeline
+    line = _LINES.find(key)
+    if line is not None and line.table is table:  # which is kept with it, so that no other has its id
+        return line
     cells = table.timelines
     of_line = np.array([name == timeline for name, _ in cells.keys], np.bool_)[cells.codes] & cells.is_known
     rows = np.repeat(np.arange(len(table)), np.diff(cells.ends))[of_line]
     starts, ends = np.zeros(len(table), np.int64), np.zeros(len(table), np.int64)
     is_on_line = np.zeros(len(table), np.bool_)
     starts[rows], ends[rows], is_on_line[rows] = cells.start[of_line], cells.end[of_line], True
-    return starts, ends, is_on_line
+    line = _Line(table, starts, ends, is_on_line)
+    _LINES.keep(key, line, table.batch.nbytes + _BYTES_OF_CELL * (len(table) + len(table.components.codes)))
+    return line
 
 
-def _latest(table: ChunkTable, starts: Integers, ends: Integers, is_on_line: Mask, times: Integers) -> Mask:
+def _latest(table: ChunkTable, timeline: str, times: Integers) -> Mask:
     """The chunks that can hold the latest value of one of their components at one of ``times``.
 
     A chunk is out where another one surely has a value behind its end, and not after the time: one that has the
     component in every row, and so at its start, and at its end.
     """
-    needed = np.zeros(len(table), np.bool_)
-    cells, (entities, _) = table.components, table.entity_codes
-    counts = np.diff(cells.ends)
-    needed |= is_on_line & (starts <= times[-1]) & (counts == 0)
-    rows = np.repeat(np.arange(len(table)), counts)
-    use = np.flatnonzero(is_on_line[rows])
-    keys = entities[rows[use]] * max(len(cells.descriptors), 1) + cells.codes[use]
-    order = np.argsort(keys, kind="stable")
-    use, keys = use[order], keys[order]
-    rows = rows[use]
+    line = _line(table, timeline)
+    needed: Mask = line.has_no_components & (line.starts <= times[-1])
+    rows, first, last, full, clears, begins, group = line.components
     if not len(rows):
         return needed
-    first, last, full = starts[rows], ends[rows], _have_in_all_rows(table)[use]
-    clears = np.array([d.component == _CLEARS for d in cells.descriptors], np.bool_)[cells.codes[use]]
-    is_new = np.diff(keys, prepend=-1) != 0
-    begins, group = np.flatnonzero(is_new), np.cumsum(is_new) - 1
     at_once = max(_MOST_CELLS // len(rows), 1)
     for at in range(0, len(times), at_once):  # all times of some, as a matrix: one by one they cost tenfold
         time = times[at : at + at_once, None]

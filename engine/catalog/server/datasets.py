@@ -24,6 +24,7 @@ from .lake import Lake, naming_places
 from .protocol import (
     Call,
     Kind,
+    Need,
     ProtocolError,
     Status,
     answers,
@@ -45,36 +46,36 @@ _WITH_NAMED_ITEMS: Final = "rerun-py/0.33."
 """Clients that know items of lists by the name of the column."""
 
 
-@answers("GetDatasetSchema")
+@answers("GetDatasetSchema", need=Need.READ)
 def _get_dataset_schema(lake: Lake, _request: Any, call: Call) -> Any:
     return cloud("GetDatasetSchemaResponse")(schema=lake.layers.version(lake.dataset(call)).schema)
 
 
-@answers("GetSegmentTableSchema")
+@answers("GetSegmentTableSchema", need=Need.READ)
 def _get_segment_table_schema(lake: Lake, _request: Any, call: Call) -> Any:
     table = _as_known_to(call, lake.layers.version(lake.dataset(call)).segment_table)
     return cloud("GetSegmentTableSchemaResponse")(schema=schema_message(table.schema))
 
 
-@answers("ScanSegmentTable", Kind.STREAM)
+@answers("ScanSegmentTable", Kind.STREAM, need=Need.READ)
 def _scan_segment_table(lake: Lake, request: Any, call: Call) -> Iterator[Any]:
     table = _as_known_to(call, _chosen(lake.layers.version(lake.dataset(call)).segment_table, request))
     yield cloud("ScanSegmentTableResponse")(data=part_of(projected(table, request.columns)))
 
 
-@answers("GetDatasetManifestSchema")
+@answers("GetDatasetManifestSchema", need=Need.READ)
 def _get_dataset_manifest_schema(lake: Lake, _request: Any, call: Call) -> Any:
     table = _as_known_to(call, lake.layers.version(lake.dataset(call)).manifest)
     return cloud("GetDatasetManifestSchemaResponse")(schema=schema_message(table.schema))
 
 
-@answers("ScanDatasetManifest", Kind.STREAM)
+@answers("ScanDatasetManifest", Kind.STREAM, need=Need.READ)
 def _scan_dataset_manifest(lake: Lake, request: Any, call: Call) -> Iterator[Any]:
     table = _as_known_to(call, _chosen(lake.layers.version(lake.dataset(call)).manifest, request))
     yield cloud("ScanDatasetManifestResponse")(data=part_of(projected(table, request.columns)))
 
 
-@answers("GetSchemas", Kind.STREAM)
+@answers("GetSchemas", Kind.STREAM, need=Need.READ)
 def _get_schemas(lake: Lake, request: Any, call: Call) -> Iterator[Any]:
     dataset = lake.dataset(call)
     if len(request.schema_ids) > _MOST_SCHEMAS:
@@ -93,7 +94,7 @@ def _get_schemas(lake: Lake, request: Any, call: Call) -> Iterator[Any]:
             yield cloud("GetSchemasResponse")(schema_id=id_, schema=schema)
 
 
-@answers("GetAssetsForSegment", Kind.STREAM)
+@answers("GetAssetsForSegment", Kind.STREAM, need=Need.READ)
 def _get_assets_for_segment(lake: Lake, request: Any, call: Call) -> Iterator[Any]:
     """Return the assets of a segment, or of all if none is named; empty if there never was an asset."""
     dataset = lake.dataset(call)
@@ -107,7 +108,7 @@ def _get_assets_for_segment(lake: Lake, request: Any, call: Call) -> Iterator[An
         yield cloud("GetAssetsForSegmentResponse")(assets_entry=entry_id_message(hidden.id), asset_segment_ids=ids)
 
 
-@answers("DoMaintenance", writes=True)
+@answers("DoMaintenance", need=Need.WRITE)
 def _do_maintenance(lake: Lake, request: Any, call: Call) -> Any:
     before = request.cleanup_before if request.HasField("cleanup_before") else None
     lake.dataset(call).do_maintenance(
@@ -117,12 +118,18 @@ def _do_maintenance(lake: Lake, request: Any, call: Call) -> Any:
         cleanup_before=None if before is None else _time_in(before),
         unsafe_allow_recent_cleanup=request.unsafe_allow_recent_cleanup,
     )
+    call.record.changed.update(
+        compacted=request.compact_fragments,
+        indexes=request.optimize_indexes or request.retrain_indexes,
+        cleaned_up=before is not None,
+    )
     return cloud("DoMaintenanceResponse")()
 
 
-@answers("DoGlobalMaintenance", writes=True)
-def _do_global_maintenance(lake: Lake, _request: Any, _call: Call) -> Any:
+@answers("DoGlobalMaintenance", need=Need.WRITE_ALL)
+def _do_global_maintenance(lake: Lake, _request: Any, call: Call) -> Any:
     lake.catalog.do_global_maintenance()
+    call.record.changed.update(maintained=True)
     return cloud("DoGlobalMaintenanceResponse")()
 
 
@@ -195,7 +202,7 @@ class _Source(NamedTuple):
     layer: str
 
 
-@answers("RegisterWithDataset", writes=True)
+@answers("RegisterWithDataset", need=Need.WRITE)
 @naming_places
 def _register_with_dataset(lake: Lake, request: Any, call: Call) -> Any:
     dataset = lake.dataset(call)
@@ -209,43 +216,44 @@ def _register_with_dataset(lake: Lake, request: Any, call: Call) -> Any:
             raise invalid("invalid value for field 'rerun.cloud.v1alpha1.DataSourceKind.: enum value unspecified'")
         if not given.storage_url:
             raise invalid("missing required field: 'rerun.cloud.v1alpha1.DataSource.storage_url'")
-    lake.check_files(given.storage_url for given in request.data_sources)
-    sources = [source for given in request.data_sources for source in _sources(lake, given)]
-    rows = _registered(dataset, sources, choice, whole=call.client_version.startswith(_WITH_WHOLE_REQUESTS))
+    lake.check_files((given.storage_url for given in request.data_sources), call)
+    sources = [source for given in request.data_sources for source in _sources(lake, given, call)]
+    rows = _registered(dataset, sources, choice, call, whole=call.client_version.startswith(_WITH_WHOLE_REQUESTS))
     rows = [(*row, DONE if error is None else failed_task(lake.shown(error))) for *row, error in rows]
     table = pa.table([pa.array(column, pa.string()) for column in zip(*rows, strict=True)], _TOLD)
     return cloud("RegisterWithDatasetResponse")(data=part_of(table))
 
 
-def _sources(lake: Lake, given: Any) -> list[_Source]:
+def _sources(lake: Lake, given: Any, call: Call) -> list[_Source]:
     """The files of a data source in a request."""
     if given.object_store_config and not isinstance(located(given.storage_url), Path):
         text = "object stores are opened as this server was told to; leave out `object_store_config`"
         raise ProtocolError(Status.UNIMPLEMENTED, text)
     layer = given.layer or BASE_LAYER
     if not given.prefix:
-        lake.check_files(map(str, places_opened(given.storage_url)))
+        lake.check_files(map(str, places_opened(given.storage_url)), call)
         return [_Source(given.storage_url, layer)]
     requests = [request for request in requests_below(given.storage_url, layer) if request.place.endswith(".rrd")]
     if not requests:
         raise UsageError(f"no rrd files found in {given.storage_url}")
     for request in requests:
-        lake.check_files(map(str, places_opened(request.place)))  # a link may lead out of what is allowed
+        lake.check_files(map(str, places_opened(request.place)), call)  # a link may lead out of what is allowed
     return [_Source(request.uri, layer) for request in requests]
 
 
-@answers("UnregisterFromDataset", Kind.STREAM, writes=True)
+@answers("UnregisterFromDataset", Kind.STREAM, need=Need.WRITE)
 def _unregister_from_dataset(lake: Lake, request: Any, call: Call) -> Iterator[Any]:
     dataset = lake.dataset(call)
     segments = [segment.id for segment in request.segments_to_drop]
     layers = list(request.layers_to_drop)
-    dataset.unregister(segments_to_drop=segments, layers_to_drop=layers, force=request.force)
+    done = dataset.unregister(segments_to_drop=segments, layers_to_drop=layers, force=request.force)
+    call.record.changed.update(removed=done.removed)
     response = cloud("UnregisterFromDatasetResponse")(data=part_of(_TOLD.empty_table()))
     response.task_id.id = DONE
     yield response
 
 
-@answers("WriteChunks", Kind.UPLOAD, writes=True)
+@answers("WriteChunks", Kind.UPLOAD, need=Need.WRITE)
 def _write_chunks(lake: Lake, requests: Iterator[Any], call: Call) -> Any:
     """Write the chunks of a client as the base layers of new segments, all of them or none."""
     dataset = lake.dataset(call)
@@ -273,21 +281,22 @@ def _write_chunks(lake: Lake, requests: Iterator[Any], call: Call) -> Any:
                 raise AlreadyExistsError(f"Segment '{segment}', layer '{BASE_LAYER}' already exists")
         if segments:
             dataset.register(place, on_duplicate="error", copy=True, executor="inline").wait()
+            _note_layers(call, [(segment, BASE_LAYER, None) for segment in sorted(segments)], "error")
     return cloud("WriteChunksResponse")()
 
 
-@answers("CancelTasks", writes=True)
+@answers("CancelTasks", need=Need.WRITE_SOME)
 def _cancel_tasks(_lake: Lake, _request: Any, _call: Call) -> Any:
     """Do nothing: whoever has the id of a task knows that it has ended."""
     return cloud("CancelTasksResponse")()
 
 
-@answers("QueryTasks")
+@answers("QueryTasks", need=Need.NOTHING)
 def _query_tasks(_lake: Lake, request: Any, _call: Call) -> Any:
     return cloud("QueryTasksResponse")(data=part_of(tasks_table(task.id for task in request.ids)))
 
 
-@answers("QueryTasksOnCompletion", Kind.STREAM)
+@answers("QueryTasksOnCompletion", Kind.STREAM, need=Need.NOTHING)
 def _query_tasks_on_completion(_lake: Lake, request: Any, _call: Call) -> Iterator[Any]:
     yield cloud("QueryTasksOnCompletionResponse")(data=part_of(tasks_table(task.id for task in request.ids)))
 
@@ -309,7 +318,7 @@ def _chunks_in(message: Any, call: Call) -> tuple[str, list[Chunk]]:
 
 
 def _registered(
-    dataset: DatasetEntry, sources: Sequence[_Source], choice: OnDuplicateSegmentLayer, *, whole: bool
+    dataset: DatasetEntry, sources: Sequence[_Source], choice: OnDuplicateSegmentLayer, call: Call, *, whole: bool
 ) -> list[tuple[str | None, ...]]:
     """Register files; return a row for each layer or failed file, with the error or None at its end.
 
@@ -326,12 +335,21 @@ def _registered(
             return [("", layers[0], "rrd", uris[0], str(error))]
         half = len(sources) // 2
         parts = (sources[:half], sources[half:])
-        return [row for part in parts for row in _registered(dataset, part, choice, whole=whole)]
-    return [
+        return [row for part in parts for row in _registered(dataset, part, choice, call, whole=whole)]
+    rows: list[tuple[str | None, ...]] = [
         (result.segment_id or "", source.layer, "rrd", source.uri, result.error)
         for source, results in zip(sources, handle.results(), strict=True)
         for result in results
     ]
+    _note_layers(call, [(segment, layer, uri) for segment, layer, _, uri, error in rows if error is None], choice)
+    return rows
+
+
+def _note_layers(call: Call, layers: Sequence[tuple[str | None, ...]], on_duplicate: str) -> None:
+    """Note registered layers, by segment, name and URI, in the record of a call."""
+    if layers:
+        call.record.changed.setdefault("registered", []).extend(layers)
+        call.record.changed["on_duplicate"] = str(on_duplicate)
 
 
 # --- tasks

@@ -18,27 +18,29 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial, wraps
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ...errors import ChunkmillError, WriteError
+from ...errors import ChunkmillError, NotFoundError, WriteError
 from ...limits import MIB
 from ...locations import is_below, located, true_place
 from ...recordings import LiveEntries, RecordingEntry, RecordingsFolder, StoreReader, summarised
 from ..client import CatalogClient
 from ..dataset import DatasetEntry
-from ..entries import EntryId, EntryKind
+from ..entries import EntryId, EntryKind, owner_of
 from ..entry_log import OWN_FOLDERS
 from ..segments import SegmentTables, url_of
+from ..table import EntriesTable, TableEntry
 from ..uploads import Uploads
-from .protocol import Call, ProtocolError, Status, invalid, schema_message
+from .protocol import Call, Need, ProtocolError, Status, invalid, schema_message
 from .reception import MEMORY_BUDGET
 
 _LOG: Final = logging.getLogger(__name__)
 
+_Entry = TypeVar("_Entry", bound=DatasetEntry | TableEntry)
 Integers = npt.NDArray[np.int64]
 
 _OWN_FILES: Final = tuple(name for name in OWN_FOLDERS if name != "datasets")
@@ -52,12 +54,17 @@ class ServiceOptions:
     ``readable`` are the places, paths or URLs, below which clients may register files and tables, and make tables,
     beside the catalog's own folder; None: anywhere that this process can read and write. ``most_upload_bytes`` is the
     size of the largest file that clients may upload, ``request_memory`` the bytes of memory that all requests together
-    may take, with what they expand to.
+    may take, with what they expand to, and ``most_request_bytes`` the size of the largest request. So many calls as
+    ``most_calls`` run or wait for a thread, and so many clients as ``most_watchers`` watch for events; those beyond are
+    refused at once.
     """
 
     readable: Sequence[str] | None = ()
     most_upload_bytes: int = 16 * 1024 * MIB
     request_memory: int = MEMORY_BUDGET
+    most_request_bytes: int = 256 * MIB
+    most_calls: int = 512
+    most_watchers: int = 256
 
 
 class Lake:
@@ -74,31 +81,131 @@ class Lake:
         self.catalog = opened.for_clients(readable)
         place = located(self.catalog.url.removeprefix("rerun+"))
         self._root = str(place)
+        self.folder = place if isinstance(place, Path) else None
         self.shown = partial(without_places, roots=known_roots((*(readable or ()), self._root)))
         self.layers = ServedLayers(self.catalog)
-        self.events = EntryEvents(opened)
+        self.events = EntryEvents(opened, options.most_watchers)
         self.uploads = Uploads(place) if isinstance(place, Path) else None
         self.upload_secret = secrets.token_bytes(32)
 
     def dataset(self, call: Call) -> DatasetEntry:
         """The dataset in the headers of a call. Raises :class:`ProtocolError`, or ``NotFoundError``."""
-        id_ = call.entry_id
+        id_, name = call.entry_id, call.entry_name
         if id_ is not None:
-            return self.catalog.get_dataset(id=id_)
-        if call.entry_name is None:
+            return self.dataset_of(id_, call)
+        if name is None:
             raise invalid("missing entry id in request header")
-        return self.catalog.get_dataset(call.entry_name)
+        with self._hiding_others(call, f"No dataset found with name '{name}'"):
+            return self.usable(self.catalog.get_dataset(name), call)
 
-    def check_tables(self, urls: Iterable[str]) -> None:
-        """Raise :class:`ProtocolError` unless tables may be at each path or URL; see :meth:`check_files`."""
+    def dataset_of(self, id: EntryId, call: Call) -> DatasetEntry:  # noqa: A002 (it is one)
+        """The dataset of an id, which the call may use. Raises ``NotFoundError`` and :class:`ProtocolError`."""
+        with self._hiding_others(call, f"Entry id '{id}' not found"):
+            return self.usable(self.catalog.get_dataset(id=id), call)
+
+    def table_of(self, id: EntryId, call: Call) -> TableEntry:  # noqa: A002 (it is one)
+        """The table of an id, which the call may use. Raises ``NotFoundError`` and :class:`ProtocolError`."""
+        with self._hiding_others(call, f"Entry id '{id}' not found"):
+            return self.usable(self.catalog.get_table(id=id), call)
+
+    # --- rights
+
+    def usable(self, entry: _Entry, call: Call) -> _Entry:
+        """The entry of a call, if the caller may read it, or write it where the call does.
+
+        Raises ``NotFoundError`` for one that it may not read, as if there were none, and :class:`ProtocolError`.
+        """
+        call.record.entry_id, call.record.entry_name = str(entry.id), entry.name
+        self.check_readable(entry, call)
+        if call.need is Need.WRITE and call.rights.writable is not None:
+            self.check_name(self.owner_name(entry), call)
+        return entry
+
+    def check_readable(self, entry: DatasetEntry | TableEntry, call: Call) -> None:
+        """Raise ``NotFoundError`` for an entry that the caller may not read."""
+        call.record.is_checked = True
+        if not self.is_readable(entry, call):
+            call.record.is_refused = True
+            raise NotFoundError(f"Entry id '{entry.id}' not found")
+
+    def check_name(self, name: str, call: Call) -> None:
+        """Raise :class:`ProtocolError` if the caller may not write the entry of a name."""
+        call.record.is_checked = True
+        if not call.rights.writes(name):
+            text = f"the token does not permit to write '{name[:200]}'"
+            raise ProtocolError(Status.PERMISSION_DENIED, text)
+
+    def is_readable(self, entry: DatasetEntry | TableEntry, call: Call) -> bool:
+        """Return whether the caller may read an entry. The table of all entries is for everybody: see its rows."""
+        if call.rights.readable is None or isinstance(entry, EntriesTable):
+            return True
+        return call.rights.reads(self.owner_name(entry))
+
+    def owner_name(self, entry: DatasetEntry | TableEntry) -> str:
+        """The name by which rights to an entry are given: that of its owner for a hidden dataset, empty without one."""
+        owner = owner_of(entry.kind, entry.name)
+        if owner is None:
+            return entry.name
+        names = {str(other.id): other.name for other in self.catalog.entries()}
+        return names.get(owner, "")
+
+    def entries(self, call: Call) -> list[DatasetEntry | TableEntry]:
+        """All entries that the caller may read, hidden ones included."""
+        every = self.catalog.entries(include_hidden=True)
+        if call.rights.readable is None:
+            return every
+        names = {str(entry.id): entry.name for entry in every}
+        return [
+            entry
+            for entry in every
+            if isinstance(entry, EntriesTable)
+            or call.rights.reads(names.get(owner_of(entry.kind, entry.name) or str(entry.id), ""))
+        ]
+
+    @contextmanager
+    def _hiding_others(self, call: Call, text: str) -> Iterator[None]:
+        """A block whose ``NotFoundError`` says the same about an entry that is not there, and one of others."""
+        try:
+            yield
+        except NotFoundError:
+            if call.rights.readable is None:
+                raise
+            raise NotFoundError(text) from None
+
+    # --- places
+
+    def check_tables(self, urls: Iterable[str], call: Call) -> None:
+        """Raise :class:`ProtocolError` unless tables may be at each path or URL; see :meth:`check_files`.
+
+        What a table refers to may be anywhere in the lake, so whoever names a place may read all of it.
+        """
+        if call.rights.readable is not None:
+            text = "tables at places of the server are for tokens that read everything; leave out the place"
+            raise ProtocolError(Status.PERMISSION_DENIED, text)
         self._check(urls, OWN_FOLDERS)
 
-    def check_files(self, urls: Iterable[str]) -> None:
-        """Raise :class:`ProtocolError` unless each path or URL names a file that may be registered.
+    def check_files(self, urls: Iterable[str], call: Call) -> None:
+        """Raise :class:`ProtocolError` unless each path or URL names a file that the caller may register.
 
-        Local paths are compared as they are once their links are followed.
+        Local paths are compared as they are once their links are followed. A caller that reads entries by their names
+        registers files that were uploaded for them: others may be of an entry that it may not read.
         """
-        self._check(urls, _OWN_FILES)
+        places = list(urls)
+        self._check(places, _OWN_FILES)
+        if call.rights.readable is None:
+            return
+        own = [] if self.uploads is None else [true_place(str(self.uploads.folder / n)) for n in call.rights.readable]
+        for url in places:
+            if not any(is_below(true_place(url), folder) for folder in own):
+                text = f"the token registers what lies in uploads/NAME of what it may read, and not {url[:500]!r}"
+                raise ProtocolError(Status.PERMISSION_DENIED, text)
+
+    def check_key(self, key: str, call: Call) -> None:
+        """Raise :class:`ProtocolError` if the caller may not upload a file of this key."""
+        name, slash, _ = key.partition("/")
+        if call.rights.writable is not None and not (slash and call.rights.writes(name)):
+            text = "the token uploads files whose keys begin with NAME/ of what it may write"
+            raise ProtocolError(Status.PERMISSION_DENIED, text)
 
     def _check(self, urls: Iterable[str], own: Iterable[str]) -> None:
         readable = self.options.readable
@@ -169,15 +276,20 @@ class ServedLayers:
         by_segment = version.by_segment
         return [layer for segment in dict.fromkeys(segment_ids) for layer in by_segment.get(segment, ())]
 
-    def keys(self, dataset: EntryId, chunks: Sequence[tuple[StoredLayer, Integers]]) -> pa.Array:
-        """The keys of some chunks of some layers, by their rows in the manifests."""
-        keys = [(dataset.as_bytes(), bytes.fromhex(layer.entry.manifest_digest)) for layer, _ in chunks]
+    def keep(self, dataset: EntryId, layers: Iterable[StoredLayer]) -> list[LayerKey]:
+        """Keep layers for who comes back for their chunks, and return the keys of them."""
+        named = [((dataset.as_bytes(), bytes.fromhex(layer.entry.manifest_digest)), layer) for layer in layers]
         with self._lock:
-            for key, (layer, _) in zip(keys, chunks, strict=True):
+            for key, layer in named:
                 self._kept[key] = layer
                 self._kept.move_to_end(key)
             while len(self._kept) > _MOST_KEPT:
                 self._kept.popitem(last=False)
+        return [key for key, _ in named]
+
+    def keys(self, dataset: EntryId, chunks: Sequence[tuple[StoredLayer, Integers]]) -> pa.Array:
+        """The keys of some chunks of some layers, by their rows in the manifests."""
+        keys = self.keep(dataset, (layer for layer, _ in chunks))
         heads = np.frombuffer(b"".join(map(b"".join, keys)), np.uint8).reshape(-1, _KEY.size - 4)
         numbers = np.concatenate([rows for _, rows in chunks]) if chunks else np.empty(0, np.int64)
         encoded = np.empty((len(numbers), _KEY.size), np.uint8)
@@ -331,21 +443,21 @@ def without_places(text: str, roots: Sequence[str]) -> str:
 
 # --- events
 
-MOST_WATCHERS: Final = 256
-"""Clients that watch at once; each has a thread, which sleeps."""
 _LOOK_SECONDS: Final = 0.5
 """How often it is looked whether entries came or went, by whatever process."""
 
-Events = queue.SimpleQueue[tuple[str, EntryId]]
+Events = queue.SimpleQueue[tuple[str, EntryId, str]]
+"""What happened to an entry, its id, and its name."""
 
 
 class EntryEvents:
     """Events of created and deleted entries: one thread watches the catalog while there are clients."""
 
-    def __init__(self, catalog: CatalogClient) -> None:
+    def __init__(self, catalog: CatalogClient, most: int) -> None:
         self._catalog = catalog
+        self._most = most
         self._watchers: set[Events] = set()
-        self._seen_ids: set[EntryId] = set()
+        self._seen: dict[EntryId, str] = {}
         self._is_looking = False
         self._lock = threading.Lock()
 
@@ -354,10 +466,10 @@ class EntryEvents:
         """A block that receives the events of entries from its begin on."""
         events = Events()
         with self._lock:
-            if len(self._watchers) >= MOST_WATCHERS:
-                raise ProtocolError(Status.RESOURCE_EXHAUSTED, f"{MOST_WATCHERS} clients watch already")
+            if len(self._watchers) >= self._most:
+                raise ProtocolError(Status.RESOURCE_EXHAUSTED, f"{self._most} clients watch already")
             if not self._is_looking:
-                self._seen_ids = self._entries()
+                self._seen = self._entries()
                 threading.Thread(target=self._look, name="chunkmill-serve-events", daemon=True).start()
                 self._is_looking = True
             self._watchers.add(events)
@@ -380,13 +492,14 @@ class EntryEvents:
             except (ChunkmillError, OSError) as error:  # the next look reports what this one missed
                 _LOG.warning("who watches for entries is not told of any: %s", error)
                 continue
-            events = [("entry_created", id_) for id_ in sorted(now - self._seen_ids, key=str)]
-            events += [("entry_deleted", id_) for id_ in sorted(self._seen_ids - now, key=str)]
+            events = [("entry_created", id_, now[id_]) for id_ in sorted(now.keys() - self._seen.keys(), key=str)]
+            gone = sorted(self._seen.keys() - now.keys(), key=str)
+            events += [("entry_deleted", id_, self._seen[id_]) for id_ in gone]
             with self._lock:
-                self._seen_ids = now
+                self._seen = now
                 for watcher in self._watchers:
                     for event in events:
                         watcher.put(event)
 
-    def _entries(self) -> set[EntryId]:
-        return {entry.id for entry in self._catalog.entries()}
+    def _entries(self) -> dict[EntryId, str]:
+        return {entry.id: entry.name for entry in self._catalog.entries()}

@@ -11,10 +11,10 @@ from ...errors import UsageError
 from ...storage import publish
 from ..segments import SegmentProperties, StoredProperties
 from .lake import Lake
-from .protocol import Call, Kind, ProtocolError, Status, answers, cloud, invalid, part_of, rows_in, shared
+from .protocol import Call, Kind, Need, ProtocolError, Status, answers, cloud, invalid, part_of, rows_in, shared
 
 
-@answers("GetSegmentProperties", Kind.STREAM)
+@answers("GetSegmentProperties", Kind.STREAM, need=Need.READ)
 def _get_segment_properties(lake: Lake, request: Any, call: Call) -> Iterator[Any]:
     """The properties of each segment with some: a message for each, as they may be large."""
     properties = SegmentProperties(lake.dataset(call))
@@ -32,7 +32,7 @@ def _get_segment_properties(lake: Lake, request: Any, call: Call) -> Iterator[An
             yield cloud("GetSegmentPropertiesResponse")(segments=[message])
 
 
-@answers("SetSegmentProperties", writes=True)
+@answers("SetSegmentProperties", need=Need.WRITE)
 def _set_segment_properties(lake: Lake, request: Any, call: Call) -> Any:
     """Replace a segment's properties if they have the expected revision, or in any case without one."""
     properties = SegmentProperties(lake.dataset(call))
@@ -47,10 +47,11 @@ def _set_segment_properties(lake: Lake, request: Any, call: Call) -> Any:
         return properties.replace(id_, stored, row)
 
     revision = publish(attempt, f"the properties of segment '{id_}'").revision
+    call.record.changed.update(segment=id_, revision=revision)
     return cloud("SetSegmentPropertiesResponse")(revision=revision)
 
 
-@answers("DeleteSegmentProperties", writes=True)
+@answers("DeleteSegmentProperties", need=Need.WRITE)
 def _delete_segment_properties(lake: Lake, request: Any, call: Call) -> Any:
     """Delete the properties of segments; none of them if one has another revision than expected."""
     properties = SegmentProperties(lake.dataset(call))
@@ -68,6 +69,7 @@ def _delete_segment_properties(lake: Lake, request: Any, call: Call) -> Any:
         return properties.delete_all(stored) or None
 
     publish(attempt, f"the properties of segment '{next(iter(wanted))}'")
+    call.record.changed.update(deleted_properties=list(wanted))
     return cloud("DeleteSegmentPropertiesResponse")()
 
 

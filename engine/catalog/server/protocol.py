@@ -134,6 +134,88 @@ class Kind(Enum):
     """An iterator of requests, one response."""
 
 
+class Need(Enum):
+    """The right that a call needs; each is of the caller's :class:`Rights`."""
+
+    NOTHING = "nothing"
+    """It is about the server, and any caller with some right may call it."""
+    LIST = "list"
+    """It answers about all entries, of which a caller sees those that it may read."""
+    READ = "read"
+    """To read the entry that the call names."""
+    WRITE = "write"
+    """To write the entry that the call names."""
+    CREATE = "create"
+    """To write the entry that it makes, by its name."""
+    WRITE_SOME = "write some"
+    """To write some entry: the call changes none by itself."""
+    WRITE_ALL = "write all"
+    """To write every entry."""
+
+    @property
+    def writes(self) -> bool:
+        """Whether it is a right to write."""
+        return self not in (Need.NOTHING, Need.LIST, Need.READ)
+
+
+@dataclass(frozen=True, slots=True)
+class Rights:
+    """The names of the entries that a caller may read, and write; None: every entry."""
+
+    readable: frozenset[str] | None = None
+    writable: frozenset[str] | None = None
+
+    @classmethod
+    def of(cls, permissions: Iterable[Any], *, read_only: bool = False) -> Rights:
+        """The rights that permissions give: ``read`` and ``write`` of everything, ``read:NAME`` and ``write:NAME``.
+
+        Whoever writes an entry reads it. Anything else permits nothing.
+
+        >>> Rights.of(["read:drives", "write:labels"]).reads("labels")
+        True
+        """
+        given = [text for text in permissions if isinstance(text, str)]
+        writable = None if "write" in given else _names(given, "write:")
+        readable = None if writable is None or "read" in given else _names(given, "read:") | writable
+        return cls(readable, frozenset() if read_only else writable)
+
+    def reads(self, name: str) -> bool:
+        """Return whether the caller may read the entry of a name."""
+        return self.readable is None or name in self.readable
+
+    def writes(self, name: str) -> bool:
+        """Return whether the caller may write the entry of a name."""
+        return self.writable is None or name in self.writable
+
+    @property
+    def can_read(self) -> bool:
+        """Whether there is anything that the caller may read."""
+        return self.readable is None or bool(self.readable)
+
+    @property
+    def can_write(self) -> bool:
+        """Whether there is anything that the caller may write."""
+        return self.writable is None or bool(self.writable)
+
+
+def _names(permissions: Iterable[str], prefix: str) -> frozenset[str]:
+    return frozenset(text.removeprefix(prefix) for text in permissions if text.startswith(prefix)) - {""}
+
+
+@dataclass(slots=True)
+class CallRecord:
+    """The notes of a handler on a call, for the logs: its entry, and what it has changed.
+
+    ``is_refused`` says that the caller lacks a right, whatever status it is told.
+    """
+
+    entry_id: str = ""
+    entry_name: str = ""
+    changed: dict[str, Any] = field(default_factory=dict)
+    is_refused: bool = False
+    is_checked: bool = False
+
+
 class Claim:
     """Bytes of a budget, in use until they are released, or the claim is garbage.
 
@@ -181,17 +263,21 @@ class Call:
     """A call of a method: all that its handler gets beside the request.
 
     ``headers`` are by lower-case names; those that end with ``-bin`` have bytes. ``deadline`` is a time of
-    ``time.monotonic()``. ``is_active`` says whether the client still waits. ``peer`` is the client's address.
-    ``claim`` claims memory as ``MemoryBudget.claim`` does, None: of no budget.
+    ``time.monotonic()``. ``is_active`` says whether the client still waits. ``peer`` is the client's address,
+    ``subject`` its name in its token, whose id is ``token_id``. ``rights`` are those of the caller, ``need`` is that of
+    the method. ``claim`` claims memory as ``MemoryBudget.claim`` does, None: of no budget.
     """
 
     headers: Mapping[str, str | bytes] = field(default_factory=dict)
     peer: str = ""
     deadline: float | None = None
-    can_read: bool = True
-    can_write: bool = True
+    rights: Rights = Rights()
+    need: Need = Need.READ
+    subject: str = ""
+    token_id: str = ""
     is_active: Callable[[], bool] = lambda: True
     claim: Callable[[int, Callable[[], None]], Claim] | None = None
+    record: CallRecord = field(default_factory=CallRecord)
 
     @property
     def entry_id(self) -> EntryId | None:
@@ -236,8 +322,7 @@ class Method:
 
     ``request`` and ``response`` are classes with ``FromString`` and ``SerializeToString``. ``handler`` takes a request
     (of an upload, an iterator of them) and the call, and gives a response (of a stream, an iterator of them). It runs
-    in any thread. ``writes`` says that it needs the permission to write, ``waits`` that it sleeps until something
-    happens.
+    in any thread. ``need`` is the right that a caller needs, ``waits`` says that it sleeps until something happens.
     """
 
     name: str
@@ -245,8 +330,13 @@ class Method:
     response: Any
     kind: Kind
     handler: Callable[..., Any]
-    writes: bool = False
+    need: Need
     waits: bool = False
+
+    @property
+    def writes(self) -> bool:
+        """Whether it needs a right to write."""
+        return self.need.writes
 
     @property
     def path(self) -> str:
@@ -255,7 +345,7 @@ class Method:
 
 
 def answers(
-    name: str, kind: Kind = Kind.UNARY, *, writes: bool = False, waits: bool = False
+    name: str, kind: Kind = Kind.UNARY, *, need: Need, waits: bool = False
 ) -> Callable[[Callable[..., Any]], Method]:
     """Register the function below as a method; it takes the lake beside the request and the call.
 
@@ -263,7 +353,7 @@ def answers(
     """
 
     def method(handler: Callable[..., Any]) -> Method:
-        return Method(name, cloud(f"{name}Request"), cloud(f"{name}Response"), kind, handler, writes, waits)
+        return Method(name, cloud(f"{name}Request"), cloud(f"{name}Response"), kind, handler, need, waits)
 
     return method
 

@@ -1,196 +1,42 @@
 """Reception of calls, the same for every transport: rights, memory, metrics, and how a call ends.
 
-A token is a JWT, signed by HS256 with a secret of the lake. One budget of memory is for the bytes of all requests, and
-what they expand to: bytes are claimed before memory is taken for them, and a claim on bytes that Arrow reads ends when
-Arrow lets go of them.
+One budget of memory is for the bytes of all requests, and what they expand to: bytes are claimed before memory is taken
+for them, and a claim on bytes that Arrow reads ends when Arrow lets go of them.
 """
 
 from __future__ import annotations
 
 import logging
-import os
-import secrets
 import threading
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from google.protobuf.message import DecodeError
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 
-from ...errors import MissingExtraError, UsageError, extra_command
 from ...limits import MIB
-from ...locations import located
-from ..entry_log import SECRETS
-from .protocol import Call, Claim, Kind, Method, ProtocolError, Status, cause_of, invalid, protocol_error
+from .call_log import CallLogs
+from .protocol import (
+    Call,
+    CallRecord,
+    Claim,
+    Kind,
+    Method,
+    Need,
+    ProtocolError,
+    Status,
+    cause_of,
+    invalid,
+    protocol_error,
+)
+from .tokens import NOBODY, Access, Caller
 
 LOG: Final = logging.getLogger(__name__)
-
-# --- rights
-
-_SECRET_NAME: Final = "secret"  # noqa: S105 (the name of a file)
-"""The file in a folder of the lake that signs its tokens, readable by its owner alone; no client can name it."""
-_EARLIER_NAME: Final = ".serve-secret"
-_ALGORITHM: Final = "HS256"
-_AUDIENCE: Final = "redap"
-_SECRET_BYTES: Final = 32
-_LONGEST_TOKEN: Final = 8192
-
-
-class Permissions(NamedTuple):
-    """The rights of a caller."""
-
-    can_read: bool
-    can_write: bool
-
-
-def secret_place(lake: str) -> Path:
-    """The file with the secret of a lake, in a folder out of its clients' reach.
-
-    Where it was right in the lake's folder it is moved, and tokens stay valid. Raises ``UsageError`` for a lake in an
-    object store.
-    """
-    place = located(lake)
-    if not isinstance(place, Path):
-        raise UsageError("a lake in an object store keeps no secret", path=lake, hint="Name a file by --secret-file.")
-    earlier, now = place / _EARLIER_NAME, place / SECRETS / _SECRET_NAME
-    if earlier.exists() and not now.exists():
-        try:
-            now.parent.mkdir(mode=0o700, exist_ok=True)
-            earlier.rename(now)
-        except FileNotFoundError:
-            pass  # another process has moved it
-        except OSError:
-            return earlier  # which no client can name, either
-    return now
-
-
-def secret_of(path: Path, *, make: bool) -> bytes:
-    """Read the secret; with ``make``, create it if missing. Concurrent callers get the same one.
-
-    Raises
-    ------
-    UsageError
-        There is none, it is too short, or others than its owner may read it.
-    """
-    if make and not path.exists():
-        path.parent.parent.mkdir(parents=True, exist_ok=True)
-        path.parent.mkdir(mode=0o700, exist_ok=True)
-        mine = path.with_name(f"{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
-        with open(os.open(mine, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:  # noqa: PTH123
-            file.write(secrets.token_hex(_SECRET_BYTES))
-        try:
-            path.hardlink_to(mine)
-        except FileExistsError:
-            pass
-        finally:
-            mine.unlink()
-    try:
-        mode, secret = path.stat().st_mode, path.read_bytes().strip()
-    except OSError as error:
-        raise UsageError(
-            f"the secret of tokens cannot be read: {error.strerror}",
-            path=str(path),
-            hint="`chunkmill serve token` makes it; --secret-file names another place.",
-        ) from error
-    if mode & 0o077:
-        raise UsageError("others may read the secret of tokens", path=str(path), hint=f"Run `chmod 600 {path}`.")
-    if len(secret) < _SECRET_BYTES:
-        raise UsageError(f"the secret of tokens is shorter than {_SECRET_BYTES} bytes", path=str(path))
-    return secret
-
-
-def token(secret: bytes, *, can_write: bool, seconds: float, hosts: Sequence[str], subject: str) -> str:
-    """A token for so many seconds from now. Rerun's clients send it to ``hosts`` only (names without ports)."""
-    now = int(time.time())
-    claims = {
-        "iss": "chunkmill",
-        "sub": subject,
-        "aud": _AUDIENCE,
-        "iat": now,
-        "exp": now + int(seconds),
-        "permissions": ["read", "write"] if can_write else ["read"],
-        "allowed_hosts": list(hosts),
-    }
-    return signed(claims, secret)
-
-
-def signed(claims: Mapping[str, Any], secret: bytes) -> str:
-    """A token with these claims."""
-    made: str = _jwt().encode(dict(claims), secret, algorithm=_ALGORITHM)
-    return made
-
-
-@dataclass(frozen=True, slots=True)
-class Access:
-    """The clients of a server: everybody, or with a ``secret`` holders of its tokens; ``read_only`` binds all."""
-
-    secret: bytes | None = None
-    read_only: bool = False
-
-    def permissions(self, headers: Mapping[str, str | bytes]) -> Permissions:
-        """The rights of a call with these headers. Raises :class:`ProtocolError` for a foreign token."""
-        if self.secret is None:
-            return Permissions(can_read=True, can_write=not self.read_only)
-        granted = _granted(self.secret, str(headers.get("authorization", "")))
-        return Permissions("read" in granted, "write" in granted and not self.read_only)
-
-    def refusal(self) -> ProtocolError:
-        """The error of a call that writes without the right to."""
-        reason = "this server is read-only" if self.read_only else "the token does not permit to write"
-        return ProtocolError(Status.PERMISSION_DENIED, reason)
-
-
-def _granted(secret: bytes, header: str) -> Sequence[Any]:
-    kind, _, given = header.partition(" ")
-    if kind.lower() != "bearer" or not given:
-        raise ProtocolError(
-            Status.UNAUTHENTICATED,
-            "this server wants a token, and the call has none; clients send one to the hosts alone that it names",
-        )
-    granted = verified(given, secret, _AUDIENCE).get("permissions", ())
-    return granted if isinstance(granted, list) else ()
-
-
-def verified(given: str, secret: bytes, audience: str) -> Mapping[str, Any]:
-    """The claims of a token for an audience. Raises :class:`ProtocolError` if it is foreign or too old."""
-    jwt = _jwt()
-    if len(given) > _LONGEST_TOKEN:
-        raise ProtocolError(Status.UNAUTHENTICATED, "malformed token")
-    try:
-        # PyJWT compares signatures in constant time
-        claims: Mapping[str, Any] = jwt.decode(
-            given, secret, algorithms=[_ALGORITHM], audience=audience, options={"require": ["exp", "aud"]}
-        )
-    except jwt.ExpiredSignatureError:
-        text = "token has expired"
-    except jwt.InvalidSignatureError:
-        text = "invalid token signature"
-    except jwt.InvalidAlgorithmError:
-        text = "unsupported signature algorithm"
-    except (jwt.DecodeError, ValueError, RecursionError):
-        text = "malformed token"
-    except jwt.PyJWTError:
-        text = "invalid token"
-    else:
-        return claims
-    raise ProtocolError(Status.UNAUTHENTICATED, text)
-
-
-def _jwt() -> Any:
-    try:
-        import jwt
-    except ImportError as error:
-        raise MissingExtraError(
-            "tokens need the package PyJWT, which is not installed", hint=extra_command("serve")
-        ) from error
-    return jwt
-
 
 # --- memory
 
@@ -343,7 +189,10 @@ class ServeMetrics:
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
         self._calls = Counter(
-            f"{_PREFIX}_calls", "Calls that ended, by status.", ["method", "status"], registry=self.registry
+            f"{_PREFIX}_calls",
+            "Calls that ended, by status and class of caller.",
+            ["method", "status", "caller"],
+            registry=self.registry,
         )
         self._seconds = Histogram(
             f"{_PREFIX}_call_seconds", "How long calls took.", ["method"], buckets=_SECONDS, registry=self.registry
@@ -364,10 +213,10 @@ class ServeMetrics:
         """Count the bytes of a message."""
         self._bytes.inc(size)
 
-    def ended(self, method: str, status: Status, seconds: float) -> None:
-        """Count the end of a call."""
+    def ended(self, method: str, status: Status, caller: str, seconds: float) -> None:
+        """Count the end of a call by a class of callers."""
         self._running.dec()
-        self._calls.labels(method, status.name).inc()
+        self._calls.labels(method, status.name, caller).inc()
         self._seconds.labels(method).observe(seconds)
 
     def stalled(self) -> None:
@@ -382,17 +231,25 @@ class ServeMetrics:
 # --- calls
 
 
+_REVOKED_SECONDS: Final = 0.25
+"""How often it is looked whether the token of a call that runs is valid still."""
+_OF_AN_ENTRY: Final = (Need.READ, Need.WRITE, Need.CREATE)
+
+
 @dataclass(frozen=True, slots=True)
 class Reception:
-    """Runs the calls of callers that ``access`` lets in, within a budget of memory, and counts them.
+    """Runs the calls of callers that ``access`` lets in, within a budget of memory; counts and logs them.
 
-    ``shown`` makes of a text about an error the one that a client gets.
+    ``shown`` makes of a text about an error the one that a client gets. While the server is ``draining``, calls that
+    wait for something to happen end.
     """
 
     access: Access
     budget: MemoryBudget = field(default_factory=MemoryBudget)
     shown: Callable[[str], str] = str
     metrics: ServeMetrics = field(default_factory=ServeMetrics)
+    logs: CallLogs | None = None
+    draining: threading.Event = field(default_factory=threading.Event)
 
     def run(
         self,
@@ -406,37 +263,84 @@ class Reception:
     ) -> Generator[bytes, None, None]:
         """The encoded responses to encoded requests; checks the caller before it reads a request.
 
+        The line of a call that writes is in the audit log before its first response is given.
+
         Raises
         ------
         ProtocolError
             The call ends with another status than ``OK``. Nothing else is raised.
         """
-        began = time.monotonic()
-        self.metrics.began()
-        status = Status.CANCELLED  # where the client goes before the end
+        ending = self.begin(method.name, writes=method.writes, client=peer)
         try:
-            granted = self.permitted(method, headers)
+            caller = ending.caller = self.access.caller(headers)
+            self.check(method, caller)
+            if method.writes and self.logs is not None:
+                self.logs.check_writable()
             call = Call(
                 headers=headers,
                 peer=peer,
-                deadline=None if remaining is None else began + remaining,
-                can_read=granted.can_read,
-                can_write=granted.can_write,
-                is_active=is_active,
+                deadline=None if remaining is None else ending.began + remaining,
+                rights=caller.rights,
+                need=method.need,
+                subject=caller.subject,
+                token_id=caller.token_id,
+                is_active=self._is_active(method, caller, is_active),
                 claim=self.budget.claim,
+                record=ending.record,
             )
-            for data in _answers(method, self._parsed(method, requests), call):
+            answers: Iterator[bytes] = _answers(method, self._parsed(method, requests), call)
+            if method.writes:
+                answers = iter(list(answers))
+                ending.note(Status.OK)
+            for data in answers:
+                _check_was_asked(method, caller, call)
                 self.metrics.sent(len(data))
                 yield data
-            status = Status.OK
+            if method.waits and is_active():
+                self.access.check_valid(caller)
+                if self.draining.is_set():
+                    raise stopping()
+            ending.note(Status.OK)
         except Exception as error:
-            ended = protocol_error(error)
-            status = ended.code
-            if status is Status.INTERNAL:
+            ended = protocol_error(self._of_token(ending.caller, error))
+            ending.note(ended.code)
+            if ended.code is Status.INTERNAL:
                 LOG.error("%s failed: %s", method.name, cause_of(error), exc_info=error)
             raise ProtocolError(ended.code, self.shown(ended.text)) from error
         finally:
-            self.metrics.ended(method.name, status, time.monotonic() - began)
+            ending.note(Status.CANCELLED)  # where the client goes before the end
+
+    def begin(self, name: str, *, writes: bool, client: str) -> Ending:
+        """The end of a call that begins now, to be noted."""
+        self.metrics.began()
+        return Ending(self, name, writes, client)
+
+    def _is_active(self, method: Method, caller: Caller, is_active: Callable[[], bool]) -> Callable[[], bool]:
+        """Whether a client still waits for a call, and may."""
+        looked = time.monotonic()
+        is_valid = True
+
+        def is_wanted() -> bool:
+            nonlocal looked, is_valid
+            now = time.monotonic()
+            if now - looked > _REVOKED_SECONDS:
+                looked = now
+                try:
+                    self.access.check_valid(caller)
+                except ProtocolError:
+                    is_valid = False
+            return is_valid and is_active() and not (method.waits and self.draining.is_set())
+
+        return is_wanted
+
+    def _of_token(self, caller: Caller, error: Exception) -> Exception:
+        """The error of a call; that of its token if it was cut as this is not valid any more."""
+        if isinstance(error, ProtocolError) and error.code is Status.CANCELLED:
+            try:
+                self.access.check_valid(caller)
+            except ProtocolError as invalid_token:
+                return invalid_token
+        return error
 
     def _parsed(self, method: Method, requests: Iterator[bytes]) -> Iterator[Any]:
         """The messages of a call, each of which holds its bytes of the budget until the next one is wanted."""
@@ -452,14 +356,54 @@ class Reception:
                 yield message
                 del message
 
-    def permitted(self, method: Method, headers: Mapping[str, str | bytes]) -> Permissions:
-        """The rights of a caller. Raises :class:`ProtocolError` if it may not call the method."""
-        granted = self.access.permissions(headers)
-        if not granted.can_read:
-            raise ProtocolError(Status.PERMISSION_DENIED, "the token does not permit to read")
-        if method.writes and not granted.can_write:
-            raise self.access.refusal()
-        return granted
+    def check(self, method: Method, caller: Caller) -> None:
+        """Raise :class:`ProtocolError` if a caller may call a method for no entry at all."""
+        self.access.check_valid(caller)
+        self.access.check(method, caller)
+
+
+class Ending:
+    """The end of a call, which is counted and noted once, by what comes first; ``record`` is filled meanwhile."""
+
+    def __init__(self, reception: Reception, name: str, writes: bool, client: str) -> None:
+        self.began = time.monotonic()
+        self.caller = NOBODY
+        self.record = CallRecord()
+        self._reception = reception
+        self._name = name
+        self._writes = writes
+        self._client = client
+        self._is_noted = False
+
+    def note(self, status: Status) -> None:
+        """Count and note it, if it was not before."""
+        if self._is_noted:
+            return
+        self._is_noted = True
+        seconds = time.monotonic() - self.began
+        self._reception.metrics.ended(self._name, status, self.caller.kind, seconds)
+        if self._reception.logs is not None:
+            self._reception.logs.note(
+                self._name,
+                self.caller,
+                status,
+                self.record,
+                client=self._client,
+                seconds=seconds,
+                writes=self._writes,
+            )
+
+
+def stopping() -> ProtocolError:
+    """The error of a call to a server that stops."""
+    return ProtocolError(Status.UNAVAILABLE, "the server is stopping")
+
+
+def _check_was_asked(method: Method, caller: Caller, call: Call) -> None:
+    """Raise if a handler forgot to ask whether its caller may use the entry: better no answer than one too many."""
+    names = caller.rights.writable if method.writes else caller.rights.readable
+    if method.need in _OF_AN_ENTRY and names is not None and not call.record.is_checked:
+        raise ProtocolError(Status.INTERNAL, f"{method.name} answers about an entry without asking for rights")
 
 
 def _answers(method: Method, requests: Iterator[Any], call: Call) -> Iterator[bytes]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ipaddress
 import logging
+import secrets
 import selectors
 import socket
 import threading
@@ -15,6 +16,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from typing import Any, Final
+from urllib.parse import unquote
 
 LOG: Final = logging.getLogger(__name__)
 
@@ -36,6 +38,8 @@ _LARGEST_SETTINGS: Final = 1024
 _BUFFER: Final = 256 * 1024
 _ROUNDS: Final = 8
 _LOOK: Final = 1.0
+_FROM: Final = "from-"
+"""Begins the names of a relay's own ends, which end with the addresses of clients: servers know them by that alone."""
 
 
 def speaks_grpc(data: bytes, *, is_tls: bool) -> bool | None:
@@ -66,6 +70,12 @@ def client_of(address: str) -> str:
     if ip.ipv4_mapped is not None:
         return str(ip.ipv4_mapped)
     return str(ipaddress.ip_network((ip, 64), strict=False))
+
+
+def address_in(peer: str) -> str:
+    """The address of the client in the name of a relay's end, as servers see it; other names as they are."""
+    name = unquote(peer).removeprefix("unix-abstract:").lstrip("\0")
+    return name.split("-", 3)[3] if name.startswith(_FROM) and name.count("-") >= 3 else name
 
 
 def _offers_h2_alone(data: bytes) -> bool | None:
@@ -204,9 +214,10 @@ class _Line:
 class _Connection:
     """A client and its server."""
 
-    def __init__(self, client: socket.socket, name: str) -> None:
+    def __init__(self, client: socket.socket, name: str, address: str) -> None:
         self.client = client
         self.name = name
+        self.address = address
         self.server: socket.socket | None = None
         self.inward = _Line(client, None)
         self.outward: _Line | None = None
@@ -238,7 +249,7 @@ class _Connection:
                 events |= selectors.EVENT_WRITE
         return events
 
-    def is_stalled(self, now: float) -> bool:
+    def is_stalled(self, now: float, seconds: float) -> bool:
         if self.outward is None:
             return now - self.began > HEADER_SECONDS
         frames = self.inward.frames
@@ -246,10 +257,10 @@ class _Connection:
             return True
         waiting = [now - line.moved for line in self.lines if line.waiting]
         if waiting:
-            return max(waiting) > STALL_SECONDS
+            return max(waiting) > seconds
         # a request of HTTP/1.1 that does not go on: its answer would have begun
         begun = self.inward.moved > self.outward.moved
-        return begun and not self.is_grpc and now - self.inward.moved > STALL_SECONDS
+        return begun and not self.is_grpc and now - self.inward.moved > seconds
 
 
 class Relay:
@@ -264,11 +275,13 @@ class Relay:
         is_tls: bool,
         stalled: Callable[[], None],
         most_of_client: int = MOST_OF_CLIENT,
+        stall_seconds: float = STALL_SECONDS,
     ) -> None:
         self._listener = listener
         self._addresses = {True: grpc, False: web}
         self._is_tls = is_tls
         self._stalled = stalled
+        self._stall_seconds = stall_seconds
         self._selector = selectors.DefaultSelector()
         self._connections: set[_Connection] = set()
         self._of_clients: Counter[str] = Counter()
@@ -276,6 +289,8 @@ class Relay:
         self._rounds = _ROUNDS
         self._buffer = memoryview(bytearray(_BUFFER))
         self._wake, self._woken = socket.socketpair()
+        self._mark = secrets.token_hex(8)
+        self._count = 0
         self._is_listening = True
         self._is_closed = False
         listener.setblocking(False)
@@ -310,7 +325,7 @@ class Relay:
                 now = time.monotonic()
                 if now - looked >= _LOOK:
                     looked = now
-                    for connection in [each for each in self._connections if each.is_stalled(now)]:
+                    for connection in [each for each in self._connections if each.is_stalled(now, self._stall_seconds)]:
                         self._stalled()
                         self._drop(connection)
         finally:
@@ -348,7 +363,7 @@ class Relay:
             return
         client.setblocking(False)
         client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        connection = _Connection(client, name)
+        connection = _Connection(client, name, address[0].partition("%")[0])
         self._connections.add(connection)
         self._of_clients[name] += 1
         self._selector.register(client, selectors.EVENT_READ, connection)
@@ -381,6 +396,8 @@ class Relay:
             line.at_end = not data
             server = socket.socket(socket.AF_UNIX)
             connection.join(server, is_grpc=is_grpc, is_tls=self._is_tls)
+            self._count += 1
+            server.bind(f"\0{_FROM}{self._mark}-{self._count:x}-{connection.address}")
             server.connect("\0" + self._addresses[is_grpc])
             server.setblocking(False)
             self._go_on(connection, server)

@@ -15,7 +15,7 @@ from ...limits import MIB
 from ..client import CatalogClient
 from . import chunks, datasets, entries, properties, tables, uploads
 from .lake import Lake, ServiceOptions
-from .protocol import Call, Kind, Method, answers, cloud, invalid
+from .protocol import Call, Kind, Method, Need, answers, cloud, invalid
 
 _MODULES: Final = (chunks, datasets, entries, properties, tables, uploads, sys.modules[__name__])
 """Modules whose functions answer calls."""
@@ -53,16 +53,15 @@ class CatalogService:
 # --- calls about the server itself
 
 
-@answers("WhoAmI")
+@answers("WhoAmI", need=Need.NOTHING)
 def _who_am_i(lake: Lake, _request: Any, call: Call) -> Any:
     every = (*_CAPABILITIES, *([] if lake.uploads is None else [_UPLOADS]))
-    capabilities = [name for name in every if call.can_write or not name.startswith(_OF_WRITERS)]
-    return cloud("WhoAmIResponse")(
-        can_read=call.can_read, can_write=call.can_write, capabilities={"capabilities": capabilities}
-    )
+    can_read, can_write = call.rights.can_read, call.rights.can_write
+    capabilities = [name for name in every if can_write or not name.startswith(_OF_WRITERS)]
+    return cloud("WhoAmIResponse")(can_read=can_read, can_write=can_write, capabilities={"capabilities": capabilities})
 
 
-@answers("Version")
+@answers("Version", need=Need.NOTHING)
 def _get_version(_lake: Lake, _request: Any, _call: Call) -> Any:
     return _own_version()
 
@@ -76,7 +75,7 @@ def _own_version() -> Any:
     return cloud("VersionResponse")(build_info=build, version=f"{_PACKAGE} {version}", features=FEATURES)
 
 
-@answers("DoBandwidthTest", Kind.STREAM)
+@answers("DoBandwidthTest", Kind.STREAM, need=Need.NOTHING)
 def _do_bandwidth_test(_lake: Lake, request: Any, call: Call) -> Iterator[Any]:
     left = request.num_bytes
     if left > _MOST_TESTED:

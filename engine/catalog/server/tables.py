@@ -6,17 +6,19 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from google.protobuf.message import DecodeError
 
 from ...chunk import ComponentColumnSelector
 from ...errors import AlreadyExistsError, UsageError
 from ..search import IndexConfig, VectorDistanceMetric
 from ..table import EntriesTable, TableEntry
-from .entries import details_of, entry_id_in, hidden_in
+from .entries import details_of, entry_id_in, hidden_in, note_made
 from .lake import Lake, naming_places
 from .protocol import (
     Call,
     Kind,
+    Need,
     ProtocolError,
     Status,
     answers,
@@ -35,32 +37,42 @@ _LANCE: Final = f"{_PREFIX}LanceTable"
 _SYSTEM: Final = f"{_PREFIX}SystemTable"
 _ENTRIES: Final = 2
 _APPEND, _OVERWRITE, _REPLACE, _UPDATE = 1, 2, 3, 4
+_MODES: Final = {_APPEND: "append", _OVERWRITE: "overwrite", _REPLACE: "upsert", _UPDATE: "update"}
 _WITH_WIDE_KINDS: Final = tuple(f"rerun-py/0.{minor}." for minor in (33, 34, 35, 36))
 """Clients that know kinds of entries as 32-bit integers."""
 _KIND_TYPE: Final = {"rerun:component_type": "rerun.components.EntryKind"}
 
 
-@answers("CreateTableEntry", writes=True)
+@answers("CreateTableEntry", need=Need.CREATE)
 @naming_places
-def _create_table_entry(lake: Lake, request: Any, _call: Call) -> Any:
+def _create_table_entry(lake: Lake, request: Any, call: Call) -> Any:
+    lake.check_name(request.name, call)
     schema = schema_in(request.schema)
     if not request.HasField("provider_details"):
         table = lake.catalog.create_table(request.name, schema)
     else:
-        table = lake.catalog.create_table_at(request.name, schema, _url_in(lake, request.provider_details))
+        table = lake.catalog.create_table_at(request.name, schema, _url_in(lake, request.provider_details, call))
+    _note_made(call, table)
     return cloud("CreateTableEntryResponse")(table=table_message(table))
 
 
-@answers("RegisterTable", writes=True)
+@answers("RegisterTable", need=Need.CREATE)
 @naming_places
-def _register_table(lake: Lake, request: Any, _call: Call) -> Any:
+def _register_table(lake: Lake, request: Any, call: Call) -> Any:
     if not request.HasField("provider_details"):
         raise invalid("Missing provider details")
-    table = lake.catalog.register_table(request.name, _url_in(lake, request.provider_details))
+    lake.check_name(request.name, call)
+    table = lake.catalog.register_table(request.name, _url_in(lake, request.provider_details, call))
+    _note_made(call, table)
     return cloud("RegisterTableResponse")(table_entry=table_message(table))
 
 
-def _url_in(lake: Lake, details: Any) -> str:
+def _note_made(call: Call, table: TableEntry) -> None:
+    note_made(call, table)
+    call.record.changed.update(url=table.storage_url, rows=table.snapshot().count())
+
+
+def _url_in(lake: Lake, details: Any, call: Call) -> str:
     """The place of the table in provider details, checked to be allowed."""
     if details.type_url.rpartition("/")[2] == _SYSTEM[1:]:
         raise invalid("System tables cannot be registered")
@@ -70,57 +82,68 @@ def _url_in(lake: Lake, details: Any) -> str:
         url: str = cloud("LanceTable").FromString(details.value).table_url
     except DecodeError:
         raise invalid("the provider details are no LanceTable") from None
-    lake.check_tables([url])
+    lake.check_tables([url], call)
     return url
 
 
-@answers("ReadTableEntry")
+@answers("ReadTableEntry", need=Need.READ)
 def _read_table_entry(lake: Lake, request: Any, call: Call) -> Any:
     id_ = entry_id_in(request, call)
-    return cloud("ReadTableEntryResponse")(table=table_message(lake.catalog.get_table(id=id_)))
+    return cloud("ReadTableEntryResponse")(table=table_message(lake.table_of(id_, call)))
 
 
-@answers("UpdateTableEntry", writes=True)
+@answers("UpdateTableEntry", need=Need.WRITE)
 def _update_table_entry(lake: Lake, request: Any, call: Call) -> Any:
-    table = lake.catalog.get_table(id=entry_id_in(request, call))
+    table = lake.table_of(entry_id_in(request, call), call)
     if isinstance(table, EntriesTable):
         raise invalid(f"'{table.name}' is the catalog's own table, which cannot be changed")
     details = request.table_details
-    blueprints = hidden_in(lake, details, "blueprint_dataset", "table blueprint dataset")
+    blueprints = hidden_in(lake, details, "blueprint_dataset", "table blueprint dataset", call)
     table.set_blueprints(blueprints, details.default_blueprint_segment.id or None)
+    call.record.changed.update(
+        blueprints=str(blueprints) if blueprints else None,
+        default_blueprint=details.default_blueprint_segment.id or None,
+    )
     return cloud("UpdateTableEntryResponse")(table=table_message(table))
 
 
-@answers("GetTableSchema")
+@answers("GetTableSchema", need=Need.READ)
 def _get_table_schema(lake: Lake, request: Any, call: Call) -> Any:
     table = _table(lake, request, call)
     schema = _as_known_to(call, table, table.arrow_schema().empty_table()).schema
     return cloud("GetTableSchemaResponse")(schema=schema_message(schema))
 
 
-@answers("ScanTable", Kind.STREAM)
+@answers("ScanTable", Kind.STREAM, need=Need.READ)
 def _scan_table(lake: Lake, request: Any, call: Call) -> Iterator[Any]:
     table = _table(lake, request, call)
+    ids = None
+    if isinstance(table, EntriesTable) and call.rights.readable is not None:
+        ids = pa.array([entry.id.as_bytes() for entry in lake.entries(call)], pa.binary(16))
     for batch in table.to_arrow_reader():
         call.check()
+        if ids is not None:
+            batch = batch.filter(pc.is_in(batch["id"], ids))
         rows = _as_known_to(call, table, pa.Table.from_batches([batch]))
         yield cloud("ScanTableResponse")(dataframe_part=part_of(rows))
 
 
 def _table(lake: Lake, request: Any, call: Call) -> TableEntry:
     id_ = entry_id_in(request, call, "table_id")
-    return lake.catalog.get_table(id=id_)
+    return lake.table_of(id_, call)
 
 
-@answers("WriteTable", Kind.UPLOAD, writes=True)
+@answers("WriteTable", Kind.UPLOAD, need=Need.WRITE)
 def _write_table(lake: Lake, requests: Iterator[Any], call: Call) -> Any:
-    table = lake.catalog.get_table(id=entry_id_in(None, call))
+    table = lake.table_of(entry_id_in(None, call), call)
     first = next(iter(requests), None)
     if first is None:
         return cloud("WriteTableResponse")()
     mode, head = first.insert_mode or _APPEND, rows_in(first.dataframe_part, call)
+    count = len(head)
 
     def batches() -> Iterator[pa.RecordBatch]:
+        nonlocal count
         yield from head.to_batches()
         for request in requests:
             call.check()
@@ -129,6 +152,7 @@ def _write_table(lake: Lake, requests: Iterator[Any], call: Call) -> Any:
             rows = rows_in(request.dataframe_part, call)
             if rows.schema != head.schema:
                 raise invalid(f"the messages of one write have different columns: {_difference(head, rows)}")
+            count += len(rows)
             yield from rows.to_batches()
 
     modes = {_APPEND: table.append, _OVERWRITE: table.overwrite, _REPLACE: table.upsert, _UPDATE: table.update_rows}
@@ -136,6 +160,8 @@ def _write_table(lake: Lake, requests: Iterator[Any], call: Call) -> Any:
     if written is None:
         raise invalid(f"insert mode {mode} is none of those that there are")
     written(pa.RecordBatchReader.from_batches(head.schema, batches()))
+    snapshot = table.snapshot()
+    call.record.changed.update(mode=_MODES[mode], sent_rows=count, rows=snapshot.count(), version=snapshot.version)
     return cloud("WriteTableResponse")()
 
 
@@ -191,7 +217,7 @@ _ROWS: Final = 65_536
 _WITHOUT_BTREES: Final = "indexes of words and of vectors are made here, and none of plain values"
 
 
-@answers("CreateIndex", writes=True)
+@answers("CreateIndex", need=Need.WRITE)
 def _create_index(lake: Lake, request: Any, call: Call) -> Any:
     dataset = lake.dataset(call)
     config = request.config
@@ -215,11 +241,12 @@ def _create_index(lake: Lake, request: Any, call: Call) -> Any:
         raise ProtocolError(Status.UNIMPLEMENTED, _WITHOUT_BTREES)
     else:
         raise UsageError("the config of an index has no properties")
+    call.record.changed.update(made_index=str(column))
     (made,) = (index for index in dataset.list_search_indexes() if index.column == column)
     return cloud("CreateIndexResponse")(index=_index_message(made.properties), statistics_json=made.statistics.encode())
 
 
-@answers("ListIndexes")
+@answers("ListIndexes", need=Need.READ)
 def _list_indexes(lake: Lake, _request: Any, call: Call) -> Any:
     dataset = lake.dataset(call)
     indexes = dataset.list_search_indexes()
@@ -229,16 +256,18 @@ def _list_indexes(lake: Lake, _request: Any, call: Call) -> Any:
     )
 
 
-@answers("DeleteIndexes", writes=True)
+@answers("DeleteIndexes", need=Need.WRITE)
 def _delete_indexes(lake: Lake, request: Any, call: Call) -> Any:
     dataset = lake.dataset(call)
     column = _column_in(request)
     is_there = any(index.column == column for index in dataset.list_search_indexes())
     gone = dataset.delete_search_indexes(column) if is_there else []
+    if gone:
+        call.record.changed.update(deleted_index=str(column))
     return cloud("DeleteIndexesResponse")(indexes=[_index_message(config) for config in gone])
 
 
-@answers("SearchDataset", Kind.STREAM)
+@answers("SearchDataset", Kind.STREAM, need=Need.READ)
 def _search_dataset(lake: Lake, request: Any, call: Call) -> Iterator[Any]:
     dataset = lake.dataset(call)
     column, query = _column_in(request), rows_in(request.query, call)

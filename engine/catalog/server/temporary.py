@@ -131,17 +131,22 @@ class Server:
         handle.wait()
 
     def _opened(self, port: int, allow: Sequence[PathLike]) -> RunningServer:
+        from .call_log import CallLogs
         from .lake import ServiceOptions
-        from .reception import Access, secret_of, secret_place
         from .service import CatalogService
+        from .tokens import Access, TokenFolder, secret_of, secret_place
         from .transport import is_loopback, start
 
         client = self.client()
-        secret = None if is_loopback(self._host) else secret_of(secret_place(client.url), make=True)
+        access = Access()
+        if not is_loopback(self._host):
+            secret = secret_of(secret_place(client.url), make=True)
+            access = Access(secret, tokens=TokenFolder.of(client.url, None))
+        logs = CallLogs.of(client.url)
         service = CatalogService(client, ServiceOptions(readable=[str(located(place)) for place in allow]))
         limit = HostLimit([os.fspath(place) for place in allow])
         try:
-            running = start(service, port, self._host, access=Access(secret))
+            running = start(service, port, self._host, access=access, logs=logs)
         except BaseException:
             limit.lift()
             raise

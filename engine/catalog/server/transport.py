@@ -15,12 +15,14 @@ from pathlib import Path
 from typing import Any, Final
 
 from ...errors import MissingExtraError, UsageError, extra_command
-from ...limits import MIB, give_back_freed_memory
-from .lake import MOST_WATCHERS
+from ...limits import give_back_freed_memory
+from . import relay as relays
+from .call_log import CallLogs
 from .protocol import Kind, Method, ProtocolError
-from .reception import Access, MemoryBudget, Reception, clear_traceback
-from .relay import HEADER_SECONDS, MOST_OF_CLIENT, STALL_SECONDS, Relay
+from .reception import MemoryBudget, Reception, clear_traceback
+from .relay import HEADER_SECONDS, MOST_OF_CLIENT, Relay, address_in
 from .service import CatalogService
+from .tokens import Access
 from .web import Web, WebApp, WebServer
 
 GRPC_OPTIONS: Final = (
@@ -37,12 +39,10 @@ GRPC_OPTIONS: Final = (
     ("grpc.max_metadata_size", 32 * 1024),
     ("grpc.server_handshake_timeout_ms", int(HEADER_SECONDS * 1000)),  # until the settings of HTTP/2 are there
 )
-_MOST_REQUEST_BYTES: Final = 256 * MIB
 THREADS: Final = 64
 """Handlers that run at once, beside those that wait for events."""
-_WAITING_THREADS: Final = MOST_WATCHERS + 8  # those beyond are refused by the handler
-_CALLS: Final = 8 * THREADS
-"""Calls that run or wait for a thread; those beyond are refused at once."""
+_MORE_WAITING: Final = 8
+"""Threads for those that wait for events, beyond the most of them: the handler refuses them."""
 _LISTENS: Final = "0A"
 
 
@@ -56,12 +56,15 @@ def start(
     tls: tuple[bytes, bytes] | None = None,
     web: Web | None = None,
     most_of_client: int = MOST_OF_CLIENT,
+    logs: CallLogs | None = None,
+    stall_seconds: float | None = None,
 ) -> RunningServer:
     """Serve on a port, by default a free one, until the server is stopped.
 
     ``access`` says who may call, by default everybody. ``tls`` are a certificate with its chain and a private key, in
     PEM; without them the line is plain. ``web`` says what browsers may do beyond calls by pages of this machine. One
-    client, by its address, has at most ``most_of_client`` connections.
+    client, by its address, has at most ``most_of_client`` connections. ``logs`` are the logs of calls, by default none.
+    A client that is silent within a request or an answer for ``stall_seconds`` (45) loses its call.
 
     Raises
     ------
@@ -78,12 +81,12 @@ def start(
             "serving a catalog needs the packages grpcio and uvicorn; one is not installed",
             hint=extra_command("serve"),
         ) from error
-    listener = _listening(host, port)
-    budget = MemoryBudget(service.options.request_memory)
-    reception = Reception(access or Access(), budget, service.shown)
-    watch = _Watch(reception.metrics.stalled, budget)
+    listener, budget = _listening(host, port), MemoryBudget(service.options.request_memory)
+    reception = Reception(access or Access(), budget, service.shown, logs=logs)
+    stall, calls = relays.STALL_SECONDS if stall_seconds is None else stall_seconds, service.options.most_calls
+    watch = _Watch(reception.metrics.stalled, budget, stall)
     executor = ThreadPoolExecutor(threads, "chunkmill-serve")
-    waiting = ThreadPoolExecutor(_WAITING_THREADS, "chunkmill-serve-waiting")
+    waiting = ThreadPoolExecutor(service.options.most_watchers + _MORE_WAITING, "chunkmill-serve-waiting")
 
     class Handlers:
         def service(self, details: Any) -> Any:
@@ -100,11 +103,12 @@ def start(
         waiting,
         web or Web(),
         only_local_names=is_loopback(host),
-        most_calls=_CALLS,
+        most_calls=calls,
+        stall_seconds=stall,
     )
     try:
-        most = ("grpc.max_receive_message_length", min(_MOST_REQUEST_BYTES, budget.most_at_once))
-        server = grpc.server(executor, (Handlers(),), options=(most, *GRPC_OPTIONS), maximum_concurrent_rpcs=_CALLS)
+        most = ("grpc.max_receive_message_length", min(service.options.most_request_bytes, budget.most_at_once))
+        server = grpc.server(executor, (Handlers(),), options=(most, *GRPC_OPTIONS), maximum_concurrent_rpcs=calls)
         if tls is None:
             server.add_insecure_port(f"unix-abstract:{name}-grpc")
         else:
@@ -125,8 +129,10 @@ def start(
         is_tls=tls is not None,
         stalled=reception.metrics.stalled,
         most_of_client=most_of_client,
+        stall_seconds=stall,
     )
-    return RunningServer(server, browsers, relay, watch, host, listener.getsockname()[1], is_secure=tls is not None)
+    at = (host, listener.getsockname()[1])
+    return RunningServer(server, browsers, relay, watch, reception.draining, at, is_secure=tls is not None)
 
 
 def is_loopback(host: str) -> bool:
@@ -185,15 +191,23 @@ class RunningServer:
     """A server that runs until it is stopped; ``port`` is its port."""
 
     def __init__(
-        self, server: Any, browsers: WebServer, relay: Relay, watch: _Watch, host: str, port: int, *, is_secure: bool
+        self,
+        server: Any,
+        browsers: WebServer,
+        relay: Relay,
+        watch: _Watch,
+        draining: threading.Event,
+        at: tuple[str, int],
+        *,
+        is_secure: bool,
     ) -> None:
         self._server = server
         self._browsers = browsers
         self._relay = relay
         self._watch = watch
+        self._draining = draining
         self._scheme = "rerun+https" if is_secure else "rerun+http"
-        self.host = host
-        self.port = port
+        self.host, self.port = at
 
     @property
     def url(self) -> str:
@@ -202,11 +216,16 @@ class RunningServer:
         return f"{self._scheme}://{host}:{self.port}"
 
     def stop(self, grace_seconds: float | None = None) -> None:
-        """Accept no more calls, wait so long for the running ones, and end them then."""
-        self._relay.refuse()
+        """Refuse new calls, wait so long for the running ones, and end them then.
+
+        ``/readyz`` says so meanwhile. Calls that wait for something to happen end at once.
+        """
+        self._draining.set()
         ended = self._server.stop(grace_seconds)
-        self._browsers.stop(grace_seconds or 0)
+        self._browsers.drain(grace_seconds or 0)
         ended.wait()
+        self._relay.refuse()
+        self._browsers.stop()
         self._watch.end()
         self._relay.close()
 
@@ -220,8 +239,9 @@ class RunningServer:
 class _Watch:
     """Ends calls of stalled clients, which neither take nor send messages, and gives memory of others back."""
 
-    def __init__(self, stalled: Callable[[], None], budget: MemoryBudget) -> None:
+    def __init__(self, stalled: Callable[[], None], budget: MemoryBudget, stall_seconds: float) -> None:
         self._stalled = stalled
+        self._stall_seconds = stall_seconds
         self._budget = budget
         self._waiting: dict[Any, float] = {}
         self._lock = threading.Lock()
@@ -232,7 +252,7 @@ class _Watch:
     def waits(self, context: Any) -> Iterator[None]:
         """A block in which a call waits for its client."""
         with self._lock:
-            self._waiting[context] = time.monotonic() + STALL_SECONDS
+            self._waiting[context] = time.monotonic() + self._stall_seconds
         try:
             yield
         finally:
@@ -297,7 +317,7 @@ class _Handler:
             self._method,
             self._requests(given, context),
             dict(context.invocation_metadata()),
-            peer=context.peer(),
+            peer=address_in(context.peer()),
             remaining=context.time_remaining(),
             is_active=context.is_active,
         )

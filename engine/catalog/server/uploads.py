@@ -13,8 +13,8 @@ from typing import Any, Final, NamedTuple
 from ...limits import MIB
 from ..uploads import NewUpload, UploadParts, Uploads, check_new
 from .lake import Lake
-from .protocol import Call, ProtocolError, Status, answers, cloud, invalid, time_message
-from .reception import signed, verified
+from .protocol import Call, Need, ProtocolError, Rights, Status, answers, cloud, invalid, time_message
+from .tokens import Caller, signed, verified
 
 UPLOAD_PATH: Final = "/upload/"
 _AUDIENCE: Final = "upload"
@@ -36,10 +36,11 @@ class Grant(NamedTuple):
     part: int = 0
 
 
-@answers("GetWriteAccessGrant", writes=True)
-def _get_write_access_grant(lake: Lake, request: Any, _call: Call) -> Any:
+@answers("GetWriteAccessGrant", need=Need.WRITE_SOME)
+def _get_write_access_grant(lake: Lake, request: Any, call: Call) -> Any:
     uploads = _offered(lake)
     place = uploads.place(request.key)
+    lake.check_key(request.key, call)
     check_new(place)
     methods = request.supported_upload_methods
     if methods and not {_SINGLE_REQUEST, _IN_PARTS}.intersection(methods):
@@ -49,7 +50,7 @@ def _get_write_access_grant(lake: Lake, request: Any, _call: Call) -> Any:
         check_size(lake, size)
     grant = {"expires_at": time_message((int(time.time()) + _VALID_SECONDS) * 1_000_000_000), "signing": 1}
     if not methods or _SINGLE_REQUEST in methods:
-        grant["http_request"] = _redemption(lake, {"key": request.key, "size": size})
+        grant["http_request"] = _redemption(lake, {"key": request.key, "size": size}, call)
     else:
         claims = {"key": request.key, "size": size, "upload": uuid.uuid4().hex}
         token = signed({**claims, "aud": _UPLOAD_IN_PARTS, "exp": int(time.time()) + _DAY_SECONDS}, lake.upload_secret)
@@ -57,14 +58,15 @@ def _get_write_access_grant(lake: Lake, request: Any, _call: Call) -> Any:
         grant["multipart_request"] = {
             "upload_token": token.encode(),
             "part_size_bytes": _PART_BYTES,
-            "part_requests": [_redemption(lake, {**claims, "size": None, "part": number}) for number in numbers],
+            "part_requests": [_redemption(lake, {**claims, "size": None, "part": number}, call) for number in numbers],
         }
     return cloud("GetWriteAccessGrantResponse")(storage_url=place.as_uri(), grant=grant)
 
 
-def _redemption(lake: Lake, claims: dict[str, Any]) -> dict[str, Any]:
+def _redemption(lake: Lake, claims: dict[str, Any], call: Call) -> dict[str, Any]:
     """The HTTP request that redeems a grant."""
-    whole = {**claims, "aud": _AUDIENCE, "exp": int(time.time()) + _VALID_SECONDS}
+    own = {"aud": _AUDIENCE, "exp": int(time.time()) + _VALID_SECONDS, "sub": call.subject, "jti": call.token_id}
+    whole = {**claims, **own}
     return {
         "method": "PUT",
         "url": UPLOAD_PATH + signed(whole, lake.upload_secret),
@@ -73,44 +75,52 @@ def _redemption(lake: Lake, claims: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-@answers("GetMultipartUploadPartGrants", writes=True)
-def _get_multipart_upload_part_grants(lake: Lake, request: Any, _call: Call) -> Any:
-    claims = _in_parts(lake, request.upload_token)
+@answers("GetMultipartUploadPartGrants", need=Need.WRITE_SOME)
+def _get_multipart_upload_part_grants(lake: Lake, request: Any, call: Call) -> Any:
+    claims = _in_parts(lake, request.upload_token, call)
     numbers = list(dict.fromkeys(request.part_numbers))
     most = -(-lake.options.most_upload_bytes // _PART_BYTES)
     if not all(0 < number <= most for number in numbers):
         raise invalid(f"parts are numbered from 1 to {most}")
     part = {"key": claims["key"], "size": None, "upload": claims["upload"]}
-    requests = [_redemption(lake, {**part, "part": number}) for number in numbers]
+    requests = [_redemption(lake, {**part, "part": number}, call) for number in numbers]
     return cloud("GetMultipartUploadPartGrantsResponse")(requests=requests)
 
 
-@answers("CompleteMultipartUpload", writes=True)
+@answers("CompleteMultipartUpload", need=Need.WRITE_SOME)
 def _complete_multipart_upload(lake: Lake, request: Any, call: Call) -> Any:
-    claims = _in_parts(lake, request.upload_token)
+    claims = _in_parts(lake, request.upload_token, call)
     etags = {part.part_number: part.etag.removeprefix("W/").strip('"') for part in request.parts}
     if len(etags) < len(request.parts):
         raise invalid("a part is named twice")
     parts = UploadParts(_offered(lake), claims["upload"])
     parts.join(claims["key"], etags, claims["size"], lake.options.most_upload_bytes, call.check)
+    call.record.changed.update(uploaded=claims["key"])
     return cloud("CompleteMultipartUploadResponse")()
 
 
-@answers("AbortMultipartUpload", writes=True)
-def _abort_multipart_upload(lake: Lake, request: Any, _call: Call) -> Any:
-    UploadParts(_offered(lake), _in_parts(lake, request.upload_token)["upload"]).remove()
+@answers("AbortMultipartUpload", need=Need.WRITE_SOME)
+def _abort_multipart_upload(lake: Lake, request: Any, call: Call) -> Any:
+    UploadParts(_offered(lake), _in_parts(lake, request.upload_token, call)["upload"]).remove()
     return cloud("AbortMultipartUploadResponse")()
 
 
-def _in_parts(lake: Lake, token: bytes) -> Mapping[str, Any]:
-    """The claims in the token of an upload in parts. Raises :class:`ProtocolError`."""
-    return verified(token.decode("ascii", "replace"), lake.upload_secret, _UPLOAD_IN_PARTS)
+def _in_parts(lake: Lake, token: bytes, call: Call) -> Mapping[str, Any]:
+    """The claims in the token of an upload in parts that the caller may go on with. Raises :class:`ProtocolError`."""
+    claims = verified(token.decode("ascii", "replace"), lake.upload_secret, _UPLOAD_IN_PARTS)
+    lake.check_key(claims["key"], call)
+    return claims
 
 
-def granted(lake: Lake, text: str) -> Grant:
-    """The grant in the path of a request. Raises :class:`ProtocolError` if it is none of ours, or too old."""
+def granted(lake: Lake, text: str) -> tuple[Grant, Caller]:
+    """The grant in the path of a request, and to whom it was given.
+
+    Raises :class:`ProtocolError` if it is none of ours, or too old.
+    """
     claims = verified(text, lake.upload_secret, _AUDIENCE)
-    return Grant(claims["key"], claims["size"], claims.get("upload", ""), claims.get("part", 0))
+    grant = Grant(claims["key"], claims["size"], claims.get("upload", ""), claims.get("part", 0))
+    kind = "token" if claims["jti"] else "anyone"
+    return grant, Caller(Rights(), kind, claims["sub"], claims["jti"])
 
 
 def check_size(lake: Lake, size: int) -> None:
@@ -141,6 +151,6 @@ def _offered(lake: Lake) -> Uploads:
     if lake.uploads is None:
         raise ProtocolError(
             Status.FAILED_PRECONDITION,
-            "this lake lies in an object store: put files there by its own tools, and register them",
+            "this lake is in an object store: put files there by its own tools, and register them",
         )
     return lake.uploads

@@ -1,4 +1,4 @@
-"""The half of the port that speaks HTTP/1.1: gRPC-web for browsers, the version, metrics, and the viewer's page."""
+"""The half of the port that speaks HTTP/1.1: gRPC-web for browsers, health, metrics, and the viewer's page."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import importlib.metadata
 import importlib.util
 import ipaddress
 import logging
+import math
 import re
 import socket
 import ssl
@@ -26,13 +27,14 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
 
-from ...errors import MissingExtraError, UsageError, extra_command
+from ...errors import ChunkmillError, MissingExtraError, UsageError, extra_command
 from ...limits import MIB
 from ..uploads import NewPart, NewUpload
 from . import relay
 from .lake import Lake
-from .protocol import Kind, Method, ProtocolError, Status, cause_of, invalid, protocol_error
-from .reception import CONTENT_TYPE, Reception, clear_traceback
+from .protocol import CallRecord, Kind, Method, ProtocolError, Status, cause_of, invalid, protocol_error
+from .reception import CONTENT_TYPE, Ending, Reception, clear_traceback, stopping
+from .tokens import NOBODY
 from .uploads import UPLOAD_PATH, Grant, begin, check_received, granted
 
 LOG: Final = logging.getLogger(__name__)
@@ -41,6 +43,16 @@ MOST_REQUEST_BYTES: Final = 64 * MIB
 _LOCAL_ORIGINS: Final = re.compile(r"https?://(localhost|127\.0\.0\.1|\[::1\])(:\d+)?")
 _TRAILERS: Final = b"\x80"
 _CLOSING_SECONDS: Final = 1.0
+_READY_SECONDS: Final = 1.0
+_READY_PATIENCE: Final = 5.0
+_PLACES: Final = ("/", "/version", "/healthz", "/readyz", "/metrics")
+_OF_ANSWERS: Final = {
+    401: Status.UNAUTHENTICATED,
+    403: Status.PERMISSION_DENIED,
+    404: Status.NOT_FOUND,
+    405: Status.UNIMPLEMENTED,
+    503: Status.UNAVAILABLE,
+}
 
 Receive = Callable[[], Awaitable[Any]]
 Send = Callable[[Any], Awaitable[None]]
@@ -76,6 +88,7 @@ class WebApp:
         *,
         only_local_names: bool,
         most_calls: int,
+        stall_seconds: float,
     ) -> None:
         self._methods = methods
         self._lake = lake
@@ -85,15 +98,23 @@ class WebApp:
         self._web = web
         self._only_local_names = only_local_names
         self._most_calls = most_calls
+        self._stall_seconds = stall_seconds
         self.running = 0
         """The calls that run."""
         self.is_stopping = False
+        self._health = Health(lake)
+
+    @property
+    def takes_calls(self) -> bool:
+        """Whether new calls are taken."""
+        return not (self.is_stopping or self._reception.draining.is_set())
 
     async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
         """Answer a request."""
         if scope["type"] != "http":
             return
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+        send = self._noting(scope, send)
         if self._only_local_names and not _is_local(headers.get("host", "")):
             # a page of another name that was made to mean this machine
             await _plain(send, 403, "this server is called by the name of this machine alone")
@@ -131,6 +152,11 @@ class WebApp:
         path = scope["path"]
         if path == "/version":
             await _plain(send, 200, f"chunkmill {importlib.metadata.version('chunkmill')}")
+        elif path == "/healthz":
+            await _plain(send, 200, "alive")
+        elif path == "/readyz":
+            reason = "the server is stopping" if not self.takes_calls else await self._health.reason()
+            await _plain(send, 503 if reason else 200, self._reception.shown(reason) if reason else "ready")
         elif path == "/metrics":
             await self._metrics(headers, send)
         elif path == "/" and self._web.pages and not scope["query_string"]:
@@ -143,9 +169,34 @@ class WebApp:
         else:
             await _plain(send, 404, "there is nothing here")
 
+    def _noting(self, scope: Any, send: Send) -> Send:
+        """``send``, and a note of the answer in the logs; calls and uploads have their own."""
+        if scope["method"] in ("POST", "PUT"):
+            return send
+        path = scope["path"] if scope["path"] in (*_PLACES, *self._web.pages) else "(other)"
+        method = scope["method"] if scope["method"] in ("GET", "HEAD", "OPTIONS") else "(other)"
+        began = time.monotonic()
+
+        async def noting(event: Any) -> None:
+            await send(event)
+            if event["type"] == "http.response.start" and self._reception.logs is not None:
+                self._reception.logs.note(
+                    f"{method} {path}",
+                    NOBODY,
+                    _OF_ANSWERS.get(event["status"], Status.OK),
+                    CallRecord(),
+                    client=_client(scope),
+                    seconds=time.monotonic() - began,
+                    writes=False,
+                )
+
+        return noting
+
     async def _metrics(self, headers: Mapping[str, str], send: Send) -> None:
         try:
-            allowed = self._reception.access.permissions(headers).can_read
+            caller = self._reception.access.caller(headers)
+            self._reception.access.check_valid(caller)
+            allowed = caller.rights.can_read
         except ProtocolError:
             allowed = False
         if not allowed:
@@ -154,18 +205,19 @@ class WebApp:
         await _respond(send, 200, [(b"content-type", CONTENT_TYPE.encode())], self._reception.metrics.text())
 
     async def _put(self, scope: Any, headers: Mapping[str, str], receive: Receive, send: Send) -> None:
-        if self.is_stopping or self.running >= self._most_calls:
-            await _plain(send, 503, "the server is stopping" if self.is_stopping else "too many calls run")
+        if not self.takes_calls or self.running >= self._most_calls:
+            await _plain(send, 503, "too many calls run" if self.takes_calls else "the server is stopping")
             return
         self.running += 1
         try:
             status, text, etag = await received(
                 scope["path"].removeprefix(UPLOAD_PATH),
                 headers,
-                receive,
+                Pace(receive, self._stall_seconds),
                 self._lake,
                 self._reception,
                 self._executor,
+                client=_client(scope),
                 is_stopping=lambda: self.is_stopping,
             )
             await _plain(send, status, text, [(b"etag", f'"{etag}"'.encode())] if etag else [])
@@ -186,13 +238,7 @@ class WebApp:
         try:
             if method is None or method.kind is Kind.UPLOAD:
                 raise ProtocolError(Status.UNIMPLEMENTED, "there is no such method by gRPC-web")
-            if self.is_stopping:
-                raise ProtocolError(Status.UNAVAILABLE, "the server is stopping")
-            if self.running >= self._most_calls:
-                raise ProtocolError(Status.RESOURCE_EXHAUSTED, "too many calls run")
-            self._reception.permitted(method, headers)  # before the request is taken in
-            with self._reception.budget.taking() as taken:
-                requests = [_message(await _body(receive, taken), as_text=as_text)]
+            requests = [await self._request(method, headers, scope, receive, as_text=as_text)]
         except ProtocolError as error:
             ended = error
         await send({"type": "http.response.start", "status": 200, "headers": [*cors, (b"content-type", kind.encode())]})
@@ -210,6 +256,25 @@ class WebApp:
             text += f"grpc-message:{quote(ended.text, safe=' !#$&()*+,-./:;<=>?@[]^_`{|}~')}\r\n"
         await frame(_TRAILERS, text.encode(), more=False)
 
+    async def _request(
+        self, method: Method, headers: Mapping[str, str], scope: Any, receive: Receive, *, as_text: bool
+    ) -> bytes:
+        """The request of a call, whose caller is checked before it is taken in. Notes a call that ends here."""
+        ending = Ending(self._reception, method.name, method.writes, _client(scope))
+        try:
+            ending.caller = self._reception.access.caller(headers)
+            self._reception.check(method, ending.caller)
+            if not self.takes_calls:
+                raise stopping()
+            if self.running >= self._most_calls:
+                raise ProtocolError(Status.RESOURCE_EXHAUSTED, "too many calls run")
+            with self._reception.budget.taking() as taken:
+                return _message(await _body(Pace(receive, self._stall_seconds), taken), as_text=as_text)
+        except ProtocolError as error:
+            self._reception.metrics.began()
+            ending.note(error.code)
+            raise
+
     async def _run(
         self,
         method: Method,
@@ -223,9 +288,12 @@ class WebApp:
         gone = asyncio.ensure_future(_wait_until_gone(receive))
         loop = asyncio.get_running_loop()
         executor = self._waiting if method.waits else self._executor
-        peer = ":".join(map(str, scope.get("client") or ()))
         answers = self._reception.run(
-            method, iter(requests), headers, peer=peer, is_active=lambda: not (gone.done() or self.is_stopping)
+            method,
+            iter(requests),
+            headers,
+            peer=_client(scope),
+            is_active=lambda: not (gone.done() or self.is_stopping),
         )
         self.running += 1
         try:
@@ -233,7 +301,7 @@ class WebApp:
                 data = await loop.run_in_executor(executor, next, answers, None)
                 if data is None:
                     if self.is_stopping:  # a stream that was told so ends as if it were whole
-                        return ProtocolError(Status.UNAVAILABLE, "the server is stopping")
+                        return stopping()
                     return ProtocolError(Status.OK, "")
                 if gone.done():
                     return ProtocolError(Status.CANCELLED, "the client has gone")
@@ -241,7 +309,7 @@ class WebApp:
         except ProtocolError as error:
             clear_traceback(error)
             if self.is_stopping and error.code is Status.CANCELLED:
-                return ProtocolError(Status.UNAVAILABLE, "the server is stopping")
+                return stopping()
             return error
         except RuntimeError as error:  # the executor takes nothing any more
             return protocol_error(error)
@@ -249,6 +317,40 @@ class WebApp:
             self.running -= 1
             gone.cancel()
             await asyncio.to_thread(answers.close)
+
+
+class Health:
+    """Whether the catalog can be read now; it is looked at once a second at most, whoever asks."""
+
+    def __init__(self, lake: Lake) -> None:
+        self._lake = lake
+        self._looked = -math.inf
+        self._reason = ""
+        self._was_there = False
+        self._look_now = asyncio.Lock()
+
+    async def reason(self) -> str:
+        """The reason why it cannot be read; empty if it can."""
+        async with self._look_now:
+            if time.monotonic() - self._looked > _READY_SECONDS:
+                try:
+                    self._reason = await asyncio.wait_for(asyncio.to_thread(self._look), _READY_PATIENCE)
+                except TimeoutError:
+                    self._reason = f"the catalog has not answered for {_READY_PATIENCE:.0f} s"
+                self._looked = time.monotonic()
+            return self._reason
+
+    def _look(self) -> str:
+        if self._lake.folder is not None:
+            is_there = self._lake.folder.is_dir()
+            if self._was_there and not is_there:
+                return "the folder of the catalog is gone"
+            self._was_there |= is_there
+        try:
+            self._lake.catalog.dataset_names()
+        except (ChunkmillError, OSError) as error:
+            return f"the catalog cannot be read: {error}"
+        return ""
 
 
 class WebServer:
@@ -280,11 +382,14 @@ class WebServer:
         )
         self._thread.start()
 
-    def stop(self, grace_seconds: float) -> None:
-        """Let the calls that run go on for so long, and end them then."""
+    def drain(self, grace_seconds: float) -> None:
+        """Let the calls that run go on for so long."""
         ends = time.monotonic() + grace_seconds
         while self.app.running and time.monotonic() < ends:
             time.sleep(0.02)
+
+    def stop(self) -> None:
+        """End all."""
         self.app.is_stopping = True
         ends = time.monotonic() + _CLOSING_SECONDS
         while self.app.running and time.monotonic() < ends:
@@ -302,6 +407,11 @@ def _timed_protocol() -> Any:
         """Looks after each piece of data whether a header is not whole yet, or nobody wants the rest of a body."""
 
         header_timer: asyncio.TimerHandle | None = None
+
+        def connection_made(self, transport: Any) -> None:
+            super().connection_made(transport)
+            name = transport.get_extra_info("peername")
+            self.client = (relay.address_in(name.decode() if isinstance(name, bytes) else str(name)), 0)
 
         def data_received(self, data: bytes) -> None:
             super().data_received(data)
@@ -336,14 +446,19 @@ def _ssl_context(certificate: bytes, key: bytes) -> ssl.SSLContext:
     return context
 
 
+def _client(scope: Any) -> str:
+    client = scope.get("client")
+    return str(client[0]) if client else ""
+
+
 async def _wait_until_gone(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
 
 
-async def _body(receive: Receive, taken: Callable[[int], None]) -> bytes:
+async def _body(paced: Pace, taken: Callable[[int], None]) -> bytes:
     """The body of a request; ``taken`` gets the memory of each piece, in pieces and put together."""
-    pieces, size, paced = [], 0, Pace(receive)
+    pieces, size = [], 0
     while True:
         event = await paced()
         if event["type"] == "http.disconnect":
@@ -429,9 +544,9 @@ _LEAST_PACE: Final = 1024.0
 class Pace:
     """Yields the events of a request as they come; cuts a body that comes byte by byte like one that stalls."""
 
-    def __init__(self, receive: Receive) -> None:
+    def __init__(self, receive: Receive, stall_seconds: float) -> None:
         self._receive = receive
-        self._until = time.monotonic() + relay.STALL_SECONDS
+        self._until = time.monotonic() + stall_seconds
 
     async def __call__(self) -> Any:
         """Return the next event. Raises :class:`ProtocolError` if it is too late."""
@@ -446,24 +561,29 @@ class Pace:
 async def received(
     grant: str,
     headers: Mapping[str, str],
-    receive: Receive,
+    paced: Pace,
     lake: Lake,
     reception: Reception,
     executor: Executor,
     *,
+    client: str,
     is_stopping: Callable[[], bool],
 ) -> tuple[int, str, str]:
     """Take in an upload for which there is a grant: the status of HTTP, the text of the answer, and a part's ETag.
 
     What is cut, by the client, an error or the server's end, leaves no file.
     """
-    began = time.monotonic()
-    reception.metrics.began()
+    ending = reception.begin(_NAME, writes=True, client=client)
     status, text, etag = Status.CANCELLED, "the upload was cut", ""
     try:
+        wanted, ending.caller = granted(lake, grant)
+        reception.access.check_valid(ending.caller)
         if reception.access.read_only:
             raise reception.access.refusal()
-        etag = await _take(lake, granted(lake, grant), _size(headers), receive, executor, is_stopping)
+        if reception.logs is not None:
+            reception.logs.check_writable()
+        etag = await _take(lake, wanted, _size(headers), paced, executor, is_stopping)
+        ending.record.changed.update({"part": wanted.part} if wanted.part else {}, uploaded=wanted.key)
         status, text = Status.OK, "the file is there"
     except Exception as error:
         ended = protocol_error(error)
@@ -474,7 +594,7 @@ async def received(
         elif status not in _OF_HTTP:
             LOG.error("an upload failed: %s", cause_of(error), exc_info=error)
     finally:
-        reception.metrics.ended(_NAME, status, time.monotonic() - began)
+        ending.note(status)
     return _OF_HTTP.get(status, 500), text, etag
 
 
@@ -482,20 +602,20 @@ async def _take(
     lake: Lake,
     grant: Grant,
     size: int | None,
-    receive: Receive,
+    paced: Pace,
     executor: Executor,
     is_stopping: Callable[[], bool],
 ) -> str:
     loop = asyncio.get_running_loop()
     upload: NewUpload = await loop.run_in_executor(executor, begin, lake, grant, size)
-    waiting, count, more, paced = bytearray(), 0, True, Pace(receive)
+    waiting, count, more = bytearray(), 0, True
     try:
         while more:
             event = await paced()
             if event["type"] == "http.disconnect":
                 raise ProtocolError(Status.CANCELLED, "the client has gone")
             if is_stopping():
-                raise ProtocolError(Status.UNAVAILABLE, "the server is stopping")
+                raise stopping()
             waiting += event.get("body", b"")
             count += len(event.get("body", b""))
             more = event.get("more_body", False)

@@ -270,12 +270,12 @@ class FlatColumns:
     def _followed(self, node: FlatNode, rows: FlatRows, path: str) -> pa.Array:
         """Build the values to which the offsets at ``rows`` refer; null for places outside of the message."""
         inside = (rows.place >= rows.start) & (rows.place + 4 <= rows.end)
-        chosen = np.flatnonzero(self._check(rows, inside, f"{path}: it lies outside of the message"))
+        chosen = np.flatnonzero(self._check(rows, inside, f"{path}: it is outside of the message"))
         targets = rows.at(chosen)
         offsets = self._word(targets.place, "u4")
         target = targets.place + offsets
         good = (offsets > 0) & (target + 4 <= targets.end)
-        self._check(targets, good, f"{path}: it refers to what lies outside of the message")
+        self._check(targets, good, f"{path}: it refers to bytes outside of the message")
         chosen, targets = chosen[good], targets.at(good)._replace(place=target[good])
         if isinstance(node, FlatTable):
             values, some = self._tables(node, targets, path)
@@ -571,7 +571,7 @@ class _Builder:
                 continue
             node, slot = self._node(entry, above), entry["offset"]
             if slot < 4 or entry["offset64"]:
-                raise SchemaError(f"{definition['name']}.{entry['name']} lies where it cannot be read")
+                raise SchemaError(f"{definition['name']}.{entry['name']} has a place that cannot be read")
             selector = slot - 2 if isinstance(node, FlatUnion) else 0
             entries.append(FlatField(entry["name"], slot, node, _default(node, entry), selector))
             seen += node.leaves

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from chunkmill import CatalogClient, Chunk, LazyChunkStream, register
 from chunkmill.engine.chunk import ComponentDescriptor
-from chunkmill.engine.data_sources.sources import DatasetReader, DatasetRequest, DatasetTask
+from chunkmill.engine.data_sources.sources import DatasetReader, DatasetRequest, DatasetTask, data_source_of
 from chunkmill.engine.errors import NotFoundError, UsageError
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import EqualTo, Filter, GreaterThanOrEqual, In, IsNotNull, LessThan
@@ -149,3 +149,79 @@ def test_a_session_reads_it(spark: SparkSession, lake: Path) -> None:
     finally:
         spark.conf.unset("spark.sql.python.filterPushdown.enabled")
     assert sorted(map(tuple, found)) == [(3, [30]), (5, None)]
+
+
+# --- tables, and the segments of datasets
+
+
+@pytest.fixture(scope="module")
+def labelled(lake: Path) -> Path:
+    schema = pa.schema([("drive", pa.string()), ("label", pa.string()), ("stars", pa.uint32())])
+    CatalogClient(lake).create_table("labels", schema).append(
+        drive=["a", "b", None], label=["sun", "fog", "x"], stars=[1, None, 3]
+    )
+    return lake
+
+
+def table_rows(lake: Path, **options: str) -> list[dict[str, Any]]:
+    """The rows that tasks of ``chunkmill.table`` give, each sent to its worker."""
+    source = data_source_of("table")({"path": str(lake), **options})
+    made = source.reader(source.schema())
+    tasks = made.partitions()
+    there = pickle.loads(pickle.dumps(made))
+    batches = [batch for task in tasks for batch in there.read(pickle.loads(pickle.dumps(task)))]
+    return [row for batch in batches for row in batch.to_pylist()]
+
+
+def test_tables_and_segments_are_those_of_the_catalog(labelled: Path) -> None:
+    client = CatalogClient(labelled)
+    assert table_rows(labelled, table="labels") == [
+        {"drive": "a", "label": "sun", "stars": 1},
+        {"drive": "b", "label": "fog", "stars": None},
+        {"drive": None, "label": "x", "stars": 3},
+    ]
+    segments = client.ctx.sql('SELECT rerun_segment_id, "frame:end" AS "end" FROM drives').to_pylist()
+    found = table_rows(labelled, table="drives")
+    assert [{"rerun_segment_id": r["rerun_segment_id"], "end": r["frame:end"]} for r in found] == segments
+    assert {row["name"] for row in table_rows(labelled, table="__entries")} >= {"drives", "labels"}
+    client.create_dataset("empty", exist_ok=True)
+    client.create_table("none", pa.schema([("a", pa.int32())]))
+    assert table_rows(labelled, table="empty") == table_rows(labelled, table="none") == []
+
+
+def test_bad_options_of_tables(labelled: Path) -> None:
+    wrong: list[tuple[dict[str, str], str]] = [
+        ({}, "needs the option 'table'"),
+        ({"table": "labels", "path": ""}, "needs the option 'path'"),
+        ({"table": "labels", "index": "frame"}, "has no option 'index'. Options: path, table."),
+    ]
+    for options, said in wrong:
+        with pytest.raises(UsageError, match=said):
+            table_rows(labelled, **options)
+    with pytest.raises(NotFoundError, match=r"there is no table or dataset 'lables'\. Did you mean 'labels'"):
+        table_rows(labelled, table="lables")
+    source = data_source_of("table")({"path": str(labelled), "table": "labels"})
+    with pytest.raises(UsageError, match="'labels' has other columns than the schema"):
+        source.reader(data_source_of("table")({"path": str(labelled), "table": "drives"}).schema())
+
+
+def test_spark_sql_joins_rows_segments_and_tables(spark: SparkSession, labelled: Path) -> None:
+    register(spark)
+    views = {
+        "drives": f"chunkmill.table OPTIONS (path '{labelled}', table 'drives')",
+        "labels": f"chunkmill.table OPTIONS (path '{labelled}', table 'labels')",
+        "speeds": f"chunkmill.dataset OPTIONS (path '{labelled}', dataset 'drives', index 'frame', contents '/speed')",
+    }
+    for name, source in views.items():
+        spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW {name} USING {source}")
+    try:
+        found = spark.sql(
+            "WITH top AS (SELECT rerun_segment_id, max(`/speed:value`[0]) AS speed FROM speeds WHERE frame < 3 "
+            "GROUP BY 1) "
+            "SELECT d.rerun_segment_id, d.`frame:end`, label, speed FROM drives d JOIN top USING (rerun_segment_id) "
+            "LEFT JOIN labels ON drive = rerun_segment_id ORDER BY 1"
+        )
+        assert list(map(tuple, found.collect())) == [("a", 5, "sun", 20), ("b", 5, "fog", 20), ("c", 5, None, 20)]
+    finally:
+        for name in views:
+            spark.catalog.dropTempView(name)

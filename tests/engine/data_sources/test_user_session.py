@@ -27,7 +27,7 @@ def test_there_is_a_module_for_each_name() -> None:
         module = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
         found[path.stem] = module.DefaultSource.name()
-    names = [*FORMATS, "dataset"]
+    names = [*FORMATS, "dataset", "table"]
     assert found == {"pyspark_chunkmill": "chunkmill", **{f"pyspark_chunkmill_{n}": f"chunkmill.{n}" for n in names}}
 
 

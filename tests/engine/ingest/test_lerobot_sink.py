@@ -100,7 +100,7 @@ def test_a_recording_that_does_not_fit_stops_nothing(
         ({"lerobot_spec": None}, "needs a folder and a specification"),
         ({"lerobot_spec": {"fps": 0}}, "fps: 0 is not"),
         ({"into": None, "rrds": "rrds"}, "is made of a store"),
-        ({"lerobot": "landing/set"}, "lies in"),
+        ({"lerobot": "landing/set"}, "is in"),
     ],
 )
 def test_what_makes_no_sense(

@@ -314,9 +314,9 @@ class TestOtherStores:
 @pytest.mark.parametrize(
     ("source", "archive", "said"),
     [
-        ("s3://fleet/landing", "s3://fleet/landing/old", "lies in the landing folder"),
-        ("s3://fleet/landing", "s3a://fleet/landing", "lies in the landing folder"),
-        ("s3://fleet", "s3://fleet/old", "lies in the landing folder"),
+        ("s3://fleet/landing", "s3://fleet/landing/old", "is in the landing folder"),
+        ("s3://fleet/landing", "s3a://fleet/landing", "is in the landing folder"),
+        ("s3://fleet", "s3://fleet/old", "is in the landing folder"),
         ("s3://fleet/landing", "s3://other/old", "same bucket"),
         ("s3://fleet/landing", "gs://fleet/old", "same bucket"),
         ("s3://fleet/landing", "/data/old", "same bucket"),

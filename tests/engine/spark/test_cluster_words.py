@@ -55,6 +55,29 @@ def test_what_is_of_no_input_ends_the_run_with_one_message(cause: str, said: str
     assert "awaitResult" not in str(error) and "org.apache" not in str(error)
 
 
+@pytest.mark.parametrize(
+    ("reason", "hint"),
+    [
+        ("Command exited with code 137", "spark.executor.memoryOverhead"),
+        ("The executor with id 1 exited with exit code 137(SIGKILL, possible container OOM).", "memoryOverhead"),
+        ("Container killed by YARN for exceeding physical memory limits. 2.1 GB of 2 GB used.", "memoryOverhead"),
+        ("Command exited with code 52", "spark.executor.memory,"),
+        ("Container marked as failed. Exit status: 143. Diagnostics: x", "spark.task.maxFailures"),
+        ("Remote RPC client disassociated. Likely due to containers exceeding thresholds.", "folder work"),
+    ],
+)
+def test_an_executor_that_was_lost_is_named_with_its_reason(reason: str, hint: str) -> None:
+    cause = f"ExecutorLostFailure (executor 1 exited caused by one of the running tasks) Reason: {reason}\n\nDriver"
+    error = stage_error(f"{AWAITED}{LOST}{cause}")
+    assert type(error) is SessionError and error.transient
+    assert f"executor 1 was lost: {reason.rstrip('.')}" in str(error) and hint in str(error)
+
+
+def test_memory_of_the_JVM_is_named() -> None:  # noqa: N802
+    error = stage_error(f"{AWAITED}{LOST}java.lang.OutOfMemoryError: Java heap space\n\tat x")
+    assert "Java heap space" in str(error) and "spark.executor.memory" in str(error)
+
+
 def test_a_module_of_the_users_is_one_of_the_stage() -> None:
     error = stage_error(f"{LOST}x.PythonException: Traceback\nModuleNotFoundError: No module named 'mine'")
     assert (type(error), "no mine" in str(error)) == (SessionError, True)

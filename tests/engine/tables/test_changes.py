@@ -241,11 +241,11 @@ def test_what_others_join_may_count_as_stale_and_never_the_other_way(table: Tabl
 def test_an_update_that_comes_between_is_not_taken_for_known(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     compact, done = table._lance.compact, []
 
-    def compacted(*arguments: Any) -> None:
+    def compacted(*arguments: Any, **options: Any) -> None:
         if not done:
             done.append(True)
             table.update("a = 7", {"a": 70})
-        compact(*arguments)
+        compact(*arguments, **options)
 
     monkeypatch.setattr(table._lance, "compact", compacted)
     table.optimize()

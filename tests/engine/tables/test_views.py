@@ -422,12 +422,12 @@ def test_a_reference_opens_its_version_or_says_that_it_is_gone(tables: TableConn
     assert table.count_rows("x > 1") == 0 and table.search(None).where("x > 1").to_arrow().num_rows == 0
     assert TableReference(str(tmp_path), "a").open().to_arrow()["x"].to_pylist() == [2, 3]
     assert tables.open_table("a", version=2).count_rows() == 2
-    with pytest.raises(NotFoundError, match="the table has no version 9"):
+    with pytest.raises(NotFoundError, match="has no version 9"):
         TableReference(str(tmp_path), "a", 9).open()
     newest.cleanup_old_versions(timedelta(), delete_unverified=True)
-    with pytest.raises(NotFoundError, match="the table has no version 1"):
+    with pytest.raises(NotFoundError, match="has no version 1"):
         reference.open()
-    with pytest.raises(NotFoundError, match="the table has no version 1"):
+    with pytest.raises(NotFoundError, match="has no version 1"):
         table.count_rows()
 
 

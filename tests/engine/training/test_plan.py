@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import random
+import time
+from itertools import groupby
+from typing import Any
 
 import numpy as np
 import pytest
+from chunkmill.engine.errors import UsageError
 from chunkmill.engine.training.plan import (
     Blocks,
     BlockShuffle,
@@ -165,3 +169,70 @@ def test_what_cannot_be_planned_is_an_error(make: object, message: str) -> None:
     assert callable(make)
     with pytest.raises(ValueError, match=message):
         make()
+
+
+def test_blocks_of_a_chunk_follow_each_other() -> None:
+    """Each sample comes once; the blocks of a group are in one lane, next to each other, in random order."""
+    groups = np.arange(300) // 6
+    grouped = Blocks(blocks(3000, 10).starts, groups)
+    order = BlockShuffle(None, 4).order(grouped, 30, 1, 2)
+    assert sorted(order.tolist()) == list(range(3000))
+    lanes = [order.reshape(-1, 30)[lane : 48 * 2 : 4].ravel() for lane in range(4)]  # before lanes begin to end
+    for lane in lanes:
+        met = [number for number, _ in groupby((lane // 60).tolist())]
+        assert len(met) == len(set(met)), "no group is left and taken up again"
+    within = [number for number, _ in groupby((lanes[0] // 10).tolist())]
+    assert within != sorted(within)
+    places = np.argsort(np.argsort(random_keys(50, 1, 2, 1), kind="stable"))
+    assert next(number for number, _ in groupby((lanes[0] // 60).tolist())) == int(np.flatnonzero(places == 0)[0])
+
+
+def test_groups_of_one_block_and_few_groups_change_nothing() -> None:
+    """So orders of data that a cache holds are what they were."""
+    plain = blocks(3000, 10)
+    for groups in (np.arange(300), np.arange(300) // 60):
+        strategy = BlockShuffle(64, 4)
+        assert strategy.order(Blocks(plain.starts, groups), 8, 3).tolist() == strategy.order(plain, 8, 3).tolist()
+
+
+def test_places_of_steps_are_those_of_each() -> None:
+    steps = Steps(103, 5, 8, 1, 3, drop_last=False)
+    for numbers in (range(len(steps)), range(1, len(steps), 2), range(len(steps), len(steps))):
+        places, repeats, sizes = steps.of(numbers)
+        each = [steps[number] for number in numbers]
+        assert sizes == [len(step.places) for step in each]
+        assert places.tolist() == [place for step in each for place in step.places.tolist()]
+        assert repeats.tolist() == [at >= step.distinct for step in each for at in range(len(step.places))]
+
+
+@pytest.mark.parametrize("weight", [0, -1.0, float("nan"), float("inf"), "2"])
+def test_weights_are_positive_numbers(weight: Any) -> None:
+    two = (blocks(10, 2), blocks(10, 2, 10))
+    with pytest.raises(UsageError, match="positive, finite numbers"):
+        SamplePlan(two, NoShuffle(), weights=(1.0, weight), epoch_size=10)
+    with pytest.raises(UsageError, match="number of its samples"):
+        SamplePlan(two, NoShuffle(), weights=(1.0, 1.0), epoch_size=2.5)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("seed", [1.5, "1", None])
+def test_a_seed_is_a_whole_number(seed: Any) -> None:
+    with pytest.raises(UsageError, match="seed: expected a whole number"):
+        SamplePlan((blocks(10, 2),), NoShuffle(), seed=seed)
+    assert len(SamplePlan((blocks(10, 2),), SampleShuffle(), seed=np.int64(3)).epoch(0)) == 10
+
+
+def test_the_horizon_of_a_source_is_its_own() -> None:
+    """A rare source has its samples far from each other, and the others do not wait for it."""
+    plan = SamplePlan(
+        (blocks(10_000, 10), blocks(1000, 10, 10_000)), BlockShuffle(64, 4), 0, 8, (0.999, 0.001), 100_000
+    )
+    of_large, of_rare = plan.horizons
+    assert of_large < 400 < 100_000 < of_rare
+
+
+def test_a_tiny_source_with_a_large_share_is_quick() -> None:
+    plan = SamplePlan((blocks(10, 5), blocks(1000, 10, 10)), BlockShuffle(64, 8), 0, 8, (0.9, 0.1), 50_000)
+    began = time.perf_counter()
+    order = plan.epoch(0)
+    assert len(order) == 50_000 and (order.samples < 10).sum() == 45_000
+    assert time.perf_counter() - began < 10

@@ -10,10 +10,12 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from chunkmill.engine.catalog import DatasetEntry
-from chunkmill.engine.errors import ForeignFileError, ReadError, ReadWarning, UnsupportedCallError, UsageError
+from chunkmill.engine.errors import ForeignFileError, ReadError, ReadWarning, UsageError
+from chunkmill.lenses import Selector
 from drives import FRAMES, GROUP, Drive, lake
 
 torch = pytest.importorskip("torch")
@@ -27,6 +29,7 @@ from chunkmill.training import (  # noqa: E402
     Field,
     FieldBatch,
     FixedRateSampling,
+    IterableSamples,
     Manifest,
     NoShuffle,
     NumericDecoder,
@@ -34,6 +37,7 @@ from chunkmill.training import (  # noqa: E402
     RerunIterableDataset,
     RerunMapDataset,
     SampleIndex,
+    SampleReader,
     SampleShuffle,
     ShuffleStrategy,
     VideoFrameDecoder,
@@ -337,8 +341,8 @@ def test_arguments_without_an_effect_say_so() -> None:
 def test_arguments_that_are_wrong_or_not_supported() -> None:
     assert VideoFrameDecoder(thread_count=3).threads == 3
     assert VideoFrameDecoder(thread_count=0).threads is None
-    with pytest.raises(UnsupportedCallError, match="not yuv420p"):
-        VideoFrameDecoder(output_format="yuv420p")
+    with pytest.raises(UsageError, match="expected rgb or yuv420p"):
+        VideoFrameDecoder(output_format="nv12")
     with pytest.raises(UsageError, match="codec: expected one of"):
         VideoFrameDecoder(codec="mpeg2")
     with pytest.raises(UsageError, match="thread_count: expected 0 or more"):
@@ -360,6 +364,41 @@ def test_blocks_that_are_not_mixed(source: DataSource) -> None:
     order = made.job.plan.epoch(0).samples
     assert (np.diff(order.reshape(9, 14)) == 1).all()
     assert order[::14].tolist() != sorted(order[::14].tolist())
+
+
+def test_a_state_of_our_own_class_goes_on_in_rerun_s(source: DataSource) -> None:
+    """And the other way round: the plan is the same where fields and order are."""
+    fields = {"joints": Field(JOINTS, decode=NumericDecoder())}
+    for size in (None, 7):
+        ours = IterableSamples(source, "frame", fields, batch_size=size)
+        whole = ours.job.with_run(size or 32).plan.epoch(0).samples.tolist()
+        for _ in zip(range(5), ours, strict=False):
+            pass
+        theirs = RerunIterableDataset(source, "frame", fields)
+        theirs.load_state_dict(json.loads(json.dumps(ours.state_dict())))
+        known = SampleReader(theirs.sample_index).read(np.arange(len(theirs)))
+        rest = [sample["joints"].tolist() for sample in theirs]
+        assert rest == [known[number]["joints"].tolist() for number in whole[5 * (size or 1) :]]
+        theirs = RerunIterableDataset(source, "frame", fields)
+        for _ in zip(range(40), theirs, strict=False):
+            pass
+        ours = IterableSamples(source, "frame", fields)
+        ours.load_state_dict(theirs.state_dict())
+        assert [sample["sample"] for sample in ours] == theirs.job.plan.epoch(0).samples[40:].tolist()
+
+
+def test_a_manifest_leaves_out_what_a_selector_makes_nothing_of(source: DataSource) -> None:
+    small = Selector(".").pipe(lambda v: pc.if_else(pc.less(v, 1), v, pa.scalar(None, v.type)))
+    fields = {"grip": Field(GRIP, decode=NumericDecoder(), select=small)}
+    with pytest.warns(RuntimeWarning, match="'grip' are left out"):
+        live = [sample["grip"].tolist() for sample in RerunIterableDataset(source, "frame", fields)]
+    made = Manifest.generate(source, "frame", fields)
+    assert made.to_arrow().filter(pc.equal(made.to_arrow()["segment_id"], "drive_0"))["anchor"].to_pylist() == [
+        *range(5, 20)
+    ]
+    assert made.num_rows == len(live) == 45
+    nothing = {"grip": Field(GRIP, decode=NumericDecoder(), select=".missing?")}
+    assert Manifest.generate(source, "frame", nothing).num_rows == 0
 
 
 # --- frames as planes

@@ -15,8 +15,9 @@ import pytest
 from chunkmill import Chunk, LazyChunkStream, RecordingStore
 from chunkmill.engine.catalog import DatasetEntry
 from chunkmill.engine.chunk import ComponentDescriptor
-from chunkmill.engine.errors import ReadError, ReadWarning
+from chunkmill.engine.errors import ReadError, ReadWarning, UsageError
 from chunkmill.engine.training.job import JobReader, ReaderShare
+from chunkmill.engine.training.samples import _grouped_cuts
 from chunkmill.lenses import Selector
 from chunkmill.training import (
     BlockShuffle,
@@ -24,6 +25,7 @@ from chunkmill.training import (
     Field,
     FixedRateSampling,
     ImageDecoder,
+    Mixture,
     NoShuffle,
     NumericDecoder,
     RowSampling,
@@ -401,3 +403,133 @@ def test_no_samples_are_an_error(drives: tuple[list[Drive], DatasetEntry]) -> No
     for number in (-1, 3 * FRAMES):
         with pytest.raises(IndexError, match="135 samples"):
             SampleReader(index).read(np.array([number]))
+
+
+@pytest.mark.parametrize("is_grouped", [True, False])
+def test_a_chunk_is_fetched_once_by_the_blocks_in_it(
+    is_grouped: bool, drives: tuple[list[Drive], DatasetEntry], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where a cache does not hold all chunks, the blocks of one follow each other; it is kept that long."""
+    monkeypatch.setattr("chunkmill.engine.training.samples.CACHE_BYTES", 0 if is_grouped else 1 << 30)
+    monkeypatch.setattr("chunkmill.engine.training.job.FETCHED", 5)  # or all of these few would be read together
+    fields = {"joints": Field(JOINTS, NumericDecoder())}
+    options = {"shuffle": BlockShuffle(1, 1), "block_size": 5, "cache_bytes": 1, "run": 5}
+    job = TrainingJob.of(DataSource(drives[1]), "frame", fields, **options)
+    assert np.diff(job.plan.blocks[0].starts).tolist() == [5] * 27
+    figures = job.measure()
+    assert (figures.samples, figures.chunks) == (3 * FRAMES, 6)
+    assert (figures.requests < 10) == is_grouped, "one for each chunk, and one for the place of all"
+
+
+def test_blocks_end_with_chunks() -> None:
+    times = np.arange(45)
+    assert _grouped_cuts(times, [], [(np.arange(45), 1), (np.array([0, 20]), 2)], 8)[0].tolist() == [
+        0,
+        8,
+        16,
+        20,
+        28,
+        36,
+    ]
+    cuts, groups = _grouped_cuts(times, [np.arange(0, 45, 10)], [(np.array([0, 15, 30]), 1)], 10)
+    assert (cuts.tolist(), groups.tolist()) == ([0, 10, 20, 30, 40], [0, 0, 1, 2, 2]), "at groups of pictures"
+    assert _grouped_cuts(times, [], [(np.arange(0, 45, 3), 1)], 8)[0].tolist() == [0, 6, 12, 18, 24, 30, 36]
+
+
+def test_padding_begins_where_a_division_did_not_round(drives: tuple[list[Drive], DatasetEntry]) -> None:
+    """Frames are 33,333,333 ns from each other, or one more."""
+    sampling = RowSampling(JOINTS)
+    fields = {"joints": Field(JOINTS, NumericDecoder(), window=[step / 30 for step in range(-2, 3)])}
+    index = SampleIndex.build(DataSource(drives[1]), "time", fields, timeline_sampling=sampling)
+    for number, sample in SampleReader(index).read(np.arange(FRAMES)).items():
+        assert sample["joints_is_pad"].tolist() == [not 0 <= number + step < FRAMES for step in range(-2, 3)]
+
+
+def test_more_is_read_at_once_of_random_samples(drives: tuple[list[Drive], DatasetEntry]) -> None:
+    """But for the first batch, for which somebody waits."""
+    fields = {"front": Field(VIDEO, VideoFrameDecoder())}
+    options = {"shuffle": SampleShuffle(), "run": 8}
+    job = TrainingJob.of(DataSource(drives[1]), "frame", fields, **options)
+    reader, counts = JobReader(job), []
+    begin = reader.begin
+    reader.begin = lambda numbers: (counts.append(len(numbers)), begin(numbers))[1]  # type: ignore[method-assign]
+    seen = [sample["sample"] for sample in reader.in_order(job.plan.epoch(0), np.arange(3 * FRAMES)) if sample]
+    reader.close()
+    assert seen == job.plan.epoch(0).samples.tolist()
+    assert counts == [8, 3 * FRAMES - 8]
+
+
+def test_blocks_end_with_groups_of_pictures_where_a_division_did_not_round(tmp_path: Path) -> None:
+    """The key frame at a second is sampled a nanosecond before it, and begins a block all the same."""
+    _, dataset = lake(tmp_path, 2, marked=True)
+    job = TrainingJob.of(
+        DataSource(dataset),
+        "time",
+        {"front": Field(VIDEO, VideoFrameDecoder())},
+        timeline_sampling=FixedRateSampling(30),
+        shuffle=BlockShuffle(1, 1),
+        block_size=GROUP,
+    )
+    figures = job.measure()
+    assert (figures.samples, figures.decoded_groups, figures.decoded_frames) == (2 * FRAMES, 2 * 5, 2 * FRAMES)
+
+
+def scalars(folder: Path, name: str, values: pa.Array) -> RecordingStore:
+    """One recording of numbers."""
+    chunk = Chunk.build("/arm", {"frame": pa.array(range(len(values)))}, [(ComponentDescriptor("s"), values)])
+    LazyChunkStream.from_iter([chunk]).collect(into=folder / name, recording_id=name, executor="inline")
+    return RecordingStore.open(folder / name)
+
+
+def mixed(sources: dict[str, Any], decoder: NumericDecoder, size: int = 40) -> TrainingJob:
+    """A job of several sources."""
+    weights = dict.fromkeys(sources, 1.0)
+    mixture = Mixture({name: DataSource(some) for name, some in sources.items()}, weights, size)
+    return TrainingJob.of(mixture, "frame", {"x": Field("/arm:s", decoder)})
+
+
+def test_sources_that_differ_are_named(tmp_path: Path) -> None:
+    singles = scalars(tmp_path, "singles", pa.array([[1.0, 2.0]] * 9, pa.list_(pa.float32())))
+    doubles = scalars(tmp_path, "doubles", pa.array([[1.0, 2.0]] * 9))
+    triples = scalars(tmp_path, "triples", pa.array([[1.0, 2.0, 3.0]] * 9))
+    share = ReaderShare(batch_size=10)
+    with pytest.raises(UsageError, match=r"'x': float32 1 in 'a' and float64 1 in 'b'") as caught:
+        list(JobReader(mixed({"a": singles, "b": doubles}, NumericDecoder())).batches(share))
+    assert "dtype" in str(caught.value.hint)
+    job = mixed({"a": singles, "b": doubles}, NumericDecoder("float32"))
+    assert {sample["x"].dtype for batch in JobReader(job).batches(share) for sample in batch} == {np.dtype("float32")}
+    job = mixed({"a": doubles, "b": triples}, NumericDecoder())
+    assert len(list(JobReader(job).batches(share))) == 4, "whoever pads them may have them"
+    with pytest.raises(UsageError, match=r"float64 \(2,\) in 'a' and float64 \(3,\) in 'b'"):
+        list(JobReader(job, stacked=True).batches(share))
+    for dtype in ("text", "O", "M8[ns]"):
+        with pytest.raises(UsageError, match="a type of numbers"):
+            NumericDecoder(dtype)
+
+
+def test_a_rare_source_does_not_hold_the_others_in_memory(tmp_path: Path) -> None:
+    large = scalars(tmp_path, "large", pa.array([[float(n)] for n in range(1000)]))
+    rare = scalars(tmp_path, "rare", pa.array([[float(n)] for n in range(1000)]))
+    mixture = Mixture({"a": DataSource(large), "b": DataSource(rare)}, {"a": 0.999, "b": 0.001}, 20_000)
+    job = TrainingJob.of(
+        mixture, "frame", {"x": Field("/arm:s", NumericDecoder())}, shuffle=BlockShuffle(16, 2), block_size=10, run=4
+    )
+    reader = JobReader(job)
+    order = job.plan.epoch(0)
+    most, read = 0, reader.begin
+
+    def begin(samples: Any) -> Any:
+        nonlocal most
+        most = max(most, len(samples))
+        return read(samples)
+
+    reader.begin = begin  # type: ignore[method-assign]
+    assert sum(1 for _ in reader.in_order(order, np.arange(len(order)))) == 20_000
+    assert most < 1000, "a block is read for the places near it, and not for all of the epoch"
+
+
+@pytest.mark.parametrize("weight", [0.0, -1.0, float("nan"), float("inf")])
+def test_weights_are_checked_where_a_mixture_is_made(weight: float, tmp_path: Path) -> None:
+    store = scalars(tmp_path, "one", pa.array([[1.0]] * 3))
+    with pytest.raises(UsageError, match="positive, finite"):
+        Mixture({"a": DataSource(store), "b": DataSource(store)}, {"a": 1.0, "b": weight}, 10)

@@ -8,6 +8,7 @@ import random
 import subprocess
 import sys
 from datetime import timedelta
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -415,3 +416,98 @@ def test_what_cannot_be_kept_is_refused(tmp_path: Path) -> None:
     with pytest.raises(LookupError, match="dataset 'empty' has no versions"):
         DataSource(empty, keep="a")
     assert dataset.tags() == {}
+
+
+@pytest.mark.parametrize("size", [None, 7])
+@pytest.mark.parametrize("workers", [0, pytest.param(2, marks=pytest.mark.process)])
+@pytest.mark.heavy
+def test_torchdatas_loader_goes_on_with_as_many_workers(
+    workers: int, size: int | None, drives: tuple[list[Drive], DatasetEntry]
+) -> None:
+    """Its state has that of each worker, which fits as many workers alone; other numbers are refused."""
+    stateful = pytest.importorskip("torchdata.stateful_dataloader").StatefulDataLoader
+    _, dataset = drives
+
+    def made(count: int = workers) -> Any:
+        options = {"multiprocessing_context": "spawn"} if count else {}
+        batch = 8 if size is None else None
+        return stateful(samples(dataset, batch_size=size), batch_size=batch, num_workers=count, **options)
+
+    whole = [batch["sample"].tolist() for batch in made()]
+    assert sorted(number for batch in whole for number in batch) == list(range(4 * FRAMES))
+    for stop in (6,) if workers else (1, 6, 11):
+        first, again = made(), made()
+        seen = [batch["sample"].tolist() for batch in islice(first, stop)]
+        again.load_state_dict(pickle.loads(pickle.dumps(first.state_dict())))
+        assert seen + [batch["sample"].tolist() for batch in again] == whole
+    if workers and size is not None:
+        other = made(1)
+        with pytest.raises((AssertionError, ValueError, RuntimeError)):  # noqa: PT012 - it is said at one of both
+            other.load_state_dict(first.state_dict())
+            list(other)
+
+
+@pytest.mark.process
+@pytest.mark.heavy
+@pytest.mark.parametrize(
+    "strategy", [NoShuffle(), SampleShuffle(), BlockShuffle(40, 4)], ids=lambda some: repr(some)[:6]
+)
+@pytest.mark.parametrize("mixed", [False, True])
+def test_random_stops_with_other_ranks_and_workers(
+    strategy: Any, mixed: bool, drives: tuple[list[Drive], DatasetEntry]
+) -> None:
+    """Over two epochs: all that was taken is what the plan has, in its order, by loaders that read and decode."""
+    known, dataset = drives
+    draw = random.Random(repr(strategy))
+    source: Any = DataSource(dataset)
+    if mixed:
+        parts = {"a": DataSource(dataset, ["drive_0", "drive_1"]), "b": DataSource(dataset, ["drive_2", "drive_3"])}
+        source = Mixture(parts, {"a": 0.7, "b": 0.3}, 150)
+
+    def made(rank: int, world: int, size: int, workers: int, state: dict[str, Any] | None) -> Any:
+        arguments = {"shuffle": strategy, "seed": 5, "block_size": 10, "batch_size": size, "rank": rank, "world": world}
+        batches = loader(IterableSamples(source, "frame", FIELDS, **arguments), num_workers=workers)
+        if state is not None:
+            batches.load_state_dict(state)
+        return batches
+
+    state = made(0, 1, 7, 0, None).state_dict()
+    plan = made(0, 1, 7, 0, state).dataset.job.plan
+    stops = 0
+    for epoch in range(2):
+        order = plan.epoch(epoch).samples.tolist()
+        seen: list[int] = []
+        while len(seen) < len(order):
+            world, size, steps = draw.randint(1, 3), draw.randint(3, 9), draw.randint(1, 2)
+            workers = 2 if world == 1 and stops in (3, 4) else 0
+            loaders = [made(rank, world, size, workers, state) for rank in range(world)]
+            taken = [list(islice(some, steps)) for some in loaders]
+            assert len({len(some) for some in taken}) == 1
+            for step in zip(*taken, strict=True):
+                for batch in step:
+                    seen += batch["sample"].tolist()
+                    for number, joints in zip(batch["sample"].tolist(), batch["joints"], strict=True):
+                        drive, frame = known[number // FRAMES], number % FRAMES
+                        assert joints[0].tolist() == drive.joints[frame].tolist()
+            states = [json.dumps(some.state_dict()) for some in loaders]
+            assert len(set(states)) == 1, "any rank's state is that of all"
+            state = json.loads(states[0])
+            stops += 1
+            seen = seen[: len(order)]  # what fills up the last step stands behind all others
+            assert seen == order[: len(seen)]
+        if state["epoch"] == epoch:
+            state = {**state, "epoch": epoch + 1, "place": 0}
+    assert stops >= 10
+
+
+def test_batches_are_moved_to_a_device(drives: tuple[list[Drive], DatasetEntry]) -> None:
+    """All tensors of a batch are, and text stays."""
+    _, dataset = drives
+    plain = next(iter(loader(samples(dataset))))
+    for device in ("cpu", "meta"):  # the second one has no values, and any machine has it
+        batch = next(iter(loader(samples(dataset), device=device)))
+        assert batch["task"] == plain["task"]
+        tensors = {name: value for name, value in batch.items() if name != "task"}
+        assert {value.device.type for value in tensors.values()} == {device}
+        assert {name: value.shape for name, value in tensors.items()} == {name: plain[name].shape for name in tensors}
+    assert torch.equal(next(iter(loader(samples(dataset), device="cpu")))["joints"], plain["joints"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from chunkmill.engine.errors import UsageError
-from chunkmill.engine.writers.lerobot_stats import (
+from chunkmill.engine.statistics import (
     POINTS,
     QUANTILES,
     PixelCounts,

@@ -254,7 +254,7 @@ class TestContradictions:
         refused(written(tmp_path, mcap([channel(1), record(15, bytes(4)), message(1, 0)])), "follow the end")
 
     def test_messages_in_the_summary(self, tmp_path: Path) -> None:
-        refused(written(tmp_path, mcap([channel(1)], [message(1, 0)])), "stands in the summary")
+        refused(written(tmp_path, mcap([channel(1)], [message(1, 0)])), "is in the summary")
 
     def test_no_header(self, tmp_path: Path) -> None:
         data = sound()

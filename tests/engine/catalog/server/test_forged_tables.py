@@ -634,7 +634,7 @@ def test_the_secret_moves_and_its_tokens_stay(tmp_path: Path) -> None:
     now = secret_of(secret_place(str(lake)), make=True)
     assert (now, earlier.exists(), secret_place(str(lake)).parent.name) == (secret, False, ".serve")
     assert secret_place(str(lake)).parent.stat().st_mode & 0o077 == 0
-    assert Access(now).permissions({"authorization": f"Bearer {given}"}).can_write
+    assert Access(now).caller({"authorization": f"Bearer {given}"}).rights.can_write
     earlier.write_text("another one, of an earlier build, which nothing reads any more")
     assert secret_of(secret_place(str(lake)), make=True) == secret
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from chunkmill.engine.catalog import CatalogClient
-from chunkmill.engine.catalog.server import Call, CatalogService, ProtocolError, Status, lake, start
+from chunkmill.engine.catalog.server import Call, CatalogService, ProtocolError, ServiceOptions, Status, lake, start
 from chunkmill.engine.catalog.server.protocol import SERVICE, cloud, entry_id_message
 from chunkmill.engine.errors import UnreachableError
 
@@ -77,14 +77,13 @@ def test_a_catalog_that_is_away_for_a_while_is_looked_at_again(
     watcher.stopped.set()
 
 
-def test_kinds_that_are_none_and_too_many_watchers_are_refused(catalog: Looks, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kinds_that_are_none_and_too_many_watchers_are_refused(catalog: Looks) -> None:
     service = CatalogService(catalog)
     with pytest.raises(ProtocolError) as caught:
         next(Watcher(service, kinds=[{}]).events)
     assert caught.value.code is Status.INVALID_ARGUMENT
-    monkeypatch.setattr(lake, "MOST_WATCHERS", 0)
     with pytest.raises(ProtocolError) as caught:
-        next(Watcher(service).events)
+        next(Watcher(CatalogService(catalog, ServiceOptions(most_watchers=0))).events)
     assert caught.value.code is Status.RESOURCE_EXHAUSTED
 
 

@@ -1,4 +1,4 @@
-"""Statistics of the features of a LeRobot dataset, of each episode and of all episodes.
+"""Statistics of values, as LeRobot datasets have them: of each episode, and of all episodes.
 
 Count, minimum, maximum, mean and standard deviation are exact, those of all episodes too. Quantiles of an episode are
 exact for the values they are made of. Those of all episodes are made of at most ``POINTS`` points of each episode: the
@@ -15,7 +15,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import UsageError
+from .errors import UsageError
 
 POINTS: Final = 1_001
 QUANTILES: Final = (0.01, 0.10, 0.50, 0.90, 0.99)
@@ -138,13 +138,13 @@ def pixel_step(height: int, width: int) -> int:
 class PixelCounts:
     """The number of times that each value of 8 bits is in each channel of images: all that their statistics need."""
 
-    def __init__(self) -> None:
-        self._counts = np.zeros((3, 256), np.int64)
+    def __init__(self, channels: int = 3) -> None:
+        self._counts = np.zeros((channels, 256), np.int64)
         self._images = 0
 
     def add(self, image: npt.NDArray[np.uint8], times: int = 1) -> None:
-        """Count the pixels ``[height, width, 3]`` of an image that is shown some times."""
-        for channel in range(3):
+        """Count the pixels ``[height, width, channels]`` of an image that is shown some times."""
+        for channel in range(len(self._counts)):
             self._counts[channel] += times * np.bincount(image[..., channel].ravel(), minlength=256)
         self._images += times
 

@@ -1,0 +1,120 @@
+"""Episodes: parts of segments, as a table names them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..chunk import TimelineKind
+from ..errors import UsageError
+from ..query import QueriedSegment
+from .plan import Integers
+
+EPISODE: Final = "episode"
+"""The name under which a sample has the number of its episode."""
+
+_SEGMENTS: Final = ("segment_id", "rerun_segment_id")
+_ENDS: Final = ("start", "end")
+_HINT: Final = "It has the columns segment_id, start and end, and others of your own."
+
+
+@dataclass(frozen=True)
+class PinnedEpisodes:
+    """The episodes of a source: of each its row in the table, and its values of the columns that samples have."""
+
+    rows: Integers
+    columns: Mapping[str, Sequence[Any]]
+
+    def values(self, number: int) -> dict[str, Any]:
+        """The number of an episode, and its values, which its samples have."""
+        return {EPISODE: int(self.rows[number]), **{name: values[number] for name, values in self.columns.items()}}
+
+
+def episodes_table(given: Any) -> pa.Table:
+    """Return a table of episodes as Arrow has it: given as that, as a table of a catalog, or as a data frame.
+
+    Raises ``TypeError`` for anything else, and ``ValueError`` for one without the columns that are needed.
+    """
+    if isinstance(given, pa.Table):
+        table = given
+    elif callable(getattr(given, "to_arrow_reader", None)):
+        table = given.to_arrow_reader().read_all()
+    elif hasattr(given, "__arrow_c_stream__"):
+        table = pa.table(given)
+    else:
+        raise TypeError(f"episodes must be a table of Arrow, a table of a catalog or a data frame, got {type(given)}")
+    missing = [name for name in _ENDS if name not in table.column_names]
+    if missing or not any(name in table.column_names for name in _SEGMENTS):
+        raise UsageError(f"the table of episodes has no column {(missing or _SEGMENTS)[0]!r}", hint=_HINT)
+    return table
+
+
+def segment_column(table: pa.Table) -> pa.ChunkedArray:
+    """The column that names the segment of each episode."""
+    return table[next(name for name in _SEGMENTS if name in table.column_names)]
+
+
+def of_episodes(
+    table: pa.Table, columns: Sequence[str], segments: Sequence[QueriedSegment], kind: TimelineKind
+) -> tuple[list[QueriedSegment], PinnedEpisodes]:
+    """Return the part of a segment that each episode is, of these segments, and the values that samples have.
+
+    Raises ``ValueError`` for a segment that is not there, and for an episode that is not within its segment.
+    """
+    named = {segment.segment_id: segment for segment in segments}
+    parts: list[QueriedSegment] = []
+    ids = segment_column(table).cast(pa.string()).to_pylist()
+    starts, ends = (_ticks(table[name], name, kind) for name in _ENDS)
+    for row, (segment_id, start, end) in enumerate(zip(ids, starts, ends, strict=True)):
+        segment = named.get(segment_id)
+        if segment is None:
+            raise UsageError(f"row {row} of the table of episodes: the source has no segment {segment_id!r}")
+        assert segment.span is not None
+        low, high = segment.span
+        window = (low if start is None else start, high if end is None else end)
+        if window[0] > high or window[1] < low:
+            raise UsageError(
+                f"row {row} of the table of episodes: {window[0]} to {window[1]} is not within segment {segment_id!r},"
+                f" which has {low} to {high}",
+                hint="Ends are values of the index along which samples are: steps, times or nanoseconds.",
+            )
+        if window[0] > window[1]:
+            raise UsageError(f"row {row} of the table of episodes: it ends at {window[1]}, before {window[0]}")
+        parts.append(replace(segment, span=(max(window[0], low), min(window[1], high)), window=window))
+    lacking = [name for name in columns if name not in table.column_names]
+    if lacking:
+        raise UsageError(f"the table of episodes has no column {lacking[0]!r}", hint=_HINT)
+    values = {name: [_value(name, some) for some in table[name].to_pylist()] for name in columns}
+    rows = np.arange(len(table))
+    return parts, PinnedEpisodes(rows, values)
+
+
+def _ticks(column: pa.ChunkedArray, name: str, kind: TimelineKind) -> list[int | None]:
+    """Index values as the index counts, None where there is none."""
+    whole: pa.Array = column.combine_chunks()
+    if pa.types.is_null(whole.type) or pa.types.is_integer(whole.type):
+        return [None if some is None else int(some) for some in whole.to_pylist()]
+    expected = {TimelineKind.TIMESTAMP: pa.types.is_timestamp, TimelineKind.DURATION: pa.types.is_duration}
+    if kind not in expected or not expected[kind](whole.type):
+        raise UsageError(
+            f"the column {name!r} of the table of episodes has {whole.type}, and the index {kind.arrow_type}"
+        )
+    if pa.types.is_timestamp(whole.type):
+        whole = whole.cast(pa.timestamp("ns", whole.type.tz))
+    nanoseconds: list[int | None] = (
+        pc.cast(whole, pa.int64() if whole.type.unit == "ns" else pa.duration("ns")).cast(pa.int64()).to_pylist()
+    )
+    return nanoseconds
+
+
+def _value(name: str, value: Any) -> Any:
+    if isinstance(value, bool | int | float):
+        return value
+    if isinstance(value, str):
+        return np.array(value, dtype=object)
+    raise UsageError(f"the column {name!r} of the table of episodes has {value!r}: samples have numbers and text")
