@@ -288,7 +288,8 @@ def planned(service: CatalogService, headers: dict[str, str]) -> list[Any]:
     """The parts that name all chunks of a dataset."""
     method = service.methods[f"/{SERVICE}/QueryDataset"]
     request = method.request(select_all_entity_paths=True)
-    return [found.data for found in method.handler(request, Call(dict(headers)))]
+    found = [answer.SerializeToString() for answer in method.handler(request, Call(dict(headers)))]
+    return [method.response.FromString(data).data for data in found]
 
 
 def bombs(mib: int) -> Iterator[Any]:
