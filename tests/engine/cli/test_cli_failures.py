@@ -23,7 +23,7 @@ def test_an_error_is_one_paragraph(capsys: pytest.CaptureFixture[str]) -> None:
     error = ReadError("the file ends inside a chunk", path="drive.mcap", offset=1234, hint="Copy it again.")
     code, text = outcome(error, capsys)
     assert code == 1
-    assert text == "chunkmill: error: drive.mcap: the file ends inside a chunk (at byte 1,234). Copy it again.\n"
+    assert text == "chunkmill: error: CM101: drive.mcap: the file ends inside a chunk (at byte 1,234). Copy it again.\n"
 
 
 def test_bad_usage_has_its_own_code(capsys: pytest.CaptureFixture[str]) -> None:
@@ -32,7 +32,7 @@ def test_bad_usage_has_its_own_code(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_a_message_of_many_lines_becomes_one(capsys: pytest.CaptureFixture[str]) -> None:
     code, text = outcome(WriteError("first\n\tat org.apache.spark\x1b[31m\nlast"), capsys)
-    assert (code, text) == (1, "chunkmill: error: first at org.apache.spark[31m last.\n")
+    assert (code, text) == (1, "chunkmill: error: CM201: first at org.apache.spark[31m last.\n")
 
 
 def test_a_defect_is_called_one(capsys: pytest.CaptureFixture[str]) -> None:
@@ -73,5 +73,5 @@ def test_interruption_and_termination_have_the_usual_codes(capsys: pytest.Captur
 def test_errors_of_the_system_name_the_file(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="directory") as caught:
         (tmp_path / "gone").read_bytes()
-    assert paragraph(caught.value) == f"{tmp_path / 'gone'}: no such file or directory."
+    assert paragraph(caught.value) == f"CM001: {tmp_path / 'gone'}: no such file or directory."
     assert "memory" in paragraph(MemoryError())
