@@ -114,8 +114,8 @@ MARK: Final = "virtual_column"
 class UDF:
     """A function whose results are a column, or several columns; made by :func:`udf`.
 
-    ``kind`` says how it is called, ``inputs`` with which columns in order (None: with all of them). ``data_type`` is the
-    type of its results: a struct where it gives several columns, which ``outputs`` names then. ``digest`` is of its
+    ``kind`` says how it is called, ``inputs`` with which columns in order (None: with all of them). ``data_type`` is
+    the type of its results: a struct where it gives several columns, which ``outputs`` names then. ``digest`` is of its
     code, see :func:`~chunkmill.engine.tables.digests.digest_of`. ``version`` is the digest where none was given.
 
     Called, it is the function itself. A class is called with the arguments of its constructor, if it has any, and
