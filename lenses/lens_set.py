@@ -522,7 +522,7 @@ class LensSet(Operator):
         yield from chunks
 
     def apply(self, chunk: Chunk, prefix: str = "") -> list[Chunk]:
-        """The chunks that come of ``chunk``, whatever ``content`` says.
+        """The chunks that lenses make of ``chunk``, whatever ``content`` says.
 
         Raises :class:`LensError` with the errors of the first chunk that had any, ``prefix`` before them.
         """

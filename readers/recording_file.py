@@ -67,7 +67,7 @@ class Option:
         return None if self.flag is None else self.flag.lstrip("-").replace("-", "_")
 
     def from_text(self, text: str) -> Any:
-        """The value that a text stands for. Raises ``UsageError``.
+        """The value that a text means. Raises ``UsageError``.
 
         >>> Option("static_columns", (), "Columns.", many=True).from_text("site, robot")
         ('site', 'robot')
@@ -117,7 +117,12 @@ def recover_option() -> Any:
 
 def b_frames_option() -> Any:
     """The option of formats with video, which a ``VideoStream`` cannot hold in any order."""
-    return option("reencode", "What becomes of videos with B-frames.", flag="--b-frames", choices=("reencode", "error"))
+    return option(
+        "reencode",
+        "How to handle videos with B-frames: encode them again, or stop.",
+        flag="--b-frames",
+        choices=("reencode", "error"),
+    )
 
 
 class Episode(NamedTuple):

@@ -106,7 +106,7 @@ class CatalogClient:
         client.get_dataset("drives").segment_ids()
 
     A folder that is not there is an empty catalog; it is made with the first entry. Any number of processes may use a
-    catalog at once. What another has changed is seen at the next call.
+    catalog at once. Changes by another process are seen at the next call.
 
     Parameters
     ----------
@@ -183,7 +183,7 @@ class CatalogClient:
         source
             The path of a local file, or its bytes: an RRD, or a file of a table of Lance.
         key
-            A relative path that is free, such as ``project/drive.rrd``. What is stored is never replaced, and stays
+            A relative path that is free, such as ``project/drive.rrd``. A stored file is never replaced, and stays
             until it is deleted there.
 
         Raises
@@ -506,9 +506,9 @@ class CatalogClient:
         """Copy the catalog to another folder or prefix of an object store, or bring such a copy up to date.
 
         The copy is a catalog as of one version: each dataset and table at one version, with its tags, properties and
-        search indexes. Each file is compared with what was read, by its digest. What is there already is not copied
-        again, and what only an earlier copy needed is removed. Data outside of the catalog's folder, such as recordings
-        that were registered in place, is named where it is, with a :class:`ReadWarning`.
+        search indexes. Each file is compared with what was read, by its digest. Files that DEST has already are not
+        copied again, and files that only an earlier copy needed are removed. Data outside of the catalog's folder, such
+        as recordings that were registered in place, is named where it is, with a :class:`ReadWarning`.
 
         Guarantee: where it is cut, the same call does the rest; the catalog's version comes last, so that nobody sees
         a part of a new copy. Of one that is brought up to date each dataset and table changes in one step.

@@ -385,8 +385,9 @@ DatasetSelection = DatasetView
 class DatasetEntry(HiddenDatasets, DatasetVersions, DatasetForget, DatasetView, DatasetSearch):
     """A dataset: segments, each a recording of one or more layers, in a store of recordings.
 
-    It stands for the place of its store, so ``Ingest("landing/", into=dataset)`` and ``RecordingStore.open(dataset)``
-    work. A dataset into which nothing has come yet has no store, and is empty. :meth:`at` gives it as it was.
+    It is accepted where the place of its store is, so ``Ingest("landing/", into=dataset)`` and
+    ``RecordingStore.open(dataset)`` work. A dataset into which nothing has come yet has no store, and is empty.
+    :meth:`at` gives it as it was.
     """
 
     _reader: StoreReader | None = None
@@ -567,8 +568,8 @@ class DatasetEntry(HiddenDatasets, DatasetVersions, DatasetForget, DatasetView, 
             ``error``.
         verify
             Read all chunks of RRDs that stay in place, and keep a digest of each, with which they are compared
-            whenever they are read. Those that are copied have one anyway. A file whose footer lies about a chunk is
-            refused; without this only chunks that are read are compared with it.
+            whenever they are read. Those that are copied have one anyway. A file whose footer is wrong about a chunk
+            is refused; without this only chunks that are read are compared with it.
         copy
             Copy RRDs, too: the dataset does not need the files any more then.
         times
@@ -637,7 +638,7 @@ class DatasetEntry(HiddenDatasets, DatasetVersions, DatasetForget, DatasetView, 
         layers_to_drop: str | Sequence[str] = (),
         force: bool = False,  # noqa: ARG002 (nothing here is ever pending)
     ) -> UnregistrationHandle:
-        """Drop layers of segments by names and by segments; an empty list stands for any.
+        """Drop layers of segments by names and by segments; an empty list means all.
 
         A segment without layers is gone, when this returns. Files that were registered in place stay there. Ids and
         names that are not there are passed over. ``force`` is accepted, and changes nothing.
@@ -690,8 +691,8 @@ class DatasetEntry(HiddenDatasets, DatasetVersions, DatasetForget, DatasetView, 
         ----------
         optimize_indexes
             Make the times of recordings that have none, those registered in place above all: their chunks are read
-            once. What cannot be read stays as it is, with a ``ReadWarning``. Bring search indexes up to date: what
-            came since is taken in, what is gone is taken out.
+            once. Recordings that cannot be read stay as they are, with a ``ReadWarning``. Bring search indexes up to
+            date: add new rows, remove those that are gone.
         retrain_indexes
             Do that, and train search indexes anew.
         compact_fragments

@@ -293,7 +293,7 @@ def verify(inputs: tuple[str, ...], as_json: bool, debug: bool, quiet: bool) -> 
 @click.option(
     "--lerobot", metavar="FOLDER", help="Keep a LeRobot dataset of the recordings of the store in this folder."
 )
-@click.option("--lerobot-spec", metavar="SPEC.yaml", help="What becomes of recordings in the LeRobot dataset.")
+@click.option("--lerobot-spec", metavar="SPEC.yaml", help="How recordings become the LeRobot dataset.")
 @CONTENT
 @APPLICATION_ID
 @click.option(

@@ -231,7 +231,7 @@ def errors(
 def optimize(table: str, catalog: str | None, older_than: str, debug: bool) -> None:
     """Join small fragments of TABLE, bring its indexes up to date, and remove what nobody needs.
 
-    That are old versions, and what jobs that are over have left. What a job needs that runs stays.
+    These are old versions, and files that finished jobs have left. Files that a running job needs stay.
     """
     with reported(debug=debug), warnings_as_lines(table):
         leave_out_what_nothing_needs()

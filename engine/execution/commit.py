@@ -601,7 +601,7 @@ class RrdCommit:
     def follow(self, runs: Sequence[tuple[FileRun | None, StoreEntry]]) -> None:
         """Begin a local file now, and copy into it what tasks give while others run.
 
-        For each task, all that it gives, if that stays where it lies, and the store of its chunks.
+        For each task, all that it gives, if that stays in its place, and the store of its chunks.
         """
         folder = self._staging.local
         self._follower = Follower(folder, folder / _BEGUN_FILE, self._begin_now(), runs)

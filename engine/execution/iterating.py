@@ -180,7 +180,7 @@ def iterated_chunks(
     """The chunks of all units, in order, as tasks of ``work_of`` some of them, behind so many others, make them.
 
     A unit is a split with the number of its source. Units are taken from their iterator as they are needed. What it
-    raises, or a task, comes after the chunks before it. What is quarantined goes to its table at the end.
+    raises, or a task, comes after the chunks before it. Quarantined rows are written to their table at the end.
     """
     from ..spark import running_session
 

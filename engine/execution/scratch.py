@@ -166,7 +166,7 @@ def spool(chunks: Iterable[Chunk]) -> list[ScratchPart]:
 def spool_pieces(chunks: Iterable[Chunk]) -> Iterator[ScratchPart]:
     """Write chunks to scratch parts on demand: one chunk, then eight, and so on.
 
-    A part ends sooner where chunks come slowly. Each goes when nothing refers to it any more. What the iterator raises
+    A part ends sooner where chunks come slowly. Each goes when nothing refers to it any more. An error of the iterator
     comes after the chunks before it.
     """
     remaining = _Awaited(iter(chunks))

@@ -96,7 +96,7 @@ class Parts(ABC):
 
 
 class Sink(ABC):
-    """The end of a pipeline. Guarantee: until :meth:`commit` returns, what stood at ``destination`` is untouched."""
+    """The end of a pipeline. Guarantee: until :meth:`commit` returns, ``destination`` is unchanged."""
 
     destination: Location
 

@@ -118,7 +118,7 @@ _ON_DRIVER: Final = 256 * MIB
 
 
 def file_at(path: str | ObjectUrl) -> LandedFile | None:
-    """Return the file that is at a path or URL now, or None; the object of a listing as that told of it."""
+    """Return the file that is at a path or URL now, or None; the object of a listing as that reported it."""
     location, path = located(path), str(path)
     try:
         if isinstance(location, ObjectUrl):

@@ -78,7 +78,7 @@ class Ingest:
     settle
         A file is taken when it has not changed for so long (``"1s"``, ``"5 minutes"``, or seconds).
     source_done
-        What becomes of a file that is in the store: ``"keep"``, ``"archive"`` (into ``archive``, a local folder for
+        What to do with a file once it is in the store: ``"keep"``, ``"archive"`` (into ``archive``, a local folder for
         local files, a prefix of the same bucket for objects) or ``"delete"``.
     content, application_id
         Which entities are kept, and the application of recordings that have none; as for ``chunkmill convert``.
@@ -96,7 +96,7 @@ class Ingest:
     executor, master, conf
         Where it runs: ``"spark"`` (the default) or ``"inline"``, Spark's master and settings.
     listeners
-        Who is told of what happens; see :class:`IngestListener`.
+        Objects that are called with each event; see :class:`IngestListener`.
     reading
         Options of formats, of which each file takes those of its own, by the names that they have as flags of
         ``chunkmill convert`` or as arguments of the reader: ``topics``, ``exclude_topics``, ``start_time_ns``,

@@ -215,8 +215,8 @@ class TableVersions:
 
         The columns are ``version``, ``made_at``, ``author`` (a user of the machine that made it), ``operation``
         (``append``, ``update``, ``delete``, ``fill_columns``, ``compact``, ``restore`` …), ``restored`` (the version
-        that a ``restore`` has brought back), ``tags``, and its ``rows``, ``fragments`` and ``bytes``. What was not
-        written down is null: the author of what other programs or earlier releases have made.
+        that a ``restore`` has brought back), ``tags``, and its ``rows``, ``fragments`` and ``bytes``. The
+        author of a version is null where another program or an earlier release has written it.
         """
         return self._history().table()
 

@@ -59,9 +59,9 @@ class RecordingsVersion:
     ``author`` the user who did, None in versions of a format before 5; ``first`` the number of the first version that
     counts, as earlier ones are removed; ``tables`` those that hold its entries, oldest first; ``batches`` the last
     batch of each query that it holds; ``recordings``, of however many layers, ``chunks``, ``rows`` and ``bytes`` (of
-    chunks, as stored) count all that is there; ``files`` counts what became of the files of the batch that made it,
-    ``bytes_in`` their bytes, ``seconds`` what the batch took; ``totals`` counts what became of the files of all batches
-    so far. ``vacuumed`` is the number of the last vacuum's version, 0 before the first; ``spared`` names runs of which
+    chunks, as stored) count all that is there; ``files`` counts the files of the batch that made it by outcome,
+    ``bytes_in`` their bytes, ``seconds`` what the batch took; ``totals`` counts the files of all batches so far by
+    outcome. ``vacuumed`` is the number of the last vacuum's version, 0 before the first; ``spared`` names runs of which
     no vacuum after the version of that number has removed a file. ``layers`` counts the layers of recordings,
     blueprints left out; None in versions of a format before 5. ``tags`` are all tags of the store, each with the number
     of its version, and ``restored`` is that of the version whose recordings a ``restore`` has brought back.

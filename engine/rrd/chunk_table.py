@@ -1,7 +1,7 @@
 """The chunk table: one row per chunk with its header and the location of its message; checked against the chunks.
 
-It is what tasks tell the driver, what a store keeps as its manifests, what runs of messages are made of, and how chunks
-in parts travel. A footer is read into it and made of it, without an object for each chunk.
+It is what tasks report to the driver, what a store keeps as its manifests, what runs of messages are made of, and how
+chunks in parts travel. A footer is read into it and made of it, without an object for each chunk.
 """
 
 from __future__ import annotations
@@ -187,7 +187,7 @@ _OF_HEADERS: Final = frozenset(("entity_codes", "timelines", "components", "type
 
 @dataclass(frozen=True, slots=True)
 class ChunkEntry:
-    """One chunk of a file: its header and where its ``ArrowMsg`` lies.
+    """One chunk of a file: its header and where its ``ArrowMsg`` begins.
 
     ``offset`` is that of the message itself, 16 bytes past its frame header, from the start of the stream (or of
     the part); ``size`` its length in bytes; ``uncompressed_size`` the length of the Arrow IPC stream inside. ``digest``
@@ -735,7 +735,7 @@ class _Fact(NamedTuple):
 
 
 class ToldChunks:
-    """The chunks of a table as they are told of."""
+    """The chunks of a table as tasks report them."""
 
     def __init__(self, table: ChunkTable) -> None:
         self._table = table

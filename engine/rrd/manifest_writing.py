@@ -44,7 +44,7 @@ class TimelineRegister:
         self.kinds: dict[str, TimelineKind] = {}
 
     def add(self, timelines: Iterable[tuple[str, TimelineKind]]) -> None:
-        """Take note of timelines. Raises :class:`WriteError` for two that one manifest can't tell apart."""
+        """Take note of timelines. Raises :class:`WriteError` for two that one manifest cannot distinguish."""
         for name, kind in timelines:
             if self.kinds.get(name) is not kind:
                 self._add_other(name, kind)
@@ -73,7 +73,7 @@ def build_manifest(store: StoreEntry, chunks: ChunkTable, *, path: str = "the re
     """The serialised ``RrdManifest`` that lists ``chunks``, in their order.
 
     Where the ranges of every component on every timeline would take more than half a gibibyte they are left out;
-    readers then look into the chunks. Raises :class:`WriteError` for timelines that one manifest can't tell apart.
+    readers then look into the chunks. Raises :class:`WriteError` for timelines that one manifest cannot distinguish.
     """
     register = TimelineRegister(path)
     register.add(chunks.timelines.keys)

@@ -130,7 +130,7 @@ class StoreEntry:
 
     @property
     def text(self) -> str:
-        """As it stands in messages to people.
+        """As messages to people show it.
 
         >>> StoreEntry("recording", "a", "b").text
         'StoreId(Recording, "a", "b")'

@@ -96,7 +96,7 @@ _FLUSH_BYTES: Final = 8 << 20
 
 
 class MessageCopier:
-    """Appends messages to where the descriptor ``target`` stands, ``start`` bytes into its file.
+    """Appends messages at the position of the descriptor ``target``, ``start`` bytes into its file.
 
     Small ones go through a buffer that stays in the processor's cache, as that is faster than one call of the kernel
     for each; large ones are copied by the kernel. What was written is sent on to the disk early, so that there is
@@ -306,7 +306,7 @@ class Run(Listed, ABC):
 
     @abstractmethod
     def copy(self, target: int, start: int, store: StoreEntry, *, destination: str) -> bool:
-        """Append the messages to where the descriptor ``target`` stands, ``start`` bytes into its file.
+        """Append the messages at the position of the descriptor ``target``, ``start`` bytes into its file.
 
         False where they do not lie where they should, or can't be copied without being parsed; then nothing is
         written. Raises :class:`ReadError` where a source ends before, :class:`WriteError` for ``destination``.

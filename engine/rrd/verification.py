@@ -113,7 +113,7 @@ Look = Callable[[int, ChunkData], None]
 def verify_file(path: str | PathLike[str], claims: Told | None = None, look: Look | None = None) -> Verification:
     """Read and decode every chunk of an RRD, and compare it with its footer; reads a few megabytes at a time.
 
-    A chunk has the digest that the footer has for it, lies in a message that the footer's manifest of its store lists,
+    A chunk has the digest that the footer has for it, is in a message that the footer's manifest of its store lists,
     and has the id, entity, rows, times and components of that manifest; every store is announced; messages follow each
     other to the end message, and the footer has its checksum. ``claims`` are another file's entries for chunks of this
     one, and ``look`` sees those chunks. Each difference is a fault of the result. Raises ``SourceMissingError`` if

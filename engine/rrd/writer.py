@@ -54,7 +54,7 @@ _KERNEL_COPY_SIZE: Final = 1 << 18
 
 
 class Output:
-    """Appends to ``file`` (or an upload) from where it stands, many pieces at a time.
+    """Appends to ``file`` (or an upload) from its current position, many pieces at a time.
 
     ``position`` counts the bytes since then. Pieces are held until then, not copied: they must not be changed.
 
@@ -177,7 +177,7 @@ class _OpenStore:
 
 
 class RrdWriter:
-    """Writes one RRD, of any number of stores, to a path or a binary file that stands where the stream is to begin.
+    """Writes one RRD, of any number of stores, to a path or a binary file at the position where the stream is to begin.
 
     Guarantee: nothing but a :meth:`finish` that returned makes a whole file; what a path opened is closed by it, by
     :meth:`close` and by leaving a ``with`` block. Chunks of a store lie in the order they were given. Replacing a
@@ -359,7 +359,7 @@ _JOINED: Final = 1 << 16
 
 
 class MessageWriter:
-    """Appends chunks of ``store`` to ``file``, from where it stands; what it writes is a part of an RRD.
+    """Appends chunks of ``store`` to ``file``, from its current position; the output is a part of an RRD.
 
     Guarantee: chunks lie in the order they were given. A chunk nobody has touched since it was read from an RRD
     keeps its compressed bytes; the kernel copies them. Call :meth:`flush` at the end. Errors name ``path``.

@@ -230,7 +230,7 @@ _MOST_HELD: Final = min(256, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4)
 
 
 class HeldFile(PositionalFile):
-    """A local file that is open as long as somebody has this object, whatever becomes of its name.
+    """A local file that is open as long as somebody has this object, even if its name is removed or replaced.
 
     Pickles as None: elsewhere there is only the name.
     """

@@ -314,7 +314,7 @@ _SMALL: Final = 6.6
 def draw_plan(sink: Node, title: str, *, inherits: bool = False) -> str:
     """The plan behind ``sink`` as the text of an SVG: sources on the left, the output on the right.
 
-    A step stands there once, however many ways lead through it. Long labels are shortened, and whole in a tooltip.
+    A step is drawn once, however many ways lead through it. Long labels are shortened, and whole in a tooltip.
     With ``inherits`` it has the colours of the page that it is a part of.
     """
     return draw_graph(graph_of(sink), title, inherits=inherits)

@@ -277,8 +277,8 @@ class Frames(ABC):
         """Run the pipeline, and give its values as an Arrow table: one row per message (a row of a chunk).
 
         Columns are the times, then the fields of messages (``linear_acceleration``) and other components
-        (``scalars``), under the shortest names that mean one thing; see ``docs/dataframes.md``. What a row does not
-        have is null. Only these values come back from where the pipeline runs.
+        (``scalars``), under the shortest names that mean one thing; see ``docs/dataframes.md``. Missing values
+        are null. Only these values come back from where the pipeline runs.
 
         Parameters
         ----------

@@ -771,7 +771,7 @@ def other_sources(sink: Node) -> list[LazyChunkStream]:
 
 
 def task_plan(stream: LazyChunkStream) -> Plan:
-    """The plan of a stream for tasks. What it chooses nothing of is not warned of: ``Plan.nothing`` says it."""
+    """The plan of a stream for tasks. It warns of no source that it takes nothing of: ``Plan.nothing`` has them."""
     return compile_plan(sink_of(stream), travelling)
 
 

@@ -290,7 +290,7 @@ def copied_records(sink: Node) -> list[CopiedRecords] | None:
 
 
 def source_records(sink: Node) -> list[CopiedRecords]:
-    """Return the files upstream of a node whose messages could be copied, whatever becomes of their chunks."""
+    """Return the files upstream of a node whose messages could be copied, whether their chunks are used or not."""
     sources = [node.source for node in nodes_of(sink) if isinstance(node, SourceNode)]
     everything = Chain((Step(None, None, (), (), True),))
     return [CopiedRecords(file, everything) for source in sources for file in source.records() or ()]

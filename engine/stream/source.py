@@ -118,7 +118,7 @@ class Source(ABC, Generic[S]):
     def pieces(self, split: Any, fate: Callable[[ChunkKind], Fate]) -> Iterator[RunRows | Iterator[Chunk]]:  # noqa: ARG002
         """Yield a split in order: runs of unread messages, and between them the chunks to look into.
 
-        Where runs are not known, all chunks, whatever becomes of them.
+        Where runs are not known, all chunks, used or not.
         """
         yield self.read(split)
 

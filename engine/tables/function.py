@@ -114,9 +114,9 @@ MARK: Final = "virtual_column"
 class UDF:
     """A function whose results are a column, or several columns; made by :func:`udf`.
 
-    ``kind`` says how it is called, ``inputs`` with which columns in order (None: with all of them), ``data_type`` what
-    comes of it: a struct where it gives several columns, which are the ``outputs`` then. ``digest`` is of its code, see
-    :func:`~chunkmill.engine.tables.digests.digest_of`, and ``version`` is the digest where none was given.
+    ``kind`` says how it is called, ``inputs`` with which columns in order (None: with all of them). ``data_type`` is
+    the type of its results: a struct where it gives several columns, which ``outputs`` names then. ``digest`` is of its
+    code, see :func:`~chunkmill.engine.tables.digests.digest_of`. ``version`` is the digest where none was given.
 
     Called, it is the function itself. A class is called with the arguments of its constructor, if it has any, and
     returns the UDF with them. No object is created before something is computed.
@@ -340,7 +340,7 @@ def udf(
     timeout
         Seconds for a row, of functions that are called for each.
     on_error
-        What becomes of errors: ``Retry``, ``Skip`` and ``Fail``, of which the first that matches decides; by default
+        How errors are handled: ``Retry``, ``Skip`` and ``Fail``, of which the first that matches decides; by default
         the run fails. ``error_handling`` is another name for it.
     field_metadata
         Metadata of the column's field.

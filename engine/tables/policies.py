@@ -268,8 +268,8 @@ def guarded_compute(
 
     ``addresses`` are those of the rows. The function is called for the whole batch. Where it fails, the first policy
     that matches decides: ``Retry`` calls it again for the same rows, and raises what it raised last; ``Skip`` halves
-    them until rows stand alone: a function of batches of which ``f`` of ``n`` rows fail is called ``1 + 2 f (1 +
-    log2 n)`` times at most. ``Fail``, and no policy, raise what the function raised. What halves raise is matched anew.
+    them until rows stand alone: a function of batches of which ``f`` of ``n`` rows fail is called ``1 + 2 f (1 + log2
+    n)`` times at most. ``Fail``, and no policy, raise what the function raised. The errors of halves are matched again.
 
     A function with effects outside of itself has them again for rows that it is called for again. Whether more rows are
     skipped than a policy allows is for the caller to say, who knows all batches: :func:`check_skipped`.

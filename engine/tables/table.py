@@ -317,7 +317,7 @@ class Table(TableVersions):
         Parameters
         ----------
         columns
-            The column, or a list of one. Of those that one function gives, any stands for all.
+            The column, or a list of one. Where one function gives several, name any one of them.
         udf
             A function in the place of the one that the column's definition names. Where its parameters are not called
             as columns are, it is called with the inputs of the column.
@@ -405,7 +405,7 @@ class Table(TableVersions):
         source_format
             ``parquet``, ``lance`` or ``ipc``; by default what names end with.
         on_missing
-            What becomes of rows that the source lacks: ``carry``, they stay as they are; ``null``; or ``error``: then
+            What to do with rows that the source lacks: ``carry``, they stay as they are; ``null``; or ``error``: then
             nothing is loaded.
         checkpoint_interval_seconds
             Seconds that a batch is to take, 60 by default.

@@ -370,11 +370,11 @@ class Field:
     max_staleness
         The age that a value may have, in the same unit. An older one is missing.
     fill
-        What becomes of a sample in which the field has no value: ``error``; ``skip`` leaves it out, and counts it;
+        What to do with a sample in which the field has no value: ``error``; ``skip`` leaves it out, and counts it;
         ``nan`` (floating-point numbers); ``none``, for a collate of your own. By default ``error``, and ``skip`` in
         the datasets with Rerun's names.
     edges
-        What becomes of offsets beyond the ends of a segment: ``pad`` repeats the value at the end, and the sample has a
+        What to do with offsets beyond the ends of a segment: ``pad`` repeats the value at the end, and the sample has a
         mask ``<name>_is_pad``; ``trim`` takes no samples there. By default ``pad``, and ``trim`` in the datasets with
         Rerun's names.
 

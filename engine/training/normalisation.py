@@ -101,7 +101,7 @@ class Normalisation:
     """Statistics of fields, and a mode for each: what is done to values, and undone.
 
     ``mean_std`` makes their mean 0 and their standard deviation 1; ``min_max`` makes the least -1 and the greatest 1;
-    ``quantile`` the same of the quantiles 0.01 and 0.99, beyond which values are not cut. What is always the same
+    ``quantile`` the same of the quantiles 0.01 and 0.99, beyond which values are not cut. A constant
     becomes 0. Values become ``float32``.
 
     Made by :meth:`of`. ``IterableSamples(..., normalisation=made)`` gives such values, and its state names the

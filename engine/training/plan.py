@@ -140,7 +140,7 @@ class BlockShuffle:
     once.
 
     A block is some consecutive samples of a segment: whole groups of pictures where there is video, so that each is
-    fetched and decoded once. Each sample is moved by less than ``buffer_size`` places from where its block stands, so
+    fetched and decoded once. Each sample is moved by less than ``buffer_size`` places from the place of its block, so
     about ``buffer_size`` decoded samples, and a block for each lane, are held in memory. The larger it is beside a
     block, the more random a batch.
 

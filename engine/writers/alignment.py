@@ -46,7 +46,7 @@ class Rule(StrEnum):
 
 
 class Outside(StrEnum):
-    """The fate of a frame for which no sample lies within the tolerance."""
+    """The treatment of a frame that has no sample within the tolerance."""
 
     HOLD = "hold"
     """It takes the value all the same. A frame without any value is dropped."""

@@ -115,7 +115,7 @@ class FeatureAccount:
 
 @dataclass(frozen=True, slots=True)
 class EpisodeAccount:
-    """The account of an episode: what became of its frames.
+    """The account of an episode: the outcome of its frames.
 
     ``wanted`` frames lie in its time, ``written`` ones are in the dataset, ``dropped`` are not. ``reason`` says why an
     episode is not written at all. ``start`` and ``end`` are in nanoseconds, on the timelines of the recording.

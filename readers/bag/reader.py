@@ -197,7 +197,7 @@ class BagReader(McapReader):
     timeline_type, timestamp_offset_ns, decoders, include_topic_regex, exclude_topic_regex, start_time_ns, end_time_ns
         As for :class:`McapReader`. Chunks of the bag without a message of the topics and times are not read.
     recover
-        Read what is left of a cut or damaged bag in one split. A ``ReadWarning``, and :meth:`recovery_report`, tell the
+        Read what is left of a cut or damaged bag in one split. A ``ReadWarning`` and :meth:`recovery_report` show the
         loss. A bag has no checksums, but for what bz2 and lz4 have.
 
     Raises

@@ -142,7 +142,7 @@ class LeRobotReader:
     ) -> LazyChunkStream:
         """A lazy stream of one episode's chunks; each call reads it anew.
 
-        ``entity_path_prefix`` stands before every entity path, not before ``/__properties``; ``timeline`` is another
+        ``entity_path_prefix`` is put before every entity path, not before ``/__properties``; ``timeline`` is another
         name for ``frame_index``. ``video_mode`` and ``b_frames`` are those of :meth:`LeRobotEpisode.stream`.
 
         Raises ``UsageError`` (a ``ValueError``) for an episode or a mode that does not exist.

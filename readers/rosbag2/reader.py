@@ -118,7 +118,7 @@ class Rosbag2Source(Source[Rosbag2Split]):
 
     Guarantee: every message of a selected topic (and time) is one row, once. Order: files in their order, messages by
     split, within it by groups of about 32 MiB in the order in which they were written, within these by channel, then by
-    time; then what only reading tells of the recording, and robots. The same for every run over the same bytes. A
+    time; then what only reading shows of the recording, and robots. The same for every run over the same bytes. A
     folder of MCAPs is read file by file, in the order of :class:`McapSource`.
     """
 
@@ -302,7 +302,7 @@ class Rosbag2Source(Source[Rosbag2Split]):
         return _Rows(files, split.rows, None, self.options.times).groups()
 
     def entities(self) -> set[str] | None:
-        """The entities of all messages and of the recording; None where only reading tells them."""
+        """The entities of all messages and of the recording; None where only reading shows them."""
         if self.is_mcap:
             each = [source.entities() for source in self.mcaps]
             own = {"/__mcap_properties"} if "recording_info" in self.options.decoders else set()

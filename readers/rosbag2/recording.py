@@ -53,7 +53,7 @@ class Rosbag2Recording(McapRecording):
         return sum(RecordingFile.size(Rosbag2Recording(file)) for file in self._files())
 
     def stamp(self) -> tuple[int, int]:
-        """The bytes of the storage files and of what lies beside them, and when one of them was last changed."""
+        """The bytes of the storage files and of the files next to them, and when one of them was last changed."""
         if not isinstance(self.path, Path):
             return self.size(), 0
         files = [Path(f"{file}{end}") for file in self._files() for end in ("", *BESIDE)]

@@ -395,7 +395,7 @@ def error_of(task: str) -> str | None:
 
     >>> error_of(DONE)
     >>> error_of("task_1")
-    "no server of chunkmill gave the task 'task_1': what became of it is not known"
+    "no server of chunkmill gave the task 'task_1': its outcome is not known"
     """
     if task == DONE:
         return None
@@ -404,7 +404,7 @@ def error_of(task: str) -> str | None:
             return base64.b64decode(task.removeprefix(_FAILED), b"-_", validate=True).decode()
     except ValueError:  # it was cut, or changed
         pass
-    return f"no server of chunkmill gave the task {task[:100]!r}: what became of it is not known"
+    return f"no server of chunkmill gave the task {task[:100]!r}: its outcome is not known"
 
 
 def tasks_table(ids: Iterable[str]) -> pa.Table:

@@ -104,7 +104,7 @@ class ProtocolError(Exception):
     """The end of a call with a status other than ``OK``, and a text for the client, cut if long.
 
     The text goes out in a header. Clients of gRPC take none that are larger than 8 KiB, encoded by percents, and would
-    tell of that in place of the error.
+    report that in place of the error.
     """
 
     def __init__(self, code: Status, text: str) -> None:

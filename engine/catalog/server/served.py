@@ -51,8 +51,8 @@ _RECENT: Final[Recent[ChunkData]] = Recent(128 * MIB, 16 * MIB)
 class ServedDataset:
     """A dataset of a catalog that somebody serves (``chunkmill serve``), as a source of samples for training.
 
-    It gives what the dataset itself gives, by its chunks: those that samples need are fetched. What a source was pinned
-    to stays what it is, whatever is registered later. A call that fails as the server or the network is down is made
+    It gives what the dataset itself gives, by its chunks: those that samples need are fetched. A pinned source
+    stays as it was, whatever is registered later. A call that fails as the server or the network is down is made
     again, whole, for some time: samples go on where they were. It pickles, and each process has a connection of its
     own.
 
