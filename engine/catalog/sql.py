@@ -173,9 +173,10 @@ _PREPARING: Final = SQLOptions().with_allow_ddl(False).with_allow_dml(False)
 
 
 class CatalogContext(SessionContext):
-    """A session of DataFusion with the entries of a catalog, beside the tables registered in it.
+    """A DataFusion session with the entries of a catalog, and tables that you register in it.
 
-    ``entries`` gives them as of now, hidden ones included. Statements do not reach files outside the catalog.
+    ``entries`` returns the current entries, hidden ones included. Statements cannot read or write files outside the
+    catalog.
     """
 
     def __init__(self, entries: Callable[[], list[DatasetEntry | TableEntry]]) -> None:
@@ -191,12 +192,12 @@ class CatalogContext(SessionContext):
         param_values: dict[str, Any] | None = None,
         **named_params: Any,
     ) -> DataFrame:
-        """The rows of a statement as a DataFrame, read when they are wanted; one that writes is executed at once.
+        """Return the rows of a statement as a DataFrame, read on use. A statement that writes runs at once.
 
-        Names are those of tables, and of datasets: the table of their segments. ``reader('DATASET', index => 'INDEX')``
-        is the table of rows of :meth:`DatasetView.reader`, and takes its other arguments by their names, too, and
-        ``contents``, ``segments`` (ids, patterns such as ``drive-*``, or a query in brackets) and ``fill`` (short for
-        ``fill_latest_at``). A dataset's segments and rows are those of the newest version::
+        A table name is a table, a dataset name the table of its segments. ``reader('DATASET', index => 'INDEX')``
+        returns the rows of :meth:`DatasetView.reader`. Pass its other arguments by name, and ``contents``, ``segments``
+        (ids, patterns such as ``drive-*``, or a query in parentheses) and ``fill`` (short for ``fill_latest_at``). Rows
+        are those of the newest version::
 
             client.ctx.sql("SELECT frame FROM reader('drives', index => 'frame', contents => '/imu/**') LIMIT 5")
 
@@ -205,17 +206,17 @@ class CatalogContext(SessionContext):
         query
             One statement.
         options, param_values, named_params
-            As DataFusion's ``SessionContext.sql`` takes them.
+            As in DataFusion's ``SessionContext.sql``.
 
         Raises
         ------
         NotFoundError
-            There is no such entry, or no such segment.
+            An entry or a segment does not exist.
         UnsupportedError
-            The statement would read or write files beside the catalog (``COPY``, ``CREATE EXTERNAL TABLE``), or write
+            The statement would read or write files outside the catalog (``COPY``, ``CREATE EXTERNAL TABLE``), or write
             to a dataset.
         UsageError
-            DataFusion refuses the statement: a column is not there, or it is no SQL.
+            DataFusion refuses the statement: invalid SQL, or an unknown column.
         """
         statement = Statement(query)
         call = UserCall()
@@ -235,7 +236,7 @@ class CatalogContext(SessionContext):
         param_values: dict[str, Any] | None = None,
         **named_params: Any,
     ) -> DataFrame:
-        """The same as :meth:`sql`, as far as the options allow the statement."""
+        """The same as :meth:`sql`, for statements that the options allow."""
         return self.sql(query, options, param_values, **named_params)
 
     def _planned(
