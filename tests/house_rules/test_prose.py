@@ -15,13 +15,16 @@ from rooms import house
 from source_tree import REPOSITORY, installed_name, modules, parsed
 
 PATTERNS = {
-    "report, show, list": r"\b(?:told|tells?)\b",
-    "is stored, is": r"\b(?:lies|lay)\b(?! out)",
-    "is, is stored, is written": r"\b(?:stands|stood)\b",
+    "report, show, list": r"\b(?:told|tells?)\b(?! apart)(?<!cannot tell)",
+    "is stored, is": r"\b(?:lie|lies|lay|lying)\b(?! out| between)",
+    "is, is stored, is written": r"\b(?:stands|stood)\b(?! for)",
     "name the cost": r"\bat the cost of\b",
     "for users who": r"\bfor whom\b",
     "of these": r"(?:^|[.;:] )Of which\b",
     "result, outcome": r"\b(?:becomes?|became|comes?|came) of\b",
+    "query, request": r"\b(?:is|are|was|were|be|been|being) asked\b",
+    "continue": r"\b(?:go|goes|going|went) on\b",
+    "None if": r"\b[Nn]one where\b|\bwhere (?:there is |there are )?none\b",
     "a noun in place of 'What … is'": r"(?:^|[.!] |\| )What (?:[\w'-]+ ){1,8}"
     r"(?:is|are|was|were|has|have|becomes?|goes|comes|stays|lands)\b(?![^.]*\?)",
 }
@@ -39,13 +42,13 @@ def plain(page: str) -> str:
 def hits(text: str) -> list[str]:
     """The places of a text with a pattern, and what to write instead."""
     return [
-        f"…{text[max(0, found.start() - 40) : found.end() + 30]}…: {instead}"
+        f"…{' '.join(text[max(0, found.start() - 40) : found.end() + 30].split())}…: {instead}"
         for instead, pattern in PATTERNS.items()
         for found in re.finditer(pattern, text, re.MULTILINE)
     ]
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(REPOSITORY)))
 def test_a_page_is_plain(page: Path) -> None:
     assert hits(plain(page.read_text(encoding="utf-8"))) == []
 
@@ -75,7 +78,8 @@ def public_docstrings() -> Iterator[tuple[str, str]]:
 
 
 def test_public_docstrings_are_plain() -> None:
-    assert sorted({f"{name}: {hit}" for name, text in public_docstrings() for hit in hits(plain(text))}) == []
+    names = {text: name for name, text in public_docstrings()}  # several faces may share a name
+    assert sorted(f"{name}: {hit}" for text, name in names.items() for hit in hits(plain(text))) == []
 
 
 def texts_of_errors(tree: ast.AST) -> Iterator[tuple[int, str]]:
@@ -103,6 +107,26 @@ def test_errors_are_plain() -> None:
     ] == []
 
 
-def test_a_pattern_is_noticed() -> None:
-    assert len(hits("What lands is told by the lake that lies there.")) == 3
-    assert hits("What is a chunk? It is laid out on disk.") == []
+@pytest.mark.parametrize(
+    "sentence",
+    [
+        "The summary tells the rate.",
+        "The files lie in a folder.",
+        "The name stands in the file.",
+        "A view follows its source at the cost of what changed.",
+        "Users for whom this matters.",
+        "It has two parts. Of which one is optional.",
+        "The account counts what becomes of each frame.",
+        "The server is asked for rows.",
+        "The run goes on.",
+        "Return the name, None where the file lacks it.",
+        "What lands is a lake.",
+    ],
+)
+def test_a_pattern_is_noticed(sentence: str) -> None:
+    assert len(hits(sentence)) == 1
+
+
+def test_plain_words_pass() -> None:
+    assert hits("What is a chunk? It is laid out on disk, and `x` stands for a path.") == []
+    assert hits("You cannot tell two rows apart. The value lies between 0 and 1. A guide to what is stored.") == []
