@@ -28,7 +28,7 @@ SET: Final = "`__is_set` of a view's row"
 PLAN: Final = "the plan of a refresh"
 COMMITS: Final = "a refresh across several fragments or back to an older version"
 KEPT: Final = "what a view keeps of its query"
-NO_VIEW: Final = "a refresh of a table that is no view"
+NO_VIEW: Final = "an invalid condition, source or view"
 
 Step = Callable[[Any], Told]
 
