@@ -172,7 +172,7 @@ def check_columns_stay(entry: DatasetEntry | TableEntry, before: pa.Schema, now:
     if gone:
         what = "table" if isinstance(entry, TableEntry) else "dataset"
         raise ReadError(
-            f"{what} '{entry.name}' has other columns than when it was asked for: {', '.join(gone)}",
+            f"{what} '{entry.name}' has other columns than when the query was planned: {', '.join(gone)}",
             hint="Ask for it again.",
         )
 

@@ -75,7 +75,7 @@ def read_footer(file: PositionalFile) -> Footer | None:
 def _payload(file: PositionalFile, stream_footer: StreamFooter, trailer: int) -> bytes:
     if stream_footer.start < _FIRST_PAYLOAD or stream_footer.start + stream_footer.length > trailer:
         raise ReadError(
-            f"the footer should lie at {stream_footer.start:,}..{stream_footer.start + stream_footer.length:,}, "
+            f"the footer should be at {stream_footer.start:,}..{stream_footer.start + stream_footer.length:,}, "
             f"outside of the {_FIRST_PAYLOAD}..{trailer:,} where it can",
             path=file.path,
             offset=trailer,
@@ -187,7 +187,7 @@ def messages_between(file: PositionalFile, offsets: Integers, sizes: Integers, m
             position = message.offset + message.size
         if position != start:
             raise ReadError(
-                f"the footer places a chunk at byte {start + MESSAGE_HEADER_SIZE:,}, where none begins",
+                f"the footer places a chunk at byte {start + MESSAGE_HEADER_SIZE:,}, where no chunk begins",
                 path=file.path,
                 offset=start,
                 hint="The file was changed after it was written, or its writer is faulty; read it with recover=True.",

@@ -145,7 +145,7 @@ def nanoseconds_at(point: Any) -> int:
 
 def _existing(number: int, numbers: list[int], what: str, path: str) -> int:
     if number < 1:
-        raise UsageError(f"versions are numbered from 1, and {number} is asked for")
+        raise UsageError(f"versions are numbered from 1, got {number}")
     if number in numbers:
         return number
     if not numbers:

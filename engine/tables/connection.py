@@ -66,7 +66,7 @@ class TableConnection:
         if str(uri).startswith("db://"):
             raise UnsupportedCallError(
                 f"{uri} is the address of a service of tables, which is not offered",
-                hint="Connect to the folder, or to the object store, in which the tables lie.",
+                hint="Connect to the folder, or to the object store, that contains the tables.",
             )
         self._location = located(uri)
         if isinstance(self._location, Path) and self._location.is_file():

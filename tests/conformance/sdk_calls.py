@@ -86,7 +86,7 @@ KNOWN: dict[str, str] = {
     r"rest: (index of words|words|delete indexes): ": "`create_*_search_index`, `search_*`",
     rf"{FOOTERLESS}.*: (rerun_num_chunks|(rerun_)?size_bytes) is": "registering an RRD without a footer",
     rf"{FOOTERLESS}.*: store.*: (chunk |summary: answer)": "registering an RRD without a footer",
-    r"rerun__file[1-6].rrd: refused: None here": "registering an RRD without a footer, or with one of Rerun 0.28's drafts",
+    r"rerun__file[1-6].rrd: refused: None here": "registering an RRD without a footer, or with a draft of one",
     r"rerun__file[1-6].rrd: .*: rerun_(num_chunks|size_bytes) is": "registering an RRD without a footer",
     r": field property:(ParquetMetadata:)?file_metadata is": "a property whose component does not begin",
     r"(fox_location|fox_pointcloud|cloud2_noxyz).rrd: store: schema: answer": "a component that is null",
