@@ -67,6 +67,9 @@ class WorkerProcess:
         async with self._lock:
             is_done = False
             try:
+                if self._process is None or self._process.returncode is not None:
+                    await self.stop()
+                    await self._start()
                 with anyio.fail_after(self._limits.seconds):
                     answer = await self._asked(line)
                 is_done = True
@@ -83,13 +86,13 @@ class WorkerProcess:
                         await self.stop()
 
     async def _asked(self, line: bytes) -> dict[str, Any]:
-        if self._process is None or self._process.returncode is not None:
-            await self.stop()
-            await self._start()
         assert self._process is not None
         assert self._process.stdin is not None
-        assert self._answers is not None
         await self._process.stdin.send(line)
+        return await self._answer()
+
+    async def _answer(self) -> dict[str, Any]:
+        assert self._answers is not None
         most = 6 * self._limits.num_bytes + _MOST_PICTURE  # a sign takes up to six bytes in JSON
         answer: dict[str, Any] = json.loads(await self._answers.receive_until(b"\n", most))
         return answer
@@ -115,6 +118,7 @@ class WorkerProcess:
         )
         assert self._process.stdout is not None
         self._answers = BufferedByteReceiveStream(self._process.stdout)
+        await self._answer()  # that it is ready
 
     async def stop(self) -> None:
         """Kill it, and what it started."""

@@ -1,6 +1,7 @@
 """The process that works for the server: one call at a time, bounded in time and memory. It may be killed.
 
-A request is a line of JSON, ``{"tool": …, "arguments": {…}}``, an answer another: ``text``, ``png`` or ``error``.
+A request is a line of JSON, ``{"tool": …, "arguments": {…}}``, an answer another: ``text``, ``png`` or ``error``; and
+the first of all, ``ready``.
 """
 
 from __future__ import annotations
@@ -48,6 +49,7 @@ def main(arguments: list[str]) -> None:
     tools = LakeTools(CatalogClient(lake).for_clients(()), int(most_rows), int(most_bytes))
     del CatalogContext  # imported before the memory is bounded
     _confine(int(memory))
+    _send(answers, {"ready": True})
     serve(tools, requests, answers, seconds=int(seconds) + _GRACE_SECONDS, lake=lake)
 
 
@@ -56,9 +58,13 @@ def serve(tools: LakeTools, requests: BinaryIO, answers: BinaryIO, *, seconds: i
     for line in requests:
         signal.alarm(seconds)
         answer = answered(tools, json.loads(line), lake)
-        answers.write(json.dumps(answer).encode() + b"\n")
-        answers.flush()
+        _send(answers, answer)
         signal.alarm(0)
+
+
+def _send(answers: BinaryIO, value: dict[str, Any]) -> None:
+    answers.write(json.dumps(value).encode() + b"\n")
+    answers.flush()
 
 
 def answered(tools: LakeTools, request: dict[str, Any], lake: str) -> dict[str, Any]:
