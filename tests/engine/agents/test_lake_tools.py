@@ -29,7 +29,7 @@ Ask = Callable[..., Any]
 def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     folder = tmp_path_factory.mktemp("secret_place")
     make(folder)
-    yield folder / "lake"
+    return folder / "lake"
 
 
 @pytest.fixture
@@ -124,7 +124,7 @@ def test_rates_count_only_rows_with_values_along_the_chosen_index(tmp_path: Path
     assert full["rate_hz"] == pytest.approx(299e9 / (ticks[-1] - ticks[0]), rel=1e-5)
     assert some["rate_hz"] == pytest.approx((has.sum() - 1) * 1e9 / np.ptp(ticks[has]), rel=1e-5)
     frames = ask("rates", dataset="d", index="frame")["rows"]
-    assert [(row["rows"], row["start"], row["end"], row["rate_hz"]) for row in frames][0] == (300, 0, 299, None)
+    assert next((row["rows"], row["start"], row["end"], row["rate_hz"]) for row in frames) == (300, 0, 299, None)
 
 
 def test_rows_come_in_order_with_filters(ask: Ask) -> None:
@@ -186,8 +186,12 @@ def test_what_is_cut_is_the_beginning_of_the_rest(lake: Path) -> None:
     assert "cut" not in whole and len(whole["rows"]) == 300
     for arguments in (
         {"tool": "rows", "dataset": "drives", "contents": ["/car"], "segments": ["hard"], "limit": 1_000},
-        {"tool": "sql", "statement": f"""SELECT rerun_segment_id, time, "{SPEED}" FROM reader('drives', index => 'time',
-          contents => '/car', segments => 'hard') ORDER BY time""", "limit": 90},
+        {
+            "tool": "sql",
+            "statement": f"""SELECT rerun_segment_id, time, "{SPEED}" FROM reader('drives', index => 'time',
+          contents => '/car', segments => 'hard') ORDER BY time""",
+            "limit": 90,
+        },
     ):
         rows: list[Any] = []
         answer: dict[str, Any] = {"cut": ""}
@@ -243,7 +247,7 @@ HOSTILE = {
     ("rows", "/etc/passwd"): "there is no dataset",
     ("rows", "drives", "/etc/passwd"): "there is no index",
     ("rows", "drives", "time", "/etc/passwd"): "",
-    ("rows", "drives", "time", "/car", "/car:speed\" FROM x --"): "there is no column",
+    ("rows", "drives", "time", "/car", '/car:speed" FROM x --'): "there is no column",
     ("find", "drives", "'/etc/passwd' = 1"): "",
     ("find", "drives", "/imu:acceleration < (SELECT 1)"): "",
     ("plot", "drives", "../calm", SPEED): "there is no segment",
@@ -380,9 +384,9 @@ def test_an_entry_that_cannot_be_read_does_not_hide_the_others(tmp_path: Path) -
 
 def test_an_empty_lake_and_strange_names_are_described(tmp_path: Path) -> None:
     lake = CatalogClient(tmp_path / "lake")
-    lake.create_dataset('a [b] c.d:e')
+    lake.create_dataset("a [b] c.d:e")
     ask = asking(tmp_path / "lake")
-    assert ask("list_entries")["rows"] == [{"name": 'a [b] c.d:e', "kind": "dataset", "num_segments": 0}]
-    assert ask("segments", dataset='a [b] c.d:e') == {"rows": []}
-    assert ask("describe", name='a [b] c.d:e')["columns"] == []
-    assert "The dataset has none" in ask("rows", dataset='a [b] c.d:e')
+    assert ask("list_entries")["rows"] == [{"name": "a [b] c.d:e", "kind": "dataset", "num_segments": 0}]
+    assert ask("segments", dataset="a [b] c.d:e") == {"rows": []}
+    assert ask("describe", name="a [b] c.d:e")["columns"] == []
+    assert "The dataset has none" in ask("rows", dataset="a [b] c.d:e")
