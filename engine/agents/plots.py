@@ -32,7 +32,6 @@ def plotted(batches: Iterable[pa.RecordBatch], *, title: str, select: str) -> by
     Raises ``UsageError`` where there are none, ``SelectorError``, and ``MissingExtraError`` without matplotlib.
     """
     try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
     except ImportError as error:
         raise MissingExtraError(f"{error.name} is not installed", hint=extra_command("mcp")) from error
@@ -62,14 +61,16 @@ def plotted(batches: Iterable[pa.RecordBatch], *, title: str, select: str) -> by
     out = io.BytesIO()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # signs that the font lacks
-        FigureCanvasAgg(figure).print_png(out)
+        figure.savefig(out, format="png")
     return out.getvalue()
 
 
 def _points(batch: pa.RecordBatch, selector: Selector, title: str, select: str) -> tuple[npt.NDArray[np.int64], Floats]:
     """The index and the number of each value; nulls are left out."""
     lists = batch.column(2)
-    values = selector.execute(lists.flatten())
+    values: Any = selector.execute(lists.flatten())
+    if values is None:
+        raise UsageError(f"{select!r} of {title} gives nothing", hint="The tool 'describe' shows the type of a column.")
     counts = pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False)
     rows = np.repeat(np.arange(len(batch)), counts)
     if pa.types.is_list(values.type) or pa.types.is_large_list(values.type) or len(values) != len(rows):

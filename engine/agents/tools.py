@@ -272,7 +272,7 @@ class LakeTools:
         if unknown:
             raise UsageError(f"there is no column {unknown[0]!r}", hint="The tool 'describe' lists them.")
         for segment in view.segment_ids():
-            frame = view.filter_segments(segment).reader(
+            frame: Any = view.filter_segments(segment).reader(
                 index=index, fill_latest_at=fill_latest, executor="inline", include_semantically_empty_columns=True
             )
             if where is not None:
