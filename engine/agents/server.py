@@ -37,7 +37,7 @@ _MOST_PICTURE: Final = 4 << 20
 
 @dataclass(frozen=True)
 class CallLimits:
-    """What one call may take: rows and bytes of its answer, seconds, and bytes of memory."""
+    """Limits of one call: rows and bytes of its answer, seconds, and bytes of memory."""
 
     rows: int = 1_000
     num_bytes: int = 100_000

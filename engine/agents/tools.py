@@ -1,4 +1,4 @@
-"""What an agent can ask of a lake. Every tool reads, and names entries of the lake: nothing else can be named."""
+"""Tools by which an agent reads a lake. They take names of its entries: nothing else can be named."""
 
 from __future__ import annotations
 
@@ -9,13 +9,16 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..chunk import json_of
 from ..errors import NotFoundError, UsageError
-from .answers import Page, Row, shown_text
-from .rates import rates_of
+from ..query import Query
+from ..rrd import ChunkTable
+from ..stream import ContentFilter
+from .answers import AnswerPage, Row, plotted, shown_text
 
 if TYPE_CHECKING:
     from ..catalog import CatalogClient, CatalogContext, DatasetEntry, DatasetView
@@ -33,7 +36,7 @@ _EXECUTOR: Final = re.compile(r"\bexecutor\b[\"`]?\s*(=>|:=)", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class LakeTools:
-    """The tools of a lake. The docstring of each says to the agent how it is used.
+    """The tools of a lake. The docstring of each tool shows the agent how to use it.
 
     ``most_rows`` and ``most_bytes`` bound one answer.
     """
@@ -122,7 +125,7 @@ class LakeTools:
             offset: Leave out so many of the first rows.
         """
         view = self._view(dataset, segments, contents)
-        return self._page(limit, offset).of_rows(rates_of(view, self._index(view, index), contents))
+        return self._page(limit, offset).of_rows(_rates_of(view, self._index(view, index), contents))
 
     def rows(
         self,
@@ -205,8 +208,6 @@ class LakeTools:
             index: An index (timeline); needed where there are several.
             select: The path of a number within each value, such as .linear_acceleration.x or .[0].
         """
-        from .plots import plotted
-
         if not _PATH.fullmatch(select):
             raise UsageError(f"{select!r} is no path to a number", hint="Write it like .linear_acceleration.x or .[0].")
         view = self._view(dataset, [segment], [column.partition(":")[0]])
@@ -222,8 +223,8 @@ class LakeTools:
 
         return CatalogContext(partial(self.client.entries), without=(_PLACES,))
 
-    def _page(self, limit: int, offset: int) -> Page:
-        return Page(limit, offset, self.most_rows, self.most_bytes)
+    def _page(self, limit: int, offset: int) -> AnswerPage:
+        return AnswerPage(limit, offset, self.most_rows, self.most_bytes)
 
     def _entries(self) -> Iterator[Row]:
         for name in self.client.dataset_names():
@@ -259,8 +260,8 @@ class LakeTools:
             return str(index)
         if index is None and len(names) == 1:
             return names[0]
-        there = f"There are: {', '.join(names[:20])}." if names else "The dataset has none."
-        raise UsageError("index is missing" if index is None else f"there is no index {index!r}", hint=there)
+        hint = f"There are: {', '.join(names[:20])}." if names else "The dataset has none."
+        raise UsageError("index is missing" if index is None else f"there is no index {index!r}", hint=hint)
 
     def _rows_of(
         self, view: DatasetView, index: str, columns: Sequence[str] | None, where: str | None, fill_latest: bool
@@ -310,8 +311,8 @@ def _reading() -> Any:
 def _begun(statement: str) -> str:
     """The statement from its first word on, without the comments before it."""
     place = 0
-    while found := _COMMENT.match(statement, place):
-        place = found.end()
+    while comment := _COMMENT.match(statement, place):
+        place = comment.end()
     return statement[place:]
 
 
@@ -326,7 +327,7 @@ def _quoted(name: str) -> str:
     return f'"{escaped}"'
 
 
-def _columns(page: Page, fields: Iterable[tuple[str, pa.DataType]]) -> Row:
+def _columns(page: AnswerPage, fields: Iterable[tuple[str, pa.DataType]]) -> Row:
     """The answer's columns, and whether they were cut."""
     answer = page.of_rows({"name": name, "type": shown_text(str(kind))} for name, kind in fields)
     return {"columns": answer.pop("rows"), **answer}
@@ -339,3 +340,59 @@ def _range(segments: pa.Table, index: str) -> Row:
         column = f"{index}:{name}"
         ends[name] = json_of(of(segments[column])) if column in segments.column_names else None
     return ends
+
+
+# --- rates, by the manifests alone
+
+
+def _rates_of(view: DatasetView, index: str, contents: Sequence[str] | None) -> Iterator[Row]:
+    """For each segment and component along an index: the rows, the first and the last value of the index, the rate.
+
+    Rows of two layers count both. Raises ``ReadError`` for a damaged manifest.
+    """
+    chosen = ContentFilter.everything() if contents is None else ContentFilter(tuple(contents))
+    schema = view.dataset.arrow_schema()
+    kind = schema.field(index).type
+    names = set(schema.names)
+    query = Query.of(index, chosen, semantics=view.dataset.catalog.semantics)
+    for segment in view.queried(query)[1]:
+        totals: dict[str, list[int]] = {}
+        for layer in segment.source.references():
+            for name, rows, start, end in _of_layer(layer.table, index, chosen):
+                total = totals.setdefault(name, [0, start, end])
+                total[:] = total[0] + rows, min(total[1], start), max(total[2], end)
+        for name in sorted(totals.keys() & names):
+            rows, start, end = totals[name]
+            yield {
+                "rerun_segment_id": segment.segment_id,
+                "column": name,
+                "rows": rows,
+                "start": json_of(pa.scalar(start, kind)),
+                "end": json_of(pa.scalar(end, kind)),
+                "rate_hz": None if pa.types.is_integer(kind) else _rate(rows, end - start),
+            }
+
+
+def _rate(rows: int, nanoseconds: int) -> float | None:
+    return float(f"{(rows - 1) * 1e9 / nanoseconds:.6g}") if rows > 1 and nanoseconds > 0 else None
+
+
+def _of_layer(table: ChunkTable, index: str, chosen: ContentFilter) -> Iterator[tuple[str, int, int, int]]:
+    """The name, rows, first and last index value of each component of each chunk.
+
+    A component has a range for each timeline of its chunk, in their order.
+    """
+    lines, parts = table.timelines, table.components
+    codes, paths = table.entity_codes
+    matching = np.array([chosen.matches(path) for path in paths], np.bool_)
+    is_index = np.array([name == index for name, _ in lines.keys], np.bool_)
+    if not len(parts.num_rows) or not is_index.any():
+        return
+    cell = np.searchsorted(parts.range_ends, np.arange(len(parts.num_rows)), side="right") - 1
+    chunk = np.searchsorted(parts.ends, cell, side="right") - 1
+    line = lines.ends[chunk] + np.arange(len(cell)) - parts.range_ends[cell]
+    wanted = is_index[lines.codes[line]] & parts.is_known & (parts.num_rows > 0) & matching[codes[chunk]]
+    for at in np.flatnonzero(wanted).tolist():
+        component = parts.descriptors[parts.codes[cell[at]]].component
+        path = paths[codes[chunk[at]]]
+        yield f"{path}:{component}", int(parts.num_rows[at]), int(parts.start[at]), int(parts.end[at])

@@ -15,8 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from chunkmill import CatalogClient, LazyChunkStream
-from chunkmill.engine.agents.answers import Page, shown_value
-from chunkmill.engine.agents.plots import thinned
+from chunkmill.engine.agents.answers import AnswerPage, shown_value, thinned
 from chunkmill.engine.agents.tools import LakeTools
 from chunkmill.engine.agents.worker import answered
 from chunkmill.engine.errors import UsageError
@@ -227,7 +226,7 @@ def test_long_values_are_cut_and_say_so() -> None:
     assert shown_value(pa.scalar([("k", 1)], pa.map_(pa.string(), pa.int64()))) == [{"key": "k", "value": 1}]
     assert shown_value(pa.array(["a"]).dictionary_encode()[0]) == "a"
     with pytest.raises(UsageError, match="at least 1"):
-        Page(0, 0, 1, 1)
+        AnswerPage(0, 0, 1, 1)
 
 
 # --- nothing is written, and nothing else is named
