@@ -33,6 +33,7 @@ _ABOUT: Final = (
 _MOST_ASKED: Final = 200_000
 """Bytes of the arguments of a call."""
 _MOST_PICTURE: Final = 4 << 20
+_START_SECONDS: Final = 120
 
 
 @dataclass(frozen=True)
@@ -65,17 +66,19 @@ class WorkerProcess:
         if len(line) > _MOST_ASKED:
             return {"error": f"the arguments have more than {_MOST_ASKED:,} bytes."}
         async with self._lock:
-            is_done = False
+            is_done, seconds = False, _START_SECONDS
             try:
                 if self._process is None or self._process.returncode is not None:
                     await self.stop()
-                    await self._start()
-                with anyio.fail_after(self._limits.seconds):
+                    with anyio.fail_after(seconds):
+                        await self._start()
+                seconds = self._limits.seconds
+                with anyio.fail_after(seconds):
                     answer = await self._asked(line)
                 is_done = True
                 return answer
             except TimeoutError:
-                return {"error": f"it took longer than {self._limits.seconds} s and was stopped. Ask for less at once."}
+                return {"error": f"it took longer than {seconds} s and was stopped. Ask for less at once."}
             except (anyio.EndOfStream, anyio.IncompleteRead, anyio.BrokenResourceError, anyio.ClosedResourceError):
                 return {
                     "error": f"the call took more than {size(self._limits.memory)} of memory, or crashed. Ask for less."
@@ -110,9 +113,9 @@ class WorkerProcess:
             stderr=None,
             start_new_session=True,
             env={
-                "CHUNKMILL_EXECUTOR": "inline",
                 "MALLOC_ARENA_MAX": "4",  # each takes 64 MiB of the addresses that are bounded
                 **os.environ,
+                "CHUNKMILL_EXECUTOR": "inline",
                 "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
             },
         )

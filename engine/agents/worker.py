@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import re
 import resource
 import signal
 import sys
@@ -32,6 +33,9 @@ from .tools import TOOLS, LakeTools
 
 _OF_CALLS: Final = (UsageError, NotFoundError, SelectorError, LensError, SchemaConflictError)
 """Errors of what was asked; others are of the lake, and say where its files are."""
+_FILE: Final = re.compile(
+    r"(?:\b\w+:/|(?<![\w/]))/[^:\n]{0,400}?\.(?:rrd|rbl|mcap|arrows?|lance|parquet|bag|db3|h5|hdf5|mp4)\b"
+)
 _GRACE_SECONDS: Final = 5
 """How much longer than its server would let it a process works whose server is gone."""
 
@@ -97,11 +101,14 @@ def _words(error: Exception) -> str:
 
 
 def without_places(text: str, lake: str) -> str:
-    """The text without the names of folders of this machine.
+    """The text without the names of files and folders of this machine.
 
     >>> without_places("no file in /srv/lake/drives", "/srv/lake")
     'no file in LAKE/drives'
+    >>> without_places("s3://bucket/my drives/a.rrd: one chunk is damaged", "/srv/lake")
+    'a file: one chunk is damaged'
     """
+    text = _FILE.sub("a file", text)
     path = Path(lake)
     own = [lake.rstrip("/"), *([] if "://" in lake else [path.resolve().as_uri(), str(path.resolve())])]
     for place in sorted((place for place in own if len(place) > 1), key=len, reverse=True):

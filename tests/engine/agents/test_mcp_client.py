@@ -13,14 +13,13 @@ from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import anyio
 import pytest
 from chunkmill.engine.agents import CallLimits, lake_server
 from chunkmill.engine.agents.tools import TOOLS
 from chunkmill.engine.errors import MissingExtraError
 from lake_of_drives import IMU, RATES, SPEED, make
 
-mcp = pytest.importorskip("mcp")
+mcp, anyio = pytest.importorskip("mcp"), pytest.importorskip("anyio")
 pytestmark = pytest.mark.process
 
 Talk = Callable[[Any], Awaitable[Any]]

@@ -6,14 +6,13 @@ import json
 from pathlib import Path
 from typing import Any
 
-import anyio
 import pyarrow as pa
 import pytest
 from chunkmill import CatalogClient, Chunk, LazyChunkStream
 from chunkmill.engine.agents import CallLimits, lake_server
 from chunkmill.engine.chunk import ComponentDescriptor
 
-mcp = pytest.importorskip("mcp")
+mcp, anyio = pytest.importorskip("mcp"), pytest.importorskip("anyio")
 
 
 @pytest.mark.process
