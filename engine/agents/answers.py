@@ -141,7 +141,7 @@ def shown_text(value: Any) -> Any:
 def plotted(batches: Iterable[pa.RecordBatch], *, title: str, select: str) -> bytes:
     """A PNG of numbers in the third column against the second, which is an index.
 
-    Raises ``UsageError`` where there are none, ``SelectorError``, and ``MissingExtraError`` without matplotlib.
+    Raises ``UsageError`` if there are none, ``SelectorError``, and ``MissingExtraError`` without matplotlib.
     """
     try:
         from matplotlib.figure import Figure
