@@ -6,6 +6,7 @@ import base64
 import hashlib
 import io
 import json
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -337,6 +338,19 @@ def test_nothing_is_written_and_nothing_else_is_named(
         assert isinstance(answer, str) and HOSTILE[call] in answer, answer
     assert "root:" not in str(answer) and str(lake.parent) not in str(answer)
     assert digest(lake.parent) == before and list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("word", ["INSERT INTO labels", "CREATE TABLE x AS", "COPY", "DROP TABLE", "SET", "DELETE"])
+def test_the_session_refuses_writes_by_itself(
+    lake: Path, before: str, word: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first word of a statement is looked at; this is what holds if somebody gets past that."""
+    monkeypatch.setattr("chunkmill.engine.agents.tools._READING", re.compile(""))
+    statements = [call[1] for call in HOSTILE if call[0] == "sql" and call[1].startswith(word)]
+    assert statements
+    for statement in statements:
+        assert isinstance(asking(lake)("sql", statement=statement), str)
+    assert digest(lake.parent) == before
 
 
 def test_no_answer_says_where_files_are(ask: Ask, lake: Path) -> None:
