@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial, wraps
 from typing import Any, Final, Protocol
@@ -177,11 +177,12 @@ class CatalogContext(SessionContext):
 
     ``entries`` returns the current entries, hidden ones included. Statements cannot read or write files outside the
     catalog.
+    ``without`` names columns of segment tables that statements cannot see.
     """
 
-    def __init__(self, entries: Callable[[], list[DatasetEntry | TableEntry]]) -> None:
+    def __init__(self, entries: Callable[[], list[DatasetEntry | TableEntry]], without: Collection[str] = ()) -> None:
         super().__init__(SessionConfig().with_information_schema(True))
-        self._entries = _Entries(entries)
+        self._entries = _Entries(entries, without)
         self.register_catalog_provider_list(_Catalogs(self._entries))
         self.register_udtf(udtf(ReaderFunction(self._entries.dataset_of, _executing(self)), READER))
 
@@ -301,7 +302,7 @@ def _executing(context: CatalogContext) -> Callable[[str], DataFrame]:
     def execute(text: str) -> DataFrame:
         held = reference()
         assert held is not None, "it plans"
-        return held.sql(text)
+        return held.sql(text, _READING)
 
     return execute
 
@@ -357,8 +358,9 @@ for _name in ("table", "from_arrow", "from_pydict", "from_pylist", "from_pandas"
 class _Entries:
     """The entries of a catalog by the names that SQL has for them."""
 
-    def __init__(self, entries: Callable[[], list[DatasetEntry | TableEntry]]) -> None:
+    def __init__(self, entries: Callable[[], list[DatasetEntry | TableEntry]], without: Collection[str]) -> None:
         self._entries = entries
+        self._without = without
 
     def names(self) -> list[TableName]:
         """Those of all but hidden datasets."""
@@ -418,7 +420,7 @@ class _Entries:
             return None
         with failing_the_call():
             if isinstance(entry, DatasetEntry):
-                return Table(SegmentScan(entry))
+                return Table(SegmentScan(entry, self._without))
             if isinstance(entry, EntriesTable):
                 return Table(ds.dataset(entry.rows()))
             return Table(TableScan(entry))

@@ -41,7 +41,7 @@ from .options import (
     together,
 )
 from .outputs import PICTURES, RECORDINGS, REPORT, WritingCommand, format_in_folder, output_option
-from .serving import serve
+from .serving import mcp, serve
 from .start import leave_out_what_nothing_needs, resolve_executor
 
 
@@ -464,6 +464,7 @@ for _command in (
     unregister,
     samples,
     serve,
+    mcp,
     sql,
     find,
     tables,

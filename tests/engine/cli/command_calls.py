@@ -447,4 +447,9 @@ CALLS = {
         2,
         "much",
     ),
+    "mcp lake --max-rows 5 --max-bytes 1MB --max-seconds 9 --max-memory 1GiB": (0, ""),
+    "mcp none --debug": (1, "there is no catalog here"),
+    "mcp rerun+http://127.0.0.1:1": (2, "is the address of a server"),
+    "mcp lake --max-bytes much": (2, "is not a size"),
+    "mcp lake --max-rows 0": (2, "--max-rows"),
 }
