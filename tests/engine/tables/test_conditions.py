@@ -39,7 +39,7 @@ CALLS: list[Callable[[Table, str], Any]] = [
     [
         (
             "speed > 3",
-            r"^CM501: 'speed > 3' is no condition on this table: there is no column 'speed'\. There are: id, my col, x,",
+            r"^CM501: 'speed > 3' is no condition on this table: there is no column 'speed'\. There are: id, my col,",
         ),
         (
             "\"my col\" = 'a'",
