@@ -157,7 +157,7 @@ def test_shells_complete(typed: str, offered: str) -> None:
 
 def test_the_script_for_bash_completes() -> None:
     script = """eval "$(_CHUNKMILL_COMPLETE=bash_source chunkmill)"
-COMP_WORDS=(chunkmill quar) COMP_CWORD=1; _chunkmill_completion; echo "${COMPREPLY[@]}"
+COMP_WORDS=(chunkmill quar) COMP_CWORD=1; _chunkmill_completion chunkmill; echo "${COMPREPLY[@]}"
 """
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     done = subprocess.run(["bash", "-c", script], env={**os.environ, "PATH": path}, capture_output=True, text=True)
