@@ -8,8 +8,9 @@ from pathlib import Path
 
 import click
 import pytest
-from chunkmill.engine.cli.complaints import paragraph, reported
+from chunkmill.engine.cli.complaints import paragraph, reported, show
 from chunkmill.engine.errors import ReadError, UsageError, WriteError
+from chunkmill.engine.locations import located
 
 
 def outcome(error: BaseException, capsys: pytest.CaptureFixture[str], *, debug: bool = False) -> tuple[int, str]:
@@ -75,3 +76,17 @@ def test_errors_of_the_system_name_the_file(tmp_path: Path) -> None:
         (tmp_path / "gone").read_bytes()
     assert paragraph(caught.value) == f"CM001: {tmp_path / 'gone'}: no such file or directory."
     assert "memory" in paragraph(MemoryError())
+
+
+def test_a_line_begins_with_the_code_whatever_the_error_is(capsys: pytest.CaptureFixture[str]) -> None:
+    place = located("/data/a.mcap")
+    for error, number in (
+        (ReadError("is cut"), "CM101"),
+        (ReadError("is cut", path=str(place)), "CM101"),
+        (OSError(5, "I/O error"), "CM001"),
+        (KeyError("a"), "CM001"),
+    ):
+        show(error, debug=False, path=place)
+        line = capsys.readouterr().err
+        assert line.startswith(f"chunkmill: error: {number}: {place}: ")
+        assert line.count("CM") == line.count("a.mcap") == 1
