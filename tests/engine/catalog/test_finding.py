@@ -163,6 +163,24 @@ def test_of_a_long_segment_only_chunks_are_read_that_may_have_an_event(
     assert len(set(read_chunks)) == 3
 
 
+def test_small_chunks_of_an_entity_share_statistics(
+    dataset: DatasetEntry, tmp_path: Path, read_chunks: list[tuple[str, int]]
+) -> None:
+    """Those of another entity, with the same component, are not among them, nor is a long chunk."""
+    quiet = [chunk("/b", [at], "v", scalars([0.5])) for at in range(600)]
+    small = [chunk("/a", [at], "v", scalars([9.0 if at == 400 else 0.5])) for at in range(600)]
+    long = chunk("/a", range(600, 1600), "v", scalars([0.5] * 1000))
+    mixed = [part for pair in zip(quiet, small, strict=True) for part in pair]
+    registered(dataset, tmp_path, "one", [*mixed[:200], long, *mixed[200:]])
+    read_chunks.clear()
+    assert found(dataset, "/b:v > 5") == []
+    assert read_chunks == []
+    assert [event[1:3] for event in found(dataset, "/a:v > 5")] == [(400, 400)]
+    assert len(set(read_chunks)) <= 256
+    bounds = [times.statistics("v", "", np.arange(len(times))).high.max() for times in times_of(dataset)]
+    assert bounds == [9.0]
+
+
 def test_an_event_goes_on_from_one_share_of_a_segment_to_the_next(
     dataset: DatasetEntry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
