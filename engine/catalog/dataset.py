@@ -330,15 +330,26 @@ class DatasetView(ValueSearch):
         executor: str | None = None,
         master: str | None = None,
         progress: Progress = None,
+        episodes: Any = None,
     ) -> ExportReport:
         """Write the segments as a LeRobot dataset, or with ``append`` bring one up to date.
 
         Then those that are new or were replaced are exported, and those that were deleted from the dataset are taken
-        out; if there are none, nothing is written. Guarantees and errors are those of :func:`write_lerobot`.
+        out; if there are none, nothing is written. ``episodes`` is a table of them, such as the events of :meth:`find`.
+        Guarantees and errors are those of :func:`write_lerobot`.
         """
         from ..writers import write_lerobot
 
-        return write_lerobot(self, path, spec, append=append, executor=executor, master=master, progress=progress)
+        return write_lerobot(
+            self,
+            path,
+            spec,
+            append=append,
+            executor=executor,
+            master=master,
+            progress=progress,
+            episodes=episodes,
+        )
 
     def exported(self) -> ExportedStore:
         """The segments as recordings to export, which are opened where they are read."""
