@@ -329,15 +329,26 @@ class DatasetView(ValueSearch):
         executor: str | None = None,
         master: str | None = None,
         progress: Progress = None,
+        episodes: Any = None,
     ) -> ExportReport:
         """Write the segments as a LeRobot dataset, or with ``append`` update one.
 
         An update exports new and replaced segments, and removes deleted ones; without changes it writes nothing.
+        ``episodes`` is a table of episodes, such as the events of :meth:`find`.
         Guarantees and errors are those of :func:`write_lerobot`.
         """
         from ..writers import write_lerobot
 
-        return write_lerobot(self, path, spec, append=append, executor=executor, master=master, progress=progress)
+        return write_lerobot(
+            self,
+            path,
+            spec,
+            append=append,
+            executor=executor,
+            master=master,
+            progress=progress,
+            episodes=episodes,
+        )
 
     def exported(self) -> ExportedStore:
         """The segments as recordings to export, which are opened where they are read."""

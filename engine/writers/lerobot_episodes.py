@@ -50,6 +50,7 @@ from .lerobot_spec import (
     FeatureSpec,
     FrameTransform,
     Labels,
+    TableRows,
     TimeRanges,
     WhereTrue,
 )
@@ -468,6 +469,10 @@ class RecordingSamples:
                 for row in self._labels:
                     begin, finish = (start + round(float(row[k]) * 1e9) for k in ("start", "end"))
                     yield Cut(begin, finish, row.get("task") or None)
+            case TableRows():
+                for row in self._labels:
+                    begin, finish = row["start"], row["end"]
+                    yield Cut(start if begin is None else begin, end if finish is None else finish, row.get("task"))
             case _:
                 yield Cut(start, end)
 
@@ -716,3 +721,38 @@ def label_rows(labels: Labels) -> list[dict[str, Any]]:
         if not all(isinstance(n, int | float) and math.isfinite(n) for n in ends) or not ends[0] < ends[1]:
             raise ReadError(f"row {number}: start and end are {ends}, in seconds", path=str(path), hint=hint)
     return [row for row in rows if not labels.keep or str(row["verdict"]) in labels.keep]
+
+
+def episode_rows(given: Any) -> list[dict[str, Any]]:
+    """Return the rows of a table of episodes, with their ends in nanoseconds; None where an end is that of the segment.
+
+    Raises ``TypeError`` for what is no table, and ``UsageError`` for one that lacks a column or has other ends.
+    """
+    if callable(getattr(given, "to_arrow_reader", None)):
+        table = given.to_arrow_reader().read_all()
+    elif hasattr(given, "__arrow_c_stream__"):
+        table = pa.table(given)
+    else:
+        raise TypeError(f"episodes must be a table of Arrow, a table of a catalog or a data frame, got {type(given)}")
+    hint = "It has the columns rerun_segment_id (or segment_id), start and end, and may have task."
+    segment = next((name for name in ("rerun_segment_id", "segment_id") if name in table.column_names), None)
+    missing = [name for name in ("start", "end") if name not in table.column_names]
+    if segment is None or missing:
+        raise UsageError(f"the table of episodes has no column {(missing or ['rerun_segment_id'])[0]!r}", hint=hint)
+    columns = {"recording": table[segment].cast(pa.string()).to_pylist()}
+    for name in ("start", "end"):
+        kind = table[name].type
+        if not (pa.types.is_timestamp(kind) or pa.types.is_duration(kind) or pa.types.is_null(kind)):
+            raise UsageError(
+                f"the column {name!r} of the table of episodes has {kind}",
+                hint="Frames are on a clock: find events by an index of times.",
+            )
+        whole = pa.timestamp("ns", kind.tz) if pa.types.is_timestamp(kind) else pa.duration("ns")
+        columns[name] = table[name].cast(whole).cast(pa.int64()).to_pylist()
+    if "task" in table.column_names:
+        columns["task"] = table["task"].cast(pa.string()).to_pylist()
+    rows = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+    for number, row in enumerate(rows):
+        if row["start"] is not None and row["end"] is not None and row["end"] < row["start"]:
+            raise UsageError(f"row {number} of the table of episodes: it ends before it starts", hint=hint)
+    return rows

@@ -156,7 +156,14 @@ class Labels:
     keep: tuple[str, ...] = ()
 
 
-Episodes = WholeRecording | TimeRanges | WhereTrue | BetweenEvents | Labels
+@dataclass(frozen=True, slots=True)
+class TableRows:
+    """An episode for each row of a table that is given with the export."""
+
+    by: str = "table"
+
+
+Episodes = WholeRecording | TimeRanges | WhereTrue | BetweenEvents | Labels | TableRows
 
 
 @dataclass(frozen=True, slots=True)
