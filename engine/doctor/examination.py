@@ -14,9 +14,9 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from ...readers import STORE, detect_format, stem_of
+from ...readers import STORE, Format, detect_format, stem_of
 from ..chunk import ChunkData, is_property
-from ..errors import NotFoundError, ReadError, ReadWarning, SourceMissingError, UsageError
+from ..errors import NotFoundError, ReadError, ReadWarning, UsageError
 from ..execution import STAGE_TASKS, Body, RunOptions, Stage, Task, TaskRun, query_executor
 from ..inputs import SourceOptions, Stores, stores_of
 from ..locations import Location, reading_location
@@ -32,6 +32,11 @@ from .transforms import Frames
 from .values import Values
 
 _LEROBOT: Final = "lerobot"
+_BROKEN: Final = frozenset({"unreadable", "lerobot-missing", "lerobot-length"})
+"""Faults of a dataset for which the reader refuses an episode."""
+_OF_MESSAGES: Final = frozenset({"mcap", "bag", "rosbag2"})
+_OFTEN_SILENT: Final = frozenset({"/rosout", "/parameter_events", "/events/write_split"})
+"""Topics that ROS makes by itself, and that send when something happens."""
 
 
 class Examination:
@@ -114,7 +119,8 @@ def diagnose(
         if row.name == _LEROBOT:
             diagnosis = _joined(_of_episodes(location, reading, ids))
         else:
-            diagnosis = _joined(_of_stores(stores, ids) for stores in _inputs(location, reading, ids))
+            parts = [_of_stores(stores, ids) for stores in _inputs(location, reading, ids)]
+            diagnosis = _joined([*parts, Diagnosis(tuple(_silent(location, row)), 0, 0)])
     found = (f.within(f.source or str(source), f.segment) for f in diagnosis.findings)
     return replace(diagnosis, findings=ordered(f for f in found if chosen is None or f.kind in chosen))
 
@@ -141,6 +147,15 @@ def _inputs(location: Location, reading: SourceOptions, ids: Collection[str] | N
         yield stores_of(location, stem_of(location.name), reading)
 
 
+def _silent(location: Location, row: Format) -> Iterator[Finding]:
+    """The topics without a message, of which a stream has nothing."""
+    if row.name in _OF_MESSAGES:
+        for store in row.open(location).report().stores:
+            for topic in store.entities:
+                if topic.rows == 0 and topic.path not in _OFTEN_SILENT:
+                    yield Finding("no-messages", topic.path, segment=store.recording_id)
+
+
 def _of_stores(stores: Stores, ids: Collection[str] | None) -> Diagnosis:
     findings: list[Finding] = []
     rows = count = 0
@@ -162,20 +177,19 @@ def _examined(stream: LazyChunkStream) -> Examination:
 
 def _of_episodes(location: Location, reading: SourceOptions, ids: Collection[str] | None) -> Iterator[Diagnosis]:
     """The recordings of a LeRobot dataset, and the dataset itself. An episode that cannot be read is a finding."""
-    findings = (f for f in dataset_findings(Path(str(location))) if ids is None or f.segment in ids)
+    findings = [f for f in dataset_findings(Path(str(location))) if ids is None or f.segment in ids]
     yield Diagnosis(tuple(findings), 0, 0)
-    episodes = detect_format(location).open(location, reading.reading).episodes()
-    for episode in episodes:
+    broken = {finding.segment for finding in findings if finding.kind in _BROKEN}
+    for episode in detect_format(location).open(location, reading.reading).episodes():
         if ids is not None and episode.name not in ids:
             continue
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", ReadWarning)  # missing videos are findings
                 yield _of_stores(stores_of(location, episode.name, reading, episode.number), None)
-        except SourceMissingError:
-            yield Diagnosis((), 1, 0)  # a finding of the dataset
         except ReadError as error:
-            yield Diagnosis((_unreadable(error, episode.name),), 1, 0)
+            said = () if episode.name in broken else (_unreadable(error, episode.name),)
+            yield Diagnosis(said, 1, 0)
 
 
 def _unreadable(error: Exception, segment: str) -> Finding:

@@ -31,30 +31,28 @@ Columns = Mapping[str, npt.NDArray[Any]]
 
 def dataset_findings(root: Path) -> Iterator[Finding]:
     """The faults of a dataset, each with its episode as the segment. Raises ``ReadError`` where ``meta`` is damaged."""
-    dataset = LeRobotDataset(root)
-    info = dataset.info
+    info = LeRobotDataset(root).info
     by_file: defaultdict[str, list[int]] = defaultdict(list)
     for place, episode in enumerate(info.episodes):
         by_file[episode.data].append(place)
     expected: int | None = 0
     for data, places in by_file.items():
+        numbers = [info.episodes[place].index for place in places]
         try:
             episodes = _by_episode(root / data)
         except SourceMissingError:
-            for place in places:
-                yield _finding("lerobot-missing", info.episodes[place].index, data, value="the file is missing")
+            yield from (_finding("lerobot-missing", number, data, value="the file is missing") for number in numbers)
             expected = None
             continue
-        for place in places:
-            episode = info.episodes[place]
-            columns = episodes.get(episode.index, {})
-            count = len(next(iter(columns.values()), ()))
-            if count != episode.length:
-                said = {"value": f"{count:,} frames", "expected": f"{episode.length:,} by the metadata"}
-                yield _finding("lerobot-length", episode.index, data, **said)
-            yield from _of_frames(episode.index, data, columns, info.fps, expected)
-            if count and "index" in columns:
-                expected = int(columns["index"][-1]) + 1
+        except ReadError as error:
+            yield from (_finding("unreadable", number, data, value=str(error)) for number in numbers)
+            expected = None
+            continue
+        for place, number in zip(places, numbers, strict=True):
+            columns = episodes.get(number, {})
+            yield from _of_frames(number, data, columns, info.fps, info.episodes[place].length, expected)
+            index = columns.get("index", ())
+            expected = int(index[-1]) + 1 if len(index) else expected
     for episode in info.episodes:
         for video in episode.videos:
             value = _missing_video(root / video.path, video.start, video.end, episode.length, info.fps)
@@ -92,7 +90,14 @@ def _numbers(values: pa.Array) -> npt.NDArray[Any]:
     return numbers
 
 
-def _of_frames(episode: int, data: str, columns: Columns, fps: float, expected: int | None) -> Iterator[Finding]:
+def _of_frames(
+    episode: int, data: str, columns: Columns, fps: float, length: int, expected: int | None
+) -> Iterator[Finding]:
+    """The faults of an episode's frames; ``expected`` is the number of the first among those of all episodes."""
+    count = len(next(iter(columns.values()), ()))
+    if count != length:
+        said = {"value": f"{count:,} frames", "expected": f"{length:,} by the metadata"}
+        yield _finding("lerobot-length", episode, data, **said)
     frames, times, index = (columns.get(name) for name in ("frame_index", "timestamp", "index"))
     for name, numbers, first in (("frame_index", frames, 0), ("index", index, expected)):
         if numbers is None or not len(numbers):
@@ -107,16 +112,23 @@ def _of_frames(episode: int, data: str, columns: Columns, fps: float, expected: 
             yield _finding("lerobot-index", episode, data, **place, start=start, end=start, **said, count=len(wrong))
     if times is None or not len(times):
         return
-    numbers = np.arange(len(times)) if frames is None or len(frames) != len(times) else frames - frames[0]
-    seconds = times.astype(np.float64)
-    off = np.abs(seconds - seconds[0] - numbers / fps)
-    wrong = np.flatnonzero(off > TOLERANCE + ROUNDING * np.abs(seconds))
+    seconds, rows = times.astype(np.float64), np.arange(len(times))
+    wrong, numbers = min(
+        ((_off(seconds, some, fps), some) for some in (rows, rows if frames is None else frames - frames[0])),
+        key=lambda pair: len(pair[0]),
+    )  # where numbers of frames are wrong, their times may be right all the same
     if len(wrong):
         at = int(wrong[0])
         place = {"timeline": "timestamp", "timeline_type": TimelineKind.DURATION.value}
         start, end = (int(seconds[row] * SECOND) for row in (at, wrong[-1]))
         said = {"value": f"{seconds[at]:.6g} s", "expected": f"{seconds[0] + numbers[at] / fps:.6g} s at {fps:g} Hz"}
         yield _finding("lerobot-timestamps", episode, data, **place, start=start, end=end, **said, count=len(wrong))
+
+
+def _off(seconds: npt.NDArray[np.float64], numbers: npt.NDArray[Any], fps: float) -> npt.NDArray[np.int64]:
+    """The rows whose times are not those of their numbers."""
+    off = np.abs(seconds - seconds[0] - numbers / fps)
+    return np.flatnonzero(~(off <= TOLERANCE + ROUNDING * np.abs(seconds)))
 
 
 def _missing_video(path: Path, start: float, end: float | None, length: int, fps: float) -> str:

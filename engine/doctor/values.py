@@ -141,6 +141,8 @@ class Values:
     def _add_static(self, data: ChunkData) -> None:
         for component in data.components:
             name = component.descriptor.component
+            if not name.startswith(("McapChannel:", "McapSchema:")):
+                self._filled.add(data.entity_path)
             if name == "McapChannel:topic":
                 self._topics.add(data.entity_path)
             elif name == "McapSchema:name" and len(component.values):
