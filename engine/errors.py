@@ -7,6 +7,7 @@
     │   ├── UnreachableError   a catalog's place cannot be read            (ConnectionError)
     │   ├── UnsupportedError   a version or encoding nobody here reads
     │   ├── ForeignFileError   a table names files outside its folder
+    │   ├── FaultyDataError    the times or values of a recording are wrong
     │   └── SourceMissingError the path does not exist                   (FileNotFoundError, ValueError)
     ├── WriteError           the destination cannot be written           (RuntimeError)
     │   ├── NoSpaceError       the disk (or quota) is full
@@ -127,6 +128,12 @@ class ForeignFileError(ReadError):
     """A Lance table names files outside its own folder, in places that are not allowed."""
 
     code = "chunkmill.foreign_file"
+
+
+class FaultyDataError(ReadError):
+    """The times or values of a recording are wrong, as ``diagnose`` found."""
+
+    code = "chunkmill.faulty-data"
 
 
 class SourceMissingError(ReadError, FileNotFoundError, ValueError):
@@ -378,6 +385,7 @@ ERRORS: tuple[type[ChunkmillError], ...] = (
     ReadError,
     UnreachableError,
     UnsupportedError,
+    FaultyDataError,
     SourceMissingError,
     WriteError,
     NoSpaceError,

@@ -6,8 +6,8 @@ The names below are loaded when they are first used.
 from ..lazy_names import lazy_names
 
 _HOMES = {
-    ".examination": "Layers diagnose examine",
-    ".findings": "Diagnosis Finding KINDS SEVERITIES ordered",
+    ".examination": "Planned diagnose examine",
+    ".findings": "Diagnosis Finding KINDS SEVERITIES joined",
 }
 
 __all__, __getattr__, __dir__ = lazy_names(__name__, _HOMES)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections import defaultdict
-from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -17,7 +17,7 @@ import pyarrow as pa
 from ...readers import STORE, Format, detect_format, stem_of
 from ..chunk import ChunkData, is_property
 from ..errors import NotFoundError, ReadError, ReadWarning, UsageError
-from ..execution import STAGE_TASKS, Body, RunOptions, Stage, Task, TaskRun, query_executor
+from ..execution import STAGE_TASKS, Body, Packed, RunOptions, Stage, Task, TaskRun, Work, query_executor
 from ..inputs import SourceOptions, Stores, stores_of
 from ..locations import Location, reading_location
 from ..optimisation import ChunkReferences
@@ -25,7 +25,7 @@ from ..recordings import RecordingEntry, RecordingsFolder
 from ..rrd import keeping_open
 from ..stream import LazyChunkStream, single_tasks
 from .cameras import Cameras
-from .findings import KINDS, Diagnosis, Finding, finding_of, ordered
+from .findings import KINDS, Diagnosis, Finding, finding_of, joined, ordered
 from .lerobot import dataset_findings
 from .times import Times
 from .transforms import Frames
@@ -99,13 +99,17 @@ def diagnose(
     Examples
     --------
     >>> import tempfile
-    >>> from chunkmill import Chunk, LazyChunkStream, diagnose
-    >>> times = [0, 1, 2, 3, 4, 2, 3, 4, 5]
-    >>> chunk = Chunk.from_columns("/a", {"step": times}, {"value": [1.0] * len(times)})
+    >>> from chunkmill import Chunk, ComponentColumn, LazyChunkStream, TimeColumn, diagnose
+    >>> parts = [list(range(20)), list(range(10, 30))]
+    >>> chunks = [
+    ...     Chunk.from_columns("/a", [TimeColumn("step", sequence=p)], [ComponentColumn("value", [[1.0]] * len(p))])
+    ...     for p in parts
+    ... ]
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     _ = LazyChunkStream.from_iter([chunk]).write_rrd(f"{folder}/a.rrd", executor="inline")
+    ...     ids = {"application_id": "app", "recording_id": "a"}
+    ...     _ = LazyChunkStream.from_iter(chunks).write_rrd(f"{folder}/a.rrd", executor="inline", **ids)
     ...     print(diagnose(f"{folder}/a.rrd").to_arrow_table().select(["kind", "start", "value"]).to_pylist())
-    [{'kind': 'clock-backward', 'start': 2, 'value': '2 back'}]
+    [{'kind': 'clock-backward', 'start': 10, 'value': '9 back'}]
     """
     chosen = _names(kinds)
     ids = None if segments is None else {segments} if isinstance(segments, str) else set(segments)
@@ -117,10 +121,10 @@ def diagnose(
     else:
         reading = SourceOptions(reading=options or {}, executor="inline")
         if row.name == _LEROBOT:
-            diagnosis = _joined(_of_episodes(location, reading, ids))
+            diagnosis = joined(_of_episodes(location, reading, ids))
         else:
             parts = [_of_stores(stores, ids) for stores in _inputs(location, reading, ids)]
-            diagnosis = _joined([*parts, Diagnosis(tuple(_silent(location, row)), 0, 0)])
+            diagnosis = joined([*parts, Diagnosis(tuple(_silent(location, row)), 0, 0)])
     found = (f.within(f.source or str(source), f.segment) for f in diagnosis.findings)
     return replace(diagnosis, findings=ordered(f for f in found if chosen is None or f.kind in chosen))
 
@@ -153,7 +157,8 @@ def _silent(location: Location, row: Format) -> Iterator[Finding]:
         for store in row.open(location).report().stores:
             for topic in store.entities:
                 if topic.rows == 0 and topic.path not in _OFTEN_SILENT:
-                    yield Finding("no-messages", topic.path, segment=store.recording_id)
+                    segment = store.recording_id or stem_of(location.name)
+                    yield Finding("no-messages", topic.path, segment=segment)
 
 
 def _of_stores(stores: Stores, ids: Collection[str] | None) -> Diagnosis:
@@ -196,15 +201,6 @@ def _unreadable(error: Exception, segment: str) -> Finding:
     return Finding("unreadable", segment=segment, value=str(error))
 
 
-def _joined(parts: Iterable[Diagnosis]) -> Diagnosis:
-    findings: list[Finding] = []
-    recordings = rows = 0
-    for part in parts:
-        findings += part.findings
-        recordings, rows = recordings + part.recordings, rows + part.rows
-    return Diagnosis(tuple(findings), recordings, rows)
-
-
 # --- stores
 
 
@@ -216,12 +212,36 @@ class Layers:
     chunks: tuple[ChunkReferences, ...]
     size: int
 
+    def read(self) -> Iterator[ChunkData]:
+        """The chunks, in order. Raises ``ReadError``."""
+        with keeping_open():
+            for layer in self.chunks:
+                yield from layer.read(np.arange(len(layer.table)))
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """One recording that a pipeline makes, and the bytes of its source."""
+
+    recording_id: str
+    work: Work
+    size: int
+
+    def read(self) -> Iterator[ChunkData]:
+        """The chunks, in order. Raises what the pipeline does."""
+        for task in self.work.tasks:
+            for chunk in self.work.run(task.index):
+                yield chunk.data
+
+
+Recording = Layers | Planned
+
 
 @dataclass(frozen=True, slots=True)
 class _ExaminationBody(Body):
-    """The stage that examines recordings, one a task, and notes what it finds."""
+    """The stage that examines recordings, one a task, and gives what it finds."""
 
-    recordings: tuple[Layers, ...]
+    recordings: Sequence[Recording]
 
     def label(self, index: int) -> str:
         """The id of a recording."""
@@ -230,32 +250,23 @@ class _ExaminationBody(Body):
     def run(self, task: TaskRun) -> Generator[pa.RecordBatch, None, dict[str, Any]]:
         """Examine one recording."""
         recording, examination = self.recordings[task.index], Examination()
-        with keeping_open():
-            for layer in recording.chunks:
-                for data in layer.read(np.arange(len(layer.table))):
-                    examination.add(data)
+        for data in recording.read():
+            examination.add(data)
         findings = [f.within("", recording.recording_id).to_dict() for f in examination.findings()]
         yield from ()
         return {"findings": findings, "examined_rows": examination.rows}
 
 
-def examine(recordings: Sequence[Layers], run: RunOptions) -> list[Diagnosis]:
-    """Examine recordings by reference, on the executor of ``run``, one a task; their results in this order.
-
-    A recording that cannot be read has a finding that says so.
-    """
+def examine(recordings: Sequence[Recording], run: RunOptions) -> list[Diagnosis | Exception]:
+    """Examine recordings on the executor of ``run``, one a task; their results in this order, or why there is none."""
     tasks = [Task(i, recording.recording_id, recording.size) for i, recording in enumerate(recordings)]
-    outcomes = Stage(_ExaminationBody(tuple(recordings)), tasks).run(run).outcomes()
-    results = []
-    for recording, outcome in zip(recordings, outcomes, strict=True):
-        if isinstance(outcome, Exception):
-            if not isinstance(outcome, ReadError):
-                raise outcome
-            results.append(Diagnosis((_unreadable(outcome, recording.recording_id),), 1, 0))
-        else:
-            findings = map(finding_of, outcome["findings"])
-            results.append(Diagnosis(tuple(findings), 1, outcome["examined_rows"]))
-    return results
+    outcomes = Stage(_ExaminationBody(Packed(recordings)), tasks).run(run).outcomes()
+    return [
+        outcome
+        if isinstance(outcome, Exception)
+        else Diagnosis(ordered(map(finding_of, outcome["findings"])), 1, outcome["examined_rows"])
+        for outcome in outcomes
+    ]
 
 
 def _of_store(folder: RecordingsFolder, ids: Collection[str] | None, run: RunOptions) -> Diagnosis:
@@ -280,5 +291,10 @@ def _of_store(folder: RecordingsFolder, ids: Collection[str] | None, run: RunOpt
                 results.append(Diagnosis((_unreadable(error, recording_id),), 1, 0))
                 continue
             recordings.append(Layers(recording_id, chunks, sum(entry.bytes for entry in entries)))
-        results += examine(recordings, run)
-    return _joined(results)
+        for recording, outcome in zip(recordings, examine(recordings, run), strict=True):
+            if not isinstance(outcome, Diagnosis):
+                if not isinstance(outcome, ReadError):
+                    raise outcome
+                outcome = Diagnosis((_unreadable(outcome, recording.recording_id),), 1, 0)
+            results.append(outcome)
+    return joined(results)

@@ -33,7 +33,7 @@ KINDS: Final[Mapping[str, Kind]] = {
         "error", "a recording cannot be read", "Run `chunkmill verify`, and restore the file from a copy."
     ),
     "clock-backward": Kind(
-        "error", "a clock steps back", "Split the recording there, or shift the times after it (Chunk.from_columns)."
+        "error", "a clock steps back", "Split the recording there, or shift the times after it."
     ),
     "clock-forward": Kind(
         "error",
@@ -51,7 +51,7 @@ KINDS: Final[Mapping[str, Kind]] = {
         "Drop the rows, or set their times: the clock was probably not set when they were stamped.",
     ),
     "out-of-order": Kind(
-        "warning", "rows are stored after rows of later times", "Sort the rows: `chunkmill convert --optimize`."
+        "warning", "rows are stored after rows of later times", "Sort the rows: `chunkmill convert --optimize object-store`."
     ),
     "duplicate-times": Kind(
         "warning",
@@ -293,6 +293,16 @@ def ordered(findings: Iterable[Finding]) -> tuple[Finding, ...]:
         return (SEVERITIES.index(finding.severity), *place, finding.subject or "", finding.start or 0)
 
     return tuple(sorted(findings, key=key))
+
+
+def joined(parts: Iterable[Diagnosis]) -> Diagnosis:
+    """Several results as one."""
+    findings: list[Finding] = []
+    recordings = rows = 0
+    for part in parts:
+        findings += part.findings
+        recordings, rows = recordings + part.recordings, rows + part.rows
+    return Diagnosis(ordered(findings), recordings, rows)
 
 
 def finding_of(data: Mapping[str, Any]) -> Finding:

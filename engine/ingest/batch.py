@@ -10,15 +10,17 @@ import os
 import time
 import uuid
 import warnings
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import PurePath, PurePosixPath
 from typing import Final
 
 from ...readers import rrd_suffix, stem_of
+from ..doctor import Finding, Planned, examine
 from ..errors import (
     ChunkmillError,
+    FaultyDataError,
     ReadWarning,
     SameRecordingError,
     SchemaConflictError,
@@ -70,6 +72,10 @@ from .files import (
 from .quarantine import FileQuarantine
 
 _NAMESPACE: Final = uuid.UUID("6f5c2a5e-9d0b-4f0e-9a53-6f0d3f1c7a11")
+DIAGNOSE: Final = ("warn", "quarantine")
+"""What becomes of a file with faults of meaning: it is stored with warnings; or those with errors are not stored."""
+_MOST_SAID: Final = 10
+"""Findings of a file that are written out; a diagnosis of the file gives all."""
 _PAUSES: Final = (0.5, 2.0)
 """Seconds before a file that failed for a reason that may pass is tried again."""
 
@@ -81,6 +87,7 @@ class BatchOptions:
     ``rrds``: the folder of RRDs, if they are wanted; ``keep_chunks``: whether the store takes the chunks;
     ``replace_same_id``: whether a recording takes the place of another file's with the same id, or is refused.
     ``dataset``: the store's dataset in a catalog, which has one type for each column, as long as the catalog has it.
+    ``diagnose``: what becomes of files with faults of meaning, one of :data:`DIAGNOSE`; None: nobody looks.
     """
 
     source: Location
@@ -91,6 +98,7 @@ class BatchOptions:
     rrds: Location | None
     replace_same_id: bool = False
     dataset: os.PathLike[str] | None = None
+    diagnose: str | None = None
 
 
 @dataclass
@@ -103,12 +111,14 @@ class _File:
     replaces: list[RecordingEntry] = field(default_factory=list)
     group: Group | None = None
     result: FileResult | None = None
+    findings: tuple[Finding, ...] | None = None
     twin: _File | None = None
     """The file of the same batch that has the same content, and came first."""
 
     def end(self, outcome: Outcome, error: Exception | None = None) -> None:
         """Set the outcome of a file that gives no recording."""
-        self.result = FileResult(self.file, outcome, self.digest, error=None if error is None else error_record(error))
+        said = None if error is None else error_record(error)
+        self.result = FileResult(self.file, outcome, self.digest, error=said, findings=self.findings or ())
 
     @property
     def is_open(self) -> bool:
@@ -314,6 +324,7 @@ class BatchRunner:
         for candidate in candidates:
             if candidate.is_open and candidate.group is None:
                 self._plan(candidate, ids)
+        self._diagnose([f for f in candidates if f.is_open and f.group is None])
         todo = [f for f in candidates if f.is_open and f.group is None]
         for pause in (*_PAUSES, None):
             again: list[_File] = []
@@ -338,6 +349,34 @@ class BatchRunner:
         destination = str(self._writer.folder.path)
         options = self._options
         return run_laid_out([f.outputs for f in todo], options.profile, staging, destination, options.run)
+
+    def _diagnose(self, candidates: Sequence[_File]) -> None:
+        """Examine recordings as the pipeline gives them, before they are laid out, which sorts their rows.
+
+        One that cannot be read fails when it is run.
+        """
+        if self._options.diagnose is None:
+            return
+        numbered = [
+            (number, Planned(store.recording_id, work, candidate.file.size))
+            for number, candidate in enumerate(candidates)
+            for store, work in candidate.outputs
+            if store.kind == "recording" and candidate.findings is None
+        ]
+        by_file: defaultdict[int, list[Finding]] = defaultdict(list)
+        results = examine([planned for _, planned in numbered], self._options.run)
+        for (number, planned), result in zip(numbered, results, strict=True):
+            found = () if isinstance(result, Exception) else result.findings
+            by_file[number] += [f.within(candidates[number].file.path, planned.recording_id) for f in found]
+        for number, findings in by_file.items():
+            candidate = candidates[number]
+            candidate.findings = tuple(findings)
+            for finding in findings[:_MOST_SAID]:
+                warnings.warn(f"{finding.source}: {finding}. {finding.hint}", ReadWarning, stacklevel=2)
+            if self._options.diagnose == "quarantine":
+                errors = [finding for finding in findings if finding.severity == "error"]
+                if errors:
+                    candidate.end(Outcome.QUARANTINED, _faulty(errors))
 
     def _plan(self, candidate: _File, ids: set[Key]) -> None:
         """Open a file, and plan what becomes of it."""
@@ -424,6 +463,7 @@ class BatchRunner:
             chunks=len(chunks),
             rows=sum(c.entry.header.num_rows for c in chunks),
             bytes_out=sum(c.entry.size for c in chunks),
+            findings=candidate.findings or (),
         )
 
 
@@ -444,6 +484,16 @@ def _refusal(candidate: _File, key: Key, other: str) -> ChunkmillError:
         path=candidate.file.path,
         hint="Nothing was taken from this file. Give one of them another id; or ingest with --replace-same-id, and "
         "try this file again with `chunkmill quarantine retry`.",
+    )
+
+
+def _faulty(errors: Sequence[Finding]) -> ChunkmillError:
+    more = f"; and {len(errors) - _MOST_SAID:,} more" if len(errors) > _MOST_SAID else ""
+    return FaultyDataError(
+        "; ".join(map(str, errors[:_MOST_SAID])) + more,
+        path=errors[0].source,
+        hint=f"{errors[0].hint} To take the file as it is, ingest with --diagnose warn, and try it again with "
+        "`chunkmill quarantine retry`.",
     )
 
 
