@@ -21,7 +21,7 @@ import xxhash
 
 from ..chunk import ChunkData, Timeline
 from ..errors import ChunkmillError
-from ..limits import MAX_FRAME_PIXELS
+from ..limits import MAX_FRAME_PIXELS, MIB
 from ..video import DETECTORS, VideoSample, VideoTrack, decode, detect_gop_start, has_video_extra
 from .findings import Finding
 
@@ -39,7 +39,7 @@ ONE_COLOUR: Final = 3
 MOST_APART: Final = 30 * SECOND
 """Key frames are usually one or two seconds apart; a player that seeks decodes all from the one before."""
 _MOST_FRAMES: Final = 12
-_MOST_SAMPLE: Final = 8 << 20
+_MOST_SAMPLE: Final = 2 * MIB
 _IMAGES: Final = frozenset({"Image:buffer", "DepthImage:buffer", "EncodedImage:blob", "EncodedDepthImage:blob"})
 _COLOUR: Final = {"Image:buffer": "Image:format"}
 _CHANNELS: Final = {1: 1, 2: 3, 3: 4, 4: 3, 5: 4}
@@ -128,8 +128,8 @@ def _colour_of(image: memoryview, form: Any, name: str) -> str | None:
         if (form.get("channel_datatype") or 6) != 6:
             return None
         return one_colour(np.frombuffer(image, np.uint8).reshape(-1, channels))
-    except (ImportError, OSError, ValueError):
-        return None  # what cannot be decoded is for `verify`
+    except Exception:  # noqa: BLE001 (pictures may come from anybody; what cannot be decoded is for `verify`)
+        return None
 
 
 def _decoded(image: memoryview) -> npt.NDArray[np.uint8]:

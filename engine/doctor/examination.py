@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any, Final
 
 import numpy as np
@@ -21,8 +21,9 @@ from ..execution import STAGE_TASKS, Body, Packed, RunOptions, Stage, Task, Task
 from ..inputs import SourceOptions, Stores, stores_of
 from ..locations import Location, reading_location
 from ..optimisation import ChunkReferences
-from ..recordings import RecordingEntry, RecordingsFolder
+from ..recordings import LiveEntries, RecordingEntry, RecordingsFolder
 from ..rrd import keeping_open
+from ..storage import ObjectUrl
 from ..stream import LazyChunkStream, single_tasks
 from .cameras import Cameras
 from .findings import KINDS, Diagnosis, Finding, finding_of, joined, ordered
@@ -114,7 +115,8 @@ def diagnose(
     chosen = _names(kinds)
     ids = None if segments is None else {segments} if isinstance(segments, str) else set(segments)
     location = reading_location(source)
-    row = detect_format(location)
+    is_entry = not isinstance(source, str | PurePath | ObjectUrl)  # of a catalog; an empty one has no folder yet
+    row = STORE if is_entry else detect_format(location)
     if row is STORE:
         run = RunOptions(executor, master, conf)
         diagnosis = _of_store(RecordingsFolder(location), ids, run)
@@ -271,7 +273,8 @@ def examine(recordings: Sequence[Recording], run: RunOptions) -> list[Diagnosis 
 
 def _of_store(folder: RecordingsFolder, ids: Collection[str] | None, run: RunOptions) -> Diagnosis:
     """Examine the recordings of a store, some hundreds a stage."""
-    live = folder.live(folder.version())
+    newest = folder.newest()
+    live = LiveEntries() if newest is None else folder.live(newest)
     by_id: defaultdict[str, list[RecordingEntry]] = defaultdict(list)
     for entry in live:
         if entry.store.kind == "recording" and (ids is None or entry.recording_id in ids):

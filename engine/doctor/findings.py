@@ -32,9 +32,7 @@ KINDS: Final[Mapping[str, Kind]] = {
     "unreadable": Kind(
         "error", "a recording cannot be read", "Run `chunkmill verify`, and restore the file from a copy."
     ),
-    "clock-backward": Kind(
-        "error", "a clock steps back", "Split the recording there, or shift the times after it."
-    ),
+    "clock-backward": Kind("error", "a clock steps back", "Split the recording there, or shift the times after it."),
     "clock-forward": Kind(
         "error",
         "a clock leaps ahead of another clock",
@@ -51,7 +49,9 @@ KINDS: Final[Mapping[str, Kind]] = {
         "Drop the rows, or set their times: the clock was probably not set when they were stamped.",
     ),
     "out-of-order": Kind(
-        "warning", "rows are stored after rows of later times", "Sort the rows: `chunkmill convert --optimize object-store`."
+        "warning",
+        "rows are stored after rows of later times",
+        "Queries sort rows by their index; for programs that read in the order of a file, sort them first.",
     ),
     "duplicate-times": Kind(
         "warning",

@@ -351,7 +351,7 @@ class BatchRunner:
         return run_laid_out([f.outputs for f in todo], options.profile, staging, destination, options.run)
 
     def _diagnose(self, candidates: Sequence[_File]) -> None:
-        """Examine recordings as the pipeline gives them, before they are laid out, which sorts their rows.
+        """Examine recordings as the pipeline gives them, before they are laid out.
 
         One that cannot be read fails when it is run.
         """
