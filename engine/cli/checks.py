@@ -99,7 +99,7 @@ def diagnose_all(
     """
     from ..doctor import diagnose, joined
 
-    run = {"executor": chosen_executor(executor, master, conf), "master": master, "conf": conf or None}
+    run: dict[str, Any] = {"executor": chosen_executor(executor, master, conf), "master": master, "conf": conf or None}
     results: list[Diagnosis] = []
     codes: list[int] = []
     for path in _recordings_of(arguments, dataset):

@@ -63,7 +63,7 @@ class _Images:
 
     def __init__(self, entity: str, name: str, timeline: Timeline) -> None:
         self.entity, self.name = entity, name
-        self.timeline = {"timeline": timeline.name, "timeline_type": timeline.kind.value}
+        self.timeline: dict[str, Any] = {"timeline": timeline.name, "timeline_type": timeline.kind.value}
         self._every = EVERY if timeline.kind.value != "sequence" else EVERY_ROWS
         self._is_clock = timeline.kind.value != "sequence"
         self._digest = 0
@@ -210,7 +210,10 @@ class _Video:
             yield Finding("video-start", self.entity, **place, value="another frame", expected="a key frame")
         if self.is_clock and self.widest[0] > MOST_APART:
             span, start, end = self.widest
-            said = {"value": f"{span / SECOND:.4g} s apart", "expected": f"at most {MOST_APART / SECOND:.0f} s"}
+            said: dict[str, Any] = {
+                "value": f"{span / SECOND:.4g} s apart",
+                "expected": f"at most {MOST_APART / SECOND:.0f} s",
+            }
             yield Finding("video-keyframes", self.entity, **self.timeline, start=start, end=end, **said)
         yield from self._blank()
 

@@ -51,8 +51,8 @@ def dataset_findings(root: Path) -> Iterator[Finding]:
         for place, number in zip(places, numbers, strict=True):
             columns = episodes.get(number, {})
             yield from _of_frames(number, data, columns, info.fps, info.episodes[place].length, expected)
-            index = columns.get("index", ())
-            expected = int(index[-1]) + 1 if len(index) else expected
+            index = columns.get("index")
+            expected = expected if index is None or not len(index) else int(index[-1]) + 1
     for episode in info.episodes:
         for video in episode.videos:
             value = _missing_video(root / video.path, video.start, video.end, episode.length, info.fps)

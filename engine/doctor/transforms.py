@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -78,10 +78,9 @@ class Frames:
             ordered = sorted(roots.values(), key=lambda frames: (-len(frames), min(frames)))
             for frames in ordered[1:]:
                 first = min(frames)
-                entity = next(iter(self._parents[first].values()), None) if first in self._parents else None
-                entity = entity or next(e for f in frames for e in self._parents.get(f, {}).values())
-                said = {"value": f"{len(frames)} frames apart", "expected": f"a way to {min(ordered[0])}"}
-                yield Finding("disconnected-frames", entity, first, **said)
+                named = next(e for f in sorted(frames) for e in self._parents.get(f, {}).values())
+                said: dict[str, Any] = {"value": f"{len(frames)} frames", "expected": f"a way to {min(ordered[0])}"}
+                yield Finding("disconnected-frames", named, first, **said)
         yield from self._uncalibrated()
 
     def _trees(self) -> dict[str, str]:
