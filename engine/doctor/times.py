@@ -6,9 +6,10 @@ histogram of intervals, unusual steps, and the mean interval of blocks of rows, 
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -48,6 +49,7 @@ CUT: Final = 0.1
 STEADY: Final = 0.6
 """The share of its time that a topic of a usual rate sends; the others send when something happens."""
 _FEW: Final = 3
+_FEWEST_BLOCKS: Final = 8
 _STEPS: Final = 512
 _BLOCK_ROWS: Final = 8
 _BLOCKS: Final = 256
@@ -62,12 +64,14 @@ class Times:
     def __init__(self) -> None:
         self._tracks: dict[tuple[str, tuple[str, ...], tuple[str, ...]], _Track] = {}
         self._epochs: defaultdict[str, _Epoch] = defaultdict(_Epoch)
-        self._channels: Counter[str] = Counter()
+        self._channels: defaultdict[str, set[Any]] = defaultdict(set)
 
     def add(self, data: ChunkData) -> None:
         """Take the rows of a chunk; static ones have no times."""
         if not data.timelines or not data.num_rows:
-            self._channels[data.entity_path] += any(c.descriptor.component == _CHANNEL for c in data.components)
+            for component in data.components:
+                if component.descriptor.component == _CHANNEL:
+                    self._channels[data.entity_path].update(component.values.flatten().to_pylist())
             return
         names = tuple(timeline.name for timeline in data.timelines)
         key = (data.entity_path, tuple(c.descriptor.component for c in data.components), names)
@@ -80,7 +84,7 @@ class Times:
         for line, times in zip(track.lines, ticks, strict=True):
             if line.kind is TimelineKind.TIMESTAMP:
                 far |= self._epochs[line.name].far(data.entity_path, times)
-        if self._channels[data.entity_path] > 1:
+        if len(self._channels[data.entity_path]) > 1:
             track.begin_anew()
         track.add(ticks[:, ~far] if far.any() else ticks)
 
@@ -236,13 +240,26 @@ class _Blocks:
         self.ends, self.sums = (np.concatenate([a, np.zeros_like(a)], axis=1) for a in (self.ends, self.sums))
         self._rows *= 2
 
-    def slowest(self) -> tuple[int, int, float, float] | None:
-        """The longest run of slow blocks, its start, end and mean interval, and the usual one; None without any."""
+    def usual(self) -> float:
+        """Return the mean interval of most blocks, or 0 if they are few or differ."""
+        means = self._means()[0]
+        if len(means) < _FEWEST_BLOCKS:
+            return 0.0
+        low, usual, high = np.quantile(means, (0.1, 0.5, 0.9)).tolist()
+        return float(usual) if usual / 2 <= low and high <= 2 * usual else 0.0
+
+    def _means(self) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
+        """The mean interval of each full block, without its largest one, as one gap makes no slow block."""
         filled = self.sums[0] >= self._rows
         counts, sums, largest = self.sums[:, filled].astype(np.float64)
-        if len(counts) < 4:
+        return (sums - largest) / (counts - 1), filled
+
+    def slowest(self) -> tuple[int, int, float, float] | None:
+        """The longest run of slow blocks, its start, end and mean interval, and the usual one; None without any."""
+        means, filled = self._means()
+        if len(means) < 4:
             return None
-        means = (sums - largest) / (counts - 1)  # one gap makes no slow block
+        sums = self.sums[1, filled]
         usual = float(np.median(means))
         slow = means > SLOW * usual
         edges = np.flatnonzero(np.diff(slow.astype(np.int8), prepend=0, append=0)).reshape(-1, 2)
@@ -381,15 +398,16 @@ class _Track:
 
     # --- at the end
 
-    @property
-    def is_regular(self) -> bool:
-        """Return whether it has a usual rate on its main timeline, which explains most of its time but for few gaps."""
+    @cached_property
+    def usual(self) -> float:
+        """The usual interval on its main timeline, alone or of blocks of rows; 0 if it sends when something happens."""
         line = self.line
-        if self.rows < LEAST_ROWS or not line.intervals.are_regular(0.1):
-            return False
+        if self.rows < LEAST_ROWS:
+            return 0.0
+        interval = line.intervals.quantile(0.5) if line.intervals.are_regular(0.1) else self._blocks.usual()
         gaps = sorted((step.size(self.main) for step in self._steps), reverse=True)[:_FEW]
-        usual = self.rows * line.intervals.quantile(0.5)
-        return usual >= STEADY * (line.most - line.least - sum(gap for gap in gaps if gap > 0))
+        time = line.most - line.least - sum(gap for gap in gaps if gap > 0)
+        return interval if self.rows * interval >= STEADY * time else 0.0
 
     def findings(self) -> Iterator[Finding]:
         """The faults of this track."""
@@ -411,7 +429,7 @@ class _Track:
             yield from self._drifts()
         if self.rows >= LEAST_ROWS and self.line.intervals.are_regular(0.25):
             yield from self._slow()
-        if self.is_regular:
+        if self.usual:
             yield from self._gaps(jumped)
             if self._longest >= 2 and self._zeros <= 2 * MANY * self.rows:
                 value = f"{self._longest + 1:,} rows at one time"
@@ -482,13 +500,12 @@ class _Track:
 
     def _gaps(self, jumped: set[int]) -> Iterator[Finding]:
         line, i = self.line, self.main
-        middle = line.intervals.quantile(0.5)
-        least = max(GAP * middle, LEAST_GAP) if line.is_clock else GAP * middle
+        least = max(GAP * self.usual, LEAST_GAP) if line.is_clock else GAP * self.usual
         gaps = [step for step in self._steps if step.size(i) >= least]
         if not gaps or i in jumped or line.backward or len(gaps) > max(_FEW, MANY / 5 * self.rows):
             return
         worst = max(gaps, key=lambda step: step.size(i))
-        said = line.span(worst.size(i)), f"about {line.span(middle)}"
+        said = line.span(worst.size(i)), f"about {line.span(self.usual)}"
         yield line.finding("gap", self.entity, worst.before[i], worst.after[i], *said, len(gaps))
 
     def _slow(self) -> Iterator[Finding]:
@@ -503,7 +520,7 @@ def _covered(tracks: Sequence[_Track]) -> Iterator[Finding]:
     """Topics of a usual rate that miss the start or the end of a recording that others of their kind cover."""
     by_line: defaultdict[str, dict[str, _Track]] = defaultdict(dict)
     for track in tracks:
-        if track.is_regular and track.line.is_clock and not track.line.backward:
+        if track.usual and track.line.is_clock and not track.line.backward:
             best = by_line[track.line.name].setdefault(track.entity, track)
             if track.line.most - track.line.least > best.line.most - best.line.least:
                 by_line[track.line.name][track.entity] = track
@@ -512,7 +529,7 @@ def _covered(tracks: Sequence[_Track]) -> Iterator[Finding]:
         start, end = min(line.least for line in lines), max(line.most for line in lines)
         for entity, track in group.items():
             line = track.line
-            most = max(CUT * (end - start), 2 * GAP * line.intervals.quantile(0.5), SECOND)
+            most = max(CUT * (end - start), 2 * GAP * track.usual, SECOND)
             if line.least - start > most:
                 said = f"{line.span(line.least - start)} late", "the start of the other topics"
                 yield line.finding("late-start", entity, start, line.least, *said, 1)
