@@ -154,8 +154,8 @@ def _show_diagnosis(path: Location, diagnosis: Diagnosis) -> None:
         if of_kind[finding.kind] <= _MOST_OF_A_KIND:
             place = " ".join(filter(None, (finding.entity_path, finding.subject)))
             times = f"{finding.count:,}" if finding.count > 1 else ""
-            told = (finding.severity, finding.kind, finding.segment or "", place, finding.when)
-            rows.append((*told, finding.value, finding.expected, times))
+            facts = (finding.severity, finding.kind, finding.segment or "", place, finding.when)
+            rows.append((*facts, finding.value, finding.expected, times))
     if len({row[2] for row in rows}) == 1:
         rows = [(*row[:2], "", *row[3:]) for row in rows]
     print_columns([Heading(name, is_number=name == "times") for name in _HEADINGS], rows)

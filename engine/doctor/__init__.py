@@ -6,7 +6,7 @@ The names below are loaded when they are first used.
 from ..lazy_names import lazy_names
 
 _HOMES = {
-    ".examination": "Planned diagnose examine",
+    ".examination": "PipedRecording diagnose examine",
     ".findings": "Diagnosis Finding KINDS SEVERITIES joined",
 }
 

@@ -1,5 +1,5 @@
 # Made of the table in __init__.py: python -m tests.run house stubs
-from .examination import Planned as Planned
+from .examination import PipedRecording as PipedRecording
 from .examination import diagnose as diagnose
 from .examination import examine as examine
 from .findings import Diagnosis as Diagnosis

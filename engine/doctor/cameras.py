@@ -241,7 +241,7 @@ class _Video:
         return one_colour(frames[0].image.reshape(-1, 3)) if frames else ""
 
 
-class Cameras:
+class CameraChecks:
     """The images and videos of a recording."""
 
     def __init__(self) -> None:

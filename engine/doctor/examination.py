@@ -25,12 +25,12 @@ from ..recordings import LiveEntries, RecordingEntry, RecordingsFolder
 from ..rrd import keeping_open
 from ..storage import ObjectUrl
 from ..stream import LazyChunkStream, single_tasks
-from .cameras import Cameras
+from .cameras import CameraChecks
 from .findings import KINDS, Diagnosis, Finding, finding_of, joined, ordered
 from .lerobot import dataset_findings
-from .times import Times
-from .transforms import Frames
-from .values import Values
+from .times import TimeChecks
+from .transforms import FrameChecks
+from .values import ValueChecks
 
 _LEROBOT: Final = "lerobot"
 _BROKEN: Final = frozenset({"unreadable", "lerobot-missing", "lerobot-length"})
@@ -44,7 +44,7 @@ class Examination:
     """The chunks of one recording, looked at one by one; what is kept of them has a bounded size."""
 
     def __init__(self) -> None:
-        self._parts = (Times(), Values(), Cameras(), Frames())
+        self._parts = (TimeChecks(), ValueChecks(), CameraChecks(), FrameChecks())
         self.rows = 0
 
     def add(self, data: ChunkData) -> None:
@@ -127,8 +127,8 @@ def diagnose(
         else:
             parts = [_of_stores(stores, ids) for stores in _inputs(location, reading, ids)]
             diagnosis = joined([*parts, Diagnosis(tuple(_silent(location, row)), 0, 0)])
-    found = (f.within(f.source or str(source), f.segment) for f in diagnosis.findings)
-    return replace(diagnosis, findings=ordered(f for f in found if chosen is None or f.kind in chosen))
+    findings = (f.within(f.source or str(source), f.segment) for f in diagnosis.findings)
+    return replace(diagnosis, findings=ordered(f for f in findings if chosen is None or f.kind in chosen))
 
 
 def _names(kinds: str | Collection[str] | None) -> Collection[str] | None:
@@ -207,7 +207,7 @@ def _unreadable(error: Exception, segment: str) -> Finding:
 
 
 @dataclass(frozen=True, slots=True)
-class Layers:
+class StoredRecording:
     """The chunks of one recording, by reference, layer by layer, and their bytes."""
 
     recording_id: str
@@ -222,7 +222,7 @@ class Layers:
 
 
 @dataclass(frozen=True, slots=True)
-class Planned:
+class PipedRecording:
     """One recording that a pipeline makes, and the bytes of its source."""
 
     recording_id: str
@@ -236,14 +236,14 @@ class Planned:
                 yield chunk.data
 
 
-Recording = Layers | Planned
+ExaminedRecording = StoredRecording | PipedRecording
 
 
 @dataclass(frozen=True, slots=True)
 class _ExaminationBody(Body):
     """The stage that examines recordings, one a task, and gives what it finds."""
 
-    recordings: Sequence[Recording]
+    recordings: Sequence[ExaminedRecording]
 
     def label(self, index: int) -> str:
         """The id of a recording."""
@@ -259,7 +259,7 @@ class _ExaminationBody(Body):
         return {"findings": findings, "examined_rows": examination.rows}
 
 
-def examine(recordings: Sequence[Recording], run: RunOptions) -> list[Diagnosis | Exception]:
+def examine(recordings: Sequence[ExaminedRecording], run: RunOptions) -> list[Diagnosis | Exception]:
     """Examine recordings on the executor of ``run``, one a task; their results in this order, or why there is none."""
     tasks = [Task(i, recording.recording_id, recording.size) for i, recording in enumerate(recordings)]
     outcomes = Stage(_ExaminationBody(Packed(recordings)), tasks).run(run).outcomes()
@@ -293,7 +293,7 @@ def _of_store(folder: RecordingsFolder, ids: Collection[str] | None, run: RunOpt
             except ReadError as error:
                 results.append(Diagnosis((_unreadable(error, recording_id),), 1, 0))
                 continue
-            recordings.append(Layers(recording_id, chunks, sum(entry.bytes for entry in entries)))
+            recordings.append(StoredRecording(recording_id, chunks, sum(entry.bytes for entry in entries)))
         for recording, outcome in zip(recordings, examine(recordings, run), strict=True):
             if not isinstance(outcome, Diagnosis):
                 if not isinstance(outcome, ReadError):

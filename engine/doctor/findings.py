@@ -20,7 +20,7 @@ SEVERITIES: Final = ("error", "warning", "note")
 """An ``error`` makes data wrong, a ``warning`` makes it doubtful, a ``note`` is worth knowing."""
 
 
-class Kind(NamedTuple):
+class FaultKind(NamedTuple):
     """A kind of fault: how severe it is, what it means, and what to do."""
 
     severity: str
@@ -28,107 +28,111 @@ class Kind(NamedTuple):
     hint: str
 
 
-KINDS: Final[Mapping[str, Kind]] = {
-    "unreadable": Kind(
+KINDS: Final[Mapping[str, FaultKind]] = {
+    "unreadable": FaultKind(
         "error", "a recording cannot be read", "Run `chunkmill verify`, and restore the file from a copy."
     ),
-    "clock-backward": Kind("error", "a clock steps back", "Split the recording there, or shift the times after it."),
-    "clock-forward": Kind(
+    "clock-backward": FaultKind(
+        "error", "a clock steps back", "Split the recording there, or shift the times after it."
+    ),
+    "clock-forward": FaultKind(
         "error",
         "a clock leaps ahead of another clock",
         "Shift the times after the leap, or use the timeline that does not leap.",
     ),
-    "clock-drift": Kind(
+    "clock-drift": FaultKind(
         "warning",
         "two clocks move apart",
         "Synchronise the clocks of the devices (PTP, NTP), or align by one of the timelines only.",
     ),
-    "time-outlier": Kind(
+    "time-outlier": FaultKind(
         "error",
         "times are far from all others, such as 1970",
         "Drop the rows, or set their times: the clock was probably not set when they were stamped.",
     ),
-    "out-of-order": Kind(
+    "out-of-order": FaultKind(
         "warning",
         "rows are stored after rows of later times",
         "Queries sort rows by their index; for programs that read in the order of a file, sort them first.",
     ),
-    "duplicate-times": Kind(
+    "duplicate-times": FaultKind(
         "warning",
         "rows in a burst have one time",
         "Check the driver: it stamps what it has buffered with the time of sending.",
     ),
-    "gap": Kind(
+    "gap": FaultKind(
         "warning", "rows are missing", "Leave the gap out of training and averages; check the network and the disk."
     ),
-    "rate-drop": Kind(
+    "rate-drop": FaultKind(
         "warning", "a topic is slower than its usual rate", "Check the load of the robot in this time, or leave it out."
     ),
-    "late-start": Kind(
+    "late-start": FaultKind(
         "warning", "a topic starts long after the others", "Cut the recording to the time that all topics cover."
     ),
-    "early-stop": Kind(
+    "early-stop": FaultKind(
         "warning", "a topic stops long before the others", "Cut the recording to the time that all topics cover."
     ),
-    "no-messages": Kind(
+    "no-messages": FaultKind(
         "note", "a topic has no messages", "Check that its publisher ran, or leave the topic out of the recording."
     ),
-    "constant-sensor": Kind(
+    "constant-sensor": FaultKind(
         "warning",
         "an inertial or magnetic sensor gives the same value throughout",
         "Check the sensor: a real one has noise. Leave the channel out.",
     ),
-    "not-finite": Kind("warning", "some values are NaN or infinite", "Drop or fill these rows before you compute."),
-    "clipped": Kind(
+    "not-finite": FaultKind(
+        "warning", "some values are NaN or infinite", "Drop or fill these rows before you compute."
+    ),
+    "clipped": FaultKind(
         "warning", "a sensor is at the end of its range", "Choose a larger range in the driver; treat peaks as unknown."
     ),
-    "non-unit-quaternion": Kind(
+    "non-unit-quaternion": FaultKind(
         "error", "a rotation is not a unit quaternion", "Normalise it, or drop the row if all its numbers are zero."
     ),
-    "frozen-camera": Kind(
+    "frozen-camera": FaultKind(
         "error", "a camera gives the same image again and again", "Leave these images out; check the camera's driver."
     ),
-    "blank-camera": Kind(
+    "blank-camera": FaultKind(
         "error", "images of a camera have one colour", "Leave these images out; check lens cap, exposure and cable."
     ),
-    "video-start": Kind(
+    "video-start": FaultKind(
         "error",
         "a video does not begin with a key frame",
         "Cut the samples before the first key frame: they cannot be decoded.",
     ),
-    "video-keyframes": Kind(
+    "video-keyframes": FaultKind(
         "warning",
         "key frames of a video are missing or far apart",
         "Encode with a shorter interval: a reader decodes from the key frame before.",
     ),
-    "missing-transform": Kind(
+    "missing-transform": FaultKind(
         "warning",
         "data is in a frame that no transform names",
         "Record the transforms of this frame (/tf, /tf_static), or correct its name.",
     ),
-    "disconnected-frames": Kind(
+    "disconnected-frames": FaultKind(
         "warning", "transforms form several trees", "Record the transform that joins the trees."
     ),
-    "transform-cycle": Kind("error", "transforms form a circle", "Correct the parent of one of these frames."),
-    "missing-calibration": Kind(
+    "transform-cycle": FaultKind("error", "transforms form a circle", "Correct the parent of one of these frames."),
+    "missing-calibration": FaultKind(
         "warning",
         "a camera has no calibration, others have",
         "Record its CameraInfo, or log a Pinhole on the entity of its images.",
     ),
-    "lerobot-timestamps": Kind(
+    "lerobot-timestamps": FaultKind(
         "error",
         "timestamps disagree with the frames a second",
         "Correct `fps` in meta/info.json, or write the dataset anew (write_lerobot).",
     ),
-    "lerobot-index": Kind(
+    "lerobot-index": FaultKind(
         "error", "numbers of frames do not follow each other", "Write the dataset anew, or delete the episode."
     ),
-    "lerobot-length": Kind(
+    "lerobot-length": FaultKind(
         "error",
         "an episode has another length than the metadata say",
         "Correct the metadata of the episode, or write the dataset anew.",
     ),
-    "lerobot-missing": Kind("error", "a file or video frames of a dataset are missing", "Copy the dataset again."),
+    "lerobot-missing": FaultKind("error", "a file or video frames of a dataset are missing", "Copy the dataset again."),
 }
 """The faults that are looked for, by their names."""
 
@@ -162,7 +166,7 @@ class Finding:
 
     @property
     def hint(self) -> str:
-        """What to do."""
+        """The remedy, in a sentence or two."""
         return KINDS[self.kind].hint
 
     def within(self, source: str, segment: str | None) -> Finding:
@@ -248,8 +252,8 @@ class Diagnosis:
         '2 recordings, 100 rows: no findings'
         """
         by_severity = Counter(finding.severity for finding in self.findings)
-        found = ", ".join(counted(by_severity[name], name) for name in SEVERITIES if by_severity[name])
-        return f"{counted(self.recordings, 'recording')}, {counted(self.rows, 'row')}: {found or 'no findings'}"
+        counts = ", ".join(counted(by_severity[name], name) for name in SEVERITIES if by_severity[name])
+        return f"{counted(self.recordings, 'recording')}, {counted(self.rows, 'row')}: {counts or 'no findings'}"
 
     def of_severity(self, *names: str) -> tuple[Finding, ...]:
         """The findings of these severities. Raises ``UsageError`` for a name that is none."""

@@ -58,7 +58,7 @@ _CHANNEL: Final = "McapChannel:id"
 _FIRST_LINES: Final = ("message_log_time", "log_time")
 
 
-class Times:
+class TimeChecks:
     """The times of a recording, track by track."""
 
     def __init__(self) -> None:

@@ -21,7 +21,7 @@ _MOST_FRAMES: Final = 10_000
 """More names than these are no frames, but texts that differ with every row."""
 
 
-class Frames:
+class FrameChecks:
     """The frames of a recording: what joins them, who uses them, and which cameras are calibrated."""
 
     def __init__(self) -> None:

@@ -44,7 +44,7 @@ _QUATERNION: Final = frozenset("xyzw")
 
 @dataclass(slots=True)
 class _Place:
-    """Where rows are, on the first clock of their chunk."""
+    """The first clock of a chunk, which says when its rows are."""
 
     timeline: Timeline | None
 
@@ -85,13 +85,13 @@ class _Number:
 
     @property
     def clipped(self) -> tuple[int, float]:
-        """How often it is at the extreme that it reaches most, and this extreme."""
+        """The count of rows at the extreme that it reaches most, and this extreme."""
         return max((extreme.count, extreme.value) for extreme in self._extremes.values())
 
 
 @dataclass(slots=True)
 class _Extreme:
-    """How often the largest value yet (or the smallest) was reached, and how often in a row."""
+    """Counts of the rows at the largest value yet (or the smallest), and of those in a row."""
 
     value: float = np.nan
     count: int = 0
@@ -107,7 +107,7 @@ class _Extreme:
             self.longest = max(self.longest, int((edges[:, 1] - edges[:, 0]).max()))
 
 
-class Values:
+class ValueChecks:
     """The numbers of a recording, and which of its entities have rows at all."""
 
     def __init__(self) -> None:

@@ -17,7 +17,7 @@ from pathlib import PurePath, PurePosixPath
 from typing import Final
 
 from ...readers import rrd_suffix, stem_of
-from ..doctor import Finding, Planned, examine
+from ..doctor import Finding, PipedRecording, examine
 from ..errors import (
     ChunkmillError,
     FaultyDataError,
@@ -358,7 +358,7 @@ class BatchRunner:
         if self._options.diagnose is None:
             return
         numbered = [
-            (number, Planned(store.recording_id, work, candidate.file.size))
+            (number, PipedRecording(store.recording_id, work, candidate.file.size))
             for number, candidate in enumerate(candidates)
             for store, work in candidate.outputs
             if store.kind == "recording" and candidate.findings is None
@@ -366,8 +366,9 @@ class BatchRunner:
         by_file: defaultdict[int, list[Finding]] = defaultdict(list)
         results = examine([planned for _, planned in numbered], self._options.run)
         for (number, planned), result in zip(numbered, results, strict=True):
-            found = () if isinstance(result, Exception) else result.findings
-            by_file[number] += [f.within(candidates[number].file.path, planned.recording_id) for f in found]
+            if not isinstance(result, Exception):
+                path = candidates[number].file.path
+                by_file[number] += [f.within(path, planned.recording_id) for f in result.findings]
         for number, findings in by_file.items():
             candidate = candidates[number]
             candidate.findings = tuple(findings)

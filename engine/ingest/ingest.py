@@ -164,10 +164,7 @@ class Ingest:
             application_id=application_id,
             executor=self._run.executor,
         )
-        self._replace_same_id = replace_same_id
-        if diagnose is not None and diagnose not in DIAGNOSE:
-            raise UsageError(f"diagnose is one of {' and '.join(DIAGNOSE)}, not {diagnose!r}")
-        self._diagnose = diagnose
+        self._replace_same_id, self._diagnose = replace_same_id, _policy(diagnose)
         done = _source_done(source_done)
         if archive is not None and done is not SourceDone.ARCHIVE:
             raise UsageError(
@@ -335,6 +332,12 @@ def _fit_to_run(pipeline: Pipeline, executor: str | None) -> Pipeline:
     if executor == "spark":
         pipeline.check_travels(made)
     return pipeline
+
+
+def _policy(diagnose: str | None) -> str | None:
+    if diagnose is not None and diagnose not in DIAGNOSE:
+        raise UsageError(f"diagnose is one of {' and '.join(DIAGNOSE)}, not {diagnose!r}")
+    return diagnose
 
 
 def _source_done(given: str) -> SourceDone:

@@ -12,7 +12,10 @@ CALLS = {
     "verify demo.mcap demo.rrd store": (0, "3 verified, no faults"),
     "verify": (2, "Missing argument"),
     "doctor demo.mcap demo.rrd store --executor inline": (0, "no findings"),
-    "doctor lake --dataset drives --segments demo --kinds gap --html out/page.html --executor inline": (0, "no findings"),
+    "doctor lake --dataset drives --segments demo --kinds gap --html out/page.html --executor inline": (
+        0,
+        "no findings",
+    ),
     "doctor lake --dataset none --json -q": (1, "none"),
     "doctor none.rrd --debug": (1, "no such file"),
     "doctor demo.rrd --html note.txt": (2, "there is no writer"),
